@@ -1,0 +1,51 @@
+# GNU make, POSIX sh. Everything is made inside .venv; nothing needs root. `make` alone says what there is.
+# PYTHON=/path/to/python3 chooses the Python that .venv is made by.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench lock wheel clean venv-demo venv-dev
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+PY := .venv/bin/python
+CODE := logshipper ingest observe examples benchmarks tests
+step = @requirements/step.sh
+
+help: ## says what there is
+	@echo 'make TARGET [PYTHON=/path/to/python3]'
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-8s %s\n", $$1, $$2 }'
+
+demo: venv-demo ## captures a training run of some seconds and shows what becomes of it
+	@$(PY) examples/demo.py
+
+test: ## style and types, all tests, the built wheel in an environment of its own
+	@requirements/system.sh
+	@$(MAKE) venv-dev
+	@$(MAKE) lint
+	@$(PY) tests/run.py
+
+lint: venv-dev ## ruff and mypy --strict
+	$(step) 'Style: ruff check' $(PY) -m ruff check .
+	$(step) 'Style: ruff format' $(PY) -m ruff format --check .
+	$(step) 'Types: mypy --strict' $(PY) -m mypy --strict $(CODE)
+
+bench: venv-dev ## measures speed and memory (some minutes; nothing else should run)
+	@$(PY) benchmarks/run.py
+
+lock: ## writes requirements/*.lock anew (UPGRADE=1: the newest of everything)
+	@requirements/lock.sh
+
+wheel: venv-dev ## builds dist/logshipper-*.whl
+	@rm -rf build dist
+	$(step) 'Building the wheel' $(PY) -m pip wheel --no-index --no-deps --no-build-isolation --wheel-dir dist .
+	@rm -rf build
+	@ls dist/*.whl
+
+clean: ## removes all that was made here: .venv, caches, dist, the demo's output
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist demo-out *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+venv-demo:
+	@requirements/venv.sh demo
+
+venv-dev:
+	@requirements/venv.sh dev

@@ -1,0 +1,221 @@
+"""What capture costs (`make bench`): ratios against peers in the same run, medians of several rounds.
+
+Rounds are interleaved (each peer once, then all again), so that a noisy neighbour hits all alike. Prints Markdown.
+"""
+
+import argparse
+import ctypes
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+BIN = Path(sys.executable).parent
+LOGSHIPPER = str(BIN / "logshipper")
+LINE = b"epoch 12 step %07d: loss 0.123456 acc 0.98765 lr 1.0e-04 grad 0.5432 time 0.123 s/it ok\n"
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Bench:
+    """One run. folder: scratch; lines: of the big file; rounds: of each measurement."""
+
+    def __init__(self, folder: Path, lines: int, rounds: int) -> None:
+        self.folder = folder
+        self.lines = lines
+        self.rounds = rounds
+        self.data = folder / "lines.txt"
+        self.data.write_bytes(b"".join(LINE % number for number in range(lines)))
+        self.environment = {**os.environ, "HOME": str(folder), "LOGSHIPPER_AGENT": "off"}
+        self.environment["LOGSHIPPER_STORE"] = str(folder / "store")
+
+    def timed(self, command: Sequence[str], output: Path | None = None) -> tuple[float, float]:
+        """Seconds until command returned, and CPU seconds of it and all that it left behind, which is waited for."""
+        with (output or Path(os.devnull)).open("wb") as out:
+            begin = time.perf_counter()
+            child = subprocess.Popen(command, stdout=out, stdin=subprocess.DEVNULL, env=self.environment)
+            _, status, usage = os.wait4(child.pid, 0)
+            seconds = time.perf_counter() - begin
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            raise SystemExit(f"{' '.join(command)}: exit code {child.returncode}")
+        cpu = usage.ru_utime + usage.ru_stime + _reap_orphans()
+        shutil.rmtree(self.folder / "store", ignore_errors=True)
+        return seconds, cpu
+
+    def medians(self, **peers: Callable[[], tuple[float, float]]) -> dict[str, tuple[float, float]]:
+        measured: dict[str, list[tuple[float, float]]] = {name: [] for name in peers}
+        for round_ in range(self.rounds):
+            for name, peer in peers.items():
+                _say(f"round {round_ + 1}/{self.rounds}: {name}")
+                measured[name].append(peer())
+        _say("")
+        return {
+            name: (statistics.median(wall for wall, _ in values), statistics.median(cpu for _, cpu in values))
+            for name, values in measured.items()
+        }
+
+    # ---- measurements
+
+    def throughput(self) -> None:
+        out = self.folder / "out.txt"
+        typescript = self.folder / "typescript"
+        cat = f"cat {self.data}"
+        found = self.medians(
+            cat=lambda: self.timed(["cat", str(self.data)], out),
+            script=lambda: self.timed(["script", "-q", "-c", cat, str(typescript)], out),
+            logshipper=lambda: self.timed([LOGSHIPPER, "run", "--", "cat", str(self.data)], out),
+            pipes=lambda: self.timed([LOGSHIPPER, "run", "--no-tty", "--", "cat", str(self.data)], out),
+            pyte=self._pyte,
+        )
+        megabytes = self.data.stat().st_size / 1e6
+        script = found["script"][0]
+        print(f"\n### {self.lines:,} lines of {len(LINE % 0)} bytes, output to a file\n")
+        print("| | s | MB/s | of what `script` moves | CPU s per million lines |\n|---|---|---|---|---|")
+        names = {"cat": "bare `cat`", "script": "`script`", "logshipper": "`logshipper run`"}
+        names |= {"pipes": "`logshipper run --no-tty`", "pyte": "a loop around pyte (of 1/50, scaled)"}
+        for name, (wall, cpu) in found.items():
+            per_million = cpu * 1e6 / self.lines
+            print(f"| {names[name]} | {wall:.2f} | {megabytes / wall:.0f} | {script / wall:.2f} | {per_million:.2f} |")
+
+    def _pyte(self) -> tuple[float, float]:
+        import pyte
+
+        lines = self.data.read_bytes()[: self.data.stat().st_size // 50].replace(b"\n", b"\r\n")
+        stream = pyte.ByteStream(pyte.Screen(160, 50))
+        begin, cpu = time.perf_counter(), time.process_time()
+        for at in range(0, len(lines), 65536):
+            stream.feed(lines[at : at + 65536])
+        return (time.perf_counter() - begin) * 50, (time.process_time() - cpu) * 50
+
+    def start_up(self) -> None:
+        python = sys.executable
+        found = self.medians(
+            true=lambda: self._many(["true"]),
+            run=lambda: self._many([LOGSHIPPER, "run", "--", "true"]),
+            python=lambda: self._many([python, "-c", "pass"]),
+            hook=lambda: self._many([LOGSHIPPER, "run", "--if-opted-in", "--", "true"]),
+        )
+        ms = {name: wall * 1000 for name, (wall, _) in found.items()}
+        print("\n### Start-up, ms\n\n| | ms | |\n|---|---|---|")
+        print(f"| `true` | {ms['true']:.1f} | |")
+        print(f"| `python3 -c pass` | {ms['python']:.1f} | |")
+        print(f"| `logshipper run -- true` | {ms['run']:.1f} | {ms['run'] - ms['true']:.1f} ms over `true` |")
+        over = ms["hook"] - ms["python"]
+        print(
+            f"| `logshipper run --if-opted-in -- true`, not opted in | {ms['hook']:.1f} | {over:.1f} ms over python |"
+        )
+
+    def _many(self, command: Sequence[str], times: int = 10) -> tuple[float, float]:
+        walls = [self.timed(command) for _ in range(times)]
+        return statistics.median(wall for wall, _ in walls), 0.0
+
+    def the_end(self, lines: int = 300_000) -> None:
+        stamp = self.folder / "stamp"
+        part = self.folder / "part.txt"
+        part.write_bytes(b"".join(LINE % number for number in range(lines)))
+        command = [LOGSHIPPER, "run", "--", "sh", "-c", f"cat {part}; date +%s%N > {stamp}"]
+        waits: list[float] = []
+        for _ in range(self.rounds):
+            self.timed_until(command, waits, stamp)
+        print(f"\n### From the end of CMD to the return of `run`, after {lines:,} lines\n")
+        print(f"{statistics.median(waits) * 1000:.0f} ms (longest of {self.rounds}: {max(waits) * 1000:.0f} ms)")
+
+    def timed_until(self, command: Sequence[str], waits: list[float], stamp: Path) -> None:
+        with (self.folder / "out.txt").open("wb") as out:
+            subprocess.run(command, stdout=out, check=True, env=self.environment)
+        waits.append((time.time_ns() - int(stamp.read_text())) / 1e9)
+        _reap_orphans()
+        shutil.rmtree(self.folder / "store", ignore_errors=True)
+
+    def memory(self) -> None:
+        command = [LOGSHIPPER, "run", "--", "sh", "-c", f"cat {self.data}; echo end >&2; sleep 60"]
+        with (self.folder / "out.txt").open("wb") as out:
+            child = subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, env=self.environment)
+            assert child.stderr is not None
+            child.stderr.read(4)  # `end`: all that went before is relayed
+            time.sleep(1)  # and, surely, rendered
+            sizes = {_comm(pid): _status(pid) for pid in [child.pid, *_children(child.pid)]}
+            child.terminate()
+            child.wait()
+            child.stderr.close()
+        _reap_orphans()
+        print(f"\n### Memory after {self.lines:,} lines, MiB\n\n| process | resident | peak |\n|---|---|---|")
+        for name, (resident, peak) in sizes.items():
+            if name not in ("sh", "cat", "sleep"):
+                print(f"| {name} | {resident:.0f} | {peak:.0f} |")
+
+    def taking_in(self) -> None:
+        subprocess.run(
+            [LOGSHIPPER, "run", "--", "cat", str(self.data)],
+            stdout=subprocess.DEVNULL,
+            check=True,
+            env=self.environment,
+        )
+        _reap_orphans()
+        begin = time.perf_counter()
+        usage = _run_usage([LOGSHIPPER, "show", "last"], self.environment)
+        seconds = time.perf_counter() - begin
+        million = self.lines / 1e6
+        print(f"\n### Taking {self.lines:,} lines into the local store (`show last`)\n")
+        print(f"{seconds / million:.2f} s, {usage / million:.2f} CPU s per million lines")
+        shutil.rmtree(self.folder / "store", ignore_errors=True)
+
+
+def _run_usage(command: Sequence[str], environment: dict[str, str]) -> float:
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
+    _, _, usage = os.wait4(child.pid, 0)
+    child.returncode = 0
+    return usage.ru_utime + usage.ru_stime
+
+
+def _reap_orphans() -> float:
+    """Waits for what outlived its parent (this process is their reaper); returns its CPU seconds."""
+    cpu = 0.0
+    while True:
+        try:
+            _, _, usage = os.wait4(-1, 0)
+        except ChildProcessError:
+            return cpu
+        cpu += usage.ru_utime + usage.ru_stime
+
+
+def _children(pid: int) -> list[int]:
+    direct = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return direct + [below for child in direct for below in _children(child)]
+
+
+def _comm(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def _status(pid: int) -> tuple[float, float]:
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(fields["VmRSS"].split()[0]) / 1024, int(fields["VmHWM"].split()[0]) / 1024
+
+
+def _say(text: str) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lines", type=int, default=1_500_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("names", nargs="*", help="throughput start_up the_end memory taking_in (default: all)")
+    arguments = parser.parse_args()
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    with tempfile.TemporaryDirectory(prefix="logshipper-bench-") as folder:
+        bench = Bench(Path(folder), arguments.lines, arguments.rounds)
+        for name in arguments.names or ["throughput", "start_up", "the_end", "memory", "taking_in"]:
+            getattr(bench, name)()
+
+
+if __name__ == "__main__":
+    main()

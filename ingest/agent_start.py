@@ -1,0 +1,45 @@
+"""Starts a store's agent, detached from the caller. Imported by the sidecar of every job: light imports only."""
+
+import os
+import sys
+
+
+def start(root: str) -> None:
+    """Starts the agent of a store, detached from the caller: no child of it, none of its descriptors. Returns at once;
+    what goes wrong stands in agent.log."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setsid()
+            if os.fork() == 0:
+                let_go(None)  # now: whoever waits for the end of the caller's output doesn't wait for Python's start
+                # -P: the caller's folder may have modules of these names
+                arguments = [sys.executable, "-P", "-m", "ingest.user_agent", "--store", os.path.abspath(root)]
+                os.execve(sys.executable, arguments, _environment())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+
+def _environment() -> dict[str, str]:
+    """With this package found even where it isn't installed."""
+    packages = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    environment = dict(os.environ)
+    if os.path.basename(packages) not in ("site-packages", "dist-packages"):
+        path = environment.get("PYTHONPATH", "")
+        environment["PYTHONPATH"] = f"{path}{os.pathsep}{packages}" if path else packages
+    return environment
+
+
+def let_go(out: int | None) -> None:
+    """Closes all descriptors; standard output and error go to out, or nowhere."""
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    os.dup2(null, 0)
+    os.dup2(null if out is None else out, 1)
+    os.dup2(null if out is None else out, 2)
+    for fd in [int(name) for name in os.listdir("/proc/self/fd")]:
+        if fd > 2:
+            try:
+                os.close(fd)
+            except OSError:
+                pass  # the listing's own, closed by now

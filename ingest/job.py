@@ -1,0 +1,126 @@
+"""What a store says of a job: plain values, shared by all that write and read stores."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from logshipper.segment import Kind, Stream
+
+Json: TypeAlias = dict[str, Any]  # Any: JSON objects that jobs' captures wrote
+
+UNRESPONSIVE_NS = 20 * 10**9  # running, and no sign of life for longer
+RUNNING = "RUNNING"
+UNRESPONSIVE = "UNRESPONSIVE"
+_WORST_LAST = ("COMPLETED", "CANCELLED", "FAILED", "NODE_FAIL")
+
+
+@dataclass(frozen=True)
+class JobSummary:
+    """One job. State, exit code, times, host and mode are those of its newest attempt; lines (stored), records, lost
+    and bytes are of all attempts. Times are nanoseconds since 1970. reason: why, where the state needs a word."""
+
+    job_id: str
+    name: str
+    user: str
+    host: str
+    state: str
+    exit_code: int | None
+    signal: int
+    attempts: int
+    started_ns: int
+    ended_ns: int | None
+    heartbeat_ns: int
+    mode: str
+    lines: int
+    records: int
+    lost: int
+    bytes_printed: int
+    bytes_logged: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Capture:
+    """One capture of a job: an attempt's, step's and task's output. ledger: its account of lines, settled where the
+    capture died; columns, rows: of the terminal; tty: False where pipes took its place."""
+
+    capture: int
+    attempt: int
+    step: str
+    task: int
+    host: str
+    state: str
+    exit_code: int | None
+    signal: int
+    started_ns: int
+    ended_ns: int | None
+    mode: str
+    reason: str
+    ledger: Json
+    columns: int
+    rows: int
+    tty: bool
+
+
+class Position(NamedTuple):
+    """A line's place in what was read so far: `lines(after=...)` goes on behind it, with late arrivals, none twice.
+
+    Read are the blocks up to base, and of those up to mark what isn't later than (time_ns, block).
+    """
+
+    base: int
+    mark: int
+    time_ns: int
+    block: int
+
+
+class LogLine(NamedTuple):
+    """A final line. text: without its LF; attrs: `n`, `repeat`, `part` where they apply; capture: its number."""
+
+    position: Position
+    time_ns: int
+    stream: Stream
+    kind: Kind
+    text: str
+    attrs: Mapping[str, Any]  # Any: JSON
+    attempt: int
+    capture: int
+
+
+class MetadataRecord(NamedTuple):
+    """A metadata record. n: its number among those with the same set of keys; line: exactly as printed."""
+
+    time_ns: int
+    n: int
+    attempt: int
+    capture: int
+    line: str
+    stream: Stream
+
+
+class JobEvent(NamedTuple):
+    time_ns: int
+    event: Json
+    attempt: int
+    capture: int
+
+
+@dataclass(frozen=True)
+class TakenIn:
+    """What taking in came to. complete: all that was spooled is in the store; problems: a sentence each."""
+
+    complete: bool
+    problems: list[str]
+
+
+def derived_state(state: str, heartbeat_ns: int, now_ns: int) -> str:
+    """RUNNING becomes UNRESPONSIVE where the last sign of life is too long ago."""
+    return UNRESPONSIVE if state == RUNNING and now_ns - heartbeat_ns > UNRESPONSIVE_NS else state
+
+
+def worst_state(states: list[str]) -> str:
+    """The state of several captures that ran together: running while one runs, then the worst end."""
+    for state in (RUNNING, UNRESPONSIVE):
+        if state in states:
+            return state
+    return max(states, key=lambda state: _WORST_LAST.index(state) if state in _WORST_LAST else -1)

@@ -1,0 +1,297 @@
+"""The local store: a folder with one SQLite file per job and a catalogue, no server needed.
+
+    catalogue.db    a summary of each job, tombstones of removed ones
+    jobs/<id>.db    all of one job: lines by the block, metadata records, events, captures, how far they are taken in
+    spool/          captures' segments that are not yet taken in (host-local where the store is on a network)
+    intake.lock     held by whoever takes in; agent.lock, agent.log: the per-user agent's
+
+Whoever reads calls `take_in` first, so that what is spooled is complete. Several programs may use a store at a time.
+"""
+
+import os
+import re
+import time
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+
+from ingest.catalogue import Catalogue, make_again
+from ingest.intake import Intake, Progress, SpooledCapture, intake_lock
+from ingest.job import Capture, JobEvent, JobSummary, LogLine, MetadataRecord, Position, TakenIn
+from ingest.job_reader import JobReader
+from ingest.sqlite_file import DamagedError, UnwritableError, remove_database
+from ingest.x_axis import KeyStats, XChoice
+from logshipper.errors import LogshipperError, SpoolError, SpoolFull, StoreError, UnknownJob
+from logshipper.filesystem import network_type
+from logshipper.spool import make_private_folder, spool_root
+
+__all__ = [
+    "Capture",
+    "JobEvent",
+    "JobReader",
+    "JobSummary",
+    "KeyStats",
+    "LocalStore",
+    "LogLine",
+    "MetadataRecord",
+    "Position",
+    "SpooledCapture",
+    "TakenIn",
+    "XChoice",
+]
+
+LOCK_SECS = 10.0  # how long anything but take_in waits for others who take in
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_MAX_SUGGESTED_FROM = 10_000
+
+
+class LocalStore:
+    """A store, open. Close it; closing closes what was opened from it.
+
+    root: its folder; create: make it where it is missing. spool: the captures' folder where it isn't the store's own;
+    network: says on what network file system a path lies, None for a local one.
+    Raises StoreError: missing, not a store, of a newer version, unreadable.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        create: bool = False,
+        spool: str | None = None,
+        network: Callable[[str], str | None] = network_type,
+    ) -> None:
+        self.root = os.path.abspath(root)
+        found_network = network(self.root)
+        self.spool = spool or spool_root(self.root, found_network)
+        self.uses_wal = found_network is None  # it needs shared memory between all who have the file open
+        self._jobs = os.path.join(self.root, "jobs")
+        self._catalogue_path = os.path.join(self.root, "catalogue.db")
+        self._owner = os.geteuid()
+        self._readers: weakref.WeakSet[JobReader] = weakref.WeakSet()
+        self._problems: list[str] = []  # to be told by the next take_in
+        self._find_root(create)
+        self.is_writable = os.stat(self.root).st_uid == self._owner and os.access(self.root, os.W_OK | os.X_OK)
+        self._catalogue = self._open_catalogue()
+        self._intake = self._new_intake()
+
+    def _find_root(self, create: bool) -> None:
+        if not os.path.lexists(self.root):
+            if not create:
+                raise StoreError(self.root, "there is no store here yet; `logshipper run -- COMMAND` makes one")
+            self._make_folder(self.root)
+        if not os.path.isdir(self.root):
+            raise StoreError(self.root, "isn't a folder, so it can't be a store")
+        if not os.access(self.root, os.R_OK | os.X_OK):
+            raise StoreError(self.root, "can't be read: look at its permissions")
+        is_store = any(os.path.exists(path) for path in (self._catalogue_path, self._jobs, self.spool))
+        if not is_store and not create:
+            raise StoreError(self.root, "isn't a logshipper store: it has neither a catalogue nor a spool")
+
+    def _make_folder(self, path: str) -> None:
+        try:
+            make_private_folder(path)
+        except SpoolFull as error:
+            raise UnwritableError(error.path, error.reason) from None
+        except SpoolError as error:
+            raise StoreError(error.path, error.reason) from None
+
+    def _new_intake(self) -> Intake:
+        return Intake(self.spool, self._jobs, self._catalogue, wal=self.uses_wal, owner=self._owner)
+
+    # ---- the catalogue
+
+    def _open_catalogue(self) -> Catalogue:
+        if self.is_writable:
+            try:
+                self._make_folder(self._jobs)
+                try:
+                    return Catalogue.open(self._catalogue_path, wal=self.uses_wal)
+                except DamagedError:
+                    return self._mend_catalogue()
+            except UnwritableError as error:
+                self.is_writable = False
+                self._problems.append(str(error))
+        if os.path.exists(self._catalogue_path):
+            try:
+                return Catalogue.open_for_reading(self._catalogue_path)
+            except (DamagedError, UnwritableError):
+                pass
+        catalogue = Catalogue.in_memory()
+        self._problems += catalogue.rebuild(self._jobs)
+        return catalogue
+
+    def _mend_catalogue(self) -> Catalogue:
+        """Makes it where it is missing or damaged. Raises UnwritableError where somebody else holds the store."""
+        with intake_lock(self._lock_path, time.monotonic() + LOCK_SECS) as held:
+            if not held:
+                raise UnwritableError(self._catalogue_path, "can't be made now: another program is taking in")
+            return self._open_or_make_catalogue()
+
+    def _open_or_make_catalogue(self) -> Catalogue:
+        """The caller holds the store's lock."""
+        try:
+            return Catalogue.open(self._catalogue_path, wal=self.uses_wal)
+        except DamagedError:
+            catalogue, problems = make_again(self._catalogue_path, self._jobs, wal=self.uses_wal)
+            self._problems += problems
+            return catalogue
+
+    def _follow_catalogue(self) -> None:
+        """Opens the catalogue anew where another program has replaced it. The caller holds the store's lock."""
+        if not self._catalogue.is_in_place():
+            self._catalogue.close()
+            self._catalogue = self._open_or_make_catalogue()
+            self._intake = self._new_intake()
+
+    @property
+    def _lock_path(self) -> str:
+        return os.path.join(self.root, "intake.lock")
+
+    # ---- taking in
+
+    def take_in(
+        self, *, deadline_secs: float = 10.0, job_id: str | None = None, progress: Progress | None = None
+    ) -> TakenIn:
+        """Takes in what is spooled, of one job or of all; stops, incomplete, when the time is up.
+
+        progress: called with bytes taken in, and bytes in all. What goes wrong is told, never raised: the segments
+        stay in the spool until they are taken in.
+        """
+        problems, self._problems = self._problems, []
+        if not self.is_writable:
+            waiting = len(self._intake.spooled())
+            if waiting:
+                problems.append(f"{self.root}: can't be written: {waiting} captures wait in the spool, not taken in")
+            return TakenIn(not waiting, problems)
+        deadline = time.monotonic() + deadline_secs
+        try:
+            with intake_lock(self._lock_path, deadline) as held:
+                if not held:
+                    problems.append(f"{self.root}: another program is taking in; what is shown may be older")
+                    return TakenIn(False, problems)
+                self._follow_catalogue()
+                taken = self._intake.run(deadline, job_id, progress)
+        except LogshipperError as error:
+            return TakenIn(False, [*problems, str(error)])
+        return TakenIn(taken.complete, problems + taken.problems)
+
+    def spooled(self) -> list[SpooledCapture]:
+        """What is in the spool."""
+        return self._intake.spooled()
+
+    def spool_signature(self) -> object:
+        """Changes when there is something new in the spool."""
+        return self._intake.signature()
+
+    # ---- jobs
+
+    def jobs(self) -> list[JobSummary]:
+        """All jobs, newest first."""
+        try:
+            return self._catalogue.jobs(time.time_ns())
+        except DamagedError:
+            self._catalogue.close()
+            self._catalogue = self._without_damage()
+            self._intake = self._new_intake()
+            return self._catalogue.jobs(time.time_ns())
+
+    def _without_damage(self) -> Catalogue:
+        """The catalogue's damage showed only when it was read: it is made again, on disk or else in memory."""
+        if self.is_writable:
+            with intake_lock(self._lock_path, time.monotonic() + LOCK_SECS) as held:
+                if held:
+                    catalogue, problems = make_again(self._catalogue_path, self._jobs, wal=self.uses_wal)
+                    self._problems += problems
+                    return catalogue
+            self.is_writable = False
+        catalogue = Catalogue.in_memory()
+        self._problems += catalogue.rebuild(self._jobs)
+        return catalogue
+
+    def resolve(self, name: str) -> str:
+        """The id of the job that is meant: by its id, its name (the newest such job), the beginning of an id that no
+        other has, or `last`. Raises UnknownJob, with suggestions."""
+        jobs = self.jobs()
+        if name == "last":
+            if not jobs:
+                raise UnknownJob(name, "there are no jobs yet")
+            return jobs[0].job_id
+        for job in jobs:
+            if job.job_id == name:
+                return name
+        for job in jobs:
+            if job.name == name:
+                return job.job_id
+        beginning = [job.job_id for job in jobs if name and job.job_id.startswith(name)]
+        if len(beginning) == 1:
+            return beginning[0]
+        if beginning:
+            raise UnknownJob(name, f"{len(beginning)} jobs have an id that begins with {name!r}", beginning[:10])
+        raise UnknownJob(name, f"no job has the id or name {name!r}", _suggestions(name, jobs))
+
+    def open(self, job_id: str) -> JobReader:
+        """Raises UnknownJob where there is no such job; StoreError where its database can't be read."""
+        path = self._path_of(job_id)
+        if not os.path.exists(path):
+            raise UnknownJob(job_id, f"no job has the id {job_id!r}")
+        reader = JobReader(path, job_id)
+        self._readers.add(reader)
+        return reader
+
+    def _path_of(self, job_id: str) -> str:
+        if not _JOB_ID.fullmatch(job_id):
+            raise UnknownJob(job_id, f"{job_id!r} is no job id")
+        return os.path.join(self._jobs, f"{job_id}.db")
+
+    def remove(self, job_id: str) -> None:
+        """Removes all of a job: what is spooled of it, its database, its summary. Late segments of it won't be taken
+        in any more. Raises UnknownJob; StoreError where the job runs, or nothing can be written."""
+        path = self._path_of(job_id)
+        summary = next((job for job in self.jobs() if job.job_id == job_id), None)
+        if summary is None and not os.path.exists(path):
+            raise UnknownJob(job_id, f"no job has the id {job_id!r}")
+        if not self.is_writable:
+            raise StoreError(self.root, "can't be written, so nothing can be removed")
+        if summary is not None and summary.state == "RUNNING":
+            raise StoreError(self.root, f"job {job_id} runs: it can be removed when it has ended")
+        with intake_lock(self._lock_path, time.monotonic() + LOCK_SECS) as held:
+            if not held:
+                raise StoreError(self.root, "another program is taking in: try again")
+            known = summary.attempts if summary else 0
+            last = max(known, self._intake.check_idle(job_id), self._last_attempt(path, job_id))
+            self._catalogue.bury(job_id, last)
+            self._intake.drop(job_id)
+            for reader in list(self._readers):
+                if reader.path == path:
+                    reader.close()
+            remove_database(path)
+            self._catalogue.forget(job_id)
+
+    def _last_attempt(self, path: str, job_id: str) -> int:
+        try:
+            with JobReader(path, job_id) as reader:
+                return max(capture.attempt for capture in reader.captures)
+        except StoreError:
+            return 1  # damaged, or gone: it is removed all the same
+
+    def close(self) -> None:
+        for reader in list(self._readers):
+            reader.close()
+        self._catalogue.close()
+
+    def __enter__(self) -> "LocalStore":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _suggestions(name: str, jobs: list[JobSummary]) -> list[str]:
+    from difflib import get_close_matches  # late: only for a wrong name
+
+    known = dict.fromkeys(word for job in jobs[:_MAX_SUGGESTED_FROM] for word in (job.job_id, job.name))
+    by_folded = {word.casefold(): word for word in known}
+    return [by_folded[word] for word in get_close_matches(name.casefold(), by_folded, n=3)]

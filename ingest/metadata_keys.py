@@ -1,0 +1,173 @@
+"""Metadata records as Python values, and their keys taken apart: exact numbers, nested keys, names of keys. Pure.
+
+A key is identified by its path, a tuple of strings; its name is for people, and no two paths share one. Hostile input
+never raises and never stalls: what can't be kept exact is put aside and counted.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import TypeAlias
+
+import orjson
+
+Path: TypeAlias = tuple[str, ...]
+Number: TypeAlias = int | float
+Record: TypeAlias = dict[str, object]
+
+MAX_DEPTH = 4
+MAX_INT_DIGITS = 4000  # Python's own limit for integers as text is 4300: beyond it they can't be printed any more
+_MAY_BE_BIG = re.compile(rb"[0-9]{19}")  # orjson turns integers of more than 64 bits into floats
+
+
+class Oversized(str):
+    """A number that is too long, or too large for a float, to be worked with: its text."""
+
+    __slots__ = ()
+
+
+@dataclass(slots=True)
+class Leaves:
+    """What a record has for graphs. numbers: by path, down to MAX_DEPTH keys; others: top-level keys without a number;
+    deeper: objects below that depth, left out; oversized: numbers that can't be worked with, left out."""
+
+    numbers: dict[Path, Number] = field(default_factory=dict)
+    others: list[Path] = field(default_factory=list)
+    deeper: int = 0
+    oversized: int = 0
+
+
+def parse_record(line: bytes) -> Record | None:
+    """The JSON object of a metadata line, integers exact; None where it can't be had (too deep for Python)."""
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        value = _parse_exactly(line)
+    else:
+        if _MAY_BE_BIG.search(line):
+            exact = _parse_exactly(line)
+            value = value if exact is None else exact
+    return value if isinstance(value, dict) else None
+
+
+def _parse_exactly(line: bytes) -> object:
+    try:
+        return json.loads(line, parse_int=_exact_int, parse_float=_finite_float, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _exact_int(digits: str) -> int | Oversized:
+    try:
+        return int(digits) if len(digits) <= MAX_INT_DIGITS else Oversized(digits)
+    except ValueError:  # PYTHONINTMAXSTRDIGITS may be lower
+        return Oversized(digits)
+
+
+def _finite_float(text: str) -> float | Oversized:
+    value = float(text)
+    return value if isfinite(value) else Oversized(text)
+
+
+def _refuse(name: str) -> object:
+    raise ValueError(name)
+
+
+def leaves_of(record: Record) -> Leaves:
+    """Numbers by path and the other top-level keys. Booleans and strings are no numbers (R22)."""
+    leaves = Leaves()
+    numbers = leaves.numbers
+    for key, value in record.items():
+        kind = type(value)
+        if kind is int:
+            numbers[(key,)] = value  # type: ignore[assignment]  # mypy doesn't narrow by type(): 3 times as fast
+        elif kind is float and isfinite(value):  # type: ignore[arg-type]
+            numbers[(key,)] = value  # type: ignore[assignment]
+        elif kind is dict:
+            before = len(numbers)
+            _gather(value, (key,), leaves)  # type: ignore[arg-type]
+            if len(numbers) == before:
+                leaves.others.append((key,))
+        else:
+            leaves.oversized += kind is Oversized or kind is float
+            leaves.others.append((key,))
+    return leaves
+
+
+def _gather(nested: Record, above: Path, leaves: Leaves) -> None:
+    if len(above) >= MAX_DEPTH:
+        leaves.deeper += 1
+        return
+    for key, value in nested.items():
+        kind = type(value)
+        path = (*above, key)
+        if kind is int or (kind is float and isfinite(value)):  # type: ignore[arg-type]
+            leaves.numbers[path] = value  # type: ignore[assignment]
+        elif kind is dict:
+            _gather(value, path, leaves)  # type: ignore[arg-type]
+        elif kind is Oversized or kind is float:
+            leaves.oversized += 1
+
+
+def raw_value(line: str, path: Path) -> str | None:
+    """The JSON text of the value at a path, as it stands in the line; None where the record hasn't got it."""
+    text: str | None = line
+    try:
+        for key in path:
+            text = None if text is None else _raw_member(text, key)
+    except (ValueError, RecursionError, IndexError):
+        return None
+    return text
+
+
+_DECODER = json.JSONDecoder(parse_int=str, parse_float=str)
+_BLANKS = re.compile(r"[ \t\n\r]*")
+
+
+def _raw_member(text: str, wanted: str) -> str | None:
+    """The text of a member of the object that the text is; the last one where a key stands there twice."""
+    found = None
+    at = _skip_blanks(text, 0)
+    if text[at] != "{":
+        return None
+    at = _skip_blanks(text, at + 1)
+    while text[at] != "}":
+        key, at = _DECODER.raw_decode(text, at)
+        begin = _skip_blanks(text, _skip_blanks(text, at) + 1)  # over the colon
+        _, end = _DECODER.raw_decode(text, begin)
+        if key == wanted:
+            found = text[begin:end]
+        at = _skip_blanks(text, end)
+        if text[at] == ",":
+            at = _skip_blanks(text, at + 1)
+    return found
+
+
+def _skip_blanks(text: str, at: int) -> int:
+    found = _BLANKS.match(text, at)
+    return found.end() if found else at
+
+
+def order(path: Path) -> tuple[str, Path]:
+    """Sorts paths by name, in alphabetical order."""
+    return ".".join(path), path
+
+
+def names_of(paths: Iterable[Path]) -> dict[Path, str]:
+    """A name for each path, unique among them: `a.b`. Where a key that has dots itself would share the name of a
+    nested one, and where a key can't be printed, it stands in quotes, as in JSON: `"a.b".c`."""
+    by_name: dict[str, list[Path]] = {}
+    for path in paths:
+        by_name.setdefault(".".join(path), []).append(path)
+    names: dict[Path, str] = {}
+    for sharing in by_name.values():
+        for path in sharing:
+            names[path] = ".".join(_shown(key, len(sharing) > 1) for key in path)
+    return names
+
+
+def _shown(key: str, shared: bool) -> str:
+    needs_quotes = '"' in key or not key.isprintable() or (shared and "." in key)
+    return json.dumps(key) if needs_quotes else key

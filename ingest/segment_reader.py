@@ -1,0 +1,368 @@
+"""Reads the segments of one capture in order, from a position, while they may still grow (docs/segment-format.md).
+
+Segments are hostile input: a job could write them. So they are opened by openat without following links and without
+blocking, must be regular files of the right owner, are read in blocks (never mapped), and every length is checked.
+
+What is damaged is skipped up to the next frame that decodes, and reported as a value; nothing here raises for what
+stands in a segment. A frame that isn't all there yet: while the capture lives the reader waits for the rest; else it
+is cut off. A segment is over when its END frame was read, when the capture is dead, or when the next segment has
+frames: the writer makes the next one first, but puts a frame there only after this one's END. Memory: one block, or
+the one frame that is larger.
+"""
+
+import errno
+import os
+import stat
+from enum import Enum
+from typing import NamedTuple
+
+from logshipper.errors import SegmentCorrupt
+from logshipper.segment import (
+    FILE_HEADER_BYTES,
+    FRAME_HEADER_BYTES,
+    FRAME_MAGIC,
+    MAX_PAYLOAD_BYTES,
+    Frame,
+    FrameType,
+    decode_file_header,
+    decode_frame,
+    frame_bytes,
+)
+
+BLOCK_BYTES = 1 << 20
+MAX_SEGMENT_BYTES = 1 << 30  # the writer's are 32 MiB; what is longer is left out
+SEARCH_BYTES = 256 << 20  # how much is gone over in search of frames, per segment; past that the rest is left out
+_SEARCH_STEP_BYTES = 64 << 10
+_VERSION_OFFSET = 8  # where decode_file_header reports a newer version
+_MAX_NAMES = 1 << 16
+_MAX_DAMAGES = 1000  # of one read
+_NOT_A_SEGMENT = (errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.ENODEV)  # missing, a link, a socket, a device
+_OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+
+
+class SpoolPosition(NamedTuple):
+    """A place in a capture's segments. segment: its number, 0 before the first; offset: in bytes, 0 before its header.
+    All that stands before is done with."""
+
+    segment: int = 0
+    offset: int = 0
+
+
+class Outcome(Enum):
+    """Why reading stopped. MORE: enough for now; WAITING: all is read that is there, the capture lives; CLOSED: its
+    last frame was read; CUT: the capture is dead, all is read; BLOCKED: what follows can't be read by this version."""
+
+    MORE = "more"
+    WAITING = "waiting"
+    CLOSED = "closed"
+    CUT = "cut"
+    BLOCKED = "blocked"
+
+
+class Damage(NamedTuple):
+    """What was wrong at a place. skipped: bytes left out for it."""
+
+    error: SegmentCorrupt
+    skipped: int
+
+
+class Batch(NamedTuple):
+    """What one read brought. position: where to go on; size: bytes of the frames."""
+
+    frames: list[Frame]
+    damages: list[Damage]
+    position: SpoolPosition
+    outcome: Outcome
+    size: int
+
+
+def segment_name(number: int) -> str:
+    return f"{number:010d}.seg"
+
+
+def segment_number(name: str) -> int | None:
+    """The number of a segment by its file's name, None for any other file."""
+    digits, dot, ending = name.partition(".")
+    return (
+        int(digits) if dot and ending == "seg" and len(digits) == 10 and digits.isascii() and digits.isdigit() else None
+    )
+
+
+def list_segments(folder_fd: int) -> list[int]:
+    """Numbers of the segments in a folder, in order; _MAX_NAMES names are looked at at most."""
+    found = []
+    with os.scandir(folder_fd) as entries:
+        for looked_at, entry in enumerate(entries):
+            number = segment_number(entry.name)
+            if number:
+                found.append(number)
+            if looked_at >= _MAX_NAMES:
+                break
+    return sorted(found)
+
+
+class SegmentReader:
+    """Reads from a folder that stays open as folder_fd (the caller's). path: its name in reports; owner: the user id
+    that segments must belong to. Raises OSError where the system refuses (a failing disk, no descriptors left)."""
+
+    def __init__(self, folder_fd: int, path: str, position: SpoolPosition, *, owner: int) -> None:
+        self.position = position
+        self._folder_fd = folder_fd
+        self._path = path
+        self._owner = owner
+        self._fd = -1
+        self._closed = False  # the capture's last END was read
+        self._searched = 0  # bytes gone over in search of frames in this segment
+        self._frames: list[Frame] = []
+        self._damages: list[Damage] = []
+        self._size = 0
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def read(self, max_bytes: int, *, alive: bool) -> Batch:
+        """Reads on until about max_bytes of frames are there, or nothing more can be read.
+
+        alive: whether the capture lived when this was called, or at any time after that; once it is False, segments
+        must not grow any more.
+        """
+        self._frames, self._damages, self._size = [], [], 0
+        outcome: Outcome | None = None
+        while outcome is None:
+            if self._closed:
+                outcome = Outcome.CLOSED
+            elif self._size >= max_bytes or len(self._damages) >= _MAX_DAMAGES:
+                outcome = Outcome.MORE
+            elif self._fd < 0:
+                outcome = self._open(alive)
+            elif self.position.offset == 0:
+                outcome = self._read_header(alive)
+            else:
+                outcome = self._read_block(max_bytes, alive)
+        return Batch(self._frames, self._damages, self.position, outcome, self._size)
+
+    # ---- from segment to segment
+
+    def _open(self, alive: bool) -> Outcome | None:
+        """Opens the segment of the position, or the one that follows where it is missing or isn't a segment."""
+        number = self.position.segment
+        if number == 0 or not self._open_number(number):
+            present = list_segments(self._folder_fd)
+            following = next((there for there in present if there > number), None)
+            if number in present and number:
+                self._report(0, "this isn't a regular file of the capture's owner", 0)
+            elif following is None:
+                return Outcome.WAITING if alive else Outcome.CUT
+            elif number or following > 1:
+                self._report(0, f"segments before {segment_name(following)} are missing", 0)
+            self.position = SpoolPosition(number + 1 if number in present else following or 0, 0)
+        return None
+
+    def _open_number(self, number: int) -> bool:
+        try:
+            fd = os.open(segment_name(number), _OPEN_FLAGS, dir_fd=self._folder_fd)
+        except OSError as error:
+            if error.errno in _NOT_A_SEGMENT:
+                return False
+            raise
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != self._owner:
+            os.close(fd)
+            return False
+        self._fd = fd
+        self._searched = 0
+        return True
+
+    def _go_to_next(self) -> None:
+        self.close()
+        self.position = SpoolPosition(self.position.segment + 1, 0)
+
+    def _is_over(self, alive: bool) -> bool:
+        """Whether nothing more is written into this segment."""
+        if not alive:
+            return True
+        try:
+            following = os.stat(segment_name(self.position.segment + 1), dir_fd=self._folder_fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return following.st_size > FILE_HEADER_BYTES
+
+    def _bytes_there(self) -> int:
+        return min(os.fstat(self._fd).st_size, MAX_SEGMENT_BYTES)
+
+    def _read_header(self, alive: bool) -> Outcome | None:
+        is_over = self._is_over(alive)
+        head = _pread(self._fd, FILE_HEADER_BYTES, 0)
+        if len(head) < FILE_HEADER_BYTES and not is_over:
+            return Outcome.WAITING
+        if not head:
+            return self._end_without_mark(alive)
+        try:
+            first = decode_file_header(head, self._segment_path())
+        except SegmentCorrupt as error:
+            if error.offset == _VERSION_OFFSET:
+                self._damages.append(Damage(error, 0))
+                self.close()
+                return Outcome.BLOCKED
+            self._skip_to(self._find_magic(1), _reason(error))
+            return None
+        self.position = SpoolPosition(self.position.segment, first)
+        return None
+
+    # ---- frames
+
+    def _read_block(self, max_bytes: int, alive: bool) -> Outcome | None:
+        """Takes the frames of one block; None where there is more to do."""
+        begin = self.position.offset
+        there = self._bytes_there()
+        block = _pread(self._fd, min(BLOCK_BYTES, max(there - begin, 0)), begin)
+        at = self._take_frames(block, max_bytes)
+        if at:
+            return None
+        return self._meet_obstacle(block, alive)
+
+    def _take_frames(self, block: bytes, max_bytes: int) -> int:
+        """Takes whole frames from the beginning of the block; returns how far it came, the position with it."""
+        at = 0
+        number, begin = self.position
+        while self._size < max_bytes:
+            try:
+                decoded = decode_frame(block, at)
+            except SegmentCorrupt:
+                break
+            if decoded is None:
+                break
+            frame, end = decoded
+            if frame.type is FrameType.END:
+                self.position = SpoolPosition(number, begin + end)
+                self._closed = frame.count == 1
+                if not self._closed:
+                    self._go_to_next()
+                return end
+            self._frames.append(frame)
+            self._size += end - at
+            at = end
+        self.position = SpoolPosition(number, begin + at)
+        return at
+
+    def _meet_obstacle(self, block: bytes, alive: bool) -> Outcome | None:
+        """No frame could be taken at the position: damage, a frame that isn't all there, a large one, or the end."""
+        begin = self.position.offset
+        try:
+            needed = frame_bytes(block, 0) or FRAME_HEADER_BYTES
+        except SegmentCorrupt as error:
+            self._skip_to(self._find_magic(begin + 1), _reason(error))
+            return None
+        is_over = self._is_over(alive)
+        there = self._bytes_there()  # looked at after is_over: now nothing more can come
+        if there - begin >= needed:
+            self._take_large(needed)
+            return None
+        if there <= begin:
+            if not is_over:
+                return Outcome.WAITING
+            return self._end_without_mark(alive)
+        found = self._find_frame(begin + 1, there)
+        if found is not None:
+            self._skip_to(found, "a frame is cut short")
+        elif is_over:
+            self._skip_to(there, "the last frame is cut short")
+        else:
+            return Outcome.WAITING
+        return None
+
+    def _end_without_mark(self, alive: bool) -> Outcome | None:
+        """The segment is over, but no END frame says so: as a capture leaves its last one when it dies."""
+        following = [number for number in list_segments(self._folder_fd) if number > self.position.segment]
+        if not following and not alive:
+            return Outcome.CUT
+        self._report(self.position.offset, "the end mark is missing", 0)
+        self._go_to_next()
+        return None
+
+    def _take_large(self, needed: int) -> None:
+        """Takes the one frame at the position, which may be larger than a block; skips it where it is damaged."""
+        begin = self.position.offset
+        block = _pread(self._fd, needed, begin)
+        try:
+            decode_frame(block, 0)
+        except SegmentCorrupt as error:
+            reason = _reason(error)
+        else:
+            self._take_frames(block, self._size + 1)  # takes none where the file has changed since: looked at again
+            return
+        self._searched += needed
+        self._skip_to(self._find_magic(begin + 1), reason)
+
+    # ---- damage
+
+    def _find_magic(self, begin: int) -> int:
+        """Where the next frame may begin: at a magic number, or at the end of what is there."""
+        there = self._bytes_there()
+        if self._searched > SEARCH_BYTES:
+            return max(there, begin)
+        at, step = begin, _SEARCH_STEP_BYTES
+        while at < there:
+            block = _pread(self._fd, min(step, there - at), at)
+            self._searched += len(block)
+            found = block.find(FRAME_MAGIC)
+            if found >= 0:
+                return at + found
+            if not block or at + len(block) >= there:
+                return max(there - _begun_magic(block), begin)
+            at += len(block) - len(FRAME_MAGIC) + 1
+            step = min(2 * step, BLOCK_BYTES)
+        return max(there, begin)
+
+    def _find_frame(self, begin: int, end: int) -> int | None:
+        """Where a whole frame begins in the last, incomplete frame's place, which is MAX_PAYLOAD_BYTES long at most."""
+        block = _pread(self._fd, min(end - begin, MAX_PAYLOAD_BYTES + FRAME_HEADER_BYTES), begin)
+        at = block.find(FRAME_MAGIC)
+        while at >= 0 and self._searched <= SEARCH_BYTES:
+            try:
+                if decode_frame(block, at) is not None:
+                    return begin + at
+            except SegmentCorrupt:
+                self._searched += len(block) - at
+            at = block.find(FRAME_MAGIC, at + 1)
+        return None
+
+    def _skip_to(self, offset: int, reason: str) -> None:
+        begin = self.position.offset
+        self._report(begin, reason, offset - begin)
+        self.position = SpoolPosition(self.position.segment, offset)
+
+    def _report(self, offset: int, reason: str, skipped: int) -> None:
+        """Neighbouring damages are one."""
+        path = self._segment_path()
+        if self._damages and skipped:
+            last = self._damages[-1]
+            if last.error.path == path and last.error.offset + last.skipped == offset:
+                self._damages[-1] = Damage(last.error, last.skipped + skipped)
+                return
+        self._damages.append(Damage(SegmentCorrupt(path, offset, reason), skipped))
+
+    def _segment_path(self) -> str:
+        return os.path.join(self._path, segment_name(self.position.segment))
+
+
+def _reason(error: SegmentCorrupt) -> str:
+    return error.reason.removeprefix(f"at byte {error.offset}: ")
+
+
+def _begun_magic(block: bytes) -> int:
+    """How many bytes at the block's end may be the beginning of a frame."""
+    return next((size for size in (3, 2, 1) if block.endswith(FRAME_MAGIC[:size])), 0)
+
+
+def _pread(fd: int, size: int, offset: int) -> bytes:
+    """All of size that is there: a read may return less than was asked for."""
+    data = os.pread(fd, size, offset) if size > 0 else b""
+    while 0 < len(data) < size:
+        more = os.pread(fd, size - len(data), offset + len(data))
+        if not more:
+            break
+        data += more
+    return data

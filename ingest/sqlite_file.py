@@ -1,0 +1,198 @@
+"""SQLite files of a store: opened for writing or for reading, their versions checked, their errors put in words.
+
+A write-ahead log lets readers and the writer go on beside each other, but needs shared memory: so only where the file
+lies on a local file system, else the rollback journal. Reading works where nothing can be written, too.
+"""
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from logshipper.errors import StoreError
+
+APPLICATION_ID = 0x4C4F4753  # "LOGS"
+BUSY_SECS = 10.0
+SUFFIXES = ("", "-wal", "-shm", "-journal")  # a database's own files
+
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
+_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_NOT_WRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH)
+
+
+class DamagedError(StoreError):
+    """A file isn't what it should be: half-written, truncated, or no database."""
+
+
+class UnfinishedError(DamagedError):
+    """A file without tables: whoever made it was stopped before anything was committed."""
+
+
+class UnwritableError(StoreError):
+    """A file can't be written now: no room, no permission, locked; what is in it may well be readable."""
+
+
+@contextmanager
+def store_errors(path: str) -> Iterator[None]:
+    """Turns SQLite's errors about the file at path into StoreError, in words, with the mend."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _store_error(path, error) from None
+
+
+def _store_error(path: str, error: sqlite3.Error) -> StoreError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in _DAMAGED:
+        return damaged(path, str(error))
+    if code == sqlite3.SQLITE_FULL:
+        return UnwritableError(
+            path, "no room left on the disk; free some: nothing is lost, the spool keeps what came later"
+        )
+    if code == sqlite3.SQLITE_IOERR:
+        return UnwritableError(path, f"reading or writing failed ({error}): is the disk full, over quota, or failing?")
+    if code in _LOCKED:
+        return UnwritableError(path, "another program has locked it for too long; try again")
+    if code in _NOT_WRITABLE:
+        return UnwritableError(path, f"can't be opened or written ({error}): look at its permissions and its folder's")
+    return StoreError(path, str(error))
+
+
+def damaged(path: str, detail: str) -> DamagedError:
+    return DamagedError(
+        path, f"is damaged or half-written ({detail}); move it away, then the rest of the store works as before"
+    )
+
+
+def _unfinished(path: str) -> UnfinishedError:
+    return UnfinishedError(path, str(damaged(path, "it has no tables").reason))
+
+
+def open_writer(path: str, schema: str, version: int, *, wal: bool, create: bool = True) -> sqlite3.Connection:
+    """A connection that writes, in autocommit mode.
+
+    version: what the schema is; a file of a newer one is refused. create: makes the file and its tables where they are
+    missing. Raises StoreError; UnfinishedError where they are missing and aren't to be made.
+    """
+    if not create and not os.path.exists(path):
+        raise UnfinishedError(path, "is missing")
+    with store_errors(path):
+        connection = sqlite3.connect(path, timeout=BUSY_SECS, isolation_level=None)
+        try:
+            found = _check_version(connection, path, version)
+            if found == 0 and not create:
+                raise _unfinished(path)
+            connection.execute(f"PRAGMA journal_mode={'WAL' if wal else 'DELETE'}")
+            connection.execute("PRAGMA synchronous=FULL")  # what is committed is on the disk: segments go after that
+            connection.execute("PRAGMA trusted_schema=OFF")
+            if found == 0:
+                _create(connection, schema, version)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _create(connection: sqlite3.Connection, schema: str, version: int) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if _user_version(connection) == 0:  # nobody else was quicker
+            for statement in schema.split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version={version}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def open_reader(path: str, version: int) -> sqlite3.Connection:
+    """A connection that only reads. Raises StoreError: missing, newer, damaged, unreadable."""
+    if not os.path.exists(path):
+        raise StoreError(path, "is missing")
+    if not os.access(path, os.R_OK):
+        raise StoreError(path, "can't be read: look at its permissions and its folder's")
+    with store_errors(path):
+        connection = _connect_reader(path)
+        try:
+            if _check_version(connection, path, version) == 0:
+                raise _unfinished(path)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _connect_reader(path: str) -> sqlite3.Connection:
+    """Tries from the best way to the last: as others' equal, without writing, as a file that nobody changes, a copy."""
+    uri = Path(os.path.abspath(path)).as_uri()
+    may_write = os.access(path, os.W_OK) and os.access(os.path.dirname(path) or ".", os.W_OK)
+    has_log = os.path.exists(path + "-wal") and os.path.getsize(path + "-wal") > 0
+    ways = (["?mode=rw"] if may_write else []) + ["?mode=ro"] + ([] if has_log else ["?immutable=1&mode=ro"])
+    for way in ways:
+        connection = sqlite3.connect(uri + way, uri=True, timeout=BUSY_SECS, isolation_level=None)
+        try:
+            connection.execute("PRAGMA query_only=ON")
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            return connection
+        except sqlite3.OperationalError as error:
+            connection.close()
+            if error.sqlite_errorcode & 0xFF not in (*_NOT_WRITABLE, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL):
+                raise
+            last = error
+        except BaseException:
+            connection.close()
+            raise
+    if not has_log:
+        raise last
+    return _connect_copy(path)
+
+
+def _connect_copy(path: str) -> sqlite3.Connection:
+    """For a file whose write-ahead log can't be gone through in place: in a folder that can't be written."""
+    with tempfile.TemporaryDirectory(prefix="logshipper-") as folder:
+        copy = os.path.join(folder, "copy.db")
+        try:
+            for suffix in ("", "-wal"):
+                shutil.copyfile(path + suffix, copy + suffix)
+        except OSError as error:
+            raise StoreError(path, f"can't be copied to be read: {(error.strerror or str(error)).lower()}") from None
+        connection = sqlite3.connect(copy, isolation_level=None)
+        try:
+            connection.execute("PRAGMA journal_mode=DELETE")  # all in one file, which lives on when its name is gone
+            connection.execute("PRAGMA query_only=ON")
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _check_version(connection: sqlite3.Connection, path: str, version: int) -> int:
+    """The file's version, 0 for a file without tables."""
+    found = _user_version(connection)
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if application != APPLICATION_ID and (found or tables):
+        raise StoreError(path, "isn't a store's file: another program made it")
+    if found > version:
+        raise StoreError(
+            path, f"was written by a newer logshipper (version {found}, this one knows {version}): upgrade"
+        )
+    return found
+
+
+def _user_version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def remove_database(path: str) -> None:
+    """Removes a database's files, those that are there."""
+    for suffix in reversed(SUFFIXES):
+        try:
+            os.unlink(path + suffix)
+        except FileNotFoundError:
+            pass

@@ -1,0 +1,212 @@
+"""The per-user agent: takes in what a user's captures spool, as long as there are any. No server, no configuration.
+
+`logshipper run` starts it (agent_start.py); one that finds another at work on
+the same store ends at once. It holds nothing of whoever started it: no descriptor, no terminal, no directory. It is
+nice to the job, takes in once a second at most, and ends when no capture is alive and nothing new has come for a
+while. Killing it at any time does no harm: readers take in themselves.
+"""
+
+import argparse
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from ingest.agent_start import let_go
+from ingest.capture_folder import Life
+from ingest.local_store import LocalStore
+from logshipper.errors import LogshipperError, StoreError
+
+IDLE_SECS = 10.0
+STUCK_SECS = 60.0  # as long it tries on with what can't be taken in
+TAKE_IN_SECS = 1.0  # at least this long between two times of taking in
+DEADLINE_SECS = 10.0  # of one time of taking in
+FIRST_PAUSE_SECS = 0.5
+LAST_PAUSE_SECS = 2.0
+NICE = 10
+MAX_LOG_BYTES = 256 << 10
+
+Say = Callable[[str], None]
+
+
+class Agent:
+    """The loop. store: its folder; say: where problems go; the clock and the pause are handed in."""
+
+    def __init__(
+        self,
+        root: str,
+        say: Say,
+        *,
+        idle_secs: float = IDLE_SECS,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._root = root
+        self._say = say
+        self._idle_secs = idle_secs
+        self._clock = clock
+        self._pause = pause
+
+    def run(self) -> None:
+        """Until there is nothing to do any more. Raises StoreError where the store can't be opened."""
+        with LocalStore(self._root, create=True) as store:
+            self._serve(store)
+
+    def _serve(self, store: LocalStore) -> None:
+        seen: object = None
+        told: list[str] = []
+        complete = False
+        last_change = self._clock()
+        pause = FIRST_PAUSE_SECS
+        while True:
+            signature = store.spool_signature()
+            changed = signature != seen
+            seen = signature
+            if changed:
+                last_change = self._clock()
+            pause = FIRST_PAUSE_SECS if changed else min(2 * pause, LAST_PAUSE_SECS)
+            if changed or not complete:
+                taken = store.take_in(deadline_secs=DEADLINE_SECS)
+                complete = taken.complete
+                for problem in taken.problems if taken.problems != told else []:
+                    self._say(problem)
+                told = taken.problems
+            if self._is_done(store, self._clock() - last_change):
+                return
+            self._pause(max(pause, TAKE_IN_SECS) if changed else pause)
+
+    def _is_done(self, store: LocalStore, quiet_secs: float) -> bool:
+        if quiet_secs < self._idle_secs:
+            return False
+        spooled = store.spooled()
+        if any(capture.life is not Life.DEAD for capture in spooled):
+            return False
+        return not spooled or quiet_secs >= max(STUCK_SECS, self._idle_secs)
+
+
+def take_lock(root: str) -> int | None:
+    """The descriptor that holds the store's agent.lock, where this process's id then stands; None where another agent
+    holds it. Raises StoreError."""
+    path = os.path.join(root, "agent.lock")
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise StoreError(path, f"can't be opened: {(error.strerror or str(error)).lower()}") from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    except OSError as error:
+        os.close(fd)
+        raise StoreError(path, f"can't be locked: {(error.strerror or str(error)).lower()}") from None
+    return fd
+
+
+def running_agent(root: str) -> int | None:
+    """The process id of the agent at work on the store, None where there is none."""
+    try:
+        fd = os.open(os.path.join(root, "agent.lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return int(os.pread(fd, 20, 0).strip() or b"0")
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return None
+
+
+def serve(root: str, say: Say, *, idle_secs: float = IDLE_SECS) -> bool:
+    """Runs the agent until there is nothing to do; False where another one is at work. Raises StoreError."""
+    with LocalStore(root, create=True):
+        pass  # its folder is there, and it can be opened
+    while True:
+        lock = take_lock(root)
+        if lock is None:
+            return False
+        try:
+            Agent(root, say, idle_secs=idle_secs).run()
+        finally:
+            os.close(lock)
+        # a capture that began while this one was about to end found the lock held, and started no agent
+        with LocalStore(root) as store:
+            if not any(capture.life is not Life.DEAD for capture in store.spooled()):
+                return True
+
+
+# ---- as a daemon
+
+
+class AgentLog:
+    """agent.log, MAX_LOG_BYTES long at most: then it begins anew, and the old one is kept once, as agent.log.old."""
+
+    def __init__(self, root: str) -> None:
+        self._path = os.path.join(root, "agent.log")
+
+    def __call__(self, problem: str) -> None:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        line = f"{stamp} {problem}\n".encode("utf-8", "backslashreplace")
+        try:
+            fd = self.open()
+            try:
+                os.write(fd, line)
+            finally:
+                os.close(fd)
+        except OSError:
+            pass  # a log that can't be written must not stop the agent
+
+    def open(self) -> int:
+        """A descriptor that appends. Raises OSError."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        fd = os.open(self._path, flags, 0o600)
+        if os.fstat(fd).st_size < MAX_LOG_BYTES:
+            return fd
+        os.close(fd)
+        os.replace(self._path, f"{self._path}.old")
+        return os.open(self._path, flags, 0o600)
+
+
+def detach(log: AgentLog) -> None:
+    """Lets go of all that came from whoever started this process: session, directory, descriptors."""
+    try:
+        os.setsid()
+    except PermissionError:
+        pass  # it leads a session already
+    os.chdir("/")
+    os.umask(0o077)
+    try:
+        out: int | None = log.open()
+    except OSError:
+        out = None
+    let_go(out)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`python -m ingest.user_agent --store DIR`: the agent, detached but not forked; for whoever starts it."""
+    parser = argparse.ArgumentParser(prog="python -m ingest.user_agent", description=__doc__.partition("\n")[0])
+    parser.add_argument("--store", required=True, metavar="DIR", help="the store's folder")
+    parser.add_argument("--idle-secs", type=float, default=IDLE_SECS, help="ends after as long without work")
+    options = parser.parse_args(arguments)
+    root = os.path.abspath(options.store)
+    log = AgentLog(root)
+    try:
+        with LocalStore(root, create=True):
+            pass  # its folder is there, for the log
+        detach(log)
+        os.nice(NICE)
+        serve(root, log, idle_secs=options.idle_secs)
+    except LogshipperError as error:
+        log(str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""Processes beside the job. They hold nothing that the job's caller may wait for: `x=$(logshipper run ...)` ends
+when the last holder of its pipe is gone."""
+
+import os
+
+from logshipper import signals
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+
+def detach(name: str, keep: "Collection[int]") -> None:
+    """In a forked process: session, signals and fds of its own. name: as `ps` shows it, 15 characters at most."""
+    os.setsid()
+    signals.ignore_in_background()
+    shed(name, keep)
+
+
+def shed(name: str, keep: "Collection[int]") -> None:
+    """Closes all fds but those to keep; fds 0 to 2 become /dev/null."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in range(3):
+        os.dup2(null, fd)
+    for entry in os.listdir("/proc/self/fd"):
+        fd = int(entry)
+        if fd > 2 and fd not in keep:
+            try:
+                os.close(fd)
+            except OSError:
+                pass  # the listing's own
+    try:
+        with open("/proc/self/comm", "w", encoding="ascii") as file:
+            file.write(name)
+    except OSError:
+        pass  # only a name
+
+
+def close_inherited() -> None:
+    """Closes what the caller passed on beside fds 0 to 2: CMD has it, and who waits for its end waits for CMD's."""
+    try:
+        entries = os.listdir("/proc/self/fd")
+    except OSError:
+        return  # out of fds
+    for entry in entries:
+        fd = int(entry)
+        try:
+            if fd > 2 and os.get_inheritable(fd):  # everything of our own is close-on-exec
+                os.close(fd)
+        except OSError:
+            pass  # the listing's own

@@ -1,0 +1,84 @@
+"""Wiring of `logshipper run`: configuration, the capture's directory, relay and sidecar."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+from logshipper import config, optin, spool
+from logshipper.errors import ConfigError, SpoolError
+from logshipper.handover import SidecarPlan
+from logshipper.run import RunOptions, run
+
+
+class Settings(NamedTuple):
+    """What the sidecar needs to know beside the plan. problems: why ~/.logoptin was refused; start_agent: has
+    the spool taken into the store; it may be called again."""
+
+    config: config.Config
+    problems: tuple[str, ...]
+    capture: spool.Capture
+    start_agent: Callable[[], None]
+
+
+def capture(arguments: argparse.Namespace, command: list[str], looked: tuple[str, bytes]) -> int:
+    """Runs command and captures it. looked: what `optin.look` found. Returns the exit code.
+
+    Raises ConfigError for wrong options, CaptureError where command can't be run. Where nothing can be logged, a line
+    on stderr says so, and command runs all the same.
+    """
+    settings, problems = _configure(looked)
+    if arguments.no_tty:
+        settings = settings._replace(tty=False)
+    if arguments.mode:
+        settings = settings._replace(mode=arguments.mode)
+    name = arguments.name or spool.default_name(command)
+    root = spool.store_root(arguments.store)
+    try:
+        made = spool.create_capture(root, name[:256], arguments.job_id)
+    except SpoolError as error:
+        print(f"logshipper: nothing of this run is logged: {error}", file=sys.stderr)
+        return run(RunOptions(command, settings.tty, None, _no_sidecar))
+    wants_agent = os.environ.get("LOGSHIPPER_AGENT", "on") != "off"
+
+    def start_agent() -> None:
+        if wants_agent:
+            from ingest.agent_start import start
+
+            start(root)
+
+    wanted = Settings(settings, problems, made, start_agent)
+
+    def serve(plan: SidecarPlan) -> None:
+        from logshipper import sidecar  # only in the sidecar's own process: these imports are its start-up
+
+        sidecar.serve(plan, wanted)
+
+    return run(RunOptions(command, settings.tty, made, serve))
+
+
+def _configure(looked: tuple[str, bytes]) -> tuple[config.Config, tuple[str, ...]]:
+    """The configuration of ~/.logoptin, and its problems: then logging starts disabled (fails closed)."""
+    state, content = looked
+    if state == optin.ABSENT:
+        return config.Config(), ()  # run by hand: that is opting in
+    if state == optin.PRESENT:
+        try:
+            return config.parse(content, "~/.logoptin"), ()
+        except ConfigError as error:
+            problems = error.problems
+    elif state == optin.REFUSED:
+        problems = (content.decode("utf-8", "replace"),)
+    else:
+        problems = (f"couldn't be looked at within {optin.LOOK_SECS:g} s",)
+    print(
+        f"logshipper: ~/.logoptin: {'; '.join(problems)}; nothing is logged until a /LOGCOMMAND says so "
+        "(`logshipper check` tells more)",
+        file=sys.stderr,
+    )
+    return config.Config(mode="disabled"), problems
+
+
+def _no_sidecar(plan: SidecarPlan) -> None:
+    """Nothing can be logged: there is nobody to serve."""

@@ -1,0 +1,56 @@
+"""How many cells of a terminal a character takes: 0 (joins the one before), 1 or 2. As tmux and xterm have it.
+
+From Python's own Unicode tables, plus what they leave open: what a terminal draws upon the character before (marks,
+variation selectors, joiners, the vowels of conjoining Hangul) is 0; VS16 widens nothing; a soft hyphen is 1.
+"""
+
+import re
+import unicodedata
+
+ZWJ = "\u200d"
+_SKIN_TONES = "\U0001f3fb-\U0001f3ff"
+
+# Characters that are surely one cell wide and join nothing, not after a ZWJ either: programs print hardly any
+# others, and text of them needs no look at each.
+_ONE_CELL = (
+    "\x20-\x7e\xa0-\u02ff\u0370-\u0377\u037a-\u037f\u0384-\u038a\u038c\u038e-\u03a1\u03a3-\u0482\u048a-\u052f"
+    "\u2010-\u2027\u2030-\u205e\u2070\u2071\u2074-\u208e\u20a0-\u20b9\u2100-\u218b\u2190-\u2193\u2196-\u2319\u231c-\u2328"
+    "\u232b-\u23e8\u23f1\u23f2\u2400-\u2426\u2440-\u244a\u2460-\u25fc\u2600-\u2604\u2700-\u2704\u2706\u2707\u2709"
+    "\u270c-\u2727\u2800-\u28ff\ue0a0-\ue0d7"
+)
+# ... and two cells wide.
+_TWO_CELLS = "\u3041-\u3096\u30a1-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uff01-\uff60"
+# Further ones that are drawn each in cells of its own, never upon the one before.
+_OWN_CELLS = (
+    "\u2190-\u2bff\u2e80-\u2fdf\u2ff0-\u3029\u3030-\u3098\u309b-\ua4cf\uac00-\ud7a3\uff01-\uffdc\ufffd"
+    "\U0001f000-\U0001f3fa\U0001f400-\U0001faff"
+)
+
+not_one_cell = re.compile(f"[^{_ONE_CELL}]").search  # None: each character of the text takes one cell
+runs = re.compile(f"[{_ONE_CELL}]+|[{_TWO_CELLS}]+|.").findall  # of such characters; others each by itself
+two_cells = re.compile(f"[{_TWO_CELLS}]").match
+not_own_cells = re.compile(f"[^\n{_ONE_CELL}{_OWN_CELLS}\t\r\x1b]").search  # None: no character joins another one
+is_skin_tone = re.compile(f"[{_SKIN_TONES}]").match
+
+_widths: dict[str, int] = {}  # characters seen so far
+_MAX_KEPT = 4096
+
+
+def cell_width(character: str) -> int:
+    """Cells that one printable character takes."""
+    width = _widths.get(character)
+    if width is None:
+        width = _look_up(character)
+        if len(_widths) >= _MAX_KEPT:
+            _widths.clear()
+        _widths[character] = width
+    return width
+
+
+def _look_up(character: str) -> int:
+    category = unicodedata.category(character)
+    if category in ("Mn", "Me") or (category == "Cf" and character != "\xad"):
+        return 0
+    if "\u1160" <= character <= "\u11ff" or "\ud7b0" <= character <= "\ud7ff":
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1

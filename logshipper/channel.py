@@ -1,0 +1,168 @@
+"""One stream on its way from CMD to the job's own output: what is read waits here until it may be, and is, written.
+
+Two outputs that are one file never tear each other's lines. They switch at a line's end: the tail of an open line is
+held back while the other stream waits, and a line that stands open there holds the other stream back, each for
+HOLD_SECS at most. A line that is longer than HELD_BYTES goes out open. On a terminal only lines are held that our
+own reading cut: there a prompt stands open, and what follows on the other stream follows it on the screen.
+"""
+
+import os
+import struct
+
+from logshipper.output import Output, OutputGone, same_file
+
+HELD_BYTES = 64 << 10
+HOLD_SECS = 0.02
+_COUNTERS = struct.Struct("<QQ")  # bytes and line feeds of one stream; docs/segment-format.md has the file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mmap import mmap
+
+
+class SharedLine:
+    """The one file of two channels. owner: whose line stands open there; opened: since when."""
+
+    __slots__ = ("is_terminal", "opened", "owner")
+
+    def __init__(self, is_terminal: bool) -> None:
+        self.is_terminal = is_terminal
+        self.owner: Channel | None = None
+        self.opened = 0.0
+
+
+class Channel:
+    """One stream. stream: 1 or 2; master: to read from, made non-blocking; out: to write to. Owns both.
+
+    counters: the capture's shared account, or None.
+    cut: its last read was a full one, so that more of the same write may follow.
+    pending: read, but not written yet. blocked: out takes nothing now. gone: errno why out can't be written any more.
+    due: when pending must be tried again though nothing new came; 0 where it needn't.
+    listening, ready, at_end, closed, drained, after_exit: the relay's.
+    """
+
+    __slots__ = (
+        "_counters", "_line", "_tally", "after_exit", "at_end", "at_line_start", "bit", "blocked", "closed", "cut",
+        "drained", "due", "failed", "gone", "held_since", "listening", "master", "other", "out", "pending", "ready",
+        "stream",
+    )  # fmt: skip
+
+    def __init__(self, stream: int, master: int, out: Output, counters: "mmap | None" = None) -> None:
+        self.stream = stream
+        self.bit = 1 << (stream - 1)
+        self.master = master
+        self.out = out
+        self.other: Channel | None = None
+        self.pending = b""
+        self.held_since = 0.0
+        self.due = 0.0
+        self.at_line_start = True
+        self.cut = False
+        self.blocked = False
+        self.listening = False
+        self.ready = False
+        self.at_end = False
+        self.closed = False
+        self.gone = 0
+        self.failed = False
+        self.drained = False
+        self.after_exit = 0
+        self._line: SharedLine | None = None
+        self._counters = counters
+        self._tally = (0, 0) if counters is None else _COUNTERS.unpack_from(counters, 16 * stream)
+        os.set_blocking(master, False)
+
+    def count(self, data: bytes) -> None:
+        """Into the account that survives everybody: bytes and line feeds, as read."""
+        self.after_exit += len(data)
+        self._tally = (self._tally[0] + len(data), self._tally[1] + data.count(b"\n"))
+        if self._counters is not None:
+            _COUNTERS.pack_into(self._counters, 16 * self.stream, *self._tally)
+
+    def put(self, data: bytes, now: float) -> None:
+        """Writes data on, as far as that may be; the rest is pending."""
+        if self.pending:
+            self.pending += data
+        else:
+            self.pending = data
+            self.held_since = now
+        self.deliver(now)
+
+    def deliver(self, now: float) -> None:
+        """Writes of pending what may be written, and what out takes."""
+        self.due = 0.0
+        pending = self.pending
+        limit = len(pending) if self._line is None else self._allowed(self._line, now)
+        if not limit:
+            return
+        try:
+            rest = self.out.write(pending if limit == len(pending) else pending[:limit])
+        except OutputGone as error:
+            self.gone = error.errno
+            self.pending = b""
+            self.blocked = False
+            return
+        self.blocked = bool(rest)
+        written = limit - len(rest)
+        if not written:
+            return
+        self.pending = pending[written:]
+        self.held_since = now
+        self._note_line(pending, written, now)
+        if self.pending and not self.blocked:
+            self.due = now + HOLD_SECS
+
+    def _allowed(self, line: SharedLine, now: float) -> int:
+        """How many bytes of pending may go out now without tearing a line."""
+        pending, other = self.pending, self.other
+        if other is None or other.closed or not pending:
+            return len(pending)
+        if line.owner is other:
+            if other.pending:
+                return 0  # it is blocked, in this very file
+            if now >= line.opened + HOLD_SECS or (line.is_terminal and not other.cut):
+                return len(pending)
+            self.due = line.opened + HOLD_SECS
+            return 0
+        if self.at_end or not (other.pending or other.ready) or (line.is_terminal and not self.cut):
+            return len(pending)
+        complete = pending.rfind(b"\n") + 1
+        if complete:
+            return complete
+        if line.owner is self or len(pending) >= HELD_BYTES or now >= self.held_since + HOLD_SECS:
+            return len(pending)
+        self.due = self.held_since + HOLD_SECS
+        return 0
+
+    def _note_line(self, pending: bytes, written: int, now: float) -> None:
+        ended = pending[written - 1] == 10
+        self.at_line_start = ended
+        line = self._line
+        if line is None or self.other is None:
+            return
+        self.other.at_line_start = ended
+        if ended:
+            line.owner = None
+        elif line.owner is not self or pending.find(b"\n", 0, written) >= 0:
+            line.owner, line.opened = self, now
+
+    def close(self) -> None:
+        self.closed = self.drained = True
+        self.pending = b""
+        self.blocked = False
+        if self._line is not None and self._line.owner is self:
+            self._line.owner = None
+        os.close(self.master)
+        self.out.close()
+
+
+def pair(channels: list[Channel]) -> bool:
+    """Makes two channels know each other. Returns whether they write to one file."""
+    if len(channels) != 2:
+        return False
+    one, other = channels
+    one.other, other.other = other, one
+    shared = same_file(one.out.fd, other.out.fd)
+    if shared:
+        one._line = other._line = SharedLine(os.isatty(one.out.fd))
+    return shared

@@ -1,0 +1,74 @@
+"""`logshipper check`: what the own ~/.logoptin means, in words."""
+
+import json
+import os
+import sys
+
+from logshipper import config, optin, spool
+from logshipper.errors import ConfigError
+from logshipper.filesystem import network_type
+
+_MEANS = {
+    "enabled": "all output of your jobs is logged",
+    "metadata": "only lines that are one JSON object are logged, of standard output; all else is left out",
+    "disabled": "nothing is logged until the job prints a /LOGCOMMAND that says so",
+}
+WARNING = (
+    "Whoever may open the dashboard (or read the store) may read what is logged: "
+    "print no passwords, tokens or other secrets while logging is enabled."
+)
+
+
+def check(file: str | None, *, as_json: bool) -> int:
+    """Prints what file (default: ~/.logoptin) means; returns the exit code: 1 where it is refused."""
+    path = file or optin.path()
+    state, content = optin.look(path)
+    problems: list[str] = []
+    settings = config.Config()
+    if state == optin.PRESENT:
+        try:
+            settings = config.parse(content, path)
+        except ConfigError as error:
+            problems = list(error.problems)
+    elif state == optin.REFUSED:
+        problems = [content.decode("utf-8", "replace")]
+    refused = bool(problems)
+    if refused:
+        settings = settings._replace(mode="disabled")
+    if as_json:
+        found = {"schema": 1, "file": path, "state": "refused" if refused else state, "problems": problems}
+        opted_in = state in (optin.PRESENT, optin.REFUSED)
+        found |= {"opted_in": opted_in, "config": settings._asdict() if opted_in else None, "store": spool.store_root()}
+        print(json.dumps(found, indent=2))
+    else:
+        _print(path, state, settings, problems)
+    return int(refused)
+
+
+def _print(path: str, state: str, settings: config.Config, problems: list[str]) -> None:
+    shown = path.replace(os.path.expanduser("~") + "/", "~/", 1)
+    if state == optin.ABSENT:
+        print(f"{shown} doesn't exist: you have not opted in, and your cluster jobs aren't captured.")
+        print("To opt in: touch ~/.logoptin")
+        print("`logshipper run -- CMD` captures CMD all the same: running it is opting in.")
+    elif state == optin.UNKNOWN:
+        print(f"{shown} couldn't be looked at within {optin.LOOK_SECS:g} s (does the home folder hang?):")
+        print("jobs that start now aren't touched.")
+    elif problems:
+        print(f"{shown} is refused; your jobs run untouched, and nothing is logged until a /LOGCOMMAND says so:")
+        for problem in problems:
+            print(f"  - {problem}")
+    else:
+        print(f"{shown} is well: you have opted in.")
+        print(f"  mode: {settings.mode:<9} {_MEANS[settings.mode]}")
+        obeyed = "are obeyed" if settings.commands else "are ordinary output"
+        lines = 'lines such as /LOGCOMMAND {"mode":"metadata"}'
+        print(f"  commands: {'on' if settings.commands else 'off':<5} {lines} {obeyed}")
+        seen = "a terminal" if settings.tty else "pipes"
+        print(f"  tty: {'on' if settings.tty else 'off':<10} your jobs' output goes to {seen}")
+    root = spool.store_root()
+    network = network_type(root)
+    print(f"Jobs that you run by `logshipper run` are kept in {root}")
+    if network:
+        print(f"  ({network} file system: their spool is {spool.spool_root(root, network)}, on this host)")
+    sys.stdout.write(f"\n{WARNING}\n")

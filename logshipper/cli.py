@@ -1,0 +1,197 @@
+"""The command line of `logshipper`: wiring of options to what they call. Reading commands are imported when called."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from logshipper import __version__, optin
+from logshipper.errors import CaptureError, ConfigError, LogshipperError
+
+_OWN_COMMANDS = ("run", "check")
+_RUN_VALUE_OPTIONS = ("--name", "--job-id", "--mode", "--store")
+
+_EPILOG = """examples:
+  logshipper run -- python train.py      capture a run; the output stays what it is
+  logshipper show last                   how it went, what was logged, which X axis
+  logshipper logs last --follow          the log, live
+  logshipper plot last                   graphs of the numbers that it printed as JSON lines
+  touch ~/.logoptin; logshipper check    opt in on a cluster, and see what that means
+"""
+
+_RUN_EPILOG = """CMD runs as it would without logshipper: same output, exit code and signals. Lines of JSON that it
+prints become metadata (tables, graphs), all else becomes the log, as a terminal would show it.
+
+exit codes: CMD's own; 125 logshipper itself failed, 126 CMD can't be run, 127 there is no CMD.
+
+examples:
+  logshipper run -- python train.py --lr 0.1
+  logshipper run --name baseline -- ./job.sh > out.txt
+  logshipper run --mode metadata -- python train.py    log JSON lines only
+  logshipper run --if-opted-in -- CMD                  in a wrapper: only where ~/.logoptin is
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse with a code of its own for wrong usage. usage_code: set before parsing."""
+
+    usage_code = 2
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(self.usage_code, f"{self.prog}: {message}\ntry `{self.prog} --help`\n")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Runs a command line (sys.argv's by default); returns the exit code."""
+    words = list(sys.argv[1:] if words is None else words)
+    if words[:1] == ["run"]:
+        return _run(words[1:], None)
+    parser = build_parser()
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
+    _check_command(parser, words)
+    arguments = parser.parse_args(words)
+    try:
+        return int(arguments.call(arguments))
+    except LogshipperError as error:
+        print(f"logshipper: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        return _end_silently()
+
+
+def run_opted_in(looked: tuple[str, bytes]) -> int:
+    """`logshipper run --if-opted-in ...` after the look at ~/.logoptin found something."""
+    return _run(sys.argv[2:], looked)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line, for parsing, completion and the documentation's checks."""
+    from observe.cli import add_commands
+
+    parser = _Parser(
+        prog="logshipper",
+        description="See what your job prints: live, rendered, searchable and plotted, without touching its code.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"logshipper {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+    add_run_options(
+        commands.add_parser(
+            "run",
+            help="run a command and capture what it prints",
+            usage="logshipper run [OPTION...] -- CMD ARG...",
+            description="Runs CMD and captures what it prints.",
+            epilog=_RUN_EPILOG,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+    )
+    _add_check(commands)
+    add_commands(commands)
+    return parser
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--name", help="the job's name (default: CMD's or its script's file name)")
+    parser.add_argument(
+        "--job-id", metavar="ID", help="the job's id (default: a new short one); again: its next attempt"
+    )
+    parser.add_argument(
+        "--if-opted-in", action="store_true", help="for hooks and wrappers: run CMD untouched where ~/.logoptin isn't"
+    )
+    parser.add_argument(
+        "--mode",
+        choices=("enabled", "metadata", "disabled"),
+        help="log all, only metadata, or nothing until told (default: what ~/.logoptin says, else enabled)",
+    )
+    parser.add_argument("--no-tty", action="store_true", help="give CMD pipes, not terminals")
+    parser.add_argument(
+        "--store", metavar="DIR", help="keep the job there (default: $LOGSHIPPER_STORE, else your data folder)"
+    )
+    parser.add_argument("command", metavar="CMD", nargs="*", help=argparse.SUPPRESS)
+
+
+def _add_check(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    check = commands.add_parser(
+        "check",
+        help="what your ~/.logoptin means, or what is wrong with it",
+        description="Says what your ~/.logoptin means, or what is wrong with it.",
+        epilog="exit codes: 0 it is well (or isn't there), 1 it is refused\n\nexamples:\n  logshipper check\n"
+        "  logshipper check draft.yaml\n  logshipper check --json\n",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    check.add_argument("file", nargs="?", help="another file than ~/.logoptin")
+    check.add_argument("--json", action="store_true", help="for programs")
+    check.set_defaults(call=_check)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from logshipper import check
+
+    return check.check(arguments.file, as_json=arguments.json)
+
+
+def _check_command(parser: argparse.ArgumentParser, words: list[str]) -> None:
+    """A wrong command's name gets a suggestion."""
+    from difflib import get_close_matches
+
+    actions = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    known = list(actions[0].choices)
+    if words and not words[0].startswith("-") and words[0] not in known:
+        near = get_close_matches(words[0], known, 1)
+        hint = f"did you mean `{near[0]}`?" if near else f"commands are {', '.join(known)}"
+        parser.error(f"there is no command `{words[0]}`; {hint}")
+    if not words:
+        parser.print_help()
+        parser.exit(2)
+
+
+def _end_silently() -> int:
+    """Standard output's reader is gone, as with `| head`: nothing more is flushed into it."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, 1)
+    return 141  # as a shell tells of SIGPIPE
+
+
+def _split_run(words: list[str]) -> tuple[list[str], list[str]]:
+    """Options of `run`, and CMD with its arguments: these follow `--`, or begin at the first word that is no option."""
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word == "--":
+            return words[:at], words[at + 1 :]
+        if not word.startswith("-") or word == "-":
+            break
+        at += 2 if word in _RUN_VALUE_OPTIONS else 1
+    return words[:at], words[at:]
+
+
+def _run(words: list[str], looked: tuple[str, bytes] | None) -> int:
+    options, command = _split_run(words)
+    parser = _Parser(
+        prog="logshipper run",
+        usage="logshipper run [OPTION...] -- CMD ARG...",
+        epilog=_RUN_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.usage_code = 125
+    add_run_options(parser)
+    arguments = parser.parse_args(options)
+    if not command:
+        parser.error("no command; it stands after `--`, as in `logshipper run -- CMD ARG...`")
+    looked = looked or optin.look(optin.path())
+    if arguments.if_opted_in and looked[0] in (optin.ABSENT, optin.UNKNOWN):
+        return optin.run_untouched(command)
+    from logshipper.capture import capture
+
+    try:
+        return capture(arguments, command, looked)
+    except (CaptureError, ConfigError) as error:
+        print(f"logshipper: {error}", file=sys.stderr)
+        return error.exit_code if isinstance(error, CaptureError) else 125

@@ -1,0 +1,133 @@
+"""What `~/.logoptin` says (R6, R7, R12, R13): YAML, a few keys. What is malformed is refused whole: fails closed."""
+
+import re
+from typing import Any, NamedTuple
+
+from logshipper.errors import ConfigError
+
+MODES: tuple[str, ...] = ("enabled", "metadata", "disabled")  # from the widest to the narrowest
+_BLANK = rb"(?:[ \t]*(?:#[^\r\n]*)?\r?\n)*"
+_TRIVIAL = re.compile(
+    _BLANK
+    + rb"(?:---[ \t]*(?:\r?\n|\Z))?"
+    + _BLANK
+    + rb"(?:\{\}[ \t]*(?:\r?\n|\Z))?"
+    + _BLANK
+    + rb"[ \t]*(?:#[^\r\n]*)?"
+)
+
+
+class Config(NamedTuple):
+    """One job's configuration at its start.
+
+    mode: enabled, metadata or disabled (R7). commands: obey /LOGCOMMAND lines. tty: CMD sees terminals, not pipes.
+    """
+
+    mode: str = "enabled"
+    commands: bool = True
+    tty: bool = True
+
+
+def parse(content: bytes, source: str) -> Config:
+    """The configuration in a file's content. source: the file's name, for errors.
+
+    Raises ConfigError with every problem found.
+    """
+    if _TRIVIAL.fullmatch(content):  # PyYAML costs 20 ms: most files are empty
+        return Config()
+    value = _load_yaml(content, source)
+    if value is None:
+        return Config()
+    if not isinstance(value, dict):
+        shown = "a list" if isinstance(value, list) else "plain text" if isinstance(value, str) else "a single value"
+        raise ConfigError(source, [f"this is {shown}; it takes `key: value` lines, such as `mode: enabled`"])
+    problems: list[str] = []
+    read: dict[str, Any] = {}  # Any: YAML values, checked by the key's reader
+    for key, setting in value.items():
+        reader = _READERS.get(key) if isinstance(key, str) else None
+        if reader is None:
+            problems.append(
+                f"unknown key {_shown(key)}{_did_you_mean(key, tuple(_READERS))}; keys are {_listed(_READERS)}"
+            )
+        else:
+            read[key] = reader(key, setting, problems)
+    if problems:
+        raise ConfigError(source, problems)
+    return Config(**read)
+
+
+def _read_mode(key: str, setting: object, problems: list[str]) -> str:
+    if setting in MODES:
+        return str(setting)
+    if setting is False:
+        problems.append("YAML reads `mode: off` as `false`; write `mode: disabled`")
+    elif setting is True:
+        problems.append("YAML reads `mode: on` as `true`; write `mode: enabled`")
+    else:
+        problems.append(
+            f"{key}: {_shown(setting)} is no mode{_did_you_mean(setting, MODES)}; modes are {_listed(MODES)}"
+        )
+    return ""
+
+
+def _read_switch(key: str, setting: object, problems: list[str]) -> bool:
+    if isinstance(setting, bool):
+        return setting
+    problems.append(f"{key}: {_shown(setting)} is neither `on` nor `off`")
+    return False
+
+
+_READERS = {"mode": _read_mode, "commands": _read_switch, "tty": _read_switch}
+
+
+def _load_yaml(content: bytes, source: str) -> object:
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """PyYAML's safe loader without aliases (a few lines of them can stand for gigabytes) and repeated keys."""
+
+        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+            if self.check_event(yaml.AliasEvent):
+                event = self.get_event()  # type: ignore[no-untyped-call]  # the stubs leave it so
+                raise yaml.MarkedYAMLError(problem="aliases (`*name`) aren't taken", problem_mark=event.start_mark)
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            seen = set()
+            for key, _ in node.value:
+                if key.value in seen:
+                    raise yaml.MarkedYAMLError(problem=f"`{key.value}` stands twice", problem_mark=key.start_mark)
+                if isinstance(key.value, str):
+                    seen.add(key.value)
+            return super().construct_mapping(node, deep)
+
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(source, [f"isn't UTF-8 text (byte {error.start})"]) from None
+    try:
+        return yaml.load(text, Loader)  # noqa: S506  a SafeLoader, narrowed further
+    except yaml.MarkedYAMLError as error:
+        where = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise ConfigError(source, [f"{where}{error.problem or 'this is not YAML'}"]) from None
+    except (yaml.YAMLError, ValueError, RecursionError, OverflowError, TypeError) as error:
+        raise ConfigError(
+            source, [f"isn't YAML: {str(error).splitlines()[0] if str(error) else 'nested too deep'}"]
+        ) from None
+
+
+def _shown(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    clean = "".join(char if char.isprintable() else "?" for char in text[:60])
+    return f"`{clean}{'...' if len(text) > 60 else ''}`"
+
+
+def _listed(words: tuple[str, ...] | dict[str, Any]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def _did_you_mean(word: object, known: tuple[str, ...]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(str(word).lower(), known, 1)
+    return f" (did you mean `{near[0]}`?)" if near else ""

@@ -1,0 +1,66 @@
+"""Every error that logshipper raises on purpose. A job's bytes never raise: a malformed command is a value."""
+
+from collections.abc import Sequence
+
+
+class LogshipperError(Exception):
+    """Base of all; `str(error)` is fit to be shown to a user: what is wrong, where, and the mend."""
+
+
+class ConfigError(LogshipperError):
+    """A configuration is refused, at start only; all its problems at once.
+
+    source: file or option that is at fault; problems: one plain sentence each.
+    """
+
+    def __init__(self, source: str, problems: Sequence[str]) -> None:
+        self.source = source
+        self.problems = tuple(problems)
+        super().__init__(f"{source}: {'; '.join(self.problems)}")
+
+
+class CaptureError(LogshipperError):
+    """CMD could not be started, or its terminals could not be made. exit_code: 125, 126 or 127, as `env` has them."""
+
+    def __init__(self, reason: str, exit_code: int = 125) -> None:
+        self.exit_code = exit_code
+        super().__init__(reason)
+
+
+class SpoolError(LogshipperError):
+    """The spool can't be used. path: file or folder at fault."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path}: {reason}")
+
+
+class SpoolFull(SpoolError):
+    """No room (or quota) left where the spool is."""
+
+
+class SegmentCorrupt(SpoolError):
+    """A segment doesn't follow docs/segment-format.md at a byte offset."""
+
+    def __init__(self, path: str, offset: int, reason: str) -> None:
+        self.offset = offset
+        super().__init__(path, f"at byte {offset}: {reason}")
+
+
+class StoreError(LogshipperError):
+    """The store can't be used as asked. path: store's folder or file at fault."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path}: {reason}")
+
+
+class UnknownJob(LogshipperError):
+    """No job, or more than one, answers to a name. name: as given; suggestions: ids or names that come near."""
+
+    def __init__(self, name: str, reason: str, suggestions: Sequence[str] = ()) -> None:
+        self.name = name
+        self.suggestions = tuple(suggestions)
+        super().__init__(reason)

@@ -1,0 +1,351 @@
+"""Finds text and control functions in what a program writes to a terminal, and has a screen carry them out. Pure.
+
+Complete sequences are found by one regular expression; one that is odd, or cut off by the end of what was fed, goes
+through a state machine character by character (after Paul Williams' parser of the DEC VT500), which keeps no more than
+MAX_PARAMETERS characters. So the result doesn't depend on how the text is cut. Control characters inside a sequence
+are carried out, ESC begins another one, CAN and SUB end it. Strings (OSC, DCS, APC, PM, SOS) are skipped, never kept;
+one that hasn't ended after MAX_STRING characters ends at its next LF, lest a stray one swallows the log. C1 controls
+as U+0080 to U+009F are dropped (as tmux does): in logs they are broken text, and ESC forms are what programs send.
+"""
+
+import re
+from collections.abc import Callable
+from enum import Enum, auto
+from functools import lru_cache
+from typing import Concatenate, TypeAlias
+
+from logshipper.log_screen import LogScreen
+
+MAX_PARAMETERS = 256  # characters of a CSI sequence between CSI and its last one
+MAX_STRING = 4096
+MAX_NUMBER = 9999
+
+_CONTROL = "\x00-\x1f\x7f-\x9f"
+_TOKEN = re.compile(
+    rf"([^{_CONTROL}]++)"  # 1 text
+    r"|(\n)"  # 2
+    rf"|((?:\r[^{_CONTROL}]++)+(?=\r))"  # 3 text drawn over and over, but for the last time
+    r"|(\r)"  # 4
+    r"|\x1b\[([0-?]*+[ -/]*+)([@-~])"  # 5, 6 CSI
+    r"|([\x00-\x1a\x1c-\x1f\x7f-\x9f])"  # 7 other controls
+    rf"|\x1b(?:\][^\x07\x18\x1a\x1b]{{0,{MAX_STRING}}}+(?:\x07|\x1b\\)"  # OSC
+    rf"|[PX^_][^\x18\x1a\x1b]{{0,{MAX_STRING}}}+\x1b\\)"  # other strings
+    r"|(\x1b)"  # 8 begin of another sequence, or of one that is cut off
+)
+_TEXT, _LF, _REDRAWN, _CR, _CSI, _C0, _ESC = 1, 2, 3, 4, 6, 7, 8
+_CSI_SHAPE = re.compile(r"([<-?]?)([0-9:;]*)([ -/]*)\Z")
+_OSC_END = re.compile(r"[\x07\x18\x1a\x1b]")
+_STRING_END = re.compile(r"[\x18\x1a\x1b]")
+_LONG_STRING_END = re.compile(r"[\x07\x18\x1a\x1b\n]")
+
+_Args: TypeAlias = list[int]
+_Function: TypeAlias = Callable[[LogScreen, _Args], None]
+
+
+class _State(Enum):
+    GROUND = auto()
+    ESCAPE = auto()
+    CSI = auto()
+    STRING = auto()
+
+
+_COLLECTED = {_State.ESCAPE: re.compile("[ -/]+"), _State.CSI: re.compile("[ -?]+")}
+
+
+def _counted(method: Callable[Concatenate[LogScreen, int, ...], None]) -> _Function:
+    """A function with a number that is 1 where it is left out or 0."""
+    return lambda screen, args: method(screen, args[0] or 1)
+
+
+def _chosen(method: Callable[[LogScreen, int], None]) -> _Function:
+    """A function with a number that chooses what it does, 0 by default."""
+    return lambda screen, args: method(screen, args[0])
+
+
+def _place(screen: LogScreen, args: _Args) -> None:
+    screen.to_place(args[0] or 1, (args[1] if len(args) > 1 else 0) or 1)
+
+
+def _region(screen: LogScreen, args: _Args) -> None:
+    screen.set_region(args[0] or 1, args[1] if len(args) > 1 else 0)
+
+
+def _scroll_down(screen: LogScreen, args: _Args) -> None:
+    if len(args) == 1:  # with more of them it is about the mouse
+        screen.scroll_down(args[0] or 1)
+
+
+def _private_modes(screen: LogScreen, args: _Args, *, on: bool) -> None:
+    for mode in args:
+        if mode == 6:
+            screen.set_origin(on=on)
+        elif mode == 7:
+            screen.autowrap = on
+        elif mode == 25 and not on:
+            screen.hide_cursor()
+        elif mode in (47, 1047, 1049) and on:
+            screen.show_alternate(saves_cursor=mode == 1049)
+        elif mode in (47, 1047, 1049):
+            screen.show_main(restores_cursor=mode == 1049)
+        elif mode == 1048:
+            (screen.save_cursor if on else screen.restore_cursor)()
+
+
+def _set_modes(screen: LogScreen, args: _Args) -> None:
+    screen.insert_mode = screen.insert_mode or 4 in args
+
+
+def _reset_modes(screen: LogScreen, args: _Args) -> None:
+    screen.insert_mode = screen.insert_mode and 4 not in args
+
+
+def _plain(method: Callable[[LogScreen], None]) -> _Function:
+    return lambda screen, args: method(screen)
+
+
+# Control functions by private marker, intermediate characters and last character; all others mean nothing here.
+_CSI_FUNCTIONS: dict[str, _Function] = {
+    "@": _counted(LogScreen.insert_characters),
+    "A": _counted(LogScreen.up),
+    "B": _counted(LogScreen.down),
+    "C": _counted(LogScreen.right),
+    "D": _counted(LogScreen.left),
+    "E": _counted(LogScreen.next_line),
+    "F": _counted(LogScreen.previous_line),
+    "G": _counted(LogScreen.to_column),
+    "H": _place,
+    "I": _counted(LogScreen.tab),
+    "J": _chosen(LogScreen.erase_display),
+    "K": _chosen(LogScreen.erase_line),
+    "L": _counted(LogScreen.insert_lines),
+    "M": _counted(LogScreen.delete_lines),
+    "P": _counted(LogScreen.delete_characters),
+    "S": _counted(LogScreen.scroll_up),
+    "T": _scroll_down,
+    "X": _counted(LogScreen.erase_characters),
+    "Z": _counted(LogScreen.back_tab),
+    "`": _counted(LogScreen.to_column),
+    "a": _counted(LogScreen.right),
+    "d": _counted(LogScreen.to_row),
+    "e": _counted(LogScreen.rows_down),
+    "f": _place,
+    "g": _chosen(LogScreen.clear_tabs),
+    "h": _set_modes,
+    "l": _reset_modes,
+    "r": _region,
+    "s": _plain(LogScreen.save_cursor),
+    "u": _plain(LogScreen.restore_cursor),
+    "^": _scroll_down,
+    "?J": _chosen(LogScreen.erase_display),
+    "?K": _chosen(LogScreen.erase_line),
+    "?h": lambda screen, args: _private_modes(screen, args, on=True),
+    "?l": lambda screen, args: _private_modes(screen, args, on=False),
+    " @": lambda screen, args: screen.delete_columns(args[0] or 1, at_edge=True),
+    " A": lambda screen, args: screen.insert_columns(args[0] or 1, at_edge=True),
+    "'}": lambda screen, args: screen.insert_columns(args[0] or 1),
+    "'~": lambda screen, args: screen.delete_columns(args[0] or 1),
+    "!p": _plain(LogScreen.soft_reset),
+}
+_ESC_FUNCTIONS: dict[str, Callable[[LogScreen], None]] = {
+    "7": LogScreen.save_cursor,
+    "8": LogScreen.restore_cursor,
+    "D": LogScreen.index,
+    "E": LogScreen.next_row,
+    "H": LogScreen.set_tab,
+    "M": LogScreen.reverse_index,
+    "c": LogScreen.reset,
+    "#8": LogScreen.align,
+    "(0": lambda screen: screen.designate(0, drawing=True),
+    "(B": lambda screen: screen.designate(0, drawing=False),
+    ")0": lambda screen: screen.designate(1, drawing=True),
+    ")B": lambda screen: screen.designate(1, drawing=False),
+}
+_C0_FUNCTIONS: dict[str, Callable[[LogScreen], None]] = {
+    "\b": LogScreen.backspace,
+    "\t": LogScreen.tab,
+    "\n": LogScreen.line_feed,
+    "\v": LogScreen.index,
+    "\f": LogScreen.index,
+    "\r": LogScreen.carriage_return,
+    "\x0e": lambda screen: screen.shift(1),
+    "\x0f": lambda screen: screen.shift(0),
+}
+
+
+@lru_cache(maxsize=1024)
+def _look_up(collected: str, last: str) -> tuple[_Function | None, _Args]:
+    """What a CSI sequence does, and its numbers, at least one. collected: all between CSI and its last character."""
+    shape = _CSI_SHAPE.match(collected) if len(collected) <= MAX_PARAMETERS else None
+    if shape is None:
+        return None, []
+    marker, numbers, intermediates = shape.groups()
+    if last == "b" and (marker or intermediates):
+        return None, []
+    args = [min(int(number or 0), MAX_NUMBER) for number in numbers.replace(":", ";").split(";")]
+    return _CSI_FUNCTIONS.get(marker + intermediates + last), args
+
+
+class EscapeParser:
+    """Feeds one screen."""
+
+    def __init__(self, screen: LogScreen) -> None:
+        self._screen = screen
+        self._state = _State.GROUND
+        self._collected = ""  # in ESCAPE: intermediates; in CSI: parameters and intermediates
+        self._before = ""  # the character drawn right before the sequence, "" where it wasn't one: what REP repeats
+        self._string_size = 0
+        self._is_osc = False
+        self._text_end = -1  # place in what is being fed where text ended last, -1 where there was none
+        self._last_drawn = ""
+
+    @property
+    def is_ground(self) -> bool:
+        """Whether no sequence is half read."""
+        return self._state is _State.GROUND
+
+    @property
+    def ends_with_text(self) -> bool:
+        """Whether a character was drawn last, rather than a control function carried out."""
+        return self._text_end == 0
+
+    def drew(self, character: str) -> None:
+        """The screen was drawn upon otherwise, with this character last; "" where a control came after it."""
+        self._last_drawn = character
+        self._text_end = 0 if character else -1
+
+    def feed(self, text: str) -> int:
+        """Carries out text up to its end, or up to an LF that ends a line which begins like a command.
+
+        That LF isn't carried out: LogScreen.line_feed or take_line is to be called. Returns the place behind it, or -1
+        where there is none.
+        """
+        at = 0
+        end = len(text)
+        match = _TOKEN.match
+        screen = self._screen
+        while at < end:
+            if self._state is not _State.GROUND:
+                at = self._resume(text, at)
+                if at < 0:
+                    return -at
+                continue
+            found = match(text, at)
+            if found is None:  # never: each character begins some token
+                break
+            kind = found.lastindex
+            begin, at = at, found.end()
+            if kind == _TEXT:
+                screen.draw(found[1])
+                self._text_end = at
+            elif kind == _CR:
+                screen.carriage_return()
+            elif kind == _LF:
+                if screen.command() is not None:
+                    self._text_end = -1
+                    return at
+                screen.line_feed()
+            elif kind == _CSI:
+                if found[6] != "m":
+                    self._carry_out(found[5], found[6], self._drawn_before(text, begin))
+            elif kind == _REDRAWN:
+                screen.redraw(found[3].split("\r")[1:])
+            elif kind == _C0:
+                function = _C0_FUNCTIONS.get(found[7])
+                if function is not None:
+                    function(screen)
+            elif kind == _ESC:
+                self._begin_sequence(text, begin)
+        if end:
+            self._last_drawn = text[-1]
+            self._text_end = 0 if self._text_end == end else -1
+        return -1
+
+    def _drawn_before(self, text: str, at: int) -> str:
+        if self._text_end != at:
+            return ""
+        return text[at - 1] if at else self._last_drawn
+
+    def _carry_out(self, collected: str, last: str, before: str) -> None:
+        if last == "b":
+            args = _look_up(collected, last)[1]
+            if before and args:
+                self._screen.draw(before * min(args[0] or 1, self._screen.columns))
+            return
+        function, args = _look_up(collected, last)
+        if function is not None:
+            if last != "K":  # where it erases nothing it is nothing
+                self._screen.disturb()
+            function(self._screen, args)
+
+    # ---- the state machine
+
+    def _begin_sequence(self, text: str, at: int) -> None:
+        self._before = self._drawn_before(text, at)
+        self._state = _State.ESCAPE
+        self._collected = ""
+
+    def _resume(self, text: str, at: int) -> int:
+        """Goes on in a sequence until it or text is over. Returns the place behind, negative behind a command's LF."""
+        while at < len(text) and self._state is not _State.GROUND:
+            if self._state is _State.STRING:
+                at = self._skip_string(text, at)
+                continue
+            character = text[at]
+            if character >= "\x80":
+                self._state = _State.GROUND  # broken: what follows is text
+                return at
+            at += 1
+            if character == "\x1b":
+                self._begin_sequence(text, at - 1)
+            elif character in "\x18\x1a":
+                self._state = _State.GROUND
+            elif character < " ":
+                if character == "\n" and self._screen.command() is not None:
+                    self._text_end = -1
+                    return -at
+                if character in _C0_FUNCTIONS:
+                    _C0_FUNCTIONS[character](self._screen)
+            elif character != "\x7f":
+                at = self._take(text, at - 1)
+        return at
+
+    def _take(self, text: str, at: int) -> int:
+        """Printable characters of an escape or CSI sequence, all that are collected or the last one of it."""
+        collected = _COLLECTED[self._state].match(text, at)
+        if collected is not None:
+            self._collected = (self._collected + collected[0])[: MAX_PARAMETERS + 1]
+            return collected.end()
+        character = text[at]
+        if self._state is _State.CSI:
+            self._state = _State.GROUND
+            if character != "m":
+                self._carry_out(self._collected, character, self._before)
+        elif not self._collected and character in "[]PX^_":
+            self._state = _State.CSI if character == "[" else _State.STRING
+            self._string_size = 0
+            self._is_osc = character == "]"
+        else:
+            self._state = _State.GROUND
+            function = _ESC_FUNCTIONS.get(self._collected + character)
+            if function is not None:
+                if not self._collected:
+                    self._screen.disturb()
+                function(self._screen)
+        return at + 1
+
+    def _skip_string(self, text: str, at: int) -> int:
+        left = MAX_STRING - self._string_size
+        if left > 0:
+            ends = _OSC_END if self._is_osc else _STRING_END
+            found = ends.search(text, at, at + left)
+        else:
+            found = _LONG_STRING_END.search(text, at)
+        if found is None:
+            behind = min(len(text), at + left) if left > 0 else len(text)
+            self._string_size += behind - at
+            return behind
+        if found[0] == "\x1b":  # it may be ST, which does nothing more
+            self._begin_sequence(text, found.start())
+        else:
+            self._state = _State.GROUND
+        return found.end()

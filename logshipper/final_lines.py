@@ -1,0 +1,90 @@
+"""What the renderer gives out: blocks of final lines, in the order in which they became final."""
+
+from dataclasses import dataclass
+
+from logshipper.segment import MAX_LINE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Final lines.
+
+    text: each line ended by LF; valid UTF-8 without control bytes; blanks at a line's end are kept up to the cursor's
+    place when the line ended (R20). part: "" or, where text is one part of a line over MAX_LINE_BYTES, its number; the
+    last one's is "3/3". note: the renderer itself made the text.
+    """
+
+    text: bytes
+    part: str = ""
+    note: bool = False
+
+
+class FinalLines:
+    """Collects final lines until they are taken."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Block] = []
+        self._lines: list[str] = []
+        self.line = self._lines.append  # takes one line of text, without its LF
+
+    def block(self, text: bytes, part: str = "", *, note: bool = False) -> None:
+        """Takes whole lines."""
+        self._end_lines()
+        self._blocks.append(Block(text, part, note))
+
+    def waits(self) -> bool:
+        """Whether there is something to take."""
+        return bool(self._blocks or self._lines)
+
+    def take(self) -> list[Block]:
+        """All that was collected since the last call."""
+        self._end_lines()
+        blocks, self._blocks = self._blocks, []
+        return blocks
+
+    def drop(self) -> None:
+        """Forgets what was collected."""
+        self._lines.clear()
+        self._blocks = []
+
+    def _end_lines(self) -> None:
+        if self._lines:
+            self._lines.append("")
+            self._blocks.append(Block("\n".join(self._lines).encode()))
+            self._lines.clear()
+
+
+class LongLine:
+    """A line that isn't ended: its text so far, without the parts that were given out because it grew too long.
+
+    Where it is cut depends on its text alone: after MAX_LINE_BYTES, less what would tear a character.
+    """
+
+    __slots__ = ("parts", "text")
+
+    def __init__(self) -> None:
+        self.text = bytearray()
+        self.parts = 0
+
+    def is_blank(self) -> bool:
+        return not self.parts and not self.text.strip(b" ")
+
+    def add(self, text: bytes, lines: FinalLines) -> None:
+        self.text += text
+        while len(self.text) > MAX_LINE_BYTES:
+            cut = MAX_LINE_BYTES
+            while self.text[cut] & 0xC0 == 0x80:
+                cut -= 1
+            part, self.text = self.text, self.text[cut:]
+            part[cut:] = b"\n"
+            self.parts += 1
+            lines.block(bytes(part), str(self.parts))
+
+    def end(self, lines: FinalLines) -> None:
+        """The line is final; starts afresh."""
+        if self.parts:
+            lines.block(bytes(self.text) + b"\n", f"{self.parts + 1}/{self.parts + 1}")
+        else:
+            lines.block(bytes(self.text) + b"\n")
+        self.text.clear()
+        self.parts = 0

@@ -1,0 +1,376 @@
+"""From relay to sidecar: the plan that it is started with, the process, the side pipe, and its reports.
+
+The sidecar is forked, never waited for, and nothing of it can hurt the job: a full side pipe slows the job (R28), but
+who takes nothing for STALL_SECS is given up. Reports are lines from sidecar to relay: `ready`; `degraded REASON` (a
+person should know); `failed REASON` (last words); `done` (all is synced, the relay may return). Any is a sign of life.
+"""
+
+import fcntl
+import os
+import select
+import signal
+import struct
+import termios
+import time
+
+from logshipper import side_pipe
+from logshipper.background import detach
+from logshipper.errors import LogshipperError
+from logshipper.side_pipe import SideType
+
+SIDE_PIPE_BYTES = 1 << 20  # wished for; any size is accepted (the user's 65th pipe of this size is refused or shrunk)
+FRAME_BYTES = 64 << 10
+BUFFER_BYTES = 256 << 10  # waiting beside a full pipe; then the streams aren't read
+STALL_SECS = 10.0
+COMM = "logshipper-side"  # as ps shows it; 15 characters at most
+_INT = struct.Struct("@i")
+_MAX_REPORT_BYTES = 64 << 10
+_MOURNING_SECS = 1.0
+_MAX_PIECES = 256  # of one writev, well under IOV_MAX
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from mmap import mmap
+    from typing import NoReturn
+
+    from logshipper.relay import Relay
+    from logshipper.terminal import Attributes
+
+
+class SidecarPlan:
+    """What a sidecar holds and needs to know.
+
+    side_pipe: read end; report: write end; both are made when the sidecar is forked. masters, outs: by stream (1, 2),
+    to relay on when the relay process dies; a stream that the caller had closed is in neither. saved_termios, raw_now:
+    of the real terminal, None in batch. cmd_pidfd: -1 where there is none. counters: shared, of the capture.
+    The process's other inherited fds are closed, and mustn't be closed once more: leave objects that own one alone.
+    """
+
+    __slots__ = (
+        "cmd_pid", "cmd_pidfd", "columns", "counters", "interactive", "masters", "outs", "raw_now", "relay_pid",
+        "report", "rows", "saved_termios", "side_pipe", "started_ns", "tty",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        masters: dict[int, int],
+        outs: dict[int, int],
+        cmd_pid: int,
+        cmd_pidfd: int,
+        columns: int,
+        rows: int,
+        tty: bool,
+        interactive: bool = False,
+        saved_termios: "Attributes | None" = None,
+        raw_now: "mmap | None" = None,
+        counters: "mmap | None" = None,
+        relay_pid: int,
+        started_ns: int,
+        side_pipe: int = -1,
+        report: int = -1,
+    ) -> None:
+        self.side_pipe = side_pipe
+        self.report = report
+        self.masters = masters
+        self.outs = outs
+        self.cmd_pid = cmd_pid
+        self.cmd_pidfd = cmd_pidfd
+        self.columns = columns
+        self.rows = rows
+        self.tty = tty
+        self.interactive = interactive
+        self.saved_termios = saved_termios
+        self.raw_now = raw_now
+        self.counters = counters
+        self.relay_pid = relay_pid
+        self.started_ns = started_ns
+
+    def fds(self) -> set[int]:
+        own = {self.side_pipe, self.report, *self.masters.values(), *self.outs.values()}
+        return own | ({self.cmd_pidfd} if self.cmd_pidfd >= 0 else set())
+
+
+class SidecarLink:
+    """The sidecar as the relay process sees it; also the relay's sink.
+
+    on_trouble(reason): in plain words, once each; the job goes on without or with less of a log.
+    alive: it takes bytes. done: all that it was told is synced. pid: 0 once it was reaped.
+    """
+
+    def __init__(self, on_trouble: "Callable[[str], None]", stall_secs: float = STALL_SECS) -> None:
+        self.pid = 0
+        self.alive = False
+        self.done = False
+        self._on_trouble = on_trouble
+        self._stall_secs = stall_secs
+        self._relay: Relay | None = None
+        self._pipe = self._report = self._rest = -1
+        self._said = b""
+        self._failed = ""
+        self._mourned_until = 0.0  # lost, its exit status not known yet
+        self._frames: list[bytes] = []  # headers and payloads that wait, in order
+        self._waiting = 0  # bytes of these
+        self._open_frame = (0, 0)  # stream and flags of the DATA frame that still grows
+        self._payload: list[bytes] = []
+        self._payload_bytes = 0
+        self._blocked = False
+        self._paused = False
+        self._looked = self._still = 0.0  # when progress was last looked for; how long there has been none
+        self._unread = 0
+
+    def start(self, serve: "Callable[[SidecarPlan], None]", plan: SidecarPlan) -> None:
+        """Forks. plan: without the two pipes. Raises OSError where it can't be done."""
+        fds: list[int] = []
+        try:
+            fds += os.pipe()
+            fds += os.pipe()
+            read, write, report, send = fds
+            try:
+                fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, SIDE_PIPE_BYTES)
+            except OSError:
+                pass  # as it is, then
+            pid = os.fork()
+        except OSError:
+            for fd in fds:
+                os.close(fd)
+            raise
+        if pid == 0:
+            plan.side_pipe, plan.report = read, send
+            _be_sidecar(serve, plan)
+        os.close(read)
+        os.close(send)
+        os.set_blocking(write, False)
+        os.set_blocking(report, False)
+        self.pid, self._pipe, self._report = pid, write, report
+        self.alive = True
+
+    def attach(self, relay: "Relay") -> None:
+        self._relay = relay
+        if self.alive:
+            relay.watch(self._report, select.POLLIN, lambda _: self._read_report())
+
+    # ---- sink
+
+    def data(self, stream: int, data: bytes, flags: int) -> None:
+        if not self.alive:
+            return
+        of, known = self._open_frame
+        # one frame may say less than two, never more
+        if of != stream or flags & ~known or self._payload_bytes + len(data) > FRAME_BYTES:
+            self._end_frame()
+            self._open_frame = (stream, flags)
+        self._payload.append(data)
+        self._payload_bytes += len(data)
+        if self._waiting + self._payload_bytes >= FRAME_BYTES:
+            self._send()
+
+    def empty(self, flags: int) -> None:
+        self._add(side_pipe.encode(SideType.EMPTY, 0, flags))
+
+    def closed(self, stream: int) -> None:
+        self._add(side_pipe.encode(SideType.CLOSED, stream))
+
+    def idle(self) -> None:
+        self._send()
+
+    def resized(self, columns: int, rows: int) -> None:
+        self._add(side_pipe.encode_size(columns, rows))
+
+    def exited(self, wait_status: int) -> None:
+        self._add(side_pipe.encode_exit(wait_status))
+
+    def _add(self, frame: bytes) -> None:
+        if self.alive:
+            self._end_frame()
+            self._frames.append(frame)
+            self._waiting += len(frame)
+
+    def _end_frame(self) -> None:
+        if self._payload:
+            stream, flags = self._open_frame
+            self._frames.append(side_pipe.HEADER.pack(SideType.DATA, stream, flags, self._payload_bytes))
+            self._frames += self._payload
+            self._waiting += side_pipe.HEADER.size + self._payload_bytes
+            self._payload = []
+            self._payload_bytes = 0
+        self._open_frame = (0, 0)
+
+    # ---- pipe
+
+    def _send(self) -> None:
+        """Writes what the pipe takes; when it is full, poll says when it takes more."""
+        if not self.alive:
+            return
+        self._end_frame()
+        if not self._blocked:
+            self._write()
+        paused = self._waiting >= BUFFER_BYTES
+        if paused != self._paused and self._relay is not None:
+            self._paused = paused
+            self._relay.pause(paused)
+
+    def _write(self) -> None:
+        if not self._frames:
+            return
+        if len(self._frames) > _MAX_PIECES:
+            self._frames = [b"".join(self._frames)]
+        try:
+            sent = os.writev(self._pipe, self._frames)
+        except BlockingIOError:
+            sent = 0
+        except OSError:  # EPIPE
+            self.lose()
+            return
+        self._frames = [b"".join(self._frames)[sent:]] if sent < self._waiting else []
+        self._waiting -= sent
+        if self._frames and self._relay is not None:
+            self._blocked = True
+            self._still, self._looked = 0.0, time.monotonic()
+            self._relay.watch(self._pipe, select.POLLOUT, lambda _: self._unblock())
+
+    def _unblock(self) -> None:
+        if self._relay is not None:
+            self._relay.unwatch(self._pipe)
+        self._blocked = False
+        self._send()
+
+    @property
+    def needs_care(self) -> bool:
+        """Whether `check` must be called, every second at least."""
+        return self._blocked or self._mourned_until > 0
+
+    @property
+    def is_flushed(self) -> bool:
+        return not (self._waiting or self._payload)
+
+    def check(self) -> None:
+        """Gives the sidecar up when it took nothing for too long."""
+        if self._blocked and self._has_stalled():
+            self.lose(f"took nothing for {self._stall_secs:g} s and was given up")
+        elif self._mourned_until and time.monotonic() >= self._mourned_until:
+            self._kill()
+            self._tell_loss("ended unexpectedly")
+
+    def _has_stalled(self) -> bool:
+        # time in which this process didn't run (a suspended job) doesn't count: the sidecar may not have run either
+        now = time.monotonic()
+        self._still += min(now - self._looked, 1.0)
+        self._looked = now
+        return self._still >= self._stall_secs
+
+    # ---- reports and ends
+
+    def _read_report(self) -> None:
+        try:
+            said = os.read(self._report, _MAX_REPORT_BYTES)
+        except BlockingIOError:
+            return
+        if not said:
+            self.lose()
+            return
+        self._still = 0.0
+        *lines, self._said = (self._said + said)[-_MAX_REPORT_BYTES:].split(b"\n")
+        for line in lines:
+            word, _, reason = line.decode("utf-8", "replace").partition(" ")
+            if word == "done":
+                self.done = True
+            elif word == "failed":
+                self._failed = reason
+            elif word == "degraded":
+                self._on_trouble(reason)
+
+    def hang_up(self) -> None:
+        """After the EXIT frame was sent: the sidecar sees the pipe's end. Progress is now what it reads out of it."""
+        if not self.alive:
+            return
+        try:
+            self._rest = os.open(f"/proc/self/fd/{self._pipe}", os.O_RDONLY | os.O_NONBLOCK)
+        except OSError:
+            pass  # then only its reports tell of progress
+        self._close_pipe()
+        self._still, self._looked = 0.0, time.monotonic()
+
+    def may_finish(self) -> bool:
+        """After hang_up, some times a second: whether it is worth waiting for `done`, or for how it died."""
+        if self.done or not self.alive:
+            return self._mourned_until > 0
+        unread = self._unread_bytes()
+        if unread != self._unread:
+            self._unread, self._still = unread, 0.0
+        if self._has_stalled():
+            self.lose(f"didn't finish within {self._stall_secs:g} s and was given up")
+        return self.alive
+
+    def _unread_bytes(self) -> int:
+        if self._rest < 0:
+            return 0
+        count = fcntl.ioctl(self._rest, termios.FIONREAD, bytes(_INT.size))
+        return int(_INT.unpack(count)[0])
+
+    def reaped(self, wait_status: int) -> None:
+        """It is dead."""
+        self.pid = 0
+        self.lose()
+        code = os.waitstatus_to_exitcode(wait_status)
+        self._tell_loss(f"was killed by signal {-code}" if code < 0 else "ended unexpectedly")
+
+    def lose(self, how: str = "") -> None:
+        """It is dead, or given up: from here on the job runs without. how: none where its exit status will tell."""
+        if not self.alive:
+            return
+        self._read_last_words()
+        self.alive = False
+        if self._relay is not None:
+            self._relay.unwatch(self._report)
+        self._close_pipe()
+        self._frames, self._waiting, self._payload, self._payload_bytes = [], 0, [], 0
+        if self._relay is not None and self._paused:
+            self._relay.pause(False)
+        self._mourned_until = time.monotonic() + _MOURNING_SECS
+        if how:
+            self._kill()
+            self._tell_loss(how)
+
+    def _kill(self) -> None:
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)  # our own child, not reaped yet
+
+    def _tell_loss(self, how: str) -> None:
+        if self._mourned_until and not self.done:
+            reason = f": {self._failed}" if self._failed else f", as the logging process {how}"
+            self._on_trouble(f"output is missing from the log{reason}")
+        self._mourned_until = 0.0
+
+    def _read_last_words(self) -> None:
+        alive, self.alive = self.alive, False  # its end is no news
+        poll = select.poll()
+        poll.register(self._report, select.POLLIN)
+        if poll.poll(0):
+            self._read_report()
+        self.alive = alive
+
+    def _close_pipe(self) -> None:
+        if self._pipe >= 0:
+            if self._relay is not None:
+                self._relay.unwatch(self._pipe)
+            os.close(self._pipe)
+            self._pipe = -1
+            self._blocked = False
+
+
+def _be_sidecar(serve: "Callable[[SidecarPlan], None]", plan: SidecarPlan) -> "NoReturn":
+    status = 1
+    try:
+        detach(COMM, plan.fds())
+        serve(plan)
+        status = 0
+    except BaseException as error:  # whatever it is: there is nobody above who could know
+        words = str(error) if isinstance(error, LogshipperError) else f"{type(error).__name__}: {error}"
+        try:
+            os.write(plan.report, f"failed {' '.join(words.split())}\n".encode("utf-8", "replace"))
+        except OSError:
+            pass  # the relay is gone
+    finally:
+        os._exit(status)

@@ -1,0 +1,324 @@
+"""CMD as the relay process runs it, in its two cases: batch, and interactive.
+
+Batch: CMD is a child in the same session and process group, so what the kernel sends to the group (Ctrl-C, Ctrl-Z)
+reaches it anyway, and only what a process sent to us alone is sent on. Interactive: CMD has a session of its own,
+so everything is sent on, and stops and resumes are passed up and down by hand.
+"""
+
+import errno
+import os
+import select
+import signal
+import time
+
+from logshipper import launch, monitor, signals, terminal
+from logshipper.keyboard import Keyboard
+from logshipper.signals import Arrived
+
+FOREGROUND_SECS = 0.25  # how often a job in the background looks whether it is in the foreground again
+_NOT_SENT_ON = (signal.SIGCHLD, signal.SIGWINCH, signal.SIGCONT)
+_FROM_KERNEL_TOO = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from logshipper.relay import Relay
+
+
+class BatchJob:
+    """CMD as a child beside us.
+
+    pid, pidfd: CMD's (pidfd -1 where the kernel has none). wait_status: None while it runs. stop_signal: with which
+    we should stop, once all output is out; 0: not at all. size: (columns, rows) of its terminals.
+    lost: how it ended can't be known. masters: by stream, to set sizes; none where they are pipes.
+    on_resize(columns, rows).
+    """
+
+    interactive = False
+
+    def __init__(self, masters: dict[int, int], size: tuple[int, int], on_resize: "Callable[[int, int], None]") -> None:
+        self.pid = 0
+        self.pidfd = -1
+        self.wait_status: int | None = None
+        self.ended_ns = 0
+        self.lost = False
+        self.size = size
+        self._masters = masters
+        self._on_resize = on_resize
+        self._stopped_by = 0  # CMD stopped
+        self._stop_seen = 0  # and so should the whole group
+
+    def start(
+        self,
+        argv: list[str],
+        environment: "Mapping[str, str]",
+        slaves: dict[int, int],
+        inherited: signals.Inherited,
+    ) -> None:
+        """Raises CaptureError where CMD can't be run, OSError where no process can be made."""
+        receive, failed = os.pipe()
+        try:
+            self.pid = os.fork()
+            if self.pid == 0:
+                launch.become(argv, environment, slaves, inherited, failed)
+        except OSError:
+            os.close(receive)
+            raise
+        finally:
+            os.close(failed)
+        error = launch.outcome(receive)
+        if error:
+            os.waitpid(self.pid, 0)
+            raise launch.refusal(argv, error)
+        self._open_pidfd()
+
+    def _open_pidfd(self) -> None:
+        try:
+            self.pidfd = os.pidfd_open(self.pid)
+        except OSError:
+            pass  # before Linux 5.3; or dead and reaped by the monitor
+
+    def attach(self, relay: "Relay") -> None:
+        """Watches what belongs to CMD beside its output."""
+
+    def changed(self, pid: int, status: int) -> None:
+        """A child stopped, went on, or ended."""
+        if pid != self.pid:
+            return
+        if os.WIFSTOPPED(status):
+            self._stopped_by = os.WSTOPSIG(status)
+        elif os.WIFCONTINUED(status):
+            self._stopped_by = self._stop_seen = 0
+        else:
+            self._end(status)
+
+    def _end(self, status: int) -> None:
+        if self.wait_status is None:
+            self.wait_status = status
+            self.ended_ns = time.time_ns()
+
+    def send(self, signo: int) -> None:
+        """To CMD itself."""
+        if self.wait_status is not None:
+            return
+        try:
+            if self.pidfd >= 0:
+                signal.pidfd_send_signal(self.pidfd, signo)
+            else:
+                os.kill(self.pid, signo)
+        except OSError:
+            pass  # it just ended, or became another user's
+
+    def arrived(self, found: Arrived) -> None:
+        """A signal for us: sends on what CMD hasn't got."""
+        if found.signo == signal.SIGWINCH:
+            self.update_size()
+        elif found.signo == signal.SIGCONT:
+            if _is_stopped(self.pid):  # sent to us alone
+                self.send(signal.SIGCONT)
+        elif found.pid in (os.getpid(), self.pid):
+            pass  # our own, or CMD's to its own group: it has it
+        else:
+            if found.signo in signals.JOB_CONTROL:
+                self._stop_seen = found.signo
+            if found.by_process and found.signo not in _NOT_SENT_ON:
+                self.send(found.signo)
+
+    @property
+    def stop_signal(self) -> int:
+        # a stop that only CMD got isn't ours: whoever continues CMD alone would find its output stuck
+        return self._stop_seen if self._stopped_by in signals.JOB_CONTROL else 0
+
+    def stop(self, own: signals.SignalPipe) -> None:
+        """Stops with CMD; returns when the shell continues both."""
+        signo = self._stop_seen
+        self._stop_seen = self._stopped_by = 0
+        signals.stop(signo)
+        self.update_size()
+
+    def update_size(self) -> None:
+        """Gives CMD's terminals the size of the real one, where that changed."""
+        size = terminal.batch_size()
+        if size != self.size:
+            self._resize(size)
+            os.killpg(0, signal.SIGWINCH)
+
+    def _resize(self, size: tuple[int, int]) -> None:
+        self.size = size
+        for stream in sorted(self._masters, reverse=True):  # the controlling one last: it brings the signal
+            terminal.set_size(self._masters[stream], size)
+        self._on_resize(*size)
+
+    def forget(self, stream: int) -> None:
+        """The stream's master is closed."""
+        self._masters.pop(stream, None)
+
+    @property
+    def wait_secs(self) -> float | None:
+        """How often `tick` wants to be called; None: never."""
+        return None
+
+    def tick(self) -> None:
+        """What only time tells."""
+
+    def hang_up(self) -> None:
+        """Everything is delivered: the real terminal becomes what it was."""
+
+
+class InteractiveJob(BatchJob):
+    """CMD in a session of its own, between it and us the monitor; fds 0, 1, 2 are the real terminal, raw meanwhile."""
+
+    interactive = True
+
+    def __init__(
+        self,
+        masters: dict[int, int],
+        size: tuple[int, int],
+        on_resize: "Callable[[int, int], None]",
+        real: terminal.RealTerminal,
+    ) -> None:
+        super().__init__(masters, size, on_resize)
+        self._terminal = real
+        self._monitor = 0
+        self._report = -1
+        self._background = False
+        self._relay: Relay | None = None
+        self._keyboard = Keyboard(masters, self._terminal_gone, self._look_at_foreground)
+
+    def start(
+        self,
+        argv: list[str],
+        environment: "Mapping[str, str]",
+        slaves: dict[int, int],
+        inherited: signals.Inherited,
+    ) -> None:
+        self._terminal.enter()
+        receive, failed = os.pipe()
+        self._report, send = os.pipe()
+        try:
+            self._monitor = monitor.start(argv, environment, slaves, inherited, failed, send)
+        except OSError:
+            os.close(receive)
+            raise
+        finally:
+            os.close(failed)
+            os.close(send)
+        error = launch.outcome(receive)
+        if error:
+            os.waitpid(self._monitor, 0)
+            raise launch.refusal(argv, error)
+        self._read_report()
+        if not self.pid:
+            raise OSError(errno.EAGAIN, "the terminal's session couldn't be made")
+        self._open_pidfd()
+
+    def attach(self, relay: "Relay") -> None:
+        self._relay = relay
+        self._keyboard.attach(relay)
+        self._look_at_foreground()
+        relay.watch(self._report, select.POLLIN, lambda _: self._read_report())
+
+    def _read_report(self) -> None:
+        records = os.read(self._report, monitor.REPORT.size * 64)
+        for what, value in monitor.REPORT.iter_unpack(records):
+            if what == monitor.STARTED:
+                self.pid = value
+            elif what == monitor.STOPPED:
+                self._stopped_by = value
+            else:
+                self._end(value)
+        if not records and self._relay is not None:
+            self._relay.unwatch(self._report)
+            if self.wait_status is None:
+                self._lose_monitor(self._relay)
+
+    def _lose_monitor(self, relay: "Relay") -> None:
+        """The kernel has hung up on CMD; whether that ends it, only its pidfd tells."""
+        self.lost = True
+        if self.pidfd >= 0:
+            relay.watch(self.pidfd, select.POLLIN, lambda _: self._end(125 << 8))
+        else:
+            self._end(125 << 8)
+
+    def changed(self, pid: int, status: int) -> None:
+        if pid == self._monitor:  # of CMD it told itself, and its pipe's end tells the rest
+            self._monitor = 0
+
+    def arrived(self, found: Arrived) -> None:
+        if found.signo == signal.SIGWINCH:
+            self.update_size()
+        elif found.signo == signal.SIGCONT:
+            self._look_at_foreground()
+        elif found.pid == os.getpid() or found.signo in _NOT_SENT_ON:
+            pass
+        elif found.by_process:
+            self.send(found.signo)
+        elif found.signo in _FROM_KERNEL_TOO:
+            self._send_to_foreground(found.signo)
+
+    def _send_to_foreground(self, signo: int) -> None:
+        """To CMD's foreground group, as the kernel would do."""
+        try:
+            group = os.tcgetpgrp(self._masters[1])
+            if group > 0:
+                os.killpg(group, signo)
+        except (OSError, KeyError):
+            pass  # the pty is hung up, or the group is another user's
+
+    def _terminal_gone(self) -> None:
+        self._send_to_foreground(signal.SIGHUP)
+        self._send_to_foreground(signal.SIGCONT)
+
+    @property
+    def stop_signal(self) -> int:
+        return self._stopped_by
+
+    def stop(self, own: signals.SignalPipe) -> None:
+        self._stopped_by = 0
+        self._terminal.leave()
+        self._keyboard.listen(False)
+        own.tell_group(signal.SIGTSTP)  # the kernel would: Ctrl-Z reached CMD's terminal only
+        signals.stop(signal.SIGTSTP)
+        self._background = True
+        self._look_at_foreground()
+        self.update_size()
+        if self._monitor:
+            os.kill(self._monitor, signal.SIGCONT)
+
+    def update_size(self) -> None:
+        size = terminal.size_of(0)
+        if size is not None and size != self.size:
+            self._resize(size)
+            self._send_to_foreground(signal.SIGWINCH)
+
+    def forget(self, stream: int) -> None:
+        super().forget(stream)
+        self._keyboard.forget(stream)
+
+    @property
+    def wait_secs(self) -> float | None:
+        return FOREGROUND_SECS if self._background else None
+
+    def tick(self) -> None:
+        if self._background:
+            self._look_at_foreground()
+
+    def _look_at_foreground(self) -> None:
+        """Takes the terminal where the shell gave it to us; it tells of `fg`, but not where we run on after `bg`."""
+        self._background = not terminal.in_foreground()
+        if not self._background:
+            self._terminal.enter()
+        self._keyboard.listen(not self._background)
+
+    def hang_up(self) -> None:
+        self._keyboard.close()
+        self._terminal.leave()
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] == b"T"
+    except OSError:
+        return False

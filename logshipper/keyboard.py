@@ -1,0 +1,104 @@
+"""What the user types, on its way from the real terminal (fd 0) to CMD's."""
+
+import os
+import select
+
+from logshipper import terminal
+
+_READ_BYTES = 4096
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from logshipper.relay import Relay
+
+
+class Keyboard:
+    """Relays fd 0 to a pty's master. Reads no more while CMD takes nothing.
+
+    masters: by stream. on_gone(): the real terminal is gone. on_background(): it belongs to somebody else now.
+    """
+
+    def __init__(
+        self, masters: dict[int, int], on_gone: "Callable[[], None]", on_background: "Callable[[], None]"
+    ) -> None:
+        self._relay: Relay | None = None
+        self._on_gone = on_gone
+        self._on_background = on_background
+        # of our own, as the relay's poll knows the masters as something to read
+        self._fds = {stream: os.dup(master) for stream, master in masters.items()}
+        self._pending = b""
+        self._wanted = False
+        self._watching = False
+
+    def attach(self, relay: "Relay") -> None:
+        self._relay = relay
+
+    def listen(self, wanted: bool) -> None:
+        """Whether to read fd 0: not in the background, where another program owns the terminal."""
+        self._wanted = wanted
+        watching = wanted and not self._pending
+        if self._relay is not None and watching != self._watching:
+            self._watching = watching
+            if watching:
+                self._relay.watch(0, select.POLLIN, lambda _: self._read())
+            else:
+                self._relay.unwatch(0)
+
+    def _read(self) -> None:
+        if not terminal.in_foreground():
+            self._on_background()
+            return
+        try:
+            typed = os.read(0, _READ_BYTES)
+        except OSError:
+            typed = b""
+        if not typed:
+            self.listen(False)
+            self._on_gone()
+            return
+        self._pending = typed
+        self._send(self._choose_target())
+
+    def _choose_target(self) -> int:
+        """Stdin's terminal. But a program may read keys from stderr's (`vim -`): it alone is set up for keys then."""
+        both = 1 in self._fds and 2 in self._fds
+        if both and terminal.is_canonical(self._fds[1]) and not terminal.is_canonical(self._fds[2]):
+            return 2
+        return 1
+
+    def _send(self, target: int) -> None:
+        fd = self._fds.get(target)
+        try:
+            if fd is not None:
+                self._pending = self._pending[os.write(fd, self._pending) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            fd = None
+        if fd is None:
+            self._pending = b""  # CMD has closed it
+        elif self._pending and self._relay is not None:
+            self._relay.watch(fd, select.POLLOUT, lambda _: self._go_on(target, fd))
+        self.listen(self._wanted)
+
+    def _go_on(self, target: int, fd: int) -> None:
+        if self._relay is not None:
+            self._relay.unwatch(fd)
+        self._send(target)
+
+    def forget(self, stream: int) -> None:
+        """The stream is over."""
+        fd = self._fds.pop(stream, None)
+        if fd is not None:
+            if self._relay is not None:
+                self._relay.unwatch(fd)
+            os.close(fd)
+            self._pending = b""
+            self.listen(self._wanted)
+
+    def close(self) -> None:
+        for stream in list(self._fds):
+            self.forget(stream)
+        self.listen(False)

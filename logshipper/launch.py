@@ -1,0 +1,72 @@
+"""From a forked process to CMD: found and exec'ed as `env` does it."""
+
+import errno
+import os
+
+from logshipper import signals
+from logshipper.errors import CaptureError
+
+_SHELL = "/bin/sh"
+_DEFAULT_PATH = "/bin:/usr/bin"
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ENODEV, errno.ETIMEDOUT)  # as execvp has it
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import NoReturn
+
+
+def exec_command(argv: list[str], environment: "Mapping[str, str]") -> OSError:
+    """Execs argv in this process' place, searched for in PATH; returns why it couldn't."""
+    name = argv[0]
+    places = [name]
+    if "/" not in name:
+        path = environment.get("PATH", _DEFAULT_PATH)
+        places = [os.path.join(folder, name) for folder in path.split(":")] if name else []
+    refused = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for place in places:
+        try:
+            os.execve(place, argv, environment)
+        except OSError as error:
+            if error.errno == errno.ENOEXEC:  # a script without `#!`
+                return _exec_shell(place, argv, environment)
+            if error.errno == errno.EACCES:
+                refused = error  # another folder may have one that can be run
+            elif error.errno not in _NOT_THERE:
+                return error
+    return refused
+
+
+def _exec_shell(place: str, argv: list[str], environment: "Mapping[str, str]") -> OSError:
+    try:
+        os.execve(_SHELL, [_SHELL, place, *argv[1:]], environment)
+    except OSError as error:
+        return error
+
+
+def become(
+    argv: list[str], environment: "Mapping[str, str]", fds: dict[int, int], inherited: signals.Inherited, failed: int
+) -> "NoReturn":
+    """In the forked process. fds: by number, what CMD gets in that place; failed: pipe for the errno of a failure."""
+    try:
+        for number, fd in fds.items():
+            os.dup2(fd, number)
+        inherited.restore()
+        error = exec_command(argv, environment)
+        os.write(failed, b"%d" % (error.errno or errno.EIO))
+    finally:
+        os._exit(127)
+
+
+def outcome(failed: int) -> int:
+    """The errno that `become` sent, 0 where CMD runs. Waits for the exec; closes the pipe's end failed."""
+    try:
+        said = os.read(failed, 16)
+    finally:
+        os.close(failed)
+    return int(said) if said else 0
+
+
+def refusal(argv: list[str], error: int) -> CaptureError:
+    """CMD can't be run: exit code 127 where there is none, else 126."""
+    return CaptureError(f"{argv[0]}: {os.strerror(error)}", 127 if error == errno.ENOENT else 126)

@@ -1,0 +1,466 @@
+"""A screen that says which of its lines are final, and gives each out once, in order from the top. Pure.
+
+A line is final when it scrolls off, when all of the screen is cleared, at the end, and when the cursor has left it for
+good. For that the screen keeps (row numbers are places on the screen, and move with what scrolls):
+- live: something hints that rows above the cursor will be drawn again: the cursor rose, or was hidden, or a line was
+  drawn over (CR, BS, erase) and then ended. Where nothing is live, a line is final as soon as it is ended.
+- low, max_rise: the lowest row drawn, and the greatest number of rows that the cursor rose above it. Rows that are
+  further up are final when they were left alone for QUIET_SECS.
+- calm: lines that were ended since anything but lines came. More of them than max_rise: what was live is over, rows
+  above the cursor need only be quiet. As many as the screen has rows: nothing is live any more.
+Of a row that was given out the text is kept: it is given out again only if it reads otherwise later, and isn't blank.
+
+All this depends on bytes and clock alone, never on how the bytes are cut: a row's quiet is judged only when the clock
+has moved on (`settle`), the rest at the control function that brings it about.
+"""
+
+from collections.abc import Iterator
+
+from logshipper.cell_width import not_one_cell, not_own_cells
+from logshipper.final_lines import FinalLines, LongLine
+from logshipper.row import Row
+from logshipper.screen import Screen
+
+QUIET_SECS = 1.0
+COMMAND = "/LOGCOMMAND"
+NOTE = b"[full-screen output left out]\n"
+
+
+class LogScreen(Screen):
+    """lines: where final lines go. now: seconds of the caller's clock, to be set before anything is drawn."""
+
+    def __init__(self, columns: int, height: int, lines: FinalLines) -> None:
+        super().__init__(columns, height)
+        self._lines = lines
+        self.now = 0.0
+        self.live = False
+        self.low = self.max_rise = self.calm = 0
+        self._done = 0  # rows above this one are clean
+        self._end = -1  # column before the CRs that came last, -1 where something else came last
+        self._noted = False  # this stay on the alternate screen
+        self._main_place = (0, 0, 0)  # x, y and low before it; low is -1 as long as it lasts
+
+    # ---- what Screen tells
+
+    def touch(self, row: Row) -> None:
+        row.touched = self.now
+        row.clean = False
+        row.fresh = True
+        if self._end >= 0 or self.x < len(row.cells):
+            self._end = -1
+            row.edited = True
+            self.calm = 0
+        if self.y != self.low or self.y < self._done:
+            self._note_place()
+
+    def edit(self, row: Row) -> None:
+        row.touched = self.now
+        row.clean = False
+        row.fresh = True
+        row.edited = True
+        self.disturb()
+        self._done = 0
+        self._note_place()
+
+    def _note_place(self) -> None:
+        if self.is_alternate:
+            if not self._noted:
+                self._noted = True
+                self._lines.block(NOTE, note=True)
+            return
+        self._done = min(self._done, self.y)
+        if self.y < self.low:
+            self.rose()
+        else:
+            self.low = self.y
+
+    def rose(self) -> None:
+        if self.y < self.low:
+            self.live = True
+            self.max_rise = max(self.max_rise, self.low - self.y)
+
+    def disturb(self) -> None:
+        """Something else than lines came."""
+        self.calm = 0
+        self._end = -1
+
+    def scrolled_off(self, row: Row, successor: Row) -> None:
+        if self.is_alternate:
+            return
+        self._done = max(self._done - 1, 0)
+        if self.y < self.low <= self.bottom:
+            self.low -= 1
+        if row.head is None and (row.clean or not self._is_news(row, row.text())):
+            return
+        if not row.wrapped and row.head is None:
+            self._lines.line(row.text())
+            return
+        head = row.head if row.head is not None else LongLine()
+        head.add(row.text().encode(), self._lines)
+        if row.wrapped:
+            successor.head = head
+        else:
+            head.end(self._lines)
+
+    def vanished(self, row: Row) -> None:
+        self._done = 0
+        if row.head is not None and not self.is_alternate:
+            row.head.end(self._lines)
+
+    def cleared(self) -> None:
+        if not self.is_alternate:
+            self._mark_end()
+            self._give_out(0, self._behind_last())
+            self._done = self.low = 0
+
+    # ---- control functions that mean something to finality
+
+    def carriage_return(self) -> None:
+        if self._end < 0:
+            self._end = self.x
+        self.x = 0
+
+    def erase_display(self, which: int) -> None:
+        super().erase_display(which)
+        if which == 0:
+            self.low = min(self.low, self.y)  # nothing is below the cursor any more
+
+    def redraw(self, texts: list[str]) -> None:
+        """CR and text, over and over: what carriage_return and draw do for each, by the chunk where that's the same."""
+        joined = "".join(texts)
+        if (
+            max(map(len, texts)) > self.columns
+            or self.insert_mode
+            or self._drawing[self._shift]
+            or not (joined.isascii() or not not_one_cell(joined))
+        ):
+            for text in texts:
+                self.carriage_return()
+                self.draw(text)
+            return
+        seen = texts[-1]
+        for text in reversed(texts) if len(max(texts, key=len)) > len(seen) else ():
+            if len(text) > len(seen):
+                seen += text[len(seen) :]
+        self.carriage_return()
+        self.draw(seen)
+        self.x = len(texts[-1])
+
+    def tab(self, count: int = 1) -> None:
+        begin = self.x
+        super().tab(count)
+        row = self.rows[self.y]
+        if len(row.cells) <= begin < self.x:  # drawn as blanks, as the plain tier has it
+            end, self.x = self.x, begin
+            self.touch(row)
+            row.put(begin, " " * (end - begin))
+            self.x = end
+        self._end = -1
+
+    def backspace(self) -> None:
+        self.disturb()
+        super().backspace()
+
+    def line_feed(self) -> None:
+        self._end_line(by_feed=True)
+        self.x = 0
+        self._leave_row()
+
+    def next_row(self) -> None:
+        """NEL: as LF, but for the account of LFs."""
+        self._end_line()
+        self.x = 0
+        self._leave_row()
+
+    def index(self) -> None:
+        self._end_line()
+        self.x = self._column()
+        self._leave_row()
+
+    def _end_line(self, *, by_feed: bool = False) -> None:
+        """The cursor's line ends here."""
+        if self.is_alternate:
+            return
+        row = self.rows[self.y]
+        self._mark_end()
+        if row.edited:
+            row.edited = False
+            self.live = True
+            self.calm = 0
+        else:
+            self.calm += 1
+        if not row.clean:
+            row.ended = True
+            row.fed = row.fed or by_feed
+            row.touched = self.now
+        row.fresh = False
+
+    def _leave_row(self) -> None:
+        if self.is_alternate:
+            super().index()
+            return
+        if self.live and self.calm >= self.height and self.bottom - self.top == self.height - 1:
+            self.live = False
+            self.max_rise = 0
+            self.low = self.y
+        if not self.live:
+            row = self.rows[self.y]
+            if self._done == self.y and not row.wrapped and row.head is None:
+                self._give_out_row(row)
+                self._done = self.y + 1
+            else:
+                self._done = self._give_out(self._done, self.y + 1)
+        super().index()
+        self.low = max(self.low, self.y)
+
+    def _mark_end(self) -> None:
+        """Where the cursor stands (or stood, before CRs) the cursor's line ends, if it was drawn upon or is new."""
+        row = self.rows[self.y]
+        if row.fresh or not (row.ended or row.clean):
+            row.end = self.x if self._end < 0 else self._end
+        self._end = -1
+
+    def hide_cursor(self) -> None:
+        self.live = True
+
+    def show_alternate(self, *, saves_cursor: bool) -> None:
+        if not self.is_alternate:
+            self._give_out(0, self.y)
+            self._noted = False
+            self._main_place = (self.x, self.y, self.low)
+            self.low = -1
+        super().show_alternate(saves_cursor=saves_cursor)
+
+    def show_main(self, *, restores_cursor: bool) -> None:
+        if self.is_alternate:
+            self.low = min(self._main_place[2], self.height - 1)
+        super().show_main(restores_cursor=restores_cursor)
+        self._done = 0
+
+    def _leave_alternate(self) -> None:
+        if self.is_alternate:
+            x, y, _ = self._main_place
+            self.show_main(restores_cursor=False)
+            self.x, self.y = min(x, self.columns), min(y, self.height - 1)
+
+    def resize(self, columns: int, height: int) -> None:
+        super().resize(columns, height)
+        self._done = 0
+        self.low = min(self.low, self.height - 1)
+
+    # ---- giving out
+
+    def settle(self) -> None:
+        """Gives out what was left alone for QUIET_SECS. To be called when the clock has moved on."""
+        if not self.is_alternate:
+            limit = self._reachable()
+            if self._done < limit:
+                self._done = self._give_out(self._done, limit, quiet=True)
+
+    def next_settle(self) -> float | None:
+        """When there is something to settle, None where nothing waits for the clock."""
+        if self.is_alternate:
+            return None
+        limit = self._reachable()
+        for group in self._groups(self.rows, self._done, limit):
+            rows = self.rows[group]
+            if group.stop <= limit and not all(row.clean for row in rows):
+                return max(row.touched for row in rows) + QUIET_SECS
+        return None
+
+    def finish(self) -> None:
+        """Gives out all there is."""
+        self._leave_alternate()
+        self._mark_end()
+        self._give_out(0, self._behind_last())
+
+    def _reachable(self) -> int:
+        """The first row that may still be drawn again where what is live goes on as before."""
+        return self.y if self.calm > self.max_rise else min(self.y, self.low - self.max_rise)
+
+    def _give_out(self, begin: int, end: int, *, quiet: bool = False) -> int:
+        """Gives out the lines of rows from begin to end that are news, in order, and returns the row after the last.
+
+        Stops before a line that reaches beyond end, or, with quiet, one that wasn't left alone for QUIET_SECS.
+        """
+        for group in self._groups(self.rows, begin, end):
+            if group.stop > end:
+                return group.start
+            rows = self.rows[group]
+            if quiet and any(not row.clean and row.touched + QUIET_SECS > self.now for row in rows):
+                return group.start
+            self._give_out_line(rows)
+        return max(begin, end)
+
+    def _give_out_row(self, row: Row) -> None:
+        """Gives out a line that is one row."""
+        if not row.clean:
+            text = row.text()
+            if self._is_news(row, text):
+                self._lines.line(text)
+            row.out = text.rstrip(" ")
+            row.clean = True
+            row.ended = row.fed = False
+
+    def _give_out_line(self, group: list[Row]) -> None:
+        if len(group) == 1 and group[0].head is None:
+            self._give_out_row(group[0])
+            return
+        texts = [row.text() for row in group]
+        is_news = False
+        for row, text in zip(group, texts, strict=True):
+            is_news = is_news or (not row.clean and self._is_news(row, text))
+            row.out = text.rstrip(" ")
+            row.clean = True
+            row.ended = row.fed = False
+        head = group[0].head
+        if head is not None or is_news:
+            group[0].head = None
+            head = head if head is not None else LongLine()
+            head.add("".join(texts).encode(), self._lines)
+            head.end(self._lines)
+
+    @staticmethod
+    def _is_news(row: Row, text: str) -> bool:
+        """Whether the text is to be given out, given what was of this row. What was erased later is no news."""
+        if row.out is None:
+            return True
+        text = text.rstrip(" ")
+        return text not in ("", row.out)
+
+    @staticmethod
+    def _groups(rows: list[Row], begin: int, end: int) -> "Iterator[slice[int, int, None]]":
+        """The rows of each line that has one from begin to end."""
+        while begin < end:
+            stop = begin + 1
+            while stop < len(rows) and rows[stop - 1].wrapped:
+                stop += 1
+            yield slice(begin, stop)
+            begin = stop
+
+    def _group_of(self, first: int) -> "slice[int, int, None]":
+        """The rows of a row's line."""
+        while first and self.rows[first - 1].wrapped:
+            first -= 1
+        return next(self._groups(self.rows, first, first + 1))
+
+    def _main_rows(self) -> list[Row]:
+        return self.rows if self._hidden_rows is None else self._hidden_rows
+
+    def _behind_last(self) -> int:
+        """The row behind the last line on the screen."""
+        for at in range(self.height, 0, -1):
+            row = self.rows[at - 1]
+            if row.ended or not row.is_blank() or (row.head is not None and not row.head.is_blank()):
+                return self._group_of(at - 1).stop
+        return 0
+
+    # ---- for the renderer
+
+    def command(self) -> str | None:
+        """The text of the line that LF would end here, if it begins like a command and was drawn since it ended."""
+        row = self.rows[self.y]
+        if not row.fresh or self.is_alternate:
+            return None
+        group = self._group_of(self.y)
+        start = self.rows[group.start]
+        if start.head is None and start.cells[:1] not in ("/", ["/"]):
+            return None
+        row.end = self.x if self._end < 0 else self._end
+        text = self._text_of(self.rows[group])
+        return text if text is not None and text.startswith(COMMAND) else None
+
+    @staticmethod
+    def _text_of(rows: list[Row]) -> str | None:
+        """The whole line; None where parts of it were given out, since it's too long."""
+        text = "".join(row.text() for row in rows)
+        head = rows[0].head
+        if head is None:
+            return text
+        return None if head.parts else head.text.decode() + text
+
+    def take_line(self) -> None:
+        """Takes the cursor's line out as if it had never been drawn."""
+        group = self._group_of(self.y)
+        count = group.stop - group.start
+        del self.rows[group]
+        self.rows.extend(Row() for _ in range(count))
+        if group.start:
+            self.rows[group.start - 1].wrapped = False
+        self.x, self.y = 0, group.start
+        self.low = max(self.low - count, self.y)
+        self._done = 0
+        self._end = -1
+
+    def drop_half_lines(self) -> None:
+        """Forgets what was drawn and neither ended nor given out."""
+        self._leave_alternate()
+        for group in list(self._groups(self.rows, 0, self.height)):
+            rows = self.rows[group]
+            if not rows[-1].ended and not all(row.clean for row in rows):
+                self.rows[group] = [Row() for _ in rows]
+
+    def has_half_line(self) -> bool:
+        """Whether the cursor stands in a line that isn't ended."""
+        rows = self.rows[self._group_of(self.y)]
+        return (
+            self.rows[self.y].fresh
+            and not self.is_alternate
+            and not ((rows[0].head is None or rows[0].head.is_blank()) and all(row.is_blank() for row in rows))
+        )
+
+    def is_plain(self) -> bool:
+        """Whether plain text that comes next means here what it means on a fresh screen."""
+        if self.live or self._end >= 0 or self.low != self.y or not self.has_default_modes():
+            return False
+        row = self.rows[self.y]
+        return (
+            not (row.wrapped or row.edited or row.head is not None)
+            and self.x == len(row.cells)
+            and not_own_cells(self.open_line()) is None
+            and all(row.clean and not row.wrapped for row in self.rows[: self.y])
+            and all(row.out is None for row in self.rows[self.y :])
+            and all(row.is_empty() and not (row.ended or row.edited) for row in self.rows[self.y + 1 :])
+        )
+
+    def open_line(self) -> str:
+        """The text of the cursor's row."""
+        return "".join(self.rows[self.y].cells)
+
+    def take_open_line(self) -> tuple[str, float]:
+        """Takes the cursor's line out, where is_plain(): its text, and when it was drawn."""
+        text, touched = self.open_line(), self.rows[self.y].touched
+        self.rows[self.y] = Row()
+        self.x = 0
+        return text, touched
+
+    def replay(self, final: list[str], open_line: LongLine, touched: float) -> None:
+        """Draws plain lines that were given out before, and one that isn't ended, drawn at `touched`."""
+        lines, self._lines = self._lines, FinalLines()
+        for text in final:
+            if text:
+                self.draw(text)
+            self.line_feed()
+        self._lines = lines
+        if open_line.text:
+            now, self.now = self.now, touched
+            head = self.rows[self.y].head = LongLine() if open_line.parts else None
+            if head is not None:
+                head.parts = open_line.parts
+            self.draw(open_line.text.decode())
+            self.now = now
+
+    def held_line_feeds(self) -> int:
+        """LFs that ended rows which aren't given out; at most one of each row, which is one line."""
+        return sum(row.fed for row in self._main_rows())
+
+    def held_lines(self) -> list[str]:
+        """The lines that aren't blank and aren't given out as they read now, from the top; none that has parts."""
+        rows = self._main_rows()
+        texts = []
+        for group in self._groups(rows, 0, len(rows)):
+            if any(not row.clean and self._is_news(row, row.text()) for row in rows[group]):
+                text = self._text_of(rows[group])
+                if text is not None and text.strip(" "):
+                    texts.append(text)
+        return texts

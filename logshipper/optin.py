@@ -1,0 +1,117 @@
+"""The look at `~/.logoptin`: does it exist, and what is in it? (R1-R4, R6, R12, R13)
+
+It stands before every job of a cluster, so it imports next to nothing, touches the file from a
+process of its own (a hung home must not hang the job) and says within LOOK_SECS. Root never calls this.
+"""
+
+import os
+import select
+import sys
+
+LOOK_SECS = 2.0
+MAX_BYTES = 64 << 10
+
+ABSENT = "absent"  # no such file: nobody opted in
+UNKNOWN = "unknown"  # couldn't be established in time: nobody opted in
+PRESENT = "present"  # content is the file's bytes
+REFUSED = "refused"  # it is there, but can't be used: fails closed; content is the reason, as UTF-8
+
+
+def path() -> str:
+    """The user's own file, `~/.logoptin`."""
+    return os.path.join(os.path.expanduser("~"), ".logoptin")
+
+
+def look(file: str, timeout_secs: float = LOOK_SECS) -> tuple[str, bytes]:
+    """Returns what file is (ABSENT, UNKNOWN, PRESENT, REFUSED) and its content or the reason."""
+    receive, send = os.pipe()
+    child = os.fork()
+    if child == 0:
+        # forked twice: CMD, exec'ed in this process' place, must not find a child it doesn't know
+        try:
+            if os.fork() == 0:
+                os.close(receive)
+                said, content = read(file)
+                _write_all(send, said.encode() + b"\n" + content)
+        finally:
+            os._exit(0)
+    os.close(send)
+    os.waitpid(child, 0)
+    answer = _read_all(receive, timeout_secs)
+    os.close(receive)
+    if answer is None:
+        return UNKNOWN, b""
+    state, _, content = answer.partition(b"\n")
+    return (state.decode(), content) if state else (UNKNOWN, b"")
+
+
+def read(file: str) -> tuple[str, bytes]:
+    """Reads file as `look` does, without a time-out. A FIFO, folder or device is never waited for."""
+    try:
+        fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError as error:
+        return _why_not(file, error)
+    try:
+        found = os.fstat(fd)
+        kind = found.st_mode & 0o170000
+        if kind != 0o100000:
+            names = {0o040000: "a folder", 0o010000: "a FIFO", 0o020000: "a device", 0o060000: "a device"}
+            return REFUSED, f"is {names.get(kind, 'not a file')}, not a file".encode()
+        content = b""
+        while len(content) <= MAX_BYTES and (more := os.read(fd, MAX_BYTES + 1 - len(content))):
+            content += more
+    except OSError as error:
+        return REFUSED, f"can't be read: {error.strerror}".encode()
+    finally:
+        os.close(fd)
+    if len(content) > MAX_BYTES:
+        return REFUSED, f"is over {MAX_BYTES >> 10} KiB".encode()
+    return PRESENT, content
+
+
+def run_untouched(command: list[str]) -> int:
+    """Execs CMD in this process' place, untouched; returns 125, 126 or 127, as `env` does, where that can't be done."""
+    import _signal  # type: ignore[import-not-found]  # not `signal`, which imports enum: no stubs
+
+    if not command:
+        sys.stderr.write("logshipper run: no command after `--`; try `logshipper run -- CMD ARG...`\n")
+        return 125
+    for name in (_signal.SIGPIPE, _signal.SIGXFSZ):  # Python ignores these two, and exec would hand that on
+        _signal.signal(name, _signal.SIG_DFL)
+    try:
+        os.execvp(command[0], command)
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"logshipper: {command[0]}: {getattr(error, 'strerror', None) or error}\n")
+        return 127 if isinstance(error, FileNotFoundError) else 126
+
+
+def _why_not(file: str, error: OSError) -> tuple[str, bytes]:
+    """A name that exists has opted in, though nothing can be read from it; one that can't even be looked up hasn't."""
+    try:
+        found = os.lstat(file)
+    except OSError:
+        return ABSENT, b""
+    if found.st_mode & 0o170000 == 0o120000:
+        return REFUSED, f"is a link that leads nowhere: {error.strerror}".encode()
+    return REFUSED, f"can't be read: {error.strerror}".encode()
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def _read_all(fd: int, timeout_secs: float) -> bytes | None:
+    """All that comes until the other end is closed, or None when the time is up first."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    left_ms = int(timeout_secs * 1000)
+    answer = b""
+    while True:
+        # the file is small and local once it could be read at all: each piece may take the time anew, a few at most
+        if not poll.poll(left_ms):
+            return None
+        piece = os.read(fd, MAX_BYTES + 4096)
+        if not piece:
+            return answer
+        answer += piece

@@ -1,0 +1,88 @@
+"""The job's own stdout or stderr: gets every byte, unchanged, without ever blocking the other one.
+
+Kinds of files: WHOLE (regular files and the like: a write takes all), FREE (a description of our own with O_NONBLOCK),
+CAREFUL (inherited, and O_NONBLOCK would be everybody's: only after POLLOUT, PIPE_BUF bytes at a time).
+"""
+
+import errno
+import os
+import select
+import stat
+
+PIPE_BUF = 4096
+_WHOLE, _FREE, _CAREFUL = range(3)
+
+
+class OutputGone(Exception):
+    """Nobody reads it any more. errno: EPIPE (a pipe's reader is gone), EIO (a terminal's)."""
+
+    def __init__(self, reason: int) -> None:
+        self.errno = reason
+        super().__init__(os.strerror(reason))
+
+
+class Output:
+    """fd: to write to, closed by close(). fault: errno of the first write that failed, 0 while all is well."""
+
+    __slots__ = ("_cut", "_kind", "_poll", "fault", "fd")
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.fault = 0
+        mode = os.fstat(fd).st_mode
+        is_tty = os.isatty(fd)
+        if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or is_tty):
+            self._kind = _WHOLE
+        else:
+            self._kind = _CAREFUL if os.get_blocking(fd) else _FREE
+        self._cut = not is_tty  # several writers' lines stay whole in a pipe, as far as PIPE_BUF goes
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLOUT)
+
+    def write(self, data: bytes) -> bytes:
+        """Writes what can be written now; returns the rest, for when poll says POLLOUT. Raises OutputGone.
+
+        A full disk: without us CMD would see the error; it can't be handed back, the write was long over. So what
+        can't be written is left out, `fault` says so, and the next bytes are tried again: the job and its log go on.
+        """
+        try:
+            if self._kind == _WHOLE:
+                while data:
+                    data = data[os.write(self.fd, data) :]
+                return b""
+            return self._write_pieces(data)
+        except BlockingIOError:
+            return data  # a regular file never says so
+        except OSError as error:
+            if error.errno in (errno.EPIPE, errno.EIO):
+                raise OutputGone(error.errno) from None
+            self.fault = self.fault or error.errno or errno.EIO
+            return b""
+
+    def _write_pieces(self, data: bytes) -> bytes:
+        at = 0
+        size = len(data)
+        while at < size:
+            end = at + PIPE_BUF
+            if end >= size:
+                end = size
+            elif self._cut:
+                end = data.rfind(b"\n", at, end) + 1 or end
+            if self._kind == _CAREFUL and not self._poll.poll(0):
+                break
+            try:
+                at += os.write(self.fd, data[at:end])
+            except BlockingIOError:
+                break
+        return data[at:] if at else data
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+def same_file(one: int, other: int) -> bool:
+    """Whether two fds lead to one file, pipe or terminal: then their lines mustn't tear each other."""
+    first, second = os.fstat(one), os.fstat(other)
+    if stat.S_ISCHR(first.st_mode) and stat.S_ISCHR(second.st_mode):
+        return first.st_rdev == second.st_rdev
+    return os.path.samestat(first, second)

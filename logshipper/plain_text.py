@@ -1,0 +1,104 @@
+"""Plain text by the chunk: what a terminal shows of lines without cursor movement is the lines themselves. Pure.
+
+Each step is one primitive over the whole chunk (docs/rendering.md has their costs); nothing is done per line.
+"""
+
+import re
+from codecs import utf_8_decode
+
+from logshipper.cell_width import not_own_cells
+
+_PRINTABLE = bytes([*range(0x20, 0x7F), *range(0x80, 0x100), 0x0A])
+_COLOUR = re.compile(rb"\x1b(?:\[[0-9;:]*m|\(B)")  # SGR; "ASCII characters", which is what there is
+_COLOUR_OR_ERASE = re.compile(rb"\x1b(?:\[[0-9;:]*m|\(B|\[0?K)")
+_ERASE = re.compile(rb"(?<!\r)\x1b\[0?K")  # to the right, where nothing is: compilers send it with colours
+_CUT_OFF = re.compile(rb"\x1b(?:\[[0-9;:]{0,64}|\()?\Z")
+_MAX_REST = 256  # bytes
+_FEW_COLOURS = 16
+_first_control = re.compile(rb"[\x00-\x09\x0b-\x1f\x7f]").search
+
+
+def plain_text(data: bytes, columns: int, open_line: bytearray) -> tuple[bytes, bytes] | None:
+    """Printable text and line feeds that show the same as data does at the end of a line that isn't ended.
+
+    columns: the terminal's width; open_line: the text of that line. Returns the text, valid UTF-8, and the rest of data
+    that means something only with what follows it (CR, half a character, half a sequence); None where data is more
+    than plain text.
+    """
+    rest = b""
+    if not data.isascii():
+        try:
+            text, size = utf_8_decode(data, "strict", False)
+            valid = True
+        except UnicodeDecodeError:
+            text, size = utf_8_decode(data, "replace", False)
+            valid = False
+        if not_own_cells(text) is not None:
+            return None
+        rest = data[size:]
+        data = data[:size] if valid else text.encode()
+    controls = data.translate(None, _PRINTABLE)
+    if not controls:
+        return data, rest
+    if b"\x1b" in controls:
+        cut_off = _CUT_OFF.match(data, data.rfind(b"\x1b"))
+        if cut_off is not None:
+            data, rest = data[: cut_off.start()], cut_off[0] + rest
+        data = _without(_COLOUR, data) if b"\r" in controls else _without(_COLOUR_OR_ERASE, data)
+        if b"\x1b" in data:
+            data = _ERASE.sub(b"", data)
+    if b"\r" in controls:
+        line = data.rstrip(b"\r")
+        data, rest = line, data[len(line) :] + rest
+        data = data.replace(b"\r\n", b"\n")
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n")
+    if len(rest) > _MAX_REST:
+        return None
+    controls = data.translate(None, _PRINTABLE)
+    if not controls:
+        return data, rest
+    if controls.strip(b"\t"):
+        return None
+    return _without_tabs(data, rest, columns, open_line)
+
+
+def _without(sequence: re.Pattern[bytes], data: bytes) -> bytes:
+    """A log has few colours: each is taken out by one pass, if those few are all that ESC begins; else one by one."""
+    left = data.count(b"\x1b")
+    text = data
+    for _ in range(_FEW_COLOURS):
+        found = sequence.match(text, text.find(b"\x1b"))
+        if found is None:
+            break
+        left -= data.count(found[0])
+        text = text.replace(found[0], b"")
+        if not left:
+            return text
+    return sequence.sub(b"", data)
+
+
+def _without_tabs(data: bytes, rest: bytes, columns: int, open_line: bytearray) -> tuple[bytes, bytes] | None:
+    if len(open_line) >= columns or not (data.isascii() and open_line.isascii()):
+        return None
+    expanded = (bytes(open_line) + data).expandtabs(8)
+    if max(map(len, expanded.split(b"\n"))) >= columns:
+        return None
+    return expanded[len(open_line) :], rest
+
+
+def plain_lines(data: bytes) -> int:
+    """Size of the lines that data begins with and that have no control characters."""
+    control = _first_control(data)
+    return data.rfind(b"\n", 0, control.start() if control is not None else len(data)) + 1
+
+
+def ends_with_text(data: bytes) -> bool:
+    """Whether plain data ends with a character that is drawn, not with a control function."""
+    if data[-1:] < b" ":
+        return False
+    escape = data.rfind(b"\x1b")
+    return escape < 0 or not any(
+        found is not None and found.end() == len(data)
+        for found in (_COLOUR.match(data, escape), _ERASE.match(data, escape))
+    )

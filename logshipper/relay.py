@@ -1,0 +1,378 @@
+"""The relay: reads CMD's stdout and stderr, writes them on unchanged and first, then hands them to a sink.
+
+It knows nothing of the bytes' meaning. One loop turn is one poll; of each readable stream at most some 64 KiB are
+read, written on, counted and handed over. Invariants:
+- A stream with blocked output isn't read, so CMD waits as it would without us. The other one goes on.
+- A stream is called empty only where a poll that asked for it said so. What is deliberately not read isn't asked for.
+- Nothing here waits without a bound but `turn`, whose bound the caller sets.
+"""
+
+import errno
+import os
+import select
+import signal
+import termios
+import time
+
+from logshipper.channel import HELD_BYTES, Channel, pair
+from logshipper.output import Output
+
+TURN_BYTES = 60 << 10  # then it is the other stream's turn
+GATHER_SECS = 0.002  # in a flood, silence after which streams count as idle: small reads gather meanwhile
+GATHER_BYTES = 16 << 10  # since the last silence: that is a flood. Less is handed over at once
+SINK_SECS = 0.01  # under constant flow the sink is called as often
+LEFT_BEHIND_BYTES = 256 << 10  # of a stream that never falls silent, once CMD is gone
+_BUFFER_BYTES = 64 << 10
+_PTY_READ_BYTES = 4095  # what the kernel gives at most of a pty
+_TAKE_OVER_WAIT_SECS = 0.2
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol
+
+    from logshipper.handover import SidecarPlan
+
+    class Sink(Protocol):
+        """Who gets what the relay read. flags, here and there: bits of streams (1 << stream - 1) seen empty."""
+
+        def data(self, stream: int, data: bytes, flags: int) -> None:
+            """flags: the other stream, where the poll before these bytes were read found it empty."""
+
+        def empty(self, flags: int) -> None:
+            """All that was written to these streams has been handed over."""
+
+        def closed(self, stream: int) -> None:
+            """Nobody writes to the stream any more, or nobody reads its output: nothing more will come of it."""
+
+        def idle(self) -> None:
+            """What time brings: called when nothing has come for a moment, and now and then while much comes."""
+
+
+class NoSink:
+    """For relaying alone."""
+
+    def data(self, stream: int, data: bytes, flags: int) -> None:
+        pass
+
+    def empty(self, flags: int) -> None:
+        pass
+
+    def closed(self, stream: int) -> None:
+        pass
+
+    def idle(self) -> None:
+        pass
+
+
+class Owner:
+    """Whose relay it is: is told what happens to outputs. This one doesn't mind."""
+
+    def output_gone(self, channel: Channel) -> None:
+        """Nobody reads the output any more (channel.gone: errno). The stream is closed right afterwards."""
+
+    def output_failed(self, channel: Channel) -> None:
+        """The output refused bytes for the first time (channel.out.fault: errno); they are left out."""
+
+    def stream_closed(self, channel: Channel) -> None:
+        """The stream is over, and delivered."""
+
+
+class Relay:
+    """Relays channels until they are hung up. Fds of others are watched in the same poll."""
+
+    def __init__(self, channels: list[Channel], sink: "Sink", owner: Owner) -> None:
+        self.channels = channels
+        self._sink = sink
+        self._owner = owner
+        self._poll = select.poll()
+        self._by_master = {channel.master: channel for channel in channels}
+        self._watched: dict[int, Callable[[int], None]] = {}
+        self._paused = self._stopped = False
+        # one for all reads: a fresh object of 64 KiB for each of the pty's 4 KiB costs page faults
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._fresh = True  # something was handed over, or listened to anew, since the last empty notice
+        self._burst = 0  # bytes since the last silence
+        self._sink_due = 0.0
+        self._shared = pair(channels)
+        self._order = _order_of_arrival(channels)
+        for channel in channels:
+            self._listen(channel)
+
+    # ---- fds
+
+    def watch(self, fd: int, events: int, call: "Callable[[int], None]") -> None:
+        """Calls call(events) in a turn in which fd has one of events (select.POLLIN, POLLOUT; errors always)."""
+        self._watched[fd] = call
+        self._poll.register(fd, events)
+
+    def unwatch(self, fd: int) -> None:
+        if self._watched.pop(fd, None) is not None:
+            self._poll.unregister(fd)
+
+    def pause(self, paused: bool) -> None:
+        """The sink is full: no stream is read until it isn't."""
+        self._paused = paused
+        for channel in self.channels:
+            self._listen(channel)
+
+    def _listen(self, channel: Channel) -> None:
+        closed = channel.at_end or channel.gone or channel.closed
+        full = channel.blocked or len(channel.pending) >= HELD_BYTES
+        wanted = not (self._paused or self._stopped or closed or full)
+        if wanted != channel.listening:
+            channel.listening = wanted
+            if wanted:
+                self._poll.register(channel.master, select.POLLIN)
+                self._fresh = True
+            else:
+                self._poll.unregister(channel.master)
+
+    # ---- the loop
+
+    def turn(self, wait_secs: float) -> None:
+        """One poll, of wait_secs at most, and what follows from it."""
+        events = self._poll.poll(self._bounded(wait_secs) * 1000)
+        ready = [self._by_master[fd] for fd, _ in events if fd in self._by_master]
+        if self._order is not None:
+            arrived = [fd for fd, _ in self._order.poll(0)]
+            if len(ready) == 2 and arrived and arrived[0] == ready[1].master:
+                ready.reverse()
+        for channel in self.channels:
+            channel.ready = channel in ready
+            if channel.listening and not channel.ready:
+                channel.drained = True
+        now = time.monotonic()
+        if ready:
+            # before anything is read: reading takes time, in which the other stream may fill
+            flags = [self._flags_beside(channel) for channel in ready]
+            for channel, seen_empty in zip(ready, flags, strict=True):
+                self._read(channel, seen_empty, now)
+        else:
+            self._rest(now)
+        if not ready or now >= self._sink_due:
+            self._sink_due = now + SINK_SECS
+            self._sink.idle()
+        if self._shared:
+            self._expire(now)
+        if len(events) > len(ready):
+            for fd, event in events:
+                call = self._watched.get(fd)
+                if call is not None:
+                    call(event)
+
+    def _bounded(self, wait_secs: float) -> float:
+        if self._fresh:
+            wait_secs = min(wait_secs, GATHER_SECS if self._burst >= GATHER_BYTES else 0.0)
+        if self._shared:
+            for channel in self.channels:
+                if channel.due:
+                    wait_secs = min(wait_secs, max(0.0, channel.due - time.monotonic()))
+        return wait_secs
+
+    def _flags_beside(self, channel: Channel) -> int:
+        other = channel.other
+        if other is None or not (other.closed or (other.listening and not other.ready)):
+            return 0
+        return other.bit
+
+    def _read(self, channel: Channel, flags: int, now: float) -> None:
+        size = last = 0
+        buffer = self._buffer
+        try:
+            while size < TURN_BYTES:
+                last = os.readv(channel.master, [buffer[size:]])
+                if not last:
+                    channel.at_end = True  # a pipe's end
+                    break
+                size += last
+        except BlockingIOError:
+            pass
+        except OSError:  # EIO: a pty's end
+            channel.at_end = True
+        if size:
+            data = bytes(buffer[:size])
+            channel.count(data)
+            channel.cut = last >= _PTY_READ_BYTES
+            channel.put(data, now)
+            self._fresh = True
+            self._burst += size
+            self._sink.data(channel.stream, data, flags)
+        self._settle(channel, now)
+
+    def _rest(self, now: float) -> None:
+        """No stream had anything to read."""
+        for channel in self.channels:
+            if channel.pending and not channel.blocked:
+                channel.deliver(now)  # held back for the other one, which says nothing
+                self._settle(channel, now)
+        if not self._fresh:
+            return
+        self._fresh = False
+        self._burst = 0
+        flags = 0
+        for channel in self.channels:
+            if channel.closed or channel.listening:
+                flags |= channel.bit
+        if flags:
+            self._sink.empty(flags)
+
+    def _expire(self, now: float) -> None:
+        for channel in self.channels:
+            if channel.due and now >= channel.due:
+                channel.deliver(now)
+                self._settle(channel, now)
+
+    # ---- outputs
+
+    def inject(self, channel: Channel, text: bytes) -> None:
+        """Puts a line of logshipper's own into a stream's output; it is neither counted nor handed to the sink."""
+        if not (channel.closed or channel.gone):
+            now = time.monotonic()
+            channel.put(text, now)
+            self._settle(channel, now)
+
+    def _settle(self, channel: Channel, now: float) -> None:
+        """After a channel read or wrote: what follows for the poll, the owner and the other channel."""
+        if channel.closed:
+            return
+        if channel.blocked and channel.out.fd not in self._watched:
+            self.watch(channel.out.fd, select.POLLOUT, lambda _: self._unblock(channel))
+        elif not channel.blocked:
+            self.unwatch(channel.out.fd)
+        self._listen(channel)
+        if channel.out.fault and not channel.failed:
+            channel.failed = True
+            self._owner.output_failed(channel)
+        if channel.gone:
+            self._owner.output_gone(channel)  # SIGPIPE first: once the pty is closed, CMD's write fails with EIO
+        if channel.gone or (channel.at_end and not channel.pending):
+            self._close(channel, now)
+
+    def _unblock(self, channel: Channel) -> None:
+        now = time.monotonic()
+        channel.deliver(now)
+        self._settle(channel, now)
+        self._deliver_other(channel, now)
+
+    def _close(self, channel: Channel, now: float) -> None:
+        del self._by_master[channel.master]
+        if self._order is not None:
+            self._order.unregister(channel.master)
+        channel.close()
+        self._fresh = True
+        self._sink.closed(channel.stream)
+        self._owner.stream_closed(channel)
+        self._deliver_other(channel, now)
+
+    def _deliver_other(self, channel: Channel, now: float) -> None:
+        """What was held back for this channel's sake."""
+        other = channel.other
+        if self._shared and other is not None and other.pending and not other.blocked:
+            other.deliver(now)
+            self._settle(other, now)
+
+    # ---- the end
+
+    def is_over(self) -> bool:
+        """Whether every stream is hung up, and delivered."""
+        return all(channel.closed for channel in self.channels)
+
+    def begin_drain(self) -> None:
+        """CMD is gone (or stopped): from now on `is_drained` counts."""
+        self._fresh = True  # the next poll is a short one
+        for channel in self.channels:
+            channel.drained = channel.closed
+            channel.after_exit = 0
+
+    def is_drained(self) -> bool:
+        """Whether all that CMD left in its terminals is delivered; a child that writes on and on is left to others."""
+        return all(
+            not channel.pending and (channel.drained or channel.after_exit >= LEFT_BEHIND_BYTES)
+            for channel in self.channels
+        )
+
+    def stop(self) -> None:
+        """Reads and writes no stream any more; fds of others are still watched."""
+        self._stopped = True
+        for channel in self.channels:
+            self._listen(channel)
+            if channel.blocked:
+                self.unwatch(channel.out.fd)
+
+    def release(self) -> None:
+        """Once stopped: closes streams that are still open here. They go on where somebody else holds them."""
+        if self._order is not None:
+            self._order.close()
+            self._order = None
+        for channel in self.channels:
+            if not channel.closed:
+                channel.close()
+        self._by_master.clear()
+
+
+def _order_of_arrival(channels: list[Channel]) -> "select.epoll | None":
+    """An epoll whose events come in the order in which the streams became readable: the nearest thing to the order in
+    which CMD wrote to both (right 997 times in 1,000 for two lines at once, where the poll's order tells nothing).
+    Only that: it doesn't make the kernel hand on what is under way, as poll does, so nothing is called empty by it."""
+    if len(channels) != 2:
+        return None
+    try:
+        order = select.epoll()
+    except OSError:
+        return None  # out of fds
+    for channel in channels:
+        order.register(channel.master, select.EPOLLIN | select.EPOLLET)
+    return order
+
+
+class _TakeOver(Owner):
+    """CMD, seen by who isn't its parent. pidfd: of CMD, or -1 where the kernel has none (before Linux 5.3)."""
+
+    def __init__(self, pidfd: int, pid: int) -> None:
+        self._pidfd = pidfd
+        self._pid = pid
+        self._poll = select.poll()
+        if pidfd >= 0:
+            self._poll.register(pidfd, select.POLLIN)
+
+    def is_dead(self) -> bool:
+        if self._pidfd >= 0:
+            return bool(self._poll.poll(0))
+        try:
+            os.kill(self._pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            pass
+        return False
+
+    def output_gone(self, channel: Channel) -> None:
+        if channel.gone == errno.EPIPE and self._pidfd >= 0:
+            try:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGPIPE)
+            except OSError:
+                pass  # dead already, or another user's
+
+
+def take_over(plan: "SidecarPlan", sink: "Sink") -> None:
+    """Relays in the relay process' place, which died or returned: until nobody holds the streams and CMD is dead.
+
+    plan: its masters and outs are relayed (through duplicates: the sink may close them in `closed`); those that the
+    relay had closed must have been taken out of it. A terminal that the relay left raw is restored first.
+    """
+    if plan.raw_now is not None and plan.raw_now[0] and plan.saved_termios is not None and 1 in plan.outs:
+        try:
+            termios.tcsetattr(plan.outs[1], termios.TCSADRAIN, plan.saved_termios)
+        except (OSError, termios.error):
+            pass  # the terminal is gone
+        plan.raw_now[0] = 0
+    channels = [
+        Channel(stream, os.dup(plan.masters[stream]), Output(os.dup(plan.outs[stream])), plan.counters)
+        for stream in sorted(plan.masters)
+        if stream in plan.outs
+    ]
+    cmd = _TakeOver(plan.cmd_pidfd, plan.cmd_pid)
+    relay = Relay(channels, sink, cmd)
+    while not (relay.is_over() and cmd.is_dead()):
+        relay.turn(_TAKE_OVER_WAIT_SECS)

@@ -1,0 +1,332 @@
+"""What a terminal would show of a stream, as final lines (R29, R20, docs/rendering.md). Pure: bytes and a clock in.
+
+Two tiers that agree on every line: plain text goes by the chunk (plain_text), all else through a terminal's screen
+(escape_parser, log_screen). The plain tier is left at the first control function that isn't a line's end or a colour,
+and taken up again when the screen has settled: nothing on it is live, and the cursor stands behind the last line. The
+screen keeps what it showed, and learns the last lines that went by it when it is taken up again, so that the cursor may
+rise into them.
+
+Invariants: what comes out depends on the bytes and on the clock at which they were fed, not on how they were cut.
+After flush and discard nothing that was fed before has any effect. Memory is bounded: a line by MAX_LINE_BYTES, what
+is on the screen by its size, a sequence by a few hundred bytes.
+"""
+
+from codecs import getincrementaldecoder
+from collections import deque
+from dataclasses import dataclass
+
+from logshipper.escape_parser import EscapeParser
+from logshipper.final_lines import Block, FinalLines, LongLine
+from logshipper.log_screen import COMMAND, LogScreen
+from logshipper.plain_text import ends_with_text, plain_lines, plain_text
+from logshipper.segment import MAX_LINE_BYTES
+
+__all__ = ["Block", "Fed", "Renderer"]
+
+_COMMAND = COMMAND.encode()
+_PLAIN_BYTES = 64 << 10  # looked at at once; so much is looked at again behind each command
+_SCREEN_BYTES = 16 << 10
+_MIN_PLAIN_BYTES = 2 << 10  # less than that isn't worth leaving the screen for
+_TAIL_BYTES = 64 << 10  # kept of a block for the screen
+_STATUS_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """blocks: lines that became final. consumed: place in data behind what was rendered.
+
+    command: None, or the text of a line that begins with /LOGCOMMAND and that ended at `consumed`, up to the cursor's
+    place: keep_command or take_command must be called before anything else is fed.
+    """
+
+    blocks: list[Block]
+    consumed: int
+    command: bytes | None
+
+
+class Renderer:
+    """Renders one stream. columns, rows: the terminal's size."""
+
+    has_plain_tier = True  # tests let the screen do it all
+
+    def __init__(self, columns: int = 160, rows: int = 50) -> None:
+        self.line_feeds = 0  # raw LFs fed so far
+        self._now = float("-inf")
+        self._lines = FinalLines()
+        self._start_afresh(columns, rows)
+
+    def _start_afresh(self, columns: int, rows: int) -> None:
+        self._screen = LogScreen(columns, rows, self._lines)
+        self._screen.now = self._now
+        self._parser = EscapeParser(self._screen)
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+        self._on_screen = not self.has_plain_tier
+        self._command: bytes | None = None
+        # The plain tier's:
+        self._open = LongLine()  # the line that isn't ended
+        self._open_since = self._now  # ... when it was drawn upon last
+        self._rest = b""  # raw bytes behind it that mean something only with what follows
+        self._last = b""  # raw bytes before it
+        self._tail: deque[tuple[bytes, int]] = deque()  # the last lines, and how many, that the screen doesn't know
+        self._tail_lines = 0
+
+    # ---- what comes in
+
+    def feed(self, data: bytes, now: float, begin: int = 0) -> Fed:
+        """Renders data[begin:]. Stops right behind the LF that ends a line whose text begins with /LOGCOMMAND.
+
+        now: seconds of a monotonic clock.
+        """
+        self._advance(now)
+        at = begin
+        self._command = None
+        while at < len(data) and self._command is None:
+            piece = data if at == 0 and len(data) <= _PLAIN_BYTES else data[at : at + _PLAIN_BYTES]
+            used = self._feed_piece(piece)
+            self.line_feeds += piece.count(b"\n", 0, used)
+            at += used
+        return Fed(self._lines.take(), at, self._command)
+
+    def keep_command(self) -> list[Block]:
+        """The command's line is a line like any other."""
+        if self._on_screen:
+            self._screen.line_feed()
+        elif self._command is not None:
+            self._give_out(self._command + b"\n")
+        self._command = None
+        return self._lines.take()
+
+    def take_command(self) -> None:
+        """The command's line is gone, as if it had never been drawn."""
+        if self._on_screen:
+            self._screen.take_line()
+        self._command = None
+
+    def end_line(self, now: float) -> Fed:
+        """The stream is over: a line that isn't ended ends, and may be a command, as in `feed`."""
+        self._advance(now)
+        self._end_characters()
+        self._command = None
+        if self._on_screen:
+            if self._screen.has_half_line():
+                self._end_on_screen()
+        elif self._open.parts:
+            self._open.end(self._lines)
+        elif not self._open.is_blank():
+            line = bytes(self._open.text)
+            self._open = LongLine()
+            if line.startswith(_COMMAND):
+                self._command = line
+            else:
+                self._give_out(line + b"\n")
+        return Fed(self._lines.take(), 0, self._command)
+
+    def _end_on_screen(self) -> None:
+        command = self._screen.command()
+        if command is None:
+            self._screen.next_row()
+        else:
+            self._command = command.encode()
+
+    def flush(self) -> list[Block]:
+        """Everything shown or held is final; starts afresh."""
+        self._end_characters()
+        if self._on_screen:
+            self._screen.finish()
+        elif not self._open.is_blank():
+            self._open.end(self._lines)
+        self._start_afresh(self._screen.columns, self._screen.height)
+        return self._lines.take()
+
+    def discard(self) -> None:
+        """Forgets everything that isn't returned; starts afresh (R11)."""
+        self._lines.drop()
+        self._start_afresh(self._screen.columns, self._screen.height)
+
+    def drop_half_line(self) -> None:
+        """Forgets what was drawn and isn't ended by LF; lines that are ended stay."""
+        self._decoder.reset()
+        self._rest = b""
+        self._open = LongLine()
+        if self._on_screen:
+            self._screen.drop_half_lines()
+
+    def resize(self, columns: int, rows: int) -> None:
+        """The terminal has another size."""
+        self._screen.resize(columns, rows)
+
+    # ---- what time brings
+
+    def tick(self, now: float) -> list[Block]:
+        """Rows that became final by being left alone."""
+        self._advance(now)
+        if self._on_screen:
+            self._screen.settle()
+        return self._lines.take()
+
+    def next_tick(self) -> float | None:
+        """When tick will have something to do, by the clock that feed was given; None where nothing waits."""
+        if self._lines.waits():
+            return self._now
+        return self._screen.next_settle() if self._on_screen else None
+
+    def _advance(self, now: float) -> None:
+        if now > self._now:
+            self._now = self._screen.now = now
+            if self._on_screen:
+                self._screen.settle()
+
+    # ---- what is shown and not final
+
+    def status(self) -> bytes:
+        """The last line that is shown, not blank and not final: a running bar, a prompt. b"" if there is none."""
+        if not self._on_screen:
+            line = b"" if self._open.parts else bytes(self._open.text[:_STATUS_BYTES])
+        elif self._screen.is_alternate:
+            return b""
+        else:
+            line = "".join(self._screen.held_lines()[-1:]).encode()[:_STATUS_BYTES]
+        return line.decode(errors="ignore").rstrip(" ").encode()
+
+    def pending(self) -> int:
+        """Lines that are shown, not blank and not final."""
+        if self._on_screen:
+            return len(self._screen.held_lines())
+        return int(not self._open.parts and not self._open.is_blank())
+
+    def held_line_feeds(self) -> int:
+        """LFs that were fed and whose lines aren't final."""
+        return self._screen.held_line_feeds() if self._on_screen else 0
+
+    # ---- tiers
+
+    def _feed_piece(self, piece: bytes) -> int:
+        """Renders a piece, or the begin of it; returns how much. Sets _command where a command's line ended there."""
+        if self._on_screen and not (self.has_plain_tier and self._parser.is_ground and self._screen.is_plain()):
+            return self._feed_screen(piece)
+        rest = self._decoder.getstate()[0] if self._on_screen else self._rest
+        open_line = bytearray(self._screen.open_line().encode()) if self._on_screen else self._open.text
+        data = rest + piece if rest else piece
+        plain = plain_text(data, self._screen.columns, open_line)
+        if plain is None:
+            size = plain_lines(data)
+            if size > (_MIN_PLAIN_BYTES if self._on_screen else 0):
+                data = data[:size]
+                plain = plain_text(data, self._screen.columns, open_line)
+        if plain is None:
+            if not self._on_screen:
+                self._enter_screen()
+            return self._feed_screen(piece)
+        if self._on_screen:
+            self._leave_screen()
+        return self._feed_plain(data, *plain) - len(rest)
+
+    def _feed_screen(self, piece: bytes) -> int:
+        piece = piece[:_SCREEN_BYTES]
+        text = self._decoder.decode(piece)
+        end = self._parser.feed(text)
+        if end < 0:
+            return len(piece)
+        command = self._screen.command()
+        self._command = command.encode() if command is not None else b""
+        self._decoder.reset()
+        return _place_behind(piece, text.count("\n", 0, end))
+
+    def _feed_plain(self, data: bytes, text: bytes, rest: bytes) -> int:
+        """text, rest: what plain_text made of data. Returns how much of data was rendered."""
+        self._rest = rest
+        self._last = data[: len(data) - len(rest)] or self._last
+        cut = text.rfind(b"\n") + 1
+        if not cut:
+            if text:
+                self._open.add(text, self._lines)
+                self._open_since = self._now
+            return len(data)
+        lines = text[:cut]
+        begin = 0
+        if self._open.text:
+            lines, begin = self._end_open(lines)
+        command = 0 if lines.startswith(_COMMAND) else lines.find(b"\n" + _COMMAND) + 1
+        if command or lines.startswith(_COMMAND):
+            end = lines.index(b"\n", command)
+            self._command = lines[command:end]
+            self._give_out(lines[:command])
+            self._rest = self._last = b""
+            return _place_behind(data, begin + lines.count(b"\n", 0, end + 1))
+        self._give_out(lines)
+        if cut < len(text):
+            self._open.add(text[cut:], self._lines)
+            self._open_since = self._now
+        return len(data)
+
+    def _end_open(self, lines: bytes) -> tuple[bytes, int]:
+        """The open line ends with the first of lines. Returns what is left to be given out, and lines given out."""
+        first = lines.index(b"\n")
+        if self._open.parts or len(self._open.text) + first > MAX_LINE_BYTES:
+            self._open.add(lines[:first], self._lines)
+            self._keep(bytes(self._open.text[-_TAIL_BYTES:]) + b"\n")
+            self._open.end(self._lines)
+            return lines[first + 1 :], 1
+        lines = bytes(self._open.text) + lines
+        self._open.text.clear()
+        return lines, 0
+
+    def _give_out(self, lines: bytes) -> None:
+        if lines:
+            self._lines.block(lines)
+            self._keep(lines)
+
+    def _keep(self, lines: bytes) -> None:
+        """Remembers as many of the last lines as the screen has rows."""
+        rows = self._screen.height
+        for size in (_TAIL_BYTES // 8, _TAIL_BYTES):
+            if len(lines) > size:
+                last = lines[-size:]
+                count = last.count(b"\n")
+                if count > rows or size == _TAIL_BYTES:
+                    lines = last.decode(errors="ignore").encode()
+                    break
+        else:
+            count = lines.count(b"\n")
+        self._tail.append((lines, count))
+        self._tail_lines += count
+        while self._tail_lines - self._tail[0][1] >= rows:
+            self._tail_lines -= self._tail.popleft()[1]
+
+    def _enter_screen(self) -> None:
+        """The screen shows what went by it; the raw rest goes through it as well."""
+        last_lines = b"".join(lines for lines, _ in self._tail).decode().split("\n")[-self._screen.height - 1 : -1]
+        self._screen.replay(last_lines, self._open, self._open_since)
+        drawn = self._open.text and ends_with_text(self._last)
+        self._parser.drew(self._open.text[-4:].decode(errors="ignore")[-1:] if drawn else "")
+        rest = self._rest
+        self._open = LongLine()
+        self._rest = self._last = b""
+        self._tail.clear()
+        self._tail_lines = 0
+        self._on_screen = True
+        self._parser.feed(self._decoder.decode(rest))
+
+    def _leave_screen(self) -> None:
+        """The screen keeps what it shows, but for the line that isn't ended."""
+        text, self._open_since = self._screen.take_open_line()
+        self._open.add(text.encode(), self._lines)
+        self._last = b"." if self._parser.ends_with_text else b""
+        self._decoder.reset()
+        self._on_screen = False
+
+    def _end_characters(self) -> None:
+        """What was fed is over: half a character is an invalid one."""
+        if not self._on_screen and not self._rest.isascii():
+            self._enter_screen()
+        if self._on_screen:
+            self._parser.feed(self._decoder.decode(b"", True))
+        self._rest = b""
+
+
+def _place_behind(data: bytes, line_feeds: int) -> int:
+    """The place behind that many LFs, at least one."""
+    at = 0
+    for _ in range(line_feeds):
+        at = data.index(b"\n", at) + 1
+    return at

@@ -1,0 +1,151 @@
+"""One row of a terminal's screen: its cells, and what the log has to know of it.
+
+Cells are a str as long as each character takes one cell, which is nearly always and quick; else a list with a str for
+each cell: a character and those that join it, or "" for the second half of a wide one. Cells to the right of the last
+one drawn don't exist and are blank.
+"""
+
+from logshipper.final_lines import LongLine
+
+MAX_JOINED = 32  # characters in one cell; further ones are dropped
+
+
+class Row:
+    """See above. x, begin, end: cells from the left edge, from 0.
+
+    wrapped: the line goes on in the next row. end: the cursor's place when the line ended. head: text of the same line
+    that was in rows above and has scrolled off. What follows is LogScreen's: touched: time of the last change; out: the
+    text that was given out, None if none was; clean: unchanged since; ended: the line was ended, and not given out
+    since; fed: by LF; fresh: drawn upon since it was ended; edited: drawn over since it was ended.
+    """
+
+    __slots__ = ("cells", "clean", "edited", "end", "ended", "fed", "fresh", "head", "out", "touched", "wrapped")
+
+    def __init__(self) -> None:
+        self.cells: str | list[str] = ""
+        self.wrapped = False
+        self.end = 0
+        self.head: LongLine | None = None
+        self.touched = 0.0
+        self.out: str | None = None
+        self.clean = False
+        self.ended = False
+        self.fed = False
+        self.fresh = False
+        self.edited = False
+
+    def text(self) -> str:
+        """The row's part of its line: all of it, but blanks to the right of the place where the line ended."""
+        cells = self.cells
+        if isinstance(cells, str):
+            surplus = len(cells) - self.end
+            if surplus == 0 or self.wrapped:
+                return cells
+            if surplus < 0:
+                return cells + " " * -surplus
+            return cells[: self.end] + cells[self.end :].rstrip(" ")
+        if self.wrapped:
+            return "".join(cells)
+        kept = len(cells)
+        while kept > self.end and cells[kept - 1] == " ":
+            kept -= 1
+        return "".join(cells[:kept]) + " " * (self.end - len(cells))
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing to erase."""
+        return not (self.cells or self.end or self.wrapped)
+
+    def is_blank(self) -> bool:
+        return not "".join(self.cells).strip(" ")
+
+    def put(self, x: int, text: str) -> None:
+        """Draws characters of one cell each."""
+        cells = self.cells
+        if isinstance(cells, str):
+            size = len(cells)
+            if x == size:
+                self.cells = cells + text
+            elif x > size:
+                self.cells = cells + " " * (x - size) + text
+            else:
+                self.cells = cells[:x] + text + cells[x + len(text) :]
+        else:
+            self._replace(x, x + len(text), list(text))
+
+    def put_wide(self, x: int, text: str) -> None:
+        """Draws characters of two cells each."""
+        cells = [""] * (2 * len(text))
+        cells[::2] = text
+        self._replace(x, x + len(cells), cells)
+
+    def join(self, x: int, character: str) -> None:
+        """Draws a character upon the one that covers cell x, if there is any."""
+        cells = self._as_list()
+        if x < len(cells):
+            if cells[x] == "" and x > 0:
+                x -= 1
+            if len(cells[x]) < MAX_JOINED:
+                cells[x] += character
+
+    def joins_next(self, x: int, joiner: str) -> bool:
+        """Whether the character that covers cell x ends with this joiner."""
+        cells = self.cells
+        if isinstance(cells, str) or x >= len(cells):
+            return False
+        return (cells[x] or cells[max(x - 1, 0)]).endswith(joiner)
+
+    def erase(self, begin: int, end: int, columns: int) -> None:
+        """Makes cells blank. columns: the screen's width; at its edge the line is torn from the next row's."""
+        size = len(self.cells)
+        if begin < size:
+            if end < size:
+                self._replace(begin, end, [" "] * (end - begin))
+            elif isinstance(self.cells, str):
+                self.cells = self.cells[:begin]
+            else:
+                self._mend(begin)
+                self.cells = self.cells[:begin]
+        if begin < self.end <= end:
+            self.end = begin
+        if end >= columns:
+            self.wrapped = False
+        if not begin and not self.cells:
+            self.ended = self.fed = False  # as if never drawn: below the last text it's no line
+
+    def insert(self, x: int, count: int, columns: int) -> None:
+        """Moves the cells from x on to the right; what leaves the screen is gone."""
+        if x >= len(self.cells):
+            return
+        self._replace(x, x, [" "] * count)
+        if len(self.cells) > columns:
+            self._mend(columns)
+            self.cells = self.cells[:columns]
+
+    def delete(self, x: int, count: int) -> None:
+        """Takes cells out; those to the right move left."""
+        if x < len(self.cells):
+            self._replace(x, x + count, [])
+        self.wrapped = False
+
+    def _as_list(self) -> list[str]:
+        if isinstance(self.cells, str):
+            self.cells = list(self.cells)
+        return self.cells
+
+    def _mend(self, x: int) -> None:
+        """Both halves of a wide character become blank where the cut before cell x would part them."""
+        cells = self.cells
+        if not isinstance(cells, str) and 0 < x < len(cells) and cells[x] == "":
+            cells[x - 1] = cells[x] = " "
+
+    def _replace(self, begin: int, end: int, new: list[str]) -> None:
+        cells = self.cells
+        if isinstance(cells, str) and "" not in new and all(len(cell) == 1 for cell in new):
+            blanks = " " * (begin - len(cells))
+            self.cells = cells[:begin] + blanks + "".join(new) + cells[end:]
+            return
+        self._mend(begin)
+        self._mend(end)
+        cells = self._as_list()
+        cells.extend([" "] * (begin - len(cells)))
+        cells[begin:end] = new

@@ -1,0 +1,347 @@
+"""Wiring of the relay process, P0: what `logshipper run` is while CMD runs.
+
+CMD first: it runs before the sidecar is forked, and goes on whatever happens to the sidecar or to us. Order of the end:
+CMD ends; what is in its terminals is delivered; the real terminal is given back; the sidecar says that all is synced;
+we end as CMD did. Forks come before the signals' thread: threads and forks don't mix.
+"""
+
+import errno
+import os
+import select
+import signal
+import struct
+import time
+
+from logshipper import launch, signals, terminal
+from logshipper.background import close_inherited, detach
+from logshipper.channel import Channel
+from logshipper.handover import STALL_SECS, SidecarLink, SidecarPlan
+from logshipper.job import BatchJob, InteractiveJob
+from logshipper.relay import NoSink, Owner, Relay
+from logshipper.signals import SignalPipe
+from logshipper.spool import note_end
+from logshipper.streams import STREAMS, Streams
+
+_PID = struct.Struct("<I")
+_PID_OFFSET = 12  # in a capture's counters
+_FOREVER_SECS = 3600.0
+_CARE_SECS = 0.5
+_FINISH_SECS = 0.1
+_BOUNDARY_SECS = 1.0  # how long a line of our own waits for the end of a line, or for room in stderr
+_IMPATIENT_SECS = 1.0  # after CMD's end; signals that come later are meant for us
+_ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+_HELPER_COMM = "logshipper-rest"
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+    from logshipper.spool import Capture
+
+
+class RunOptions:
+    """argv: CMD and its arguments. tty: ptys, else pipes. capture: None where nothing can be logged; then the job is
+    only relayed. serve(plan): what the sidecar's process does, to its end. stall_secs: without progress of the
+    sidecar until it is given up."""
+
+    __slots__ = ("argv", "capture", "serve", "stall_secs", "tty")
+
+    def __init__(
+        self,
+        argv: list[str],
+        tty: bool,
+        capture: "Capture | None",
+        serve: "Callable[[SidecarPlan], None]",
+        stall_secs: float = STALL_SECS,
+    ) -> None:
+        self.argv = argv
+        self.tty = tty
+        self.capture = capture
+        self.serve = serve
+        self.stall_secs = stall_secs
+
+
+def run(options: RunOptions) -> int:
+    """Runs CMD to its end, relays and captures its output. Returns its exit code, or dies of the signal it died of.
+
+    Raises CaptureError where CMD can't be run (126, 127).
+    """
+    terminal.fill_standard_fds()
+    inherited = signals.Inherited()
+    try:
+        process = RelayProcess(options)
+        process.start(inherited)
+    except OSError as error:
+        # no fd or process to be had: the job matters more
+        _write_at_once(_own_lines([f"nothing of this run is logged: {error.strerror or error}"], True))
+        inherited.restore()
+        refused = launch.exec_command(options.argv, os.environ)
+        raise launch.refusal(options.argv, refused.errno or errno.EIO) from None
+    try:
+        process.begin()
+        return process.finish()
+    finally:
+        process.give_back_terminal()  # on every way out
+
+
+class RelayProcess(Owner):
+    """P0. __init__ and start raise OSError where something can't be had: then CMD doesn't run yet."""
+
+    def __init__(self, options: RunOptions) -> None:
+        self._options = options
+        self._notices: list[str] = []  # lines of our own, waiting for the end of a line on stderr
+        self._notices_due = 0.0
+        self._ended_at = 0.0
+        self._impatient = False
+        self._counters = None if options.capture is None else options.capture.counters
+        self._sidecar = SidecarLink(self._say, options.stall_secs)
+        self._signals = SignalPipe()
+        streams = Streams(options.tty, self._counters, self._say)
+        self._streams = streams
+        self._channels = streams.channels
+        self._job: BatchJob
+        if streams.real is None:
+            self._job = BatchJob(streams.ptys, streams.size, self._sidecar.resized)
+        else:
+            self._job = InteractiveJob(streams.ptys, streams.size, self._sidecar.resized, streams.real)
+
+    # ---- start
+
+    def start(self, inherited: signals.Inherited) -> None:
+        """Raises CaptureError where CMD can't be run."""
+        job = self._job
+        environment = dict(os.environ)
+        if self._options.capture is not None:
+            environment["LOGSHIPPER_JOB_ID"] = self._options.capture.job_id
+        try:
+            job.start(self._options.argv, environment, self._streams.slaves, inherited)
+        except BaseException:
+            job.hang_up()
+            raise
+
+    def begin(self) -> None:
+        """CMD runs: from here on nothing that can't be had may matter to it."""
+        started_ns = time.time_ns()
+        for fd in self._streams.slaves.values():
+            os.close(fd)
+        close_inherited()
+        _let_go_of_pipes()
+        if self._options.capture is not None:
+            self._start_sidecar(started_ns)
+        self._signals.start()
+        self._relay = Relay(self._channels, self._sidecar if self._sidecar.alive else NoSink(), self)
+        self._relay.watch(self._signals.fd, select.POLLIN, lambda _: self._take_signals())
+        self._sidecar.attach(self._relay)
+        self._job.attach(self._relay)
+
+    def _start_sidecar(self, started_ns: int) -> None:
+        job, streams = self._job, self._streams
+        if self._counters is not None:
+            _PID.pack_into(self._counters, _PID_OFFSET, os.getpid())
+        plan = SidecarPlan(
+            masters={channel.stream: channel.master for channel in self._channels},
+            outs={channel.stream: channel.out.fd for channel in self._channels},
+            cmd_pid=job.pid,
+            cmd_pidfd=job.pidfd,
+            columns=job.size[0],
+            rows=job.size[1],
+            tty=streams.tty,
+            interactive=job.interactive,
+            saved_termios=None if streams.real is None else streams.real.saved,
+            raw_now=None if streams.real is None else streams.real.raw_now,
+            counters=self._counters,
+            relay_pid=os.getpid(),
+            started_ns=started_ns,
+        )
+        try:
+            self._sidecar.start(self._options.serve, plan)
+        except OSError as error:
+            self._say(f"nothing of this run is logged: {error.strerror or error}")
+        for stream in STREAMS:
+            if stream not in plan.masters:
+                self._sidecar.closed(stream)
+
+    # ---- the course
+
+    def finish(self) -> int:
+        """Relays until CMD is gone and all is delivered and logged. Returns the exit code, or dies as CMD did."""
+        self._relay_until_end()
+        self.give_back_terminal()
+        self._end_sidecar()
+        self._leave_the_rest()
+        self._tell_the_rest()
+        code = os.waitstatus_to_exitcode(self._job.wait_status or 0)
+        if code < 0:
+            signals.die_of(-code)
+            return 128 - code
+        return code
+
+    def give_back_terminal(self) -> None:
+        self._job.hang_up()
+
+    def _relay_until_end(self) -> None:
+        job = self._job
+        while job.wait_status is None:
+            self._turn(_FOREVER_SECS)
+            if job.stop_signal:
+                self._stop()
+        if self._counters is not None:
+            note_end(self._counters, job.wait_status, job.ended_ns)
+        if job.lost:
+            self._say("the process that held CMD's terminal was killed: CMD's exit code isn't known")
+        self._ended_at = time.monotonic()
+        self._relay.begin_drain()
+        while not (self._relay.is_drained() or self._impatient):
+            self._turn(_FOREVER_SECS)
+        self._relay.stop()
+
+    def _turn(self, wait_secs: float) -> None:
+        """One turn of the relay, and what nobody calls us for."""
+        if self._sidecar.needs_care:
+            wait_secs = min(wait_secs, _CARE_SECS)
+        if self._job.wait_secs is not None:
+            wait_secs = min(wait_secs, self._job.wait_secs)
+        if self._signals.polled:
+            wait_secs = min(wait_secs, signals.POLL_SECS)
+        if self._notices and not self._job.interactive:
+            wait_secs = min(wait_secs, max(0.0, self._notices_due - time.monotonic()))
+        self._relay.turn(wait_secs)
+        self._sidecar.check()
+        self._job.tick()
+        if self._signals.polled:
+            self._take_signals()
+        if self._notices and not self._job.interactive:
+            self._tell()
+
+    def _take_signals(self) -> None:
+        for found in self._signals.take():
+            if found.signo == signal.SIGCHLD:
+                self._reap()
+            elif self._job.wait_status is None:
+                self._job.arrived(found)
+            elif found.signo in _ENDING and time.monotonic() > self._ended_at + _IMPATIENT_SECS:
+                self._impatient = True  # somebody waits for us, who wait for a slow reader
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid != self._sidecar.pid:
+                self._job.changed(pid, status)
+            elif not (os.WIFSTOPPED(status) or os.WIFCONTINUED(status)):
+                self._sidecar.reaped(status)
+
+    def _stop(self) -> None:
+        """CMD stopped by job control: so do we, once the user has seen all that it printed."""
+        until = time.monotonic() + _CARE_SECS
+        self._relay.begin_drain()
+        while not self._relay.is_drained() and time.monotonic() < until:
+            self._turn(_FINISH_SECS)
+        self._job.stop(self._signals)
+
+    # ---- what the relay tells
+
+    def output_gone(self, channel: Channel) -> None:
+        if channel.gone == errno.EPIPE:
+            self._job.send(signal.SIGPIPE)  # a terminal that is gone gives EIO, with us as without us
+
+    def output_failed(self, channel: Channel) -> None:
+        name = "standard output" if channel.stream == 1 else "standard error"
+        reason = os.strerror(channel.out.fault)
+        self._say(f"{name} can't be written, bytes are missing there (CMD and its log go on): {reason}")
+
+    def stream_closed(self, channel: Channel) -> None:
+        self._job.forget(channel.stream)
+
+    # ---- lines of our own
+
+    def _say(self, text: str) -> None:
+        self._notices.append(text)
+        self._notices_due = time.monotonic() + _BOUNDARY_SECS
+
+    def _tell(self) -> None:
+        """At a line's end on stderr; where none comes, a line of our own begins."""
+        channel = self._stderr()
+        if channel is None:
+            self._tell_the_rest()
+        elif (channel.at_line_start and not channel.pending) or time.monotonic() >= self._notices_due:
+            self._relay.inject(channel, _own_lines(self._notices, channel.at_line_start))
+            self._notices = []
+
+    def _stderr(self) -> Channel | None:
+        for channel in self._channels:
+            if channel.stream == 2 and not (channel.closed or channel.gone):
+                return channel
+        return None
+
+    def _tell_the_rest(self) -> None:
+        if self._notices:
+            at_line_start = all(channel.at_line_start for channel in self._channels if channel.stream == 2)
+            _write_at_once(_own_lines(self._notices, at_line_start))
+            self._notices = []
+
+    # ---- the end
+
+    def _end_sidecar(self) -> None:
+        sidecar = self._sidecar
+        sidecar.exited(self._job.wait_status or 0)
+        while sidecar.alive and not sidecar.is_flushed and not self._impatient:
+            self._turn(_CARE_SECS)
+        sidecar.hang_up()
+        while sidecar.may_finish() and not self._impatient:
+            self._turn(_FINISH_SECS)
+
+    def _leave_the_rest(self) -> None:
+        """Streams that a child of CMD still holds are the sidecar's now, or a helper's where there is none."""
+        left = [channel for channel in self._channels if not channel.closed]
+        if left and not self._sidecar.alive:
+            self._signals.end()
+            try:
+                if os.fork() == 0:
+                    _be_helper(left)
+            except OSError as error:
+                self._say(f"processes that CMD left behind lose their output: {error.strerror}")
+        self._relay.release()
+
+
+def _be_helper(channels: list[Channel]) -> "NoReturn":
+    try:
+        detach(_HELPER_COMM, {fd for channel in channels for fd in (channel.master, channel.out.fd)})
+        relay = Relay(channels, NoSink(), Owner())
+        while not relay.is_over():
+            relay.turn(_FOREVER_SECS)
+    finally:
+        os._exit(0)
+
+
+def _let_go_of_pipes() -> None:
+    """Of stdin and stdout we hold duplicates or need nothing: whoever waits for their end waits for CMD's only.
+    Terminals stay, for their size; stderr for lines of our own."""
+    try:
+        null = os.open(os.devnull, os.O_RDWR)
+    except OSError:
+        return  # out of fds
+    for fd in (0, 1):
+        if terminal.given(fd) and not os.isatty(fd):
+            os.dup2(null, fd)
+    os.close(null)
+
+
+def _own_lines(texts: list[str], at_line_start: bool) -> bytes:
+    lines = "".join(f"logshipper: {text}\n" for text in texts)
+    return (lines if at_line_start else "\n" + lines).encode("utf-8", "replace")
+
+
+def _write_at_once(lines: bytes) -> None:
+    poll = select.poll()
+    poll.register(2, select.POLLOUT)
+    try:
+        if terminal.given(2) and poll.poll(_BOUNDARY_SECS * 1000):
+            os.write(2, lines)
+    except OSError:
+        pass  # nobody to tell

@@ -1,0 +1,484 @@
+"""The screen of a terminal: rows of cells, a cursor, modes, and what control functions do to them. Pure.
+
+It follows xterm, and tmux where that loses less text (erasing to the right of a line that fills its row erases nothing;
+what scrolls off a region is scrolled off). No colours, no widths but 1 and 2, no reflow when resized. All that programs
+may ask for is bounded by the screen's size. x == columns means: the last column is drawn, the next character wraps.
+
+LogScreen says which of it are final lines; the methods that do nothing here are for it.
+"""
+
+from logshipper.cell_width import ZWJ, cell_width, is_skin_tone, not_one_cell, runs, two_cells
+from logshipper.row import Row
+
+MAX_COLUMNS = 4096
+MAX_ROWS = 1024
+
+_LINE_DRAWING = str.maketrans("`afgjklmnopqrstuvwxyz{|}~", "◆▒°±┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·")
+
+
+class Screen:
+    """columns, height: size, bounded. x, y: the cursor's place, from 0. rows: from the top, always `height` of them."""
+
+    def __init__(self, columns: int = 160, height: int = 50) -> None:
+        self.columns = min(max(columns, 2), MAX_COLUMNS)
+        self.height = min(max(height, 1), MAX_ROWS)
+        self.rows = [Row() for _ in range(self.height)]
+        self._hidden_rows: list[Row] | None = None  # the main screen's, while the alternate one is shown
+        self._hidden_saved: tuple[int, int, bool, int, list[bool]] | None = None
+        self.reset_modes()
+        self.x = self.y = 0
+
+    def reset_modes(self) -> None:
+        """All but what is on the screen and the cursor's place."""
+        self.top = 0
+        self.bottom = self.height - 1
+        self.origin = self.insert_mode = False
+        self.autowrap = True
+        self.tabs: list[int] | None = None  # columns in order; None: each eighth
+        self._drawing = [False, False]  # whether G0 and G1 are the line drawing characters
+        self._shift = 0
+        self._saved: tuple[int, int, bool, int, list[bool]] | None = None
+
+    def has_default_modes(self) -> bool:
+        return (
+            self.autowrap
+            and not (self.top or self.origin or self.insert_mode or self._shift or True in self._drawing)
+            and self.bottom == self.height - 1
+            and self.tabs is None
+            and self._hidden_rows is None
+        )
+
+    @property
+    def is_alternate(self) -> bool:
+        return self._hidden_rows is not None
+
+    # ---- for LogScreen
+
+    def touch(self, row: Row) -> None:
+        """A row is about to be drawn upon, at the cursor."""
+
+    def edit(self, row: Row) -> None:
+        """A row is about to be changed otherwise."""
+
+    def scrolled_off(self, row: Row, successor: Row) -> None:
+        """A row has left the screen; its successor is the row that was below it."""
+
+    def vanished(self, row: Row) -> None:
+        """A row has been taken out."""
+
+    def cleared(self) -> None:
+        """All of the screen is about to be cleared."""
+
+    def rose(self) -> None:
+        """The cursor has moved up."""
+
+    # ---- drawing
+
+    def draw(self, text: str) -> None:
+        """Draws printable characters, at least one, from the cursor on."""
+        if self._drawing[self._shift]:
+            text = text.translate(_LINE_DRAWING)
+        if not text.isascii() and not_one_cell(text):
+            for run in runs(text):
+                if not not_one_cell(run[0]):
+                    self._draw_run(run)
+                elif two_cells(run):
+                    self._draw_wide_run(run)
+                else:
+                    self._draw_odd(run)
+            return
+        self._draw_run(text)
+
+    def _draw_run(self, text: str) -> None:
+        x = self.x
+        end = x + len(text)
+        if end > self.columns or self.insert_mode:
+            self._draw_long(text)
+            return
+        row = self.rows[self.y]
+        self.touch(row)
+        row.put(x, text)
+        self.x = end
+
+    def _draw_long(self, text: str) -> None:
+        at = 0
+        while at < len(text):
+            if self.x >= self.columns:
+                if self.autowrap:
+                    self._wrap()
+                else:
+                    self.x = self.columns - 1
+                    at = len(text) - 1  # each overwrites the one before
+            piece = text[at : at + self.columns - self.x]
+            row = self.rows[self.y]
+            self.touch(row)
+            if self.insert_mode:
+                row.insert(self.x, len(piece), self.columns)
+            row.put(self.x, piece)
+            self.x += len(piece)
+            at += len(piece)
+
+    def _draw_wide_run(self, text: str) -> None:
+        x = self.x
+        end = x + 2 * len(text)
+        if end > self.columns or self.insert_mode:
+            for character in text:
+                self._draw_wide(character, 2)
+            return
+        row = self.rows[self.y]
+        self.touch(row)
+        row.put_wide(x, text)
+        self.x = end
+
+    def _draw_odd(self, character: str) -> None:
+        """Draws a character that may be wide, or may join the one before."""
+        width = cell_width(character)
+        row = self.rows[self.y]
+        x = self.x
+        if not width or (x and self._joins(row, x - 1, character)):
+            if x:
+                self.touch(row)
+                row.join(x - 1, character)
+            return  # with nothing before it, it isn't drawn at all
+        self._draw_wide(character, width)
+
+    def _draw_wide(self, character: str, width: int) -> None:
+        row = self.rows[self.y]
+        x = self.x
+        if x + width > self.columns:
+            if self.autowrap:
+                if x < len(row.cells):
+                    self.edit(row)
+                    row.erase(x, self.columns, self.columns)
+                self._wrap()
+            else:
+                self.x = self.columns - width
+            row = self.rows[self.y]
+            x = self.x
+        self.touch(row)
+        if self.insert_mode:
+            row.insert(x, width, self.columns)
+        if width == 1:
+            row.put(x, character)
+        else:
+            row.put_wide(x, character)
+        self.x = x + width
+
+    @staticmethod
+    def _joins(row: Row, x: int, character: str) -> bool:
+        """Whether a character that has cells of its own joins the one that covers cell x nevertheless."""
+        if row.joins_next(x, ZWJ):
+            return True
+        return is_skin_tone(character) is not None and row.cells[x : x + 1] == [""]
+
+    def _wrap(self) -> None:
+        row = self.rows[self.y]
+        row.wrapped = True
+        row.put(len(row.cells), " " * (self.x - len(row.cells)))  # what was erased meanwhile
+        self.x = 0
+        self._down()
+        if self.rows[self.y] is row:  # below the region: there is no next row
+            row.wrapped = False
+
+    # ---- moving the cursor
+
+    def _down(self) -> None:
+        if self.y == self.bottom:
+            self._take_rows(self.top, 1, scrolls=True)
+        elif self.y < self.height - 1:
+            self.y += 1
+
+    def _column(self) -> int:
+        """The cursor's column, an end-of-row cursor standing on the last one."""
+        return min(self.x, self.columns - 1)
+
+    def index(self) -> None:
+        """Down one row, scrolling at the region's end."""
+        self.x = self._column()
+        if self.y == self.bottom:
+            self.rows[self.y].wrapped = False  # the row below it won't be what it goes on in
+        self._down()
+
+    def line_feed(self) -> None:
+        """What LF, after the terminal driver's ONLCR, and NEL do."""
+        self.x = 0
+        self.index()
+
+    def carriage_return(self) -> None:
+        self.x = 0
+
+    def reverse_index(self) -> None:
+        self.x = self._column()
+        if self.y == self.top:
+            self._insert_rows(self.top, 1)
+        elif self.y:
+            self.y -= 1
+        self.rose()
+
+    def backspace(self) -> None:
+        self.x = max(self._column() - 1, 0)
+
+    def up(self, count: int) -> None:
+        self.x = self._column()
+        self.y = max(self.y - count, self.top if self.y >= self.top else 0)
+        self.rose()
+
+    def down(self, count: int) -> None:
+        self.x = self._column()
+        self.y = min(self.y + count, self.bottom if self.y <= self.bottom else self.height - 1)
+
+    def right(self, count: int) -> None:
+        self.x = min(self.x + count, self.columns - 1)
+
+    def left(self, count: int) -> None:
+        self.x = max(self._column() - count, 0)
+
+    def next_line(self, count: int) -> None:
+        self.down(count)
+        self.x = 0
+
+    def previous_line(self, count: int) -> None:
+        self.up(count)
+        self.x = 0
+
+    def to_column(self, column: int) -> None:
+        self.x = min(column, self.columns) - 1
+
+    def to_row(self, row: int) -> None:
+        self.x = self._column()
+        if self.origin:
+            self.y = min(self.top + row - 1, self.bottom)
+        else:
+            self.y = min(row, self.height) - 1
+
+    def rows_down(self, count: int) -> None:
+        """Down, the region's end being no limit."""
+        self.to_row(self.y + count + 1 - (self.top if self.origin else 0))
+
+    def to_place(self, row: int, column: int) -> None:
+        self.to_row(row)
+        self.to_column(column)
+
+    # ---- tab stops
+
+    def tab(self, count: int = 1) -> None:
+        for _ in range(min(count, self.columns)):
+            if self.x >= self.columns - 1:
+                return
+            if self.tabs is None:
+                stop = self.x // 8 * 8 + 8
+            else:
+                stop = next((stop for stop in self.tabs if stop > self.x), self.columns)
+            self.x = min(stop, self.columns - 1)
+
+    def back_tab(self, count: int) -> None:
+        for _ in range(min(count, self.columns)):
+            self.x = max((stop for stop in self._tab_stops() if stop < self.x), default=0)
+
+    def _tab_stops(self) -> list[int]:
+        return list(range(0, self.columns, 8)) if self.tabs is None else self.tabs
+
+    def set_tab(self) -> None:
+        self.tabs = sorted({*self._tab_stops(), self._column()})
+
+    def clear_tabs(self, which: int) -> None:
+        if which == 0:
+            self.tabs = [stop for stop in self._tab_stops() if stop != self._column()]
+        elif which == 3:
+            self.tabs = []
+
+    # ---- erasing and shifting
+
+    def erase_line(self, which: int) -> None:
+        row = self.rows[self.y]
+        begin = self.x if which == 0 else 0
+        end = self._column() + 1 if which == 1 else self.columns
+        if which > 2 or row.is_empty() or (begin >= len(row.cells) and begin >= row.end and not row.wrapped):
+            return
+        if begin == self.columns:
+            return  # a line that fills its row loses nothing: programs erase after each colour
+        self.edit(row)
+        row.erase(begin, end, self.columns)
+
+    def erase_display(self, which: int) -> None:
+        if which == 2 or (which == 0 and self.x == self.y == 0):
+            self.cleared()
+            self.rows = [Row() for _ in range(self.height)]
+            return
+        if which > 1:
+            return
+        self.erase_line(which)
+        others = self.rows[self.y + 1 :] if which == 0 else self.rows[: self.y]
+        for row in others:
+            if not row.is_empty():
+                self.edit(row)
+            row.erase(0, self.columns, self.columns)
+        if which == 1 and self.y:
+            self.rows[self.y - 1].wrapped = False
+
+    def erase_characters(self, count: int) -> None:
+        row = self.rows[self.y]
+        x = self._column()
+        if not row.is_empty():
+            self.edit(row)
+            row.erase(x, min(x + count, self.columns), self.columns)
+
+    def insert_characters(self, count: int) -> None:
+        self.x = self._column()
+        row = self.rows[self.y]
+        if not row.is_empty():
+            self.edit(row)
+            row.insert(self.x, min(count, self.columns - self.x), self.columns)
+
+    def delete_characters(self, count: int) -> None:
+        self.x = self._column()
+        row = self.rows[self.y]
+        if not row.is_empty():
+            self.edit(row)
+            row.delete(self.x, min(count, self.columns - self.x))
+
+    def insert_lines(self, count: int) -> None:
+        if self.top <= self.y <= self.bottom:
+            self._insert_rows(self.y, count)
+            self.x = 0
+
+    def delete_lines(self, count: int) -> None:
+        if self.top <= self.y <= self.bottom:
+            self._take_rows(self.y, count, scrolls=False)
+            self.x = 0
+
+    def scroll_up(self, count: int) -> None:
+        self.rows[self.bottom].wrapped = False
+        self._take_rows(self.top, count, scrolls=True)
+
+    def scroll_down(self, count: int) -> None:
+        self._insert_rows(self.top, count)
+
+    def insert_columns(self, count: int, *, at_edge: bool = False) -> None:
+        """In each row of the region the cursor is in; at the cursor, or at the left edge."""
+        x = 0 if at_edge else self._column()
+        for row in self._region_rows():
+            row.insert(x, min(count, self.columns), self.columns)
+
+    def delete_columns(self, count: int, *, at_edge: bool = False) -> None:
+        x = 0 if at_edge else self._column()
+        for row in self._region_rows():
+            row.delete(x, min(count, self.columns))
+
+    def _region_rows(self) -> list[Row]:
+        if not self.top <= self.y <= self.bottom:
+            return []
+        rows = [row for row in self.rows[self.top : self.bottom + 1] if not row.is_empty()]
+        for row in rows:
+            self.edit(row)
+        return rows
+
+    def _take_rows(self, at: int, count: int, *, scrolls: bool) -> None:
+        """Takes rows out; those below, down to the region's end, move up."""
+        rows, bottom = self.rows, self.bottom
+        for _ in range(min(count, bottom - at + 1)):
+            row = rows.pop(at)
+            rows.insert(bottom, Row())
+            if scrolls:
+                self.scrolled_off(row, rows[at])
+            else:
+                rows[bottom - 1].wrapped = False
+                self.vanished(row)
+        if at:
+            rows[at - 1].wrapped = False
+
+    def _insert_rows(self, at: int, count: int) -> None:
+        rows, bottom = self.rows, self.bottom
+        for _ in range(min(count, bottom - at + 1)):
+            self.vanished(rows.pop(bottom))
+            rows.insert(at, Row())
+        rows[bottom].wrapped = False
+        if at:
+            rows[at - 1].wrapped = False
+
+    # ---- modes
+
+    def set_region(self, first: int, last: int) -> None:
+        last = min(last or self.height, self.height)
+        if first < last:
+            self.top, self.bottom = first - 1, last - 1
+            self.to_place(1, 1)
+
+    def set_origin(self, *, on: bool) -> None:
+        self.origin = on
+        self.to_place(1, 1)
+
+    def hide_cursor(self) -> None:
+        """A program that does is about to draw something that moves."""
+
+    def designate(self, which: int, *, drawing: bool) -> None:
+        """which: 0 or 1, for G0 or G1."""
+        self._drawing[which] = drawing
+
+    def shift(self, which: int) -> None:
+        self._shift = which
+
+    def save_cursor(self) -> None:
+        self._saved = (self._column(), self.y, self.origin, self._shift, self._drawing[:])
+
+    def restore_cursor(self) -> None:
+        x, y, self.origin, self._shift, drawing = self._saved or (0, 0, False, 0, [False, False])
+        self._drawing = drawing[:]
+        self.x = min(x, self.columns - 1)
+        self.y = min(y, self.height - 1)
+
+    def show_alternate(self, *, saves_cursor: bool) -> None:
+        if saves_cursor:
+            self.save_cursor()
+        if self._hidden_rows is None:
+            self._hidden_rows, self.rows = self.rows, [Row() for _ in range(self.height)]
+            self._hidden_saved, self._saved = self._saved, None
+
+    def show_main(self, *, restores_cursor: bool) -> None:
+        if self._hidden_rows is not None:
+            self.rows, self._hidden_rows = self._hidden_rows, None
+            self._saved, self._hidden_saved = self._hidden_saved, None
+            self._fit()
+        if restores_cursor:
+            self.restore_cursor()
+
+    def soft_reset(self) -> None:
+        tabs = self.tabs
+        self.reset_modes()
+        self.tabs = tabs
+
+    def reset(self) -> None:
+        """As after switching the terminal on."""
+        self.show_main(restores_cursor=False)
+        self.cleared()
+        self.rows = [Row() for _ in range(self.height)]
+        self.reset_modes()
+        self.x = self.y = 0
+
+    def align(self) -> None:
+        """Fills the screen with E."""
+        self.reset_modes()
+        self.x = self.y = 0
+        for row in self.rows:
+            self.edit(row)
+            row.erase(0, self.columns, self.columns)
+            row.put(0, "E" * self.columns)
+
+    def resize(self, columns: int, height: int) -> None:
+        """Rows keep their text. What doesn't fit any more scrolls off at the top; blank rows at the bottom go first."""
+        self.columns = min(max(columns, 2), MAX_COLUMNS)
+        self.height = min(max(height, 1), MAX_ROWS)
+        self.top, self.bottom = 0, self.height - 1
+        self.x = min(self.x, self.columns)
+        self._fit()
+
+    def _fit(self) -> None:
+        rows = self.rows
+        while len(rows) > self.height:
+            if len(rows) - 1 > self.y and rows[-1].is_blank():
+                rows.pop()
+            else:
+                self.scrolled_off(rows.pop(0), rows[0])
+                self.y = max(self.y - 1, 0)
+        rows.extend(Row() for _ in range(self.height - len(rows)))
+        self.y = min(self.y, self.height - 1)

@@ -1,0 +1,197 @@
+"""The segment file format, version 1 (docs/segment-format.md): encoding and decoding of frames, no I/O.
+
+A segment is a file header and frames. A frame holds a block of lines of one stream under one time and one
+checksum (the n-th line's time is the block's plus n nanoseconds), or one JSON record of the capture itself.
+All integers are little-endian. Whoever reads treats a segment as hostile: lengths are checked before use.
+"""
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, TypeAlias
+
+from logshipper.errors import SegmentCorrupt
+
+VERSION = 1
+MAX_PAYLOAD_BYTES = 16 << 20
+MAX_LINE_BYTES = 4 << 20  # the renderer cuts longer lines into parts
+
+_FILE_HEADER = struct.Struct("<8sHHIQQ")  # magic, version, header bytes, reserved, segment number, created (ns)
+_FILE_MAGIC = b"LOGSEG\r\n"
+_FRAME_HEADER = struct.Struct("<4sBBHIIQII")  # magic, type, stream, reserved, payload, count, time, attrs, crc
+FRAME_MAGIC = b"\xf1LSF"
+FILE_HEADER_BYTES = _FILE_HEADER.size
+FRAME_HEADER_BYTES = _FRAME_HEADER.size
+
+Json: TypeAlias = dict[str, Any]  # Any: JSON objects of records, checked where they are read
+
+
+class Stream(IntEnum):
+    """Where a line came from; NONE is the capture itself."""
+
+    NONE = 0
+    STDOUT = 1
+    STDERR = 2
+
+
+class Kind(IntEnum):
+    """What a line is: LOG (text as the terminal shows it), METADATA (one JSON object), COMMAND (an obeyed
+    /LOGCOMMAND), NOTE (a line that logshipper itself put into the log: repeats, lines lost, left-out screens),
+    STATUS (what a running bar shows now; empty withdraws the last one)."""
+
+    LOG = 1
+    METADATA = 2
+    COMMAND = 3
+    NOTE = 4
+    STATUS = 5
+
+
+class FrameType(IntEnum):
+    LINES = 1
+    RECORD = 2  # one JSON object: start, heartbeat, event, end
+    END = 3  # no frame follows in this file; count is 1 where the capture is closed, 0 where another segment follows
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame as read.
+
+    text: lines, each ended by LF (LINES); JSON (RECORD); empty (END).
+    runs: kinds in order, as (kind, number of lines); their numbers sum up to count.
+    attrs: by line index, what belongs to a single line: `n` (number of a metadata record among those with the
+    same set of keys, from 1), `repeat` (lines that a note stands for), `part` ("2", the last one "3/3").
+    """
+
+    type: FrameType
+    stream: Stream
+    time_ns: int
+    count: int
+    text: bytes
+    runs: tuple[tuple[Kind, int], ...] = ()
+    attrs: dict[int, Json] = field(default_factory=dict)
+
+    def lines(self) -> Iterator[tuple[int, Kind, bytes, Json]]:
+        """Yields (time in ns, kind, text without LF, attributes) of each line of a LINES frame."""
+        texts = self.text.split(b"\n")
+        at = 0
+        none: Json = {}
+        for kind, count in self.runs:
+            for _ in range(count):
+                yield self.time_ns + at, kind, texts[at], self.attrs.get(at, none)
+                at += 1
+
+    def record(self) -> Json:
+        """The JSON object of a RECORD frame; an empty one where it isn't an object."""
+        try:
+            value = json.loads(self.text)
+        except (ValueError, RecursionError):
+            return {}
+        return value if isinstance(value, dict) else {}
+
+
+def encode_file_header(number: int, created_ns: int) -> bytes:
+    return _FILE_HEADER.pack(_FILE_MAGIC, VERSION, FILE_HEADER_BYTES, 0, number, created_ns)
+
+
+def decode_file_header(data: bytes, path: str = "segment") -> int:
+    """Returns the offset of the first frame. Raises SegmentCorrupt where it isn't a segment that can be read."""
+    if len(data) < FILE_HEADER_BYTES:
+        raise SegmentCorrupt(path, 0, "file header is cut short")
+    magic, version, header_bytes, _, _, _ = _FILE_HEADER.unpack_from(data)
+    if magic != _FILE_MAGIC:
+        raise SegmentCorrupt(path, 0, "this isn't a segment: the magic number is wrong")
+    if version > VERSION:
+        raise SegmentCorrupt(path, 8, f"segment format {version} is newer than this logshipper's {VERSION}: upgrade it")
+    if not FILE_HEADER_BYTES <= header_bytes <= 4096:
+        raise SegmentCorrupt(path, 10, f"a file header of {header_bytes} bytes")
+    return int(header_bytes)
+
+
+def _encode(kind: FrameType, stream: Stream, time_ns: int, count: int, attrs: bytes, text: bytes) -> bytes:
+    head = _FRAME_HEADER.pack(FRAME_MAGIC, kind, stream, 0, len(attrs) + len(text), count, time_ns, len(attrs), 0)[:-4]
+    crc = zlib.crc32(text, zlib.crc32(attrs, zlib.crc32(head)))
+    return b"".join((head, crc.to_bytes(4, "little"), attrs, text))
+
+
+def encode_lines(
+    stream: Stream,
+    time_ns: int,
+    text: bytes,
+    runs: list[tuple[Kind, int]],
+    attrs: dict[int, Json] | None = None,
+) -> bytes:
+    """A LINES frame. text: lines, each ended by LF; runs: (kind, lines) that sum up to the number of lines."""
+    count = sum(lines for _, lines in runs)
+    extra: Json = {}
+    if len(runs) != 1 or runs[0][0] is not Kind.LOG:
+        extra["runs"] = runs
+    if attrs:
+        extra["lines"] = attrs
+    packed = json.dumps(extra, separators=(",", ":")).encode() if extra else b""
+    return _encode(FrameType.LINES, stream, time_ns, count, packed, text)
+
+
+def encode_record(time_ns: int, record: Json) -> bytes:
+    """A RECORD frame; `record["type"]` is start, heartbeat, event or end."""
+    text = json.dumps(record, separators=(",", ":"), ensure_ascii=True).encode()
+    return _encode(FrameType.RECORD, Stream.NONE, time_ns, 1, b"", text)
+
+
+def encode_end(time_ns: int, *, closed: bool) -> bytes:
+    """An END frame. closed: the capture is over; False: another segment follows."""
+    return _encode(FrameType.END, Stream.NONE, time_ns, int(closed), b"", b"")
+
+
+def frame_bytes(data: bytes, offset: int) -> int | None:
+    """Length of the whole frame at offset, None where its header isn't all there; raises SegmentCorrupt."""
+    if len(data) - offset < FRAME_HEADER_BYTES:
+        if data[offset : offset + 4] != FRAME_MAGIC[: len(data) - offset]:
+            raise SegmentCorrupt("segment", offset, "no frame begins here")
+        return None
+    magic, kind, stream, _, payload, _, _, attrs, _ = _FRAME_HEADER.unpack_from(data, offset)
+    if magic != FRAME_MAGIC:
+        raise SegmentCorrupt("segment", offset, "no frame begins here")
+    if payload > MAX_PAYLOAD_BYTES or attrs > payload or not 1 <= kind <= 3 or stream > 2:
+        raise SegmentCorrupt("segment", offset, "impossible frame header")
+    return FRAME_HEADER_BYTES + int(payload)
+
+
+def decode_frame(data: bytes, offset: int) -> tuple[Frame, int] | None:
+    """The frame at offset and the offset after it; None where it isn't all there yet.
+
+    Raises SegmentCorrupt (its path is `segment`) where the bytes there are no valid frame.
+    """
+    size = frame_bytes(data, offset)
+    if size is None or len(data) - offset < size:
+        return None
+    _, kind, stream, _, _, count, time_ns, attrs_bytes, crc = _FRAME_HEADER.unpack_from(data, offset)
+    begin = offset + FRAME_HEADER_BYTES
+    end = offset + size
+    view = memoryview(data)
+    if zlib.crc32(view[begin:end], zlib.crc32(view[offset : begin - 4])) != crc:
+        raise SegmentCorrupt("segment", offset, "checksum doesn't match")
+    text = data[begin + attrs_bytes : end]
+    frame_type = FrameType(kind)
+    if frame_type is not FrameType.LINES:
+        return Frame(frame_type, Stream(stream), time_ns, count, text), end
+    runs, attrs = _decode_attrs(data[begin : begin + attrs_bytes], count, offset)
+    if text.count(b"\n") != count or (text and text[-1] != 0x0A):
+        raise SegmentCorrupt("segment", offset, "number of lines doesn't match")
+    return Frame(frame_type, Stream(stream), time_ns, count, text, runs, attrs), end
+
+
+def _decode_attrs(packed: bytes, count: int, offset: int) -> tuple[tuple[tuple[Kind, int], ...], dict[int, Json]]:
+    if not packed:
+        return ((Kind.LOG, count),), {}
+    try:
+        extra = json.loads(packed)
+        runs = tuple((Kind(kind), int(lines)) for kind, lines in extra.get("runs", [[Kind.LOG, count]]))
+        attrs = {int(line): dict(values) for line, values in extra.get("lines", {}).items()}
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise SegmentCorrupt("segment", offset, f"attributes can't be read: {error}") from None
+    if sum(lines for _, lines in runs) != count or any(lines < 0 for _, lines in runs):
+        raise SegmentCorrupt("segment", offset, "runs don't sum up to the number of lines")
+    return runs, attrs

@@ -1,0 +1,157 @@
+"""Appends frames to the segments of one capture (docs/segment-format.md), with group commit.
+
+Strategy: frames are written at once (page cache) and synced by a thread of its own, since a sync can stall for
+seconds; the next sync begins SYNC_SECS after the last at the latest. What couldn't be written whole is cut off
+again, so that a full disk never leaves a torn frame in the midst of a segment. A small reserve file is given up for
+the records that tell of a full disk.
+"""
+
+import errno
+import os
+import threading
+
+from logshipper import segment
+from logshipper.errors import SpoolError, SpoolFull
+
+SYNC_SECS = 0.05
+MAX_SEGMENT_BYTES = 32 << 20
+RESERVE_BYTES = 64 << 10
+
+
+class SegmentWriter:
+    """Writes into folder (the capture's `segments/`), which is the user's own. Raises SpoolError where it can't."""
+
+    def __init__(self, folder: str, now_ns: int) -> None:
+        self._folder = folder
+        self._number = 1
+        self._dirty = threading.Event()
+        self._closing = threading.Event()
+        self._lock = threading.Lock()  # held while the fd is exchanged
+        self._sync_error: OSError | None = None
+        self._reserve = os.path.join(folder, "reserve")
+        self._fd, self._size = self._create(1, now_ns)
+        self._make_reserve()
+        self._syncer = threading.Thread(target=self._sync_on, name="sync", daemon=True)
+        self._syncer.start()
+
+    def write(self, frames: bytes, now_ns: int) -> None:
+        """Appends whole frames; synced soon (SYNC_SECS). Raises SpoolError: then none of it is written."""
+        if self._sync_error is not None:
+            error, self._sync_error = self._sync_error, None
+            raise _spool_error(self._folder, error)
+        if self._size + len(frames) > MAX_SEGMENT_BYTES and self._size > segment.FILE_HEADER_BYTES:
+            self._rotate(now_ns)
+        self._append(frames)
+        self._dirty.set()
+
+    def give_up_reserve(self) -> None:
+        """Frees the room kept for the records that say that there is no room."""
+        try:
+            os.unlink(self._reserve)
+        except OSError:
+            pass
+
+    def close(self, now_ns: int) -> None:
+        """The capture is over: writes the END frame, syncs, ends the thread."""
+        self.give_up_reserve()
+        try:
+            self._append(segment.encode_end(now_ns, closed=True))
+        finally:
+            self._closing.set()
+            self._dirty.set()
+            self._syncer.join()
+            try:
+                os.fdatasync(self._fd)
+            except OSError as error:
+                raise _spool_error(self._folder, error) from None
+            finally:
+                os.close(self._fd)
+
+    def sync(self) -> None:
+        """Returns when all that was written is on the disk. Raises SpoolError."""
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            raise _spool_error(self._folder, error) from None
+
+    def _append(self, data: bytes) -> None:
+        self._size += _write_whole(self._fd, data, self._size, self._folder)
+
+    def _rotate(self, now_ns: int) -> None:
+        """The next segment is made before the last one says that it follows: either may fail for want of room."""
+        number = self._number + 1
+        fd, size = self._create(number, now_ns)
+        try:
+            self._append(segment.encode_end(now_ns, closed=False))
+            os.fdatasync(self._fd)
+        except (OSError, SpoolError) as error:
+            os.close(fd)
+            os.unlink(self._path(number))
+            raise (error if isinstance(error, SpoolError) else _spool_error(self._folder, error)) from None
+        with self._lock:
+            os.close(self._fd)
+            self._fd, self._size, self._number = fd, size, number
+
+    def _create(self, number: int, now_ns: int) -> tuple[int, int]:
+        """Returns the new segment's fd and size, name and file header being on the disk."""
+        path = self._path(number)
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise _spool_error(self._folder, error) from None
+        try:
+            size = _write_whole(fd, segment.encode_file_header(number, now_ns), 0, self._folder)
+            os.fdatasync(fd)
+            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)  # the name, too, must survive a crash
+            finally:
+                os.close(folder)
+        except (OSError, SpoolError) as error:
+            os.close(fd)
+            os.unlink(path)
+            raise (error if isinstance(error, SpoolError) else _spool_error(self._folder, error)) from None
+        return fd, size
+
+    def _path(self, number: int) -> str:
+        return os.path.join(self._folder, f"{number:010d}.seg")
+
+    def _make_reserve(self) -> None:
+        try:
+            fd = os.open(self._reserve, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(fd, 0, RESERVE_BYTES)
+            finally:
+                os.close(fd)
+        except OSError:
+            self.give_up_reserve()  # there is hardly room now: the log itself needs it more
+
+    def _sync_on(self) -> None:
+        while not self._closing.is_set():
+            self._dirty.wait()
+            self._dirty.clear()
+            with self._lock:
+                try:
+                    os.fdatasync(self._fd)
+                except OSError as error:
+                    self._sync_error = error
+            self._closing.wait(SYNC_SECS)
+
+
+def _write_whole(fd: int, data: bytes, offset: int, folder: str) -> int:
+    """Writes all of data at offset, or, raising SpoolError, leaves nothing of it. Returns its length."""
+    view = memoryview(data)
+    written = 0
+    try:
+        while written < len(view):
+            written += os.pwrite(fd, view[written:], offset + written)
+    except OSError as error:
+        os.ftruncate(fd, offset)
+        raise _spool_error(folder, error) from None
+    return written
+
+
+def _spool_error(folder: str, error: OSError) -> SpoolError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return SpoolFull(folder, "no room left there")
+    return SpoolError(folder, (error.strerror or str(error)).lower())

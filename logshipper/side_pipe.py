@@ -1,0 +1,38 @@
+"""Framing of the side pipe from relay to sidecar, version 1 (docs/side-pipe.md): a C relay speaks it as well.
+
+A frame is an 8-byte header (type, stream, flags, payload length; little-endian) and its payload. The relay knows
+nothing of the bytes' meaning; what it does know and the sidecar can't, goes along: which stream it saw empty.
+"""
+
+import struct
+from enum import IntEnum, IntFlag
+
+HEADER = struct.Struct("<BBHI")
+MAX_PAYLOAD_BYTES = 1 << 20
+
+
+class SideType(IntEnum):
+    DATA = 1  # payload: bytes of a stream, as the job wrote them
+    EMPTY = 2  # flags: the streams that were empty after all that was sent before
+    SIZE = 3  # payload: columns, rows as two u16: the terminal was resized
+    CLOSED = 4  # stream: nobody holds it any more, or its reader is gone: give back what you hold of it
+    EXIT = 5  # payload: wait status of CMD as i32; streams that aren't CLOSED yet go on: the sidecar relays them
+
+
+class Empty(IntFlag):
+    """Streams that had nothing to read at the poll before this frame's bytes were read."""
+
+    STDOUT = 1
+    STDERR = 2
+
+
+def encode(kind: SideType, stream: int = 0, flags: int = 0, payload: bytes = b"") -> bytes:
+    return HEADER.pack(kind, stream, flags, len(payload)) + payload
+
+
+def encode_size(columns: int, rows: int) -> bytes:
+    return encode(SideType.SIZE, payload=struct.pack("<HH", columns, rows))
+
+
+def encode_exit(wait_status: int) -> bytes:
+    return encode(SideType.EXIT, payload=struct.pack("<i", wait_status))

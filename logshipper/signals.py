@@ -1,0 +1,156 @@
+"""Signals of the relay process: all are blocked, and come as records out of a pipe that the relay's loop watches.
+
+Python 3.11 has no signalfd, and a signal handler isn't told who sent a signal. But that decides what is passed on:
+what the kernel sends to a terminal's whole foreground group has reached CMD already. So a thread takes signals
+by sigwaitinfo. Forks come before the thread starts; where it can't be started, the loop asks every POLL_SECS.
+"""
+
+import _thread
+import os
+import signal
+import struct
+import time
+
+POLL_SECS = 0.05
+JOB_CONTROL = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+# raised by a fault of one's own: blocked, they would kill without a trace
+_FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS)
+# Python ignores SIGPIPE and SIGXFSZ; the kernel lets nobody block the other two
+WATCHED = signal.valid_signals() - {*_FAULTS, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGKILL, signal.SIGSTOP}
+_RECORD = struct.Struct("<iii")
+_BY_PROCESS = (0, -1, -6)  # si_code: SI_USER, SI_QUEUE, SI_TKILL
+_STACK_BYTES = 256 << 10
+_STOP_SECS = 1.0
+
+
+class Arrived:
+    """A signal that arrived. by_process: sent by kill() and the like, from pid; else by the kernel."""
+
+    __slots__ = ("by_process", "pid", "signo")
+
+    def __init__(self, signo: int, code: int, pid: int) -> None:
+        self.signo = signo
+        self.pid = pid
+        self.by_process = code in _BY_PROCESS
+
+
+class Inherited:
+    """How signals stood when logshipper was called: blocks all that are watched; CMD gets back what was."""
+
+    def __init__(self) -> None:
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+        self._children_ignored = signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN
+        if self._children_ignored:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else wait() would know no exit status
+
+    def restore(self) -> None:
+        """In the process that becomes CMD (or goes on without capture), right before exec."""
+        for signo in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(signo, signal.SIG_DFL)
+        if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # no KeyboardInterrupt between here and exec
+        if self._children_ignored:
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+
+
+class SignalPipe:
+    """fd becomes readable when signals have arrived; polled: it never does, ask take() every POLL_SECS."""
+
+    def __init__(self) -> None:
+        self.fd, self._send = os.pipe()
+        os.set_blocking(self.fd, False)
+        self.polled = False
+        self._ending = False
+        self._thread = 0
+        self._early: list[Arrived] = []
+
+    def start(self) -> None:
+        """From here on this process mustn't fork, until end()."""
+        stack_bytes = _thread.stack_size(_STACK_BYTES)  # the usual 8 MiB may exceed a job's `ulimit -v`
+        try:
+            self._thread = _thread.start_new_thread(self._watch, ())
+        except RuntimeError:  # `ulimit -u` is reached
+            self.polled = True
+        _thread.stack_size(stack_bytes)
+
+    def _watch(self) -> None:
+        while True:
+            found = signal.sigwaitinfo(WATCHED)
+            if self._ending:
+                os.close(self._send)
+                return
+            os.write(self._send, _RECORD.pack(found.si_signo, found.si_code, found.si_pid))
+
+    def take(self) -> list[Arrived]:
+        """Signals that have arrived since, in order."""
+        arrived, self._early = self._early, []
+        if self.polled:
+            while (found := signal.sigtimedwait(WATCHED, 0)) is not None:
+                arrived.append(Arrived(found.si_signo, found.si_code, found.si_pid))
+            return arrived
+        try:
+            records = os.read(self.fd, _RECORD.size * 256)
+        except BlockingIOError:
+            return arrived
+        return arrived + [Arrived(*record) for record in _RECORD.iter_unpack(records)]
+
+    def tell_group(self, signo: int) -> None:
+        """Sends a signal to the others in this process group."""
+        os.killpg(0, signo)
+        # we are in it: what is ours is taken out before anybody unblocks the signal
+        until = time.monotonic() + _STOP_SECS
+        own = os.getpid()
+        while not any(found.signo == signo and found.pid == own for found in self._early):
+            if time.monotonic() > until:
+                return
+            self._early = self.take()
+            time.sleep(0.001)
+
+    def end(self) -> None:
+        """Ends the thread, so that this process may fork again. Signals stay blocked."""
+        if self.polled:
+            return
+        self.polled = self._ending = True
+        signal.pthread_kill(self._thread, signal.SIGURG)
+        until = time.monotonic() + _STOP_SECS
+        while len(os.listdir("/proc/self/task")) > 1 and time.monotonic() < until:
+            time.sleep(0.001)
+
+
+def stop(signo: int) -> None:
+    """Stops this process, as a shell expects of a job that stopped; returns once it was continued.
+
+    Where nobody could continue it (an orphaned group) the kernel doesn't stop it, and this returns at once.
+    """
+    _let_through(signo)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signo])
+
+
+def die_of(signo: int) -> None:
+    """Ends this process by a signal that CMD died of. Returns where that can't be done."""
+    import resource  # late: only here
+
+    # a core file of this process, full of the job's output, would replace CMD's
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if signo not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(signo, signal.SIG_DFL)
+    _let_through(signo)
+
+
+def _let_through(signo: int) -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signo])
+    signal.pthread_kill(_thread.get_ident(), signo)  # to this very thread: the other one would take it
+
+
+def ignore_in_background() -> None:
+    """For processes beside the job: nothing that is sent to the job's group, or by an impatient user, ends them."""
+    for signo in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(signo, _do_nothing)  # not SIG_IGN: what they exec would inherit that
+    for signo in JOB_CONTROL:
+        signal.signal(signo, _do_nothing)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def _do_nothing(signo: int, frame: object) -> None:
+    pass

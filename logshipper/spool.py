@@ -1,0 +1,275 @@
+"""Where captures are spooled, and the making of a capture's directory (layout: docs/segment-format.md).
+
+Imported by every `logshipper run`: light imports only.
+"""
+
+import errno
+import fcntl
+import mmap
+import os
+import struct
+
+from logshipper.errors import ConfigError, SpoolError, SpoolFull
+from logshipper.filesystem import network_type
+
+COUNTERS = struct.Struct("<8sIIQQQQ")  # magic, version, relay's pid, then bytes and line feeds of stdout and of stderr
+COUNTERS_MAGIC = b"LOGCNT\r\n"
+COUNTERS_BYTES = 64
+_END = struct.Struct("<IiQ")  # behind the counters: 1 where CMD has ended, its wait status, when (ns)
+JOB_ID_MAX_CHARS = 64
+_CANCELLING = (1, 2, 9, 15)  # HUP, INT, KILL, TERM: somebody, or the scheduler, ended the job
+_MAX_COUNT = (1 << 62) - 1
+_LETTERS = b"abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing that looks alike, no words
+_DIGITS = b"23456789"
+_INTERPRETERS = ("python", "bash", "sh", "zsh", "Rscript", "julia", "node", "perl", "ruby", "torchrun", "accelerate")
+
+
+class Capture:
+    """A capture's own directory, made and ready to be written.
+
+    path: the directory; counters: 64 bytes shared with whoever outlives the relay.
+    """
+
+    __slots__ = ("attempt", "counters", "job_id", "name", "path")
+
+    def __init__(self, path: str, job_id: str, attempt: int, name: str, counters: mmap.mmap) -> None:
+        self.path = path
+        self.job_id = job_id
+        self.attempt = attempt
+        self.name = name
+        self.counters = counters
+
+
+def store_root(explicit: str | None = None) -> str:
+    """The store's folder: --store, then $LOGSHIPPER_STORE, then the user's data folder.
+
+    Where the data folder lies on a network file system or there is no home: `/var/tmp/logshipper-UID`, on this host.
+    """
+    chosen = explicit or os.environ.get("LOGSHIPPER_STORE")
+    if chosen:
+        return os.path.abspath(os.path.expanduser(chosen))
+    data = os.environ.get("XDG_DATA_HOME") or os.path.join(os.environ.get("HOME") or "/nonexistent", ".local/share")
+    if data.startswith("/nonexistent/") or not os.path.isabs(data) or network_type(data):
+        return host_local_root()
+    return os.path.join(data, "logshipper")
+
+
+def host_local_root() -> str:
+    return f"/var/tmp/logshipper-{os.getuid()}"  # noqa: S108  owner and mode are checked by make_private_folder
+
+
+def spool_root(root: str, network: str | None = None) -> str:
+    """The folder of captures that belongs to a store: inside it, or host-local where the store is on a network.
+
+    network: what `network_type(root)` says, where that is known already.
+    """
+    if (network or network_type(root)) is None:
+        return os.path.join(root, "spool")
+    import hashlib  # late: only for stores on a network
+
+    digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
+    return os.path.join(host_local_root(), f"spool-{digest}")
+
+
+def make_private_folder(path: str) -> None:
+    """Makes a folder (and those above it) that is the user's alone. Raises SpoolError where it is somebody else's."""
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            pass
+        found = os.lstat(path)
+    except OSError as error:
+        raise _spool_error(path, error) from None
+    if found.st_mode & 0o170000 != 0o040000:
+        raise SpoolError(path, "isn't a folder")
+    if found.st_uid != os.getuid():
+        raise SpoolError(path, "belongs to another user; choose one of your own with --store or LOGSHIPPER_STORE")
+    if found.st_mode & 0o022:
+        raise SpoolError(path, "may be written by others; run `chmod go-w` on it, or choose another with --store")
+
+
+def check_job_id(job_id: str) -> None:
+    """Raises ConfigError where it isn't 1 to 64 letters, digits, `.`, `_` or `-`, a letter or digit first."""
+    rest = job_id.replace(".", "a").replace("_", "a").replace("-", "a")
+    if not (rest.isascii() and rest.isalnum() and job_id[0].isalnum() and len(job_id) <= JOB_ID_MAX_CHARS):
+        raise ConfigError(
+            "--job-id",
+            [f"{job_id!r} isn't a job id: letters, digits, `.`, `_`, `-`, at most {JOB_ID_MAX_CHARS}, no `.` first"],
+        )
+
+
+def default_name(argv: list[str]) -> str:
+    """A job's name where none is given: CMD's file name, or the script's where CMD is an interpreter.
+
+    Nothing else of the command line is ever recorded: it may hold secrets.
+    """
+    base = os.path.basename(argv[0].rstrip("/")) or argv[0]
+    if base.startswith(_INTERPRETERS):
+        for word in argv[1:]:
+            if not word.startswith("-"):
+                return os.path.basename(word) if os.path.isfile(word) else base
+            if word in ("-c", "-e", "-m"):
+                break
+    return base
+
+
+def create_capture(root: str, name: str, job_id: str | None = None) -> Capture:
+    """Makes the directory of a new capture in the store's spool.
+
+    job_id: the user's own; used again, it is the job's next attempt. None: a new short one.
+    Raises SpoolError (SpoolFull where there is no room); then nothing can be logged, and the job runs all the same.
+    """
+    if job_id is not None:
+        check_job_id(job_id)
+    network = network_type(root)
+    if network is None:
+        make_private_folder(root)
+    else:
+        make_private_folder(host_local_root())
+    spool = spool_root(root, network)
+    make_private_folder(spool)
+    try:
+        if job_id is None:
+            job_id, attempt = _new_job_id(root, spool), 1
+        else:
+            attempt = _next_attempt(spool, job_id)
+        path = os.path.join(spool, f"{job_id}@{attempt}.{_random(4)}")
+        os.mkdir(path, 0o700)
+        segments = os.path.join(path, "segments")
+        os.mkdir(segments, 0o700)
+        made = Capture(path, job_id, attempt, name, _make_counters(os.path.join(segments, "counters")))
+        _write_identity(made)
+        return made
+    except OSError as error:
+        raise _spool_error(spool, error) from None
+
+
+def _write_identity(capture: Capture) -> None:
+    """Says whose the capture is; before anything else, so that it counts also where the sidecar dies at once."""
+    from _json import encode_basestring_ascii as quoted  # `json` itself takes longer to import than all of this
+
+    uid = os.getuid()
+    user = os.environ.get("LOGNAME") or os.environ.get("USER") or _name_of(uid)
+    texts = {"cluster": "local", "job_id": capture.job_id, "step": "", "name": capture.name, "user": user}
+    texts["host"] = os.uname().nodename
+    numbers = {"version": 1, "attempt": capture.attempt, "task": 0, "uid": uid}
+    fields = [f"{quoted(key)}: {value}" for key, value in numbers.items()]
+    fields += [f"{quoted(key)}: {quoted(text)}" for key, text in texts.items()]
+    path = os.path.join(capture.path, "identity.json")
+    fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, f"{{{', '.join(fields)}}}\n".encode())
+    finally:
+        os.close(fd)
+    os.rename(path + ".new", path)
+
+
+def _name_of(uid: int) -> str:
+    import pwd  # may ask a directory service: only where the environment doesn't tell
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _make_counters(path: str) -> mmap.mmap:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        # written, not only sized: a hole on a full disk would be a SIGBUS later, in the midst of the relay
+        head = COUNTERS.pack(COUNTERS_MAGIC, 1, os.getpid(), 0, 0, 0, 0)
+        os.write(fd, head.ljust(COUNTERS_BYTES, b"\0"))
+        return mmap.mmap(fd, COUNTERS_BYTES)
+    finally:
+        os.close(fd)
+
+
+class Counters:
+    """What the relay counted, by stream name (`stdout`, `stderr`), and its word on CMD's end.
+
+    pid: the relay's; printed: bytes; feeds: line feeds; end: wait status and when (ns), None where CMD hasn't ended.
+    """
+
+    __slots__ = ("end", "feeds", "pid", "printed")
+
+    def __init__(self, pid: int, counts: tuple[int, ...], end: tuple[int, int] | None) -> None:
+        self.pid = pid
+        self.printed = {"stdout": counts[0], "stderr": counts[2]}
+        self.feeds = {"stdout": counts[1], "stderr": counts[3]}
+        self.end = end
+
+
+def read_counters(data: bytes) -> Counters | None:
+    """None where data isn't a counters file of this version. Hostile input: counts are capped, nothing raises."""
+    if len(data) < COUNTERS.size:
+        return None
+    magic, version, pid, *counts = COUNTERS.unpack_from(data)
+    if magic != COUNTERS_MAGIC or version != 1:
+        return None
+    end = None
+    if len(data) >= COUNTERS_BYTES:
+        ended, wait_status, ended_ns = _END.unpack_from(data, COUNTERS.size)
+        end = (wait_status, min(ended_ns, _MAX_COUNT)) if ended == 1 else None
+    return Counters(pid, tuple(min(count, _MAX_COUNT) for count in counts), end)
+
+
+def note_end(counters: mmap.mmap, wait_status: int, ended_ns: int) -> None:
+    """The relay's word on CMD's end, for the case that the sidecar is dead and can't write the end record."""
+    _END.pack_into(counters, COUNTERS.size, 1, wait_status, ended_ns)
+
+
+def outcome(wait_status: int) -> tuple[str, int | None, int]:
+    """A job's state, exit code (None: a signal ended it) and signal (0: none), by CMD's wait status.
+
+    Raises ValueError where it is none of a process that ended.
+    """
+    code = os.waitstatus_to_exitcode(wait_status)
+    if code >= 0:
+        return ("FAILED" if code else "COMPLETED"), code, 0
+    return ("CANCELLED" if -code in _CANCELLING else "FAILED"), None, -code
+
+
+def boot_id() -> str:
+    """Which boot of this machine it is; "" where that can't be known."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def _random(chars: int) -> str:
+    alphabet = _LETTERS + _DIGITS
+    return bytes(alphabet[byte % len(alphabet)] for byte in os.urandom(chars)).decode()
+
+
+def _new_job_id(root: str, spool: str) -> str:
+    taken = {entry.split("@")[0] for entry in os.listdir(spool)}
+    while True:
+        job_id = chr(_LETTERS[os.urandom(1)[0] % len(_LETTERS)]) + _random(5)
+        if job_id not in taken and not os.path.exists(os.path.join(root, "jobs", job_id + ".db")):
+            return job_id
+
+
+def _next_attempt(spool: str, job_id: str) -> int:
+    """Counts attempts in a small file under a lock: it outlives spool and store of the attempts before."""
+    folder = os.path.join(spool, ".attempts")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    fd = os.open(os.path.join(folder, job_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        text = os.read(fd, 32).strip()
+        attempt = int(text) + 1 if text.isdigit() else 1
+        os.pwrite(fd, b"%d\n" % attempt, 0)
+        return attempt
+    finally:
+        os.close(fd)
+
+
+def _spool_error(path: str, error: OSError) -> SpoolError:
+    where = error.filename if isinstance(error.filename, str) else path
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return SpoolFull(where, "no room left there; free some, or choose another place with --store")
+    return SpoolError(where, f"{(error.strerror or str(error)).lower()}; choose another place with --store")

@@ -1,0 +1,46 @@
+"""What CMD's stdout and stderr become: ptys or pipes on one side, the job's own outputs on the other."""
+
+import os
+
+from logshipper import terminal
+from logshipper.channel import Channel
+from logshipper.output import Output
+
+STREAMS = (1, 2)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from mmap import mmap
+
+
+class Streams:
+    """By stream (1 stdout, 2 stderr; one that the caller had closed stays closed, and is in none of these).
+
+    slaves: CMD's ends. ptys: masters, where they are ptys. real: the user's terminal, None in batch.
+    """
+
+    __slots__ = ("channels", "ptys", "real", "size", "slaves", "tty")
+
+    def __init__(self, tty: bool, counters: "mmap | None", say: "Callable[[str], None]") -> None:
+        """Raises OSError where not even pipes can be had."""
+        self.real = terminal.RealTerminal() if tty and terminal.is_interactive() else None
+        self.tty = tty
+        self.size = terminal.batch_size() if self.real is None else terminal.size_of(0) or terminal.UNKNOWN_SIZE
+        given = [stream for stream in STREAMS if terminal.given(stream)]
+        pairs = {}
+        if tty:
+            like = None if self.real is None else self.real.saved
+            try:
+                pairs = {stream: terminal.open_pty(self.size, like) for stream in given}
+            except OSError as error:
+                say(f"CMD gets pipes, as there is no terminal to be had: {error.strerror or error}")
+                self.tty, self.real = False, None
+        if not self.tty:
+            pairs = {stream: os.pipe() for stream in given}
+        self.slaves = {stream: slave for stream, (_, slave) in pairs.items()}
+        self.ptys = {stream: master for stream, (master, _) in pairs.items()} if self.tty else {}
+        self.channels = [
+            Channel(stream, master, Output(terminal.own_description(stream)), counters)
+            for stream, (master, _) in pairs.items()
+        ]

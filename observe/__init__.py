@@ -1,0 +1,1 @@
+"""The reading side: what people and programs ask of captured jobs."""

@@ -1,0 +1,49 @@
+"""Keys as people name them on the command line: exact, or with a hint at what was perhaps meant. Pure."""
+
+import difflib
+from collections.abc import Container, Iterable, Sequence
+
+from ingest.metadata_keys import names_of
+from logshipper.errors import LogshipperError
+
+
+class UnknownKey(LogshipperError):
+    """A job has no such key. key: as given; suggestions: keys that come near."""
+
+    def __init__(self, key: str, suggestions: Sequence[str], known: Sequence[str]) -> None:
+        self.key = key
+        self.suggestions = tuple(suggestions)
+        if suggestions:
+            hint = f"did you mean {' or '.join(suggestions)}?"
+        elif known:
+            hint = "it has " + ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
+        else:
+            hint = "it has printed no metadata"
+        super().__init__(f"this job has no key {key!r}; {hint}")
+
+
+def unknown_key(key: str, known: Iterable[str]) -> UnknownKey:
+    """The error for a key that isn't known, with those that come near."""
+    names = sorted(set(known))
+    lower = {name.lower(): name for name in names}
+    near = [lower[name] for name in difflib.get_close_matches(key.lower(), list(lower), n=3, cutoff=0.6)]
+    return UnknownKey(key, near, names)
+
+
+def pick_keys(names: Sequence[str], known: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The paths that names (`a` or `a.b`) stand for, in the order asked, each once. Raises UnknownKey."""
+    by_name = {name: path for path, name in names_of(known).items()}
+    picked: dict[tuple[str, ...], None] = {}
+    for name in split_names(names, by_name):
+        if name not in by_name:
+            raise unknown_key(name, by_name)
+        picked[by_name[name]] = None
+    return list(picked)
+
+
+def split_names(texts: Iterable[str], known: Container[str]) -> list[str]:
+    """Keys that are joined by commas, unless a key has that very name."""
+    names: list[str] = []
+    for text in texts:
+        names += [text] if text in known else [name.strip() for name in text.split(",") if name.strip()]
+    return names

@@ -1,0 +1,230 @@
+"""The reading commands' place in the command line. Light: each command is imported when it is called."""
+
+import argparse
+import importlib
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from observe import completers
+from observe.completion import HOW_TO, SHELLS
+from observe.running import guarded
+from observe.words import STATES
+
+Parser = TypeVar("Parser", bound=argparse.ArgumentParser)
+if TYPE_CHECKING:
+    Subparsers: TypeAlias = argparse._SubParsersAction[Parser]
+
+_EXIT_CODES = "exit codes: 0 done, 1 not done (stderr says why), 2 wrong usage, 130 Ctrl-C"
+_JOB_HELP = "its id, its name (the newest job of that name), the beginning of an id, or `last`"
+
+
+def add_commands(subparsers: "Subparsers[Parser]") -> None:
+    """Registers ls, show, logs, metadata, plot, rm and completion; each sets `call`: Namespace to exit code."""
+    _add_ls(subparsers)
+    _add_show(subparsers)
+    _add_logs(subparsers)
+    _add_metadata(subparsers)
+    _add_plot(subparsers)
+    _add_rm(subparsers)
+    _add_completion(subparsers)
+
+
+def _add(subparsers: "Subparsers[Parser]", name: str, summary: str, description: str, examples: str) -> Parser:
+    parser = subparsers.add_parser(
+        name,
+        help=summary,
+        description=description,
+        epilog=f"{examples.rstrip()}\n\n{_EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module = f"observe.{name}"
+
+    def call(args: argparse.Namespace) -> int:
+        code = importlib.import_module(module).call(args)
+        return int(code)
+
+    parser.set_defaults(call=guarded(call))
+    return parser
+
+
+def _add_store(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--store", metavar="DIR", help="the store's folder (default: $LOGSHIPPER_STORE, else the user's own)"
+    )
+
+
+def _add_job(parser: argparse.ArgumentParser) -> None:
+    _completed(parser.add_argument("job", metavar="JOB", help=_JOB_HELP), completers.jobs)
+
+
+def _completed(action: argparse.Action, completer: object) -> None:
+    """argcomplete looks for this attribute."""
+    action.completer = completer  # type: ignore[attr-defined]  # its own protocol
+
+
+def _add_json(
+    parser: argparse._ActionsContainer, what: str = "for programs: JSON, described in docs/reading.md"
+) -> None:
+    parser.add_argument("--json", action="store_true", help=what)
+
+
+def whole_number(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} isn't a whole number")
+    return int(text[:18])
+
+
+def state_names(text: str) -> list[str]:
+    states = [state.strip().upper() for state in text.split(",") if state.strip()]
+    unknown = [state for state in states if state not in STATES]
+    if unknown or not states:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown) or text!r} isn't a state; there are {', '.join(STATES)}")
+    return states
+
+
+def attempt_number(text: str) -> str:
+    return text if text == "all" else str(whole_number(text))
+
+
+def _add_ls(subparsers: "Subparsers[Parser]") -> None:
+    parser = _add(
+        subparsers,
+        "ls",
+        "list jobs, newest first",
+        "Lists the jobs of the store, newest first.",
+        "examples:\n"
+        "  logshipper ls\n"
+        "  logshipper ls --state failed,cancelled --all\n"
+        "  logshipper ls --name 'train*' --limit 5\n"
+        "  logshipper ls --json | jq -r '.jobs[].job_id'",
+    )
+    parser.add_argument("--limit", type=whole_number, default=20, metavar="N", help="at most N jobs (default: 20)")
+    parser.add_argument("--all", action="store_true", help="all jobs")
+    action = parser.add_argument(
+        "--state", type=state_names, metavar="STATE", help=f"only these, joined by commas: {', '.join(STATES)}"
+    )
+    _completed(action, lambda **_: [state.lower() for state in STATES])
+    parser.add_argument("--name", metavar="PATTERN", help="only names that contain PATTERN, or match it (`*`, `?`)")
+    _add_json(parser)
+    _add_store(parser)
+
+
+def _add_show(subparsers: "Subparsers[Parser]") -> None:
+    parser = _add(
+        subparsers,
+        "show",
+        "show all that is known of a job",
+        "Shows a job's state, times, account of lines, X axis and the rule that chose it,\nkeys, and events.",
+        "examples:\n  logshipper show last\n  logshipper show train.py --json | jq .x_axis",
+    )
+    _add_job(parser)
+    _add_json(parser)
+    _add_store(parser)
+
+
+def _add_logs(subparsers: "Subparsers[Parser]") -> None:
+    parser = _add(
+        subparsers,
+        "logs",
+        "print what a job printed",
+        "Prints a job's output as its terminal showed it: both streams in order of time,\nbars in their final state.",
+        "examples:\n"
+        "  logshipper logs last --tail 20\n"
+        "  logshipper logs train.py --follow\n"
+        "  logshipper logs k3f9x2 --stream stderr --times --grep 'warn|error'",
+    )
+    _add_job(parser)
+    parser.add_argument("-f", "--follow", action="store_true", help="go on while the job runs, until it has ended")
+    parser.add_argument("--stream", choices=("stdout", "stderr", "both"), default="both", help="default: both")
+    parser.add_argument("-n", "--tail", type=whole_number, metavar="N", help="only the last N lines (that match)")
+    parser.add_argument("-t", "--times", action="store_true", help="local time before each line")
+    parser.add_argument("--grep", metavar="RE", help="only lines in which this regular expression (Python's) matches")
+    parser.add_argument(
+        "--attempt", type=attempt_number, default="all", metavar="N|all", help="of a restarted job (default: all)"
+    )
+    _add_json(parser, "for programs: one JSON object a line, described in docs/reading.md")
+    _add_store(parser)
+
+
+def _add_metadata(subparsers: "Subparsers[Parser]") -> None:
+    parser = _add(
+        subparsers,
+        "metadata",
+        "print a job's metadata: table, JSON lines or CSV",
+        "Prints the lines of a job's stdout that are one JSON object. The table has the\n"
+        "newest first; `jsonl` has the exact lines, and `csv` a column per key (nested\n"
+        "ones as a.b), both in the order of printing.",
+        "examples:\n"
+        "  logshipper metadata last --limit 10\n"
+        "  logshipper metadata last --keys epoch,loss\n"
+        "  logshipper metadata train.py --format csv > train.csv",
+    )
+    _add_job(parser)
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--format", choices=("table", "jsonl", "csv"), default="table", help="default: table")
+    _add_json(how, "for programs: one JSON object a line with time and attempt, described in docs/reading.md")
+    _completed(
+        parser.add_argument("--keys", metavar="A,B", help="only these keys, in this order"),
+        completers.keys,
+    )
+    parser.add_argument(
+        "--limit", type=whole_number, metavar="N", help="only the newest N (default: all; a table on a terminal: 50)"
+    )
+    parser.add_argument("--all", action="store_true", help="all records")
+    parser.add_argument("--attempt", type=whole_number, metavar="N", help="of a restarted job: only this attempt")
+    _add_store(parser)
+
+
+def _add_plot(subparsers: "Subparsers[Parser]") -> None:
+    parser = _add(
+        subparsers,
+        "plot",
+        "draw a job's metadata, in the terminal or as a PNG",
+        "Draws the numbers of a job's metadata over the X that a rule chose, and says which\nrule it was.",
+        "examples:\n"
+        "  logshipper plot last\n"
+        "  logshipper plot train.py --y loss --y val_loss\n"
+        "  logshipper plot train.py --x time --png train.png",
+    )
+    _add_job(parser)
+    _completed(
+        parser.add_argument("--x", metavar="KEY", help="this X instead; `time` is when a record was printed"),
+        completers.keys,
+    )
+    _completed(
+        parser.add_argument(
+            "--y",
+            action="append",
+            metavar="KEY",
+            help="this Y; again, or A,B, for more (default: all numbers)",
+        ),
+        completers.keys,
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--png", metavar="FILE", help="write a picture instead; `-` is standard output")
+    _add_json(how, "for programs: the points as JSON, described in docs/reading.md")
+    parser.add_argument("--attempt", type=whole_number, metavar="N", help="of a restarted job: only this attempt")
+    _add_store(parser)
+
+
+def _add_rm(subparsers: "Subparsers[Parser]") -> None:
+    parser = _add(
+        subparsers,
+        "rm",
+        "remove jobs",
+        "Removes jobs and all that was logged of them, for good. A running job is left alone.",
+        "examples:\n  logshipper rm k3f9x2\n  logshipper rm --yes k3f9x2 train.py",
+    )
+    _completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=_JOB_HELP), completers.jobs)
+    parser.add_argument("-y", "--yes", action="store_true", help="don't ask (needed where there is no terminal)")
+    _add_store(parser)
+
+
+def _add_completion(subparsers: "Subparsers[Parser]") -> None:
+    parser = _add(
+        subparsers,
+        "completion",
+        "print the shell's completion script",
+        "Prints the script that makes a shell complete commands, options, jobs and keys.",
+        HOW_TO,
+    )
+    parser.add_argument("shell", choices=SHELLS)

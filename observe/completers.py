@@ -1,0 +1,59 @@
+"""What the shell completes: jobs and keys of the store. Bounded, and silent whatever goes wrong."""
+
+import argparse
+
+_JOBS = 200
+_TAKE_IN_SECS = 0.3
+
+
+def jobs(prefix: str, parsed_args: argparse.Namespace, **_: object) -> dict[str, str]:
+    """Ids, names and `last`, each with a few words about it, as shells show them."""
+    try:
+        return _jobs(prefix, parsed_args)
+    except Exception:
+        return {}  # a traceback would land in the midst of the user's command line
+
+
+def keys(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    """Keys of the job that is named on the command line; after a comma, the next one."""
+    try:
+        return _keys(prefix, parsed_args)
+    except Exception:
+        return []  # likewise
+
+
+def _jobs(prefix: str, args: argparse.Namespace) -> dict[str, str]:
+    from observe.opening import opened
+    from observe.words import safe
+
+    found: dict[str, str] = {}
+    with opened(_with_store(args)) as store:
+        if store is None:
+            return {}
+        store.take_in(deadline_secs=_TAKE_IN_SECS)
+        newest = store.jobs()[:_JOBS]
+        if newest:
+            found["last"] = f"{safe(newest[0].name)} ({newest[0].state})"
+        for job in newest:
+            found[job.job_id] = f"{safe(job.name)} ({job.state})"
+        for job in newest:
+            if job.name.isprintable():
+                found.setdefault(job.name, f"{job.job_id} ({job.state})")
+    return {word: about for word, about in found.items() if word.startswith(prefix)}
+
+
+def _keys(prefix: str, args: argparse.Namespace) -> list[str]:
+    from observe.opening import opened
+
+    before, comma, _ = prefix.rpartition(",")
+    with opened(_with_store(args)) as store:
+        if store is None:
+            return []
+        with store.open(store.resolve(args.job)) as reader:
+            known = reader.keys()
+    words = [f"{before}{comma}{key.key}" for key in known]
+    return [word for word in words if word.startswith(prefix)]
+
+
+def _with_store(args: argparse.Namespace) -> argparse.Namespace:
+    return argparse.Namespace(store=getattr(args, "store", None))

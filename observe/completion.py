@@ -1,0 +1,19 @@
+"""`logshipper completion SHELL`: prints what makes the shell complete commands, options, jobs and keys."""
+
+import argparse
+import sys
+
+SHELLS = ("bash", "zsh", "fish")
+HOW_TO = """\
+put this line into the file that your shell reads when it starts:
+  bash  ~/.bashrc                    eval "$(logshipper completion bash)"
+  zsh   ~/.zshrc, after compinit     eval "$(logshipper completion zsh)"
+  fish  ~/.config/fish/config.fish   logshipper completion fish | source
+"""
+
+
+def call(args: argparse.Namespace) -> int:
+    from argcomplete.shell_integration import shellcode
+
+    sys.stdout.write(shellcode(["logshipper"], shell=args.shell))
+    return 0

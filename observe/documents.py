@@ -1,0 +1,88 @@
+"""What `--json` prints of jobs (docs/reading.md has the schema). Fields are added, never changed or taken away."""
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from logshipper.segment import Stream
+from observe.output import Raw
+from observe.words import NS, utc
+
+if TYPE_CHECKING:
+    from ingest.job import Capture, JobSummary
+    from ingest.job_reader import JobReader
+    from ingest.x_axis import KeyStats
+
+Document: TypeAlias = dict[str, Any]  # Any: JSON
+
+STREAM_NAMES = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr", Stream.NONE: ""}
+
+
+def moment(name: str, time_ns: int | None) -> Document:
+    """A time as two fields: `NAME` in ISO 8601 UTC, `NAME_ns` as an integer; null where there is none."""
+    return {name: None if time_ns is None else utc(time_ns), f"{name}_ns": time_ns}
+
+
+def duration_secs(job: "JobSummary | Capture", now_ns: int) -> float:
+    return max((now_ns if job.ended_ns is None else job.ended_ns) - job.started_ns, 0) / NS
+
+
+def job_document(job: "JobSummary", now_ns: int) -> Document:
+    return {
+        "job_id": job.job_id,
+        "name": job.name,
+        "user": job.user,
+        "host": job.host,
+        "state": job.state,
+        "exit_code": job.exit_code,
+        "signal": job.signal,
+        "reason": job.reason,
+        "attempts": job.attempts,
+        **moment("started", job.started_ns),
+        **moment("ended", job.ended_ns),
+        **moment("heartbeat", job.heartbeat_ns),
+        "duration_secs": round(duration_secs(job, now_ns), 3),
+        "mode": job.mode,
+        "lines": job.lines,
+        "records": job.records,
+        "lost": job.lost,
+        "bytes_printed": job.bytes_printed,
+        "bytes_logged": job.bytes_logged,
+    }
+
+
+def capture_document(capture: "Capture") -> Document:
+    return {
+        "capture": capture.capture,
+        "attempt": capture.attempt,
+        "step": capture.step,
+        "task": capture.task,
+        "host": capture.host,
+        "state": capture.state,
+        "exit_code": capture.exit_code,
+        "signal": capture.signal,
+        **moment("started", capture.started_ns),
+        **moment("ended", capture.ended_ns),
+        "mode": capture.mode,
+        "reason": capture.reason,
+        "ledger": capture.ledger,
+        "columns": capture.columns,
+        "rows": capture.rows,
+        "tty": capture.tty,
+    }
+
+
+def key_document(key: "KeyStats") -> Document:
+    return {
+        "key": key.key,
+        "path": list(key.path),
+        "count": key.count,
+        "numbers": key.numbers,
+        "last": Raw(key.last),
+        "min": key.min,
+        "max": key.max,
+        "integer": key.integer,
+    }
+
+
+def job_heading(reader: "JobReader") -> Document:
+    """What documents about a part of a job say of it."""
+    return {"job_id": reader.summary.job_id, "name": reader.summary.name, "state": reader.summary.state}

@@ -1,0 +1,114 @@
+"""Graphs as a PNG picture, by matplotlib: an optional dependency, drawn without a display."""
+
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from logshipper.errors import LogshipperError
+from observe.series import Graph
+from observe.ticks import time_unit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.typing import RcKeyType
+
+PNG_POINTS = 4_000  # of a series: more than the picture has pixels across
+_DOTS_UP_TO = 60  # points that are marked on their line
+_COLOURS = ("#2563eb", "#ea580c", "#16a34a", "#9333ea", "#dc2626", "#0891b2", "#ca8a04", "#64748b")
+_STYLE: "dict[RcKeyType, Any]" = {  # Any: matplotlib's own type of its settings
+    "axes.edgecolor": "#94a3b8",
+    "axes.grid": True,
+    "axes.labelcolor": "#334155",
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "font.size": 10,
+    "grid.color": "#e2e8f0",
+    "text.color": "#0f172a",
+    "text.usetex": False,  # keys are no TeX, whatever the user's matplotlibrc says
+    "xtick.color": "#64748b",
+    "ytick.color": "#64748b",
+}
+
+
+def write_png(path: str, found: Sequence[Graph], title: str, subtitle: str) -> None:
+    """Writes all graphs into one PNG file; path `-` is standard output. Raises LogshipperError."""
+    try:
+        import matplotlib
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise LogshipperError("a PNG needs matplotlib, which isn't installed: pip install 'logshipper[plot]'") from None
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    across = 1 if len(found) == 1 else 2 if len(found) <= 4 else 3
+    down = -(-len(found) // across)
+    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a letter that no font has is drawn as a box
+        figure = Figure(figsize=(max(5.2 * across, 7.2), 3.1 * down + 1.0), dpi=130, layout="constrained")
+        FigureCanvasAgg(figure)
+        _head(figure, title, subtitle, 3.1 * down + 1.0)
+        for at, graph in enumerate(found):
+            _draw(figure.add_subplot(down, across, at + 1), graph)
+        _save(figure, path)
+
+
+def _head(figure: "Figure", title: str, subtitle: str, height_inches: float) -> None:
+    top = 0.55 / height_inches
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.set(rect=(0.005, 0, 0.99, 1 - top), w_pad=0.12, h_pad=0.1)  # type: ignore[call-arg]  # those of constrained layout
+    for text, inches, size, weight, colour in (
+        (title, 0.12, 13, "bold", "#0f172a"),
+        (subtitle, 0.38, 9.5, "normal", "#64748b"),
+    ):
+        figure.text(
+            0.012, 1 - inches / height_inches, text, size=size, weight=weight, color=colour, va="top", parse_math=False
+        )
+
+
+def _draw(axes: "Axes", graph: Graph) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    unit, x_label = 1.0, graph.x.key or ""
+    if graph.x.key is None and graph.seen:
+        unit, name = time_unit(max(max(points.xs) for points in graph.series))
+        x_label = f"time since the start ({name})"
+    scattered = graph.x.rule == 7
+    dotted = scattered or max((len(points.xs) for points in graph.series), default=0) <= _DOTS_UP_TO
+    for at, points in enumerate(graph.series):
+        thin = points.thinned(PNG_POINTS)
+        axes.plot(
+            [x / unit for x in thin.xs],
+            list(thin.ys),
+            color=_COLOURS[at % len(_COLOURS)],
+            linewidth=0 if scattered else 1.6,
+            marker="o" if dotted else "",
+            markersize=3,
+            label=points.label,
+        )
+    axes.set_xlabel(x_label, parse_math=False)
+    axes.set_ylabel(graph.key, parse_math=False)
+    if graph.x_integer:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.margins(x=0.02)
+    if graph.own_x:
+        axes.set_title(f"X: {graph.x.words}", size=8.5, color="#64748b", loc="left", parse_math=False)
+    if not graph.seen:
+        axes.text(0.5, 0.5, "no point to show", ha="center", color="#64748b", transform=axes.transAxes)
+    elif len(graph.series) > 1:
+        for text in axes.legend(framealpha=0.85, edgecolor="none", fontsize=8.5).get_texts():
+            text.set_parse_math(False)
+
+
+def _save(figure: "Figure", path: str) -> None:
+    if path == "-":
+        figure.savefig(sys.stdout.buffer, format="png")
+        return
+    try:
+        figure.savefig(path, format="png")
+    except OSError as error:
+        where = os.path.abspath(path)
+        raise LogshipperError(f"{where}: the PNG can't be written: {(error.strerror or str(error)).lower()}") from None

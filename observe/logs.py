@@ -1,0 +1,255 @@
+"""`logshipper logs JOB`: what a job printed, as its terminal showed it; live while it runs."""
+
+import argparse
+import re
+import select
+import sys
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import orjson
+
+from logshipper.errors import LogshipperError
+from logshipper.segment import Kind, Stream
+from observe.documents import STREAM_NAMES, moment
+from observe.opening import check_attempt, opened_job, take_in
+from observe.output import Output, cells_wide
+from observe.running import say
+from observe.words import RUNNING_STATES, exit_words, local, plural, safe
+
+if TYPE_CHECKING:
+    from ingest.job import JobSummary, LogLine, Position
+    from ingest.job_reader import JobReader
+    from ingest.local_store import LocalStore
+
+SCHEMA = "logshipper.logs/1"
+STREAMS = {"stdout": (Stream.STDOUT,), "stderr": (Stream.STDERR,), "both": (Stream.STDOUT, Stream.STDERR)}
+POLL_SECS = 0.3
+_KINDS = (Kind.LOG, Kind.METADATA, Kind.COMMAND, Kind.NOTE)
+_WRITE_CHARS = 1 << 16
+
+_RESET = "\x1b[0m"
+_DIM = "\x1b[2m"
+_RED = "\x1b[31m"
+_MATCH = "\x1b[1;7m"
+_CLEAR_LINE = "\r\x1b[K"
+
+
+def call(args: argparse.Namespace) -> int:
+    pattern = _pattern(args.grep)
+    with opened_job(args) as (store, job_id):
+        attempt = None if args.attempt == "all" else int(args.attempt)
+        lines = _Lines(args, pattern, attempt)
+        writer = _JsonWriter() if args.json else _TextWriter(Output(), times=args.times, pattern=pattern)
+        with store.open(job_id) as reader:
+            check_attempt({capture.attempt for capture in reader.captures}, attempt)
+            summary = reader.summary
+            lines.print(reader, writer)
+        if args.follow and summary.state in RUNNING_STATES:
+            try:
+                summary = _follow(store, job_id, lines, writer)
+            except KeyboardInterrupt:
+                writer.clear()
+                raise
+        if summary.lost and attempt is None:
+            say(f"{plural(summary.lost, 'line')} of this job couldn't be logged: see `logshipper show`")
+    return 0
+
+
+def _pattern(text: str | None) -> "re.Pattern[str] | None":
+    try:
+        return None if text is None else re.compile(text)
+    except (re.error, RecursionError) as error:
+        raise LogshipperError(f"--grep: {text!r} isn't a regular expression: {error}") from None
+
+
+class _Lines:
+    """Which lines are asked for, and how far they have been printed."""
+
+    def __init__(self, args: argparse.Namespace, pattern: "re.Pattern[str] | None", attempt: int | None) -> None:
+        self.streams = STREAMS[args.stream]
+        self._pattern = pattern
+        self._attempt = attempt
+        self._tail: int | None = args.tail
+        self._after: Position | None = None
+
+    def print(self, reader: "JobReader", writer: "_Writer") -> None:
+        """Writes the lines that are new since the last call; the first one keeps to --tail."""
+        found = self._read(reader)
+        if self._tail is not None:
+            found = iter(deque(found, maxlen=self._tail))
+            self._tail = None
+        for line in found:
+            writer.write(line)
+        writer.flush()
+
+    def _read(self, reader: "JobReader") -> Iterator["LogLine"]:
+        # without a pattern the store itself finds the tail; at least one line tells where to go on from
+        tail = None if self._tail is None or self._pattern is not None else max(self._tail, 1)
+        after = self._after
+        for line in reader.lines(streams=self.streams, attempt=self._attempt, kinds=_KINDS, after=after, tail=tail):
+            self._after = line.position
+            if self._pattern is None or self._pattern.search(line.text):
+                yield line
+
+
+def _follow(store: "LocalStore", job_id: str, lines: _Lines, writer: "_Writer") -> "JobSummary":
+    """Prints what comes, until the job has ended; returns how it did."""
+    poll = _stdout_poll()
+    told: set[str] = set()
+    unresponsive = False
+    while True:
+        for problem in take_in(store, job_id=job_id):
+            if problem not in told:
+                told.add(problem)
+                writer.clear()
+                say(problem)
+        with store.open(job_id) as reader:  # its state is older than the lines read next: none is missed at the end
+            lines.print(reader, writer)
+            summary, status = reader.summary, reader.status()
+        if summary.state not in RUNNING_STATES:
+            writer.clear()
+            _say_ended(summary)
+            return summary
+        if (summary.state == "UNRESPONSIVE") != unresponsive:
+            unresponsive = not unresponsive
+            writer.clear()
+            say("the job gives no sign of life" if unresponsive else "the job is back")
+        writer.show_status({stream: shown for stream, shown in status.items() if stream in lines.streams})
+        if poll.poll(POLL_SECS * 1000):
+            raise BrokenPipeError  # nobody reads any more: not only noticed when the job prints next
+
+
+def _stdout_poll() -> "select.poll":
+    """Reports only that the other end of stdout is gone."""
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):
+        pass  # no descriptor: poll is then but a pause
+    return poll
+
+
+def _say_ended(job: "JobSummary") -> None:
+    if sys.stderr.isatty():
+        outcome = exit_words(job.exit_code, job.signal)
+        say(f"{safe(job.name)} ({job.job_id}) has ended: {job.state}{', ' + outcome if outcome else ''}")
+
+
+class _Writer:
+    """Gathers text into few writes."""
+
+    def __init__(self) -> None:
+        self._held: list[str] = []
+        self._chars = 0
+
+    def write(self, line: "LogLine") -> None:
+        raise NotImplementedError
+
+    def show_status(self, status: dict[Stream, tuple[int, str]]) -> None:
+        """Shows what a running bar shows now, where that can be done."""
+
+    def flush(self) -> None:
+        if self._held:
+            sys.stdout.write("".join(self._held))
+            self._held.clear()
+            self._chars = 0
+        sys.stdout.flush()
+
+    def clear(self) -> None:
+        """Flushes, and leaves the cursor at the beginning of an empty line."""
+        self.flush()
+
+    def _put(self, text: str) -> None:
+        self._held.append(text)
+        self._chars += len(text)
+        if self._chars > _WRITE_CHARS:
+            _Writer.flush(self)
+
+
+class _JsonWriter(_Writer):
+    """One JSON document a line."""
+
+    def write(self, line: "LogLine") -> None:
+        document = {
+            "schema": SCHEMA,
+            **moment("time", line.time_ns),
+            "stream": STREAM_NAMES[line.stream],
+            "kind": line.kind.name.lower(),
+            "text": line.text,
+            "attempt": line.attempt,
+            "capture": line.capture,
+            "attrs": dict(line.attrs),
+        }
+        self._put(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE).decode())
+
+
+class _TextWriter(_Writer):
+    """Text as it was; on a terminal safe, stderr in red, and what isn't the job's own text dimmed."""
+
+    def __init__(self, out: Output, *, times: bool, pattern: "re.Pattern[str] | None") -> None:
+        super().__init__()
+        self._out = out
+        self._times = times
+        self._pattern = pattern if out.colour else None
+        self._open: tuple[Stream, int] | None = None  # the line that isn't ended yet: a part may follow
+        self._status = ""  # what the last line of the terminal shows now
+
+    def write(self, line: "LogLine") -> None:
+        self._clear_status()
+        source = (line.stream, line.capture)
+        if "part" in line.attrs and self._open == source:
+            self._put(self._dressed(line))
+            return
+        self._end_line()
+        stamp = f"{local(line.time_ns, millis=True)} " if self._times else ""
+        self._put((f"{_DIM}{stamp}{_RESET}" if stamp and self._out.colour else stamp) + self._dressed(line))
+        self._open = source
+
+    def _dressed(self, line: "LogLine") -> str:
+        if not self._out.terminal:
+            return line.text
+        text = safe(line.text)
+        if not self._out.colour:
+            return text
+        style = _DIM if line.kind in (Kind.COMMAND, Kind.NOTE) else _RED if line.stream is Stream.STDERR else ""
+        if self._pattern is not None:
+            text = self._pattern.sub(lambda found: f"{_MATCH}{found[0]}{_RESET}{style}" if found[0] else "", text)
+        return f"{style}{text}{_RESET}" if style else text
+
+    def _end_line(self) -> None:
+        if self._open is not None:
+            self._put("\n")
+            self._open = None
+
+    def flush(self) -> None:
+        self._end_line()
+        super().flush()
+
+    def clear(self) -> None:
+        self._clear_status()
+        self.flush()
+
+    def show_status(self, status: dict[Stream, tuple[int, str]]) -> None:
+        text = safe("  ".join(text for _, (_, text) in sorted(status.items()) if text))
+        if not self._out.ansi or text == self._status:
+            return
+        self._clear_status()
+        self._put(self._fitted(text))
+        super().flush()
+        self._status = text
+
+    def _fitted(self, text: str) -> str:
+        """One row of the terminal, dimmed; a bar that wrapped couldn't be cleared any more."""
+        columns = max(Output().columns - 1, 1)  # asked again: the terminal may have been resized
+        if cells_wide(text) > columns:
+            from rich.cells import set_cell_size
+
+            text = set_cell_size(text, columns - 1) + "…"
+        return f"{_DIM}{text}{_RESET}" if self._out.colour else text
+
+    def _clear_status(self) -> None:
+        if self._status:
+            self._put(_CLEAR_LINE)
+            self._status = ""

@@ -1,0 +1,304 @@
+"""`logshipper metadata JOB`: its metadata records as a table, as the exact lines, as CSV, or for programs."""
+
+import argparse
+import csv
+import io
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import orjson
+
+from ingest.metadata_keys import names_of
+from observe.asked import UnknownKey, pick_keys
+from observe.documents import STREAM_NAMES, moment
+from observe.opening import check_attempt, opened_job
+from observe.output import Cell, Column, Output, Styled, cells_wide, widen
+from observe.records import Path, at_path, cell, flat, is_number, rebuilt, shown, split
+from observe.running import say
+from observe.words import local, plural, safe, utc
+
+if TYPE_CHECKING:
+    from ingest.job import MetadataRecord
+    from ingest.job_reader import JobReader
+
+SCHEMA = "logshipper.metadata/1"
+TERMINAL_LIMIT = 50  # records of a table on a terminal, unless asked otherwise
+_WIDE_CELL = 36  # columns that a value gets on a terminal before it is folded
+_NARROW_CELL = 12
+
+
+def call(args: argparse.Namespace) -> int:
+    with opened_job(args) as (store, job_id), store.open(job_id) as reader:
+        check_attempt({capture.attempt for capture in reader.captures}, args.attempt)
+        asked = _Asked(reader, args)
+        if args.json:
+            _print_documents(asked)
+        elif args.format == "jsonl":
+            _print_jsonl(asked)
+        elif args.format == "csv":
+            _print_csv(asked)
+        else:
+            _print_table(asked, args)
+    return 0
+
+
+class _Asked:
+    """The records and keys that a command asks for."""
+
+    def __init__(self, reader: "JobReader", args: argparse.Namespace) -> None:
+        self.reader = reader
+        self.attempt: int | None = args.attempt
+        self.limit: int | None = None if args.all else args.limit
+        newest = next(reader.records(newest_first=True), None)
+        self._until_ns = newest.time_ns if newest else 0  # what comes later was in no first pass over the records
+        self.paths: list[Path] | None = None
+        if args.keys:
+            self.paths = _pick(reader, args.keys)
+
+    def newest_first(self, limit: int | None) -> "Iterator[MetadataRecord]":
+        left = -1 if limit is None else limit
+        for record in self.reader.records(attempt=self.attempt, newest_first=True):
+            if left == 0:
+                return
+            if self._is_asked(record):
+                left -= 1
+                yield record
+
+    def oldest_first(self) -> "Iterator[MetadataRecord]":
+        """With a limit: the newest ones, in the order in which they were printed."""
+        if self.limit is not None:
+            yield from reversed(list(self.newest_first(self.limit)))
+            return
+        for record in self.reader.records(attempt=self.attempt):
+            if self._is_asked(record):
+                yield record
+
+    def _is_asked(self, record: "MetadataRecord") -> bool:
+        if record.time_ns > self._until_ns:
+            return False
+        return self.paths is None or any(at_path(record.line, path) is not None for path in self.paths)
+
+    def picked(self, line: str) -> dict[Path, str]:
+        """The asked values of a record."""
+        values = ((path, at_path(line, path)) for path in self.paths or ())
+        return {path: value for path, value in values if value is not None}
+
+
+def _pick(reader: "JobReader", names: str) -> list[Path]:
+    """The paths of --keys: keys at the top and those that graphs know. Raises UnknownKey."""
+    paths: dict[Path, None] = {}
+    known = reader.keys()
+    for key in known:
+        paths[key.path] = None
+        paths[key.path[:1]] = None
+    try:
+        return pick_keys([names], list(paths))
+    except UnknownKey:
+        for record in reader.records():  # the store's own list of keys has a cap
+            for path in flat(record.line):
+                paths[path] = None
+                paths[path[:1]] = None
+        return pick_keys([names], list(paths))
+
+
+def _print_documents(asked: _Asked) -> None:
+    for record in asked.oldest_first():
+        line = record.line if asked.paths is None else _rebuilt(asked.picked(record.line))
+        head = {
+            "schema": SCHEMA,
+            **moment("time", record.time_ns),
+            "n": record.n,
+            "attempt": record.attempt,
+            "capture": record.capture,
+            "stream": STREAM_NAMES[record.stream],
+        }
+        sys.stdout.write(f'{orjson.dumps(head).decode()[:-1]},"record":{line}}}\n')  # numbers keep every digit
+
+
+def _print_jsonl(asked: _Asked) -> None:
+    for record in asked.oldest_first():
+        sys.stdout.write((record.line if asked.paths is None else _rebuilt(asked.picked(record.line))) + "\n")
+
+
+def _rebuilt(values: dict[Path, str]) -> str:
+    names = names_of(values)
+    return rebuilt({names[path]: value for path, value in values.items()})
+
+
+def _print_csv(asked: _Asked) -> None:
+    """Two passes: the columns are known only when every record was seen."""
+    paths: dict[Path, None] = dict.fromkeys(asked.paths or ())
+    if asked.paths is None:
+        for record in asked.oldest_first():
+            for path in flat(record.line):
+                paths.setdefault(path)
+    writer = _CsvWriter()
+    titles = _titles(paths)
+    writer.row([*own_titles(titles, ("_time", "_attempt")), *titles])
+    for record in asked.oldest_first():
+        values = flat(record.line) if asked.paths is None else asked.picked(record.line)
+        cells = [cell(values[path]) if path in values else "" for path in paths]
+        writer.row([utc(record.time_ns), str(record.attempt), *cells])
+
+
+class _CsvWriter:
+    """Lines end in LF, and yet every cell that holds a CR or an LF is quoted (the csv module's own line end, CR LF,
+    is what makes it quote both in all versions of Python)."""
+
+    def __init__(self) -> None:
+        self._line = io.StringIO(newline="")
+        self._writer = csv.writer(self._line, lineterminator="\r\n")
+
+    def row(self, cells: Sequence[str]) -> None:
+        self._writer.writerow(cells)
+        sys.stdout.write(self._line.getvalue()[:-2] + "\n")
+        self._line.seek(0)
+        self._line.truncate()
+
+
+def _titles(paths: Iterable[Path]) -> list[str]:
+    """The paths' names, in their order."""
+    ordered = list(paths)
+    names = names_of(ordered)
+    return [names[path] for path in ordered]
+
+
+def own_titles(titles: Sequence[str], own: Sequence[str]) -> list[str]:
+    """The titles of logshipper's own columns, with underscores before them until no key is called so."""
+    found = []
+    for title in own:
+        unused = title
+        while unused in titles:
+            unused = "_" + unused
+        found.append(unused)
+    return found
+
+
+@dataclass(slots=True)
+class _Table:
+    """The columns of a table, in the order in which their keys were seen first, and what is known of each."""
+
+    paths: dict[Path, int]  # to the column's number
+    widths: list[int]
+    numeric: list[bool]
+
+    def add(self, values: dict[Path, str]) -> None:
+        for path, value in values.items():
+            at = self.paths.get(path)
+            if at is None:
+                at = self.paths[path] = len(self.paths)
+                self.widths.append(cells_wide(".".join(path)))
+                self.numeric.append(True)
+            wide = cells_wide(safe(shown(value)))
+            self.widths[at] = max(self.widths[at], wide)
+            if not is_number(value) and value != "null":
+                self.numeric[at] = False
+
+
+def _table_values(asked: _Asked, line: str) -> dict[Path, str]:
+    if asked.paths is not None:
+        return asked.picked(line)
+    return {(key,): value for key, value in split(line).items()}
+
+
+def _print_table(asked: _Asked, args: argparse.Namespace) -> None:
+    out = Output()
+    if not asked.reader.summary.records:
+        say(f"{safe(asked.reader.summary.name)} has printed no metadata: that is, no line that is one JSON object")
+        return
+    if out.terminal and not args.all and args.limit is None:
+        asked.limit = TERMINAL_LIMIT
+    table = _Table({}, [], [])
+    for path in asked.paths or ():
+        table.add({path: "null"})
+    seen = 0
+    for record in asked.oldest_first():
+        table.add(_table_values(asked, record.line))
+        seen += 1
+    if not out.terminal or seen > 2_000:
+        _print_plain(out, asked, table)
+        return
+    _print_rich(out, asked, table)
+    if seen == asked.limit and seen < asked.reader.summary.records:
+        out.line(
+            Styled(
+                f"The newest {seen:,} of {plural(asked.reader.summary.records, 'record')}: --all shows every one", "dim"
+            )
+        )
+
+
+def _print_plain(out: Output, asked: _Asked, table: _Table) -> None:
+    titles = _titles(table.paths)
+    columns = [Column(title) for title in own_titles(titles, ("_time", "_attempt"))]
+    columns += [Column(title, right=numeric) for title, numeric in zip(titles, table.numeric, strict=True)]
+    widths = [len(utc(0)), len("_attempt"), *(min(width, 48) for width in table.widths)]
+    widen(widths, [column.title for column in columns])
+
+    def rows() -> Iterator[list[Cell]]:
+        for record in asked.newest_first(asked.limit):
+            values = _table_values(asked, record.line)
+            cells = [shown(values[path]) if path in values else "" for path in table.paths]
+            yield [utc(record.time_ns), str(record.attempt), *cells]
+
+    out.plain_table(columns, rows(), widths)
+
+
+def _print_rich(out: Output, asked: _Asked, table: _Table) -> None:
+    records = list(asked.newest_first(asked.limit))
+    titles = _titles(table.paths)
+    several = len({capture.attempt for capture in asked.reader.captures}) > 1
+    stamps = _stamps([record.time_ns for record in records])
+    room = out.columns - max(map(len, stamps), default=0) - 3 - (10 if several else 0)
+    x_key = asked.reader.x_axis().key
+    kept = _fitting(table.widths, room, next((at for at, title in enumerate(titles) if title == x_key), None))
+    columns = [Column("printed at", style="dim")] + ([Column("attempt", right=True, style="dim")] if several else [])
+    columns += [Column(titles[at], right=table.numeric[at], flexible=True) for at in kept]
+    paths = list(table.paths)
+    rows: list[list[Cell]] = []
+    for record, stamp in zip(records, stamps, strict=True):
+        values = _table_values(asked, record.line)
+        row: list[Cell] = [stamp, *([str(record.attempt)] if several else [])]
+        rows.append([*row, *(shown(values[paths[at]]) if paths[at] in values else "" for at in kept)])
+    out.table(columns, rows)
+    left_out = [title for at, title in enumerate(titles) if at not in kept]
+    if left_out:
+        _say_left_out(out, left_out)
+
+
+def _say_left_out(out: Output, titles: list[str]) -> None:
+    names = ", ".join(titles[:8]) + (", ..." if len(titles) > 8 else "")
+    some = ",".join(titles[:2])
+    out.line(
+        Styled(f"{plural(len(titles), 'key')} left out, the terminal is too narrow: ", "yellow"), names,
+        Styled(f"  (--keys {some} shows these, --format csv has all)", "dim"),
+    )  # fmt: skip
+
+
+def _stamps(times_ns: list[int]) -> list[str]:
+    """Local times; without the date where it is the same all over."""
+    stamps = [local(time_ns, millis=True) for time_ns in times_ns]
+    same_day = len({stamp[:10] for stamp in stamps}) == 1
+    return [stamp[11:] for stamp in stamps] if same_day else stamps
+
+
+def _fitting(widths: list[int], room: int, always: int | None) -> list[int]:
+    """The columns that a terminal has room for, in order; at least one. Wide ones are folded before any is left out.
+
+    always: the column that is never left out (X).
+    """
+    kept: list[int] = [] if always is None else [always]
+    if always is not None:
+        room -= min(widths[always], _WIDE_CELL) + 2
+    for at, width in enumerate(widths):
+        needed = min(width, _WIDE_CELL) + 2
+        if at == always:
+            continue
+        if needed <= room:
+            room -= needed
+            kept.append(at)
+        elif not kept or (room >= _NARROW_CELL + 2 and width > _NARROW_CELL):
+            kept.append(at)
+            break
+    return sorted(kept)

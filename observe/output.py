@@ -1,0 +1,263 @@
+"""Where a command's answer goes: rich tables on a terminal, plain aligned text in a pipe, JSON for programs.
+
+Plain text has no colours, no box drawing, no tabs, and nothing is cut off: fit for grep and awk.
+"""
+
+import json
+import math
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from observe.words import safe
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+_ALIGNED_UP_TO = 48  # columns of plain text; a wider cell pushes its own row only
+_FLEXIBLE_MIN = 8  # columns
+_RICH_ROWS = 2_000  # rich lays a table out as a whole; longer ones are plain
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A table's column. flexible: may be shortened (`cut`) or folded where the terminal is too narrow."""
+
+    title: str
+    right: bool = False
+    style: str = ""
+    flexible: bool = False
+    cut: bool = False
+
+
+class Styled(NamedTuple):
+    """A cell or a piece of a line with a style of rich's."""
+
+    text: str
+    style: str
+
+
+Cell = str | Styled
+
+
+class Raw(str):
+    """A JSON text that is printed as it is: numbers keep every digit."""
+
+    __slots__ = ()
+
+
+class Output:
+    """Standard output. terminal: a person reads it; ansi: it knows escape codes; colour: and they are wanted;
+    columns, rows: its size; unicode: it shows more than ASCII."""
+
+    def __init__(self) -> None:
+        self.terminal = sys.stdout.isatty()
+        self.ansi = self.terminal and os.environ.get("TERM", "dumb") not in ("dumb", "")
+        self.colour = self.ansi and not os.environ.get("NO_COLOR")
+        self.columns, self.rows = shutil.get_terminal_size((100, 30))
+        self.unicode = (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
+        self._console: Console | None = None
+
+    @property
+    def console(self) -> "Console":
+        """Made when first asked for: rich is a heavy import."""
+        if self._console is None:
+            from rich.console import Console
+
+            self._console = Console(
+                file=sys.stdout,
+                force_terminal=self.terminal,
+                color_system="auto" if self.colour else None,
+                no_color=not self.colour,
+                width=self.columns,
+                highlight=False,
+                markup=False,
+                emoji=False,
+                soft_wrap=False,
+            )
+        return self._console
+
+    def line(self, *pieces: Cell) -> None:
+        """Prints one line; wrapped by words on a terminal."""
+        if not self.terminal:
+            sys.stdout.write("".join(_plain(piece) for piece in pieces).rstrip(" ") + "\n")
+            return
+        self.console.print(_rich_text(pieces))
+
+    def heading(self, title: str, note: str = "") -> None:
+        """A blank line and a heading."""
+        self.line()
+        self.line(Styled(title, "bold"), Styled(f"  {note}" if note else "", "dim"))
+
+    def fields(self, rows: Sequence[tuple[str, Sequence[Cell]]]) -> None:
+        """Names and their values, a line each."""
+        width = max(len(name) for name, _ in rows)
+        if not self.terminal:
+            for name, pieces in rows:
+                self.line(name.ljust(width), "  ", *pieces)
+            return
+        from rich.table import Table
+
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_column(style="dim", no_wrap=True)
+        grid.add_column(overflow="fold")
+        for name, pieces in rows:
+            grid.add_row(name, _rich_text(pieces))
+        self.console.print(grid)
+
+    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
+        if self.terminal and len(rows) <= _RICH_ROWS:
+            self._rich_table(columns, rows)
+        else:
+            self.plain_table(columns, rows, plain_widths(columns, rows))
+
+    def plain_table(
+        self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]], widths: Sequence[int], *, header: bool = True
+    ) -> None:
+        """Writes row by row, two blanks between columns; an empty cell is `-`, so that columns can be counted."""
+        if header:
+            sys.stdout.write(_plain_row([column.title for column in columns], columns, widths))
+        for row in rows:
+            sys.stdout.write(_plain_row(row, columns, widths))
+
+    def _rich_table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
+        from rich import box
+        from rich.table import Table
+
+        table = Table(
+            box=box.SIMPLE_HEAD,
+            show_edge=False,
+            pad_edge=False,
+            padding=(0, 0, 0, 1),
+            header_style="bold",
+            border_style="dim",
+        )
+        widths = _fitted(columns, natural_widths(columns, rows), self.columns)
+        for column, width in zip(columns, widths, strict=True):
+            table.add_column(
+                _rich_text([column.title]),
+                justify="right" if column.right else "left",
+                style=column.style,
+                width=width,
+                no_wrap=column.cut or not column.flexible,
+                overflow="ellipsis" if column.cut else "fold",
+            )
+        for row in rows:
+            table.add_row(*(_rich_text([cell]) for cell in row))
+        self.console.print(table)
+
+
+def _rich_text(pieces: Iterable[Cell]) -> "Text":
+    from rich.text import Text
+
+    text = Text()
+    for piece in pieces:
+        if isinstance(piece, Styled):
+            text.append(safe(piece.text), piece.style)
+        else:
+            text.append(safe(piece))
+    return text
+
+
+def _plain(cell: Cell) -> str:
+    return safe(cell.text if isinstance(cell, Styled) else cell)
+
+
+def cells_wide(text: str) -> int:
+    """Columns that a text takes up; exact for what isn't ASCII as well."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def natural_widths(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> list[int]:
+    """Columns' widths where nothing is cut or folded."""
+    widths = [cells_wide(column.title) for column in columns]
+    for row in rows:
+        widths = [max(width, cells_wide(_plain(cell))) for width, cell in zip(widths, row, strict=True)]
+    return widths
+
+
+def _fitted(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:
+    """The widths, with the widest flexible columns narrowed until all fit."""
+    excess = sum(widths) + 2 * (len(widths) - 1) - room
+    while excess > 0:
+        able = [at for at, column in enumerate(columns) if column.flexible and widths[at] > _FLEXIBLE_MIN]
+        if not able:
+            break
+        widest = max(able, key=widths.__getitem__)
+        widths[widest] -= 1
+        excess -= 1
+    return widths
+
+
+def plain_widths(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> list[int]:
+    """Columns' widths in plain text."""
+    widths = [cells_wide(column.title) for column in columns]
+    for row in rows:
+        widen(widths, row)
+    return widths
+
+
+def widen(widths: list[int], row: Sequence[Cell]) -> None:
+    """Makes the widths fit one more row."""
+    for at, cell in enumerate(row):
+        wide = cells_wide(_plain(cell))
+        if widths[at] < wide:
+            widths[at] = max(widths[at], min(wide, _ALIGNED_UP_TO))
+
+
+def _plain_row(row: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int]) -> str:
+    parts = []
+    for cell, column, width in zip(row, columns, widths, strict=True):
+        text = _plain(cell) or "-"
+        blanks = " " * (width - cells_wide(text))
+        parts.append(blanks + text if column.right else text + blanks)
+    return "  ".join(parts).rstrip(" ") + "\n"
+
+
+def to_json(value: object, indent: str | None = None, level: int = 0) -> str:
+    """JSON of dicts, lists, plain values and Raw texts; numbers that aren't finite become null.
+
+    indent: None for one line without blanks, otherwise what one level is indented by.
+    """
+    if isinstance(value, Raw):
+        return str(value)
+    if isinstance(value, Mapping):
+        colon = ":" if indent is None else ": "
+        items = [_json_text(str(key)) + colon + to_json(item, indent, level + 1) for key, item in value.items()]
+        return _enclosed("{", items, "}", indent, level)
+    if isinstance(value, list | tuple):
+        return _enclosed("[", [to_json(item, indent, level + 1) for item in value], "]", indent, level)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "null"
+    return _json_text(value)
+
+
+def _json_text(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a lone surrogate can't be written as UTF-8
+        text = json.dumps(value)
+    return text
+
+
+def _enclosed(begin: str, items: list[str], end: str, indent: str | None, level: int) -> str:
+    if not items:
+        return begin + end
+    if indent is None:
+        return begin + ",".join(items) + end
+    inner = "\n" + indent * (level + 1)
+    return begin + inner + ("," + inner).join(items) + "\n" + indent * level + end
+
+
+def print_json(value: object) -> None:
+    """Prints a JSON document for people and programs: indented, in UTF-8."""
+    sys.stdout.write(to_json(value, indent="  ") + "\n")

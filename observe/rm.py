@@ -1,0 +1,54 @@
+"""`logshipper rm JOB`: removes jobs and all that was logged of them."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from logshipper.errors import UnknownJob
+from observe.opening import begin_with, opened, resolve, store_folder, take_in_for
+from observe.output import Output
+from observe.running import say
+from observe.words import local, plural, safe, size
+
+if TYPE_CHECKING:
+    from ingest.job import JobSummary
+
+EXIT_DECLINED = 1
+EXIT_USAGE = 2
+
+
+def call(args: argparse.Namespace) -> int:
+    with opened(args) as store:
+        if store is None:
+            raise UnknownJob(
+                args.jobs[0],
+                f"no job {args.jobs[0]!r}: {store_folder(args)} has no jobs yet; begin with `{begin_with(args)}`",
+            )
+        for problem in take_in_for(store, args.jobs):
+            say(problem)
+        ids = list(dict.fromkeys(resolve(store, name) for name in args.jobs))  # all are known before any is removed
+        summaries = {job.job_id: job for job in store.jobs()}
+        if not args.yes:
+            if sys.stdin is None or not sys.stdin.isatty():
+                say("rm asks only on a terminal; give --yes to remove without being asked")
+                return EXIT_USAGE
+            if not _agreed([summaries[job_id] for job_id in ids]):
+                say("nothing was removed")
+                return EXIT_DECLINED
+        out = Output()
+        for job_id in ids:
+            store.remove(job_id)
+            out.line(f"Removed {summaries[job_id].name} ({job_id})")
+    return 0
+
+
+def _agreed(jobs: "list[JobSummary]") -> bool:
+    sys.stdout.flush()
+    for job in jobs:
+        sys.stderr.write(
+            f"{safe(job.name)} ({job.job_id}), {job.state}, started {local(job.started_ns)}: "
+            f"{plural(job.lines, 'line')}, {plural(job.records, 'metadata record')}, {size(job.bytes_logged)}\n"
+        )
+    sys.stderr.write(f"Remove {'it' if len(jobs) == 1 else 'them'} for good? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -1,0 +1,68 @@
+"""How every reading command runs: streams set up, a broken pipe and Ctrl-C given the exit codes a shell expects."""
+
+import argparse
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+from logshipper.errors import LogshipperError
+
+Call = Callable[[argparse.Namespace], int]
+
+EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE  # what a shell shows for a program that died of it, such as cat
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+
+
+def guarded(call: Call) -> Call:
+    """The command, with standard output set up before it and flushed after it."""
+
+    def run(args: argparse.Namespace) -> int:
+        for name in ("stdout", "stderr"):
+            if getattr(sys, name) is None:  # closed by the caller
+                setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  for good
+        _set_up(sys.stdout)
+        try:
+            code = call(args)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _abandon_stdout()
+            return EXIT_BROKEN_PIPE
+        except KeyboardInterrupt:
+            sys.stderr.write("\n" if sys.stderr.isatty() else "")
+            return EXIT_INTERRUPTED
+        except OSError as error:
+            _abandon_stdout()
+            where = error.filename if isinstance(error.filename, str) else "standard output"
+            raise LogshipperError(f"{where}: {(error.strerror or str(error)).lower()}") from None
+        return code
+
+    return run
+
+
+def say(text: str) -> None:
+    """A sentence on stderr, marked as this program's own."""
+    sys.stdout.flush()
+    sys.stderr.write(f"logshipper: {text}\n")
+    sys.stderr.flush()
+
+
+def _set_up(stdout: object) -> None:
+    """Output for programs is UTF-8 whatever the locale; a terminal gets what it can show."""
+    if not isinstance(stdout, io.TextIOWrapper):
+        return
+    if stdout.isatty():
+        stdout.reconfigure(errors="replace")
+    else:
+        stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
+
+
+def _abandon_stdout() -> None:
+    """What is still buffered goes nowhere; otherwise the interpreter would complain about it when it ends."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+    except (OSError, ValueError):
+        pass

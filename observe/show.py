@@ -1,0 +1,269 @@
+"""`logshipper show JOB`: all that is known of a job."""
+
+import argparse
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from observe.documents import (
+    STREAM_NAMES,
+    Document,
+    capture_document,
+    duration_secs,
+    job_document,
+    key_document,
+    moment,
+)
+from observe.opening import opened_job, store_folder
+from observe.output import Cell, Column, Output, Styled, print_json
+from observe.words import (
+    RUNNING_STATES,
+    STATE_STYLES,
+    count,
+    duration,
+    exit_words,
+    local,
+    number,
+    plural,
+    safe,
+    size,
+    times_smaller,
+    when,
+)
+
+if TYPE_CHECKING:
+    from ingest.job import JobEvent, JobSummary
+    from ingest.job_reader import JobReader
+    from ingest.x_axis import KeyStats
+
+SCHEMA = "logshipper.show/1"
+ACCOUNTS = ("stored", "collapsed", "blank", "dropped", "commands", "pending", "lost")  # `read` is their sum
+_CAPTURE_COLUMNS = (
+    Column("attempt", right=True),
+    Column("step"),
+    Column("task", right=True),
+    Column("host"),
+    Column("state"),
+    Column("started"),
+    Column("took", right=True),
+)
+_EVENTS_SHOWN = 20
+_KEYS_SHOWN = 30
+_VALUE_WIDE = 40
+
+
+def call(args: argparse.Namespace) -> int:
+    now_ns = time.time_ns()
+    with opened_job(args) as (store, job_id), store.open(job_id) as reader:
+        if args.json:
+            print_json(_document(reader, store_folder(args), now_ns))
+        else:
+            _Page(Output(), reader, now_ns).print()
+    return 0
+
+
+def ledger_of(reader: "JobReader") -> Document:
+    """The job's account: its captures' ledgers, summed."""
+    total: Document = {stream: dict.fromkeys(("read", *ACCOUNTS), 0) for stream in ("stdout", "stderr")}
+    total |= {"notes": 0, "status": 0, "parts": 0}
+    for capture in reader.captures:
+        for name, value in capture.ledger.items():
+            if isinstance(value, dict) and name in ("stdout", "stderr"):
+                for account in ("read", *ACCOUNTS):
+                    total[name][account] += int(value.get(account, 0))
+            elif name in ("notes", "status", "parts"):
+                total[name] += int(value)
+    return total
+
+
+def _document(reader: "JobReader", store: str, now_ns: int) -> Document:
+    choice = reader.x_axis()
+    keys = reader.keys()
+    return {
+        "schema": SCHEMA,
+        "store": store,
+        **job_document(reader.summary, now_ns),
+        "x_axis": {"key": choice.key, "rule": choice.rule, "words": choice.words},
+        "ledger": ledger_of(reader),
+        "keys": [key_document(key) for key in keys],
+        "key_notes": reader.notes(),
+        "events": [_event_document(event) for event in reader.events()],
+        "captures": [capture_document(capture) for capture in reader.captures],
+        "live_status": {
+            STREAM_NAMES[stream]: {**moment("time", time_ns), "text": text}
+            for stream, (time_ns, text) in reader.status().items()
+        },
+    }
+
+
+def _event_document(found: "JobEvent") -> Document:
+    event = found.event
+    return {
+        **moment("time", found.time_ns),
+        "event": event.get("event", ""),
+        "message": event.get("message", ""),
+        "attempt": found.attempt,
+        "capture": found.capture,
+        "details": {name: value for name, value in event.items() if name not in ("type", "event", "message")},
+    }
+
+
+class _Page:
+    """The answer for people, section by section."""
+
+    def __init__(self, out: Output, reader: "JobReader", now_ns: int) -> None:
+        self.out = out
+        self.reader = reader
+        self.job: JobSummary = reader.summary
+        self.now_ns = now_ns
+
+    def print(self) -> None:
+        self.out.line(Styled(self.job.name, "bold"), "  ", Styled(self.job.job_id, "bold cyan"))
+        self.out.line()
+        self.out.fields(list(self._fields()))
+        self._print_ledger()
+        self._print_keys()
+        self._print_captures()
+        self._print_events()
+        self._print_next()
+
+    def _fields(self) -> Iterator[tuple[str, list[Cell]]]:
+        job = self.job
+        outcome = exit_words(job.exit_code, job.signal)
+        yield "State", [Styled(job.state, STATE_STYLES.get(job.state, "")), f", {outcome}" if outcome else ""]
+        if job.reason:
+            yield "Reason", [job.reason]
+        yield "Started", [local(job.started_ns), *self._ago(job.started_ns)]
+        if job.ended_ns is not None:
+            yield "Ended", [local(job.ended_ns), *self._ago(job.ended_ns)]
+        running = "" if job.ended_ns is not None else " so far"
+        yield "Duration", [duration(duration_secs(job, self.now_ns)) + running]
+        yield "Where", [f"{job.user}@{job.host}"]
+        if job.attempts > 1:
+            yield "Attempts", [str(job.attempts)]
+        yield "Mode", [job.mode]
+        yield "Output", [self._output()]
+        if job.records:
+            choice = self.reader.x_axis()
+            rule = f"rule {choice.rule} of 7" if choice.rule else "no key fits"
+            yield "Records", [f"{count(job.records)} of metadata"]
+            yield "X axis", [choice.words, Styled(f"  ({rule})", "dim")]
+        if job.state in RUNNING_STATES:
+            for stream, (time_ns, text) in sorted(self.reader.status().items()):
+                yield f"Now on {STREAM_NAMES[stream]}", [text, *self._ago(time_ns)]
+
+    def _ago(self, time_ns: int) -> list[Cell]:
+        words = when(time_ns, self.now_ns)
+        return [] if words[:1].isdigit() and "ago" not in words else [Styled(f"  ({words})", "dim")]
+
+    def _output(self) -> str:
+        job = self.job
+        if not job.bytes_printed:
+            return "nothing printed"
+        smaller = times_smaller(job.bytes_printed, job.bytes_logged)
+        text = f"{size(job.bytes_printed)} printed, {size(job.bytes_logged)} logged in {plural(job.lines, 'line')}"
+        return f"{text}: {smaller}" if smaller else text
+
+    def _print_ledger(self) -> None:
+        ledger = ledger_of(self.reader)
+        streams = {name: ledger[name] for name in ("stdout", "stderr")}
+        if not any(account["read"] for account in streams.values()):
+            return
+        # on a terminal, accounts that are zero all over are left out: what is left still sums up
+        used = [name for name in ACCOUNTS if not self.out.terminal or any(a[name] for a in streams.values())]
+        columns = [Column("stream"), Column("read", right=True), *(Column(name, right=True) for name in used)]
+        streams["both"] = {name: sum(a[name] for a in streams.values()) for name in ("read", *ACCOUNTS)}
+        rows: list[list[Cell]] = []
+        for stream, account in streams.items():
+            row: list[Cell] = [stream, self._number(account["read"])]
+            for name in used:
+                text = self._number(account[name])
+                row.append(Styled(text, "bold red") if name == "lost" and account[name] else text)
+            rows.append(row)
+        both = streams["both"]
+        balance = both["read"] - sum(both[name] for name in ACCOUNTS)
+        self.out.heading("Lines", "read = " + " + ".join(used))
+        self.out.table(columns, rows)
+        if balance:
+            self.out.line(
+                Styled(f"The account doesn't balance: {plural(abs(balance), 'line')} unaccounted for.", "red")
+            )
+        own = [plural(ledger["notes"], "note"), plural(ledger["status"], "live status line")[:],
+               plural(ledger["parts"], "part") + " of long lines"]  # fmt: skip
+        own = [words for words, key in zip(own, ("notes", "status", "parts"), strict=True) if ledger[key]]
+        if own:
+            self.out.line(Styled(f"Besides, made by logshipper itself: {', '.join(own)}", "dim"))
+
+    def _number(self, value: int) -> str:
+        return count(value) if self.out.terminal else str(value)
+
+    def _print_keys(self) -> None:
+        keys = self.reader.keys()
+        if not keys:
+            return
+        shown = keys[:_KEYS_SHOWN] if self.out.terminal else keys
+        self.out.heading("Keys", f"of {plural(self.job.records, 'metadata record')}")
+        columns = [Column("key", flexible=True), Column("last", right=True, flexible=True, cut=True)]
+        columns += [Column(name, right=True) for name in ("min", "max", "count")]
+        self.out.table(columns, [self._key_row(key) for key in shown])
+        if len(shown) < len(keys):
+            self.out.line(Styled(f"{plural(len(keys) - len(shown), 'more key')}: see --json", "dim"))
+        for note in self.reader.notes():
+            self.out.line(Styled(note, "yellow"))
+
+    def _key_row(self, key: "KeyStats") -> list[Cell]:
+        last = key.last
+        if self.out.terminal and len(last) > _VALUE_WIDE:
+            last = last[: _VALUE_WIDE - 1] + "…"
+        low = number(key.min, integer=key.integer) if key.numbers else ""
+        high = number(key.max, integer=key.integer) if key.numbers else ""
+        name: Cell = Styled(key.key, "bold cyan") if key.key == self.reader.x_axis().key else key.key
+        return [name, last, low, high, self._number(key.count)]
+
+    def _print_captures(self) -> None:
+        captures = self.reader.captures
+        if len(captures) < 2:
+            return
+        self.out.heading("Captures", plural(self.job.attempts, "attempt"))
+        rows: list[list[Cell]] = []
+        for capture in captures:
+            outcome = exit_words(capture.exit_code, capture.signal)
+            state = f"{capture.state}, {outcome}" if outcome and self.out.terminal else capture.state
+            took = duration(duration_secs(capture, self.now_ns))
+            row: list[Cell] = [str(capture.attempt), capture.step, str(capture.task), capture.host]
+            rows.append([*row, Styled(state, STATE_STYLES.get(capture.state, "")), local(capture.started_ns), took])
+        # on a terminal, only what tells them apart
+        kept = [at for at in range(len(_CAPTURE_COLUMNS)) if not self.out.terminal or len({row[at] for row in rows}) > 1
+                or at > 3]  # fmt: skip
+        self.out.table([_CAPTURE_COLUMNS[at] for at in kept], [[row[at] for at in kept] for row in rows])
+
+    def _print_events(self) -> None:
+        events = list(self.reader.events())
+        if not events:
+            return
+        shown = events[-_EVENTS_SHOWN:] if self.out.terminal else events
+        self.out.heading("Events")
+        if len(shown) < len(events):
+            self.out.line(Styled(f"{plural(len(events) - len(shown), 'earlier event')}: see --json", "dim"))
+        self.out.fields([(local(event.time_ns), [event_words(event.event)]) for event in shown])
+
+    def _print_next(self) -> None:
+        if not self.out.terminal:
+            return
+        job_id = safe(self.job.job_id)
+        follow = " --follow" if self.job.state in RUNNING_STATES else ""
+        commands = [f"logshipper logs {job_id}{follow}"]
+        if self.job.records:
+            commands += [f"logshipper metadata {job_id}", f"logshipper plot {job_id}"]
+        self.out.line()
+        self.out.fields([("Next:" if not at else "", [command]) for at, command in enumerate(commands)])
+
+
+def event_words(event: Document) -> str:
+    """An event as a sentence."""
+    if event.get("event") == "mode_changed":
+        return f"mode changed from {event.get('from', '?')} to {event.get('to', '?')}"
+    message = event.get("message")
+    if isinstance(message, str) and message:
+        return message
+    return str(event.get("event", "")).replace("_", " ") or "an event without a name"

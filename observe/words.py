@@ -1,0 +1,145 @@
+"""Times, sizes and states in words, and text made safe for a terminal. Pure: the present is handed in."""
+
+import signal as signals
+from datetime import UTC, datetime
+from functools import lru_cache
+
+NS = 1_000_000_000
+RUNNING_STATES = ("RUNNING", "UNRESPONSIVE")
+STATES = (*RUNNING_STATES, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED")
+STATE_STYLES = {
+    "RUNNING": "cyan",
+    "UNRESPONSIVE": "magenta",
+    "COMPLETED": "green",
+    "FAILED": "red",
+    "CANCELLED": "yellow",
+    "TIMEOUT": "red",
+    "OUT_OF_MEMORY": "red",
+    "NODE_FAIL": "red",
+    "PREEMPTED": "yellow",
+}
+
+# C0, DEL and C1: a terminal obeys them, so text that others wrote must never bring one there
+_CONTROLS = dict.fromkeys((*range(0x20), 0x7F, *range(0x80, 0xA0)), "\N{REPLACEMENT CHARACTER}")
+
+
+def safe(text: str) -> str:
+    """The text with each control character replaced: fit for a terminal, one line."""
+    return text if text.isprintable() else text.translate(_CONTROLS)
+
+
+def count(number: int) -> str:
+    return f"{number:,}"
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 line`, `1,234 lines`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def size(octets: int) -> str:
+    """Bytes in decimal units, three digits at least: `812 B`, `45.2 kB`, `1.23 GB`."""
+    value = float(octets)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if value < 999.5 or unit == "TB":
+            break
+        value /= 1000
+    if unit == "B":
+        return f"{octets} B"
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
+
+
+def duration(secs: float) -> str:
+    """Without blanks: `0.35s`, `12.3s`, `4m05s`, `2h03m`, `3d04h`."""
+    secs = max(secs, 0.0)
+    if secs < 59.95:
+        return f"{secs:.2f}s" if secs < 9.995 else f"{secs:.1f}s"
+    whole = round(secs)
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def local(time_ns: int, *, millis: bool = False) -> str:
+    """Local time, sortable: `2026-05-01 09:30:00`, or with `.123` behind it."""
+    text = _local_second(time_ns // NS)
+    return f"{text}.{time_ns % NS // 1_000_000:03d}" if millis else text
+
+
+@lru_cache(maxsize=256)
+def _local_second(secs: int) -> str:
+    return datetime.fromtimestamp(secs).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def local_with_zone(time_ns: int) -> str:
+    """Local time in ISO 8601 with its offset and no blank: `2026-05-01T09:30:00+02:00`."""
+    return datetime.fromtimestamp(time_ns // NS).astimezone().isoformat()
+
+
+def utc(time_ns: int) -> str:
+    """ISO 8601 in UTC, to the nanosecond: `2026-05-01T07:30:00.123456789Z`."""
+    return f"{_utc_second(time_ns // NS)}.{time_ns % NS:09d}Z"
+
+
+@lru_cache(maxsize=256)  # a log's lines share their seconds
+def _utc_second(secs: int) -> str:
+    return datetime.fromtimestamp(secs, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def when(time_ns: int, now_ns: int) -> str:
+    """How long ago where that is within a day, otherwise the local day and minute, or for older ones the date."""
+    secs = (now_ns - time_ns) / NS
+    if -1 <= secs < 5:
+        return "just now"
+    if 5 <= secs < 60:
+        return f"{secs:.0f} s ago"
+    if 60 <= secs < 3600:
+        return f"{secs // 60:.0f} min ago"
+    if 3600 <= secs < 86400:
+        return f"{secs // 3600:.0f} h ago"
+    return local(time_ns)[5:16] if 0 < secs < 300 * 86400 else local(time_ns)[:10]
+
+
+def signal_name(number: int) -> str:
+    """`SIGTERM`; `signal 77` for one that has no name."""
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def exit_words(exit_code: int | None, signal: int) -> str:
+    """How a job came out: `exit code 3`, `died of SIGKILL`, or nothing."""
+    if signal:
+        return f"died of {signal_name(signal)}"
+    return "" if exit_code is None else f"exit code {exit_code}"
+
+
+def exit_short(exit_code: int | None, signal: int) -> str:
+    """As `exit_words`, for a column: `3`, `SIGKILL`, `-`."""
+    if signal:
+        return signal_name(signal).replace(" ", "-")
+    return "-" if exit_code is None else str(exit_code)
+
+
+def times_smaller(printed: int, logged: int) -> str:
+    """How many times less was logged than printed; empty where it isn't less."""
+    if not logged or printed <= logged:
+        return ""
+    times = printed / logged
+    return f"{times:.1f} times smaller" if times < 9.95 else f"{times:,.0f} times smaller"
+
+
+def number(value: float | int | None, *, integer: bool = False) -> str:
+    """A number for a table: integers whole, others to 6 significant digits."""
+    if value is None:
+        return "-"
+    if integer and abs(value) < 10**15:
+        return str(int(value))
+    try:
+        return f"{value:.6g}"
+    except OverflowError:  # an integer that no float holds
+        digits = str(value)
+        return f"{digits[: 1 if digits[0] != '-' else 2]}e+{len(digits.lstrip('-')) - 1}"

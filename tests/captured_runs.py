@@ -1,0 +1,104 @@
+"""Runs `logshipper` as a user does, each with a home and a store of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+TIMEOUT_SECS = 60.0
+
+
+class Home:
+    """A user's home in folder. environment: what the user's commands see."""
+
+    def __init__(self, folder: Path, *, agent: bool = False) -> None:
+        self.folder = folder
+        self.store = folder / "store"
+        self.environment = {
+            **os.environ,
+            "HOME": str(folder),
+            "LOGSHIPPER_STORE": str(self.store),
+            "LOGSHIPPER_AGENT": "on" if agent else "off",
+            "PYTHONPATH": str(ROOT),
+        }
+
+    def opt_in(self, content: bytes = b"") -> None:
+        (self.folder / ".logoptin").write_bytes(content)
+
+    def start(self, *words: str, **options: Any) -> "subprocess.Popen[bytes]":  # Any: options of Popen
+        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        command = [sys.executable, "-m", "logshipper", *words]
+        return subprocess.Popen(command, env={**self.environment, **options.pop("env", {})}, **options)
+
+    def call(self, *words: str, **options: Any) -> "subprocess.CompletedProcess[bytes]":
+        with self.start(*words, **options) as process:
+            try:
+                out, err = process.communicate(timeout=TIMEOUT_SECS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        return subprocess.CompletedProcess(words, process.returncode, out or b"", err or b"")
+
+    def run(self, *command: str, options: Sequence[str] = (), **more: Any) -> "subprocess.CompletedProcess[bytes]":
+        return self.call("run", *options, "--", *command, **more)
+
+    def show(self, job: str = "last") -> dict[str, Any]:
+        shown = self.call("show", job, "--json")
+        assert shown.returncode == 0, shown.stderr
+        document: dict[str, Any] = json.loads(shown.stdout)
+        return document
+
+    def logs(self, job: str = "last", *options: str) -> list[str]:
+        found = self.call("logs", job, *options)
+        assert found.returncode == 0, found.stderr
+        return found.stdout.decode().splitlines()
+
+    def events(self, job: str = "last") -> list[str]:
+        return [event["event"] for event in self.show(job)["events"]]
+
+    def captures(self) -> list[Path]:
+        """Directories of captures in the spool."""
+        return sorted(path for path in (self.store / "spool").glob("*@*") if path.is_dir())
+
+    def stored_bytes(self) -> bytes:
+        """All that lies in spool and store, as it lies there, and what the store gives out of it."""
+        raw = b"".join(path.read_bytes() for path in self.store.rglob("*") if path.is_file())
+        return raw + self.call("logs", "last").stdout + self.call("show", "last", "--json").stdout
+
+
+def wait_until(condition: Callable[[], object], what: str, timeout_secs: float = TIMEOUT_SECS) -> None:
+    """Waits for a condition, looking every few milliseconds. Raises AssertionError that names what was waited for."""
+    deadline = time.monotonic() + timeout_secs
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_secs:g} s: {what}"
+        time.sleep(0.005)
+
+
+def sidecar_of(relay_pid: int) -> int:
+    """The pid of a relay's sidecar, once it has begun to serve."""
+    found: list[int] = []
+
+    def look() -> bool:
+        children = Path(f"/proc/{relay_pid}/task/{relay_pid}/children").read_text().split()
+        found[:] = [int(pid) for pid in children if comm_of(int(pid)) == "logshipper-side"]
+        return bool(found)
+
+    wait_until(look, f"a sidecar of {relay_pid}")
+    return found[0]
+
+
+def comm_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def kill(pid: int, signo: int = signal.SIGKILL) -> None:
+    os.kill(pid, signo)

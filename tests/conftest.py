@@ -1,0 +1,37 @@
+"""What all tests share: nothing of the user's own home and store is read or written, and `make test` learns what
+was skipped, so that root can have it run again as an ordinary user (tests/ordinary_user.py)."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SKIPPED_FILE = "LOGSHIPPER_TEST_SKIPPED"  # path to write the ids of skipped tests to, one a line
+
+_skipped: list[str] = []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A home and a store of the test session's own; no setting of the caller's reaches a test."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith(("LOGSHIPPER_", "SLURM_", "XDG_"))]:
+            patch.delenv(name)
+        for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "PYTHONUNBUFFERED", "PYTHONWARNINGS"):
+            patch.delenv(name, raising=False)
+        patch.setenv("HOME", str(home))
+        patch.setenv("LOGSHIPPER_STORE", str(home / "store"))
+        yield
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped and not hasattr(report, "wasxfail"):
+        _skipped.append(report.nodeid)
+
+
+def pytest_sessionfinish() -> None:
+    path = os.environ.get(SKIPPED_FILE)
+    if path:
+        Path(path).write_text("".join(f"{nodeid}\n" for nodeid in _skipped))

@@ -1,0 +1,115 @@
+"""Jobs to be read: captures in a store's spool that keep their own account of lines (see tests/segment_factory.py)."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from logshipper.segment import Json, Kind, Stream
+from tests.segment_factory import SECOND_NS as NS
+from tests.segment_factory import CaptureWriter, age, make_ledger
+
+_NAMES = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr"}
+
+
+class SpooledCapture:
+    """A capture that runs inside its context until `end`; without one it has died. Its clock moves 10 ms a call."""
+
+    def __init__(
+        self, store: Path, job_id: str = "k3f9x2", attempt: int = 1, *, name: str = "train.py", started_ns: int = 0
+    ) -> None:
+        now_ns = time.time_ns()
+        store.mkdir(mode=0o700, exist_ok=True)
+        (store / "spool").mkdir(mode=0o700, exist_ok=True)
+        self._writer = _Writer(store / "spool", job_id, attempt, name=name, start_ns=started_ns or now_ns - 60 * NS)
+        self._accounts: dict[str, dict[str, int]] = {"stdout": {}, "stderr": {}}
+        self._made: dict[str, int] = {}
+        self._n: dict[tuple[str, ...], int] = {}
+        age(self._writer.path, (now_ns - self._writer.now_ns) / NS)  # a capture's first sign of life
+        self._writer.__enter__()
+        self._writer.start()
+
+    def lines(
+        self,
+        *texts: str,
+        stream: Stream = Stream.STDOUT,
+        kind: Kind = Kind.LOG,
+        attrs: dict[int, Json] | None = None,
+    ) -> None:
+        self._writer.lines(texts, stream=stream, kind=kind, attrs=attrs)
+        self._writer.now_ns += len(texts)
+        if kind is Kind.NOTE or kind is Kind.STATUS:
+            _count(self._made, "notes" if kind is Kind.NOTE else "status", len(texts))
+        else:
+            _count(self._accounts[_NAMES[stream]], "commands" if kind is Kind.COMMAND else "stored", len(texts))
+
+    def stderr(self, *texts: str, kind: Kind = Kind.LOG) -> None:
+        self.lines(*texts, stream=Stream.STDERR, kind=kind)
+
+    def metadata(self, *records: Json | str) -> None:
+        """Records, each numbered among those with the same keys."""
+        for record in records:
+            line = record if isinstance(record, str) else json.dumps(record)
+            keys = tuple(json.loads(line))
+            self._n[keys] = self._n.get(keys, 0) + 1
+            self.lines(line, kind=Kind.METADATA, attrs={0: {"n": self._n[keys]}})
+
+    def status(self, text: str) -> None:
+        """What a running bar on stderr shows; empty: it is gone."""
+        self.lines(text, stream=Stream.STDERR, kind=Kind.STATUS)
+
+    def event(self, name: str, message: str = "", **fields: Any) -> None:  # Any: JSON
+        self._writer.event(name, message, **fields)
+
+    def lose(self, lines: int, stream: Stream = Stream.STDOUT, account: str = "lost") -> None:
+        """Counts lines that were read but not stored."""
+        _count(self._accounts[_NAMES[stream]], account, lines)
+
+    def beat(self) -> None:
+        """A heartbeat of this very moment."""
+        self._writer.now_ns = max(self._writer.now_ns, time.time_ns())
+        self._writer.heartbeat(ledger=self._ledger())
+
+    def printed(self, stdout: int, stderr: int = 0) -> None:
+        """Bytes that the relay read."""
+        self._writer.counters((stdout, 0), (stderr, 0))
+
+    def end(self, exit_code: int | None = 0, signal: int = 0) -> None:
+        state = "CANCELLED" if signal else "FAILED" if exit_code else "COMPLETED"
+        self._writer.end(state, exit_code, signal=signal, ledger=self._ledger())
+        self._writer.close()
+
+    def _ledger(self) -> Json:
+        return make_ledger(self._accounts["stdout"], self._accounts["stderr"], **self._made)
+
+    def __enter__(self) -> "SpooledCapture":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.__exit__()
+
+
+class _Writer(CaptureWriter):
+    def tick(self) -> int:
+        self.now_ns += NS // 100
+        return self.now_ns
+
+
+def _count(account: dict[str, int], name: str, lines: int) -> None:
+    account[name] = account.get(name, 0) + lines
+
+
+def training(store: Path, epochs: int = 5, **options: Any) -> None:
+    """A job that has run: text, a warning, a bar, records, a command. options: of SpooledCapture."""
+    with SpooledCapture(store, **options) as job:
+        job.lines("Training on 1,000 samples")
+        job.stderr("UserWarning: lr is high")
+        job.lines("[the line above 499 times more]", stream=Stream.STDERR, kind=Kind.NOTE, attrs={0: {"repeat": 499}})
+        job.lose(499, Stream.STDERR, "collapsed")
+        for epoch in range(1, epochs + 1):
+            job.metadata({"epoch": epoch, "loss": 1 / epoch, "opt": {"lr": 0.1}})
+        job.stderr("epoch 5: 100%|██████████| 40/40 [00:00<00:00, 812.3it/s]")
+        job.lines('/LOGCOMMAND {"mode":"metadata"}', kind=Kind.COMMAND)
+        job.event("mode_changed", "metadata now", **{"from": "enabled", "to": "metadata"}, stream="stdout")
+        job.printed(45_000, 5_000)
+        job.end()

@@ -1,0 +1,111 @@
+"""Runs the test-suite (`make test`). As root, what was skipped runs a second time, as an ordinary user: many faults
+(an unreadable file, a read-only folder) don't exist for root. Nothing of the system or of the clone is changed for it.
+
+Arguments go to pytest. Exit code: pytest's.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+NOBODY = 65534  # the ordinary user: owns nothing, and is there on every Linux
+NOT_COPIED = (".venv", ".git", "__pycache__", ".*_cache", ".hypothesis", "build", "dist", "demo-out")
+
+
+def main(arguments: Sequence[str]) -> int:
+    skipped_file = Path(tempfile.mkdtemp(prefix="logshipper-test-")) / "skipped"
+    try:
+        environment = {**os.environ, "LOGSHIPPER_TEST_SKIPPED": str(skipped_file)}
+        status = subprocess.run(_pytest(sys.executable, arguments), cwd=ROOT, env=environment, stdin=subprocess.DEVNULL)
+        if status.returncode or os.geteuid() != 0:
+            return status.returncode
+        skipped = skipped_file.read_text().splitlines()
+    finally:
+        shutil.rmtree(skipped_file.parent)
+    return _run_as_ordinary_user(skipped) if skipped else 0
+
+
+def _pytest(python: str, arguments: Sequence[str]) -> list[str]:
+    return [python, "-m", "pytest", *arguments]
+
+
+def _run_as_ordinary_user(tests: Sequence[str]) -> int:
+    scratch = Path(tempfile.mkdtemp(prefix="logshipper-test-", dir="/tmp"))
+    try:
+        scratch.chmod(0o755)
+        tree, python = ROOT, sys.executable
+        if not _may_run(python, "import logshipper, pytest", tree):
+            print(f"An ordinary user can't read {ROOT}: copying it to {scratch} for the tests below", flush=True)
+            base = os.path.realpath(sys.executable)
+            if not _may_run(base, "import sqlite3", Path("/")):
+                print(f"{len(tests)} tests are left out: an ordinary user can't run {base}. Try PYTHON=....")
+                return 0
+            tree = scratch / "tree"
+            python = _copy_tree(tree, base)
+        print(f"Running what root skipped ({len(tests)}) as an ordinary user (uid {NOBODY})", flush=True)
+        home = scratch / "home"
+        home.mkdir()
+        os.chown(home, NOBODY, NOBODY)
+        environment = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(home),
+            "USER": "nobody",
+            "LOGNAME": "nobody",
+            "LANG": os.environ.get("LANG", "C.UTF-8"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "HYPOTHESIS_STORAGE_DIRECTORY": str(home / "hypothesis"),
+        }
+        options = ["-p", "no:cacheprovider", "--basetemp", str(home / "pytest")]
+        return _as_nobody(_pytest(python, [*options, *tests]), tree, environment)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _as_nobody(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> int:
+    return subprocess.run(
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, user=NOBODY, group=NOBODY, extra_groups=[]
+    ).returncode
+
+
+def _may_run(python: str, code: str, folder: Path) -> bool:
+    """Whether an ordinary user can run python with this code, and list and read what is in the folder."""
+    code += "; import os; [open(path).close() for path in ('pyproject.toml',) if os.path.exists('tests')]; os.listdir()"
+    try:
+        return _as_nobody([python, "-c", code], folder, {"PYTHONDONTWRITEBYTECODE": "1", "HOME": "/"}) == 0
+    except OSError:
+        return False
+
+
+def _copy_tree(tree: Path, base: str) -> str:
+    """Copies the clone and its environment for an ordinary user; returns the copy's Python."""
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*NOT_COPIED), symlinks=True)
+    subprocess.run([base, "-m", "venv", "--without-pip", str(tree / ".venv")], check=True)
+    python = tree / ".venv" / "bin" / "python"
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    packages = Path(subprocess.check_output([python, "-c", ask], text=True).strip())
+    shutil.copytree(sysconfig.get_path("purelib"), packages, dirs_exist_ok=True, symlinks=True)
+    for entry in packages.glob("__editable__*logshipper*.pth"):
+        entry.write_text(f"{tree}\n")
+    for name in ("logshipper", "logshipper-agent"):
+        script = Path(sys.executable).with_name(name)
+        if script.exists():
+            copy = python.with_name(name)
+            copy.write_text(f"#!{python}\n" + script.read_text().split("\n", 1)[1])
+            copy.chmod(0o755)
+    for folder, names, files in os.walk(tree):
+        for name in (*names, *files):
+            os.chown(os.path.join(folder, name), NOBODY, NOBODY, follow_symlinks=False)
+            if not os.path.islink(os.path.join(folder, name)):
+                os.chmod(os.path.join(folder, name), os.stat(os.path.join(folder, name)).st_mode | 0o444)
+    os.chown(tree, NOBODY, NOBODY)
+    return str(python)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,97 @@
+"""Runs programs in a pty, and has tmux show what a terminal makes of their bytes."""
+
+import fcntl
+import os
+import pty
+import select
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+COLUMNS, ROWS = 160, 50
+PROGRAM_SECS = 60.0
+TMUX_SECS = 30.0
+_END = "all shown"
+
+
+def run_in_pty(command: Sequence[str], environment: dict[str, str] | None = None) -> list[tuple[bytes, float]]:
+    """What a command writes to a terminal as logshipper sets it up (OPOST off): reads, and when each was made."""
+    master, slave = pty.openpty()
+    attributes = termios.tcgetattr(slave)
+    attributes[1] &= ~termios.OPOST
+    termios.tcsetattr(slave, termios.TCSANOW, attributes)
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    env = {"PATH": os.environ["PATH"], "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "HOME": os.devnull}
+    reads = []
+    deadline = time.monotonic() + PROGRAM_SECS
+    try:
+        with subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, env={**env, **(environment or {})}
+        ) as run:
+            os.close(slave)
+            try:
+                while select.select([master], [], [], max(deadline - time.monotonic(), 0))[0]:
+                    data = os.read(master, 65536)
+                    if not data:
+                        break
+                    reads.append((data, time.monotonic()))
+                else:
+                    pytest.fail(f"{command} still ran after {PROGRAM_SECS} s")
+            except OSError:  # EIO: nobody holds the terminal any more
+                pass
+            finally:
+                if time.monotonic() > deadline:
+                    run.kill()
+            assert run.wait() == 0, reads
+    finally:
+        os.close(master)
+    return reads
+
+
+def run_python(code: str) -> list[tuple[bytes, float]]:
+    """What a piece of Python writes to a terminal."""
+    return run_in_pty([sys.executable, "-c", code])
+
+
+class Tmux:
+    """A tmux server of its own. folder: for its socket and files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._sessions = 0
+        self._call("new-session", "-d", "-s", "keeper", "exec sleep 1000")  # the server ends with its last session
+
+    def _call(self, *words: str) -> str:
+        command = ["tmux", "-u", "-S", str(self._folder / "tmux"), "-f", os.devnull, *words]
+        env = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "SHELL": "/bin/sh", "TERM": "xterm-256color"}
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=TMUX_SECS).stdout
+
+    def lines(self, data: bytes, columns: int = COLUMNS, rows: int = ROWS) -> list[str]:
+        """All lines that the terminal shows after data, its history included, without blanks at their ends."""
+        self._sessions += 1
+        name = f"s{self._sessions}"
+        file = self._folder / name
+        file.write_bytes(data + f"\x1b]2;{_END}\x07".encode())
+        size = ("-x", str(columns), "-y", str(rows))
+        self._call("new-session", "-d", "-s", name, *size, f"cat {file}; exec sleep 1000")
+        deadline = time.monotonic() + TMUX_SECS
+        while self._call("display-message", "-p", "-t", f"={name}:", "#{pane_title}").strip() != _END:
+            assert time.monotonic() < deadline, f"tmux hasn't shown {file} after {TMUX_SECS} s"
+            time.sleep(0.01)
+        shown = self._call("capture-pane", "-p", "-J", "-t", f"={name}:", "-S", "-")
+        self._call("kill-session", "-t", f"={name}")
+        return [line.rstrip(" ") for line in shown.split("\n")]
+
+    def stop(self) -> None:
+        self._call("kill-server")
+
+
+def has_tmux() -> bool:
+    return shutil.which("tmux") is not None

@@ -1,0 +1,394 @@
+"""`logshipper run` from end to end: what is logged, what goes on unchanged, and what goes wrong (R1-R31)."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.captured_runs import Home, kill, sidecar_of, wait_until
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+# ---- the plain case
+
+
+def test_a_run_and_its_reading(home: Home) -> None:
+    """R8, R10: logged, and every byte goes on; reading is complete right after `run` returned."""
+    done = home.run(
+        "sh", "-c", 'printf \'a\\n\\033[31mred\\033[0m\\n{"epoch": 1, "loss": 0.5}\\n\'; echo e >&2; exit 3'
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (
+        3,
+        b'a\n\x1b[31mred\x1b[0m\n{"epoch": 1, "loss": 0.5}\n',
+        b"e\n",
+    )
+    shown = home.show()
+    assert (shown["state"], shown["exit_code"], shown["signal"]) == ("FAILED", 3, 0)
+    assert shown["x_axis"]["key"] == "epoch"
+    assert home.logs("last", "--stream", "stdout") == ["a", "red", '{"epoch": 1, "loss": 0.5}']
+    assert home.logs("last", "--stream", "stderr") == ["e"]
+    assert shown["ledger"]["stdout"]["read"] == 3
+    assert home.captures() == []  # taken in, and removed from the spool
+
+
+def test_names_ids_and_attempts(home: Home) -> None:
+    """ARCHITECTURE 4: a reused --job-id is a new attempt."""
+    for attempt in (1, 2):
+        assert (
+            home.run("sh", "-c", f"echo try {attempt}", options=["--job-id", "night", "--name", "sweep"]).returncode
+            == 0
+        )
+    shown = home.show("night")
+    assert (shown["job_id"], shown["name"], shown["attempts"]) == ("night", "sweep", 2)
+    assert home.show("sweep")["job_id"] == "night"
+    bad = home.run("true", options=["--job-id", "a/b"])
+    assert bad.returncode == 125
+    assert b"--job-id: 'a/b' isn't a job id" in bad.stderr
+
+
+def test_the_token_of_the_environment_tells_the_job(home: Home) -> None:
+    done = home.run("sh", "-c", "echo $LOGSHIPPER_JOB_ID", options=["--job-id", "x1"])
+    assert done.stdout == b"x1\n"
+
+
+@pytest.mark.parametrize("mode", ["metadata", "disabled"])
+def test_mode_option(home: Home, mode: str) -> None:
+    """R9, R10: and nothing else lies in spool or store."""
+    done = home.run("sh", "-c", "echo hush-hush; echo '{\"a\": 1}'; echo hush-hush >&2", options=["--mode", mode])
+    assert done.stdout == b'hush-hush\n{"a": 1}\n'
+    assert home.logs() == (['{"a": 1}'] if mode == "metadata" else [])
+    assert b"hush" not in home.stored_bytes()
+
+
+def test_a_token_between_commands_is_never_kept(home: Home) -> None:
+    """R11, R16, R17, in a real run, in the middle of a bar."""
+    script = (
+        "printf '\\r 10%%|#   |'; printf '\\n/LOGCOMMAND {\"mode\":\"disabled\"}\\n'; "
+        "printf 'token-4711\\ntoken-4711\\n'; printf 'half token-4711'; "
+        'printf \'\\r/LOGCOMMAND {"mode":"enabled"}\\n\'; echo after'
+    )
+    done = home.run("sh", "-c", script)
+    assert b"token-4711" in done.stdout
+    assert b"token-4711" not in home.stored_bytes()
+    assert home.logs()[-1] == "after"
+
+
+# ---- ~/.logoptin
+
+MALFORMED = {
+    "not YAML": b"mode: [",
+    "a list": b"- enabled\n",
+    "unknown key": b"verbosity: 9\n",
+    "mode: off": b"mode: off\n",
+    "alias bomb": b"a: &a [x, x]\nb: &b [*a, *a]\nmode: enabled\n",
+    "65 KiB": b"# " + b"x" * (65 << 10) + b"\n",
+    "not UTF-8": b"mode: \xff\xfe\n",
+}
+
+
+def _check_fails_closed(home: Home) -> None:
+    done = home.run("sh", "-c", "echo hush-hush; echo '{\"hush\": 1}'; exit 4")
+    assert (done.returncode, done.stdout) == (4, b'hush-hush\n{"hush": 1}\n')
+    assert done.stderr.count(b"\n") == 1
+    assert done.stderr.startswith(b"logshipper: ~/.logoptin: ")
+    assert b"logshipper check" in done.stderr
+    assert home.events() == ["config_refused"]
+    assert home.show()["mode"] == "disabled"
+    assert b"hush" not in home.stored_bytes()
+    checked = home.call("check")
+    assert checked.returncode == 1
+    assert b"is refused" in checked.stdout
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_fails_closed(home: Home, name: str) -> None:
+    """R13's arrow: the job runs untouched, capture starts as disabled, one event says why."""
+    home.opt_in(MALFORMED[name])
+    _check_fails_closed(home)
+
+
+@pytest.mark.parametrize("kind", ["folder", "FIFO", "dangling link", "looping link", "unreadable"])
+def test_what_is_no_file_fails_closed(home: Home, kind: str) -> None:
+    """R13's arrow."""
+    path = home.folder / ".logoptin"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "FIFO":
+        os.mkfifo(path)
+    elif kind == "unreadable":
+        if os.getuid() == 0:
+            pytest.skip("root may read anything; runs as an ordinary user")
+        path.touch(0)
+    else:
+        path.symlink_to(path if kind == "looping link" else home.folder / "nowhere")
+    _check_fails_closed(home)
+
+
+def test_enabling_after_a_refused_file(home: Home) -> None:
+    """R13's arrow: disabled is a mode that listens."""
+    home.opt_in(b"mode: off\n")
+    home.run("sh", "-c", 'echo hush; echo \'/LOGCOMMAND {"mode":"enabled"}\'; echo public')
+    assert home.logs() == ['/LOGCOMMAND {"mode":"enabled"}', "public"]
+
+
+def test_the_file_is_the_configuration(home: Home) -> None:
+    """R6; and the command line wins."""
+    home.opt_in(b"mode: metadata\ntty: off\n")
+    script = "import sys; print(sys.stdout.isatty()); print('{\"a\": 1}')"
+    assert home.run(sys.executable, "-c", script).stdout.startswith(b"False")
+    assert home.logs() == ['{"a": 1}']
+    home.run(sys.executable, "-c", script, options=["--mode", "enabled"])
+    assert home.logs() == ["False", '{"a": 1}']
+
+
+def test_if_opted_in_without_the_file_is_no_capture(home: Home) -> None:
+    """R1, R2: CMD is exec'ed in logshipper's place, and nothing is written anywhere."""
+    process = home.start("run", "--if-opted-in", "--", "sh", "-c", "echo $$; exit 5")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, int(out), err) == (5, process.pid, b"")
+    assert not home.store.exists()
+    assert home.call("run", "--if-opted-in", "--", "no-such-command").returncode == 127
+    assert home.call("run", "--if-opted-in", "--", "/etc/passwd").returncode == 126
+    assert home.call("run", "--if-opted-in", "--").returncode == 125
+
+
+def test_if_opted_in_with_the_file(home: Home) -> None:
+    home.opt_in()
+    assert home.run("echo", "hi", options=["--if-opted-in"]).stdout == b"hi\n"
+    assert home.logs() == ["hi"]
+
+
+def test_check(home: Home) -> None:
+    """R4: every page that teaches opting in warns."""
+    for content in (None, b"", b"mode: metadata\n"):
+        if content is not None:
+            home.opt_in(content)
+        checked = home.call("check")
+        assert checked.returncode == 0
+        assert b"print no passwords" in checked.stdout
+    assert b"only lines that are one JSON object" in checked.stdout
+    document = home.call("check", "--json").stdout
+    assert b'"mode": "metadata"' in document
+
+
+# ---- CMD that is odd
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [(["no-such-command"], 127), (["/etc/passwd"], 126), (["/etc"], 126), (["/no/such/file"], 127)]
+)
+def test_no_command(home: Home, command: list[str], code: int) -> None:
+    """As `env` does; nothing is left in the store."""
+    done = home.run(*command)
+    assert done.returncode == code
+    assert done.stderr.startswith(f"logshipper: {command[0]}: ".encode())
+    assert home.call("ls", "--json").stdout.count(b"job_id") == 0
+
+
+def test_wrong_options(home: Home) -> None:
+    for words in (["--mode", "loud", "--", "true"], ["--nosuch", "--", "true"], [], ["--name"]):
+        done = home.call("run", *words)
+        assert done.returncode == 125, words
+        assert b"try `logshipper run --help`" in done.stderr
+    assert b"did you mean `show`" in home.call("shwo").stderr
+    assert home.call("shwo").returncode == 2
+
+
+def test_prints_nothing(home: Home) -> None:
+    home.run("true")
+    shown = home.show()
+    assert (shown["state"], shown["lines"], home.logs()) == ("COMPLETED", 0, [])
+
+
+def test_closes_its_output(home: Home) -> None:
+    done = home.run("sh", "-c", "echo a; exec >&-; exec 2>&-; exit 6")
+    assert (done.returncode, done.stdout) == (6, b"a\n")
+    assert home.logs() == ["a"]
+
+
+def test_a_line_of_100_megabytes(home: Home) -> None:
+    """R29's arrow, SHIPPING: split, marked part=i/n; nothing is lost."""
+    size = 100_000_000
+    with (home.folder / "out").open("wb") as out:
+        script = f"head -c {size} /dev/zero | tr '\\0' x; echo; echo after"
+        assert home.run("sh", "-c", script, stdout=out).returncode == 0
+    assert (home.folder / "out").stat().st_size == size + 7
+    shown = home.show()
+    assert shown["ledger"]["stdout"]["read"] == 2
+    assert shown["ledger"]["parts"] == (size - 1) // (4 << 20)
+    logged = home.call("logs", "last").stdout
+    assert logged.count(b"x") == size
+    assert logged.endswith(b"after\n")
+
+
+def test_ten_million_lines(home: Home) -> None:
+    """R28: slowed, not truncated."""
+    with (home.folder / "out").open("wb") as out:
+        assert home.run("seq", "10000000", stdout=out).returncode == 0
+    shown = home.show()
+    assert shown["ledger"]["stdout"]["stored"] == 10_000_000
+    assert home.logs("last", "--tail", "2") == ["9999999", "10000000"]
+
+
+def test_binary_noise(home: Home) -> None:
+    """R29's arrow: invalid bytes are replaced, never fatal; what goes on is unchanged."""
+    noise = home.folder / "noise"
+    noise.write_bytes(bytes(range(256)) * 200 + os.urandom(200_000))
+    done = home.run("cat", str(noise))
+    assert done.stdout == noise.read_bytes()
+    assert home.show()["state"] == "COMPLETED"
+
+
+def test_metadata_of_one_megabyte(home: Home) -> None:
+    script = "import json; print(json.dumps({'a': 'x' * 1_000_000, 'b': 1}))"
+    home.run(sys.executable, "-c", script)
+    assert home.show()["records"] == 1
+
+
+# ---- who dies
+
+
+def test_the_sidecar_is_killed(home: Home) -> None:
+    """CMD runs on, its exit code is its own, one line says what is missing; what was never synced counts as lost."""
+    go = home.folder / "go"
+    process = home.start(
+        "run", "--", "sh", "-c", f"seq 1000; while [ ! -e {go} ]; do sleep 0.02; done; seq 1000; exit 7"
+    )
+    kill(sidecar_of(process.pid))
+    go.touch()
+    out, err = process.communicate(timeout=60)
+    numbers = b"".join(b"%d\n" % number for number in range(1, 1001))
+    assert (process.returncode, out) == (7, numbers * 2)
+    assert err.count(b"\n") == 1
+    assert err.startswith(b"logshipper: ")
+    shown = home.show()
+    ledger = shown["ledger"]["stdout"]
+    assert ledger["read"] == ledger["stored"] + ledger["lost"] == 2000
+    assert ledger["lost"] >= 1000
+    assert (shown["state"], shown["exit_code"]) == ("FAILED", 7)
+    assert "lines are missing" in shown["captures"][0]["reason"]
+
+
+def test_the_relay_is_killed(home: Home) -> None:
+    """RELAY: nobody's death may hurt the job; the log goes on as well."""
+    go, end = home.folder / "go", home.folder / "end"
+    script = f"seq 1000; while [ ! -e {go} ]; do sleep 0.02; done; seq 1001 2000 && touch {end}"
+    with (home.folder / "out").open("wb") as out:
+        process = home.start("run", "--", "sh", "-c", script, stdout=out, stderr=subprocess.DEVNULL)
+        sidecar_of(process.pid)
+        wait_until(lambda: (home.folder / "out").stat().st_size == 3893, "the first half")
+        kill(process.pid)
+        process.wait()
+        go.touch()
+    wait_until(end.exists, "the job's own end: no write of it failed")
+    wait_until(lambda: len(home.logs()) == 2000, "all lines in the log")
+    assert (home.folder / "out").read_text().split() == [str(number) for number in range(1, 2001)]
+    wait_until(lambda: home.show()["state"] == "FAILED", "the end of the capture")
+    assert "killed" in home.show()["captures"][0]["reason"]
+
+
+def test_a_child_left_behind_is_logged_on(home: Home) -> None:
+    """RELAY: `run` returns with CMD; the child keeps a working stdout, and its lines are logged."""
+    go = home.folder / "go"
+    script = f"(while [ ! -e {go} ]; do sleep 0.02; done; echo late) & echo early"
+    with (home.folder / "out").open("wb") as out:
+        assert home.run("sh", "-c", script, stdout=out, stderr=subprocess.DEVNULL).returncode == 0
+    assert home.logs() == ["early"]
+    assert home.show()["state"] == "COMPLETED"
+    go.touch()
+    wait_until(lambda: (home.folder / "out").read_bytes() == b"early\nlate\n", "the child's line in the output")
+    wait_until(lambda: home.logs() == ["early", "late"], "the child's line in the log")
+
+
+@pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV])
+def test_cmd_dies_of_a_signal(home: Home, signo: int) -> None:
+    done = home.run("sh", "-c", f"echo a; kill -{signo} $$")
+    assert done.returncode == -signo
+    shown = home.show()
+    assert shown["signal"] == signo
+    assert shown["state"] == ("FAILED" if signo == signal.SIGSEGV else "CANCELLED")
+
+
+# ---- a store that is odd
+
+
+def _check_runs_without_a_log(home: Home, said: bytes) -> None:
+    done = home.run("sh", "-c", "seq 2000; exit 9")
+    assert done.returncode == 9
+    assert done.stdout == b"".join(b"%d\n" % number for number in range(1, 2001))
+    assert done.stderr.count(b"\n") == 1, done.stderr
+    assert said in done.stderr
+
+
+def test_a_store_that_is_a_file(home: Home) -> None:
+    home.store.write_text("")
+    _check_runs_without_a_log(home, b"isn't a folder")
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere; runs as an ordinary user")
+def test_a_read_only_store(home: Home) -> None:
+    home.store.mkdir(mode=0o500)
+    _check_runs_without_a_log(home, b"permission denied")
+
+
+@pytest.fixture
+def small_tmpfs(home: Home) -> Path:
+    if os.getuid() != 0:
+        pytest.skip("only root can mount a small tmpfs")
+    home.store.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k,mode=0700", "none", str(home.store)])
+    if mounted.returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    return home.store
+
+
+def test_a_full_disk(home: Home, small_tmpfs: Path) -> None:
+    """CMD runs on; one line says so; the log says how many lines are missing, and the end is there all the same."""
+    try:
+        done = home.run("seq", "200000")
+        assert done.returncode == 0
+        assert len(done.stdout.split()) == 200_000
+        assert done.stderr.count(b"\n") == 1
+        assert b"lines are missing from the log" in done.stderr
+        assert b"no room left there" in done.stderr
+        copy = home.folder / "copy"
+        shutil.copytree(small_tmpfs, copy)
+    finally:
+        subprocess.run(["umount", str(small_tmpfs)], check=True)
+    home.environment["LOGSHIPPER_STORE"] = str(copy)
+    shown = home.show()
+    ledger = shown["ledger"]["stdout"]
+    assert shown["state"] == "COMPLETED"
+    assert ledger["lost"] > 0
+    assert ledger["read"] == 200_000 == ledger["stored"] + ledger["lost"]
+    assert "lines_lost" in [event["event"] for event in shown["events"]]
+    lines = home.logs()
+    assert lines[:3] == ["1", "2", "3"]
+    assert any("lines lost here" in line for line in lines)
+
+
+def test_a_disk_that_is_full_from_the_start(home: Home, small_tmpfs: Path) -> None:
+    try:
+        subprocess.run(["dd", "if=/dev/zero", f"of={small_tmpfs / 'filler'}", "bs=4096"], stderr=subprocess.DEVNULL)
+        _check_runs_without_a_log(home, b"no room left")
+    finally:
+        subprocess.run(["umount", str(small_tmpfs)], check=True)
+
+
+# ---- with the user's agent
+
+
+def test_the_agent_takes_in(tmp_path: Path) -> None:
+    """ARCHITECTURE 10: it runs by itself, and holds nothing of the job: `x=$(logshipper run ...)` doesn't hang."""
+    home = Home(tmp_path, agent=True)
+    assert home.run("sh", "-c", "echo a").stdout == b"a\n"
+    wait_until(lambda: not home.captures(), "the agent has taken in and removed the capture")
+    assert home.logs() == ["a"]

@@ -1,0 +1,78 @@
+"""In-band commands (R14, R15 and their arrows)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logshipper.commands import Command, Refused, parse
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        (b'/LOGCOMMAND {"mode":"metadata"}', Command("mode", "metadata")),
+        (b'/LOGCOMMAND { "mode" : "enabled" }', Command("mode", "enabled")),
+        (b'/LOGCOMMAND {"mode":"disabled"}', Command("mode", "disabled")),
+        (b'/LOGCOMMAND {"stop":"a b"}', Command("stop", "a b")),
+        (b'/LOGCOMMAND {"resume":"x"}', Command("resume", "x")),
+    ],
+)
+def test_valid(line: bytes, wanted: Command) -> None:
+    assert parse(line) == wanted
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'/LOGCOMMAND  {"mode":"enabled"}', "more than one blank"),
+        (b'/LOGCOMMAND\t{"mode":"enabled"}', "no blank follows"),
+        (b'/LOGCOMMANDS {"mode":"enabled"}', "no blank follows"),
+        (b"/LOGCOMMAND", "nothing follows"),
+        (b"/LOGCOMMAND ", "nothing follows"),
+        (b'/LOGCOMMAND ["mode","enabled"]', "isn't a JSON object"),
+        (b"/LOGCOMMAND enabled", "isn't a JSON object"),
+        (b'/LOGCOMMAND {"mode":"enabled"} ', "something follows"),
+        (b'/LOGCOMMAND {"mode":"enabled"} please', "something follows"),
+        (b'/LOGCOMMAND {"mode":"enabled"}{}', "isn't one JSON object"),
+        (b"/LOGCOMMAND {'mode':'enabled'}", "isn't one JSON object"),
+        (b'/LOGCOMMAND {"mode":"on"}', "mode must be"),
+        (b'/LOGCOMMAND {"mode":1}', "mode must be"),
+        (b'/LOGCOMMAND {"mode":["enabled"]}', "mode must be"),
+        (b'/LOGCOMMAND {"Mode":"enabled"}', "one key"),
+        (b"/LOGCOMMAND {}", "one key"),
+        (b'/LOGCOMMAND {"mode":"enabled","mode":"enabled"}', "one key"),
+        (b'/LOGCOMMAND {"mode":"enabled","label":"x"}', "one key"),
+        (b'/LOGCOMMAND {"stop":""}', "token"),
+        (b'/LOGCOMMAND {"stop":7}', "token"),
+        (b'/LOGCOMMAND {"stop":"' + b"x" * 300 + b'"}', "token"),
+        (b'/LOGCOMMAND {"mode":"' + b"x" * (1 << 20) + b'"}', "over 64 KiB"),
+        (b'/LOGCOMMAND {"mode":' + b"[" * 60_000 + b"}", "isn't one JSON object"),
+    ],
+)
+def test_refused_and_never_wider(line: bytes, reason: str) -> None:
+    """R15's arrow: anything else is ordinary output; an invalid command never widens."""
+    refused = parse(line)
+    assert isinstance(refused, Refused)
+    assert reason in refused.reason
+    assert refused.narrow is None
+
+
+@pytest.mark.parametrize(
+    ("line", "narrow"),
+    [
+        (b"/LOGCOMMAND {'mode': 'disabled'}", "disabled"),
+        (b"/LOGCOMMAND {'mode': 'metadata'}", "metadata"),
+        (b'/LOGCOMMAND  {"mode":"metadata"} or "disabled"', "disabled"),
+        (b'/LOGCOMMAND {"mode":"disabled"}' + b" " * (1 << 20), "disabled"),
+    ],
+)
+def test_a_refused_line_that_names_a_narrower_mode(line: bytes, narrow: str) -> None:
+    """R15's arrow: a dict's repr must not leak a token."""
+    refused = parse(line)
+    assert isinstance(refused, Refused)
+    assert refused.narrow == narrow
+
+
+@given(st.binary(max_size=80))
+def test_any_payload_gives_a_value(payload: bytes) -> None:
+    assert isinstance(parse(b"/LOGCOMMAND" + payload), Command | Refused)

@@ -1,0 +1,197 @@
+"""~/.logoptin: what it says and what is refused (R6, R7, R12, R13 and their arrow)."""
+
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logshipper import config, optin
+from logshipper.config import Config
+from logshipper.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\n", b"  \n\t\n", b"# off\n", b"---\n", b"---", b"{}", b"{}\n", b"# a\r\n---\r\n{}\r\n# b", b"--- {}\n"],
+)
+def test_nothing_said_means_enabled(content: bytes) -> None:
+    """R13: an empty file; so do blanks, comments, `---` and `{}`."""
+    assert config.parse(content, "f") == Config("enabled", True, True)
+
+
+@pytest.mark.parametrize(
+    ("content", "wanted"),
+    [
+        (b"mode: enabled", Config("enabled")),
+        (b"mode: metadata\n", Config("metadata")),
+        (b'{"mode": "disabled"}', Config("disabled")),
+        (b"mode: 'disabled' # quiet", Config("disabled")),
+        (b"commands: off\n", Config(commands=False)),
+        (b"tty: false\nmode: metadata\n", Config("metadata", tty=False)),
+        (b"\xef\xbb\xbfmode: metadata\n", Config("metadata")),
+    ],
+)
+def test_options(content: bytes, wanted: Config) -> None:
+    """R6, R7, R12."""
+    assert config.parse(content, "f") == wanted
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"mode: off\n", "YAML reads `mode: off` as `false`; write `mode: disabled`"),
+        (b"mode: on\n", "write `mode: enabled`"),
+        (b"- mode\n", "this is a list"),
+        (b"enabled", "plain text"),
+        (b"42", "a single value"),
+        (b"mode: metdata", "did you mean `metadata`"),
+        (b"mode: [enabled]", "is no mode"),
+        (b"mod: enabled", "unknown key `mod` (did you mean `mode`?)"),
+        (b"tty: maybe", "`maybe` is neither `on` nor `off`"),
+        (b"a: &x [1]\nmode: *x\n", "line 2: aliases"),
+        (b"mode: enabled\nmode: disabled\n", "line 2: `mode` stands twice"),
+        (b"mode: {a: b", "line 1"),
+        (b"mode:\tenabled", "line 1"),
+        (b"\xff\xfe\x00", "isn't UTF-8 text (byte 0)"),
+        (b"mode: enabled\n\x00", "isn't YAML"),
+        (b"[" * 30_000, "isn't YAML"),
+        (b"mode: !!python/object:os.system x", "line 1"),
+        (b"mode: 2001-99-99", "isn't YAML"),
+        (b"{}\n{}\n", "line 2"),
+        (b"? [a, b]\n: c\n", "isn't YAML"),
+    ],
+)
+def test_malformed_is_refused_with_the_mend(content: bytes, said: str) -> None:
+    """R13's arrow: whatever is malformed fails closed, and says why in plain words."""
+    with pytest.raises(ConfigError) as refused:
+        config.parse(content, "/home/x/.logoptin")
+    assert said in str(refused.value)
+    assert str(refused.value).startswith("/home/x/.logoptin: ")
+    assert len(str(refused.value)) < 600
+
+
+def test_all_problems_at_once() -> None:
+    with pytest.raises(ConfigError) as refused:
+        config.parse(b"mode: x\ncolour: y\ntty: z\n", "f")
+    assert len(refused.value.problems) == 3
+
+
+def test_alias_bomb_costs_nothing() -> None:
+    """R13's arrow: ten levels of ten aliases would stand for 10^10 nodes."""
+    bomb = b"a0: &a0 [x]\n" + b"".join(
+        b"a%d: &a%d [%s]\n" % (level, level, b",".join([b"*a%d" % (level - 1)] * 10)) for level in range(1, 11)
+    )
+    with pytest.raises(ConfigError, match="aliases"):
+        config.parse(bomb, "f")
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_or_refused(content: bytes) -> None:
+    try:
+        mode = config.parse(content, "f").mode
+    except ConfigError:
+        return
+    assert mode in config.MODES
+
+
+# ---- the look at the file
+
+
+def test_absent(tmp_path: Path) -> None:
+    """R1, R2: no file, nobody opted in."""
+    assert optin.look(str(tmp_path / ".logoptin")) == (optin.ABSENT, b"")
+    assert optin.look(str(tmp_path / "no" / "such" / ".logoptin")) == (optin.ABSENT, b"")
+
+
+def test_present(tmp_path: Path) -> None:
+    """R2, R6."""
+    file = tmp_path / ".logoptin"
+    file.touch()
+    assert optin.look(str(file)) == (optin.PRESENT, b"")
+    file.write_bytes(b"x" * optin.MAX_BYTES)
+    assert optin.look(str(file)) == (optin.PRESENT, b"x" * optin.MAX_BYTES)
+    (tmp_path / "link").symlink_to(file)
+    assert optin.look(str(tmp_path / "link"))[0] == optin.PRESENT
+
+
+def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    """R13's arrow: over 64 KiB, a folder, a FIFO, a device, a dangling or looping link."""
+    big = tmp_path / "big"
+    big.write_bytes(b"#" * (optin.MAX_BYTES + 1))
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name, said in (
+        ("big", b"is over 64 KiB"),
+        (".", b"is a folder"),
+        ("fifo", b"is a FIFO"),
+        ("dangling", b"leads nowhere"),
+        ("loop", b"leads nowhere"),
+    ):
+        state, reason = optin.look(str(tmp_path / name))
+        assert (state, said in reason) == (optin.REFUSED, True), (name, reason)
+    assert optin.look("/dev/null")[0] == optin.REFUSED
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may read anything; runs as an ordinary user")
+def test_unreadable_is_refused(tmp_path: Path) -> None:
+    """R13's arrow; and a home that may not be searched holds no file that anybody knows of."""
+    file = tmp_path / ".logoptin"
+    file.touch()
+    file.chmod(0)
+    assert optin.look(str(file))[0] == optin.REFUSED
+    file.chmod(stat.S_IRUSR)
+    tmp_path.chmod(0)
+    try:
+        assert optin.look(str(file))[0] == optin.ABSENT
+    finally:
+        tmp_path.chmod(stat.S_IRWXU)
+
+
+def test_a_home_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R13's arrow: what can't be established in time is unknown, and nobody waits any longer."""
+    fifo = tmp_path / "never"
+    os.mkfifo(fifo)
+
+    def hang(file: str) -> tuple[str, bytes]:
+        os.open(fifo, os.O_RDONLY)  # blocks for ever: nobody writes
+        return optin.PRESENT, b""
+
+    monkeypatch.setattr(optin, "read", hang)
+    begin = time.monotonic()
+    assert optin.look("~/.logoptin", timeout_secs=0.2) == (optin.UNKNOWN, b"")
+    assert time.monotonic() - begin < 5
+    os.close(os.open(fifo, os.O_WRONLY))  # lets the hanging process end
+
+
+def test_the_look_leaves_no_child_behind(tmp_path: Path) -> None:
+    """A job that is exec'ed after the look and loops on wait() must find none."""
+    optin.look(str(tmp_path / "x"))
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_the_look_imports_nothing_heavy() -> None:
+    """`--if-opted-in` stands before every job of a cluster."""
+    listing = "print(*sys.modules)"
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import logshipper.__main__, logshipper.optin; {listing}"
+    assert _modules(code) - _modules(f"import sys; {listing}") <= {
+        "logshipper",
+        "logshipper.__main__",
+        "logshipper.optin",
+        "select",
+    }
+
+
+def _modules(code: str) -> set[str]:
+    return set(
+        subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    )

@@ -1,0 +1,182 @@
+"""Documentation and program tell the same: commands, options, examples, links, make's targets, locked versions."""
+
+import argparse
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ingest.__main__ import _parser as agent_parser
+from logshipper.cli import build_parser
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+COMMANDS_PAGE = ROOT / "docs" / "commands.md"
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+SHELL_WORDS = ("&&", "||", "|", ";", ">", ">>", "<", "&")
+
+
+def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Every command, as in `logshipper logs`, with its own parser."""
+    for program, parser in (("logshipper", build_parser()), ("logshipper-agent", agent_parser())):
+        for name, own in subparsers(parser).items():
+            yield f"{program} {name}", own
+
+
+def options(parser: argparse.ArgumentParser) -> set[str]:
+    found = {option for action in parser._actions for option in action.option_strings if option.startswith("--")}
+    return found - {"--help"}
+
+
+def table_rows() -> dict[str, str]:
+    """The rows of the table of all commands, by the command's two words."""
+    rows = re.findall(r"^\| `(logshipper(?:-agent)? [a-z]+)[^`]*`.*$", COMMANDS_PAGE.read_text(), re.MULTILINE)
+    lines = COMMANDS_PAGE.read_text().splitlines()
+    return {name: next(line for line in lines if line.startswith(f"| `{name}")) for name in rows}
+
+
+def test_table_has_every_command_and_no_other() -> None:
+    assert set(table_rows()) == {name for name, _ in commands()}
+
+
+@pytest.mark.parametrize(("name", "parser"), [pytest.param(*command, id=command[0]) for command in commands()])
+def test_table_has_every_option_and_no_other(name: str, parser: argparse.ArgumentParser) -> None:
+    row = table_rows().get(name, "")
+    documented = set(re.findall(r"--[a-z][a-z-]*", row.replace("-- CMD", "")))
+    assert documented == options(parser)
+
+
+def test_options_in_text_exist() -> None:
+    """A long option that a page names in code is one of some command's, or of a program that it is written with."""
+    known = {"--version", "--help"} | {option for _, parser in commands() for option in options(parser)}
+    foreign = {"--strict", "--lr", "--require-hashes", "--upgrade"}  # mypy's, an example's own, pip's
+    for page in PAGES:
+        code = re.findall(r"`([^`\n]+)`", FENCE.sub("", page.read_text()))
+        named = {option for span in code for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", span)}
+        assert named <= known | foreign, page.name
+
+
+def example_lines() -> Iterator[tuple[str, str]]:
+    """(page, command line) of each line in the pages' code blocks that calls one of our programs."""
+    for page in PAGES:
+        for language, text in FENCE.findall(page.read_text()):
+            if language in ("", "sh", "console"):
+                for written in text.splitlines():
+                    line = written.strip().removeprefix("$ ")
+                    if re.match(r"logshipper(-agent)? [a-z-]", line):
+                        yield page.name, line
+
+
+@pytest.mark.parametrize(("page", "line"), list(example_lines()))
+def test_examples_are_understood(page: str, line: str) -> None:
+    words = shlex.split(re.split(r" {3,}|  #", line)[0], comments=True)
+    parsers = {"logshipper": build_parser(), "logshipper-agent": agent_parser()}
+    for one in split_on(words, SHELL_WORDS):
+        if one and one[0] in parsers:
+            try:
+                parsers[one[0]].parse_args(one[1:])
+            except SystemExit as error:
+                if error.code:
+                    pytest.fail(f"{page}: {line}")
+
+
+def split_on(words: list[str], separators: tuple[str, ...]) -> Iterator[list[str]]:
+    part: list[str] = []
+    for word in words:
+        if word in separators:
+            yield part
+            part = []
+        else:
+            part.append(word)
+    yield part
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that headings get: lower case, blanks as hyphens, nothing but letters, digits, `-` and `_`."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in LINK.findall(FENCE.sub("", page.read_text())):
+        if link.startswith(("http://", "https://")):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), f"{page.name}: {link}"
+        assert target.is_relative_to(ROOT), link
+        assert not anchor or anchor in anchors(target), f"{page.name}: {link}"
+
+
+def test_every_page_is_linked() -> None:
+    linked = {link.partition("#")[0] for page in PAGES for link in LINK.findall(page.read_text())}
+    names = {Path(link).name for link in linked}
+    assert {page.name for page in PAGES} - {"README.md"} <= names
+
+
+def test_map_of_folders_names_what_is_there() -> None:
+    section = re.split(r"^## ", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
+    (rows,) = (part for part in section if part.startswith("Map of folders"))
+    folder = ROOT
+    for row in rows.splitlines():
+        for name in re.findall(r"`([\w/.]+)`", row):
+            if name.endswith("/"):
+                folder = ROOT / name
+                assert folder.is_dir(), name
+            elif name.endswith(".py"):
+                assert (folder / name).is_file(), f"{folder.name}/{name}"
+
+
+def test_make_targets() -> None:
+    """`make` in the pages, in make's own help and in the Makefile."""
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z]+):.*## ", makefile, re.MULTILINE))
+    named = {name for page in PAGES for name in re.findall(r"`make ([a-z]+)", page.read_text())}
+    assert named <= targets
+    assert targets - {"help"} <= named
+
+
+def locked(name: str) -> dict[str, set[str]]:
+    """Versions by package; more than one where they differ by Python."""
+    found: dict[str, set[str]] = {}
+    text = (ROOT / "requirements" / f"{name}.lock").read_text()
+    for package, version in re.findall(r"^([a-z][\w.-]*)==(\S+)", text, re.MULTILINE):
+        found.setdefault(package, set()).add(version)
+    return found
+
+
+def test_lock_files_fit_together_and_name_no_machine() -> None:
+    everything = locked("dev")
+    demo = locked("demo")
+    assert demo.items() <= everything.items()
+    assert not {"pytest", "mypy", "ruff", "hypothesis"} & demo.keys(), "`make demo` installs no tools"
+    for name in ("demo", "dev"):
+        text = (ROOT / "requirements" / f"{name}.lock").read_text()
+        assert text.splitlines()[1].strip("# ") == "make lock"
+        assert not re.search(r"://|--index|--find-links|(?:^|\s)/\w", text, re.MULTILINE)
+
+
+def test_dependencies_are_documented_as_locked() -> None:
+    page = (ROOT / "docs" / "dependencies.md").read_text()
+    lines = [line.lower().replace("_", "-") for line in page.splitlines()]
+    for package, versions in locked("dev").items():
+        line = next((line for line in lines if re.match(rf"(\| {re.escape(package)} \||.*\b{package} \()", line)), "")
+        assert line, f"{package} isn't in docs/dependencies.md"
+        for version in versions:
+            assert version in line, f"{package} is locked at {version}"
+
+
+def test_changelog_has_this_version_or_what_comes() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    assert "## [Unreleased]" in text

@@ -1,0 +1,126 @@
+"""The examples, as a user runs them: training captured by the command line, and the demonstration from end to end."""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+RUN_SECS = 100
+
+for module in ("numpy", "tqdm"):
+    if importlib.util.find_spec(module) is None:
+        pytest.skip(f"{module} isn't installed (requirements/demo.lock)", allow_module_level=True)
+
+
+def call(*words: str, store: Path) -> str:
+    """Runs `logshipper WORDS` with a store of its own; returns what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "logshipper", *words],
+        env={**os.environ, "LOGSHIPPER_STORE": str(store), "LOGSHIPPER_AGENT": "off"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECS,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A store that a short training run was captured into, and what the run printed on stdout."""
+    store = tmp_path_factory.mktemp("trained") / "store"
+    train = [sys.executable, str(EXAMPLES / "train.py"), "--fast"]
+    return store, call("run", "--name", "train", "--", *train, store=store)
+
+
+def fake_token() -> str:
+    (token,) = re.findall(r'^TOKEN = "([^"]+)"', (EXAMPLES / "train.py").read_text(), re.MULTILINE)
+    return str(token)
+
+
+def test_train_learns_something_without_logshipper() -> None:
+    train = [sys.executable, str(EXAMPLES / "train.py"), "--fast", "--epochs", "30"]
+    done = subprocess.run(train, capture_output=True, text=True, timeout=RUN_SECS)
+    assert done.returncode == 0, done.stderr
+    records = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    losses = [record["loss"] for record in records if "loss" in record]
+    assert len(losses) == 30
+    assert losses[-1] < losses[0]
+    assert len({frozenset(record) for record in records}) == 3, "records with different keys"
+
+
+def test_token_is_printed_but_nowhere_in_the_store(trained: tuple[Path, str]) -> None:
+    """R10, R11: it is in the job's output, and in none of the store's files and values, unpacked."""
+    store, printed = trained
+    token = fake_token()
+    assert token in printed
+    call("logs", "train", store=store)  # takes in what is spooled
+    demo = importlib.util.spec_from_file_location("demo", EXAMPLES / "demo.py")
+    assert demo is not None
+    assert demo.loader is not None
+    module = importlib.util.module_from_spec(demo)
+    demo.loader.exec_module(module)
+    contents = list(module.store_contents(store))
+    assert any(b"of the held-out points" in content for content in contents), "what is logged can be found this way"
+    assert not any(token.encode() in content for content in contents)
+
+
+def test_bars_are_one_line_and_warnings_are_collapsed(trained: tuple[Path, str]) -> None:
+    """R29: of nested bars the outer one's last state; R30: hundreds of equal lines become one and a count."""
+    store, _ = trained
+    lines = call("logs", "train", "--stream", "both", store=store).splitlines()
+    bars = [line for line in lines if re.search(r"\d+%\|", line)]
+    assert len(bars) == 1, bars
+    assert bars[0].startswith("epochs: 100%|")
+    warnings = [line for line in lines if "DeprecationWarning" in line]
+    assert len(warnings) == 1
+    assert any("repeated 287 times" in line for line in lines), "12 batches in 24 epochs, less the first"
+    assert "\n\n\n" not in "\n".join(lines), "R31"
+
+
+def test_metadata_has_every_record_with_its_numbers(trained: tuple[Path, str]) -> None:
+    """R18, R19: the lines as printed, every digit; R25 (2): they go over the epoch."""
+    store, printed = trained
+    exact = [line for line in printed.splitlines() if line.startswith("{")]
+    listed = call("metadata", "train", "--format", "jsonl", store=store).splitlines()
+    assert listed == exact
+    shown = json.loads(call("show", "train", "--json", store=store))
+    assert shown["x_axis"]["key"] == "epoch"
+    assert shown["x_axis"]["rule"] == 2
+    ledger = shown["ledger"]["stdout"]
+    assert ledger["read"] == sum(ledger[name] for name in ledger if name != "read")
+    assert (ledger["commands"], ledger["dropped"], ledger["lost"]) == (2, 1, 0)
+
+
+@pytest.mark.parametrize("to", ["file", "terminal"])
+def test_demo_from_end_to_end(tmp_path: Path, to: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGSHIPPER_AGENT", "off")  # it would outlive the test by some seconds
+    pexpect = pytest.importorskip("pexpect")
+    command = [str(EXAMPLES / "demo.py"), "--fast", "--out", str(tmp_path / "out")]
+    if to == "file":
+        with open(tmp_path / "said", "wb") as file:
+            status = subprocess.run(
+                [sys.executable, *command], cwd=EXAMPLES.parent, stdin=subprocess.DEVNULL, stdout=file, timeout=RUN_SECS
+            ).returncode
+        said = (tmp_path / "said").read_text()
+    else:
+        output, status = pexpect.run(
+            f"{sys.executable} {' '.join(command)}",
+            cwd=str(EXAMPLES.parent),
+            timeout=RUN_SECS,
+            withexitstatus=True,
+            dimensions=(40, 120),
+        )
+        said = output.decode()
+    assert status == 0, said
+    assert "MISSING" not in said
+    for heading in ("What the terminal showed", "What was logged", "newest first", "The graph", "Where to go on"):
+        assert heading in said
+    assert (tmp_path / "out" / "loss.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,74 @@
+"""Frames from what the classifier gives out: order, kinds, unique rising times (ARCHITECTURE 6)."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logshipper import frame_builder, segment
+from logshipper.classifier import Event, Lines
+from logshipper.frame_builder import FrameBuilder
+from logshipper.segment import Frame, FrameType, Kind, Stream
+
+OUT, ERR = Stream.STDOUT, Stream.STDERR
+
+
+def _decode(data: bytes) -> Frame:
+    decoded = segment.decode_frame(data, 0)
+    assert decoded is not None
+    assert decoded[1] == len(data)
+    return decoded[0]
+
+
+def test_neighbours_of_a_stream_share_a_frame() -> None:
+    items: list[Lines | Event] = [
+        Lines(OUT, Kind.LOG, b"a\nb\n", 2),
+        Lines(OUT, Kind.LOG, b"c\n", 1),
+        Lines(OUT, Kind.METADATA, b"{}\n", 1, {"n": 1}),
+        Lines(ERR, Kind.LOG, b"e\n", 1),
+        Event({"event": "x"}),
+        Lines(ERR, Kind.NOTE, b"[n]\n", 1, {"repeat": 2}),
+    ]
+    built = FrameBuilder().build(items, 1000)
+    frames = [_decode(frame.data) for frame in built]
+    assert [frame.text for frame in frames] == [b"a\nb\nc\n{}\n", b"e\n", b'{"type":"event","event":"x"}', b"[n]\n"]
+    assert frames[0].runs == ((Kind.LOG, 3), (Kind.METADATA, 1))
+    assert frames[0].attrs == {3: {"n": 1}}
+    assert frames[3].attrs == {0: {"repeat": 2}}
+    assert [frame.stored for frame in built] == [4, 1, 0, 0]
+    assert [frame.time_ns for frame in frames] == [1000, 1004, 1005, 1006]
+
+
+def test_a_long_line_counts_once() -> None:
+    parts: list[Lines | Event] = [Lines(OUT, Kind.LOG, b"x\n", 1, {"part": part}) for part in ("1", "2", "3/3")]
+    assert sum(frame.stored for frame in FrameBuilder().build(parts, 1)) == 1
+
+
+def test_frames_stay_small() -> None:
+    """A reader need not hold more than one."""
+    size = frame_builder.MAX_FRAME_BYTES // 4
+    frames = FrameBuilder().build([Lines(OUT, Kind.LOG, b"x" * size + b"\n", 1)] * 20, 1)
+    assert len(frames) > 3
+    assert all(len(frame.data) < 2 * frame_builder.MAX_FRAME_BYTES for frame in frames)
+
+
+_item = st.one_of(
+    st.builds(
+        lambda stream, lines: Lines(stream, Kind.LOG, b"x\n" * lines, lines),
+        st.sampled_from([OUT, ERR]),
+        st.integers(1, 50),
+    ),
+    st.just(Event({"event": "x"})),
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 10_000), st.lists(_item, max_size=5)), max_size=10))
+def test_times_rise_strictly(batches: list[tuple[int, list[Lines | Event]]]) -> None:
+    """Also when the clock stands still or goes back."""
+    builder = FrameBuilder()
+    last = -1
+    for now, items in batches:
+        for built in builder.build(items, now):
+            frame = _decode(built.data)
+            assert frame.time_ns > last
+            assert frame.time_ns >= now
+            last = frame.time_ns + (frame.count - 1 if frame.type is FrameType.LINES else 0)
+    assert builder.end(0) > last

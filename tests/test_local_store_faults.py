@@ -1,0 +1,635 @@
+"""The store when things go wrong: damaged or newer files, no room, no permission, network file systems, two at once."""
+
+import os
+import resource
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from ingest import intake
+from ingest.capture_folder import CaptureFolder
+from ingest.catalogue import Catalogue
+from ingest.job_db import JobWriter
+from ingest.local_store import LocalStore, TakenIn
+from logshipper.errors import StoreError, UnknownJob
+from logshipper.segment import Stream
+from tests.segment_factory import CaptureWriter, age, make_capture
+
+BOTH = (Stream.STDOUT, Stream.STDERR)
+ROOT = Path(__file__).resolve().parent.parent
+CHILD_SECS = 60
+ordinary_user_only = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def spool(root: Path) -> Path:
+    return root / "spool"
+
+
+@pytest.fixture
+def filled(root: Path, spool: Path) -> Path:
+    """A store's folder with two jobs, `good1` and `job222`, taken in."""
+    make_capture(spool, "good1", lines=["one", "two"])
+    make_capture(spool, "job222", lines=[f"line {number}" for number in range(20_000)])
+    assert take_in(root).problems == []
+    return root
+
+
+def take_in(root: Path) -> TakenIn:
+    with LocalStore(str(root), create=True) as store:
+        return store.take_in()
+
+
+def texts(store: LocalStore, job_id: str) -> list[str]:
+    return [line.text for line in store.open(job_id).lines(streams=BOTH)]
+
+
+# ---- what is and what isn't a store
+
+
+def test_a_missing_store_is_said_and_made_when_asked(root: Path) -> None:
+    with pytest.raises(StoreError, match="no store here yet") as error:
+        LocalStore(str(root))
+    assert error.value.path == str(root)
+    with LocalStore(str(root), create=True) as store:
+        assert store.jobs() == []
+    assert root.stat().st_mode & 0o777 == 0o700
+    with LocalStore(str(root)) as store:
+        assert store.take_in() == TakenIn(True, [])
+
+
+def test_other_folders_and_files_are_no_stores(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(StoreError, match="isn't a logshipper store"):
+        LocalStore(str(tmp_path))
+    with pytest.raises(StoreError, match="isn't a folder"):
+        LocalStore(str(tmp_path / "thesis.tex"), create=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_store_that_has_only_a_spool_is_one(root: Path, spool: Path) -> None:
+    make_capture(spool)
+    with LocalStore(str(root)) as store:
+        assert store.take_in().complete
+        assert texts(store, "k3f9x2") == ["one", "two"]
+
+
+# ---- newer versions
+
+
+def set_version(path: Path, version: int) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version={version}")
+
+
+def test_a_newer_catalogue_is_refused_by_name(filled: Path) -> None:
+    set_version(filled / "catalogue.db", 7)
+    with pytest.raises(StoreError, match=r"newer logshipper.*7.*upgrade") as error:
+        LocalStore(str(filled))
+    assert error.value.path == str(filled / "catalogue.db")
+
+
+def test_a_newer_job_is_refused_and_others_go_on(filled: Path, spool: Path) -> None:
+    set_version(filled / "jobs" / "job222.db", 7)
+    waiting = make_capture(spool, "job222", attempt=2)
+    make_capture(spool, "good1", attempt=2, lines=["three"])
+    with LocalStore(str(filled)) as store:
+        taken = store.take_in()
+        assert not taken.complete
+        assert [("job222.db" in problem, "newer" in problem) for problem in taken.problems] == [(True, True)]
+        assert waiting.path.exists()
+        assert len(store.jobs()) == 2
+        assert texts(store, "good1") == ["one", "two", "three"]
+        with pytest.raises(StoreError, match="upgrade"):
+            store.open("job222")
+
+
+def test_a_newer_segment_waits_and_the_rest_goes_on(root: Path, spool: Path) -> None:
+    capture = make_capture(spool, "newer1")
+    with capture.segment.open("r+b") as file:
+        file.seek(8)
+        file.write(b"\x02\x00")
+    make_capture(spool, "good1")
+    with LocalStore(str(root), create=True) as store:
+        for _ in range(2):  # it is said each time
+            taken = store.take_in()
+            assert not taken.complete
+            assert len(taken.problems) == 1
+            assert "upgrade" in taken.problems[0]
+        assert texts(store, "good1") == ["one", "two"]
+        with capture.segment.open("r+b") as file:
+            file.seek(8)
+            file.write(b"\x01\x00")
+    with LocalStore(str(root)) as store:
+        assert store.take_in() == TakenIn(True, [])
+        assert texts(store, "newer1") == ["one", "two"]
+
+
+# ---- damaged and half-written files
+
+
+def halve(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def scribble(path: Path) -> None:
+    path.write_bytes(b"not a database at all, but long enough to look like one" * 50)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("break_it", [halve, scribble, empty])
+def test_a_damaged_job_is_named_and_others_stay_readable(filled: Path, spool: Path, break_it: object) -> None:
+    assert callable(break_it)
+    broken = filled / "jobs" / "job222.db"
+    break_it(broken)
+    make_capture(spool, "good1", attempt=2, lines=["three"])
+    with LocalStore(str(filled)) as store:
+        assert store.take_in().complete
+        assert texts(store, "good1") == ["one", "two", "three"]
+        with pytest.raises(StoreError, match="damaged or half-written") as error:
+            texts(store, "job222")
+        assert error.value.path == str(broken)
+        store.remove("job222")
+        assert [job.job_id for job in store.jobs()] == ["good1"]
+
+
+def test_a_damaged_job_keeps_its_segments_in_the_spool(filled: Path, spool: Path) -> None:
+    scribble(filled / "jobs" / "job222.db")
+    waiting = make_capture(spool, "job222", attempt=2)
+    taken = take_in(filled)
+    assert not taken.complete
+    assert "job222.db" in taken.problems[0]
+    assert waiting.segment.exists()
+
+
+@pytest.mark.parametrize("break_it", [scribble, empty, halve, Path.unlink])
+def test_a_damaged_or_missing_catalogue_is_made_again(filled: Path, break_it: object) -> None:
+    with LocalStore(str(filled)) as store:
+        before = store.jobs()
+    assert callable(break_it)
+    break_it(filled / "catalogue.db")
+    scribble(filled / "jobs" / "bad333.db")
+    (filled / "jobs" / "other.txt").write_text("x")
+    with LocalStore(str(filled)) as store:
+        assert store.jobs() == before
+        assert ["bad333.db" in problem for problem in store.take_in().problems] == [True]
+        assert store.take_in().problems == []
+
+
+def test_damage_within_the_catalogue_shows_later_and_is_mended(filled: Path) -> None:
+    with closing(sqlite3.connect(filled / "catalogue.db")) as connection, connection:
+        connection.execute("UPDATE job SET summary = 'nonsense'")
+    with LocalStore(str(filled)) as store:
+        assert {job.job_id for job in store.jobs()} == {"good1", "job222"}
+
+
+def test_a_catalogue_that_another_program_replaced_is_followed(filled: Path, spool: Path) -> None:
+    with LocalStore(str(filled)) as store:
+        (filled / "catalogue.db").unlink()
+        with LocalStore(str(filled)) as other:
+            assert len(other.jobs()) == 2
+            make_capture(spool, "new333")
+            assert store.take_in().complete
+            assert len(other.jobs()) == len(store.jobs()) == 3
+
+
+def test_a_job_whose_database_was_only_begun_is_no_damage(filled: Path, spool: Path) -> None:
+    """As a crash leaves it: the file is there, nothing is committed."""
+    (filled / "catalogue.db").unlink()
+    empty(filled / "jobs" / "k3f9x2.db")
+    make_capture(spool)
+    with LocalStore(str(filled)) as store:
+        assert store.take_in() == TakenIn(True, [])
+        assert texts(store, "k3f9x2") == ["one", "two"]
+
+
+def test_another_program_s_database_is_left_alone(filled: Path) -> None:
+    path = filled / "jobs" / "job222.db"
+    path.unlink()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE precious (x)")
+    with LocalStore(str(filled)) as store, pytest.raises(StoreError, match="another program"):
+        store.open("job222")
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM precious").fetchone() == (0,)
+
+
+def test_a_job_s_missing_database_is_an_unknown_job(filled: Path) -> None:
+    (filled / "jobs" / "job222.db").unlink()
+    with LocalStore(str(filled)) as store:
+        with pytest.raises(UnknownJob):
+            store.open("job222")
+        store.remove("job222")
+        assert len(store.jobs()) == 1
+
+
+# ---- no permission to write
+
+
+@ordinary_user_only
+def test_a_read_only_store_is_read_without_taking_in(filled: Path, spool: Path) -> None:
+    make_capture(spool, "waits1")
+    for folder in (filled, filled / "jobs"):
+        folder.chmod(0o500)
+    try:
+        with LocalStore(str(filled)) as store:
+            taken = store.take_in()
+            assert not taken.complete
+            assert taken.problems == [f"{filled}: can't be written: 1 captures wait in the spool, not taken in"]
+            assert len(store.jobs()) == 2
+            assert texts(store, "good1") == ["one", "two"]
+            with pytest.raises(StoreError, match="can't be written"):
+                store.remove("good1")
+    finally:
+        for folder in (filled, filled / "jobs"):
+            folder.chmod(0o700)
+    assert take_in(filled).complete
+
+
+@ordinary_user_only
+@pytest.mark.parametrize("uses_wal", [True, False])
+def test_read_only_files_with_and_without_a_log_of_what_was_written_last(
+    filled: Path, tmp_path: Path, uses_wal: bool
+) -> None:
+    """As a crash leaves them: the newest lines stand in the write-ahead log only."""
+    copy = tmp_path / "copy"
+    with closing(sqlite3.connect(filled / "jobs" / "good1.db")) as connection:
+        connection.execute(f"PRAGMA journal_mode={'WAL' if uses_wal else 'DELETE'}")
+        connection.execute("UPDATE capture SET attempt = 5")
+        connection.commit()
+        shutil.copytree(filled, copy)
+    for name in ("good1.db-shm", "good1.db-journal"):
+        (copy / "jobs" / name).unlink(missing_ok=True)
+    assert (copy / "jobs" / "good1.db-wal").exists() == uses_wal
+    for path in (*copy.rglob("*"), copy):
+        path.chmod(0o500 if path.is_dir() else 0o400)
+    try:
+        with LocalStore(str(copy)) as store:
+            reader = store.open("good1")
+            assert reader.captures[0].attempt == 5
+            assert texts(store, "good1") == ["one", "two"]
+    finally:
+        for path in (copy, *copy.rglob("*")):
+            path.chmod(0o700)
+
+
+@ordinary_user_only
+def test_unreadable_files_are_named(filled: Path) -> None:
+    broken = filled / "jobs" / "job222.db"
+    broken.chmod(0)
+    with LocalStore(str(filled)) as store:
+        with pytest.raises(StoreError, match="can't be read") as error:
+            store.open("job222")
+        assert error.value.path == str(broken)
+    filled.chmod(0)
+    try:
+        with pytest.raises(StoreError, match="can't be read"):
+            LocalStore(str(filled))
+    finally:
+        filled.chmod(0o700)
+
+
+@ordinary_user_only
+def test_a_segment_that_cannot_be_opened_waits_and_the_rest_goes_on(root: Path, spool: Path) -> None:
+    locked = make_capture(spool, "locked")
+    locked.segment.chmod(0)
+    make_capture(spool, "good1")
+    taken = take_in(root)
+    assert not taken.complete
+    assert "permission denied" in taken.problems[0]
+    assert locked.segment.exists()
+    with LocalStore(str(root)) as store:
+        assert texts(store, "good1") == ["one", "two"]
+        locked.segment.chmod(0o600)
+        assert store.take_in() == TakenIn(True, [])
+        assert texts(store, "locked") == ["one", "two"]
+
+
+def test_captures_of_another_user_are_left_alone(root: Path, spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = make_capture(spool)
+    with LocalStore(str(root), create=True) as store:
+        monkeypatch.setattr(store._intake, "_owner", os.geteuid() + 1)
+        taken = store.take_in()
+        assert ["another user" in problem for problem in taken.problems] == [True]
+        assert capture.segment.exists()
+        assert store.jobs() == []
+
+
+# ---- no room
+
+
+@pytest.fixture
+def page_limit(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Job databases can't grow past the pages in the list."""
+    pages = [20]
+    begin = JobWriter.__init__
+
+    def limited(self: JobWriter, path: str, *, wal: bool) -> None:
+        begin(self, path, wal=wal)
+        self._connection.execute(f"PRAGMA max_page_count={pages[0]}")
+
+    monkeypatch.setattr(JobWriter, "__init__", limited)
+    return pages
+
+
+def test_no_room_loses_nothing(root: Path, spool: Path, page_limit: list[int]) -> None:
+    numbers = [f"{number} {os.urandom(20).hex()}" for number in range(5000)]
+    capture = CaptureWriter(spool)
+    for begin in range(0, 5000, 500):
+        capture.lines(numbers[begin : begin + 500])
+    capture.end()
+    capture.close()
+    make_capture(spool, "small1")
+    with LocalStore(str(root), create=True) as store:
+        taken = store.take_in()
+        assert not taken.complete
+        assert "no room left" in taken.problems[0]
+        assert capture.segment.exists()
+        assert texts(store, "small1") == ["one", "two"]
+        page_limit[0] = 1 << 30
+        assert store.take_in() == TakenIn(True, [])
+        assert texts(store, "k3f9x2") == numbers
+
+
+def test_files_that_may_not_grow_lose_nothing(root: Path, spool: Path) -> None:
+    """A quota, as RLIMIT_FSIZE has it: writing fails in the midst of a page or log."""
+    numbers = [f"{number} {os.urandom(20).hex()}" for number in range(20_000)]
+    capture = CaptureWriter(spool)
+    for begin in range(0, 20_000, 500):
+        capture.lines(numbers[begin : begin + 500])
+    capture.close()
+    code = (
+        "import sys; from ingest.local_store import LocalStore; print(LocalStore(sys.argv[1], create=True).take_in())"
+    )
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+
+    found = subprocess.run(
+        [sys.executable, "-c", code, str(root)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=CHILD_SECS,
+        preexec_fn=limit,
+    )
+    assert found.returncode == 0, found.stderr
+    assert "complete=False" in found.stdout
+    assert "disk" in found.stdout
+    assert take_in(root).complete
+    with LocalStore(str(root)) as store:
+        assert texts(store, "k3f9x2") == numbers
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB, where root may mount one."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = os.geteuid() == 0 and shutil.which("mount") is not None
+    mounted = (
+        mounted
+        and not subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], capture_output=True
+        ).returncode
+    )
+    if not mounted:
+        pytest.skip("no file system can be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_said_reading_goes_on_and_room_mends_it(small_disk: Path, tmp_path: Path) -> None:
+    root, spool = small_disk / "store", tmp_path / "spool"
+    make_capture(spool, "good1")
+    with LocalStore(str(root), create=True, spool=str(spool)) as store:
+        assert store.take_in().complete
+    filler = small_disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        for size in (65536, 512):
+            try:
+                while file.write(b"x" * size):
+                    pass
+            except OSError:
+                pass
+    capture = make_capture(spool, "late22", lines=[os.urandom(50).hex() for _ in range(2000)])
+    with LocalStore(str(root), spool=str(spool)) as store:
+        taken = store.take_in()
+        assert not taken.complete
+        assert any("room" in problem or "disk" in problem for problem in taken.problems), taken.problems
+        assert [job.job_id for job in store.jobs()] == ["good1"]
+        assert texts(store, "good1") == ["one", "two"]
+    assert capture.segment.exists()
+    filler.unlink()
+    with LocalStore(str(root), spool=str(spool)) as store:
+        assert store.take_in().complete
+        assert len(texts(store, "late22")) == 2000
+
+
+# ---- network file systems
+
+
+def test_no_write_ahead_log_on_a_network_file_system(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def network(path: str) -> str | None:
+        asked.append(path)
+        return "nfs4"
+
+    root, spool = tmp_path / "store", tmp_path / "spool"
+    make_capture(spool)
+    with LocalStore(str(root), create=True, spool=str(spool), network=network) as store:
+        assert not store.uses_wal
+        assert store.take_in() == TakenIn(True, [])
+        assert texts(store, "k3f9x2") == ["one", "two"]
+        for path in (root / "catalogue.db", root / "jobs" / "k3f9x2.db"):
+            with closing(sqlite3.connect(path)) as connection:
+                assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+        assert not list(root.rglob("*-wal"))
+    assert asked == [str(root)]
+
+
+def test_a_write_ahead_log_on_a_local_one(root: Path, spool: Path) -> None:
+    make_capture(spool)
+    with LocalStore(str(root), create=True, network=lambda path: None) as store:
+        store.take_in()
+        with closing(sqlite3.connect(root / "jobs" / "k3f9x2.db")) as connection:
+            assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+# ---- two at a time
+
+
+def test_waiting_for_another_who_takes_in_is_bounded(root: Path, spool: Path) -> None:
+    make_capture(spool)
+    with LocalStore(str(root), create=True) as store:
+        with intake.intake_lock(str(root / "intake.lock"), time.monotonic()) as held:
+            assert held
+            taken = store.take_in(deadline_secs=0.05)
+            assert not taken.complete
+            assert "another program" in taken.problems[0]
+            assert store.jobs() == []
+        assert store.take_in().complete
+
+
+_TAKE_IN_UNTIL_STOPPED = """
+import os, sys
+from ingest.local_store import LocalStore
+root, stop = sys.argv[1:]
+with LocalStore(root, create=True) as store:
+    stopped = False
+    while not stopped:
+        stopped = os.path.exists(stop)
+        taken = store.take_in(deadline_secs=30)
+        assert taken.problems == [], taken.problems
+"""
+
+
+def test_several_take_in_at_a_time_each_line_once(root: Path, spool: Path, tmp_path: Path) -> None:
+    stop = tmp_path / "stop"
+    with LocalStore(str(root), create=True):
+        pass
+    command = [sys.executable, "-c", _TAKE_IN_UNTIL_STOPPED, str(root), str(stop)]
+    children = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    with CaptureWriter(spool) as capture:
+        for number in range(400):
+            capture.lines([f"line {number}"])
+            if number % 50 == 49:
+                capture.rotate()
+        capture.close()
+    stop.touch()
+    for child in children:
+        _, errors = child.communicate(timeout=CHILD_SECS)
+        assert child.returncode == 0, errors
+    with LocalStore(str(root)) as store:
+        assert store.take_in() == TakenIn(True, [])
+        assert texts(store, "k3f9x2") == [f"line {number}" for number in range(400)]
+        assert store.jobs()[0].lines == 400
+
+
+# ---- killed at any point
+
+_DIE = """
+import os, signal, sys
+from ingest import intake, job_db
+root, wanted, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
+left = times
+def fault_point(name):
+    global left
+    left -= name == wanted
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+intake.fault_point = job_db.fault_point = fault_point
+intake.BATCH_BYTES = 3000
+from ingest.local_store import LocalStore
+LocalStore(root, create=True).take_in()
+"""
+
+
+@pytest.mark.parametrize("times", [1, 2, 3, 4])
+@pytest.mark.parametrize("point", ["rows written", "committed", "segments removed", "catalogue updated"])
+def test_killed_while_taking_in_nothing_is_lost_or_doubled(root: Path, spool: Path, point: str, times: int) -> None:
+    expected: list[str] = []
+    records: list[str] = []
+    with CaptureWriter(spool, start_ns=time.time_ns()) as capture:
+        capture.start()
+        for number in range(12):
+            lines = [f"{number}: {at:04d} {'x' * 50}" for at in range(25)]
+            capture.lines(lines)
+            record = f'{{"step": {number}}}'
+            capture.metadata(record)
+            capture.event("note", str(number))
+            expected += [*lines, record]
+            records.append(record)
+            if number % 4 == 3:
+                capture.rotate()
+        capture.status("99%")
+        capture.end()
+        capture.close()
+    make_capture(spool, "after1", lines=["other"])
+    command = [sys.executable, "-c", _DIE, str(root), point, str(times)]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=CHILD_SECS)
+    assert found.returncode in (-9, 0), found.stderr
+    assert found.returncode == -9 or times > 1
+    subprocess.run(command, cwd=ROOT, capture_output=True, timeout=CHILD_SECS)  # and once more, from there
+    with LocalStore(str(root), create=True) as store:
+        assert store.take_in() == TakenIn(True, [])
+        reader = store.open("k3f9x2")
+        assert [line.text for line in reader.lines(streams=BOTH)] == expected
+        assert [record.line for record in reader.records()] == records
+        assert [event.event["message"] for event in reader.events()] == [str(number) for number in range(12)]
+        assert reader.x_axis().words == "step: integers that never fall"
+        assert (reader.summary.lines, reader.summary.records, reader.summary.state) == (312, 12, "COMPLETED")
+        assert {job.job_id for job in store.jobs()} == {"k3f9x2", "after1"}
+        assert texts(store, "after1") == ["other"]
+    assert list(spool.iterdir()) == []
+
+
+def test_a_fault_of_our_own_in_one_capture_stops_no_other(
+    root: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = make_capture(spool, "bad111")
+    make_capture(spool, "good1")
+    enter = intake._enter
+
+    def raise_for_bad(job: JobWriter, folder: CaptureFolder, *rest: object) -> object:
+        if folder.name.startswith("bad"):
+            raise RuntimeError("unforeseen")
+        return enter(job, folder, *rest)  # type: ignore[arg-type]  # as they came
+
+    monkeypatch.setattr(intake, "_enter", raise_for_bad)
+    taken = take_in(root)
+    assert not taken.complete
+    assert "unforeseen" in taken.problems[0]
+    assert bad.segment.exists()
+    with LocalStore(str(root)) as store:
+        assert texts(store, "good1") == ["one", "two"]
+
+
+def test_a_directory_that_cannot_be_removed_is_tried_again(
+    root: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capture = make_capture(spool)
+
+    def refuse(folder: CaptureFolder) -> None:
+        raise PermissionError(13, "Permission denied", folder.path)
+
+    with LocalStore(str(root), create=True) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(CaptureFolder, "remove", refuse)
+            for _ in range(2):
+                assert store.take_in() == TakenIn(False, [f"{capture.path}: permission denied"])
+        assert store.take_in() == TakenIn(True, [])
+        assert not capture.path.exists()
+        assert texts(store, "k3f9x2") == ["one", "two"]
+
+
+def test_a_catalogue_in_memory_serves_where_none_can_be_written(filled: Path) -> None:
+    with closing(Catalogue.in_memory()) as catalogue:
+        assert catalogue.rebuild(str(filled / "jobs")) == []
+        assert {job.job_id for job in catalogue.jobs(time.time_ns())} == {"good1", "job222"}
+
+
+def test_old_captures_are_taken_in_however_old(root: Path, spool: Path) -> None:
+    capture = make_capture(spool)
+    age(capture.path, 10 * 365 * 86400)
+    with LocalStore(str(root), create=True) as store:
+        assert store.take_in() == TakenIn(True, [])
+        assert texts(store, "k3f9x2") == ["one", "two"]

@@ -1,0 +1,193 @@
+"""Lines in order of time, from any position on, and the last ones: against a plain list of what was written."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingest import job_reader
+from ingest.local_store import JobReader, LocalStore, LogLine, Position
+from logshipper.segment import Kind, Stream
+from tests.segment_factory import CaptureWriter, memory_folder
+
+BOTH = (Stream.STDOUT, Stream.STDERR)
+
+
+class Step(NamedTuple):
+    """One frame of a job of two tasks. gap: ns after the last frame's time, of whatever stream: frames may overlap."""
+
+    task: int
+    stream: Stream
+    gap: int
+    lines: int
+    kind: Kind
+
+
+STEPS = st.lists(
+    st.builds(
+        Step,
+        st.integers(0, 1),
+        st.sampled_from(BOTH),
+        st.sampled_from([0, 1, 2, 3, 10, 1000]),
+        st.integers(1, 5),
+        st.sampled_from([Kind.LOG, Kind.LOG, Kind.METADATA]),
+    ),
+    max_size=12,
+)
+
+
+class Written(NamedTuple):
+    time_ns: int
+    arrival: int  # number of its frame
+    stream: Stream
+    kind: Kind
+    text: str
+
+
+class Job:
+    """Writes steps, and keeps the list of lines."""
+
+    def __init__(self, root: Path) -> None:
+        self.tasks = [CaptureWriter(root / "spool", task=task, suffix=f"s{task}") for task in (0, 1)]
+        self.written: list[Written] = []
+        self._now_ns = 1000
+        self._last: dict[tuple[int, Stream], int] = {}
+        self._frames = 0
+
+    def write(self, step: Step) -> None:
+        self._now_ns += step.gap
+        begin = max(self._now_ns, self._last.get((step.task, step.stream), 0) + 1)
+        self._last[step.task, step.stream] = begin + step.lines - 1
+        self._frames += 1
+        texts = [f'{{"{self._frames}": {at}}}' for at in range(step.lines)]
+        self.tasks[step.task].lines(texts, stream=step.stream, kind=step.kind, time_ns=begin)
+        self.written += [
+            Written(begin + at, self._frames, step.stream, step.kind, text) for at, text in enumerate(texts)
+        ]
+
+
+@contextmanager
+def job_and_store() -> Iterator[tuple[Job, LocalStore]]:
+    folder = tempfile.TemporaryDirectory(prefix="logshipper-test-", dir=memory_folder())
+    with folder as name, LocalStore(name, create=True) as store:
+        job = Job(Path(name))
+        with job.tasks[0], job.tasks[1]:
+            yield job, store
+
+
+def reader_of(store: LocalStore) -> JobReader:
+    store.take_in()
+    return store.open("k3f9x2")
+
+
+def texts(lines: Iterator[LogLine]) -> list[str]:
+    return [line.text for line in lines]
+
+
+@settings(max_examples=50, deadline=None)
+@given(STEPS)
+def test_lines_come_in_order_of_time_each_once(steps: list[Step]) -> None:
+    with job_and_store() as (job, store):
+        for step in steps:
+            job.write(step)
+        reader = reader_of(store)
+        found = list(reader.lines(streams=BOTH))
+        assert [line.time_ns for line in found] == sorted(written.time_ns for written in job.written)
+        assert sorted(texts(iter(found))) == sorted(written.text for written in job.written)
+        for stream in BOTH:
+            its = [line for line in found if line.stream is stream]
+            assert list(texts(reader.lines(streams=[stream]))) == texts(iter(its))
+        metadata = [line.text for line in found if line.kind is Kind.METADATA]
+        assert texts(reader.lines(streams=BOTH, kinds=[Kind.METADATA])) == metadata
+        assert sorted(metadata) == sorted(w.text for w in job.written if w.kind is Kind.METADATA)
+
+
+@settings(max_examples=50, deadline=None)
+@given(STEPS, st.integers(0, 40))
+def test_the_tail_is_the_end_of_all(steps: list[Step], tail: int) -> None:
+    with job_and_store() as (job, store):
+        for step in steps:
+            job.write(step)
+        reader = reader_of(store)
+        whole = list(reader.lines(streams=BOTH))
+        found = texts(reader.lines(streams=BOTH, tail=tail))
+        assert len(found) == min(tail, len(whole))
+        # where blocks overlap within some nanoseconds the tail may begin with another of their lines
+        assert set(found) <= set(texts(iter(whole)))
+        only = [line.text for line in whole if line.kind is Kind.METADATA]
+        assert len(texts(reader.lines(streams=BOTH, kinds=[Kind.METADATA], tail=tail))) == min(tail, len(only))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(STEPS, max_size=4), st.data())
+def test_following_from_any_position_misses_nothing_and_repeats_nothing(
+    parts: list[list[Step]], data: st.DataObject
+) -> None:
+    """As `logs --follow` does, but stopping in the midst of what there is; late arrivals have earlier times."""
+    with job_and_store() as (job, store):
+        after: Position | None = None
+        read: list[str] = []
+        for part in [*parts, []]:
+            for step in part:
+                job.write(step)
+            reader = reader_of(store)
+            stop = data.draw(st.integers(0, 12)) if part else 1 << 40
+            for line in reader.lines(streams=BOTH, after=after):
+                if stop == 0:
+                    break
+                stop -= 1
+                read.append(line.text)
+                after = line.position
+        assert sorted(read) == sorted(written.text for written in job.written)
+        assert texts(reader.lines(streams=BOTH, after=after)) == []
+
+
+def test_a_late_arrival_with_an_earlier_time_is_followed() -> None:
+    with job_and_store() as (job, store):
+        job.tasks[0].lines(["late"], time_ns=5000)
+        first = list(reader_of(store).lines(streams=BOTH))
+        job.tasks[1].lines(["early"], time_ns=10)
+        assert texts(reader_of(store).lines(streams=BOTH, after=first[-1].position)) == ["early"]
+        assert texts(reader_of(store).lines(streams=BOTH)) == ["early", "late"]
+
+
+def test_a_task_that_begins_while_the_job_is_read_is_not_missed(tmp_path: Path) -> None:
+    with LocalStore(str(tmp_path), create=True) as store:
+        CaptureWriter(tmp_path / "spool", task=0, suffix="s0").lines(["first"], time_ns=5)
+        before = reader_of(store)
+        CaptureWriter(tmp_path / "spool", task=1, suffix="s1").lines(["second"], time_ns=6)
+        store.take_in()
+        found = list(before.lines(streams=BOTH))
+        rest = store.open("k3f9x2").lines(streams=BOTH, after=found[-1].position)
+        assert texts(iter(found)) + texts(rest) == ["first", "second"]
+
+
+def test_more_lines_than_a_page_of_blocks(tmp_path: Path) -> None:
+    count = 3 * job_reader._PAGE + 7
+    with LocalStore(str(tmp_path), create=True) as store:
+        capture = CaptureWriter(tmp_path / "spool")
+        for number in range(count):
+            capture.metadata({"n": number})
+        capture.close()
+        reader = reader_of(store)
+        whole = list(reader.lines(streams=BOTH))
+        assert [line.text for line in whole] == [f'{{"n": {number}}}' for number in range(count)]
+        assert texts(reader.lines(streams=BOTH, tail=count - 5)) == [line.text for line in whole[5:]]
+        assert texts(reader.lines(streams=BOTH, after=whole[10].position, tail=3)) == [line.text for line in whole[-3:]]
+        assert [record.line for record in reader.records()] == [line.text for line in whole]
+        assert [record.line for record in reader.records(newest_first=True)] == [line.text for line in whole[::-1]]
+
+
+def test_writing_goes_on_while_somebody_reads_slowly() -> None:
+    with job_and_store() as (job, store):
+        for number in range(600):
+            job.tasks[0].lines([str(number)])
+        reading = reader_of(store).lines(streams=BOTH)
+        next(reading)
+        job.tasks[0].lines(["more"])
+        assert store.take_in(deadline_secs=5).complete
+        assert len(texts(reading)) == 599

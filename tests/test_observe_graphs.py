@@ -1,0 +1,112 @@
+"""Graphs as they are drawn: on a terminal within its width, as ASCII, as a PNG; whatever the keys are called."""
+
+import json
+import math
+import re
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+
+from logshipper.errors import LogshipperError
+from observe.graph_png import write_png
+from observe.graph_text import drawn
+from observe.output import Output, cells_wide
+from observe.series import Graph, Request, graphs
+from tests.observe_fake import FakeReader
+
+ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def screen(columns: int, rows: int = 40, *, colour: bool = False, unicode: bool = True) -> Output:
+    out = Output()
+    out.columns, out.rows, out.colour, out.unicode = columns, rows, colour, unicode
+    return out
+
+
+def some(*captures: list[dict[str, object]], most: int = 9) -> list[Graph]:
+    lines = [[json.dumps(record) for record in capture] for capture in captures]
+    found, _ = graphs(FakeReader(*lines), Request(), most)  # type: ignore[arg-type]  # a fake
+    return found
+
+
+def training(epochs: int = 30) -> list[dict[str, object]]:
+    return [
+        {"epoch": n, "loss": math.exp(-n / 9), "acc": 1 - math.exp(-n / 9), "lr": 0.1 / n, "flops": 7.8e12 + n}
+        for n in range(1, epochs + 1)
+    ]
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80, 119, 120, 140, 300])
+@pytest.mark.parametrize("colour", [False, True])
+def test_graphs_fit_the_terminal(columns: int, colour: bool) -> None:
+    lines = drawn(some(training(), training(9)), screen(columns, colour=colour))
+    assert max(cells_wide(ESCAPES.sub("", line)) for line in lines) <= columns
+    assert colour == any("\x1b" in line for line in lines)
+    text = "\n".join(lines)
+    assert "loss" in text
+    assert "epoch" in text
+
+
+def test_restarts_have_a_legend() -> None:
+    text = "\n".join(drawn(some(training(), training(9)), screen(80)))
+    assert "* attempt 1   + attempt 2" in text
+
+
+def test_two_columns_where_there_is_room() -> None:
+    found = some(training())
+    assert len(drawn(found, screen(140))) < len(drawn(found, screen(100)))
+
+
+def test_ascii_only() -> None:
+    assert "\n".join(drawn(some(training()), screen(80, unicode=False))).isascii()
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [{"epoch": 1, "loss": 5}],
+        [{"epoch": 1, "loss": 0}, {"epoch": 1, "loss": 0}],
+        [{"epoch": n, "loss": 1e16 + n} for n in range(3)],
+        [{"epoch": n, "loss": 1e299 * (-1) ** n} for n in range(3)],
+        [{"epoch": n, "loss": 5e-324 * n} for n in range(3)],
+        [{"epoch": 1e-300 * n, "loss": n} for n in range(3)],
+        [{"epoch": n, "loss": 10**400} for n in range(3)],
+        [{"$\\frac{$_^": n, "日本\x1b[31m": -n, "_": 2 * n} for n in range(3)],
+        [{"k" * 500: n, "l" * 500: 2 * n} for n in range(3)],
+    ],
+)
+def test_odd_numbers_and_keys_are_drawn(records: list[dict[str, object]], tmp_path: Path) -> None:
+    found = some(records)
+    for columns in (30, 80):
+        lines = drawn(found, screen(columns))
+        assert max(map(cells_wide, lines)) <= columns
+        assert "\x1b" not in "".join(lines)
+    write_png(str(tmp_path / "a.png"), found, "name · k3f9x2", "X axis: $x_")
+    assert (tmp_path / "a.png").stat().st_size > 1000
+
+
+def png_size(path: Path) -> tuple[int, int]:
+    head = path.read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", head[16:])
+    return width, height
+
+
+def test_png_grows_with_its_graphs(tmp_path: Path) -> None:
+    one, four = tmp_path / "one.png", tmp_path / "four.png"
+    write_png(str(one), some(training(), most=1), "t", "s")
+    write_png(str(four), some(training(), training()), "t", "s")
+    assert png_size(four) > png_size(one)
+
+
+def test_png_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(LogshipperError, match=r"nowhere/a\.png: the PNG can't be written: no such file"):
+        write_png(str(tmp_path / "nowhere" / "a.png"), some(training()), "t", "s")
+
+
+def test_without_matplotlib_the_mend_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(LogshipperError, match=re.escape("pip install 'logshipper[plot]'")):
+        write_png(str(tmp_path / "a.png"), some(training()), "t", "s")

@@ -1,0 +1,127 @@
+"""What graphs are made of: R22 (numbers only), R24-R26 (X), restarts as series of their own, bounded memory."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from observe import series
+from observe.asked import UnknownKey
+from observe.series import Graph, Points, Request, graphs
+from tests.observe_fake import FakeReader
+
+
+def lines(*records: dict[str, Any]) -> list[str]:
+    return [json.dumps(record) for record in records]
+
+
+def made(reader: FakeReader, most: int = 9, **asked: Any) -> tuple[list[Graph], list[str]]:
+    return graphs(reader, Request(**asked), most)  # type: ignore[arg-type]  # a fake
+
+
+def points(graph: Graph) -> list[list[tuple[float, float]]]:
+    return [list(zip(one.xs, one.ys, strict=True)) for one in graph.series]
+
+
+def test_r25_the_chosen_x_and_every_other_number() -> None:
+    reader = FakeReader(lines(*({"epoch": n, "loss": 1 / n, "acc": n / 9, "on": True, "s": "0.1"} for n in (1, 2, 3))))
+    found, left_out = made(reader)
+    assert [graph.key for graph in found] == ["acc", "loss"], "R22: a boolean or a string is not a number"
+    assert not left_out
+    assert found[1].x.rule == 2
+    assert points(found[1]) == [[(1, 1), (2, 1 / 2), (3, 1 / 3)]]
+    assert found[1].x_integer
+
+
+def test_r25_a_key_without_the_chosen_x_has_its_own_and_says_so() -> None:
+    steps = [{"step": n, "lr": 0.1 / n} for n in (10, 20, 30)]
+    reader = FakeReader(lines({"epoch": 1, "loss": 1.0}, *steps, {"epoch": 2, "loss": 0.5}))
+    found, _ = made(reader)
+    by_key = {graph.key: graph for graph in found}
+    assert list(by_key) == ["loss", "lr", "step"], "what is X of others comes last"
+    assert not by_key["loss"].own_x
+    assert by_key["lr"].own_x
+    assert (by_key["lr"].x.key, by_key["lr"].instead_of) == ("step", "epoch")
+    assert "in the records of lr" in by_key["lr"].x.words
+    assert points(by_key["lr"]) == [[(10, 0.1 / 10), (20, 0.1 / 20), (30, 0.1 / 30)]]
+
+
+def test_r24_by_time_on_request() -> None:
+    found, _ = made(FakeReader(lines({"time": 5, "loss": 1}, {"time": 9, "loss": 2})), x="time", y=["loss"])
+    assert found[0].x.key is None
+    assert points(found[0]) == [[(1, 1), (2, 2)]], "seconds since the start"
+    found, _ = made(FakeReader(lines({"time": 5, "loss": 1}, {"time": 9, "loss": 2})), x="key:time", y=["loss"])
+    assert points(found[0]) == [[(5, 1), (9, 2)]]
+
+
+def test_a_restart_is_a_series_of_its_own() -> None:
+    first = lines({"epoch": 1, "loss": 1.0}, {"epoch": 2, "loss": 0.9})
+    again = lines({"epoch": 1, "loss": 0.8})
+    found, _ = made(FakeReader(first, again))
+    assert [one.label for one in found[0].series] == ["attempt 1", "attempt 2"]
+    assert points(found[0]) == [[(1, 1.0), (2, 0.9)], [(1, 0.8)]]
+    assert [one.label for one in made(FakeReader(first, again), attempt=2)[0][0].series] == ["attempt 2"]
+    assert [one.label for one in made(FakeReader(first, again, tasks=(0, 1)))[0][0].series] == ["task 0", "task 1"]
+
+
+def test_a_series_without_end_of_attempts_is_bounded() -> None:
+    reader = FakeReader(*[lines({"epoch": 1, "loss": n}) for n in range(series.MAX_SERIES + 3)])
+    graph = made(reader)[0][0]
+    assert len(graph.series) == series.MAX_SERIES
+    assert graph.more_series == 3
+    assert graph.series[-1].label == f"attempt {series.MAX_SERIES + 3}"
+
+
+def test_too_many_keys_are_left_out_by_name_but_not_those_asked_for() -> None:
+    reader = FakeReader(lines(*({"epoch": n, "still": 1, **{f"k{i}": n * i for i in range(1, 6)}} for n in (1, 2))))
+    found, left_out = made(reader, most=3)
+    assert [graph.key for graph in found] == ["k1", "k2", "k3"]
+    assert left_out == ["k4", "k5", "still"], "what never changes comes last"
+    asked = ["k5", "k4", "k3", "k2"]
+    assert [graph.key for graph in made(reader, most=1, y=asked)[0]] == asked
+
+
+def test_nested_numbers_are_graphed() -> None:
+    reader = FakeReader(lines(*({"epoch": n, "val": {"loss": 1 / n}} for n in (1, 2))))
+    assert points(made(reader, y=["val.loss"])[0][0]) == [[(1, 1.0), (2, 0.5)]]
+
+
+def test_numbers_beyond_a_float_are_counted() -> None:
+    big = "9" * 400
+    text = [
+        f'{{"epoch": 1, "n": {big}}}',
+        '{"epoch": 2, "n": 1e999}',
+        '{"epoch": 3, "n": 3}',
+        f'{{"epoch": {big}, "n": 4}}',
+    ]
+    graph = made(FakeReader([*text, '{"n": 5}']), y=["n"])[0][0]
+    assert points(graph) == [[(3, 3)]]
+    assert graph.beyond == 3
+    assert graph.without_x == 1
+
+
+def test_wrong_keys() -> None:
+    reader = FakeReader(lines({"epoch": 1, "loss": 1.0, "name": "x"}))
+    with pytest.raises(UnknownKey, match="did you mean loss"):
+        made(reader, y=["lost"])
+    with pytest.raises(UnknownKey, match="did you mean epoch"):
+        made(reader, x="epochs")
+    with pytest.raises(UnknownKey):
+        made(reader, y=["name"])
+
+
+def test_thinning_is_bounded_and_loses_no_peak() -> None:
+    rng = random.Random(7)
+    one = Points()
+    for x in range(series.MAX_POINTS * 3):
+        one.add(x, 1000.0 if x == 70_001 else -1000.0 if x == 99 else rng.random())
+    assert one.seen == series.MAX_POINTS * 3
+    assert len(one.xs) <= series.MAX_POINTS
+    thin = one.thinned(600)
+    assert len(thin.xs) <= 600
+    assert thin.seen == one.seen
+    assert (70_001, 1000.0) in zip(thin.xs, thin.ys, strict=True)
+    assert (99, -1000.0) in zip(thin.xs, thin.ys, strict=True)
+    assert (thin.xs[0], thin.xs[-1]) == (0, one.xs[-1])
+    assert list(thin.xs) == sorted(thin.xs)

@@ -1,0 +1,144 @@
+"""Words, ticks and plain tables: what people read."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from observe import output, words
+from observe.asked import UnknownKey, pick_keys
+from observe.ticks import axis_range, labels, ticks, time_unit
+
+NS = 10**9
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_nothing_that_a_terminal_obeys_is_safe(text: str) -> None:
+    shown = words.safe(text)
+    assert len(shown) == len(text)
+    assert not any(ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0 for char in shown)
+
+
+def test_safe_keeps_what_is_harmless() -> None:
+    assert words.safe("epoch 1: 100%|██████| é 日本 ⚠️") == "epoch 1: 100%|██████| é 日本 ⚠️"
+    assert words.safe("\x1b[31m\x9b\x07\t") == "�[31m���"
+
+
+@pytest.mark.parametrize(
+    ("octets", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.00 kB"), (45_678, "45.7 kB"), (999_600, "1.00 MB"), (10**15, "1000 TB")],
+)
+def test_size(octets: int, text: str) -> None:
+    assert words.size(octets) == text
+
+
+@pytest.mark.parametrize(
+    ("secs", "text"),
+    [
+        (-1, "0.00s"),
+        (0.349, "0.35s"),
+        (12.34, "12.3s"),
+        (59.96, "1m00s"),
+        (245, "4m05s"),
+        (7380, "2h03m"),
+        (273600, "3d04h"),
+    ],
+)
+def test_duration(secs: float, text: str) -> None:
+    assert words.duration(secs) == text
+
+
+def test_times() -> None:
+    time_ns = 1_780_000_000_123_456_789
+    assert words.utc(time_ns) == "2026-05-28T20:26:40.123456789Z"
+    assert words.local(time_ns, millis=True).endswith(".123")
+    assert words.when(time_ns, time_ns + 2 * NS) == "just now"
+    assert words.when(time_ns, time_ns + 65 * NS) == "1 min ago"
+    assert words.when(time_ns, time_ns + 5 * 3600 * NS) == "5 h ago"
+    assert words.when(time_ns, time_ns + 3 * 86400 * NS) == words.local(time_ns)[5:16]
+    assert words.when(time_ns, time_ns + 900 * 86400 * NS) == words.local(time_ns)[:10]
+
+
+def test_outcomes() -> None:
+    assert words.exit_words(3, 0) == "exit code 3"
+    assert words.exit_words(None, 9) == "died of SIGKILL"
+    assert words.exit_words(None, 0) == ""
+    assert [words.exit_short(0, 0), words.exit_short(None, 15), words.exit_short(None, 0)] == ["0", "SIGTERM", "-"]
+    assert words.signal_name(200) == "signal 200"
+    assert words.times_smaller(1000, 100) == "10 times smaller"
+    assert words.times_smaller(100, 1000) == words.times_smaller(100, 0) == ""
+
+
+def test_numbers_of_any_size() -> None:
+    assert words.number(1.0, integer=True) == "1"
+    assert words.number(0.000123456789) == "0.000123457"
+    assert words.number(10**400, integer=True) == "1e+400"
+    assert words.number(-(10**400), integer=True) == "-1e+400"
+    assert words.number(None) == "-"
+
+
+@settings(deadline=None)
+@given(st.floats(-1e300, 1e300), st.floats(-1e300, 1e300), st.integers(2, 30), st.booleans())
+def test_ticks_lie_on_the_axis(one: float, other: float, most: int, integer: bool) -> None:
+    low, high = axis_range(min(one, other), max(one, other))
+    assert low < high
+    found = ticks(low, high, most, integer=integer)
+    assert 2 <= len(found) <= most
+    room = (high - low) * 1e-6
+    assert all(low - room <= tick <= high + room for tick in found)
+    assert all(math.isfinite(tick) for tick in found)
+    assert len(labels(found)) == len(found)
+
+
+def test_ticks_are_round() -> None:
+    assert ticks(1, 100, 6) == [20, 40, 60, 80, 100]
+    assert labels(ticks(0.1, 0.95, 5)) == ["0.2", "0.4", "0.6", "0.8"]
+    assert ticks(1, 3, 9, integer=True) == [1, 2, 3]
+    assert labels([2.5, 5.0, 7.5]) == ["2.5", "5.0", "7.5"]
+    assert time_unit(5400) == (60.0, "min")
+
+
+def test_wrong_key_gets_a_hint() -> None:
+    known = [("loss",), ("val_loss",), ("a", "b")]
+    with pytest.raises(UnknownKey, match="no key 'Loss'; did you mean loss or val_loss"):
+        pick_keys(["Loss"], known)
+    with pytest.raises(UnknownKey, match=r"it has a\.b, loss, val_loss"):
+        pick_keys(["zzzzzz"], known)
+    assert pick_keys(["a.b,loss", "loss"], known) == [("a", "b"), ("loss",)]
+    assert pick_keys(["a,b"], [("a,b",), ("a",)]) == [("a,b",)]
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@settings(deadline=None)
+@given(JSON_VALUES, st.sampled_from([None, "  "]))
+def test_json_is_json(value: object, indent: str | None) -> None:
+    text = output.to_json(value, indent)
+    assert json.loads(text) == value
+    text.encode()  # lone surrogates are escaped
+    assert indent is not None or "\n" not in text
+
+
+def test_json_keeps_texts_and_knows_no_infinity() -> None:
+    big = "1" * 5000
+    assert output.to_json({"a": output.Raw(big), "b": math.inf, "c": []}) == f'{{"a":{big},"b":null,"c":[]}}'
+
+
+def test_plain_table_is_aligned(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = [output.Column("id"), output.Column("n", right=True), output.Column("name")]
+    wide = "x" * 100
+    output.Output().table(columns, [["a", "1", "日本"], ["bcd", "", "tab\there"], [wide, "22", ""]])
+    lines = capsys.readouterr().out.splitlines()
+    at = max(len("id"), output._ALIGNED_UP_TO)
+    assert lines[0].startswith("id ")
+    assert lines[0][at + 3] == "n"
+    assert lines[1].split() == ["a", "1", "日本"]
+    assert lines[2].split() == ["bcd", "-", "tab�here"], "an empty cell is a dash, so that columns can be counted"
+    assert lines[3] == f"{wide}  22  -", "nothing is cut off"

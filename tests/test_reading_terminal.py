@@ -1,0 +1,211 @@
+"""Reading commands on a terminal: tables, colours, widths, live following, questions; and hostile text."""
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from logshipper.segment import Kind, Stream
+from observe.output import cells_wide
+from tests.reading_store import SpooledCapture, training
+
+ROOT = Path(__file__).resolve().parent.parent
+DEADLINE_SECS = 30.0
+SGR = re.compile(r"\x1b\[[0-9;]*m")
+HOSTILE = "a\x1b]0;title\x07b\x1b[2Jc\x9bd\x08e\x00f\u2028g"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+def start(store: Path, *words: str, columns: int = 80, rows: int = 40, **environment: str) -> "pexpect.spawn[str]":
+    options: dict[str, Any] = {
+        "encoding": "utf-8",
+        "dimensions": (rows, columns),
+        "timeout": DEADLINE_SECS,
+    }  # Any: pexpect
+    base = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
+    base |= {"TERM": "xterm-256color", "LOGSHIPPER_STORE": str(store), "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
+    child = pexpect.spawn(sys.executable, ["-m", "logshipper", *words], env={**base, **environment}, **options)
+    child.delaybeforesend = None
+    return child
+
+
+def screen(store: Path, *words: str, code: int = 0, **options: Any) -> str:  # Any: of start
+    """All that a command shows, lines ended by LF. options: of start."""
+    child = start(store, *words, **options)
+    text = str(child.read()).replace("\r\n", "\n")
+    child.close()
+    assert child.exitstatus == code, text
+    return text
+
+
+COMMANDS = [["ls"], ["show", "last"], ["metadata", "last"], ["plot", "last"]]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 140])
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+def test_answers_fit_the_terminal(store: Path, words: list[str], columns: int) -> None:
+    with SpooledCapture(store, name="a_rather_long_name_for_a_training_script.py") as job:
+        for epoch in range(1, 9):
+            values = {"note": "a long sentence " * 5, "nested": {"a": [epoch] * 30}, "time": 16520, "size": "big"}
+            job.metadata({"epoch": epoch, "loss": 1 / epoch, **values, "lr": 0.1**epoch})
+        job.event("json_hint", message="A line looks like metadata but holds NaN, which JSON doesn't know. " * 2)
+        job.end(1)
+    text = screen(store, *words, columns=columns)
+    assert max(cells_wide(SGR.sub("", line)) for line in text.splitlines()) <= columns
+    assert "\x1b[" in text
+    assert "─" in text or words[0] == "plot"
+
+
+@pytest.mark.parametrize("words", [*COMMANDS, ["logs", "last", "--times", "--grep", "lr"]], ids=lambda words: words[0])
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["NO_COLOR", "dumb"])
+def test_no_colours_where_they_are_not_wanted(store: Path, words: list[str], environment: dict[str, str]) -> None:
+    training(store)
+    assert "\x1b" not in screen(store, *words, **dict[str, Any](environment))
+
+
+def test_metadata_says_what_it_leaves_out(store: Path) -> None:
+    """R22, R23: every value shown, newest first; what doesn't fit is named, and never X."""
+    with SpooledCapture(store) as job:
+        for step in range(60):
+            job.metadata({**{f"some_key_{at}": step for at in range(20)}, "step": step})
+        job.end()
+    text = SGR.sub("", screen(store, "metadata", "last", columns=80))
+    header = text.splitlines()[0]
+    assert header.split()[:2] == ["printed", "at"]
+    assert "some_key_0" in header
+    assert "keys left out, the terminal is too narrow: some_key_5" in text
+    assert "The newest 50 of 60 records: --all shows every one" in text
+    assert text.splitlines()[2].split()[1] == "59"
+    assert len(screen(store, "metadata", "last", "--all").splitlines()) > 60
+    chosen = SGR.sub("", screen(store, "metadata", "last", "--keys", "some_key_19,step", "--limit", "3"))
+    assert chosen.splitlines()[0].split() == ["printed", "at", "some_key_19", "step"]
+
+
+def test_long_values_are_folded_not_cut(store: Path) -> None:
+    value = " ".join(f"word{number}" for number in range(30))
+    with SpooledCapture(store) as job:
+        job.metadata({"epoch": 1, "text": value})
+        job.end()
+    text = SGR.sub("", screen(store, "metadata", "last"))
+    assert all(f"word{number}" in text for number in range(30))
+
+
+def test_hostile_text_never_reaches_the_terminal(store: Path) -> None:
+    """Whoever writes segments may write anything; a terminal obeys control characters."""
+    with SpooledCapture(store, name=HOSTILE) as job:
+        job.lines(HOSTILE)
+        job.stderr(HOSTILE, kind=Kind.NOTE)
+        escaped = "".join(f"\\u{ord(char):04x}" for char in HOSTILE)
+        for epoch in (1, 2):
+            job.metadata(f'{{"epoch": {epoch}, "{escaped}": {epoch}, "s": "{escaped}"}}')
+        job.event("odd", message=HOSTILE)
+        job.status(HOSTILE)
+        job.beat()
+        for words in (["ls"], ["show", "last"], ["logs", "last"], ["metadata", "last"], ["plot", "last"]):
+            text = SGR.sub("", screen(store, *words))
+            assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", text), words
+    assert "a�]0;title�b" in SGR.sub("", screen(store, "logs", "last"))
+
+
+def test_logs_in_colours(store: Path) -> None:
+    training(store)
+    text = screen(store, "logs", "last", "--grep", "lr|COMMAND")
+    assert "\x1b[31mUserWarning: \x1b[1;7mlr\x1b[0m\x1b[31m is high\x1b[0m\n" in text
+    assert '\x1b[2m/LOG\x1b[1;7mCOMMAND\x1b[0m\x1b[2m {"mode":"metadata"}\x1b[0m\n' in text
+    assert screen(store, "logs", "last", "--tail", "1", "--times").startswith("\x1b[2m20")
+
+
+def test_follow_shows_a_running_bar_on_the_last_row(store: Path) -> None:
+    with SpooledCapture(store) as job:
+        job.lines("first")
+        job.status("epoch 1:  10%|█         | " + "x" * 200)
+        job.beat()
+        child = start(store, "logs", "last", "--follow", columns=60)
+        child.expect_exact("first\r\n")
+        child.expect(r"\x1b\[2m(epoch 1:  10%\|█         \| x+…)\x1b\[0m")
+        assert isinstance(child.match, re.Match)
+        assert cells_wide(child.match[1]) < 60, "a bar that wraps couldn't be cleared"
+        job.status("epoch 1:  20%|██        |")
+        child.expect_exact("\r\x1b[K\x1b[2mepoch 1:  20%|██        |\x1b[0m")
+        job.lines("second")
+        child.expect_exact("\r\x1b[Ksecond\r\n")
+        child.expect_exact("epoch 1:  20%")
+        job.status("")
+        child.expect_exact("\r\x1b[K")
+        job.end(3)
+        child.expect_exact("train.py (k3f9x2) has ended: FAILED, exit code 3\r\n")
+        child.expect(pexpect.EOF)
+        child.close()
+        assert child.exitstatus == 0
+
+
+def test_ctrl_c_leaves_a_followed_job(store: Path) -> None:
+    with SpooledCapture(store) as job:
+        job.lines("first")
+        job.status("bar")
+        job.beat()
+        child = start(store, "logs", "last", "-f")
+        child.expect_exact("bar")
+        child.sendintr()
+        child.expect(pexpect.EOF)
+        child.close()
+        assert "Traceback" not in str(child.before)
+        assert str(child.before).endswith("\r\x1b[K^C\r\n") or "\r\x1b[K" in str(child.before), "the bar is cleared"
+        assert child.exitstatus == 128 + signal.SIGINT
+
+
+def test_follow_says_when_a_job_is_silent(store: Path) -> None:
+    with SpooledCapture(store) as job:  # its last sign of life is a minute old
+        job.lines("first", stream=Stream.STDERR)
+        child = start(store, "logs", "last", "-f")
+        child.expect_exact("the job gives no sign of life")
+        job.beat()
+        child.expect_exact("the job is back")
+        job.end()
+        child.expect_exact("has ended: COMPLETED, exit code 0")
+        child.expect(pexpect.EOF)
+        child.close()
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("", 1), ("no", 1)])
+def test_rm_asks(store: Path, answer: str, code: int) -> None:
+    training(store)
+    child = start(store, "rm", "last")
+    child.expect_exact("train.py (k3f9x2), COMPLETED, started")
+    child.expect_exact("8 lines, 5 metadata records")
+    child.expect_exact("Remove it for good? [y/N] ")
+    child.sendline(answer)
+    child.expect_exact("Removed train.py (k3f9x2)" if code == 0 else "nothing was removed")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == code
+    left = SGR.sub("", screen(store, "ls"))
+    assert ("k3f9x2" in left) == bool(code)
+
+
+def test_an_empty_store_is_friendly(store: Path) -> None:
+    text = " ".join(SGR.sub("", screen(store, "ls")).split())
+    assert "yet; begin with: logshipper run -- COMMAND" in text
+
+
+def test_a_long_taking_in_shows_a_bar() -> None:
+    """The bar's own clock is not waited for: it is told that its patience is over."""
+    script = (
+        "import observe.opening as opening, sys; opening._PATIENCE_SECS = 0; bar = opening.Bar();"
+        "bar(5_000_000, 10_000_000); bar.clear(); print('done', file=sys.stderr)"
+    )
+    options: dict[str, Any] = {"encoding": "utf-8", "timeout": DEADLINE_SECS}  # Any: pexpect
+    environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
+    child = pexpect.spawn(sys.executable, ["-c", script], env=environment, **options)
+    child.expect_exact("━━━━━━━━━━━━┄┄┄┄┄┄┄┄┄┄┄┄  50%  5.00 MB of 10.0 MB\r\x1b[Kdone")
+    child.expect(pexpect.EOF)
+    child.close()

@@ -1,0 +1,662 @@
+"""The relay by itself: channels between pipes and ptys, in one process (RELAY; R16: what is called empty, is)."""
+
+import contextlib
+import errno
+import mmap
+import os
+import random
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logshipper import terminal
+from logshipper.channel import HELD_BYTES, Channel
+from logshipper.handover import BUFFER_BYTES, FRAME_BYTES, SidecarLink
+from logshipper.output import Output
+from logshipper.relay import TURN_BYTES, NoSink, Owner, Relay
+from logshipper.side_pipe import HEADER, SideType
+from tests.relay_tools import ROOT, wait_for
+
+OUT, ERR = 1, 2  # streams; as flags as well
+
+
+class Told(NoSink):
+    """A sink that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[Any, ...]] = []  # Any: told apart by the first
+
+    def data(self, stream: int, data: bytes, flags: int) -> None:
+        self.events.append(("data", stream, data, flags))
+
+    def empty(self, flags: int) -> None:
+        self.events.append(("empty", flags))
+
+    def closed(self, stream: int) -> None:
+        self.events.append(("closed", stream))
+
+    def of(self, stream: int) -> bytes:
+        return b"".join(event[2] for event in self.events if event[:2] == ("data", stream))
+
+
+class Noted(Owner):
+    def __init__(self) -> None:
+        self.notes: list[tuple[str, int, int]] = []
+
+    def output_gone(self, channel: Channel) -> None:
+        os.fstat(channel.master)  # still open: CMD gets its signal first
+        self.notes.append(("gone", channel.stream, channel.gone))
+
+    def output_failed(self, channel: Channel) -> None:
+        self.notes.append(("failed", channel.stream, channel.out.fault))
+
+
+class Bench:
+    """Two streams through a relay. writers: CMD's ends; readers: of the outputs."""
+
+    def __init__(self, *, ptys: bool = False, one_file: bool = False) -> None:
+        pairs = [terminal.open_pty((160, 50), None) if ptys else os.pipe() for _ in range(2)]
+        self.writers = {stream: slave for stream, (_, slave) in zip((OUT, ERR), pairs, strict=True)}
+        read, write = os.pipe()
+        self.readers = {OUT: read, ERR: read}
+        outs = [write, os.dup(write)]
+        if not one_file:
+            os.close(outs[1])
+            self.readers[ERR], outs[1] = os.pipe()
+        own = [terminal.own_description(fd) for fd in outs]
+        for fd in outs:
+            os.close(fd)
+        for fd in self.readers.values():
+            os.set_blocking(fd, False)
+        self.sink, self.owner = Told(), Noted()
+        self.channels = [
+            Channel(stream, master, Output(out))
+            for stream, (master, _), out in zip((OUT, ERR), pairs, own, strict=True)
+        ]
+        self.relay = Relay(self.channels, self.sink, self.owner)
+
+    def write(self, stream: int, data: bytes) -> None:
+        os.write(self.writers[stream], data)
+
+    def close_writer(self, stream: int) -> None:
+        os.close(self.writers.pop(stream))
+
+    def read(self, stream: int = OUT) -> bytes:
+        got = b""
+        with contextlib.suppress(BlockingIOError):
+            while more := os.read(self.readers[stream], 1 << 20):
+                got += more
+        return got
+
+    def turns(self, count: int = 1) -> list[tuple[Any, ...]]:
+        """Some turns; what the sink was told in them."""
+        before = len(self.sink.events)
+        for _ in range(count):
+            self.relay.turn(0)
+        return self.sink.events[before:]
+
+    def close(self) -> None:
+        self.relay.stop()
+        self.relay.release()
+        for fd in {*self.writers.values(), *self.readers.values()}:
+            os.close(fd)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    with contextlib.closing(Bench()) as bench:
+        yield bench
+
+
+@pytest.fixture
+def one_file() -> Iterator[Bench]:
+    with contextlib.closing(Bench(one_file=True)) as bench:
+        yield bench
+
+
+# ---- what is called empty
+
+
+def test_empty_once_after_data(bench: Bench) -> None:
+    bench.turns(3)
+    assert bench.turns(3) == []  # nothing new, nothing to tell
+    bench.write(OUT, b"one\n")
+    assert bench.turns(5) == [("data", OUT, b"one\n", ERR), ("empty", OUT | ERR)]
+
+
+def test_other_stream_with_data_is_not_called_empty(bench: Bench) -> None:
+    bench.turns(3)
+    bench.write(OUT, b"one\n")
+    bench.write(ERR, b"two\n")
+    told = bench.turns(3)
+    assert told == [("data", OUT, b"one\n", 0), ("data", ERR, b"two\n", 0), ("empty", OUT | ERR)]
+
+
+def test_order_of_arrival_is_kept(bench: Bench) -> None:
+    bench.turns(3)
+    bench.write(ERR, b"first\n")
+    bench.write(OUT, b"second\n")
+    assert [event[1] for event in bench.turns(1)] == [ERR, OUT]
+    bench.write(OUT, b"first\n")
+    bench.write(ERR, b"second\n")
+    assert [event[1] for event in bench.turns(1)] == [OUT, ERR]
+
+
+def test_stream_that_is_not_read_is_not_called_empty(bench: Bench) -> None:
+    """Backpressure: the output of one stream is full, so it isn't asked for, and nothing is known of it."""
+    with contextlib.suppress(BlockingIOError):
+        while not bench.channels[0].blocked:
+            bench.write(OUT, b"x" * 4096)
+            bench.turns(2)
+    bench.turns(3)
+    bench.write(OUT, b"unread\n")
+    bench.write(ERR, b"news\n")
+    told = bench.turns(3)
+    assert told == [("data", ERR, b"news\n", 0), ("empty", ERR)]
+    bench.read(OUT)
+    told = bench.turns(5)
+    assert told[0] == ("data", OUT, b"unread\n", ERR)
+    assert told[-1] == ("empty", OUT | ERR)
+
+
+def test_paused_relay_reads_and_claims_nothing(bench: Bench) -> None:
+    bench.turns(3)
+    bench.relay.pause(True)
+    bench.write(OUT, b"one\n")
+    assert bench.turns(3) == []
+    bench.relay.pause(False)
+    assert bench.turns(3) == [("data", OUT, b"one\n", ERR), ("empty", OUT | ERR)]
+
+
+def test_stream_that_is_over_is_empty(bench: Bench) -> None:
+    bench.close_writer(ERR)
+    bench.turns(3)
+    bench.write(OUT, b"one\n")
+    assert bench.turns(2)[0] == ("data", OUT, b"one\n", ERR)
+    assert ("closed", ERR) in bench.sink.events
+
+
+class _Clocked:
+    """select.poll with the time at which each poll began."""
+
+    def __init__(self, poll: object) -> None:
+        self._poll = poll
+        self.began = 0.0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._poll, name)
+
+    def poll(self, timeout: float) -> object:
+        self.began = time.monotonic()
+        return self._poll.poll(timeout)  # type: ignore[attr-defined]  # any poll
+
+
+CLAIM_RECORDS = 6000
+
+
+def _write_records(bench: Bench, written: mmap.mmap) -> None:
+    """In a process of its own. written: by number, when the record was surely written."""
+    chance = random.Random(7)
+    for number in range(CLAIM_RECORDS):
+        bench.write(chance.choice((OUT, ERR)), b"%d\n" % number)
+        struct.pack_into("<d", written, 8 * number, time.monotonic())
+        if number % 3 == 0:
+            time.sleep(chance.random() * 0.001)  # so that streams do run empty
+
+
+@pytest.mark.parametrize("ptys", [False, True])
+def test_claims_never_lie(ptys: bool) -> None:
+    """R16: what comes of a stream after it was called empty was written after the poll that the claim rests on."""
+    written = mmap.mmap(-1, 8 * CLAIM_RECORDS)
+    with contextlib.closing(Bench(ptys=ptys)) as bench:
+        clocked = _Clocked(bench.relay._poll)
+        bench.relay._poll = clocked  # type: ignore[assignment]  # stands for it
+        writer = os.fork()
+        if writer == 0:
+            try:
+                _write_records(bench, written)
+            finally:
+                os._exit(0)
+        bench.close_writer(OUT)
+        bench.close_writer(ERR)
+        claimed = {OUT: 0.0, ERR: 0.0}  # when the poll began that a stream was called empty by
+        lies = []
+        checked = claims = 0
+        carry = {OUT: b"", ERR: b""}
+        while not bench.relay.is_over():
+            for kind, *what in bench.turns(1):
+                flags = what[-1] if kind != "closed" else 0
+                if kind == "data":
+                    stream, data = what[0], what[1]
+                    *records, carry[stream] = (carry[stream] + data).split(b"\n")
+                    for number in map(int, records):
+                        (at,) = struct.unpack_from("<d", written, 8 * number)
+                        if at and at < claimed[stream]:  # 0: its write returned only just now
+                            lies.append((stream, number))
+                    checked += len(records)
+                for stream in (OUT, ERR):
+                    if flags & stream:
+                        claimed[stream] = clocked.began
+                        claims += 1
+            bench.read(OUT)
+            bench.read(ERR)
+        os.waitpid(writer, 0)
+    assert checked == CLAIM_RECORDS
+    assert claims > 100
+    assert lies == []
+
+
+# ---- one file for both: no torn lines
+
+
+def test_open_line_is_finished_first(one_file: Bench) -> None:
+    one_file.turns(3)
+    one_file.write(OUT, b"half")
+    one_file.turns(1)
+    one_file.write(ERR, b"err\n")
+    one_file.turns(1)
+    one_file.write(OUT, b" whole\n")
+    one_file.turns(2)
+    assert one_file.read() == b"half whole\nerr\n"
+
+
+def test_open_line_is_held_for_a_bounded_time(one_file: Bench) -> None:
+    """Longer than HOLD_SECS it isn't waited for: a bar stands open for hours."""
+    one_file.turns(3)
+    one_file.write(OUT, b"bar")
+    one_file.turns(1)
+    began = time.monotonic()
+    one_file.write(ERR, b"err\n")
+
+    def arrived() -> bool:
+        one_file.turns(1)
+        return b"err" in one_file.read()
+
+    wait_for(arrived, "it isn't held any more")
+    assert time.monotonic() - began < 1.0
+    one_file.write(ERR, b"more\n")  # and now at once: the open line is old
+    one_file.turns(1)
+    assert one_file.read() == b"more\n"
+
+
+def test_tail_of_a_line_waits_while_the_other_stream_has_whole_ones(one_file: Bench) -> None:
+    one_file.turns(3)
+    one_file.write(OUT, b"one\ntw")
+    one_file.write(ERR, b"err\n")
+    one_file.turns(1)
+    one_file.write(OUT, b"o\n")
+    one_file.turns(2)
+    assert one_file.read() == b"one\nerr\ntwo\n"
+
+
+def test_held_tail_goes_out_when_nothing_else_comes(one_file: Bench) -> None:
+    one_file.write(OUT, b"one\nprompt: ")
+    one_file.write(ERR, b"err\n")
+    one_file.turns(5)
+    assert one_file.read() == b"one\nerr\nprompt: "
+
+
+def test_held_back_is_bounded(one_file: Bench) -> None:
+    """A line longer than HELD_BYTES goes out open."""
+    one_file.turns(3)
+    got = b""
+    for _ in range(4):
+        one_file.write(ERR, b"e\n")
+        one_file.write(OUT, b"x" * 30_000)
+        one_file.turns(1)
+        got += one_file.read()
+        assert len(one_file.channels[0].pending) <= HELD_BYTES + TURN_BYTES + (64 << 10)
+    assert got.count(b"x") >= HELD_BYTES
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([OUT, ERR]), st.integers(0, 9000), st.booleans(), st.integers(0, 2)), max_size=40
+    )
+)
+def test_streams_are_exact_and_lines_whole(steps: list[tuple[int, int, bool, int]]) -> None:
+    """Whatever is written in whatever pieces: each stream's bytes in order, and lines that were written whole stay so.
+
+    stdout writes upper case letters, stderr lower case ones. As time stands still, no line is held too long.
+    """
+    with pytest.MonkeyPatch.context() as patch, contextlib.closing(Bench(one_file=True)) as bench:
+        patch.setattr(time, "monotonic", lambda: 100.0)  # stands still
+        got = b""
+        wrote = {OUT: b"", ERR: b""}
+        for number, (stream, size, ends, turns) in enumerate(steps):
+            letter = bytes([(65 if stream == OUT else 97) + number % 26])
+            piece = letter * size + (b"\n" if ends else b"")
+            wrote[stream] += piece
+            bench.write(stream, piece or b"\n")
+            wrote[stream] += b"" if piece else b"\n"
+            bench.turns(turns)
+            got += bench.read()
+        for stream in (OUT, ERR):  # every line ends
+            bench.write(stream, b"\n")
+            wrote[stream] += b"\n"
+        for _ in range(50):
+            bench.turns(2)
+            got += bench.read()
+    mine = {OUT: b"", ERR: b""}
+    for line in got.splitlines(True):
+        text = line.rstrip(b"\n")
+        assert not text or text.isupper() or text.islower(), line[:80]
+        if text:
+            mine[OUT if text.isupper() else ERR] += line
+    for stream in (OUT, ERR):
+        assert mine[stream] == b"".join(line for line in wrote[stream].splitlines(True) if line != b"\n")
+        assert bench.sink.of(stream) == wrote[stream]
+    assert got.count(b"\n") == sum(text.count(b"\n") for text in wrote.values())
+
+
+# ---- outputs
+
+
+def test_blocked_output_bounds_what_is_held(bench: Bench) -> None:
+    """CMD waits as it would without us; the other stream goes on."""
+    total = 0
+    with contextlib.suppress(BlockingIOError):
+        os.set_blocking(bench.writers[OUT], False)
+        for _ in range(200):
+            total += os.write(bench.writers[OUT], b"x" * 4096)
+            bench.turns(1)
+    assert bench.channels[0].blocked
+    assert len(bench.channels[0].pending) <= TURN_BYTES + (64 << 10)
+    bench.write(ERR, b"goes on\n")
+    bench.turns(2)
+    assert bench.read(ERR) == b"goes on\n"
+    got = b""
+    while len(got) < total:
+        got += bench.read(OUT)
+        bench.turns(1)
+    assert got == b"x" * total
+
+
+def test_reader_is_gone(bench: Bench) -> None:
+    """EPIPE: the owner is told (SIGPIPE) while the pty is still open, then the stream is closed; bytes are logged."""
+    os.close(bench.readers.pop(OUT))
+    bench.write(OUT, b"lost\n")
+    bench.turns(2)
+    assert bench.owner.notes == [("gone", OUT, errno.EPIPE)]
+    assert ("data", OUT, b"lost\n", ERR) in bench.sink.events
+    assert ("closed", OUT) in bench.sink.events
+    with pytest.raises(BrokenPipeError):
+        bench.write(OUT, b"more\n")
+    bench.write(ERR, b"goes on\n")
+    bench.turns(2)
+    assert bench.read(ERR) == b"goes on\n"
+
+
+def test_reader_goes_while_output_is_blocked(bench: Bench) -> None:
+    os.set_blocking(bench.writers[OUT], False)
+    with contextlib.suppress(BlockingIOError):
+        while not bench.channels[0].blocked:
+            bench.write(OUT, b"x" * 4096)
+            bench.turns(1)
+    os.close(bench.readers.pop(OUT))
+    bench.turns(2)
+    assert bench.channels[0].closed
+
+
+def test_terminal_is_gone() -> None:
+    """EIO, which isn't EPIPE: no SIGPIPE follows from it."""
+    master, slave = terminal.open_pty((80, 24), None)
+    out = Output(terminal.own_description(slave))
+    os.close(slave)
+    os.close(master)
+    read, write = os.pipe()
+    owner = Noted()
+    relay = Relay([Channel(OUT, read, out)], Told(), owner)
+    os.write(write, b"x")
+    relay.turn(0)
+    assert owner.notes == [("gone", OUT, errno.EIO)]
+    os.close(write)
+
+
+def test_full_disk_is_told_once_and_the_log_goes_on() -> None:
+    sink, owner = Told(), Noted()
+    read, write = os.pipe()
+    relay = Relay([Channel(OUT, read, Output(os.open("/dev/full", os.O_WRONLY)))], sink, owner)
+    for _ in range(3):
+        os.write(write, b"line\n")
+        relay.turn(0)
+    assert owner.notes == [("failed", OUT, errno.ENOSPC)]
+    assert sink.of(OUT) == b"line\n" * 3
+    os.close(write)
+    relay.turn(0)
+    assert relay.is_over()
+
+
+def test_own_description_leaves_the_inherited_one_alone() -> None:
+    read, write = os.pipe()
+    own = terminal.own_description(write)
+    assert (os.get_blocking(own), os.get_blocking(write)) == (False, True)
+    assert not os.get_inheritable(own)
+    for fd in (own, read, write):
+        os.close(fd)
+
+
+def test_socket_is_written_with_care() -> None:
+    """Never blocks, though the description must stay a blocking one."""
+    ours, theirs = socket.socketpair()
+    own = terminal.own_description(theirs.fileno())
+    out = Output(own)
+    assert os.get_blocking(own)
+    rest = out.write(b"x" * (4 << 20))
+    assert 0 < len(rest) < 4 << 20
+    out.close()
+    ours.close()
+    theirs.close()
+
+
+def test_lines_stay_whole_in_a_pipe_that_others_write_to() -> None:
+    """PIPE_BUF: a write of up to 4 KiB is one piece; so pieces end with lines."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    out = Output(write)
+    lines = b"".join(b"%05d %s\n" % (n, b"x" * (n % 90)) for n in range(2000))
+    rest = out.write(lines)
+    got = os.read(read, 1 << 20)
+    assert got.endswith(b"\n")
+    assert got + rest == lines
+    out.close()
+    os.close(read)
+
+
+def test_own_line_is_not_the_jobs(bench: Bench) -> None:
+    bench.relay.inject(bench.channels[1], b"logshipper: ours\n")
+    assert bench.read(ERR) == b"logshipper: ours\n"
+    assert bench.sink.of(ERR) == b""
+
+
+def test_counters_go_on_from_where_they_are() -> None:
+    """Bytes and line feeds as read, at the places that the contract gives them; whoever takes over adds to them."""
+    counters = mmap.mmap(-1, 64)
+    struct.pack_into("<QQ", counters, 32, 100, 10)
+    read, write = os.pipe()
+    relay = Relay([Channel(ERR, read, Output(os.open(os.devnull, os.O_WRONLY)), counters)], Told(), Owner())
+    os.write(write, b"one\ntwo\nthree")
+    relay.turn(0)
+    assert struct.unpack_from("<QQQQ", counters, 16) == (0, 0, 113, 12)
+    os.close(write)
+    relay.turn(0)
+
+
+# ---- the drain
+
+
+def test_drain_is_bounded(bench: Bench) -> None:
+    """A child that was left behind and never stops printing: some 256 KiB, then it is left to others."""
+    bench.relay.begin_drain()
+    read = 0
+    while not bench.relay.is_drained():
+        bench.write(OUT, b"x" * 32_768)
+        bench.turns(1)
+        read += len(bench.read(OUT))
+        assert read < 1 << 20
+
+
+def test_drain_waits_for_what_is_there(bench: Bench) -> None:
+    bench.turns(3)
+    bench.write(OUT, b"x" * 60_000)
+    bench.relay.begin_drain()
+    assert not bench.relay.is_drained()
+    while not bench.relay.is_drained():
+        bench.turns(1)
+    assert bench.read(OUT) == b"x" * 60_000
+
+
+# ---- frames to the sidecar
+
+
+class Pipe:
+    """A SidecarLink without a process."""
+
+    def __init__(self) -> None:
+        self.troubles: list[str] = []
+        self.link = SidecarLink(self.troubles.append, stall_secs=0.2)
+        self.read, self.link._pipe = os.pipe()
+        self.link._report, self.report = os.pipe()
+        for fd in (self.read, self.link._pipe, self.link._report):
+            os.set_blocking(fd, False)
+        self.link.alive = True
+        self.relay = Relay([], self.link, Owner())
+        self.link.attach(self.relay)
+        self._carry = b""
+
+    def is_paused(self) -> bool:
+        return self.relay._paused
+
+    def frames(self) -> list[tuple[SideType, int, int, bytes]]:
+        with contextlib.suppress(BlockingIOError):
+            while more := os.read(self.read, 1 << 20):
+                self._carry += more
+        found = []
+        while len(self._carry) >= HEADER.size:
+            kind, stream, flags, size = HEADER.unpack_from(self._carry)
+            if len(self._carry) < HEADER.size + size:
+                break
+            found.append((SideType(kind), stream, flags, self._carry[HEADER.size : HEADER.size + size]))
+            self._carry = self._carry[HEADER.size + size :]
+        return found
+
+    def close(self) -> None:
+        self.link.lose("is over")
+        for fd in (self.read, self.report, self.link._report):
+            os.close(fd)
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    with contextlib.closing(Pipe()) as pipe:
+        yield pipe
+
+
+def test_small_reads_gather_in_one_frame(pipe: Pipe) -> None:
+    for text in (b"a", b"b", b"c"):
+        pipe.link.data(OUT, text, ERR)
+    pipe.link.data(ERR, b"d", 0)
+    pipe.link.empty(3)
+    pipe.link.idle()
+    assert pipe.frames() == [
+        (SideType.DATA, OUT, ERR, b"abc"),
+        (SideType.DATA, ERR, 0, b"d"),
+        (SideType.EMPTY, 0, 3, b""),
+    ]
+
+
+def test_gathered_frame_says_no_more_than_its_first_piece_knew(pipe: Pipe) -> None:
+    """Flags are of the poll before all of a frame's bytes: a later piece may know less, never more."""
+    pipe.link.data(OUT, b"a", 0)
+    pipe.link.data(OUT, b"b", ERR)
+    pipe.link.data(OUT, b"c", 0)
+    pipe.link.idle()
+    assert pipe.frames() == [(SideType.DATA, OUT, 0, b"a"), (SideType.DATA, OUT, ERR, b"bc")]
+
+
+def test_full_pipe_pauses_the_relay_and_is_bounded(pipe: Pipe) -> None:
+    sent = b""
+    while not pipe.is_paused():
+        piece = os.urandom(30_000)
+        sent += piece
+        pipe.link.data(OUT, piece, 0)
+        assert len(sent) < BUFFER_BYTES + (64 << 10) + 4 * FRAME_BYTES
+    assert pipe.link.needs_care
+    got = b""
+    while pipe.is_paused() or not pipe.link.is_flushed:
+        got += b"".join(payload for _, _, _, payload in pipe.frames())
+        pipe.relay.turn(0)
+    got += b"".join(payload for _, _, _, payload in pipe.frames())
+    assert got == sent
+    assert not pipe.troubles
+
+
+def test_no_progress_is_given_up(pipe: Pipe) -> None:
+    while not pipe.is_paused():
+        pipe.link.data(OUT, b"x" * 30_000, 0)
+
+    def given_up() -> bool:
+        pipe.link.check()
+        return not pipe.link.alive
+
+    wait_for(given_up, "it is given up")
+    assert pipe.troubles == [
+        "output is missing from the log, as the logging process took nothing for 0.2 s and was given up"
+    ]
+    pipe.link.data(OUT, b"x", 0)  # and from now on it is nothing to us
+    assert pipe.link.is_flushed
+
+
+def test_reports(pipe: Pipe) -> None:
+    os.write(pipe.report, b"ready\ndegraded no ro")
+    pipe.relay.turn(0)
+    os.write(pipe.report, b"om left\nwhat is this\ndone\n")
+    pipe.relay.turn(0)
+    assert pipe.troubles == ["no room left"]
+    assert pipe.link.done
+
+
+def test_last_words_are_the_reason(pipe: Pipe) -> None:
+    os.write(pipe.report, b"failed no room left\n")
+    os.close(pipe.read)
+    pipe.link.data(OUT, b"x", 0)
+    pipe.link.idle()  # EPIPE
+    pipe.link.reaped(1 << 8)
+    assert pipe.troubles == ["output is missing from the log: no room left"]
+    pipe.read = os.open(os.devnull, os.O_RDONLY)
+
+
+# ---- taking over
+
+
+def test_take_over_by_itself() -> None:
+    """The whole of a take-over in one process: CMD's death is seen by its pidfd, streams by their end."""
+    code = """
+import os, subprocess, sys
+from logshipper.handover import SidecarPlan
+from logshipper.relay import NoSink, take_over
+masters, outs, slaves = {}, {}, {}
+for stream in (1, 2):
+    masters[stream], slaves[stream] = os.pipe()
+    outs[stream] = os.dup(stream)
+cmd = subprocess.Popen(['sh', '-c', 'echo out; echo err >&2'], stdout=slaves[1], stderr=slaves[2])
+for fd in slaves.values(): os.close(fd)
+plan = SidecarPlan(masters=masters, outs=outs, cmd_pid=cmd.pid, cmd_pidfd=os.pidfd_open(cmd.pid), columns=80, rows=24,
+                   tty=False, relay_pid=0, started_ns=0)
+class Closing(NoSink):  # as the sidecar does: gives back what the plan holds
+    def closed(self, stream): os.close(plan.masters.pop(stream)); os.close(plan.outs.pop(stream))
+take_over(plan, Closing())
+assert not plan.masters and not plan.outs
+cmd.wait()
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"out\n", b"err\n")

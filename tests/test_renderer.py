@@ -1,0 +1,465 @@
+"""Which lines come out of the renderer, when, and with what text (R11, R15, R17, R20, R29; RENDERING's decisions)."""
+
+import tracemalloc
+
+import pytest
+
+from logshipper import final_lines, renderer
+from logshipper.log_screen import QUIET_SECS
+from logshipper.renderer import Block, Renderer
+
+
+class ScreenOnly(Renderer):
+    has_plain_tier = False
+
+
+@pytest.fixture(params=[Renderer, ScreenOnly], ids=["tiers", "screen"])
+def make(request: pytest.FixtureRequest) -> type[Renderer]:
+    """Each tier by itself has to keep what is promised."""
+    tier: type[Renderer] = request.param
+    return tier
+
+
+def _text(blocks: list[Block]) -> str:
+    return b"".join(block.text for block in blocks).decode()
+
+
+def _fed(made: Renderer, data: str, now: float = 0.0) -> str:
+    fed = made.feed(data.encode(), now)
+    assert fed.consumed == len(data.encode())
+    assert fed.command is None
+    return _text(fed.blocks)
+
+
+# ---- text (R20, R29)
+
+LINES = {
+    "plain": ("one\ntwo\n", "one\ntwo\n"),
+    "blank lines": ("\n\none\n\n", "\n\none\n\n"),
+    "no last LF": ("one\ntwo", "one\ntwo\n"),
+    "CRLF and CR CR LF": ("one\r\ntwo\r\r\nthree\r\n", "one\ntwo\nthree\n"),
+    "blanks at the end stay": ("one  \n  \r\n", "one  \n  \n"),
+    "tab at the end": ("one\t\n", "one     \n"),
+    "tabs": ("a\tb\n\tc\n", "a       b\n        c\n"),
+    "a tab behind the last column": ("x" * 165 + "\ty\n", "x" * 165 + "   y\n"),
+    "colours": ("\x1b[1;31mred\x1b[0m\x1b[K \x1b(B\x1b[m\n", "red \n"),
+    "blanks from an erased bar are not text": ('\r 10%|##  |\r          \r{"a": 1}\n', '{"a": 1}\n'),
+    "blanks that were printed are": ('\r          \r{"a": 1} \n', '{"a": 1} \n'),
+    "what a shorter text leaves": ("abcdef\rxyz\n", "xyzdef\n"),
+    "erased": ("abcdef\r\x1b[Kxyz\n", "xyz\n"),
+    "CRLF erases nothing": ("abc\r\x1b[0m\r\n", "abc\n"),
+    "only the final state of a bar": ("\r 10%\r 20%\r100%\n", "100%\n"),
+    "soft wraps are joined": ("x" * 500 + "\n" + "日" * 100 + "\n", "x" * 500 + "\n" + "日" * 100 + "\n"),
+    "soft wraps on the screen": (
+        "\x1b[?25l" + "x" * 500 + "\n" + "日" * 161 + "\n",
+        "x" * 500 + "\n" + "日" * 161 + "\n",
+    ),
+    "CR goes to the last row": ("x" * 170 + "\ry\n", "x" * 160 + "y" + "x" * 9 + "\n"),
+    "invalid UTF-8": ("a\udcffb\udce2\udc96\n", "a\ufffdb\ufffd\n"),
+    "C1 isn't text": ("a\x85b\x9bc\n", "abc\n"),
+    "VS16": ("⚠\ufe0f Warning\n", "⚠\ufe0f Warning\n"),
+    "cleared is kept": ("one\ntwo\x1b[2J\x1b[Hthree\n", "one\ntwo\nthree\n"),
+    "cleared from the top is kept": ("one\ntwo\x1b[H\x1b[Jthree\n", "one\ntwo\nthree\n"),
+    "reset": ("one\ntwo\x1bcthree\n", "one\ntwo\nthree\n"),
+    "cleared by half is gone": ("\x1b[?25lone\ntwo\x1b[A\x1b[Jthree\n", "onethree\n"),
+    "scroll region": ("\x1b[2;3r\x1b[1;1Htop\x1b[2;1Ha\nb\nc\nd\n", "top\na\nb\nc\nd\n"),
+    "a bar that is gone": ("\r 10%\r    \rdone\n", "done\n"),
+    "titles": ("\x1b]0;title\x07one\n", "one\n"),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_lines(name: str, make: type[Renderer]) -> None:
+    data, expected = (text.encode(errors="surrogateescape") for text in LINES[name])
+    for pieces in ([data], [data[at : at + 1] for at in range(len(data))]):
+        made = make()
+        blocks = [block for piece in pieces for block in made.feed(piece, 0.0).blocks]
+        blocks += made.flush()
+        assert _text(blocks) == expected.decode()
+
+
+def test_plain_chunk_comes_out_as_one_block() -> None:
+    data = b"a line of text\n" * 4000 + b"half"
+    assert Renderer().feed(data, 0.0).blocks == [Block(data[:-4])]
+
+
+def test_feed_from_a_place_in_the_data() -> None:
+    fed = Renderer().feed(b"one\ntwo\nthree\n", 0.0, 4)
+    assert (_text(fed.blocks), fed.consumed) == ("two\nthree\n", 14)
+
+
+# ---- when a line is final
+
+
+def test_plain_and_coloured_lines_are_final_at_once(make: type[Renderer]) -> None:
+    made = make()
+    assert _fed(made, "one\n") == "one\n"
+    assert _fed(made, "\x1b[32mtwo\x1b[0m\nhalf") == "two\n"
+    assert made.next_tick() is None
+    assert made.flush() == [Block(b"half\n")]
+
+
+def test_outer_bar_is_not_logged_before_the_cursor_comes_back(make: type[Renderer]) -> None:
+    """Nested tqdm: outer bar, LF, inner bar, up."""
+    made = make()
+    assert _fed(made, "\router 0%\n") == ""
+    assert made.status() == b"outer 0%"
+    assert _fed(made, "\rinner 0%\x1b[A") == ""
+    for step in range(1, 9):  # the inner bar takes its time
+        assert _fed(made, f"\n\rinner {step}\x1b[A", step * 5.0) == ""
+    assert made.tick(100.0) == []
+    assert _fed(made, "\router 100%\n\r        \rdone\n", 101.0) == ""
+    assert _text(made.flush()) == "outer 100%\ndone\n"
+
+
+def test_a_bar_that_has_ended_is_final_when_it_was_left_alone(make: type[Renderer]) -> None:
+    made = make()
+    assert _fed(made, "\r 50%\r100%\n", 10.0) == ""
+    assert made.next_tick() == 10.0 + QUIET_SECS
+    assert made.tick(10.0 + QUIET_SECS / 2) == []
+    assert (made.pending(), made.held_line_feeds(), made.line_feeds) == (1, 1, 1)
+    assert made.tick(10.0 + QUIET_SECS) == [Block(b"100%\n")]
+    assert (made.pending(), made.held_line_feeds(), made.next_tick()) == (0, 0, None)
+
+
+def test_feed_settles_as_tick_does(make: type[Renderer]) -> None:
+    made = make()
+    assert _fed(made, "\r100%\n", 1.0) == ""
+    assert _fed(made, "x", 9.0) == "100%\n"
+
+
+def test_hidden_cursor_holds_lines(make: type[Renderer]) -> None:
+    made = make()
+    assert _fed(made, "\x1b[?25lone\ntwo\n") == ""
+    assert _fed(made, "\x1b[2Axxx\n\n") == ""
+    assert _text(made.flush()) == "xxx\ntwo\n"
+
+
+def test_rows_out_of_reach_are_final_while_bars_run(make: type[Renderer]) -> None:
+    made = make()
+    _fed(made, "\ra\n\rb\x1b[A")
+    for step in range(20):  # tqdm.write above two bars: each second a line
+        _fed(made, f"\r\x1b[Kline {step}\n\ra{step}\n\rb{step}\x1b[A", 1.0 + step)
+    assert made.pending() <= 5
+    assert made.status() == b"b19"
+
+
+def test_lines_that_scroll_off_are_final(make: type[Renderer]) -> None:
+    made = make(160, 3)
+    assert _fed(made, "\x1b[?25l1\n2\n\x1b[G3\n4\n") == "1\n2\n"
+    assert made.pending() == 2
+
+
+def test_nothing_is_live_any_more_after_a_screenful_of_lines(make: type[Renderer]) -> None:
+    made = make(160, 5)
+    _fed(made, "\ra\n\rb\x1b[A\n\n")
+    out = "".join(_fed(made, f"{step}\n") for step in range(20))
+    assert out == "a\nb\n" + "".join(f"{step}\n" for step in range(20))
+    assert _fed(made, "at once\n") == "at once\n"
+
+
+def test_after_bars_lines_need_only_be_quiet(make: type[Renderer]) -> None:
+    made = make()
+    _fed(made, "\r1\n\r2\n\r3\n\r4\x1b[3A\n\n\n\n")
+    _fed(made, "x\ny\nz\nend\n")
+    assert _text(made.tick(2.0)) == "1\n2\n3\n4\nx\ny\nz\nend\n"
+
+
+def test_changed_line_comes_out_again_and_unchanged_one_does_not(make: type[Renderer]) -> None:
+    made = make()
+    assert _fed(made, "one\ntwo\nthree\n") == "one\ntwo\nthree\n"
+    assert _fed(made, "\x1b[3Aone\nTWO\r\n") == ""
+    assert _text(made.flush()) == "TWO\n"
+
+
+def test_line_that_is_partly_overwritten_is_known_in_full(make: type[Renderer]) -> None:
+    made = make()
+    out = _fed(made, "".join(f"line {n}\n" for n in range(1000)))
+    assert out.count("\n") == 1000
+    _fed(made, "\x1b[2A\x1b[5Gs")
+    assert made.status() == b"lines998"
+    assert _text(made.flush()) == "lines998\n"
+
+
+def test_line_that_was_erased_later_does_not_come_out_again(make: type[Renderer]) -> None:
+    made = make()
+    assert _fed(made, "one\n") == "one\n"
+    _fed(made, "\x1b[A\x1b[2K")
+    assert made.flush() == []
+
+
+def test_alternate_screen_is_left_out_with_one_note_per_stay(make: type[Renderer]) -> None:
+    made = make()
+    note = Block(b"[full-screen output left out]\n", note=True)
+    fed = made.feed(b"before\n\x1b[?1049h\x1b[Hsecret\n\n\x1b[2Jmore\x1b[?1049lafter\n", 0.0)
+    assert fed.blocks == [Block(b"before\n"), note, Block(b"after\n")]
+    assert made.feed(b"\x1b[?1049h\x1b[?1049l", 0.0).blocks == []
+    assert made.feed(b"prompt \x1b[?47hx", 0.0).blocks == [note]
+    assert made.status() == b""
+    assert made.flush() == [Block(b"prompt \n")]
+
+
+def test_a_plain_stream_is_fast_again_after_a_bar() -> None:
+    """What follows a bar goes by the chunk: otherwise these lines would take minutes, not a second."""
+    made = Renderer()
+    made.feed(b"\r 10%\r100%\n\x1b[?25h", 0.0)
+    chunk = b"a plain line of text, and some more of it\n" * 1560
+    count = sum(block.text.count(b"\n") for _ in range(400) for block in made.feed(chunk, 0.0).blocks)
+    assert made.feed(chunk, 0.0).blocks == [Block(chunk)]
+    assert count == 400 * 1560 + 1
+
+
+# ---- commands (R15, R17)
+
+COMMAND = '/LOGCOMMAND {"mode":"metadata"}'
+
+
+def _stopped(made: Renderer, data: str, now: float = 0.0) -> tuple[str, int, str | None]:
+    fed = made.feed(data.encode(), now)
+    return _text(fed.blocks), fed.consumed, fed.command.decode() if fed.command is not None else None
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r\r\n"])
+@pytest.mark.parametrize("before", ["", "one\n", "\x1b[?25l", "bar\r   \r", "\x1b[0m", "é\n", "\udcff\n"])
+def test_stops_right_behind_a_command(before: str, end: str, make: type[Renderer]) -> None:
+    made = make()
+    start = (before + COMMAND + end).encode(errors="surrogateescape")
+    fed = made.feed(start + b"secret\n", 0.0)
+    assert (fed.command, fed.consumed) == (COMMAND.encode(), len(start))
+    assert made.line_feeds == start.count(b"\n")
+    assert b"LOGCOMMAND" not in b"".join(block.text for block in fed.blocks)
+    made.take_command()
+    rest = fed.blocks + made.feed(start + b"more\n", 0.0, fed.consumed).blocks + made.flush()
+    assert _text(rest) == (
+        "one\n" if before == "one\n" else "é\n" if "é" in before else "\ufffd\n" if "\n" in before else ""
+    ) + ("more\n")
+
+
+def test_command_that_is_kept_is_a_line_like_any_other(make: type[Renderer]) -> None:
+    made = make()
+    data = f"one\n{COMMAND}\ntwo\n"
+    text, consumed, command = _stopped(made, data)
+    assert (text, command) == ("one\n", COMMAND)
+    text += _text(made.keep_command()) + _text(made.feed(data.encode(), 0.0, consumed).blocks)
+    assert text == data
+
+
+def test_command_byte_by_byte_and_with_blanks(make: type[Renderer]) -> None:
+    made = make()
+    data = (COMMAND + "  \n").encode()
+    for at in range(len(data) - 1):
+        assert made.feed(data[at : at + 1], 0.0).command is None
+    assert made.feed(b"\n", 0.0).command == COMMAND.encode() + b"  "
+
+
+@pytest.mark.parametrize(
+    "data", ["x" + COMMAND, " " + COMMAND, "\x1b[5C" + COMMAND, COMMAND + "\x1b[1Gx", "\t" + COMMAND]
+)
+def test_not_at_the_start_of_a_line(data: str, make: type[Renderer]) -> None:
+    assert make().feed(data.encode() + b"\n", 0.0).command is None
+
+
+def test_command_is_what_the_line_reads(make: type[Renderer]) -> None:
+    """R15: the rendered line counts: drawn over a bar, wrapped, or edited."""
+    assert _stopped(make(), f"\r 10%\r    \r{COMMAND}\n")[2] == COMMAND
+    assert _stopped(make(), f"\r{'#' * 50}\r{COMMAND}\n")[2] == COMMAND + "#" * (50 - len(COMMAND))
+    assert _stopped(make(20, 5), f"\x1b[1m{COMMAND}\n")[2] == COMMAND
+    assert _stopped(make(20, 2), f"a\nb\nc\n{COMMAND * 9}\n")[2] == COMMAND * 9
+    assert _stopped(make(), f"{COMMAND[1:]}\r\x1b[@/\n")[2] == COMMAND
+
+
+def test_command_that_was_kept_is_not_met_again(make: type[Renderer]) -> None:
+    made = make()
+    assert _stopped(made, COMMAND + "\n")[2] == COMMAND
+    assert _text(made.keep_command()) == COMMAND + "\n"
+    assert _stopped(made, "\x1b[A\n")[2] is None
+
+
+def test_taken_command_leaves_no_row(make: type[Renderer]) -> None:
+    made = make()
+    _fed(made, "\ra\n\rb\n")
+    assert _stopped(made, COMMAND + "\n")[2] == COMMAND
+    made.take_command()
+    _fed(made, "\x1b[2AA\nB\nc\n")
+    assert _text(made.flush()) == "A\nB\nc\n"
+
+
+def test_command_on_the_alternate_screen_is_none(make: type[Renderer]) -> None:
+    assert _stopped(make(), f"\x1b[?1049h{COMMAND}\n")[2] is None
+
+
+def test_end_line_reports_a_command_without_its_line_feed(make: type[Renderer]) -> None:
+    """R15: a missing last newline makes no difference."""
+    made = make()
+    _fed(made, "one\n" + COMMAND)
+    fed = made.end_line(0.0)
+    assert (fed.command, fed.blocks) == (COMMAND.encode(), [])
+    made.take_command()
+    assert made.flush() == []
+    _fed(made, COMMAND)
+    assert made.end_line(0.0).command == COMMAND.encode()
+    assert _text(made.keep_command() + made.flush()) == COMMAND + "\n"
+    _fed(made, "half")
+    fed = made.end_line(0.0)
+    assert (fed.command, _text(fed.blocks + made.flush())) == (None, "half\n")
+    assert (made.end_line(0.0).blocks, made.flush()) == ([], [])
+
+
+# ---- flush, discard (R11, R17)
+
+STATES = {
+    "half line": "secret",
+    "half character": "secret\udce2\udc96",
+    "half sequence": "secret\x1b[3",
+    "half string": "secret\x1b]0;secret",
+    "CR": "secret\r",
+    "bar": "\rsecret 1\r secret 2",
+    "held line": "\rsecret\n",
+    "nested bars": "\rsecret\n\rsecret\x1b[A",
+    "scrolled": "\x1b[?25l" + "secret\n" * 60,
+    "modes": "\x1b[4h\x1b[?7l\x1b[2;3r\x1b[?6h\x1b(0secret",
+    "alternate screen": "secret\x1b[?1049hsecret",
+    "saved cursor": "secret\n\x1b7secret",
+    "tab stops": "\x1b[3gsecret",
+    "plain lines": "secret\n" * 60 + "\x1b[2A",
+    "command": COMMAND + "secret\n",
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize(
+    "suffix", ["\n", "\x1b8x\n", "\x1b[A\x1b[5C.\n\n", "\ty\rz\n", "\x1b[?1049lq\n", "m\x07\udc96v\n", "\x1b[9b"]
+)
+def test_nothing_from_before_has_any_effect(name: str, suffix: str, make: type[Renderer]) -> None:
+    made, fresh = make(), make()
+    after = suffix.encode(errors="surrogateescape")
+    made.feed(STATES[name].encode(errors="surrogateescape"), 0.0)
+    made.discard()
+    assert (made.status(), made.pending(), made.next_tick(), made.held_line_feeds()) == (b"", 0, None, 0)
+    assert made.feed(after, 9.0) == fresh.feed(after, 9.0)
+    assert made.flush() == fresh.flush()
+    made.feed(STATES[name].encode(errors="surrogateescape"), 9.0)
+    made.flush()
+    assert made.feed(after, 9.0) == fresh.feed(after, 9.0)
+    assert made.flush() == fresh.flush()
+
+
+def test_drop_half_line_keeps_what_is_ended(make: type[Renderer]) -> None:
+    for before, kept in (
+        ("one\nhalf", ""),
+        ("\rone\nhalf\udce2", "one\n"),
+        ("\rone\n\rtwo\x1b[A", "one\n"),
+        ("\x1b[2Bhalf", ""),
+    ):
+        made = make()
+        made.feed(before.encode(errors="surrogateescape"), 0.0)
+        made.drop_half_line()
+        assert _text(made.flush()) == kept
+
+
+# ---- what is shown
+
+
+def test_status_and_pending(make: type[Renderer]) -> None:
+    made = make()
+    _fed(made, "one\nPassword: ")
+    assert (made.status(), made.pending()) == (b"Password:", 1)
+    _fed(made, "\r\x1b[K")
+    assert (made.status(), made.pending()) == (b"", 0)
+    _fed(made, "\r 1\n\r 2\x1b[A")
+    assert (made.status(), made.pending(), made.held_line_feeds(), made.line_feeds) == (b" 2", 2, 1, 2)
+
+
+def test_resize(make: type[Renderer]) -> None:
+    made = make(20, 4)
+    assert _fed(made, "1\n2\n3\n") == "1\n2\n3\n"
+    made.resize(10, 3)
+    assert _fed(made, "x" * 15 + "\n") == "x" * 15 + "\n"
+    _fed(made, "\x1b[?25l4\n\x1b[G5\n\x1b[G6")
+    made.resize(10, 1)
+    assert made.next_tick() is not None
+    assert _text(made.tick(0.0) + made.flush()) == "4\n5\n6\n"
+
+
+# ---- caps
+
+
+@pytest.mark.parametrize("start", ["", "\x1b[?25l"])
+def test_long_line_comes_in_parts(start: str, make: type[Renderer], monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (final_lines, renderer):
+        monkeypatch.setattr(module, "MAX_LINE_BYTES", 1000)
+    made = make(40, 5)
+    line = "é" + "x" * 997 + "é" + "y" * 1400
+    blocks = made.feed((start + "a\n").encode(), 0.0).blocks
+    for at in range(0, len(line), 77):
+        blocks += made.feed(line[at : at + 77].encode(), 0.0).blocks
+    assert made.status() == b""
+    blocks += made.feed(b"\nb\n", 0.0).blocks + made.flush()
+    parts = [(block.part, len(block.text), block.text[-2:-1]) for block in blocks if block.part]
+    assert parts == [("1", 1000, b"x"), ("2", 1001, b"y"), ("3/3", 403, b"y")]
+    assert "".join(_text([block])[:-1] if block.part else _text([block]) for block in blocks) == f"a\n{line}b\n"
+
+
+FLOODS = {
+    "CR updates": (b"", b"\r 10%|####      |" * 4000),
+    "CR updates wider than the screen": (b"", b"\r" + b"#" * 200),
+    "OSC": (b"\x1b]0;", b"x" * 65536),
+    "CSI": (b"\x1b[", b"1;" * 32768),
+    "ESC intermediates": (b"\x1b", b"(" * 65536),
+    "CR": (b"", b"\r" * 4096),
+    "combining": (b"x", "\u0301".encode() * 2048),
+    "tabs": (b"", b"\t" * 4096),
+    "alternate screen": (b"\x1b[?1049h", b"text\n" * 500),
+    "nested bars": (b"", b"\router\n\rinner\x1b[A" * 100),
+    "tab stops": (b"", b"\x1b[C\x1bH" * 500),
+    "saved cursors": (b"", b"\x1b7\x1b[?1049h\x1b7\x1b[?1049l" * 50),
+    "insertions": (b"", b"x\x1b[9999@\x1b[9999L\x1b[9999P" * 100),
+    "blank rows": (b"", b"\x1b[9999S" * 5),
+}
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_floods_cost_little_memory(name: str, make: type[Renderer]) -> None:
+    """A megabyte of one kind; what comes out is thrown away, as the sidecar does when it is written."""
+    start, piece = FLOODS[name]
+    made = make()
+    made.feed(start, 0.0)
+    tracemalloc.start()
+    try:
+        for _ in range(-(-1_000_000 // len(piece)) if len(piece) > 30_000 else 20):
+            made.feed(piece, 0.0)
+            made.status(), made.pending(), made.next_tick()
+        assert tracemalloc.get_traced_memory()[1] < 4e6
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("start", [b"", b"\x1b[?25l"])
+@pytest.mark.parametrize("piece", [b"x" * 65536, "é".encode() * 32768])
+def test_a_line_without_end_costs_one_part_of_memory(start: bytes, piece: bytes) -> None:
+    """Parts of 4 MiB; each is in memory a few times while it is handed out."""
+    made = Renderer()
+    made.feed(start, 0.0)
+    parts = []
+    tracemalloc.start()
+    try:
+        for _ in range(140):
+            parts += [block.part for block in made.feed(piece, 0.0).blocks]
+        assert tracemalloc.get_traced_memory()[1] < 20e6
+    finally:
+        tracemalloc.stop()
+    assert parts == ["1", "2"]
+
+
+def test_huge_numbers_do_not_stall(make: type[Renderer]) -> None:
+    made = make()
+    for last in "@ABCDEFGHIJKLMPSTXZ`abdefghjklrsu":
+        made.feed(b"\x1b[1000000000;1000000000" + last.encode() + b"x\n", 0.0)
+    assert made.flush()
+
+
+def test_a_stray_string_does_not_swallow_the_log(make: type[Renderer]) -> None:
+    """An OSC that nothing ends is over at an LF after 4 KiB."""
+    made = make()
+    text = _fed(made, "\x1b]0;" + "x" * 3000 + "\n" + "y" * 3000 + "\nseen\n")
+    assert text + _text(made.flush()) == "seen\n"

@@ -1,0 +1,565 @@
+"""`run`, batch case: what CMD and its caller see is what they'd see without logshipper (issue 3; RELAY)."""
+
+import contextlib
+import hashlib
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logshipper.spool import read_counters
+from tests.relay_tools import ROOT, Driver, nothing_left, python, wait_for
+
+FLOOD_LINES = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    with nothing_left():
+        yield
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[Driver]:
+    with contextlib.closing(Driver(tmp_path)) as driver:
+        yield driver
+
+
+@pytest.fixture(params=["tty", "pipe"])
+def options(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    return ("--no-tty",) if request.param == "pipe" else ()
+
+
+# ---- output
+
+
+def test_streams_stay_apart_and_unchanged(driver: Driver, options: tuple[str, ...]) -> None:
+    done = driver.run("sh", "-c", "printf 'one\\ntwo'; printf 'err\\r\\n' >&2", options=options)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"one\ntwo", b"err\r\n")
+    assert driver.captured(1) == b"one\ntwo"
+    assert driver.captured(2) == b"err\r\n"
+    assert {event["stream"] for event in driver.seen("closed")} == {1, 2}
+    assert [event["status"] for event in driver.seen("exit")] == [0]
+
+
+def test_prints_nothing(driver: Driver, options: tuple[str, ...]) -> None:
+    done = driver.run("true", options=options)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert driver.captured() == b""
+
+
+def test_every_byte_value(driver: Driver, options: tuple[str, ...]) -> None:
+    noise = bytes(range(256)) * 300 + os.urandom(100_000)
+    done = driver.run("cat", stdin=noise, options=options)
+    assert done.stdout == noise
+    assert driver.captured() == noise
+
+
+def test_a_million_lines(driver: Driver, options: tuple[str, ...]) -> None:
+    """Byte-identical on both streams, in the output and in the log; and the counters (contract) agree."""
+    code = "import sys; out = [sys.stdout, sys.stderr]\nfor n in range(%d): print(n, file=out[n & 1])"
+    done = driver.run(*python(code % FLOOD_LINES), serve="digest", options=options, env={"PYTHONUNBUFFERED": ""})
+    expected = ["".join(f"{n}\n" for n in range(odd, FLOOD_LINES, 2)).encode() for odd in (0, 1)]
+    assert [done.stdout == expected[0], done.stderr == expected[1]] == [True, True]
+    digests = driver.seen("digest")[0]
+    assert [digests["1"], digests["2"]] == [hashlib.sha256(text).hexdigest() for text in expected]
+    assert driver.counted() == (len(expected[0]), FLOOD_LINES // 2, len(expected[1]), FLOOD_LINES // 2)
+
+
+def test_a_line_of_100_megabytes(driver: Driver, tmp_path: Path, options: tuple[str, ...]) -> None:
+    out = tmp_path / "out"
+    code = "import sys\nfor _ in range(100): sys.stdout.write('x' * 1_000_000)\nprint()"
+    with out.open("wb") as file:
+        done = driver.run(*python(code), serve="digest", options=options, stdout=file, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, b"")
+    with out.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    assert digest == hashlib.sha256(b"x" * 100_000_000 + b"\n").hexdigest() == driver.seen("digest")[0]["1"]
+
+
+def test_in_order_where_both_streams_are_one_file(driver: Driver, tmp_path: Path, options: tuple[str, ...]) -> None:
+    """RELAY: within a stream the order is exact, and no line is torn by the other stream's."""
+    code = """
+import os, threading
+def write(fd, letter):
+    for n in range(20000):
+        os.write(fd, b'%c%05d %s\\n' % (letter, n, bytes([letter]) * (n % 200)))
+threads = [threading.Thread(target=write, args=of) for of in ((1, 97), (2, 98))]
+[thread.start() for thread in threads]; [thread.join() for thread in threads]
+"""
+    out = tmp_path / "out"
+    with out.open("wb") as file:
+        assert driver.run(*python(code), serve="digest", options=options, stdout=file, stderr=file).returncode == 0
+    lines = out.read_bytes().splitlines()
+    for letter in b"ab":
+        mine = [line for line in lines if line[0] == letter]
+        assert mine == [b"%c%05d %s" % (letter, n, bytes([letter]) * (n % 200)) for n in range(20000)]
+    assert len(lines) == 40000
+
+
+def test_appending_file_is_appended_to(driver: Driver, tmp_path: Path) -> None:
+    """The offset stays shared with the caller's: `{ echo; logshipper run ...; echo; } > file`."""
+    out = tmp_path / "out"
+    with out.open("wb", buffering=0) as file:
+        file.write(b"before\n")
+        driver.run("echo", "job", stdout=file, stderr=subprocess.PIPE)
+        file.write(b"after\n")
+    assert out.read_bytes() == b"before\njob\nafter\n"
+
+
+def test_nothing_changes_for_who_shares_the_output(driver: Driver) -> None:
+    """RELAY: never set O_NONBLOCK on inherited fds; the pipe's other holders would see EAGAIN."""
+    read, write = os.pipe()
+    driver.run("echo", "job", stdout=write, stderr=subprocess.PIPE)
+    assert os.get_blocking(write)
+    os.close(write)
+    assert os.read(read, 100) == b"job\n"
+    os.close(read)
+
+
+def test_socket_as_output(driver: Driver) -> None:
+    """It can't be opened anew, so it is written to with care; 300 kB are more than fit in at once."""
+    import socket
+
+    ours, theirs = socket.socketpair()
+    process = driver.start("sh", "-c", "seq 50000", serve="drain", stdout=theirs.fileno(), stderr=subprocess.DEVNULL)
+    theirs.close()
+    received = b"".join(iter(lambda: ours.recv(1 << 16), b""))
+    ours.close()
+    assert process.wait(60) == 0
+    assert received == "".join(f"{n}\n" for n in range(1, 50001)).encode()
+
+
+# ---- the job's surroundings
+
+
+def test_terminals_of_a_batch_job(driver: Driver) -> None:
+    """At least 160 columns, raw from the start: no CR before LF; stdin is the caller's own."""
+    code = (
+        "import os, sys; print([os.isatty(fd) for fd in range(3)], *os.get_terminal_size(1), *os.get_terminal_size(2))"
+    )
+    done = driver.run(*python(code))
+    assert done.stdout == b"[False, True, True] 160 50 160 50\n"
+    plan = driver.plan()
+    assert (plan["columns"], plan["rows"], plan["tty"], plan["interactive"]) == (160, 50, True, False)
+
+
+def test_no_tty_gives_pipes(driver: Driver) -> None:
+    done = driver.run("sh", "-c", "for fd in 0 1 2; do [ -t $fd ] || echo $fd; done", options=("--no-tty",))
+    assert done.stdout == b"0\n1\n2\n"
+    assert driver.plan()["tty"] is False
+
+
+def test_job_knows_its_id(driver: Driver) -> None:
+    assert driver.run("sh", "-c", "echo $LOGSHIPPER_JOB_ID").stdout == b"test1\n"
+    assert driver.run("sh", "-c", "echo $LOGSHIPPER_JOB_ID", options=("--no-capture",)).stdout == b"\n"
+
+
+def test_stdin_file_pipe_and_here_document(driver: Driver, tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.write_bytes(b"from a file\n")
+    with given.open("rb") as file:
+        assert driver.run("cat", stdin=file).stdout == b"from a file\n"
+    assert driver.run("cat", stdin=b"from a pipe").stdout == b"from a pipe"
+    script = '"$@" <<END\nfrom a here-document\nEND\n'
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", *driver.argv("cat")], env=driver.environment(), capture_output=True, timeout=60
+    )
+    assert done.stdout == b"from a here-document\n"
+
+
+def test_rest_of_stdin_is_left_to_others(driver: Driver, tmp_path: Path) -> None:
+    """`{ logshipper run -- head -c 6; cat; } < file`: stdin isn't read by logshipper."""
+    given = tmp_path / "given"
+    given.write_bytes(b"first\nsecond\n")
+    script = '{ "$@"; cat; } < ' + str(given)
+    job = driver.argv(*python("import os; os.write(1, os.read(0, 6))"))
+    done = subprocess.run(["sh", "-c", script, "sh", *job], env=driver.environment(), capture_output=True, timeout=60)
+    assert done.stdout == b"first\nsecond\n"
+
+
+def test_who_feeds_stdin_learns_that_it_was_closed(driver: Driver) -> None:
+    code = "import os, signal; os.close(0); print('closed', flush=True); signal.pause()"
+    read, write = os.pipe()
+    process = driver.start(*python(code), stdin=read, stdout=subprocess.DEVNULL)
+    os.close(read)
+    driver.wait_captured(b"closed")
+    for _ in range(16):  # 64 KiB, as much as the pipe holds: with a reader left this would wait, not fail
+        with pytest.raises(BrokenPipeError):
+            os.write(write, b"x" * 4096)
+    os.close(write)
+    process.terminate()
+    assert process.wait(30) == -signal.SIGTERM
+
+
+def test_no_fd_leaks_into_cmd(driver: Driver) -> None:
+    done = driver.run(*python("import os; print(sorted(os.listdir('/proc/self/fd'), key=int))"))
+    assert done.stdout == b"['0', '1', '2', '3']\n"  # 3 is the listing's own
+
+
+def test_fd_of_the_caller_reaches_cmd_and_is_let_go(driver: Driver) -> None:
+    """Who waits for the end of such a pipe waits for CMD's: a job server, a lock, `exec 3> >(tee)`."""
+    read, write = os.pipe()
+    code = f"import os; os.write({write}, b'x'); os.close({write}); os.read(0, 1)"
+    process = driver.start(*python(code), stdin=subprocess.PIPE, pass_fds=(write,))
+    os.close(write)
+    assert os.read(read, 10) == b"x"
+    assert os.read(read, 10) == b""  # CMD closed it, and runs on
+    assert process.poll() is None
+    os.close(read)
+    process.communicate(b"x", timeout=30)
+    assert process.returncode == 0
+
+
+def test_cmd_has_no_children(driver: Driver) -> None:
+    """SLURM (T): a job that loops on os.wait() must not find a child it doesn't know."""
+    code = "import os\ntry: os.wait()\nexcept ChildProcessError: print('none')"
+    assert driver.run(*python(code)).stdout == b"none\n"
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1), (0, 1, 2)])
+def test_fds_that_the_caller_closed_stay_closed(driver: Driver, tmp_path: Path, closed: tuple[int, ...]) -> None:
+    report = tmp_path / "report"
+    code = f"""
+import os
+found = []
+for fd in range(3):
+    try: os.fstat(fd); found.append(fd)
+    except OSError: pass
+open({str(report)!r}, 'w').write(repr(found))
+for fd in found[1:] if found[:1] == [0] else found: os.write(fd, b'%d' % fd)
+"""
+    script = '"$@"' + "".join(f" {fd}{'<' if fd == 0 else '>'}&-" for fd in closed)
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", *driver.argv(*python(code))],
+        env=driver.environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+    )
+    kept = [fd for fd in range(3) if fd not in closed]
+    assert report.read_text() == repr(kept)
+    assert [done.stdout, done.stderr] == [b"%d" % fd if fd in kept else b"" for fd in (1, 2)]
+    assert {event["stream"] for event in driver.seen("closed")} == {1, 2}
+    assert done.returncode == 0
+
+
+def test_signals_are_inherited_as_they_were(driver: Driver) -> None:
+    """Masks and ignored signals as without us (nohup), but Python's own ignoring of SIGPIPE and SIGXFSZ undone."""
+    code = """
+import signal
+print(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])))
+import re; status = open('/proc/self/status').read()
+ignored = int(re.search('SigIgn:\\t(.*)', status)[1], 16)
+print([n for n in range(1, 65) if ignored >> (n - 1) & 1])
+"""
+
+    def prepare() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, [signal.SIGUSR2])
+        for signo in (signal.SIGHUP, signal.SIGCHLD, signal.SIGTTOU):
+            signal.signal(signo, signal.SIG_IGN)
+
+    done = driver.run(*python(code), preexec_fn=prepare)
+    ignored = sorted({signal.SIGHUP, signal.SIGCHLD, signal.SIGTTOU, signal.SIGPIPE, signal.SIGXFSZ})
+    # this CMD is a Python: it ignores PIPE and XFSZ itself
+    assert done.stdout.decode().splitlines() == [f"[{signal.SIGUSR2!r}]", str([int(number) for number in ignored])]
+    assert done.returncode == 0
+    command = [shutil.which("grep") or "grep", "-E", "Sig(Ign|Blk)", "/proc/self/status"]
+    assert driver.run(*command).stdout == subprocess.run(command, capture_output=True, timeout=60).stdout
+
+
+def test_job_is_not_started_later_for_the_sidecars_sake(driver: Driver) -> None:
+    """CMD runs before the sidecar is there: it isn't even a sibling that CMD's start could wait for."""
+    done = driver.run("sh", "-c", "ps -o comm= --ppid $PPID 2>/dev/null | grep -c logshipper-side; true", serve="hang",
+                      options=("--stall-secs", "0.5"))  # fmt: skip
+    assert done.returncode == 0
+
+
+# ---- exit codes
+
+
+@pytest.mark.parametrize("code", [0, 1, 77, 125, 126, 127, 128, 255])
+def test_exit_code(driver: Driver, code: int) -> None:
+    assert driver.run("sh", "-c", f"exit {code}").returncode == code
+    assert driver.seen("exit")[0]["status"] == code << 8
+    counters = read_counters(driver.counters_file.read_bytes())
+    assert counters is not None
+    assert counters.end is not None
+    assert counters.end[0] == code << 8
+
+
+@pytest.mark.parametrize(
+    "name", ["SIGTERM", "SIGKILL", "SIGINT", "SIGHUP", "SIGUSR1", "SIGPIPE", "SIGALRM", "SIGRTMIN"]
+)
+def test_dies_of_the_signal_that_cmd_died_of(driver: Driver, name: str) -> None:
+    signo = signal.Signals[name]
+    assert driver.run("sh", "-c", f"kill -{int(signo)} $$").returncode == -signo
+    assert driver.seen("exit")[0]["status"] == signo
+
+
+def test_dies_of_an_ignored_signal_as_well(driver: Driver) -> None:
+    """`nohup logshipper run -- CMD`, where CMD set SIGHUP back and died of it."""
+    code = "import os, signal; signal.signal(1, signal.SIG_DFL); os.kill(os.getpid(), 1)"
+    argv = driver.argv(*python(code))
+    done = subprocess.run(["nohup", *argv], env=driver.environment(), capture_output=True, timeout=60)
+    assert done.returncode == -signal.SIGHUP
+
+
+def test_core_file_is_cmds(driver: Driver, tmp_path: Path) -> None:
+    """RELAY (T): the relay's core file, full of job bytes, replaced CMD's."""
+
+    def allow() -> None:
+        hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+        resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+
+    if resource.getrlimit(resource.RLIMIT_CORE)[1] == 0:
+        pytest.skip("core files are forbidden here (ulimit -Hc)")
+    process = driver.start("sh", "-c", "kill -SEGV $$", cwd=tmp_path, preexec_fn=allow, stdout=subprocess.DEVNULL)
+    _, status = os.waitpid(process.pid, 0)
+    process.returncode = 0  # waited for by hand: subprocess doesn't tell of core files
+    assert os.WTERMSIG(status) == signal.SIGSEGV
+    assert not os.WCOREDUMP(status)
+    assert os.WCOREDUMP(driver.seen("exit")[0]["status"])
+    for core in tmp_path.glob("core*"):
+        assert b"relay_driver" not in core.read_bytes()
+
+
+def test_cmd_that_is_not_there(driver: Driver) -> None:
+    for name in ("no-such-command", "./no-such-file", "/no/such/path", ""):
+        done = driver.run(name, env={"PATH": os.defpath})  # all of it readable: a folder that isn't makes it 126
+        assert (done.returncode, done.stdout) == (127, b"")
+        assert done.stderr == f"logshipper: {name}: No such file or directory\n".encode()
+    assert driver.events() == []  # the sidecar never began
+
+
+def test_cmd_that_cannot_be_run(driver: Driver, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\n")
+    for path in (script, tmp_path):
+        done = driver.run(str(path))
+        assert (done.returncode, done.stderr) == (126, f"logshipper: {path}: Permission denied\n".encode())
+    missing = tmp_path / "missing"
+    missing.write_text("#!/no/such/interpreter\n")
+    missing.chmod(0o755)
+    assert driver.run(str(missing)).returncode == 127
+
+
+def test_script_without_an_interpreter_line(driver: Driver, tmp_path: Path) -> None:
+    """As `env` and every shell run it."""
+    script = tmp_path / "script"
+    script.write_text('echo "$0 $1"\n')
+    script.chmod(0o755)
+    done = driver.run("script", "word", env={"PATH": f"/no/such:{tmp_path}:{os.environ['PATH']}"})
+    assert done.stdout == f"{script} word\n".encode()
+
+
+def test_first_in_path_that_can_be_run(driver: Driver, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "echo").write_text("not executable")
+    assert driver.run("echo", "found", env={"PATH": f"{tmp_path}/a:{os.environ['PATH']}"}).stdout == b"found\n"
+
+
+@pytest.mark.parametrize("fds", [6, 8, 10, 12, 14, 16, 18, 20])
+def test_job_runs_with_few_fds(driver: Driver, fds: int) -> None:
+    """Wherever they run out: CMD runs, once, and a line says where nothing is logged."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (fds, fds))
+
+    done = driver.run("sh", "-c", "echo works; exit 3", preexec_fn=limit)
+    assert (done.returncode, done.stdout) == (3, b"works\n")
+    if driver.captured() != b"works\n":
+        assert b"Too many open files" in done.stderr
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 4])
+def test_job_runs_with_few_processes(driver: Driver, processes: int) -> None:
+    """`ulimit -u`, which counts threads: CMD, the sidecar, or the signals' thread can't be had."""
+    if os.getuid() == 0:
+        pytest.skip("root has as many processes as it likes")
+    mine = 0
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and entry.stat().st_uid == os.getuid():
+                mine += len(list((entry / "task").iterdir()))
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NPROC, (mine + processes, mine + processes))
+
+    done = driver.run("sh", "-c", "echo works; exit 3", preexec_fn=limit)
+    assert (done.returncode, done.stdout) == (3, b"works\n")
+
+
+# ---- who else is there
+
+
+def test_command_substitution_ends(driver: Driver) -> None:
+    """RELAY: whatever is started beside the job closes all inherited fds, or `x=$(logshipper run ...)` hangs."""
+    script = 'x=$("$@"); echo "<$x>"'
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", *driver.argv("sh", "-c", "echo hi")],
+        env=driver.environment(),
+        capture_output=True,
+        timeout=30,
+    )
+    assert done.stdout == b"<hi>\n"
+
+
+def test_head_ends_a_flood(driver: Driver, options: tuple[str, ...]) -> None:
+    """`logshipper run -- yes | head -1` ends at once, with head's output; yes dies of SIGPIPE, not of EIO."""
+    process = driver.start("yes", serve="digest", options=options, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    head = subprocess.run(["head", "-1"], stdin=process.stdout, capture_output=True, timeout=30)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert head.stdout == b"y\n"
+    assert process.wait(30) == -signal.SIGPIPE
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert {event["stream"] for event in driver.seen("closed")} == {1, 2}
+
+
+def test_output_gone_while_cmd_ignores_sigpipe(driver: Driver) -> None:
+    """What stays different (docs): EIO instead of EPIPE, once the SIGPIPE was ignored."""
+    read, write = os.pipe()
+    code = """
+import os
+try:
+    while True: os.write(1, b'x' * 4096)
+except OSError as error: os.write(2, b'%d' % error.errno)
+"""
+    process = driver.start(*python(code), stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    os.close(read)
+    assert process.communicate(timeout=30)[1] == b"5"
+    assert process.returncode == 0
+
+
+def test_cmd_closes_its_stdout(driver: Driver, options: tuple[str, ...]) -> None:
+    """Whoever reads it sees the end, as without us, though CMD runs on."""
+    process = driver.start(
+        "sh", "-c", "echo last; exec >&-; read x; echo on >&2; exit 5",
+        options=options, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.read() == b"last\n"
+    assert process.poll() is None
+    assert process.communicate(b"\n", timeout=30)[1] == b"on\n"
+    assert process.returncode == 5
+
+
+def test_blocked_stdout_does_not_block_stderr(driver: Driver, options: tuple[str, ...]) -> None:
+    """RELAY: one blocked stream must not block the other."""
+    code = """
+import os, threading
+threading.Thread(target=lambda: [os.write(1, b'x' * 4096) for _ in range(500)], daemon=False).start()
+for n in range(1000): os.write(2, b'%d\\n' % n)
+"""
+    process = driver.start(
+        *python(code), serve="digest", options=options, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stderr is not None
+    assert process.stdout is not None
+    got = b""
+    while b"999\n" not in got:  # while nobody reads stdout
+        got += os.read(process.stderr.fileno(), 1 << 16)
+    assert process.stdout.read() == b"x" * 4096 * 500  # and nothing was lost
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+
+
+def test_slow_reader_gets_all(driver: Driver) -> None:
+    """CMD is long gone; what was in its terminal is delivered to the last byte."""
+    process = driver.start("seq", "20000", stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    expected = "".join(f"{n}\n" for n in range(1, 20001)).encode()
+    got = b""
+    while chunk := os.read(process.stdout.fileno(), 500):
+        got += chunk
+    assert got == expected
+    assert process.wait(30) == 0
+    process.stdout.close()
+
+
+def test_full_disk_of_the_users_own(driver: Driver) -> None:
+    """Without us CMD would see the error. With us it can't: one line says so, CMD and its log go on."""
+    with Path("/dev/full").open("wb") as full:
+        done = driver.run("sh", "-c", "seq 1000; seq 1000; echo on >&2; exit 3", stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 3
+    assert done.stderr.count(b"logshipper: ") == 1
+    assert b"standard output can't be written" in done.stderr
+    assert b"No space left on device" in done.stderr
+    assert driver.captured().count(b"\n") == 2000
+
+
+# ---- processes left behind
+
+
+def test_left_behind_child_keeps_a_working_stdout(driver: Driver, tmp_path: Path, options: tuple[str, ...]) -> None:
+    """R28, RELAY: `run` returns with CMD; a child's output goes on to where it belongs, and into the log."""
+    go, out = tmp_path / "go", tmp_path / "out"
+    os.mkfifo(go)
+    script = f"(trap '' HUP; read x < {go}; echo late; echo later >&2) & echo early"
+    with out.open("wb") as file:
+        assert driver.run("sh", "-c", script, options=options, stdout=file, stderr=file).returncode == 0
+    assert out.read_bytes() == b"early\n"
+    go.write_text("\n")
+    wait_for(lambda: driver.seen("over"), "the child's output ends")
+    assert sorted(out.read_bytes().splitlines()) == [b"early", b"late", b"later"]
+    assert (driver.captured(1), driver.captured(2)) == (b"early\nlate\n", b"later\n")
+
+
+def test_left_behind_child_that_never_stops_printing(driver: Driver, tmp_path: Path) -> None:
+    """The drain is bounded: `run` returns, and the sidecar goes on."""
+    out, pid = tmp_path / "out", tmp_path / "pid"
+    with out.open("wb") as file:
+        done = driver.run("sh", "-c", f"yes & echo $! >{pid}", serve="digest", stdout=file, stderr=file)
+    assert done.returncode == 0
+    size = out.stat().st_size
+    wait_for(lambda: out.stat().st_size > size, "the child prints on")
+    os.kill(int(pid.read_text()), signal.SIGTERM)
+    wait_for(lambda: driver.seen("over"), "the child's output ends")
+
+
+def test_left_behind_child_without_a_sidecar(driver: Driver, tmp_path: Path, options: tuple[str, ...]) -> None:
+    """Then a helper relays until the last holder is gone."""
+    go, out = tmp_path / "go", tmp_path / "out"
+    os.mkfifo(go)
+    with out.open("wb") as file:
+        done = driver.run(
+            "sh", "-c", f"(read x < {go}; echo late) & echo early",
+            options=("--no-capture", *options), stdout=file, stderr=file,
+        )  # fmt: skip
+    assert done.returncode == 0
+    assert out.read_bytes() == b"early\n"
+    go.write_text("\n")
+    wait_for(lambda: out.read_bytes() == b"early\nlate\n", "the child's output arrives")
+
+
+def test_daemon_in_a_session_of_its_own(driver: Driver, tmp_path: Path) -> None:
+    pids = tmp_path / "pid"
+    script = f"setsid sh -c 'echo $$ > {pids}; exec sleep 600' >/dev/null 2>&1 </dev/null & echo started"
+    assert driver.run("sh", "-c", script).stdout == b"started\n"
+    wait_for(lambda: pids.exists() and pids.read_text(), "the daemon starts")
+    pid = int(pids.read_text())
+    os.kill(pid, 0)  # it lives on
+    os.kill(pid, signal.SIGKILL)
+
+
+# ---- start
+
+
+def test_imports_are_light(driver: Driver) -> None:
+    """CONTRIBUTING's rule: what the relay imports is every job's start."""
+    code = "import sys; before = set(sys.modules); import logshipper.run; print(*sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"],
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    loaded = set(done.stdout.split())
+    heavy = {"subprocess", "ctypes", "json", "logging", "pathlib", "tempfile", "socket", "threading", "typing", "re"}
+    assert not loaded & (heavy | {"dataclasses", "inspect", "resource", "hashlib", "contextlib", "random", "asyncio"})

@@ -1,0 +1,235 @@
+"""Nobody's death may hurt the job: sidecar, relay or monitor crash, hang or are killed (issue 3, RELAY, R28)."""
+
+import contextlib
+import hashlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.relay_tools import Driver, comm, is_alive, nothing_left, python, state, wait_for
+
+# prints, waits for a line on its stdin, prints on; both streams
+WAITING = """
+import os, sys
+print('before', flush=True)
+os.write(2, b'err before\\n')
+while os.read(0, 1) != b'\\n': pass
+for n in range(5000): print('after', n)
+os.write(2, b'err after\\n')
+sys.exit(7)
+"""
+AFTER = "".join(f"after {n}\n" for n in range(5000)).encode()
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    with nothing_left():
+        yield
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[Driver]:
+    with contextlib.closing(Driver(tmp_path)) as driver:
+        yield driver
+
+
+@pytest.fixture(params=["tty", "pipe"])
+def options(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    return ("--no-tty",) if request.param == "pipe" else ()
+
+
+def start(driver: Driver, *, serve: str = "collect", options: tuple[str, ...] = ()) -> "subprocess.Popen[bytes]":
+    return driver.start(
+        *python(WAITING), serve=serve, options=options,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+# ---- the sidecar
+
+
+def test_sidecar_is_killed(driver: Driver, options: tuple[str, ...]) -> None:
+    """CMD's output and exit code are its own; one line on stderr says what is missing from the log."""
+    process = start(driver, options=options)
+    driver.wait_captured(b"before")
+    pid = driver.plan()["pid"]
+    assert comm(pid) == "logshipper-side"
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not is_alive(pid), "the sidecar dies")
+    out, err = process.communicate(b"\n", timeout=30)
+    assert (process.returncode, out) == (7, b"before\n" + AFTER)
+    line = b"logshipper: output is missing from the log, as the logging process was killed by signal 9\n"
+    assert sorted(err.splitlines(True)) == sorted([b"err before\n", b"err after\n", line])
+
+
+def test_account_goes_on_without_a_sidecar(driver: Driver) -> None:
+    """What a dead sidecar never synced shows up as lost: the counters go on."""
+    process = start(driver)
+    driver.wait_captured(b"before")
+    os.kill(driver.plan()["pid"], signal.SIGKILL)
+    out, _ = process.communicate(b"\n", timeout=30)
+    assert driver.counted() == (len(out), 5001, 21, 2)
+
+
+def test_sidecar_crashes_at_its_start(driver: Driver, options: tuple[str, ...]) -> None:
+    process = start(driver, serve="crash", options=options)
+    out, err = process.communicate(b"\n", timeout=30)
+    assert (process.returncode, out) == (7, b"before\n" + AFTER)
+    assert err.count(b"logshipper: ") == 1
+    assert b"RuntimeError: made to crash\n" in err
+
+
+def test_sidecar_ends_without_a_word(driver: Driver) -> None:
+    process = start(driver, serve="die")
+    out, err = process.communicate(b"\n", timeout=30)
+    assert (process.returncode, out) == (7, b"before\n" + AFTER)
+    assert err.count(b"logshipper: ") == 1
+
+
+@pytest.mark.parametrize("kind", ["hang", "stop"])
+def test_hung_sidecar_is_given_up(driver: Driver, kind: str) -> None:
+    """A full side pipe slows the job, but who takes nothing for some seconds is given up, and the job runs on."""
+    code = "import sys\nfor n in range(200000): print('x' * 20)"
+    done = driver.run(*python(code), serve=kind, options=("--stall-secs", "0.7"))
+    assert done.returncode == 0
+    assert done.stdout == (b"x" * 20 + b"\n") * 200000
+    assert done.stderr.count(b"\n") == 1
+    assert b"took nothing for 0.7 s and was given up" in done.stderr
+    assert not is_alive(driver.plan()["pid"])
+
+
+@pytest.mark.parametrize("kind", ["hang", "stop"])
+def test_hung_sidecar_does_not_hang_the_end(driver: Driver, kind: str) -> None:
+    """`x=$(logshipper run ...)`: the hung process holds the caller's pipe, until it is killed."""
+    done = driver.run("echo", "hi", serve=kind, options=("--stall-secs", "0.5"))
+    assert (done.returncode, done.stdout) == (0, b"hi\n")
+    assert b"didn't finish within 0.5 s and was given up" in done.stderr
+
+
+def test_slow_sidecar_slows_the_job_and_gets_all(driver: Driver) -> None:
+    """R28: slowed, not truncated; slow isn't hung."""
+    done = driver.run("seq", "400000", serve="slow", options=("--stall-secs", "1"))
+    assert done.returncode == 0
+    assert done.stderr == b""
+    assert driver.seen("digest")[0]["1"] == hashlib.sha256(done.stdout).hexdigest()
+
+
+def test_sidecar_tells_of_its_troubles(driver: Driver) -> None:
+    """At once, at a line's end, in the midst of the job's own stderr."""
+    process = driver.start(
+        *python("import os; os.write(2, b'half'); os.read(0, 1); os.write(2, b' whole\\n'); os.read(0, 1)"),
+        serve="degrade", stdin=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stderr is not None
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+    assert process.stderr.readline() == b"half whole\n"
+    assert process.stderr.readline() == b"logshipper: the disk is full\n"
+    process.communicate(b"\n", timeout=30)
+    assert process.returncode == 0
+
+
+def test_own_line_where_no_line_ends(driver: Driver) -> None:
+    """A running bar never ends its line: after a second ours begins a new one."""
+    process = driver.start(
+        *python("import os; os.write(2, b'bar'); os.read(0, 1)"),
+        serve="degrade", stdin=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert process.stderr.readline() == b"bar\n"
+    assert process.stderr.readline() == b"logshipper: the disk is full\n"
+    process.communicate(b"\n", timeout=30)
+    assert driver.captured(2) == b"bar"  # ours isn't the job's
+
+
+def test_sidecar_is_beside_the_job(driver: Driver) -> None:
+    """A session of its own, no fd of the caller's, and no signal that the job's group gets ends it."""
+    process = driver.start("sleep", "600", stdout=subprocess.PIPE, start_new_session=True)
+    plan = driver.plan()
+    pid = plan["pid"]
+    assert os.getsid(pid) == pid
+    for fd in range(3):
+        assert os.readlink(f"/proc/{pid}/fd/{fd}") == os.devnull
+    for signo in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGTSTP):
+        os.kill(pid, signo)
+    os.kill(plan["cmd_pid"], signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGTERM
+    assert driver.seen("exit")
+
+
+# ---- the relay
+
+
+def test_relay_is_killed(driver: Driver, options: tuple[str, ...]) -> None:
+    """The sidecar takes over: no write of CMD's meets EIO, every byte arrives, and the log goes on."""
+    out = driver.folder / "out"
+    with out.open("wb") as file:
+        process = driver.start(*python(WAITING), options=options, stdin=subprocess.PIPE, stdout=file, stderr=file)
+    driver.wait_captured(b"err before", 2)
+    plan = driver.plan()
+    process.kill()
+    process.wait(30)
+    wait_for(lambda: driver.seen("take_over"), "the sidecar takes over")
+    assert is_alive(plan["cmd_pid"])
+    assert process.stdin is not None
+    process.stdin.write(b"\n")
+    process.stdin.close()
+    wait_for(lambda: driver.seen("over"), "CMD ends")
+    lines = out.read_bytes().splitlines(True)
+    assert [line for line in lines if b"err" not in line] == (b"before\n" + AFTER).splitlines(True)
+    assert driver.captured(1) == b"before\n" + AFTER
+    assert driver.captured(2) == b"err before\nerr after\n"
+    assert driver.counted() == (len(driver.captured(1)), 5001, 21, 2)
+
+
+def test_relay_is_killed_in_a_flood(driver: Driver) -> None:
+    """What the relay had read and not passed on may be missing; nothing else, and nothing twice."""
+    out = driver.folder / "out"
+    with out.open("wb") as file:
+        process = driver.start("seq", "300000", serve="digest", stdout=file, stderr=file)
+        wait_for(lambda: out.stat().st_size > 300_000, "the flood begins")
+        process.kill()
+        process.wait(30)
+    wait_for(lambda: driver.seen("digest"), "the flood ends")
+    written = out.read_bytes()
+    whole = "".join(f"{n}\n" for n in range(1, 300001)).encode()
+    cut = next((at for at in range(len(written)) if written[at] != whole[at]), len(written))
+    rest = written[cut:]
+    assert whole.endswith(rest)
+    assert len(whole) - len(written) <= 128 << 10
+
+
+def test_relay_and_reader_are_gone(driver: Driver) -> None:
+    """Taken over, `| head` still ends a flood."""
+    read, write = os.pipe()
+    process = driver.start("yes", serve="digest", stdout=write)
+    os.close(write)
+    plan = driver.plan()
+    os.read(read, 100)
+    process.kill()
+    process.wait(30)
+    wait_for(lambda: driver.seen("take_over"), "the sidecar takes over")
+    os.close(read)
+    wait_for(lambda: not is_alive(plan["cmd_pid"]), "yes ends")
+
+
+def test_suspended_relay_does_not_blame_the_sidecar(driver: Driver) -> None:
+    """Time in which we didn't run doesn't count as the sidecar's stall: a suspended job, a stopped shell."""
+    process = driver.start("yes", serve="stop", options=("--stall-secs", "2"), stdout=subprocess.DEVNULL)
+    pid = driver.plan()["pid"]
+    wait_for(lambda: state(pid) == "T", "the sidecar stops")
+    os.kill(process.pid, signal.SIGSTOP)
+    wait_for(lambda: state(process.pid) == "T", "the relay stops")
+    time.sleep(2.5)  # the pause is what is tested
+    os.kill(process.pid, signal.SIGCONT)
+    wait_for(lambda: state(process.pid) != "T", "the relay goes on")
+    assert is_alive(pid)
+    os.kill(driver.plan()["cmd_pid"], signal.SIGTERM)
+    assert process.wait(30) == -signal.SIGTERM

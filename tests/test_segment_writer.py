@@ -1,0 +1,150 @@
+"""Segments on disk: order, rotation, group commit, a full disk."""
+
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logshipper import segment, segment_writer
+from logshipper.errors import SpoolError, SpoolFull
+from logshipper.segment import FrameType, Kind, Stream
+from logshipper.segment_writer import SegmentWriter
+
+
+def _frames(folder: Path) -> Iterator[tuple[str, segment.Frame]]:
+    for path in sorted(folder.glob("*.seg")):
+        data = path.read_bytes()
+        at = segment.decode_file_header(data)
+        while at < len(data):
+            decoded = segment.decode_frame(data, at)
+            assert decoded is not None, f"{path.name} is torn at {at}"
+            frame, at = decoded
+            yield path.name, frame
+
+
+def _line(text: bytes, at: int = 1) -> bytes:
+    return segment.encode_lines(Stream.STDOUT, at, text + b"\n", [(Kind.LOG, 1)])
+
+
+def test_write_and_close(tmp_path: Path) -> None:
+    writer = SegmentWriter(str(tmp_path), 1)
+    writer.write(_line(b"a") + _line(b"b"), 1)
+    writer.sync()
+    writer.close(9)
+    frames = [frame for _, frame in _frames(tmp_path)]
+    assert [frame.text for frame in frames] == [b"a\n", b"b\n", b""]
+    assert (frames[-1].type, frames[-1].count) == (FrameType.END, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["0000000001.seg"]
+    assert (tmp_path / "0000000001.seg").stat().st_mode & 0o777 == 0o600
+
+
+def test_rotation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each segment but the last ends by an END frame that says that another follows."""
+    monkeypatch.setattr(segment_writer, "MAX_SEGMENT_BYTES", 2000)
+    writer = SegmentWriter(str(tmp_path), 1)
+    for number in range(50):
+        writer.write(_line(b"%090d" % number), number)
+    writer.close(99)
+    frames = list(_frames(tmp_path))
+    assert [int(frame.text) for _, frame in frames if frame.text] == list(range(50))
+    ends = [(name, frame.count) for name, frame in frames if frame.type is FrameType.END]
+    assert len(ends) == len(list(tmp_path.glob("*.seg"))) > 2
+    assert [count for _, count in ends] == [0] * (len(ends) - 1) + [1]
+    assert all(path.stat().st_size < 2100 for path in tmp_path.glob("*.seg"))
+
+
+def test_what_is_written_is_synced_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Group commit: nobody has to ask for it."""
+    synced = threading.Event()
+    real = os.fdatasync
+
+    def fdatasync(fd: int) -> None:
+        real(fd)
+        if armed:
+            synced.set()
+
+    armed = False
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    writer = SegmentWriter(str(tmp_path), 1)
+    armed = True
+    writer.write(_line(b"a"), 1)
+    assert synced.wait(timeout=10), "no sync within 10 s"
+    writer.close(2)
+
+
+def test_a_full_disk_leaves_no_torn_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short writes and ENOSPC: the frame is cut off again, and writing goes on when there is room."""
+    writer = SegmentWriter(str(tmp_path), 1)
+    writer.write(_line(b"before"), 1)
+    real = os.pwrite
+
+    def full(fd: int, data: Any, offset: int) -> int:  # Any: as os.pwrite's buffer
+        if len(data) < 20:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(fd, data[:20], offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        with pytest.raises(SpoolFull, match="no room left there"):
+            writer.write(_line(b"lost"), 2)
+    writer.write(_line(b"after"), 3)
+    writer.close(4)
+    assert [frame.text for _, frame in _frames(tmp_path)] == [b"before\n", b"after\n", b""]
+
+
+def test_a_full_disk_at_rotation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_writer, "MAX_SEGMENT_BYTES", 200)
+    writer = SegmentWriter(str(tmp_path), 1)
+    writer.write(_line(b"x" * 150), 1)
+    real = os.open
+
+    def full(path: Any, *rest: Any, **named: Any) -> int:  # Any: as os.open
+        if str(path).endswith(".seg"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(path, *rest, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", full)
+        with pytest.raises(SpoolFull):
+            writer.write(_line(b"lost"), 2)
+    writer.write(_line(b"after"), 3)
+    writer.close(4)
+    assert [frame.text[-6:] for _, frame in _frames(tmp_path) if frame.text] == [b"xxxxx\n", b"after\n"]
+
+
+def test_a_failed_sync_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = SegmentWriter(str(tmp_path), 1)
+    failed = threading.Event()
+
+    def fdatasync(fd: int) -> None:
+        failed.set()
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", fdatasync)
+        writer.write(_line(b"a"), 1)
+        assert failed.wait(timeout=10)
+        with pytest.raises(SpoolError, match="input/output error"):
+            writer.sync()
+    deadline = threading.Event()
+    for _ in range(1000):  # the error reaches the next write, which the syncing thread hands over
+        try:
+            writer.write(_line(b"b"), 2)
+        except SpoolError as error:
+            assert error.reason == "input/output error"  # noqa: PT017  the very call that raises isn't known beforehand
+            break
+        deadline.wait(0.01)
+    else:
+        pytest.fail("the failed sync was never told")
+    writer.close(3)
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere; runs as an ordinary user")
+def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(SpoolError, match="permission denied"):
+        SegmentWriter(str(tmp_path), 1)

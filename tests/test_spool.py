@@ -1,0 +1,149 @@
+"""Where captures are spooled: ids, attempts, folders (ARCHITECTURE 4, 10)."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from logshipper import filesystem, spool
+from logshipper.errors import ConfigError, SpoolError
+
+_MOUNTS = """\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+30 22 0:40 / /home rw,relatime shared:2 - nfs4 server:/home rw
+31 22 0:41 / /scratch\\040big rw - lustre mds@tcp:/scratch rw
+32 22 0:42 / /mnt/ssh rw - fuse.sshfs host: rw
+33 22 0:43 / /home/local rw - xfs /dev/sdb1 rw
+34 22 0:44 / /mnt/over rw - fuse.fuse-overlayfs x rw
+garbage
+"""
+
+
+def test_network_file_systems(tmp_path: Path) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_text(_MOUNTS)
+    wanted = {
+        "/home/me/x": "nfs4",
+        "/home": "nfs4",
+        "/homes": None,
+        "/scratch big/y": "lustre",
+        "/mnt/ssh/z": "fuse.sshfs",
+        "/home/local/me": None,
+        "/mnt/over": None,
+        "/tmp": None,
+    }
+    assert {path: filesystem.network_type(path, str(table)) for path in wanted} == wanted
+    assert filesystem.network_type("/home", str(tmp_path / "none")) is None
+
+
+def test_store_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """--store, then LOGSHIPPER_STORE, then the data folder; host-local on a network, or without a home."""
+    monkeypatch.setenv("LOGSHIPPER_STORE", "/a/store")
+    assert spool.store_root("/b") == "/b"
+    assert spool.store_root() == "/a/store"
+    monkeypatch.delenv("LOGSHIPPER_STORE")
+    monkeypatch.setenv("XDG_DATA_HOME", "/data")
+    assert spool.store_root() == "/data/logshipper"
+    monkeypatch.delenv("XDG_DATA_HOME")
+    monkeypatch.setenv("HOME", "/some/home")
+    assert spool.store_root() == "/some/home/.local/share/logshipper"
+    monkeypatch.setattr(spool, "network_type", lambda path: "nfs4" if path.startswith("/some") else None)
+    assert spool.store_root() == f"/var/tmp/logshipper-{os.getuid()}"
+    monkeypatch.delenv("HOME")
+    assert spool.store_root() == f"/var/tmp/logshipper-{os.getuid()}"
+
+
+def test_spool_of_a_store_on_a_network_is_host_local() -> None:
+    """ARCHITECTURE 4: never on what may be NFS."""
+    assert spool.spool_root("/home/me/store", None) == "/home/me/store/spool"
+    one, other = spool.spool_root("/n/a", "nfs4"), spool.spool_root("/n/b", "nfs4")
+    assert one != other
+    assert one.startswith(f"/var/tmp/logshipper-{os.getuid()}/spool-")
+
+
+def test_create(tmp_path: Path) -> None:
+    made = spool.create_capture(str(tmp_path / "store"), "train.py")
+    assert made.attempt == 1
+    assert len(made.job_id) == 6
+    assert made.job_id[0].isalpha()
+    assert Path(made.path).parent == tmp_path / "store" / "spool"
+    assert (Path(made.path) / "segments").stat().st_mode & 0o777 == 0o700
+    made.counters[16:24] = (77).to_bytes(8, "little")
+    counters = spool.read_counters((Path(made.path) / "segments" / "counters").read_bytes())
+    assert counters is not None
+    assert (counters.pid, counters.printed, counters.end) == (os.getpid(), {"stdout": 77, "stderr": 0}, None)
+    assert spool.read_counters(b"short") is None
+    assert spool.read_counters(b"x" * 64) is None
+
+
+def test_ids_are_unique_and_attempts_count(tmp_path: Path) -> None:
+    """ARCHITECTURE 4: a reused --job-id is a new attempt; local ids are unique."""
+    root = str(tmp_path)
+    assert len({spool.create_capture(root, "x").job_id for _ in range(50)}) == 50
+    assert [spool.create_capture(root, "x", "night-7").attempt for _ in range(3)] == [1, 2, 3]
+    assert spool.create_capture(root, "x", "night-8").attempt == 1
+
+
+@pytest.mark.parametrize("job_id", ["", ".x", "-x", "a/b", "..", "a b", "ä", "x" * 65, "a@1"])
+def test_ids_that_are_none(job_id: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="isn't a job id"):
+        spool.create_capture(str(tmp_path), "x", job_id)
+
+
+def test_folders_of_others_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SpoolError, match="isn't a folder"):
+        spool.create_capture(str(tmp_path / "file"), "x")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(SpoolError, match="written by others"):
+        spool.create_capture(str(tmp_path / "open"), "x")
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(SpoolError, match="isn't a folder"):
+        spool.make_private_folder(str(tmp_path / "link"))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to somebody else")
+def test_a_folder_of_another_user(tmp_path: Path) -> None:
+    os.chown(tmp_path, 12345, 12345)
+    with pytest.raises(SpoolError, match="belongs to another user"):
+        spool.create_capture(str(tmp_path), "x")
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere; runs as an ordinary user")
+def test_a_read_only_store(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(SpoolError, match="permission denied; choose another place with --store"):
+        spool.create_capture(str(tmp_path), "x")
+
+
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (["/usr/bin/make", "-j"], "make"),
+        (["python3", "SCRIPT", "--token=secret"], "train.py"),
+        (["python3", "-u", "SCRIPT"], "train.py"),
+        (["python3", "-m", "secret"], "python3"),
+        (["bash", "-c", "secret"], "bash"),
+        (["python", "secret-that-is-no-file"], "python"),
+        (["./run.sh"], "run.sh"),
+    ],
+)
+def test_default_names_tell_nothing_of_the_arguments(argv: list[str], name: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.touch()
+    assert spool.default_name([str(script) if word == "SCRIPT" else word for word in argv]) == name
+
+
+def test_the_relays_word_on_the_end(tmp_path: Path) -> None:
+    """For the case that the sidecar is dead: CMD's end is known all the same."""
+    made = spool.create_capture(str(tmp_path), "x")
+    counters = Path(made.path) / "segments" / "counters"
+    spool.note_end(made.counters, 3 << 8, 99)
+    read = spool.read_counters(counters.read_bytes())
+    assert read is not None
+    assert read.end == (3 << 8, 99)
+    assert spool.outcome(0) == ("COMPLETED", 0, 0)
+    assert spool.outcome(3 << 8) == ("FAILED", 3, 0)
+    assert spool.outcome(15) == ("CANCELLED", None, 15)
+    assert spool.outcome(11) == ("FAILED", None, 11)

@@ -1,0 +1,321 @@
+"""The per-user agent: detached, alone, nice, patient; and the `logshipper-agent` commands around it."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ingest import user_agent
+from ingest.__main__ import main
+from ingest.agent_start import start
+from ingest.local_store import LocalStore, TakenIn
+from ingest.user_agent import Agent, AgentLog, running_agent, serve, take_lock
+from logshipper.segment import Stream
+from tests.segment_factory import CaptureWriter, age, make_capture
+
+BOTH = (Stream.STDOUT, Stream.STDERR)
+PACKAGES = Path(__file__).resolve().parent.parent
+WAIT_SECS = 30.0
+
+
+def wait_until(is_so: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + WAIT_SECS
+    while not is_so():
+        assert time.monotonic() < deadline, f"not within {WAIT_SECS} s: {what}"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    """A store's folder; an agent that is left at work on it is ended."""
+    root = tmp_path / "store"
+    with LocalStore(str(root), create=True):
+        pass
+    yield root
+    agent = running_agent(str(root))
+    if agent:
+        os.kill(agent, signal.SIGTERM)
+        wait_until(lambda: running_agent(str(root)) is None, "the agent's end")
+
+
+@pytest.fixture
+def spool(root: Path) -> Path:
+    return root / "spool"
+
+
+def texts(root: Path, job_id: str = "k3f9x2") -> list[str]:
+    with LocalStore(str(root)) as store:
+        if not any(job.job_id == job_id for job in store.jobs()):
+            return []
+        return [line.text for line in store.open(job_id).lines(streams=BOTH)]
+
+
+def status_of(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+# ---- the daemon
+
+
+def test_the_daemon_follows_a_job_holding_nothing_of_whoever_started_it(
+    root: Path, spool: Path, tmp_path: Path
+) -> None:
+    with CaptureWriter(spool, start_ns=time.time_ns()) as capture, (tmp_path / "open").open("w"):
+        capture.start()
+        start(str(root))
+        wait_until(lambda: running_agent(str(root)), "the agent's lock")
+        pid = running_agent(str(root))
+        assert pid
+        wait_until(lambda: status_of(pid)["Name"], "its status")
+        for number in range(2):
+            capture.lines([f"line {number}"])
+            wait_until(lambda: len(texts(root)) == number + 1, f"line {number} in the store")  # noqa: B023  called at once
+        stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        assert int(stat[1]) != os.getpid()  # parent
+        assert int(stat[3]) != os.getsid(0)  # session
+        assert int(stat[16]) >= user_agent.NICE
+        assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
+        held = {
+            Path(f"/proc/{pid}/fd/{fd}").readlink() for fd in os.listdir(f"/proc/{pid}/fd") if fd in ("0", "1", "2")
+        }
+        assert held == {Path("/dev/null"), root / "agent.log"}
+        everything = [os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd") if entry.is_symlink()]
+        assert not [name for name in everything if name.endswith("/open") or name.startswith(("pipe:", "/dev/pts"))]
+        capture.lines(["the last line"])
+        capture.end()
+        capture.close()
+    wait_until(lambda: not list(spool.iterdir()), "an empty spool")
+    assert texts(root) == ["line 0", "line 1", "the last line"]
+
+
+def test_whoever_waits_for_the_output_of_the_starter_does_not_wait_for_the_agent(root: Path, spool: Path) -> None:
+    code = "import sys; from ingest.agent_start import start; print('started', flush=True); start(sys.argv[1])"
+    with CaptureWriter(spool):  # alive: the agent goes on
+        found = subprocess.run(
+            [sys.executable, "-c", code, str(root)], cwd=PACKAGES, capture_output=True, text=True, timeout=WAIT_SECS
+        )
+        assert (found.returncode, found.stdout, found.stderr) == (0, "started\n", "")
+        wait_until(lambda: running_agent(str(root)), "the agent's lock")
+
+
+def test_modules_in_the_caller_s_folder_are_not_taken_for_its_own(root: Path, spool: Path, tmp_path: Path) -> None:
+    for name in ("json.py", "select.py", "ingest.py", "sqlite3.py"):
+        (tmp_path / name).write_text("raise SystemExit('hijacked')\n")
+    with CaptureWriter(spool):
+        here = Path.cwd()
+        os.chdir(tmp_path)
+        try:
+            start(str(root))
+        finally:
+            os.chdir(here)
+        wait_until(lambda: running_agent(str(root)), "the agent's lock")
+
+
+def test_run_as_a_module_it_ends_when_idle_and_a_second_one_at_once(root: Path, spool: Path) -> None:
+    command = [sys.executable, "-m", "ingest.user_agent", "--store", str(root), "--idle-secs"]
+    with CaptureWriter(spool) as capture:
+        first = subprocess.Popen([*command, "0"], cwd=PACKAGES)
+        wait_until(lambda: running_agent(str(root)) == first.pid, "the first agent's lock")
+        second = subprocess.run([*command, "3600"], cwd=PACKAGES, timeout=WAIT_SECS)
+        assert second.returncode == 0
+        assert running_agent(str(root)) == first.pid
+        capture.lines(["one"])
+        capture.close()
+    assert first.wait(WAIT_SECS) == 0
+    assert texts(root) == ["one"]
+
+
+def test_killed_at_any_time_it_does_no_harm(root: Path, spool: Path) -> None:
+    with CaptureWriter(spool) as capture:
+        for number in range(3):
+            start(str(root))
+            wait_until(lambda: running_agent(str(root)), "the agent's lock")
+            capture.lines([f"line {number}"])
+            os.kill(running_agent(str(root)) or 0, signal.SIGKILL)
+            wait_until(lambda: running_agent(str(root)) is None, "the agent's death")
+        capture.close()
+    with LocalStore(str(root)) as store:
+        assert store.take_in() == TakenIn(True, [])
+    assert texts(root) == ["line 0", "line 1", "line 2"]
+
+
+def test_starts_light() -> None:
+    code = "import sys, ingest.user_agent; print(' '.join(sorted(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], cwd=PACKAGES, capture_output=True, text=True, check=True)
+    heavy = {
+        "requests",
+        "urllib3",
+        "rich",
+        "yaml",
+        "click",
+        "prometheus_client",
+        "plotext",
+        "numpy",
+        "matplotlib",
+        "asyncio",
+    }
+    assert heavy.isdisjoint(found.stdout.split())
+
+
+# ---- the loop, with a clock of the test's own
+
+
+class Clock:
+    """Time passes only in pauses; `later` holds what happens then."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.pauses: list[float] = []
+        self.later: list[Callable[[], object]] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pause(self, secs: float) -> None:
+        assert len(self.pauses) < 500, "the agent doesn't end"
+        self.now += secs
+        self.pauses.append(secs)
+        if self.later:
+            self.later.pop(0)()
+
+
+def run_agent(root: Path, clock: Clock, idle_secs: float = 10.0) -> list[str]:
+    said: list[str] = []
+    Agent(str(root), said.append, idle_secs=idle_secs, clock=clock, pause=clock.pause).run()
+    return said
+
+
+def test_ends_when_nothing_has_been_there_for_a_while(root: Path) -> None:
+    clock = Clock()
+    assert run_agent(root, clock) == []
+    assert 10 <= sum(clock.pauses) < 14
+    assert clock.pauses[-1] == user_agent.LAST_PAUSE_SECS  # grown while nothing changed
+
+
+def test_stays_while_a_capture_lives_and_takes_in_once_a_second_at_most(
+    root: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    taken_at: list[float] = []
+    take_in = LocalStore.take_in
+
+    def counted(store: LocalStore) -> TakenIn:
+        taken_at.append(clock.now)
+        return take_in(store)
+
+    monkeypatch.setattr(LocalStore, "take_in", lambda store, **_: counted(store))
+    capture = CaptureWriter(spool)
+    with capture:
+        clock.later = [lambda: capture.lines(["x"])] * 30 + [lambda: None] * 100
+        clock.later += [capture.close, capture.die]
+        run_agent(root, clock)
+    assert len(clock.pauses) > 130
+    assert len(taken_at) < 40
+    assert min(later - earlier for earlier, later in zip(taken_at, taken_at[1:])) >= user_agent.TAKE_IN_SECS  # noqa: B905, RUF007
+    assert len(texts(root)) == 30
+
+
+def test_one_bad_capture_stops_no_other_is_said_once_and_given_up_in_the_end(root: Path, spool: Path) -> None:
+    bad = make_capture(spool, "bad111")
+    (bad.path / "identity.json").write_text("[]")
+    age(bad.path, 3600)
+    make_capture(spool, "good1")
+    clock = Clock()
+    said = run_agent(root, clock)
+    assert len(said) == 1
+    assert "bad111" in said[0]
+    assert texts(root, "good1") == ["one", "two"]
+    assert user_agent.STUCK_SECS <= sum(clock.pauses) < user_agent.STUCK_SECS + 10
+
+
+def test_a_capture_that_begins_as_the_agent_ends_is_not_left_alone(
+    root: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own agent found the lock still held, and has ended at once."""
+    runs: list[int] = []
+
+    def run(agent: Agent) -> None:
+        runs.append(len(runs))
+        if len(runs) == 1:
+            make_capture(spool, "late22").__enter__()
+        else:
+            os.rename(spool / "late22@1.aaaa", spool / ".gone")
+
+    monkeypatch.setattr(Agent, "run", run)
+    assert serve(str(root), lambda problem: None)
+    assert runs == [0, 1]
+
+
+# ---- its log
+
+
+def test_the_log_has_a_limit(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_agent, "MAX_LOG_BYTES", 1000)
+    log = AgentLog(str(root))
+    for number in range(200):
+        log(f"problem {number} \udcff\n")
+    assert sum(path.stat().st_size for path in root.glob("agent.log*")) < 2500
+    assert "problem 199" in (root / "agent.log").read_text()
+
+
+def test_a_log_that_cannot_be_written_stops_nothing(root: Path) -> None:
+    (root / "agent.log").mkdir()
+    AgentLog(str(root))("problem")
+
+
+# ---- logshipper-agent
+
+
+def test_status_shows_what_is_spooled_and_taken_in(root: Path, spool: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_capture(spool, "done11", name="eval.py")
+    with LocalStore(str(root)) as store:
+        store.take_in()
+    with CaptureWriter(spool, "runs22") as capture:
+        capture.lines(["one"])
+        assert main(["status", "--store", str(root), "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert main(["status", "--store", str(root)]) == 0
+        text = capsys.readouterr().out
+        assert capture.segment.exists()  # nothing was taken in
+    assert document["schema"] == "logshipper-agent.status/1"
+    assert document["agent_pid"] is None
+    runs, done = document["jobs"]
+    assert (runs["job_id"], runs["state"], runs["captures_alive"]) == ("runs22", "NOT TAKEN IN", 1)
+    assert runs["spooled_bytes"] == capture.segment.stat().st_size
+    assert (done["job_id"], done["state"], done["lines"], done["captures_spooled"]) == ("done11", "COMPLETED", 2, 0)
+    assert re.search(r"runs22 .*1 \(1 alive\)", text)
+    assert "eval.py" in text
+
+
+def test_run_takes_in_and_ends(root: Path, spool: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_capture(spool)
+    assert main(["run", "--store", str(root), "--idle-secs", "0"]) == 0
+    assert texts(root) == ["one", "two"]
+    lock = take_lock(str(root))
+    assert lock is not None
+    assert main(["run", "--store", str(root), "--idle-secs", "0"]) == 1
+    assert "another agent" in capsys.readouterr().err
+    assert main(["status", "--store", str(root)]) == 0
+    assert f"at work (process {os.getpid()})" in capsys.readouterr().out
+    os.close(lock)
+
+
+def test_errors_and_help_are_plain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--store", str(tmp_path / "none")]) == 1
+    assert capsys.readouterr().err.startswith(f"logshipper-agent: {tmp_path}/none: there is no store here yet")
+    for arguments in (["--help"], ["status", "--help"], ["run", "--help"]):
+        with pytest.raises(SystemExit) as done:
+            main(arguments)
+        assert done.value.code == 0
+        assert "examples:" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as wrong:
+        main(["nonsense"])
+    assert wrong.value.code == 2

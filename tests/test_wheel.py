@@ -1,0 +1,121 @@
+"""The built wheel, outside of the clone: in an environment of its own, with what it says it needs and nothing else."""
+
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ("pyproject.toml", "README.md", "LICENSE", "logshipper", "ingest", "observe")
+BUILD_SECS = RUN_SECS = 100
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy of the sources: building leaves folders behind."""
+    tree = tmp_path_factory.mktemp("tree")
+    for name in SOURCES:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, tree / name)
+    out = tmp_path_factory.mktemp("dist")
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
+    done = subprocess.run(
+        [*pip, "--wheel-dir", str(out), str(tree)], capture_output=True, text=True, timeout=BUILD_SECS
+    )
+    assert done.returncode == 0, done.stderr
+    (built,) = out.glob("*.whl")
+    return built
+
+
+def runtime_closure(requirements: list[str]) -> Iterator[importlib.metadata.Distribution]:
+    """The distributions that requirements need here, extras aside, each once."""
+    seen: set[str] = set()
+    waiting = [line for line in requirements if "extra ==" not in line]
+    while waiting:
+        name = re.split(r"[^A-Za-z0-9._-]", waiting.pop(), maxsplit=1)[0]
+        if name.lower() not in seen:
+            seen.add(name.lower())
+            try:
+                found = importlib.metadata.distribution(name)
+            except importlib.metadata.PackageNotFoundError:
+                continue  # only needed on other platforms or Pythons
+            waiting += [line for line in found.requires or [] if "extra ==" not in line]
+            yield found
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """bin/ of a new environment with the wheel and copies of the locked packages that it asks for: no download."""
+    environment = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, timeout=BUILD_SECS)
+    python = str(environment / "bin" / "python")
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    packages = Path(subprocess.check_output([python, "-c", ask], text=True).strip())
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith("dist-info/METADATA"))
+        text = archive.read(metadata).decode()
+    for distribution in runtime_closure(re.findall(r"^Requires-Dist: (.*)$", text, re.MULTILINE)):
+        for file in distribution.files or []:
+            source, target = Path(str(file.locate())), packages / file
+            if ".." not in file.parts and source.is_file():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, target)
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index"]
+    done = subprocess.run([*pip, str(wheel)], capture_output=True, text=True, timeout=BUILD_SECS)
+    assert done.returncode == 0, f"its requirements aren't met by the locked packages: {done.stderr}"
+    return environment / "bin"
+
+
+def test_holds_the_packages_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"logshipper", "ingest", "observe"}
+    for package in ("logshipper", "ingest", "observe"):
+        assert f"{package}/py.typed" in names
+        sources = {str(path.relative_to(ROOT)) for path in (ROOT / package).rglob("*.py")}
+        assert sources <= set(names)
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_captures_and_shows_outside_of_the_clone(installed: Path, tmp_path: Path) -> None:
+    # numpy and tqdm are the job's affair: it runs by another Python than logshipper, as it would on a cluster
+    shutil.copy(ROOT / "examples" / "train.py", tmp_path / "train.py")
+    environment = {
+        "PATH": f"{installed}{os.pathsep}{os.defpath}",
+        "HOME": str(tmp_path / "home"),
+        "LOGSHIPPER_STORE": str(tmp_path / "store"),
+        "JOB_PYTHON": sys.executable,
+    }
+    (tmp_path / "home").mkdir()
+    script = 'logshipper run -- "$JOB_PYTHON" train.py --fast >printed.txt && logshipper show last --json'
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=RUN_SECS
+    )
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert (shown["name"], shown["state"], shown["exit_code"]) == ("train.py", "COMPLETED", 0)
+    assert shown["x_axis"]["key"] == "epoch"
+    assert '{"epoch": 24,' in (tmp_path / "printed.txt").read_text()
+
+
+def test_both_commands_start(installed: Path, tmp_path: Path) -> None:
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        project = tomllib.load(file)["project"]
+    for command in project["scripts"]:
+        help_text = subprocess.check_output([installed / command, "--help"], cwd=tmp_path, text=True, timeout=RUN_SECS)
+        assert command in help_text
+    version = subprocess.check_output([installed / "logshipper", "--version"], cwd=tmp_path, text=True)
+    assert version.split()[-1] == project["version"]

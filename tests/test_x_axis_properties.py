@@ -1,0 +1,179 @@
+"""The X-axis rule against an oracle that reads R25 and its arrows literally over the whole list of records."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import TypeAlias
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingest.metadata_keys import parse_record
+from ingest.x_axis import XAxis, XChoice, merge_all
+
+Number: TypeAlias = int | float
+Record: TypeAlias = dict[str, object]
+Task: TypeAlias = list[Record]  # the records of one attempt and task, in order
+
+KEYS = ("a", "b", "c", "val/acc", "progress", "epoch")
+_SMALL = st.one_of(
+    st.integers(-3, 3),
+    st.sampled_from([0.5, 1.0, -2.5, 2.0, 1e3]),
+    st.sampled_from([2**53, 2**53 + 1, float(2**53), 10**30, 10**30 + 1, 1e30]),
+)
+_VALUE = st.one_of(_SMALL, _SMALL, _SMALL, st.booleans(), st.sampled_from(["0.1", "", None, [1]]))
+
+
+@st.composite
+def tasks(draw: st.DrawFn) -> Task:
+    """Records whose numbers, for each key, rather rise, fall, stand still, or do as they like."""
+    count = draw(st.integers(0, 8))
+    keys = draw(st.lists(st.sampled_from(KEYS[: draw(st.sampled_from([3, 4, 6]))]), unique=True, max_size=4))
+    courses: dict[str, Sequence[object]] = {}
+    for key in keys:
+        values: Sequence[object] = draw(st.lists(_VALUE, min_size=count, max_size=count))
+        order = draw(st.sampled_from(["as is", "rising", "falling", "nested"]))
+        if order in ("rising", "falling"):
+            values = sorted(draw(st.lists(_SMALL, min_size=count, max_size=count)), reverse=order == "falling")
+        if order == "nested":
+            values = [{"in": value} for value in values]
+        courses[key] = values
+    records: Task = []
+    for at in range(count):
+        chosen: set[str] = set(keys)
+        if draw(st.booleans()) and keys:
+            chosen = draw(st.sets(st.sampled_from(keys)))
+        records.append({key: courses[key][at] for key in keys if key in chosen})
+    return records
+
+
+# ---- the oracle
+
+
+def numbers_of(record: Record) -> dict[str, Number]:
+    """Numeric leaves as `a.b`; booleans and strings are no numbers (R22)."""
+    found: dict[str, Number] = {}
+    for key, value in record.items():
+        if isinstance(value, dict):
+            found.update({f"{key}.{inner}": number for inner, number in numbers_of(value).items()})
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            found[key] = value
+    return found
+
+
+def increases(values: list[Number]) -> bool:
+    """Never falling and rising at least once, over the records that have the key."""
+    steps = list(pairwise(values))
+    return all(later >= earlier for earlier, later in steps) and any(later > earlier for earlier, later in steps)
+
+
+def rule_of(key: str, job: list[Task]) -> int:
+    """R25's rule 3 to 7: judged within each attempt and task that has the key, merged by the worst."""
+    courses = [[numbers[key] for numbers in map(numbers_of, task) if key in numbers] for task in job]
+    courses = [course for course in courses if course]
+    integer = all(isinstance(value, int) for course in courses for value in course)
+    rising = all(increases(course) for course in courses)
+    one_way = all(increases(course) or increases(course[::-1]) for course in courses)
+    if rising:
+        return 3 if integer else 4
+    if one_way:
+        return 5 if integer else 6
+    return 7
+
+
+def choice_of(job: list[Task], without: str | None = None) -> tuple[str | None, int]:
+    keys = {key for task in job for record in task for key in numbers_of(record)} - {without}
+    for rule, key in enumerate(("progress", "epoch"), start=1):
+        if key in keys:
+            return key, rule
+    ranked = sorted((rule_of(key, job), key) for key in keys)
+    return (ranked[0][1], ranked[0][0]) if ranked else (None, 0)
+
+
+def own_choice_of(job: list[Task], key: str) -> tuple[str | None, int]:
+    """The chosen X, or, for a key that never stands in a record with it, one by the same rule over its own records."""
+    chosen = choice_of(job)
+    own = [[record for record in task if key in numbers_of(record)] for task in job]
+    if any(chosen[0] in numbers_of(record) for task in own for record in task) or not any(own):
+        return chosen
+    return choice_of(own, without=key)
+
+
+# ---- what is tested
+
+
+def learn(task: Task, begin: int = 0) -> XAxis:
+    axis = XAxis()
+    for time_ns, record in enumerate(task, start=begin):
+        parsed = parse_record(json.dumps(record).encode())
+        assert parsed is not None
+        axis.add(parsed, time_ns)
+    return axis
+
+
+def short(choice: XChoice) -> tuple[str | None, int]:
+    return choice.key, choice.rule
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.lists(tasks(), max_size=4))
+def test_choice_is_the_oracle_s_r24_r25_r26(job: list[Task]) -> None:
+    axis = merge_all(map(learn, job))
+    assert short(axis.choose()) == choice_of(job)
+    for key in {key for task in job for record in task for key in numbers_of(record)}:
+        assert short(axis.x_for(key)) == own_choice_of(job, key)
+
+
+@settings(max_examples=100, deadline=None)
+@given(tasks(), st.data())
+def test_going_on_from_json_at_any_record_is_as_good_as_the_whole(task: Task, data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(task)))
+    axis = XAxis.from_json(learn(task[:cut]).to_json())
+    for time_ns, record in enumerate(task[cut:], start=cut):
+        parsed = parse_record(json.dumps(record).encode())
+        assert parsed is not None
+        axis.add(parsed, time_ns)
+    assert axis.to_json() == learn(task).to_json()
+    assert short(axis.choose()) == choice_of([task])
+
+
+@settings(max_examples=100, deadline=None)
+@given(tasks(), tasks(), tasks())
+def test_merging_is_associative_and_commutative(one: Task, two: Task, three: Task) -> None:
+    a, b, c = learn(one), learn(two, 100), learn(three, 200)
+    before = a.to_json(), b.to_json()
+    assert a.merge(b).to_json() == b.merge(a).to_json()
+    assert a.merge(b).merge(c).to_json() == a.merge(b.merge(c)).to_json()
+    assert (a.to_json(), b.to_json()) == before  # neither side is changed
+    assert XAxis.from_json(a.merge(b).to_json()).to_json() == a.merge(b).to_json()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 200), st.integers(150, 260), st.integers(0, 200))
+def test_merging_past_the_limit_of_keys_is_associative_too(first: int, count: int, other: int) -> None:
+    a = learn([{f"k{number:03d}": number for number in range(first, first + count)}])
+    b = learn([{f"k{number:03d}": 1.5 for number in range(other, other + count)}, {"epoch": 1}])
+    c = learn([{f"k{number:03d}": -number for number in range(100)}])
+    assert a.merge(b).to_json() == b.merge(a).to_json()
+    assert a.merge(b).merge(c).to_json() == a.merge(b.merge(c)).to_json()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(tasks(), min_size=1, max_size=3))
+def test_counts_and_extremes_of_keys(job: list[Task]) -> None:
+    records = [record for task in job for record in task]
+    found = {key.key: key for key, _ in merge_all(map(learn, job)).key_stats() if key.numbers}
+    everything = [numbers_of(record) for record in records]
+    for key in {key for numbers in everything for key in numbers}:
+        values = [numbers[key] for numbers in everything if key in numbers]
+        assert replace(found[key], path=(), count=0) == replace(
+            found[key],
+            path=(),
+            count=0,
+            numbers=len(values),
+            min=min(values),
+            max=max(values),
+            integer=all(isinstance(value, int) for value in values),
+        )
+    assert set(found) == {key for numbers in everything for key in numbers}
