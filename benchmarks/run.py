@@ -14,10 +14,16 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from logshipper.classifier import Classifier
+    from logshipper.segment import Stream
 
 BIN = Path(sys.executable).parent
 LOGSHIPPER = str(BIN / "logshipper")
 LINE = b"epoch 12 step %07d: loss 0.123456 acc 0.98765 lr 1.0e-04 grad 0.5432 time 0.123 s/it ok\n"
+MEASUREMENTS = ("throughput", "start_up", "the_end", "rendering", "memory", "taking_in")
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -132,6 +138,35 @@ class Bench:
         _reap_orphans()
         shutil.rmtree(self.folder / "store", ignore_errors=True)
 
+    def rendering(self) -> None:
+        """In one process, without pipes: what the sidecar does with bytes of several kinds, in 64 KiB chunks."""
+        from logshipper.classifier import Classifier
+        from logshipper.segment import Stream
+
+        bar = "\r%3d%%|████████      | %d/1000 [00:00<00:21,  1.08it/s]"
+        kinds = {
+            "plain lines": b"".join(LINE % number for number in range(500_000)),
+            "plain lines, UTF-8": b"".join(
+                "Größe %07d: ".encode() % number + LINE % number for number in range(200_000)
+            ),
+            "coloured lines": b"".join(b"\x1b[32mINFO\x1b[0m " + LINE % number for number in range(200_000)),
+            "lines, one in ten JSON": b"".join(
+                (b"" if number % 10 else b'{"step": %d, "loss": 0.5}\n' % number) + LINE % number
+                for number in range(200_000)
+            ),
+            "JSON lines": b"".join(b'{"step": %d, "loss": 0.123, "lr": 1e-4}\n' % number for number in range(100_000)),
+            "one line, repeated": b"warning: the same again\n" * 500_000,
+            "a bar's updates (CR)": "".join(bar % (n % 100, n) for n in range(200_000)).encode(),
+            "nested bars' updates (cursor up)": "".join(
+                f"\n{bar}\x1b[A" % (n % 100, n) for n in range(50_000)
+            ).encode(),
+        }
+        print("\n### Rendering and sorting, one core\n\n| | MB/s | a second |\n|---|---|---|")
+        for name, data in kinds.items():
+            count = data.count(b"\r") or data.count(b"\n")
+            seconds = statistics.median(_feed(Classifier("enabled"), Stream.STDOUT, data) for _ in range(self.rounds))
+            print(f"| {name} | {len(data) / 1e6 / seconds:.0f} | {count / seconds:,.0f} |")
+
     def memory(self) -> None:
         command = [LOGSHIPPER, "run", "--", "sh", "-c", f"cat {self.data}; echo end >&2; sleep 60"]
         with (self.folder / "out.txt").open("wb") as out:
@@ -164,6 +199,15 @@ class Bench:
         print(f"\n### Taking {self.lines:,} lines into the local store (`show last`)\n")
         print(f"{seconds / million:.2f} s, {usage / million:.2f} CPU s per million lines")
         shutil.rmtree(self.folder / "store", ignore_errors=True)
+
+
+def _feed(classifier: "Classifier", stream: "Stream", data: bytes) -> float:
+    """CPU seconds of taking data in."""
+    begin = time.process_time()
+    for at in range(0, len(data), 65536):
+        classifier.feed(stream, data[at : at + 65536], 1.0)
+        classifier.take()
+    return time.process_time() - begin
 
 
 def _run_usage(command: Sequence[str], environment: dict[str, str]) -> float:
@@ -208,12 +252,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lines", type=int, default=1_500_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("names", nargs="*", help="throughput start_up the_end memory taking_in (default: all)")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"{', '.join(MEASUREMENTS)} (default: all)",
+    )
     arguments = parser.parse_args()
+    for name in set(arguments.names) - set(MEASUREMENTS):
+        parser.error(f"there is no measurement {name!r}; there are {', '.join(MEASUREMENTS)}")
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with tempfile.TemporaryDirectory(prefix="logshipper-bench-") as folder:
         bench = Bench(Path(folder), arguments.lines, arguments.rounds)
-        for name in arguments.names or ["throughput", "start_up", "the_end", "memory", "taking_in"]:
+        for name in arguments.names or MEASUREMENTS:
             getattr(bench, name)()
 
 

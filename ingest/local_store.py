@@ -292,6 +292,6 @@ class LocalStore:
 def _suggestions(name: str, jobs: list[JobSummary]) -> list[str]:
     from difflib import get_close_matches  # late: only for a wrong name
 
-    known = dict.fromkeys(word for job in jobs[:_MAX_SUGGESTED_FROM] for word in (job.job_id, job.name))
+    known = dict.fromkeys(("last", *(word for job in jobs[:_MAX_SUGGESTED_FROM] for word in (job.job_id, job.name))))
     by_folded = {word.casefold(): word for word in known}
     return [by_folded[word] for word in get_close_matches(name.casefold(), by_folded, n=3)]
