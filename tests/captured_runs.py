@@ -23,6 +23,7 @@ class Home:
         self.environment = {
             **os.environ,
             "HOME": str(folder),
+            "PATH": "/usr/local/bin:/usr/bin:/bin",  # a folder there that may not be searched would turn 127 into 126
             "LOGSHIPPER_STORE": str(self.store),
             "LOGSHIPPER_AGENT": "on" if agent else "off",
             "PYTHONPATH": str(ROOT),

@@ -177,6 +177,22 @@ def test_characters_that_join_are_never_taken_for_others() -> None:
             assert not_own_cells(chr(code)) is not None, hex(code)
 
 
+def test_text_with_joined_characters_shows_as_it_is_where_they_have_one_before() -> None:
+    for text in ("⚠\ufe0f a", "x\ne\u0301", "👩\u200d💻", "👍🏽\n", "日本", "é"):
+        assert cell_width.shows_as_it_is(text), text
+    for text in (
+        "\u0301a",
+        "x\n\u0301",
+        "x\n\ufe0f",
+        "e" + "\u0301" * 17,
+        "👩" + "\u200d💻" * 9,
+        "a\u200b",
+        "a\x85",
+        "a\x1b\u0301b",
+    ):
+        assert not cell_width.shows_as_it_is(text), text
+
+
 def test_sizes_are_bounded() -> None:
     assert (LogScreen(0, 0, FinalLines()).columns, LogScreen(0, 0, FinalLines()).height) == (2, 1)
     assert LogScreen(10**9, 1, FinalLines()).columns == 4096
