@@ -10,6 +10,7 @@ from logshipper import config, optin, spool
 from logshipper.errors import ConfigError, SpoolError
 from logshipper.handover import SidecarPlan
 from logshipper.run import RunOptions, run
+from logshipper.terminal import fill_standard_fds
 
 
 class Settings(NamedTuple):
@@ -28,6 +29,7 @@ def capture(arguments: argparse.Namespace, command: list[str], looked: tuple[str
     Raises ConfigError for wrong options, CaptureError where command can't be run. Where nothing can be logged, a line
     on stderr says so, and command runs all the same.
     """
+    fill_standard_fds()  # before a file of ours gets the number of one that the caller had closed
     settings, problems = _configure(looked)
     if arguments.no_tty:
         settings = settings._replace(tty=False)
