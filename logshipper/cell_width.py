@@ -32,6 +32,12 @@ two_cells = re.compile(f"[{_TWO_CELLS}]").match
 not_own_cells = re.compile(f"[^\n{_ONE_CELL}{_OWN_CELLS}\t\r\x1b]").search  # None: no character joins another one
 is_skin_tone = re.compile(f"[{_SKIN_TONES}]").match
 
+# What programs join to characters: accents, variation selectors, skin tones, and emoji by ZWJ.
+_JOINERS = f"\u0300-\u036f\ufe0e\ufe0f{_SKIN_TONES}{ZWJ}"
+_MAX_JOINERS = 16  # in a row; fewer than a cell holds
+_neither_own_nor_joiner = re.compile(f"[^\n{_ONE_CELL}{_OWN_CELLS}{_JOINERS}]").search
+_joined = re.compile(f"[{_JOINERS}](?:[{_JOINERS}]|(?<={ZWJ})[^\n])*").finditer
+
 _widths: dict[str, int] = {}  # characters seen so far
 _MAX_KEPT = 4096
 
@@ -45,6 +51,21 @@ def cell_width(character: str) -> int:
             _widths.clear()
         _widths[character] = width
     return width
+
+
+def shows_as_it_is(text: str) -> bool:
+    """Whether printable text, with line feeds, tabs, CR and ESC, surely shows all of its characters, in their order.
+
+    It may do so where this is False; a character that joins another one has to have one before it in its line.
+    """
+    if not_own_cells(text) is None:
+        return True
+    if _neither_own_nor_joiner(text) is not None:
+        return False
+    return all(
+        found.start() > 0 and text[found.start() - 1] != "\n" and found.end() - found.start() <= _MAX_JOINERS
+        for found in _joined(text)
+    )
 
 
 def _look_up(character: str) -> int:

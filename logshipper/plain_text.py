@@ -6,7 +6,7 @@ Each step is one primitive over the whole chunk (docs/rendering.md has their cos
 import re
 from codecs import utf_8_decode
 
-from logshipper.cell_width import not_own_cells
+from logshipper.cell_width import shows_as_it_is
 
 _PRINTABLE = bytes([*range(0x20, 0x7F), *range(0x80, 0x100), 0x0A])
 _COLOUR = re.compile(rb"\x1b(?:\[[0-9;:]*m|\(B)")  # SGR; "ASCII characters", which is what there is
@@ -33,7 +33,7 @@ def plain_text(data: bytes, columns: int, open_line: bytearray) -> tuple[bytes, 
         except UnicodeDecodeError:
             text, size = utf_8_decode(data, "replace", False)
             valid = False
-        if not_own_cells(text) is not None:
+        if not shows_as_it_is(text):
             return None
         rest = data[size:]
         data = data[:size] if valid else text.encode()
