@@ -7,6 +7,7 @@ Arguments go to pytest. Exit code: pytest's.
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -24,7 +25,13 @@ def main(arguments: Sequence[str]) -> int:
     skipped_file = Path(tempfile.mkdtemp(prefix="logshipper-test-")) / "skipped"
     try:
         environment = {**os.environ, "LOGSHIPPER_TEST_SKIPPED": str(skipped_file)}
-        status = subprocess.run(_pytest(sys.executable, arguments), cwd=ROOT, env=environment, stdin=subprocess.DEVNULL)
+        status = subprocess.run(
+            _pytest(sys.executable, arguments),
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            process_group=_as_from_a_shell(),
+        )
         if status.returncode or os.geteuid() != 0:
             return status.returncode
         skipped = skipped_file.read_text().splitlines()
@@ -33,6 +40,22 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments:
         skipped = [*AS_ORDINARY_USER, *(test for test in skipped if not test.startswith(AS_ORDINARY_USER))]
     return _run_as_ordinary_user(skipped) if skipped else 0
+
+
+def _as_from_a_shell() -> int | None:
+    """Undoes what nohup, `&` or a CI runner leave behind and a shell would not: ignored signals.
+
+    Returns the process group for the tests: without a terminal one of their own, since Ctrl-Z does nothing to a group
+    that is orphaned.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for signo in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
+        signal.signal(signo, signal.SIG_DFL)
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR))
+    except OSError:
+        return 0
+    return None
 
 
 def _pytest(python: str, arguments: Sequence[str]) -> list[str]:
