@@ -141,6 +141,7 @@ while True: signal.pause()
         assert [state(plan["cmd_pid"]), state(plan["relay_pid"])] == ["T", "T"]
         bash.sendline("fg")
         bash.expect("continued")
+    wait_for(lambda: driver.captured().count(b"continued") >= 2, "the sidecar has it all")
     assert driver.captured().count(b"continued") == 2
     bash.send("\x1a")
     bash.expect("Stopped.*PROMPT ")
