@@ -22,6 +22,7 @@ NOT_COPIED = (".venv", ".git", "__pycache__", ".*_cache", ".hypothesis", "build"
 
 
 def main(arguments: Sequence[str]) -> int:
+    _reset_signals()
     skipped_file = Path(tempfile.mkdtemp(prefix="logshipper-test-")) / "skipped"
     try:
         environment = {**os.environ, "LOGSHIPPER_TEST_SKIPPED": str(skipped_file)}
@@ -56,6 +57,13 @@ def _as_from_a_shell() -> int | None:
     except OSError:
         return 0
     return None
+
+
+def _reset_signals() -> None:
+    """Tests of signals need them as a terminal's shell has them; nohup and `&` in a script leave some ignored."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
 def _pytest(python: str, arguments: Sequence[str]) -> list[str]:
