@@ -2,7 +2,7 @@
 # PYTHON=/path/to/python3 chooses the Python that .venv is made by.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench lock wheel clean venv-demo venv-dev
+.PHONY: help demo demo-servers test lint bench lock wheel clean venv-demo venv-dev
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -12,16 +12,21 @@ step = @requirements/step.sh
 
 help: ## says what there is
 	@echo 'make TARGET [PYTHON=/path/to/python3]'
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-8s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
 
 demo: venv-demo ## captures a training run of some seconds and shows what becomes of it
-	@$(PY) examples/demo.py
+	@$(PY) -m examples.demo
+
+demo-servers: venv-dev ## the same in a real Loki and Prometheus, through the node agent (KEEP=1 leaves them up)
+	@$(PY) -m tests.servers.build loki prometheus
+	@KEEP=$(KEEP) $(PY) -m examples.demo_servers
 
 test: ## style and types, all tests, the built wheel in an environment of its own
 	@requirements/system.sh
 	@$(MAKE) venv-dev
 	@$(MAKE) lint
-	@$(PY) tests/run.py
+	@$(PY) -m tests.servers.build
+	@LOGSHIPPER_TEST_SERVERS=$${LOGSHIPPER_TEST_SERVERS-required} $(PY) tests/run.py
 
 lint: venv-dev ## ruff and mypy --strict
 	$(step) 'Style: ruff check' $(PY) -m ruff check .
@@ -29,7 +34,8 @@ lint: venv-dev ## ruff and mypy --strict
 	$(step) 'Types: mypy --strict' $(PY) -m mypy --strict $(CODE)
 
 bench: venv-dev ## measures speed and memory (some minutes; nothing else should run)
-	@$(PY) benchmarks/run.py
+	@$(PY) -m tests.servers.build loki promtail
+	@$(PY) -m benchmarks.run
 
 lock: ## writes requirements/*.lock anew (UPGRADE=1: the newest of everything)
 	@requirements/lock.sh

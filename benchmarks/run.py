@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks import shipping
+
 if TYPE_CHECKING:
     from logshipper.classifier import Classifier
     from logshipper.segment import Stream
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 BIN = Path(sys.executable).parent
 LOGSHIPPER = str(BIN / "logshipper")
 LINE = b"epoch 12 step %07d: loss 0.123456 acc 0.98765 lr 1.0e-04 grad 0.5432 time 0.123 s/it ok\n"
-MEASUREMENTS = ("throughput", "start_up", "the_end", "rendering", "memory", "taking_in")
+MEASUREMENTS = ("throughput", "start_up", "the_end", "rendering", "memory", "taking_in", "shipping", "delay", "steady")
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -199,6 +201,15 @@ class Bench:
         print(f"\n### Taking {self.lines:,} lines into the local store (`show last`)\n")
         print(f"{seconds / million:.2f} s, {usage / million:.2f} CPU s per million lines")
         shutil.rmtree(self.folder / "store", ignore_errors=True)
+
+    def shipping(self) -> None:
+        shipping.cost(self.folder, self.data, self.lines, self.medians)
+
+    def delay(self) -> None:
+        shipping.delay(self.folder)
+
+    def steady(self) -> None:
+        shipping.steady(self.folder)
 
 
 def _feed(classifier: "Classifier", stream: "Stream", data: bytes) -> float:

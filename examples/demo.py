@@ -7,96 +7,23 @@ something that should be there isn't.
 import argparse
 import json
 import os
-import pty
 import re
-import shlex
 import shutil
 import sqlite3
-import subprocess
 import sys
-import termios
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from rich.console import Console
-from rich.text import Text
+from examples.demo_console import Demo, capture, finish
 
-EXAMPLES = Path(__file__).resolve().parent
 TOKEN = b"tok-4f1b77a2c9-not-a-real-one"  # what train.py prints between its two /LOGCOMMAND lines
 LOGGED = b"of the held-out points are told apart"  # is in the log: so looking for the token would find it
 WARNING = "DeprecationWarning"
 BAR = re.compile(r"\d+%\|")
 ROWS = 12  # of a table or an excerpt
-
-
-class Demo:
-    """The demonstration's folder and console, and what it found missing."""
-
-    def __init__(self, folder: Path, *, fast: bool) -> None:
-        self.folder = folder
-        self.store = folder / "store"
-        self.job = ["python", os.path.relpath(EXAMPLES / "train.py"), *(["--fast"] if fast else [])]
-        programs = Path(sys.executable).parent
-        self.export = (
-            f'export PATH={shlex.quote(str(programs))}:"$PATH" LOGSHIPPER_STORE={shlex.quote(str(self.store))}'
-        )
-        self.missing: list[str] = []
-        self.terminal = sys.stdout.isatty()
-        self.size = shutil.get_terminal_size((100, 30))
-        self.console = Console(highlight=False, width=self.size.columns)
-        self.environment = {
-            **os.environ,
-            "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
-            "LOGSHIPPER_STORE": str(self.store),
-            "HOME": str(folder / "home"),  # your own ~/.logoptin has no part in this
-            "MPLCONFIGDIR": str(folder / "home"),
-        }
-
-    def say(self, text: str = "", style: str = "", *, exact: bool = False) -> None:
-        """Prints a paragraph, wrapped by words. exact: a command or another program's line, left as it is."""
-        self.console.print(Text(text, style=style), soft_wrap=exact)
-        sys.stdout.flush()
-
-    def heading(self, text: str) -> None:
-        self.say()
-        self.say(f"=== {text} ".ljust(min(self.size.columns, 100), "="), "bold cyan")
-        self.say()
-
-    def check(self, holds: bool, text: str) -> None:
-        """Says whether something is as it should be; what isn't counts at the end."""
-        self.say(f"  [{'ok' if holds else 'MISSING'}] {text}", "green" if holds else "bold red")
-        if not holds:
-            self.missing.append(text)
-
-    def call(self, *words: str, rows: int = 0, quiet: bool = False) -> str:
-        """Runs `logshipper WORDS` and shows it as it looks here; returns what it printed, without colours.
-
-        rows: how many lines of its output are shown, 0 for all. quiet: nothing is shown.
-        """
-        command = ["logshipper", *words]
-        if not quiet:
-            self.say(f"$ {shlex.join(command)}", "bold", exact=True)
-        if self.terminal and not quiet:
-            pieces: list[bytes] = []
-            status = run_in_terminal(command, self.environment, self.size, pieces.append)
-            lines = Text.from_ansi(b"".join(pieces).decode(errors="replace").replace("\r\n", "\n")).split()
-        else:
-            environment = {**self.environment, "COLUMNS": str(self.size.columns)}
-            done = subprocess.run(command, check=False, env=environment, stdin=subprocess.DEVNULL, capture_output=True)
-            status = done.returncode
-            sys.stderr.buffer.write(done.stderr)
-            lines = Text(done.stdout.decode(errors="replace")).split()
-        if not quiet:
-            for line in list(lines)[: rows or None]:
-                self.console.print(line, soft_wrap=True)
-            if rows and len(lines) > rows:
-                self.say(f"({len(lines) - rows} more lines)", "dim")
-        if status:
-            self.check(False, f"`{shlex.join(command)}` ends with exit code 0, not {status}")
-        return "".join(f"{line.plain}\n" for line in lines)
 
 
 def main() -> int:
@@ -105,8 +32,9 @@ def main() -> int:
     parser.add_argument("--fast", action="store_true", help="a very short training run")
     options = parser.parse_args()
     begin = time.monotonic()
-    demo = Demo(options.out.resolve(), fast=options.fast)
-    shutil.rmtree(demo.store, ignore_errors=True)
+    out = options.out.resolve()
+    demo = Demo(out, {"LOGSHIPPER_STORE": str(out / "store")}, fast=options.fast)
+    shutil.rmtree(out / "store", ignore_errors=True)
     (demo.folder / "home").mkdir(parents=True, exist_ok=True)
 
     raw = capture(demo)
@@ -115,69 +43,7 @@ def main() -> int:
     show_metadata(demo)
     show_graph(demo)
     show_next(demo)
-    demo.say()
-    if demo.missing:
-        demo.say("Not as it should be:", "bold red")
-        for text in demo.missing:
-            demo.say(f"  {text}", "red")
-        return 1
-    demo.say(f"All of this took {time.monotonic() - begin:.0f} s.")
-    return 0
-
-
-def capture(demo: Demo) -> bytes:
-    """Runs the training under `logshipper run`; returns every byte that its terminal was sent."""
-    demo.heading("A training run under logshipper")
-    demo.say(f"$ {demo.export}", "bold", exact=True)
-    command = ["logshipper", "run", "--name", "demo", "--", *demo.job]
-    demo.say(f"$ {shlex.join(command)}", "bold", exact=True)
-    if not demo.terminal:
-        demo.say("(Standard output is no terminal here: an excerpt follows, instead of the live output.)", "dim")
-    pieces: list[bytes] = []
-
-    def shown(data: bytes) -> None:
-        pieces.append(data)
-        if demo.terminal:
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
-
-    status = run_in_terminal(command, demo.environment, demo.size, shown)
-    if status:
-        demo.check(False, f"the training run ends with exit code 0, not {status}")
-    raw = b"".join(pieces)
-    (demo.folder / "terminal.txt").write_bytes(raw)
-    return raw
-
-
-def run_in_terminal(
-    command: Sequence[str], environment: dict[str, str], size: os.terminal_size, take: Callable[[bytes], object]
-) -> int:
-    """Runs a command in a new terminal of this size, as if typed there; take gets what it prints.
-
-    Returns its exit code, negative for a signal's number.
-    """
-    child, terminal = pty.fork()
-    if child == 0:
-        try:
-            termios.tcsetwinsize(0, (size.lines, size.columns))
-            os.execvpe(command[0], list(command), environment)
-        finally:
-            os._exit(127)
-    try:
-        for data in _until_hung_up(terminal):
-            take(data)
-    finally:  # after Ctrl-C here as well: a terminal that is closed hangs up whoever is left in it
-        os.close(terminal)
-        _, status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(status)
-
-
-def _until_hung_up(terminal: int) -> Iterator[bytes]:
-    while True:
-        try:
-            yield os.read(terminal, 65536)
-        except OSError:  # EIO: nobody holds the other end any more
-            return
+    return finish(demo, begin)
 
 
 def show_terminal(demo: Demo, raw: bytes) -> None:
@@ -216,7 +82,7 @@ def show_log(demo: Demo, raw: bytes) -> None:
     demo.check(len(bars) == 1, f"progress bars: {len(bars)} line, the state it ended in")
     printed, kept = raw.decode(errors="replace").count(WARNING), sum(WARNING in line for line in lines)
     demo.check(0 < kept < printed / 10, f"the warning: printed {printed:,} times, in the log {kept:,}, with a count")
-    contents = list(store_contents(demo.store))
+    contents = list(store_contents(demo.folder / "store"))
     demo.check(TOKEN in raw, "the token: it is in what the terminal showed")
     demo.check(
         any(LOGGED in content for content in contents) and not any(TOKEN in content for content in contents),

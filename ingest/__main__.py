@@ -1,57 +1,65 @@
-"""`logshipper-agent`: what is spooled and taken in, and the per-user agent in the foreground."""
+"""`logshipper-agent`: the node agent, and what goes on in a spool; wiring of options to what they call."""
 
 import argparse
-import json
 import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import TypedDict
 
-from ingest import user_agent
-from ingest.capture_folder import Life
-from ingest.local_store import LocalStore, SpooledCapture
+from ingest import agent_config, prepare, user_agent
 from logshipper import __version__
-from logshipper.errors import LogshipperError
+from logshipper.errors import ConfigError, LogshipperError
 from logshipper.spool import store_root
 
 _EXAMPLES = """examples:
-  logshipper-agent status                       what waits in the spool, and what the store has
-  logshipper-agent status --json | jq .jobs     the same for programs
-  logshipper-agent run --store /scratch/logs    takes in until nothing is left to do
+  logshipper-agent validate --config /etc/logshipper/agent.toml    is it right? all that isn't, at once
+  logshipper-agent check --config /etc/logshipper/agent.toml       does it fit Loki, Prometheus and this node?
+  logshipper-agent run --config /etc/logshipper/agent.toml         serves all jobs of this node
+  logshipper-agent status --config /etc/logshipper/agent.toml      what is spooled, shipped, refused, per job
+  logshipper-agent status                                          the same of your own store, without a server
 """
-_STATUS_EXAMPLES = """examples:
-  logshipper-agent status
-  logshipper-agent status --store /scratch/logs --json
-"""
-_RUN_EXAMPLES = """examples:
+_RUN_EXAMPLES = """With --config: the node agent. It serves the captures of all users of this node as they appear, until
+SIGTERM. Without: your own agent, which takes your spool into your store; `logshipper run` starts one by itself.
+
+examples:
+  logshipper-agent run --config /etc/logshipper/agent.toml
   logshipper-agent run                          ends 10 s after the last capture
   logshipper-agent run --idle-secs 3600         for a service that is started again when it ends
 """
-STATUS_SCHEMA = "logshipper-agent.status/1"
+_STATUS_EXAMPLES = """examples:
+  logshipper-agent status --config /etc/logshipper/agent.toml
+  logshipper-agent status --config /etc/logshipper/agent.toml --json | jq '.jobs[] | select(.lag_secs > 60)'
+  logshipper-agent status --store /scratch/logs --json
+"""
+_VALIDATE_EXAMPLES = """exit codes: 0 it is right, 1 it isn't (each fault on a line of its own)
 
+examples:
+  logshipper-agent validate --config /etc/logshipper/agent.toml && systemctl restart logshipper-agent
+"""
+_CHECK_EXAMPLES = """It pushes one entry to Loki (kind="event", event "checked") and reads it back.
 
-class JobStatus(TypedDict):
-    """One job of `status --json`. spooled_bytes: of segments not yet removed from the spool."""
+exit codes: 0 all is well, 1 something is wrong
 
-    job_id: str
-    name: str
-    state: str
-    lines: int
-    records: int
-    lost: int
-    captures_spooled: int
-    captures_alive: int
-    spooled_bytes: int
+examples:
+  logshipper-agent check --config /etc/logshipper/agent.toml
+  logshipper-agent check --config /etc/logshipper/agent.toml --json | jq -r '.findings[] | select(.level == "wrong")'
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit code: 0, 1 for an error, 2 for wrong usage (argparse)."""
-    options = _parser().parse_args(arguments)
+    parser = build_parser()
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
+    options = parser.parse_args(arguments)
     try:
-        if options.command == "status":
-            return _status(store_root(options.store), as_json=options.json)
-        return _run(store_root(options.store), options.idle_secs)
+        return int(options.call(options))
+    except ConfigError as error:
+        for problem in error.problems:
+            sys.stderr.write(f"logshipper-agent: {error.source}: {problem}\n")
+        return 1
     except LogshipperError as error:
         sys.stderr.write(f"logshipper-agent: {error}\n")
         return 1
@@ -62,116 +70,130 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
-    form = argparse.RawDescriptionHelpFormatter
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
     parser = argparse.ArgumentParser(
         prog="logshipper-agent",
-        description="Takes captured jobs' segments from the spool into the store.",
+        description="Brings captured jobs' segments from the spool to Loki and Prometheus, or into a store.",
         epilog=_EXAMPLES,
-        formatter_class=form,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    status = commands.add_parser(
-        "status",
-        help="what is spooled and what is taken in, per job",
-        description="Shows what is spooled and what is taken in, per job. Takes nothing in itself.",
-        epilog=_STATUS_EXAMPLES,
-        formatter_class=form,
-    )
-    status.add_argument("--json", action="store_true", help="for programs")
-    run = commands.add_parser(
-        "run",
-        help="run the per-user agent in the foreground",
-        description="Runs the per-user agent in the foreground: takes in what is spooled, until nothing is left to do. "
-        "`logshipper run` starts one by itself.",
-        epilog=_RUN_EXAMPLES,
-        formatter_class=form,
-    )
+
+    def add(name: str, summary: str, description: str, examples: str) -> argparse.ArgumentParser:
+        return commands.add_parser(
+            name,
+            help=summary,
+            description=description,
+            epilog=examples,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    run = add("run", "run the agent in the foreground", "Runs the agent in the foreground.", _RUN_EXAMPLES)
     run.add_argument(
         "--idle-secs",
         type=float,
         default=user_agent.IDLE_SECS,
         metavar="SECS",
-        help="end when as long no capture was alive and nothing came (default: %(default)g)",
+        help="your own agent: end when as long no capture was alive and nothing came (default: %(default)g)",
     )
-    for command in (status, run):
-        command.add_argument(
+    run.set_defaults(call=_run)
+    status = add(
+        "status",
+        "what is spooled, shipped and refused, per job",
+        "Shows what is spooled and what became of it, per job. Takes nothing in itself.",
+        _STATUS_EXAMPLES,
+    )
+    status.set_defaults(call=_status)
+    for command in (run, status):
+        which = command.add_mutually_exclusive_group()
+        which.add_argument("--config", metavar="FILE", help="the node agent's configuration (TOML)")
+        which.add_argument(
             "--store",
             metavar="DIR",
-            help="the store's folder (default: $LOGSHIPPER_STORE, else the user's data folder)",
+            help="your own store's folder (default: $LOGSHIPPER_STORE, else your data folder)",
         )
+    validate = add(
+        "validate",
+        "say all that is wrong with a configuration",
+        "Reads a configuration and says all that is wrong with it. Asks no server.",
+        _VALIDATE_EXAMPLES,
+    )
+    validate.set_defaults(call=_validate)
+    check = add(
+        "check",
+        "does the configuration fit Loki, Prometheus and this node?",
+        "Looks at Loki's and Prometheus' limits and labels, at clock, spool and socket, and says what to mend.",
+        _CHECK_EXAMPLES,
+    )
+    check.set_defaults(call=_check)
+    made = add(
+        "prepare",
+        "make a task's directory in the node's spool, for hooks",
+        "Makes a task's directory in the node's spool and prints its path: for a scheduler's hooks, as root.",
+        prepare.EXAMPLES,
+    )
+    made.set_defaults(call=_prepare)
+    for command in (validate, check, made):
+        command.add_argument(
+            "--config", metavar="FILE", default=agent_config.DEFAULT_PATH, help="TOML (default: %(default)s)"
+        )
+    for command in (status, check):
+        command.add_argument("--json", action="store_true", help="for programs")
+    prepare.add_arguments(made)
     return parser
 
 
-def _run(root: str, idle_secs: float) -> int:
-    def say(problem: str) -> None:
-        sys.stderr.write(f"{time.strftime('%H:%M:%S')} {problem}\n")
-        sys.stderr.flush()
+def _say(words: str) -> None:
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {words}\n")
+    sys.stderr.flush()
 
-    if not user_agent.serve(root, say, idle_secs=idle_secs):
+
+def _run(options: argparse.Namespace) -> int:
+    if options.config:
+        from ingest.node_agent import NodeAgent  # late: what it imports takes a while
+
+        NodeAgent(agent_config.load(options.config), _say).run()
+        return 0
+    root = store_root(options.store)
+    if not user_agent.serve(root, _say, idle_secs=options.idle_secs):
         sys.stderr.write(f"logshipper-agent: another agent is at work on {root}\n")
         return 1
     return 0
 
 
-def _status(root: str, *, as_json: bool) -> int:
-    with LocalStore(root) as store:
-        jobs = _job_statuses(store)
-        agent = user_agent.running_agent(root)
-    at_work = "not running" if agent is None else f"at work (process {agent})"
-    if as_json:
-        document = {
-            "schema": STATUS_SCHEMA,
-            "store": root,
-            "spool": store.spool,
-            "agent_pid": agent,
-            "jobs": jobs,
-        }
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
-        return 0
-    sys.stdout.write(f"store  {root}\nspool  {store.spool}\nagent  {at_work}\n\n")
-    if not jobs:
-        sys.stdout.write("no jobs\n")
-        return 0
-    rows = [("JOB", "STATE", "LINES", "RECORDS", "LOST", "SPOOLED", "CAPTURES", "NAME")]
-    for job in jobs:
-        captures = f"{job['captures_spooled']} ({job['captures_alive']} alive)" if job["captures_spooled"] else "-"
-        counts = (str(job["lines"]), str(job["records"]), str(job["lost"]), f"{job['spooled_bytes']:,} B")
-        rows.append((job["job_id"], job["state"], *counts, captures, job["name"]))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        cells = [
-            cell.rjust(width) if 2 <= column <= 5 else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+def _status(options: argparse.Namespace) -> int:
+    if options.config:
+        from ingest import node_status
+
+        return node_status.status(agent_config.load(options.config), as_json=options.json)
+    from ingest import store_status
+
+    return store_status.status(store_root(options.store), as_json=options.json)
+
+
+def _validate(options: argparse.Namespace) -> int:
+    agent_config.load(options.config)
+    sys.stdout.write(f"{options.config}: right\n")
     return 0
 
 
-def _job_statuses(store: LocalStore) -> list[JobStatus]:
-    """Jobs with something in the spool first, then those that the store has, newest first."""
-    spooled: dict[str, list[SpooledCapture]] = {}
-    for capture in store.spooled():
-        spooled.setdefault(capture.job_id, []).append(capture)
-    known = {job.job_id: job for job in store.jobs()}
-    found: list[JobStatus] = []
-    for job_id in dict.fromkeys([*spooled, *known]):
-        job, captures = known.get(job_id), spooled.get(job_id, [])
-        found.append(
-            JobStatus(
-                job_id=job_id or captures[0].folder,
-                name=job.name if job else "",
-                state=job.state if job else "NOT TAKEN IN",
-                lines=job.lines if job else 0,
-                records=job.records if job else 0,
-                lost=job.lost if job else 0,
-                captures_spooled=len(captures),
-                captures_alive=sum(capture.life is not Life.DEAD for capture in captures),
-                spooled_bytes=sum(capture.size for capture in captures),
-            )
-        )
-    return found
+def _check(options: argparse.Namespace) -> int:
+    from ingest import server_check
+
+    findings = server_check.check(agent_config.load(options.config))
+    if options.json:
+        import json
+
+        sys.stdout.write(json.dumps(server_check.as_document(findings), indent=2) + "\n")
+    else:
+        server_check.print_findings(findings)
+    return server_check.exit_code(findings)
+
+
+def _prepare(options: argparse.Namespace) -> int:
+    return prepare.call(options, agent_config.load(options.config))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ from logshipper.spool import outcome
 MAX_TIME_NS = 1 << 62  # the year 2116; SQLite's integers end at twice that
 MAX_EVENT_BYTES = 64 << 10
 MAX_EVENTS = 10_000  # per capture; further ones are counted
+MARKS = ("started", "heartbeat", "ended", "closed")  # events that a store makes itself
+MAX_MARKS = 100  # starts and ends, per capture
 STREAM_NAMES = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr"}
 LEDGER_COUNTS = (
     "read",
@@ -69,19 +71,21 @@ class StatusRow(NamedTuple):
 
 @dataclass
 class Rows:
-    """What a batch of frames adds to a job's database."""
+    """What a batch of frames adds to a store. marks: the capture's start, heartbeats and end, as events."""
 
     blocks: list[BlockRow] = field(default_factory=list)
     records: list[RecordRow] = field(default_factory=list)
     events: list[EventRow] = field(default_factory=list)
     statuses: dict[Stream, StatusRow] = field(default_factory=dict)
+    marks: list[EventRow] = field(default_factory=list)
 
 
 @dataclass
 class CaptureAccount:
     """See the module's docstring. ledger: as the capture last wrote it; stored: lines taken in, by stream, that its
     ledger counts as stored; printed, feeds: bytes and line feeds, by stream, that the relay counted; last_ns: the last
-    line's time by stream; died: it ended without saying so, and all that it left is taken in."""
+    line's time by stream; newest_ns: the last time of all; died: it ended without saying so, and all that it left is
+    taken in."""
 
     cluster: str = "local"
     name: str = ""
@@ -105,11 +109,13 @@ class CaptureAccount:
     printed: dict[str, int] = field(default_factory=dict)
     feeds: dict[str, int] = field(default_factory=dict)
     last_ns: dict[str, int] = field(default_factory=dict)
+    newest_ns: int = 0
     records: int = 0
     bytes_logged: int = 0
     damaged_bytes: int = 0
     damaged_places: int = 0
     events: int = 0
+    marks: int = 0
     died: bool = False
 
     def to_json(self) -> bytes:
@@ -120,16 +126,20 @@ class CaptureAccount:
         """Raises ValueError where it isn't one that to_json made. Fields that are unknown here are left aside."""
         try:
             state = orjson.loads(text)
+            if not isinstance(state, dict):
+                raise ValueError("not the account of a capture")
             return cls(**{known.name: state[known.name] for known in fields(cls) if known.name in state})
         except TypeError as error:
             raise ValueError(f"not the account of a capture: {error}") from None
 
     # ---- learning
 
-    def take(self, frame: Frame, axis: XAxis, rows: Rows, now_ns: int) -> None:
-        """Takes the next frame; what it adds to the store goes to rows. now_ns: no sign of life is later than that."""
+    def take(self, frame: Frame, axis: XAxis | None, rows: Rows, now_ns: int) -> None:
+        """Takes the next frame; what it adds to the store goes to rows. axis: learns from metadata, None where another
+        one does; now_ns: no sign of life is later than that."""
         time_ns = min(frame.time_ns, MAX_TIME_NS)
         self.heartbeat_ns = max(self.heartbeat_ns, min(time_ns, now_ns))
+        self.newest_ns = max(self.newest_ns, time_ns)
         if frame.type is FrameType.LINES:
             self._take_lines(frame, time_ns, axis, rows)
         elif frame.type is FrameType.RECORD:
@@ -140,11 +150,13 @@ class CaptureAccount:
         if self.events <= MAX_EVENTS:
             rows.events.append(EventRow(time_ns, event))
 
-    def take_damage(self, words: str, skipped: int, time_ns: int, rows: Rows) -> None:
-        """Notes that bytes of a segment were damaged and left out: for good, as an event."""
+    def take_damage(self, words: str, skipped: int, rows: Rows) -> None:
+        """Notes that bytes of a segment were damaged and left out: for good, as an event. Its time is the newest that
+        was read before: the same whenever the segment is read again."""
         self.damaged_places += 1
         self.damaged_bytes += skipped
-        self.take_event({"event": "segment_damaged", "message": words, "bytes": skipped}, time_ns, rows)
+        event = {"event": "segment_damaged", "message": words, "bytes": skipped}
+        self.take_event(event, self.newest_ns or self.started_ns, rows)
 
     def conclude(self, *, died: bool, boot_id: str, end: tuple[int, int] | None = None) -> None:
         """All that there is was taken in.
@@ -184,11 +196,12 @@ class CaptureAccount:
 
     # ---- lines
 
-    def _take_lines(self, frame: Frame, time_ns: int, axis: XAxis, rows: Rows) -> None:
+    def _take_lines(self, frame: Frame, time_ns: int, axis: XAxis | None, rows: Rows) -> None:
         stream = frame.stream
         name = STREAM_NAMES.get(stream, "")
         time_ns = max(time_ns, self.last_ns.get(name, 0) + 1)
         self.last_ns[name] = time_ns + frame.count - 1
+        self.newest_ns = max(self.newest_ns, self.last_ns[name])
         if frame.runs == ((Kind.LOG, frame.count),) and not frame.attrs:
             if frame.count:
                 rows.blocks.append(BlockRow(stream, time_ns, frame.count, None, None, frame.text))
@@ -213,11 +226,11 @@ class CaptureAccount:
                         self._take_metadata(RecordRow(stream, time_ns + line, n, texts[line]), axis, rows)
                 at += count
 
-    def _take_metadata(self, row: RecordRow, axis: XAxis, rows: Rows) -> None:
+    def _take_metadata(self, row: RecordRow, axis: XAxis | None, rows: Rows) -> None:
         rows.records.append(row)
         self.records += 1
-        record = parse_record(row.line)
-        if record is not None:
+        record = None if axis is None else parse_record(row.line)
+        if axis is not None and record is not None:
             axis.add(record, row.time_ns)
 
     def _count(self, name: str, stored: int, size: int) -> None:
@@ -232,22 +245,34 @@ class CaptureAccount:
             event = {name: value for name, value in record.items() if name != "type"}
             if size > MAX_EVENT_BYTES:
                 event = {"event": str(event.get("event", ""))[:64], "message": f"an event of {size} bytes is left out"}
+            if event.get("event") in MARKS:
+                event["event"] = f"not_{event['event']}"  # a job's own word: who reads a store trusts these
             if event.get("event") == "mode_changed":
                 self._set_mode(event.get("to"))
             self.take_event(event, time_ns, rows)
         elif kind == "start":
             self._take_start(record, time_ns)
+            self._mark("started", self.start_facts(), time_ns, rows)
         elif kind in ("heartbeat", "ledger", "end"):
             self._set_mode(record.get("mode"))
             if isinstance(record.get("ledger"), dict):
                 self.ledger = clean_ledger(record["ledger"])
             if kind == "end":
                 self._take_end(record, time_ns)
+                self._mark("ended", self.end_facts(), time_ns, rows)
+            elif kind == "heartbeat":
+                rows.marks.append(EventRow(time_ns, {"event": "heartbeat", "mode": self.mode, **self.counts()}))
+
+    def _mark(self, event: str, facts: Json, time_ns: int, rows: Rows) -> None:
+        """A capture has one start and one end; a hostile one may write any number."""
+        self.marks += 1
+        if self.marks <= MAX_MARKS:
+            rows.marks.append(EventRow(time_ns, {"event": event, **facts}))
 
     def _take_start(self, record: Json, time_ns: int) -> None:
         self._set_mode(record.get("mode"))
         self.version = _text_of(record, "version") or self.version
-        self.host = _text_of(record, "host") or self.host
+        self.host = self.host or _text_of(record, "host")  # who made the capture's directory knows better
         self.boot_id = _text_of(record, "boot_id") or self.boot_id
         self.columns = _count_of(record, "columns")
         self.rows = _count_of(record, "rows")
@@ -308,6 +333,40 @@ class CaptureAccount:
     def lost(self) -> int:
         ledger = self.settled_ledger()
         return sum(int(ledger[name]["lost"]) for name in STREAM_NAMES.values() if name in ledger)
+
+    def start_facts(self) -> Json:
+        """What a store's event says of the capture's start."""
+        return {
+            "version": self.version,
+            "boot_id": self.boot_id,
+            "columns": self.columns,
+            "rows": self.rows,
+            "tty": self.tty,
+            "mode": self.mode,
+            "started_ns": self.started_ns,
+        }
+
+    def end_facts(self) -> Json:
+        """What a store's event says of its end."""
+        return {
+            "state": self.state,
+            "exit_code": self.exit_code,
+            "signal": self.signal,
+            "reason": self.reason,
+            "ended_ns": self.ended_ns,
+            "mode": self.mode,
+            **self.counts(),
+        }
+
+    def counts(self) -> Json:
+        return {
+            "ledger": self.settled_ledger(),
+            "lines": self.lines,
+            "records": self.records,
+            "lost": self.lost(),
+            "bytes_printed": self.bytes_printed,
+            "bytes_logged": self.bytes_logged,
+        }
 
     def as_capture(self, capture: int, attempt: int, step: str, task: int, state: str) -> Capture:
         """The value that readers see. state: derived."""

@@ -30,7 +30,8 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class Identity(NamedTuple):
-    """Whose capture it is (`identity.json`)."""
+    """Whose capture it is (`identity.json`). uid: of the job's processes, -1 where that isn't said; account,
+    partition: the scheduler's."""
 
     job_id: str
     attempt: int
@@ -40,6 +41,9 @@ class Identity(NamedTuple):
     user: str
     host: str
     cluster: str
+    uid: int = -1
+    account: str = ""
+    partition: str = ""
 
 
 class Life(Enum):
@@ -53,30 +57,42 @@ class Life(Enum):
 
 
 class CaptureFolder:
-    """Open descriptors of one capture's directory: close it. Raises SpoolError where it isn't the owner's, OSError."""
+    """Open descriptors of one capture's directory: close it. Raises SpoolError where it isn't the owner's, OSError.
 
-    def __init__(self, spool_fd: int, spool: str, name: str, owner: int) -> None:
+    owner: of the directory and what says whose it is. writer: of `segments/`: the owner in a user's own spool; in a
+    node's, the job's user, as identity.json there says.
+    """
+
+    def __init__(self, spool_fd: int, spool: str, name: str, owner: int, *, node: bool = False) -> None:
         self.name = name
         self.key = name.encode("utf-8", "backslashreplace").decode()  # for databases; names are bytes, in truth
         self.path = os.path.join(spool, name)
-        self.owner = owner
+        self.owner = self.writer = owner
         self.segments_fd = -1
         self._spool_fd = spool_fd
-        self._fd = self._open_folder(name, spool_fd)
+        self._fd = self._open_folder(name, spool_fd, owner)
         try:
-            self.segments_fd = self._open_folder("segments", self._fd)
+            if node:
+                self.writer = self._uid_of_job()
+            self.segments_fd = self._open_folder("segments", self._fd, self.writer)
         except FileNotFoundError:
             pass  # in the making
         except BaseException:
             os.close(self._fd)
             raise
 
-    def _open_folder(self, name: str, above: int) -> int:
+    def _open_folder(self, name: str, above: int, owner: int) -> int:
         fd = os.open(name, _FOLDER_FLAGS, dir_fd=above)
-        if os.fstat(fd).st_uid != self.owner:
+        if os.fstat(fd).st_uid != owner:
             os.close(fd)
             raise SpoolError(self.path, "belongs to another user, and is left alone")
         return fd
+
+    def _uid_of_job(self) -> int:
+        identity = self.identity()
+        if identity is None or identity.uid < 0:
+            raise SpoolError(self.path, "its identity.json doesn't say whose it is")
+        return identity.uid
 
     def close(self) -> None:
         os.close(self._fd)
@@ -119,6 +135,9 @@ class CaptureFolder:
             user=_words(found.get("user")),
             host=_words(found.get("host")),
             cluster=_words(found.get("cluster")) or "local",
+            uid=_whole(found.get("uid"), -1, 1 << 32),
+            account=_words(found.get("account")),
+            partition=_words(found.get("partition")),
         )
 
     def counters(self) -> Counters | None:
@@ -152,12 +171,16 @@ class CaptureFolder:
         if self._is_locked():
             return Life.LIVE
         counters = self.counters()
-        relay_runs = counters is not None and _process_runs(counters.pid, self.owner, self.begun_ns())
+        relay_runs = counters is not None and _process_runs(counters.pid, self.writer, self.begun_ns())
         if self.segments_fd < 0 or not list_segments(self.segments_fd):
             ended = counters is not None and counters.end is not None
             young = not ended and time.time_ns() - self.begun_ns() < GRACE_SECS * 1e9
             return Life.STARTING if young or relay_runs else Life.DEAD
         return Life.ORPHANED if relay_runs else Life.DEAD
+
+    def is_unused(self) -> bool:
+        """Whether nobody has begun to write: it was made for a job, and that is all."""
+        return self.counters() is None and not (self.segments_fd >= 0 and list_segments(self.segments_fd))
 
     def _is_locked(self) -> bool:
         """Whether the sidecar holds its lock. A shared lock, for a moment: a sidecar that begins just now waits."""
@@ -245,5 +268,5 @@ def _words(value: object) -> str:
     return _UNPRINTABLE.sub("\ufffd", value[:256]) if isinstance(value, str) else ""
 
 
-def _whole(value: object, otherwise: int) -> int:
-    return value if type(value) is int and 0 <= value < 1 << 31 else otherwise
+def _whole(value: object, otherwise: int, below: int = 1 << 31) -> int:
+    return value if type(value) is int and 0 <= value < below else otherwise

@@ -12,11 +12,14 @@ import time
 from dataclasses import asdict, fields, replace
 from typing import NamedTuple
 
-from ingest.job import JobSummary, derived_state, worst_state
+from ingest.job import JobSummary, derived_state
 from ingest.job_db import VERSION as JOB_VERSION
-from ingest.job_db import CaptureRow, read_captures
+from ingest.job_db import read_captures
 from ingest.sqlite_file import DamagedError, UnfinishedError, open_reader, open_writer, remove_database, store_errors
+from ingest.summary import summarise
 from logshipper.errors import StoreError
+
+__all__ = ["Catalogue", "Tombstone", "make_again", "read_summary", "summarise"]
 
 VERSION = 1
 SCHEMA = """
@@ -153,37 +156,6 @@ def read_summary(path: str, job_id: str) -> JobSummary | None:
     finally:
         connection.close()
     return summarise(job_id, captures)
-
-
-def summarise(job_id: str, captures: list[CaptureRow]) -> JobSummary | None:
-    """The job's summary, RUNNING not yet told from UNRESPONSIVE; None where there are no captures."""
-    if not captures:
-        return None
-    newest = max(row.attempt for row in captures)
-    current = [row.account for row in captures if row.attempt == newest]
-    state = worst_state([account.state for account in current])
-    of_state = next(account for account in current if account.state == state)
-    ended = [account.ended_ns for account in current if account.ended_ns is not None]
-    return JobSummary(
-        job_id=job_id,
-        name=current[0].name or job_id,
-        user=current[0].user,
-        host=current[0].host,
-        state=state,
-        exit_code=of_state.exit_code,
-        signal=of_state.signal,
-        attempts=len({row.attempt for row in captures}),
-        started_ns=min(account.started_ns for account in current),
-        ended_ns=max(ended) if len(ended) == len(current) else None,
-        heartbeat_ns=max(account.heartbeat_ns for account in current),
-        mode=current[-1].mode,
-        lines=sum(row.account.lines for row in captures),
-        records=sum(row.account.records for row in captures),
-        lost=sum(row.account.lost() for row in captures),
-        bytes_printed=sum(row.account.bytes_printed for row in captures),
-        bytes_logged=sum(row.account.bytes_logged for row in captures),
-        reason=of_state.reason,
-    )
 
 
 _FIELDS = [field.name for field in fields(JobSummary)]

@@ -1,12 +1,29 @@
 """What is known of one key of metadata: how its numbers run (Course), and its counts (Tally). Pure."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ingest.metadata_keys import Number, Path
 
 # how a key's numbers run; the larger is the worse
 _UNKNOWN, _RISING, _ONE_WAY, _ANY = range(4)
 _RULES = {(_RISING, True): 3, (_RISING, False): 4, (_ONE_WAY, True): 5, (_ONE_WAY, False): 6}
+
+
+class Trend(NamedTuple):
+    """How a key's numbers have run so far, in one capture or several. shape: the larger the worse, 0 while nothing has
+    moved; integer: no number was written with a fraction or an exponent; records: those with a number for the key."""
+
+    shape: int
+    integer: bool
+    records: int
+
+    def rule(self) -> int:
+        """R25's, 3 to 7; 0 while nothing has moved."""
+        return 0 if self.shape == _UNKNOWN else _RULES.get((self.shape, self.integer), 7)
+
+    def merged(self, other: "Trend") -> "Trend":
+        """The worst of both, as `Course.absorb`: neither side's rule is worse."""
+        return Trend(max(self.shape, other.shape), self.integer and other.integer, self.records + other.records)
 
 
 class Course:
@@ -37,6 +54,11 @@ class Course:
             return self.worst
         open_shape = _ANY if self.rose == self.fell else _RISING if self.rose else _ONE_WAY
         return max(self.worst, open_shape)
+
+    def trend(self, over: bool, records: int) -> Trend:
+        """How it has run. A course that has not moved yet counts only once it is over: so a trend never gets better."""
+        judged = over or self.rose or self.fell
+        return Trend(self.shape() if judged else self.worst, self.integer, records)
 
     def rule(self) -> int:
         return _RULES.get((self.shape(), self.integer), 7)

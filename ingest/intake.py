@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
-from ingest.capture_account import CaptureAccount, Rows
+from ingest.capture_account import Rows
 from ingest.capture_folder import CaptureFolder, Identity, Life, list_folders
 from ingest.catalogue import Catalogue, summarise
-from ingest.job import RUNNING, TakenIn
+from ingest.job import TakenIn
 from ingest.job_db import CaptureRow, JobWriter, fault_point
+from ingest.learning import learn, new_account
 from ingest.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
 from ingest.sqlite_file import UnwritableError
 from logshipper.errors import LogshipperError, StoreError
-from logshipper.spool import boot_id
 
 BATCH_BYTES = 4 << 20
 MAX_PROBLEMS = 100  # told by one run
@@ -287,45 +287,21 @@ class Intake:
         self, folder: CaptureFolder, job: JobWriter, row: CaptureRow, batch: Batch, life: Life, run: _Run
     ) -> CaptureRow:
         """One transaction: the frames, what is known of the capture, and how far it is taken in."""
-        account, rows, now_ns = row.account, Rows(), time.time_ns()
+        account, rows = row.account, Rows()
         before = account.reason
-        for frame in batch.frames:
-            account.take(frame, row.axis, rows, now_ns)
-        damages = batch.damages
-        if batch.outcome is Outcome.BLOCKED:
-            account.reason = str(damages[-1].error)
-            run.problems.append(f"{job.path}: waits in the spool: {account.reason}")
-            damages = damages[:-1]
-        for damage in damages:
-            words = f"{damage.error}; {damage.skipped} bytes are left out"
-            run.problems.append(words)
-            account.take_damage(words, damage.skipped, now_ns, rows)
-        counters = folder.counters()
-        if counters is not None:
-            account.take_counters(counters.printed, counters.feeds)
-        done = batch.outcome is Outcome.CLOSED or (batch.outcome is Outcome.CUT and life is Life.DEAD)
-        if done:
-            end = None if counters is None else counters.end
-            account.conclude(died=batch.outcome is Outcome.CUT, boot_id=boot_id(), end=end)
-        elif life is Life.ORPHANED and account.state == RUNNING:
-            account.reason = "its capture died: the job runs on, but what it prints isn't logged"
-        if batch.frames or damages or done or batch.position != row.position or account.reason != before:
+        learnt = learn(account, row.axis, rows, batch, folder, life, time.time_ns())
+        if learnt.blocked:
+            run.problems.append(f"{job.path}: waits in the spool: {learnt.blocked}")
+        run.problems += learnt.damages
+        done = learnt.done
+        if batch.frames or learnt.damages or done or batch.position != row.position or account.reason != before:
             row = row._replace(position=batch.position, done=done)
             job.write(row, rows)
         return row
 
 
 def _enter(job: JobWriter, folder: CaptureFolder, identity: Identity, attempt: int) -> CaptureRow:
-    begun_ns = folder.begun_ns()
-    account = CaptureAccount(
-        cluster=identity.cluster,
-        name=identity.name,
-        user=identity.user,
-        host=identity.host,
-        started_ns=begun_ns,
-        heartbeat_ns=begun_ns,
-    )
-    return job.add_capture(folder.key, attempt, identity.step, identity.task, account)
+    return job.add_capture(folder.key, attempt, identity.step, identity.task, new_account(folder, identity))
 
 
 def _segments(folder: CaptureFolder) -> str:

@@ -113,9 +113,9 @@ class TakenIn:
     problems: list[str]
 
 
-def derived_state(state: str, heartbeat_ns: int, now_ns: int) -> str:
-    """RUNNING becomes UNRESPONSIVE where the last sign of life is too long ago."""
-    return UNRESPONSIVE if state == RUNNING and now_ns - heartbeat_ns > UNRESPONSIVE_NS else state
+def derived_state(state: str, heartbeat_ns: int, now_ns: int, after_ns: int = UNRESPONSIVE_NS) -> str:
+    """RUNNING becomes UNRESPONSIVE where the last sign of life is longer ago than after_ns."""
+    return UNRESPONSIVE if state == RUNNING and now_ns - heartbeat_ns > after_ns else state
 
 
 def worst_state(states: list[str]) -> str:

@@ -15,11 +15,20 @@ from itertools import islice, repeat
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ingest.catalogue import summarise
-from ingest.job import RUNNING, JobEvent, JobSummary, LogLine, MetadataRecord, Position, derived_state
+from ingest.job import (
+    RUNNING,
+    UNRESPONSIVE,
+    JobEvent,
+    JobSummary,
+    LogLine,
+    MetadataRecord,
+    Position,
+    derived_state,
+)
 from ingest.job_db import VERSION, ZLIB, read_captures
 from ingest.metadata_keys import raw_value
 from ingest.sqlite_file import damaged, open_reader, store_errors
+from ingest.summary import summarise
 from ingest.x_axis import KeyStats, XAxis, XChoice, merge_all
 from logshipper.segment import MAX_PAYLOAD_BYTES, Kind, Stream
 
@@ -89,6 +98,11 @@ class JobReader:
         self._running = [row.id for row in rows if row.account.state == RUNNING]
         self._axes = [row.axis for row in rows]
         self._axis: XAxis | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job has ended, so that no more lines come."""
+        return self.summary.state not in (RUNNING, UNRESPONSIVE)
 
     def close(self) -> None:
         if self._connection is not None:

@@ -20,6 +20,7 @@ from ingest.intake import Intake, Progress, SpooledCapture, intake_lock
 from ingest.job import Capture, JobEvent, JobSummary, LogLine, MetadataRecord, Position, TakenIn
 from ingest.job_reader import JobReader
 from ingest.sqlite_file import DamagedError, UnwritableError, remove_database
+from ingest.summary import find_job
 from ingest.x_axis import KeyStats, XChoice
 from logshipper.errors import LogshipperError, SpoolError, SpoolFull, StoreError, UnknownJob
 from logshipper.filesystem import network_type
@@ -42,7 +43,6 @@ __all__ = [
 
 LOCK_SECS = 10.0  # how long anything but take_in waits for others who take in
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_MAX_SUGGESTED_FROM = 10_000
 
 
 class LocalStore:
@@ -52,6 +52,8 @@ class LocalStore:
     network: says on what network file system a path lies, None for a local one.
     Raises StoreError: missing, not a store, of a newer version, unreadable.
     """
+
+    poll_secs = 0.3  # between two looks, for whoever follows a job
 
     def __init__(
         self,
@@ -212,23 +214,7 @@ class LocalStore:
     def resolve(self, name: str) -> str:
         """The id of the job that is meant: by its id, its name (the newest such job), the beginning of an id that no
         other has, or `last`. Raises UnknownJob, with suggestions."""
-        jobs = self.jobs()
-        if name == "last":
-            if not jobs:
-                raise UnknownJob(name, "there are no jobs yet")
-            return jobs[0].job_id
-        for job in jobs:
-            if job.job_id == name:
-                return name
-        for job in jobs:
-            if job.name == name:
-                return job.job_id
-        beginning = [job.job_id for job in jobs if name and job.job_id.startswith(name)]
-        if len(beginning) == 1:
-            return beginning[0]
-        if beginning:
-            raise UnknownJob(name, f"{len(beginning)} jobs have an id that begins with {name!r}", beginning[:10])
-        raise UnknownJob(name, f"no job has the id or name {name!r}", _suggestions(name, jobs))
+        return find_job(name, self.jobs()).job_id
 
     def open(self, job_id: str) -> JobReader:
         """Raises UnknownJob where there is no such job; StoreError where its database can't be read."""
@@ -287,11 +273,3 @@ class LocalStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _suggestions(name: str, jobs: list[JobSummary]) -> list[str]:
-    from difflib import get_close_matches  # late: only for a wrong name
-
-    known = dict.fromkeys(("last", *(word for job in jobs[:_MAX_SUGGESTED_FROM] for word in (job.job_id, job.name))))
-    by_folded = {word.casefold(): word for word in known}
-    return [by_folded[word] for word in get_close_matches(name.casefold(), by_folded, n=3)]

@@ -105,11 +105,12 @@ class SegmentReader:
     """Reads from a folder that stays open as folder_fd (the caller's). path: its name in reports; owner: the user id
     that segments must belong to. Raises OSError where the system refuses (a failing disk, no descriptors left)."""
 
-    def __init__(self, folder_fd: int, path: str, position: SpoolPosition, *, owner: int) -> None:
+    def __init__(self, folder_fd: int, path: str, position: SpoolPosition, *, owner: int, line_bytes: int = 0) -> None:
         self.position = position
         self._folder_fd = folder_fd
         self._path = path
         self._owner = owner
+        self._line_bytes = line_bytes
         self._fd = -1
         self._closed = False  # the capture's last END was read
         self._searched = 0  # bytes gone over in search of frames in this segment
@@ -242,7 +243,7 @@ class SegmentReader:
                     self._go_to_next()
                 return end
             self._frames.append(frame)
-            self._size += end - at
+            self._size += end - at + self._line_bytes * frame.count
             at = end
         self.position = SpoolPosition(number, begin + at)
         return at

@@ -71,16 +71,19 @@ def _unfinished(path: str) -> UnfinishedError:
     return UnfinishedError(path, str(damaged(path, "it has no tables").reason))
 
 
-def open_writer(path: str, schema: str, version: int, *, wal: bool, create: bool = True) -> sqlite3.Connection:
+def open_writer(
+    path: str, schema: str, version: int, *, wal: bool, create: bool = True, shared: bool = False
+) -> sqlite3.Connection:
     """A connection that writes, in autocommit mode.
 
     version: what the schema is; a file of a newer one is refused. create: makes the file and its tables where they are
-    missing. Raises StoreError; UnfinishedError where they are missing and aren't to be made.
+    missing. shared: several threads use it, one at a time. Raises StoreError; UnfinishedError where they are missing
+    and aren't to be made.
     """
     if not create and not os.path.exists(path):
         raise UnfinishedError(path, "is missing")
     with store_errors(path):
-        connection = sqlite3.connect(path, timeout=BUSY_SECS, isolation_level=None)
+        connection = sqlite3.connect(path, timeout=BUSY_SECS, isolation_level=None, check_same_thread=not shared)
         try:
             found = _check_version(connection, path, version)
             if found == 0 and not create:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ingest.courses import Course, Tally, absorb_courses, absorb_tallies
+from ingest.courses import Course, Tally, Trend, absorb_courses, absorb_tallies
 from ingest.metadata_keys import MAX_DEPTH, Leaves, Number, Path, Record, leaves_of, names_of, order
 
 MAX_KEYS = 256
@@ -264,6 +264,12 @@ class XAxis:
         name = self._names()[path]
         return XChoice(name, rule, f"{name}: {_WORDS.get(rule, f'the key {name}')}", path)
 
+    def trends(self, *, over: bool) -> dict[Path, Trend]:
+        """How each key's numbers run, so that it only ever gets worse while records are added: a key that has not
+        moved yet has shape 0 until its capture is over."""
+        groups = self._group_of
+        return {path: groups[path].courses[path].trend(over, tally.seen) for path, tally in self._numbers.items()}
+
     # ---- looking at keys
 
     def path_of(self, key: str) -> Path | None:
@@ -285,6 +291,11 @@ class XAxis:
             stats = KeyStats(names[path], path, count, number.seen, "", number.min, number.max, integer)
             found.append((stats, max(number.last_ns, other.last_ns)))
         return found
+
+    def latest(self) -> dict[Path, Number]:
+        """The last number of each key. Of one capture: merging closes what is open, and its last numbers with it."""
+        courses = ((path, self._course_of(path)) for path in self._numbers)
+        return {path: course.last for path, course in courses if course.last is not None}
 
     def notes(self) -> list[str]:
         """What the limits left out, a sentence each; empty where all is exact."""

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
-from logshipper import config, optin, spool
+from logshipper import config, node_agent_socket, optin, spool
 from logshipper.errors import ConfigError, SpoolError
 from logshipper.handover import SidecarPlan
 from logshipper.run import RunOptions, run
@@ -15,7 +15,7 @@ from logshipper.terminal import fill_standard_fds
 
 class Settings(NamedTuple):
     """What the sidecar needs to know beside the plan. problems: why ~/.logoptin was refused; start_agent: has
-    the spool taken into the store; it may be called again."""
+    the spool taken into the store; it may be called again. In the node's spool that is the node agent's work."""
 
     config: config.Config
     problems: tuple[str, ...]
@@ -36,20 +36,13 @@ def capture(arguments: argparse.Namespace, command: list[str], looked: tuple[str
     if arguments.mode:
         settings = settings._replace(mode=arguments.mode)
     name = arguments.name or spool.default_name(command)
-    root = spool.store_root(arguments.store)
     try:
-        made = spool.create_capture(root, name[:256], arguments.job_id)
+        made, start_agent = _make(arguments.store, name[:256], arguments.job_id)
     except SpoolError as error:
         print(f"logshipper: nothing of this run is logged: {error}", file=sys.stderr)
         return run(RunOptions(command, settings.tty, None, _no_sidecar))
-    wants_agent = os.environ.get("LOGSHIPPER_AGENT", "on") != "off"
-
-    def start_agent() -> None:
-        if wants_agent:
-            from ingest.agent_start import start
-
-            start(root)
-
+    except KeyboardInterrupt:  # while the node's agent was waited for
+        return 130
     wanted = Settings(settings, problems, made, start_agent)
 
     def serve(plan: SidecarPlan) -> None:
@@ -58,6 +51,38 @@ def capture(arguments: argparse.Namespace, command: list[str], looked: tuple[str
         sidecar.serve(plan, wanted)
 
     return run(RunOptions(command, settings.tty, made, serve))
+
+
+def _make(store: str | None, name: str, job_id: str | None) -> tuple[spool.Capture, Callable[[], None]]:
+    """The capture's directory, in the node's spool where there is an agent, else in the user's store; and how to have
+    it taken in. Raises ConfigError, SpoolError.
+
+    Who names a store wants the run to be there: then the agent isn't asked.
+    """
+    if job_id is not None:
+        spool.check_job_id(job_id)
+    wants_store = bool(store or os.environ.get("LOGSHIPPER_STORE"))
+    root = spool.store_root(store)
+    try:
+        made = None if wants_store else node_agent_socket.ask(node_agent_socket.socket_path(), name, job_id)
+    except SpoolError as error:
+        print(f"logshipper: {error}; this run is kept in {root} instead", file=sys.stderr)
+        made = None
+    if made is not None:
+        return made, _leave_to_the_node_agent
+    wants_agent = os.environ.get("LOGSHIPPER_AGENT", "on") != "off"
+
+    def start_agent() -> None:
+        if wants_agent:
+            from ingest.agent_start import start
+
+            start(root)
+
+    return spool.create_capture(root, name, job_id), start_agent
+
+
+def _leave_to_the_node_agent() -> None:
+    """It watches its spool by itself."""
 
 
 def _configure(looked: tuple[str, bytes]) -> tuple[config.Config, tuple[str, ...]]:

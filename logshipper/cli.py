@@ -100,7 +100,9 @@ def build_parser() -> argparse.ArgumentParser:
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", help="the job's name (default: CMD's or its script's file name)")
     parser.add_argument(
-        "--job-id", metavar="ID", help="the job's id (default: a new short one); again: its next attempt"
+        "--job-id",
+        metavar="ID",
+        help="the job's id (default: a new short one); again: its next attempt. A node's agent makes it ID.uUID",
     )
     parser.add_argument(
         "--if-opted-in", action="store_true", help="for hooks and wrappers: run CMD untouched where ~/.logoptin isn't"
@@ -112,7 +114,9 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-tty", action="store_true", help="give CMD pipes, not terminals")
     parser.add_argument(
-        "--store", metavar="DIR", help="keep the job there (default: $LOGSHIPPER_STORE, else your data folder)"
+        "--store",
+        metavar="DIR",
+        help="keep the job there (default: $LOGSHIPPER_STORE, else a node's agent, else your data folder)",
     )
     parser.add_argument("command", metavar="CMD", nargs="*", help=argparse.SUPPRESS)
 

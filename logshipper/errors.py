@@ -64,3 +64,35 @@ class UnknownJob(LogshipperError):
         self.name = name
         self.suggestions = tuple(suggestions)
         super().__init__(reason)
+
+
+class PushError(LogshipperError):
+    """A server didn't take what was sent. sink: which one; status: HTTP's, 0 where there was no answer; excerpt: of
+    the answer's body, or what went wrong; retry_after_secs: how long it asks to be left alone, None where it doesn't.
+    """
+
+    def __init__(self, sink: str, status: int, excerpt: str, retry_after_secs: float | None = None) -> None:
+        self.sink = sink
+        self.status = status
+        self.excerpt = excerpt
+        self.retry_after_secs = retry_after_secs
+        super().__init__(f"{sink}: {f'HTTP {status}: ' if status else ''}{excerpt}")
+
+
+class RetryablePushError(PushError):
+    """It may be taken later: no connection, too much at a time (429), a server's own trouble (5xx)."""
+
+
+class RejectedPushError(PushError):
+    """It won't be taken as it is."""
+
+
+class QueryError(LogshipperError):
+    """A server didn't answer a question. server: which one; status: HTTP's, 0 where there was no answer; excerpt: of
+    the answer's body, or what went wrong."""
+
+    def __init__(self, server: str, status: int, excerpt: str) -> None:
+        self.server = server
+        self.status = status
+        self.excerpt = excerpt
+        super().__init__(f"{server}: {f'HTTP {status}: ' if status else ''}{excerpt}")

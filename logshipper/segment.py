@@ -17,6 +17,7 @@ from logshipper.errors import SegmentCorrupt
 
 VERSION = 1
 MAX_PAYLOAD_BYTES = 16 << 20
+MAX_FRAME_LINES = 1 << 20
 MAX_LINE_BYTES = 4 << 20  # the renderer cuts longer lines into parts
 
 _FILE_HEADER = struct.Struct("<8sHHIQQ")  # magic, version, header bytes, reserved, segment number, created (ns)
@@ -151,10 +152,10 @@ def frame_bytes(data: bytes, offset: int) -> int | None:
         if data[offset : offset + 4] != FRAME_MAGIC[: len(data) - offset]:
             raise SegmentCorrupt("segment", offset, "no frame begins here")
         return None
-    magic, kind, stream, _, payload, _, _, attrs, _ = _FRAME_HEADER.unpack_from(data, offset)
+    magic, kind, stream, _, payload, count, _, attrs, _ = _FRAME_HEADER.unpack_from(data, offset)
     if magic != FRAME_MAGIC:
         raise SegmentCorrupt("segment", offset, "no frame begins here")
-    if payload > MAX_PAYLOAD_BYTES or attrs > payload or not 1 <= kind <= 3 or stream > 2:
+    if payload > MAX_PAYLOAD_BYTES or count > MAX_FRAME_LINES or attrs > payload or not 1 <= kind <= 3 or stream > 2:
         raise SegmentCorrupt("segment", offset, "impossible frame header")
     return FRAME_HEADER_BYTES + int(payload)
 

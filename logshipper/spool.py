@@ -146,6 +146,25 @@ def create_capture(root: str, name: str, job_id: str | None = None) -> Capture:
         raise _spool_error(spool, error) from None
 
 
+def open_capture(path: str, job_id: str, attempt: int, name: str) -> Capture:
+    """A capture whose directory the node's agent has made: only the counters are missing. Raises SpoolError, also
+    where the directory isn't one that can be trusted to be ours alone to write in."""
+    segments = os.path.join(path, "segments")
+    try:
+        fd = os.open(segments, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            found = os.fstat(fd)
+        finally:
+            os.close(fd)
+        if found.st_uid != os.geteuid() or found.st_mode & 0o777 != 0o700:
+            raise SpoolError(segments, "isn't this user's own, with mode 0700")
+        if os.lstat(path).st_mode & 0o022:
+            raise SpoolError(path, "may be written by others")
+        return Capture(path, job_id, attempt, name, _make_counters(os.path.join(segments, "counters")))
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        raise SpoolError(segments, str(getattr(error, "strerror", None) or error).lower()) from None
+
+
 def _write_identity(capture: Capture) -> None:
     """Says whose the capture is; before anything else, so that it counts also where the sidecar dies at once."""
     from _json import encode_basestring_ascii as quoted  # `json` itself takes longer to import than all of this
@@ -240,6 +259,11 @@ def boot_id() -> str:
         return ""
 
 
+def short_id(chars: int) -> str:
+    """A random id: a letter, then letters and digits."""
+    return chr(_LETTERS[os.urandom(1)[0] % len(_LETTERS)]) + _random(chars - 1)
+
+
 def _random(chars: int) -> str:
     alphabet = _LETTERS + _DIGITS
     return bytes(alphabet[byte % len(alphabet)] for byte in os.urandom(chars)).decode()
@@ -248,7 +272,7 @@ def _random(chars: int) -> str:
 def _new_job_id(root: str, spool: str) -> str:
     taken = {entry.split("@")[0] for entry in os.listdir(spool)}
     while True:
-        job_id = chr(_LETTERS[os.urandom(1)[0] % len(_LETTERS)]) + _random(5)
+        job_id = short_id(6)
         if job_id not in taken and not os.path.exists(os.path.join(root, "jobs", job_id + ".db")):
             return job_id
 

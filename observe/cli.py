@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import re
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from observe import completers
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     Subparsers: TypeAlias = argparse._SubParsersAction[Parser]
 
 _EXIT_CODES = "exit codes: 0 done, 1 not done (stderr says why), 2 wrong usage, 130 Ctrl-C"
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhdw])", re.ASCII)
+_UNIT_SECS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_MAX_SINCE_SECS = 3650 * 86_400
 _JOB_HELP = "its id, its name (the newest job of that name), the beginning of an id, or `last`"
 
 
@@ -52,6 +56,33 @@ def _add_store(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_source(parser: argparse.ArgumentParser) -> None:
+    """Where jobs are read: the local store, or a site's Loki."""
+    _add_store(parser)
+    group = parser.add_argument_group("reading from Loki")
+    group.add_argument(
+        "--from",
+        dest="source",
+        choices=("local", "loki"),
+        default="local",
+        help="where jobs are read: the local store (default), or Loki",
+    )
+    group.add_argument(
+        "--site",
+        metavar="FILE",
+        help="says where Loki and Prometheus are (default: $LOGSHIPPER_SITE, the user's, /etc/logshipper/site.toml)",
+    )
+    group.add_argument("--loki-url", metavar="URL", help="another Loki (default: $LOGSHIPPER_LOKI_URL)")
+    group.add_argument("--prometheus-url", metavar="URL", help="likewise (default: $LOGSHIPPER_PROMETHEUS_URL)")
+    group.add_argument("--cluster", metavar="NAME", help="only jobs of this cluster")
+    group.add_argument(
+        "--since",
+        type=duration,
+        metavar="TIME",
+        help="how far back jobs are looked for, such as 12h, 30d (default: 7d)",
+    )
+
+
 def _add_job(parser: argparse.ArgumentParser) -> None:
     _completed(parser.add_argument("job", metavar="JOB", help=_JOB_HELP), completers.jobs)
 
@@ -71,6 +102,15 @@ def whole_number(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} isn't a whole number")
     return int(text[:18])
+
+
+def duration(text: str) -> float:
+    """Seconds of `90s`, `30m`, `12h`, `7d`, `2w`."""
+    found = _DURATION.fullmatch(text)
+    secs = float(found[1]) * _UNIT_SECS[found[2]] if found else 0.0
+    if not 0 < secs <= _MAX_SINCE_SECS:
+        raise argparse.ArgumentTypeError(f"{text!r} isn't a span of time; it looks like 12h or 7d, ten years at most")
+    return secs
 
 
 def state_names(text: str) -> list[str]:
@@ -95,7 +135,8 @@ def _add_ls(subparsers: "Subparsers[Parser]") -> None:
         "  logshipper ls\n"
         "  logshipper ls --state failed,cancelled --all\n"
         "  logshipper ls --name 'train*' --limit 5\n"
-        "  logshipper ls --json | jq -r '.jobs[].job_id'",
+        "  logshipper ls --json | jq -r '.jobs[].job_id'\n"
+        "  logshipper ls --from loki --since 2d --cluster alpha",
     )
     parser.add_argument("--limit", type=whole_number, default=20, metavar="N", help="at most N jobs (default: 20)")
     parser.add_argument("--all", action="store_true", help="all jobs")
@@ -105,7 +146,7 @@ def _add_ls(subparsers: "Subparsers[Parser]") -> None:
     _completed(action, lambda **_: [state.lower() for state in STATES])
     parser.add_argument("--name", metavar="PATTERN", help="only names that contain PATTERN, or match it (`*`, `?`)")
     _add_json(parser)
-    _add_store(parser)
+    _add_source(parser)
 
 
 def _add_show(subparsers: "Subparsers[Parser]") -> None:
@@ -114,11 +155,12 @@ def _add_show(subparsers: "Subparsers[Parser]") -> None:
         "show",
         "show all that is known of a job",
         "Shows a job's state, times, account of lines, X axis and the rule that chose it,\nkeys, and events.",
-        "examples:\n  logshipper show last\n  logshipper show train.py --json | jq .x_axis",
+        "examples:\n  logshipper show last\n  logshipper show train.py --json | jq .x_axis\n"
+        "  logshipper show 4711 --from loki",
     )
     _add_job(parser)
     _add_json(parser)
-    _add_store(parser)
+    _add_source(parser)
 
 
 def _add_logs(subparsers: "Subparsers[Parser]") -> None:
@@ -130,7 +172,8 @@ def _add_logs(subparsers: "Subparsers[Parser]") -> None:
         "examples:\n"
         "  logshipper logs last --tail 20\n"
         "  logshipper logs train.py --follow\n"
-        "  logshipper logs k3f9x2 --stream stderr --times --grep 'warn|error'",
+        "  logshipper logs k3f9x2 --stream stderr --times --grep 'warn|error'\n"
+        "  logshipper logs 4711 --from loki --follow",
     )
     _add_job(parser)
     parser.add_argument("-f", "--follow", action="store_true", help="go on while the job runs, until it has ended")
@@ -142,7 +185,7 @@ def _add_logs(subparsers: "Subparsers[Parser]") -> None:
         "--attempt", type=attempt_number, default="all", metavar="N|all", help="of a restarted job (default: all)"
     )
     _add_json(parser, "for programs: one JSON object a line, described in docs/reading.md")
-    _add_store(parser)
+    _add_source(parser)
 
 
 def _add_metadata(subparsers: "Subparsers[Parser]") -> None:
@@ -156,7 +199,8 @@ def _add_metadata(subparsers: "Subparsers[Parser]") -> None:
         "examples:\n"
         "  logshipper metadata last --limit 10\n"
         "  logshipper metadata last --keys epoch,loss\n"
-        "  logshipper metadata train.py --format csv > train.csv",
+        "  logshipper metadata train.py --format csv > train.csv\n"
+        "  logshipper metadata 4711 --from loki --format jsonl",
     )
     _add_job(parser)
     how = parser.add_mutually_exclusive_group()
@@ -171,7 +215,7 @@ def _add_metadata(subparsers: "Subparsers[Parser]") -> None:
     )
     parser.add_argument("--all", action="store_true", help="all records")
     parser.add_argument("--attempt", type=whole_number, metavar="N", help="of a restarted job: only this attempt")
-    _add_store(parser)
+    _add_source(parser)
 
 
 def _add_plot(subparsers: "Subparsers[Parser]") -> None:
@@ -183,7 +227,8 @@ def _add_plot(subparsers: "Subparsers[Parser]") -> None:
         "examples:\n"
         "  logshipper plot last\n"
         "  logshipper plot train.py --y loss --y val_loss\n"
-        "  logshipper plot train.py --x time --png train.png",
+        "  logshipper plot train.py --x time --png train.png\n"
+        "  logshipper plot 4711 --from loki --loki-url http://loki.example.org:3100",
     )
     _add_job(parser)
     _completed(
@@ -203,7 +248,7 @@ def _add_plot(subparsers: "Subparsers[Parser]") -> None:
     how.add_argument("--png", metavar="FILE", help="write a picture instead; `-` is standard output")
     _add_json(how, "for programs: the points as JSON, described in docs/reading.md")
     parser.add_argument("--attempt", type=whole_number, metavar="N", help="of a restarted job: only this attempt")
-    _add_store(parser)
+    _add_source(parser)
 
 
 def _add_rm(subparsers: "Subparsers[Parser]") -> None:

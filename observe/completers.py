@@ -1,6 +1,9 @@
-"""What the shell completes: jobs and keys of the store. Bounded, and silent whatever goes wrong."""
+"""What the shell completes: jobs and keys of the local store. Bounded, and silent whatever goes wrong; with
+`--from loki` nothing, as no network holds up the command line."""
 
 import argparse
+
+from observe.opening import is_from_loki
 
 _JOBS = 200
 _TAKE_IN_SECS = 0.3
@@ -9,7 +12,7 @@ _TAKE_IN_SECS = 0.3
 def jobs(prefix: str, parsed_args: argparse.Namespace, **_: object) -> dict[str, str]:
     """Ids, names and `last`, each with a few words about it, as shells show them."""
     try:
-        return _jobs(prefix, parsed_args)
+        return {} if is_from_loki(parsed_args) else _jobs(prefix, parsed_args)
     except Exception:
         return {}  # a traceback would land in the midst of the user's command line
 
@@ -17,17 +20,17 @@ def jobs(prefix: str, parsed_args: argparse.Namespace, **_: object) -> dict[str,
 def keys(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
     """Keys of the job that is named on the command line; after a comma, the next one."""
     try:
-        return _keys(prefix, parsed_args)
+        return [] if is_from_loki(parsed_args) else _keys(prefix, parsed_args)
     except Exception:
         return []  # likewise
 
 
 def _jobs(prefix: str, args: argparse.Namespace) -> dict[str, str]:
-    from observe.opening import opened
+    from observe.opening import opened_local
     from observe.words import safe
 
     found: dict[str, str] = {}
-    with opened(_with_store(args)) as store:
+    with opened_local(_with_store(args)) as store:
         if store is None:
             return {}
         store.take_in(deadline_secs=_TAKE_IN_SECS)
@@ -43,10 +46,10 @@ def _jobs(prefix: str, args: argparse.Namespace) -> dict[str, str]:
 
 
 def _keys(prefix: str, args: argparse.Namespace) -> list[str]:
-    from observe.opening import opened
+    from observe.opening import opened_local
 
     before, comma, _ = prefix.rpartition(",")
-    with opened(_with_store(args)) as store:
+    with opened_local(_with_store(args)) as store:
         if store is None:
             return []
         with store.open(store.resolve(args.job)) as reader:

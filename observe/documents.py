@@ -8,7 +8,7 @@ from observe.words import NS, utc
 
 if TYPE_CHECKING:
     from ingest.job import Capture, JobSummary
-    from ingest.job_reader import JobReader
+    from ingest.stores import Reader
     from ingest.x_axis import KeyStats
 
 Document: TypeAlias = dict[str, Any]  # Any: JSON
@@ -83,6 +83,6 @@ def key_document(key: "KeyStats") -> Document:
     }
 
 
-def job_heading(reader: "JobReader") -> Document:
+def job_heading(reader: "Reader") -> Document:
     """What documents about a part of a job say of it."""
     return {"job_id": reader.summary.job_id, "name": reader.summary.name, "state": reader.summary.state}

@@ -4,28 +4,29 @@ import argparse
 import re
 import select
 import sys
+import time
 from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import orjson
 
-from logshipper.errors import LogshipperError
+from logshipper.errors import LogshipperError, QueryError
 from logshipper.segment import Kind, Stream
 from observe.documents import STREAM_NAMES, moment
 from observe.opening import check_attempt, opened_job, take_in
 from observe.output import Output, cells_wide
 from observe.running import say
-from observe.words import RUNNING_STATES, exit_words, local, plural, safe
+from observe.words import exit_words, local, plural, safe
 
 if TYPE_CHECKING:
     from ingest.job import JobSummary, LogLine, Position
-    from ingest.job_reader import JobReader
-    from ingest.local_store import LocalStore
+    from ingest.stores import Reader, Store
 
 SCHEMA = "logshipper.logs/1"
 STREAMS = {"stdout": (Stream.STDOUT,), "stderr": (Stream.STDERR,), "both": (Stream.STDOUT, Stream.STDERR)}
-POLL_SECS = 0.3
+PATIENCE_SECS = 600.0  # how long a follower waits for a server that doesn't answer
+_RETRY_SECS = 5.0
 _KINDS = (Kind.LOG, Kind.METADATA, Kind.COMMAND, Kind.NOTE)
 _WRITE_CHARS = 1 << 16
 
@@ -46,7 +47,8 @@ def call(args: argparse.Namespace) -> int:
             check_attempt({capture.attempt for capture in reader.captures}, attempt)
             summary = reader.summary
             lines.print(reader, writer)
-        if args.follow and summary.state in RUNNING_STATES:
+            is_over = reader.is_over
+        if args.follow and not is_over:
             try:
                 summary = _follow(store, job_id, lines, writer)
             except KeyboardInterrupt:
@@ -74,7 +76,7 @@ class _Lines:
         self._tail: int | None = args.tail
         self._after: Position | None = None
 
-    def print(self, reader: "JobReader", writer: "_Writer") -> None:
+    def print(self, reader: "Reader", writer: "_Writer") -> None:
         """Writes the lines that are new since the last call; the first one keeps to --tail."""
         found = self._read(reader)
         if self._tail is not None:
@@ -84,7 +86,7 @@ class _Lines:
             writer.write(line)
         writer.flush()
 
-    def _read(self, reader: "JobReader") -> Iterator["LogLine"]:
+    def _read(self, reader: "Reader") -> Iterator["LogLine"]:
         # without a pattern the store itself finds the tail; at least one line tells where to go on from
         tail = None if self._tail is None or self._pattern is not None else max(self._tail, 1)
         after = self._after
@@ -94,10 +96,11 @@ class _Lines:
                 yield line
 
 
-def _follow(store: "LocalStore", job_id: str, lines: _Lines, writer: "_Writer") -> "JobSummary":
+def _follow(store: "Store", job_id: str, lines: _Lines, writer: "_Writer") -> "JobSummary":
     """Prints what comes, until the job has ended; returns how it did."""
     poll = _stdout_poll()
     told: set[str] = set()
+    outage = _Outage(writer)
     unresponsive = False
     while True:
         for problem in take_in(store, job_id=job_id):
@@ -105,10 +108,17 @@ def _follow(store: "LocalStore", job_id: str, lines: _Lines, writer: "_Writer") 
                 told.add(problem)
                 writer.clear()
                 say(problem)
-        with store.open(job_id) as reader:  # its state is older than the lines read next: none is missed at the end
-            lines.print(reader, writer)
-            summary, status = reader.summary, reader.status()
-        if summary.state not in RUNNING_STATES:
+        try:
+            # its state is older than the lines read next: none is missed at the end
+            with store.open(job_id) as reader:
+                lines.print(reader, writer)
+                summary, status = reader.summary, reader.status()
+            outage.end()
+        except QueryError as error:
+            outage.go_on(error)
+            _pause(poll, _RETRY_SECS)
+            continue
+        if reader.is_over:
             writer.clear()
             _say_ended(summary)
             return summary
@@ -117,8 +127,37 @@ def _follow(store: "LocalStore", job_id: str, lines: _Lines, writer: "_Writer") 
             writer.clear()
             say("the job gives no sign of life" if unresponsive else "the job is back")
         writer.show_status({stream: shown for stream, shown in status.items() if stream in lines.streams})
-        if poll.poll(POLL_SECS * 1000):
-            raise BrokenPipeError  # nobody reads any more: not only noticed when the job prints next
+        _pause(poll, store.poll_secs)
+
+
+class _Outage:
+    """A server that doesn't answer for a while: it is said once, and waited for."""
+
+    def __init__(self, writer: "_Writer") -> None:
+        self._writer = writer
+        self._began: float | None = None
+
+    def go_on(self, error: QueryError) -> None:
+        """Raises the error where waiting is of no use, or has been so for long."""
+        if error.status not in (0, 429) and error.status < 500:
+            raise error
+        if self._began is None:
+            self._began = time.monotonic()
+            self._writer.clear()
+            say(f"{error}; trying again for {PATIENCE_SECS / 60:.0f} minutes")
+        elif time.monotonic() - self._began > PATIENCE_SECS:
+            raise error
+
+    def end(self) -> None:
+        if self._began is not None:
+            self._began = None
+            self._writer.clear()
+            say("it answers again")
+
+
+def _pause(poll: "select.poll", secs: float) -> None:
+    if poll.poll(secs * 1000):
+        raise BrokenPipeError  # nobody reads any more: not only noticed when the job prints next
 
 
 def _stdout_poll() -> "select.poll":

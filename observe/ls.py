@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from observe.documents import duration_secs, job_document
-from observe.opening import LIST_SECS, begin_with, opened, store_folder, take_in
+from observe.opening import LIST_SECS, begin_with, is_from_loki, opened, store_place, take_in
 from observe.output import Cell, Column, Output, Styled, natural_widths, print_json
 from observe.running import say
 from observe.words import STATE_STYLES, count, duration, exit_short, local_with_zone, plural, when
@@ -70,7 +70,9 @@ def _nothing(args: argparse.Namespace, jobs: int, matching: int) -> str:
         return f"{plural(matching, 'job')}, none of them shown: --limit is {args.limit}"
     if jobs:
         return f"no job matches, of {plural(jobs, 'job')} in all"
-    return f"no jobs in {store_folder(args)} yet; begin with: {begin_with(args)}"
+    if is_from_loki(args):
+        return f"no jobs in {store_place(args)} in the time that is looked at; --since 30d looks further back"
+    return f"no jobs in {store_place(args)} yet; begin with: {begin_with(args)}"
 
 
 def _tell(out: Output, sentence: str) -> None:
@@ -122,7 +124,7 @@ def _print_document(
     print_json(
         {
             "schema": SCHEMA,
-            "store": store_folder(args),
+            "store": store_place(args),
             "jobs": [job_document(job, now_ns) for job in shown],
             "matching": len(matching),
             "problems": problems,

@@ -21,7 +21,7 @@ from observe.words import local, plural, safe, utc
 
 if TYPE_CHECKING:
     from ingest.job import MetadataRecord
-    from ingest.job_reader import JobReader
+    from ingest.stores import Reader
 
 SCHEMA = "logshipper.metadata/1"
 TERMINAL_LIMIT = 50  # records of a table on a terminal, unless asked otherwise
@@ -47,7 +47,7 @@ def call(args: argparse.Namespace) -> int:
 class _Asked:
     """The records and keys that a command asks for."""
 
-    def __init__(self, reader: "JobReader", args: argparse.Namespace) -> None:
+    def __init__(self, reader: "Reader", args: argparse.Namespace) -> None:
         self.reader = reader
         self.attempt: int | None = args.attempt
         self.limit: int | None = None if args.all else args.limit
@@ -86,7 +86,7 @@ class _Asked:
         return {path: value for path, value in values if value is not None}
 
 
-def _pick(reader: "JobReader", names: str) -> list[Path]:
+def _pick(reader: "Reader", names: str) -> list[Path]:
     """The paths of --keys: keys at the top and those that graphs know. Raises UnknownKey."""
     paths: dict[Path, None] = {}
     known = reader.keys()

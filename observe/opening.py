@@ -1,38 +1,53 @@
-"""Opening the store for a reading command: what is spooled is taken in first, so that reading is complete."""
+"""Opening the store for a reading command: Loki, or the local one, which first takes in what is spooled, so that
+reading is complete."""
 
 import argparse
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from logshipper.errors import StoreError, UnknownJob
+from logshipper.errors import ConfigError, StoreError, UnknownJob
 from observe.running import say
-from observe.words import size
+from observe.words import count, safe, size
 
 if TYPE_CHECKING:
     from ingest.local_store import LocalStore
+    from ingest.loki_store import LokiStore, Metrics
+    from ingest.server_access import ServerAccess
+    from ingest.site import Site
+    from ingest.stores import Store
 
 LIST_SECS = 10.0  # how long taking in may hold up a list, and one job's reading
 JOB_SECS = 60.0
+LOCAL, LOKI = "local", "loki"
+LOKI_OPTIONS = ("site", "loki_url", "prometheus_url", "since", "cluster")
 _PATIENCE_SECS = 0.5  # a progress bar only where it takes longer
 _REDRAW_SECS = 0.1
 
 
 class Bar:
-    """A progress bar on stderr; nothing where that is no terminal, or where it is over soon."""
+    """A progress bar on stderr; nothing where that is no terminal, or where it is over soon.
 
-    def __init__(self) -> None:
+    title: what is being done; amount: a number in words; unit: what is counted.
+    """
+
+    def __init__(self, title: str = "Reading the spool", amount: Callable[[int], str] = size, unit: str = "") -> None:
         self._show = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._fancy = (sys.stderr.encoding or "").lower().startswith("utf")
+        self._title = title
+        self._amount = amount
+        self._unit = unit
         self._due = time.monotonic() + _PATIENCE_SECS
         self._drawn = False
 
     def __call__(self, done: int, total: int) -> None:
-        """done, total: bytes of the spool."""
+        """How much is done, of how much; (0, 0): it is over."""
         now = time.monotonic()
+        if not total:
+            self.clear()
         if not self._show or now < self._due or not total:
             return
         self._due = now + _REDRAW_SECS
@@ -40,7 +55,8 @@ class Bar:
         filled = min(24 * done // total, 24)
         bar = ("━" * filled + "┄" * (24 - filled)) if self._fancy else ("#" * filled + "." * (24 - filled))
         percent = min(100 * done // total, 100)
-        sys.stderr.write(f"\r\x1b[KReading the spool {bar} {percent:3d}%  {size(done)} of {size(total)}")
+        amounts = f"{self._amount(done)} of {self._amount(total)}{self._unit}"
+        sys.stderr.write(f"\r\x1b[K{self._title} {bar} {percent:3d}%  {amounts}")
         sys.stderr.flush()
 
     def clear(self) -> None:
@@ -50,9 +66,25 @@ class Bar:
             self._drawn = False
 
 
+def is_from_loki(args: argparse.Namespace) -> bool:
+    return getattr(args, "source", LOCAL) == LOKI
+
+
 @contextmanager
-def opened(args: argparse.Namespace) -> Iterator["LocalStore | None"]:
+def opened(args: argparse.Namespace) -> Iterator["Store | None"]:
+    """The store that is asked for: Loki, or the local one; None where there is no local one yet."""
+    if not is_from_loki(args):
+        with opened_local(args) as local:
+            yield local
+        return
+    with closing(_open_loki(args)) as store:
+        yield store
+
+
+@contextmanager
+def opened_local(args: argparse.Namespace) -> Iterator["LocalStore | None"]:
     """The store that --store, or else the environment, names; None where there is none yet."""
+    _check_options(args)
     store = _open(store_folder(args))
     if store is None:
         yield None
@@ -67,6 +99,55 @@ def store_folder(args: argparse.Namespace) -> str:
     return store_root(args.store)
 
 
+def store_place(args: argparse.Namespace) -> str:
+    """Where the jobs are read: the store's folder, or Loki's address."""
+    return _site(args).loki.url if is_from_loki(args) else store_folder(args)
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    """Raises ConfigError for options that say nothing of the local store."""
+    given = [name for name in LOKI_OPTIONS if getattr(args, name, None) is not None]
+    if given:
+        raise ConfigError("--" + given[0].replace("_", "-"), ["is for Loki only: give --from loki as well"])
+
+
+def _site(args: argparse.Namespace) -> "Site":
+    from ingest.site import find
+
+    return find(os.environ, path=args.site, loki_url=args.loki_url, prometheus_url=args.prometheus_url)
+
+
+def _open_loki(args: argparse.Namespace) -> "LokiStore":
+    if args.store is not None:
+        raise ConfigError("--store", ["is a local store's folder: not together with --from loki"])
+    from ingest.loki import Client
+    from ingest.loki_store import DEFAULT_SINCE_SECS, LokiStore
+
+    site = _site(args)
+    client = Client(site.loki)
+    return LokiStore(
+        client,
+        metrics=_metrics(site.prometheus) if site.prometheus.url else None,
+        since_secs=DEFAULT_SINCE_SECS if args.since is None else args.since,
+        cluster=args.cluster,
+        progress=Bar("Reading metadata", count, " records"),
+        say=say,
+        close=client.close,
+    )
+
+
+def _metrics(access: "ServerAccess") -> "Metrics":
+    from ingest.loki_store import Found
+    from ingest.prometheus import Client
+
+    def ask(promql: str) -> list[Found]:
+        with Client(access) as client:
+            answer = client.query(promql)
+        return [Found(series.labels, sample.value) for series in answer for sample in series.samples]
+
+    return ask
+
+
 def _open(root: str) -> "LocalStore | None":
     from ingest.local_store import LocalStore
     from logshipper.spool import spool_root
@@ -78,7 +159,7 @@ def _open(root: str) -> "LocalStore | None":
     return LocalStore(root)
 
 
-def take_in(store: "LocalStore", *, job_id: str | None = None, secs: float = LIST_SECS) -> list[str]:
+def take_in(store: "Store", *, job_id: str | None = None, secs: float = LIST_SECS) -> list[str]:
     """Has the store take in what is spooled, of one job or of all; returns what went wrong, a sentence each."""
     bar = Bar()
     try:
@@ -98,7 +179,7 @@ def begin_with(args: argparse.Namespace) -> str:
 
 
 @contextmanager
-def opened_job(args: argparse.Namespace) -> Iterator[tuple["LocalStore", str]]:
+def opened_job(args: argparse.Namespace) -> Iterator[tuple["Store", str]]:
     """The store and the id of the job that `args.job` names, with what is spooled of it taken in.
 
     Says on stderr what couldn't be taken in. Raises UnknownJob.
@@ -108,12 +189,13 @@ def opened_job(args: argparse.Namespace) -> Iterator[tuple["LocalStore", str]]:
             raise UnknownJob(
                 args.job, f"no job {args.job!r}: {store_folder(args)} has no jobs yet; begin with `{begin_with(args)}`"
             )
-        for problem in take_in_for(store, [args.job]):
-            say(problem)
+        if not is_from_loki(args):  # Loki's list of jobs isn't needed for a known id
+            for problem in take_in_for(store, [args.job]):
+                say(problem)
         yield store, resolve(store, args.job)
 
 
-def take_in_for(store: "LocalStore", names: list[str]) -> list[str]:
+def take_in_for(store: "Store", names: list[str]) -> list[str]:
     """Takes in what these names may stand for: a known id's own spool; all of it for any other name."""
     known = {job.job_id for job in store.jobs()}
     if all(name in known for name in names):
@@ -121,7 +203,7 @@ def take_in_for(store: "LocalStore", names: list[str]) -> list[str]:
     return take_in(store, secs=JOB_SECS)
 
 
-def resolve(store: "LocalStore", name: str) -> str:
+def resolve(store: "Store", name: str) -> str:
     """The id of the job that a name stands for. Raises UnknownJob, its words with what was perhaps meant."""
     try:
         return store.resolve(name)
@@ -129,7 +211,7 @@ def resolve(store: "LocalStore", name: str) -> str:
         words = str(error)
         if error.suggestions and "did you mean" not in words.lower():
             words += f"; did you mean {' or '.join(error.suggestions[:3])}?"
-        raise UnknownJob(name, words, error.suggestions) from None
+        raise UnknownJob(name, safe(words), error.suggestions) from None  # names of jobs are anybody's words
 
 
 def check_attempt(attempts: set[int], asked: int | None) -> None:

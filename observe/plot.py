@@ -13,7 +13,7 @@ from observe.series import KEY_PREFIX, TIME, Graph, Request, graphs, numeric_key
 from observe.words import count, plural, safe
 
 if TYPE_CHECKING:
-    from ingest.job_reader import JobReader
+    from ingest.stores import Reader
 
 SCHEMA = "logshipper.plot/1"
 TERMINAL_GRAPHS = 4
@@ -43,7 +43,7 @@ def call(args: argparse.Namespace) -> int:
     return 0
 
 
-def _nothing_to_plot(reader: "JobReader") -> None:
+def _nothing_to_plot(reader: "Reader") -> None:
     name = safe(reader.summary.name)
     if not reader.summary.records:
         raise LogshipperError(
@@ -53,7 +53,7 @@ def _nothing_to_plot(reader: "JobReader") -> None:
     raise LogshipperError(f"the metadata of {name} holds no number to plot; `logshipper metadata` shows it")
 
 
-def _document(reader: "JobReader", found: list[Graph], left_out: list[str]) -> dict[str, object]:
+def _document(reader: "Reader", found: list[Graph], left_out: list[str]) -> dict[str, object]:
     return {"schema": SCHEMA, **job_heading(reader), "graphs": [_graph(graph) for graph in found],
             "left_out": left_out}  # fmt: skip
 
@@ -88,11 +88,11 @@ def rule_words(graph: Graph) -> str:
     return f"X axis: {graph.x.words}{rule}"
 
 
-def _title(reader: "JobReader") -> str:
+def _title(reader: "Reader") -> str:
     return f"{reader.summary.name} · {reader.summary.job_id}"
 
 
-def _write_png(path: str, reader: "JobReader", found: list[Graph], left_out: list[str]) -> None:
+def _write_png(path: str, reader: "Reader", found: list[Graph], left_out: list[str]) -> None:
     from observe.graph_png import PNG_POINTS, write_png
 
     if path == "-" and sys.stdout.isatty():
@@ -105,7 +105,7 @@ def _write_png(path: str, reader: "JobReader", found: list[Graph], left_out: lis
         said(safe(note))
 
 
-def _draw(reader: "JobReader", found: list[Graph], left_out: list[str]) -> None:
+def _draw(reader: "Reader", found: list[Graph], left_out: list[str]) -> None:
     from observe.graph_text import TEXT_POINTS, drawn
 
     out = Output()
@@ -128,7 +128,7 @@ def _own_x_notes(found: list[Graph]) -> list[str]:
     return [f"{', '.join(keys)}: in no record with {x}, so another {own}" for (x, own), keys in sharing.items()]
 
 
-def _notes(reader: "JobReader", found: list[Graph], left_out: list[str], *, points: int) -> list[str]:
+def _notes(reader: "Reader", found: list[Graph], left_out: list[str], *, points: int) -> list[str]:
     """What the graphs don't show, a sentence each. points: that a series is thinned to."""
     notes = [*reader.notes(), *_own_x_notes(found)]
     for graph in found:

@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from logshipper.errors import UnknownJob
-from observe.opening import begin_with, opened, resolve, store_folder, take_in_for
+from observe.opening import begin_with, opened_local, resolve, store_folder, take_in_for
 from observe.output import Output
 from observe.running import say
 from observe.words import local, plural, safe, size
@@ -18,7 +18,7 @@ EXIT_USAGE = 2
 
 
 def call(args: argparse.Namespace) -> int:
-    with opened(args) as store:
+    with opened_local(args) as store:
         if store is None:
             raise UnknownJob(
                 args.jobs[0],

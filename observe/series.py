@@ -17,7 +17,7 @@ from observe.records import Path, at_path, is_number
 from observe.words import NS
 
 if TYPE_CHECKING:
-    from ingest.job_reader import JobReader
+    from ingest.stores import Reader
 
 MAX_POINTS = 1 << 16
 MAX_SERIES = 16
@@ -99,12 +99,12 @@ class Request:
     attempt: int | None = None
 
 
-def numeric_keys(reader: "JobReader") -> "dict[str, KeyStats]":
+def numeric_keys(reader: "Reader") -> "dict[str, KeyStats]":
     """Keys with a number in some record, by name."""
     return {key.key: key for key in reversed(reader.keys()) if key.numbers}
 
 
-def graphs(reader: "JobReader", request: Request, most: int) -> tuple[list[Graph], list[str]]:
+def graphs(reader: "Reader", request: Request, most: int) -> tuple[list[Graph], list[str]]:
     """At most so many graphs, and the keys that are left out. Raises UnknownKey."""
     keys = numeric_keys(reader)
     choice = _x_choice(reader, request, keys)
@@ -125,7 +125,7 @@ def graphs(reader: "JobReader", request: Request, most: int) -> tuple[list[Graph
     return found, left_out
 
 
-def _x_choice(reader: "JobReader", request: Request, keys: "dict[str, KeyStats]") -> XChoice:
+def _x_choice(reader: "Reader", request: Request, keys: "dict[str, KeyStats]") -> XChoice:
     if request.x is None:
         return reader.x_axis()
     if request.x == TIME:
@@ -141,7 +141,7 @@ def _known(name: str, keys: "dict[str, KeyStats]") -> str:
     return key
 
 
-def _default_y(reader: "JobReader", keys: "dict[str, KeyStats]", choice: XChoice) -> list[str]:
+def _default_y(reader: "Reader", keys: "dict[str, KeyStats]", choice: XChoice) -> list[str]:
     """Every numeric key but X in alphabetical order; last come those that never change, and those that are X of others
     (whose records lack the chosen X)."""
     names = sorted(key for key in keys if key != choice.key)
@@ -154,7 +154,7 @@ def _graph(key: str, choice: XChoice, keys: "dict[str, KeyStats]") -> Graph:
     return Graph(key, choice, integer=keys[key].integer, x_integer=x_integer)
 
 
-def _fill(reader: "JobReader", found: list[Graph], keys: "dict[str, KeyStats]", attempt: int | None) -> None:
+def _fill(reader: "Reader", found: list[Graph], keys: "dict[str, KeyStats]", attempt: int | None) -> None:
     """One pass over the records for all these graphs."""
     captures = {capture.capture: (capture.attempt, capture.step, capture.task) for capture in reader.captures}
     labels = _labels(sorted({captures[number] for number in captures}))

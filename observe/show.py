@@ -14,7 +14,7 @@ from observe.documents import (
     key_document,
     moment,
 )
-from observe.opening import opened_job, store_folder
+from observe.opening import opened_job, store_place
 from observe.output import Cell, Column, Output, Styled, print_json
 from observe.words import (
     RUNNING_STATES,
@@ -33,7 +33,7 @@ from observe.words import (
 
 if TYPE_CHECKING:
     from ingest.job import JobEvent, JobSummary
-    from ingest.job_reader import JobReader
+    from ingest.stores import Reader
     from ingest.x_axis import KeyStats
 
 SCHEMA = "logshipper.show/1"
@@ -56,13 +56,13 @@ def call(args: argparse.Namespace) -> int:
     now_ns = time.time_ns()
     with opened_job(args) as (store, job_id), store.open(job_id) as reader:
         if args.json:
-            print_json(_document(reader, store_folder(args), now_ns))
+            print_json(_document(reader, store_place(args), now_ns))
         else:
             _Page(Output(), reader, now_ns).print()
     return 0
 
 
-def ledger_of(reader: "JobReader") -> Document:
+def ledger_of(reader: "Reader") -> Document:
     """The job's account: its captures' ledgers, summed."""
     total: Document = {stream: dict.fromkeys(("read", *ACCOUNTS), 0) for stream in ("stdout", "stderr")}
     total |= {"notes": 0, "status": 0, "parts": 0}
@@ -76,7 +76,7 @@ def ledger_of(reader: "JobReader") -> Document:
     return total
 
 
-def _document(reader: "JobReader", store: str, now_ns: int) -> Document:
+def _document(reader: "Reader", store: str, now_ns: int) -> Document:
     choice = reader.x_axis()
     keys = reader.keys()
     return {
@@ -111,7 +111,7 @@ def _event_document(found: "JobEvent") -> Document:
 class _Page:
     """The answer for people, section by section."""
 
-    def __init__(self, out: Output, reader: "JobReader", now_ns: int) -> None:
+    def __init__(self, out: Output, reader: "Reader", now_ns: int) -> None:
         self.out = out
         self.reader = reader
         self.job: JobSummary = reader.summary

@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.fixtures import loki, prometheus, servers
+
+__all__ = ["loki", "prometheus", "servers"]  # fixtures for all tests
+
 SKIPPED_FILE = "LOGSHIPPER_TEST_SKIPPED"  # path to write the ids of skipped tests to, one a line
 
 _skipped: list[str] = []

@@ -4,7 +4,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,16 @@ class CaptureWriter:
         }
         (self.path / "identity.json").write_text(json.dumps(identity))
         self.open_segment()
+
+    @classmethod
+    def in_node_spool(cls, path: Path, *, start_ns: int = START_NS) -> "CaptureWriter":
+        """Writes into a directory that `logshipper-agent prepare` has made."""
+        capture = cls.__new__(cls)
+        capture.path, capture.segments = path, path / "segments"
+        capture.job_id = path.name.split("@")[0]
+        capture.now_ns, capture.number, capture._lock = start_ns, 0, -1
+        capture.open_segment()
+        return capture
 
     # ---- life
 
@@ -157,7 +167,7 @@ class CaptureWriter:
         self.append(segment.encode_lines(stream, time_ns, text, runs, of_lines))
         return time_ns
 
-    def metadata(self, *records: Json | str) -> int:
+    def metadata(self, *records: Mapping[str, Any] | str) -> int:  # Any: JSON
         """A frame of metadata records, numbered by their sets of keys from 1 on within this call."""
         lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
         return self.lines(lines, kind=Kind.METADATA, attrs={at: {"n": at + 1} for at in range(len(lines))})

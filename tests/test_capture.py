@@ -3,12 +3,17 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from ingest.agent_config import AgentSection
+from ingest.job_socket import JobSocket
 from tests.captured_runs import Home, kill, sidecar_of, wait_until
 
 
@@ -381,6 +386,108 @@ def test_a_disk_that_is_full_from_the_start(home: Home, small_tmpfs: Path) -> No
         _check_runs_without_a_log(home, b"no room left")
     finally:
         subprocess.run(["umount", str(small_tmpfs)], check=True)
+
+
+# ---- with the node's agent
+
+
+class NodeAgent:
+    """A node's agent's socket, and a home whose runs find it (and no store that was asked for)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.agent = AgentSection(spool_dir=str(folder / "node"), socket=str(folder / "agent.sock"))
+        self.socket = JobSocket(self.agent, print)
+        self.socket.start()
+        self.home = Home(folder, agent=True)
+        self.data = folder / "data"
+        del self.home.environment["LOGSHIPPER_STORE"]
+        self.home.environment |= {"LOGSHIPPER_AGENT_SOCKET": self.agent.socket, "XDG_DATA_HOME": str(self.data)}
+
+    def segments(self) -> bytes:
+        """Of the one capture in the node's spool."""
+        (path,) = Path(self.agent.spool_dir).glob("[!.]*")
+        return b"".join(file.read_bytes() for file in sorted((path / "segments").glob("*.seg")))
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[NodeAgent]:
+    made = NodeAgent(tmp_path)
+    yield made
+    made.socket.close()
+
+
+def test_the_nodes_spool(node: NodeAgent) -> None:
+    """ARCHITECTURE 4: the run is as ever, what is logged is the node agent's to ship; no agent of the user's starts."""
+    script = "printf 'a\\n\\033[31mred\\033[0m\\n'; echo $LOGSHIPPER_JOB_ID; exit 3"
+    done = node.home.run("sh", "-c", script, options=["--job-id", "night"])
+    job_id = b"night.u%d" % os.getuid()
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"a\n\x1b[31mred\x1b[0m\n" + job_id + b"\n", b"")
+    assert b"a\nred\n" + job_id in node.segments()
+    assert b'"state":"FAILED"' in node.segments().replace(b'": ', b'":')
+    assert not node.data.exists()
+    assert node.home.run("true", options=["--job-id", "a/b"]).returncode == 125
+    assert node.socket.made == 1
+
+
+def test_the_sidecar_of_the_nodes_spool_is_killed(node: NodeAgent) -> None:
+    go = node.home.folder / "go"
+    script = f"while [ ! -e {go} ]; do sleep 0.02; done; seq 1000; exit 7"
+    process = node.home.start("run", "--", "sh", "-c", script)
+    kill(sidecar_of(process.pid))
+    go.touch()
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, len(out.split()), err.count(b"\n")) == (7, 1000, 1)
+    assert not node.data.exists()
+
+
+def test_who_names_a_store_has_it_there(node: NodeAgent) -> None:
+    node.home.environment["LOGSHIPPER_AGENT"] = "off"
+    store = str(node.home.store)
+    node.home.run("echo", "a", options=["--store", store])
+    node.home.run("echo", "b", env={"LOGSHIPPER_STORE": store})
+    assert (node.socket.made, len(node.home.captures())) == (0, 2)
+
+
+def _check_falls_back(node: NodeAgent, said: bytes) -> None:
+    """One line, the user's own store, and CMD runs."""
+    node.home.environment["LOGSHIPPER_AGENT"] = "off"
+    done = node.home.run("sh", "-c", "echo a; exit 9")
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (9, b"a\n", 1 if said else 0), done.stderr
+    assert said in done.stderr
+    assert node.socket.made == 0
+    assert node.home.logs() == ["a"]
+
+
+def test_no_agent_on_the_node(node: NodeAgent) -> None:
+    """Nothing is said: that is how it is on most machines."""
+    node.home.environment["LOGSHIPPER_AGENT_SOCKET"] = ""
+    _check_falls_back(node, b"")
+    node.home.environment["LOGSHIPPER_AGENT_SOCKET"] = str(node.home.folder / "none")
+    _check_falls_back(node, b"")
+
+
+def test_an_agent_that_is_dead(node: NodeAgent) -> None:
+    path = str(node.home.folder / "dead")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
+        dead.bind(path)
+    node.home.environment["LOGSHIPPER_AGENT_SOCKET"] = path
+    _check_falls_back(node, b"connection refused; this run is kept in " + os.fsencode(node.data) + b"/logshipper")
+
+
+def test_an_agent_that_is_silent(node: NodeAgent) -> None:
+    path = str(node.home.folder / "silent")
+    node.home.environment["LOGSHIPPER_AGENT_SOCKET"] = path
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
+        silent.bind(path)
+        silent.listen()
+        begun = time.monotonic()
+        _check_falls_back(node, b"didn't answer within 2 s; this run is kept in ")
+        assert time.monotonic() - begun >= 2  # it was asked, and given its time
+
+
+def test_an_agent_that_refuses(node: NodeAgent) -> None:
+    Path(node.agent.spool_dir).mkdir(mode=0o700)
+    _check_falls_back(node, b"the node's agent refuses: ")
 
 
 # ---- with the user's agent

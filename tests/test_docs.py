@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ingest.__main__ import _parser as agent_parser
+from ingest.__main__ import build_parser as agent_parser
 from logshipper.cli import build_parser
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "deploy").rglob("*.md")])
 COMMANDS_PAGE = ROOT / "docs" / "commands.md"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -59,7 +59,7 @@ def test_table_has_every_option_and_no_other(name: str, parser: argparse.Argumen
 def test_options_in_text_exist() -> None:
     """A long option that a page names in code is one of some command's, or of a program that it is written with."""
     known = {"--version", "--help"} | {option for _, parser in commands() for option in options(parser)}
-    foreign = {"--strict", "--lr", "--require-hashes", "--upgrade"}  # mypy's, an example's own, pip's
+    foreign = {"--strict", "--lr", "--require-hashes", "--upgrade", "--volumes"}  # of mypy, an example, pip, docker
     for page in PAGES:
         code = re.findall(r"`([^`\n]+)`", FENCE.sub("", page.read_text()))
         named = {option for span in code for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", span)}
@@ -141,8 +141,8 @@ def test_map_of_folders_names_what_is_there() -> None:
 def test_make_targets() -> None:
     """`make` in the pages, in make's own help and in the Makefile."""
     makefile = (ROOT / "Makefile").read_text()
-    targets = set(re.findall(r"^([a-z]+):.*## ", makefile, re.MULTILINE))
-    named = {name for page in PAGES for name in re.findall(r"`make ([a-z]+)", page.read_text())}
+    targets = set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE))
+    named = {name for page in PAGES for name in re.findall(r"`make ([a-z-]+)", page.read_text())}
     assert named <= targets
     assert targets - {"help"} <= named
 

@@ -62,12 +62,9 @@ def test_token_is_printed_but_nowhere_in_the_store(trained: tuple[Path, str]) ->
     token = fake_token()
     assert token in printed
     call("logs", "train", store=store)  # takes in what is spooled
-    demo = importlib.util.spec_from_file_location("demo", EXAMPLES / "demo.py")
-    assert demo is not None
-    assert demo.loader is not None
-    module = importlib.util.module_from_spec(demo)
-    demo.loader.exec_module(module)
-    contents = list(module.store_contents(store))
+    from examples.demo import store_contents
+
+    contents = list(store_contents(store))
     assert any(b"of the held-out points" in content for content in contents), "what is logged can be found this way"
     assert not any(token.encode() in content for content in contents)
 
@@ -104,7 +101,7 @@ def test_metadata_has_every_record_with_its_numbers(trained: tuple[Path, str]) -
 def test_demo_from_end_to_end(tmp_path: Path, to: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGSHIPPER_AGENT", "off")  # it would outlive the test by some seconds
     pexpect = pytest.importorskip("pexpect")
-    command = [str(EXAMPLES / "demo.py"), "--fast", "--out", str(tmp_path / "out")]
+    command = ["-m", "examples.demo", "--fast", "--out", str(tmp_path / "out")]
     if to == "file":
         with open(tmp_path / "said", "wb") as file:
             status = subprocess.run(

@@ -91,8 +91,8 @@ def test_how_a_job_ended(store: LocalStore, spool: Path, state: str, exit_code: 
 
 
 def test_start_record_events_and_modes_are_kept(store: LocalStore, spool: Path) -> None:
-    with CaptureWriter(spool) as capture:
-        capture.start(mode="disabled", columns=200, rows=24, tty=False, host="elsewhere")
+    with CaptureWriter(spool, host="elsewhere") as capture:
+        capture.start(mode="disabled", columns=200, rows=24, tty=False, host="forged")
         capture.event("mode_changed", "mode changed", **{"from": "disabled", "to": "metadata"}, stream="stdout")
         reader = take(store)
         assert (reader.captures[0].columns, reader.captures[0].rows, reader.captures[0].tty) == (200, 24, False)

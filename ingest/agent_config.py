@@ -1,0 +1,175 @@
+"""The node agent's configuration: a TOML file into frozen dataclasses, every problem of it at once (docs/agent.md)."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ingest.server_access import ServerAccess
+from ingest.toml_section import fill, hint, read_toml
+from logshipper.errors import ConfigError
+
+DEFAULT_PATH = "/etc/logshipper/agent.toml"
+MAX_LINE_BYTES = 4 << 20
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]*):([0-9]{1,5})")
+
+
+@dataclass(frozen=True)
+class AgentSection:
+    """cluster: its label; host: the node's, "" for its own name; spool_dir: captures wait there; state_dir: what the
+    agent remembers; socket: where `logshipper run` asks for a directory, "" for none; max_captures_per_user: in the
+    spool at a time; poll_secs: between two looks at the spool."""
+
+    cluster: str = "local"
+    host: str = ""
+    spool_dir: str = "/var/spool/logshipper"
+    state_dir: str = "/var/lib/logshipper"
+    socket: str = "/run/logshipper/agent.sock"
+    max_captures_per_user: int = 1000
+    poll_secs: float = 0.25
+
+
+@dataclass(frozen=True)
+class LokiSection:
+    """batch_max_bytes: of a push, before compression; batch_wait_secs: how long entries may wait for others;
+    stream_max_bytes_per_sec: of one stream, 0 for any: above some 1.5 MB/s Loki may hide refusals (docs/agent.md);
+    max_line_bytes: longer lines are split; max_age_hours: older entries Loki would refuse; retry_min_secs,
+    retry_max_secs: pauses between tries; heartbeat_secs: between two heartbeats of a capture, in Loki;
+    quarantine_max_bytes: of what Loki refused for good, on this node."""
+
+    access: ServerAccess = field(default_factory=ServerAccess)
+    batch_max_bytes: int = 1_000_000
+    batch_wait_secs: float = 1.0
+    stream_max_bytes_per_sec: int = 1_400_000
+    max_line_bytes: int = 256_000
+    max_age_hours: float = 160.0
+    retry_min_secs: float = 0.5
+    retry_max_secs: float = 30.0
+    heartbeat_secs: float = 10.0
+    quarantine_max_bytes: int = 1 << 30
+
+
+@dataclass(frozen=True)
+class MetricsSection:
+    """listen: address and port of /metrics, "" for none; job_values: whether jobs' ids, keys and values are shown;
+    expire_secs: how long after its end a job's series stay; max_captures, max_keys: of all, and of a job;
+    max_label_bytes: keys that are longer are left out."""
+
+    listen: str = "127.0.0.1:9310"
+    job_values: bool = True
+    expire_secs: float = 300.0
+    max_captures: int = 2000
+    max_keys: int = 100
+    max_label_bytes: int = 128
+
+
+@dataclass(frozen=True)
+class PrometheusSection:
+    """Where Prometheus is: only `check` asks it."""
+
+    access: ServerAccess = field(default_factory=ServerAccess)
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """path: the file that says so, "" for none."""
+
+    agent: AgentSection = field(default_factory=AgentSection)
+    loki: LokiSection = field(default_factory=LokiSection)
+    metrics: MetricsSection = field(default_factory=MetricsSection)
+    prometheus: PrometheusSection = field(default_factory=PrometheusSection)
+    path: str = ""
+
+
+SECTIONS = {"agent": AgentSection, "loki": LokiSection, "metrics": MetricsSection, "prometheus": PrometheusSection}
+
+
+def load(path: str) -> AgentConfig:
+    """The configuration that a file says. Raises ConfigError with all that is wrong with it."""
+    config, problems = read(path)
+    if problems:
+        raise ConfigError(path, problems)
+    return config
+
+
+def read(path: str) -> tuple[AgentConfig, list[str]]:
+    """The configuration, and a sentence for each problem. Raises ConfigError where there is no TOML at all."""
+    return parse(read_toml(path), path)
+
+
+def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, list[str]]:
+    """The same, of tables that were read already. host is filled in."""
+    problems = [
+        f"[{name}]: there is no such table{hint(name, list(SECTIONS))}" for name in tables if name not in SECTIONS
+    ]
+    agent = fill(AgentSection, tables.get("agent", {}), "agent", problems)
+    loki = fill(LokiSection, tables.get("loki", {}), "loki", problems)
+    metrics = fill(MetricsSection, tables.get("metrics", {}), "metrics", problems)
+    prometheus = fill(PrometheusSection, tables.get("prometheus", {}), "prometheus", problems)
+    if not agent.host:
+        agent = replace(agent, host=os.uname().nodename)
+    problems += _agent_problems(agent) + _loki_problems(loki) + _metrics_problems(metrics)
+    problems += prometheus.access.problems("prometheus")
+    return AgentConfig(agent, loki, metrics, prometheus, path), problems
+
+
+def _agent_problems(agent: AgentSection) -> list[str]:
+    socket_bytes = len(os.fsencode(agent.socket))
+    rules = {
+        "cluster": (bool(_NAME.fullmatch(agent.cluster)), "letters, digits, `.`, `_`, `-`, at most 64"),
+        "host": (bool(_NAME.fullmatch(agent.host)), "letters, digits, `.`, `_`, `-`, at most 64"),
+        "spool_dir": (os.path.isabs(agent.spool_dir), "must be an absolute path"),
+        "state_dir": (os.path.isabs(agent.state_dir), "must be an absolute path"),
+        "socket": (not agent.socket or os.path.isabs(agent.socket), 'must be an absolute path, or "" for none'),
+        "socket ": (socket_bytes <= 107, "is longer than the 107 bytes that a socket's path may have"),
+        "max_captures_per_user": (1 <= agent.max_captures_per_user <= 1_000_000, "must be 1 to 1000000"),
+        "poll_secs": (0.05 <= agent.poll_secs <= 60, "must be 0.05 to 60"),
+    }
+    problems = _broken(rules, "agent")
+    if os.path.normpath(agent.spool_dir) == os.path.normpath(agent.state_dir):
+        problems.append("[agent] state_dir: must be another folder than spool_dir")
+    return problems
+
+
+def _loki_problems(loki: LokiSection) -> list[str]:
+    rules = {
+        "url": (bool(loki.access.url), "is missing: where Loki is, such as http://loki.example.org:3100"),
+        "batch_max_bytes": (10_000 <= loki.batch_max_bytes <= 10_000_000, "must be 10000 to 10000000"),
+        "batch_wait_secs": (0 <= loki.batch_wait_secs <= 60, "must be 0 to 60"),
+        "stream_max_bytes_per_sec": (
+            loki.stream_max_bytes_per_sec == 0 or loki.stream_max_bytes_per_sec >= 10_000,
+            "must be 0, or at least 10000",
+        ),
+        "max_line_bytes": (1000 <= loki.max_line_bytes <= MAX_LINE_BYTES, f"must be 1000 to {MAX_LINE_BYTES}"),
+        "max_age_hours": (1 <= loki.max_age_hours <= 167, "must be 1 to 167: replay streams are told apart for a week"),
+        "retry_min_secs": (0 < loki.retry_min_secs <= loki.retry_max_secs, "must be over 0, at most retry_max_secs"),
+        "retry_max_secs": (loki.retry_max_secs <= 600, "must be at most 600"),
+        "heartbeat_secs": (5 <= loki.heartbeat_secs <= 3600, "must be 5 to 3600"),
+        "quarantine_max_bytes": (loki.quarantine_max_bytes >= 0, "must not be negative"),
+    }
+    return _broken(rules, "loki") + loki.access.problems("loki")
+
+
+def _metrics_problems(metrics: MetricsSection) -> list[str]:
+    rules = {
+        "listen": (not metrics.listen or listen_address(metrics.listen) is not None, 'looks like 127.0.0.1:9310; ""'
+                   " for none"),
+        "expire_secs": (0 <= metrics.expire_secs <= 86400, "must be 0 to 86400"),
+        "max_captures": (1 <= metrics.max_captures <= 100_000, "must be 1 to 100000"),
+        "max_keys": (1 <= metrics.max_keys <= 256, "must be 1 to 256"),
+        "max_label_bytes": (16 <= metrics.max_label_bytes <= 1024, "must be 16 to 1024"),
+    }  # fmt: skip
+    return _broken(rules, "metrics")
+
+
+def _broken(rules: Mapping[str, tuple[bool, str]], where: str) -> list[str]:
+    return [f"[{where}] {option.strip()}: {must}" for option, (holds, must) in rules.items() if not holds]
+
+
+def listen_address(text: str) -> tuple[str, int] | None:
+    """Address ("" for all) and port of `HOST:PORT`; None where it isn't one."""
+    found = _HOST_PORT.fullmatch(text)
+    if found is None or int(found[2]) > 65535:
+        return None
+    return found[1].strip("[]"), int(found[2])

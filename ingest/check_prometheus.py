@@ -1,0 +1,106 @@
+"""Is Prometheus there, and does it scrape this node's agent often enough?"""
+
+import socket
+import urllib.parse
+
+from ingest.agent_config import AgentConfig, listen_address
+from ingest.findings import Finding
+from ingest.prometheus import Client, Target
+from ingest.server_units import duration_secs, words_of_secs
+from logshipper.errors import QueryError
+
+SCRAPES = 3  # of a job's series after its end, at least
+_DEFAULT_RETENTION = "15d"  # where Prometheus was told nothing
+_LOOPBACK = ("localhost", "ip6-localhost")
+
+
+def check_prometheus(config: AgentConfig) -> list[Finding]:
+    """Findings about Prometheus; a note where [prometheus] url isn't set."""
+    access = config.prometheus.access
+    if not config.metrics.listen:
+        return [Finding("note", "prometheus", "gets nothing of this node: [metrics] listen is empty")]
+    if not access.url:
+        return [
+            Finding(
+                "note", "prometheus", "wasn't looked at", "[prometheus] url says where it is; only `check` uses it."
+            )
+        ]
+    with Client(access) as client:
+        try:
+            words = f"{client.name} is ready" if client.ready() else f"{client.name} isn't ready yet"
+            about = Finding("ok", "prometheus", f"{words}; version {client.build_info().get('version') or 'unknown'}")
+        except QueryError as error:
+            mend = "Does it run, is [prometheus] url right, do the credentials fit?"
+            return [Finding("wrong", "prometheus", str(error), mend)]
+        return [about, _retention(client), *_scraped(client, config)]
+
+
+def _retention(client: Client) -> Finding:
+    try:
+        flags = client.flags()
+    except QueryError as error:
+        return Finding("note", "prometheus retention", f"isn't told: {error.excerpt}")
+    found = flags.get("storage.tsdb.retention.time", "")
+    secs = duration_secs(found) or duration_secs(flags.get("storage.tsdb.retention", "")) or 0.0
+    shown = words_of_secs(secs) if secs else words_of_secs(duration_secs(_DEFAULT_RETENTION) or 0.0)
+    return Finding("ok", "prometheus retention", f"{shown}; of older jobs Loki alone knows")
+
+
+def _scraped(client: Client, config: AgentConfig) -> list[Finding]:
+    try:
+        targets = client.targets()
+    except QueryError as error:
+        return [Finding("note", "prometheus scrape", f"what it scrapes isn't told: {error.excerpt}")]
+    own = [target for target in targets if is_own(target, config)]
+    if not own:
+        words = f"nothing at {config.metrics.listen} is scraped, of {len(targets)} targets"
+        mend = f"scrape_configs: a job with the target {config.agent.host}:{config.metrics.listen.rpartition(':')[2]}"
+        loopback = config.metrics.listen.startswith(("127.", "localhost", "[::1]"))
+        more = "; and from elsewhere [metrics] listen must not be a loopback address." if loopback else "."
+        return [Finding("wrong", "prometheus scrape", words, mend + more)]
+    return [finding for target in own for finding in _target(target, config.metrics.expire_secs)]
+
+
+def _target(target: Target, expire_secs: float) -> list[Finding]:
+    if target.health == "down":
+        mend = "Does the agent run, and does Prometheus reach it?"
+        return [Finding("wrong", "prometheus scrape", f"{target.scrape_url} is down: {target.last_error}", mend)]
+    if target.health != "up":
+        return [Finding("note", "prometheus scrape", f"{target.scrape_url} wasn't scraped yet")]
+    every = target.interval_secs
+    if every is None:
+        return [Finding("ok", "prometheus scrape", f"{target.scrape_url} is up")]
+    words = (
+        f"{target.scrape_url} is up, every {words_of_secs(every)}; series stay {words_of_secs(expire_secs)} after a job"
+    )
+    if expire_secs >= SCRAPES * every:
+        return [Finding("ok", "prometheus scrape", words)]
+    mend = f"[metrics] expire_secs = {SCRAPES * every:g}, so that {SCRAPES} scrapes see a job's last values."
+    return [Finding("wrong", "prometheus scrape", words, mend)]
+
+
+def is_own(target: Target, config: AgentConfig) -> bool:
+    """Whether it is this node's agent: by port, and by name or address. No name is looked up: a cluster has many."""
+    listen = listen_address(config.metrics.listen)
+    try:
+        parts = urllib.parse.urlsplit(target.scrape_url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return False
+    if listen is None or port != listen[1]:
+        return False
+    names = {config.agent.host, config.agent.host.partition(".")[0], listen[0], *_LOOPBACK}
+    return host in names or host.partition(".")[0] in names or _is_own_address(host)
+
+
+def _is_own_address(host: str) -> bool:
+    """Whether an address, not a name, is one of this machine's: only those can be bound to."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host)
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.bind((host, 0))
+        except OSError:
+            continue
+        return True
+    return False

@@ -1,0 +1,236 @@
+"""`state.db`: what the node agent remembers of each capture, so that nothing is sent again that was taken, and
+nothing is left out.
+
+Two parties go through a capture's segments: the shipper, which brings entries to Loki, and the learner, which follows
+what /metrics shows. Each has a position of its own; what the shipper knows and its position change in one transaction,
+after everything up to there was acknowledged. Segments before both positions may go.
+"""
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ingest.capture_account import CaptureAccount
+from ingest.capture_folder import Identity
+from ingest.segment_reader import SpoolPosition
+from ingest.sqlite_file import damaged, open_reader, open_writer, store_errors
+from ingest.x_axis import XAxis
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+VERSION = 1
+SCHEMA = """
+CREATE TABLE shipped (
+    folder TEXT PRIMARY KEY,
+    identity TEXT NOT NULL,
+    segment INTEGER NOT NULL,
+    offset INTEGER NOT NULL,
+    done INTEGER NOT NULL,
+    account TEXT NOT NULL,
+    counts TEXT NOT NULL,
+    changed_ns INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE learnt (
+    folder TEXT PRIMARY KEY,
+    segment INTEGER NOT NULL,
+    offset INTEGER NOT NULL,
+    done INTEGER NOT NULL,
+    account TEXT NOT NULL,
+    x_axis TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE stream (
+    labels TEXT PRIMARY KEY,
+    newest_ns INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE note (
+    name TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) WITHOUT ROWID"""
+STATE_FILE = "state.db"  # in the agent's state_dir
+KEPT_NS = 7 * 86400 * 10**9  # how long a capture that is done is remembered
+
+
+@dataclass
+class Counts:
+    """What became of a capture's entries. entries: sent and acknowledged, by kind; bytes: of their lines; refused:
+    quarantined, by reason; last_ns: the newest one's time; heartbeat_ns: the newest heartbeat's."""
+
+    entries: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    last_ns: int = 0
+    heartbeat_ns: int = 0
+
+
+@dataclass
+class Shipped:
+    """How far a capture is shipped. done: all of it."""
+
+    folder: str
+    identity: Identity
+    account: CaptureAccount
+    position: SpoolPosition = field(default_factory=SpoolPosition)
+    done: bool = False
+    counts: Counts = field(default_factory=Counts)
+    changed_ns: int = 0
+
+
+class Learnt(NamedTuple):
+    """What the learner knows of a capture."""
+
+    folder: str
+    position: SpoolPosition
+    done: bool
+    account: CaptureAccount
+    axis: XAxis
+
+
+class Checkpoints:
+    """The file, open for writing. One process at a time: the agent's lock sees to it; its threads share this object.
+    Raises StoreError."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._connection = open_writer(path, SCHEMA, VERSION, wal=True, shared=True)
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    @contextmanager
+    def _transaction(self) -> "Iterator[sqlite3.Connection]":
+        with self._lock, store_errors(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def shipped(self, folder: str | None = None) -> list[Shipped]:
+        """Of one capture, or of all."""
+        with self._lock, store_errors(self.path):
+            return read_shipped(self._connection, self.path, folder)
+
+    def commit(self, captures: Iterable[Shipped], newest_ns: Mapping[str, int]) -> None:
+        """Everything up to these positions was acknowledged. newest_ns: of each stream that was sent to."""
+        with self._transaction() as connection:
+            connection.executemany(
+                "INSERT OR REPLACE INTO shipped (folder, identity, segment, offset, done, account, counts, changed_ns)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    (
+                        one.folder,
+                        json.dumps(one.identity._asdict()),
+                        *one.position,
+                        one.done,
+                        one.account.to_json().decode(),
+                        json.dumps(vars(one.counts)),
+                        one.changed_ns,
+                    )
+                    for one in captures
+                ),
+            )
+            connection.executemany(
+                "INSERT INTO stream (labels, newest_ns) VALUES (?, ?)"
+                " ON CONFLICT (labels) DO UPDATE SET newest_ns = max(newest_ns, excluded.newest_ns)",
+                newest_ns.items(),
+            )
+
+    def streams(self) -> dict[str, int]:
+        """The newest time sent, by stream."""
+        with self._lock, store_errors(self.path):
+            return dict(self._connection.execute("SELECT labels, newest_ns FROM stream").fetchall())
+
+    def learnt(self, folder: str) -> Learnt | None:
+        with self._lock, store_errors(self.path):
+            found = self._connection.execute(
+                "SELECT folder, segment, offset, done, account, x_axis FROM learnt WHERE folder = ?", (folder,)
+            ).fetchone()
+        if found is None:
+            return None
+        try:
+            return Learnt(
+                found[0],
+                SpoolPosition(*found[1:3]),
+                bool(found[3]),
+                CaptureAccount.from_json(found[4]),
+                XAxis.from_json(found[5]),
+            )
+        except (ValueError, TypeError) as error:
+            raise damaged(self.path, str(error)) from None
+
+    def put_learnt(self, captures: Iterable[Learnt]) -> None:
+        with self._transaction() as connection:
+            connection.executemany(
+                "INSERT OR REPLACE INTO learnt (folder, segment, offset, done, account, x_axis)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    (one.folder, *one.position, one.done, one.account.to_json().decode(), one.axis.to_json())
+                    for one in captures
+                ),
+            )
+
+    def put_notes(self, notes: Mapping[str, object]) -> None:
+        """What `status` tells of the agent itself: JSON by name."""
+        with self._transaction() as connection:
+            connection.executemany(
+                "INSERT OR REPLACE INTO note (name, value) VALUES (?, ?)",
+                ((name, json.dumps(value)) for name, value in notes.items()),
+            )
+
+    def forget(self, present: Iterable[str], before_ns: int) -> None:
+        """Forgets captures that are done since before a time, and aren't in the spool any more."""
+        keep = set(present)
+        with self._transaction() as connection:
+            old = connection.execute(
+                "SELECT folder FROM shipped WHERE changed_ns < ?1 UNION"
+                " SELECT folder FROM learnt WHERE folder NOT IN (SELECT folder FROM shipped)",
+                (before_ns,),
+            ).fetchall()
+            gone = [(folder,) for (folder,) in old if folder not in keep]
+            for table in ("shipped", "learnt"):
+                connection.executemany(f"DELETE FROM {table} WHERE folder = ?", gone)  # noqa: S608  names of tables
+
+
+def read_shipped(connection: sqlite3.Connection, path: str, folder: str | None = None) -> list[Shipped]:
+    """Raises DamagedError and SQLite's own."""
+    rows = connection.execute(
+        "SELECT folder, identity, segment, offset, done, account, counts, changed_ns FROM shipped"
+        " WHERE ?1 IS NULL OR folder = ?1 ORDER BY changed_ns, folder",
+        (folder,),
+    )
+    try:
+        return [
+            Shipped(
+                folder=row[0],
+                identity=Identity(**json.loads(row[1])),
+                account=CaptureAccount.from_json(row[5]),
+                position=SpoolPosition(row[2], row[3]),
+                done=bool(row[4]),
+                counts=Counts(**json.loads(row[6])),
+                changed_ns=row[7],
+            )
+            for row in rows
+        ]
+    except (ValueError, TypeError) as error:
+        raise damaged(path, str(error)) from None
+
+
+def read_state(path: str) -> tuple[list[Shipped], dict[str, Any]]:  # Any: JSON that the agent wrote
+    """Captures and notes, for `status`, beside a running agent. Raises StoreError."""
+    connection = open_reader(path, VERSION)
+    try:
+        with store_errors(path):
+            notes = {name: json.loads(value) for name, value in connection.execute("SELECT name, value FROM note")}
+            return read_shipped(connection, path), notes
+    finally:
+        connection.close()

@@ -1,0 +1,44 @@
+"""What `logshipper-agent check` finds, and how it is shown."""
+
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple, TextIO
+
+Level = Literal["ok", "note", "wrong"]
+_WIDTH = 100
+
+
+class Finding(NamedTuple):
+    """level: ok; note (works, with something to know); wrong (has to be mended). about: server, folder or option.
+    words: what is so; mend: what to do, "" where there is nothing."""
+
+    level: Level
+    about: str
+    words: str
+    mend: str = ""
+
+
+def print_findings(findings: Sequence[Finding], out: TextIO | None = None) -> None:
+    """For people: what is wrong comes last, so that it is what a terminal still shows. out: None for stdout."""
+    stream = sys.stdout if out is None else out
+    ranks: tuple[Level, ...] = ("ok", "note", "wrong")
+    for level in ranks:
+        for finding in findings:
+            if finding.level == level:
+                print(f"{level:5} {finding.about}: {finding.words}", file=stream)
+                for line in textwrap.wrap(finding.mend, _WIDTH):
+                    print(f"        {line}", file=stream)
+    counts = {level: sum(finding.level == level for finding in findings) for level in ranks}
+    print(f"{counts['ok']} ok, {counts['note']} to note, {counts['wrong']} wrong", file=stream)
+
+
+def as_document(findings: Iterable[Finding]) -> dict[str, Any]:  # Any: JSON
+    """For `--json`."""
+    found = [finding._asdict() for finding in findings]
+    return {"wrong": sum(finding["level"] == "wrong" for finding in found), "findings": found}
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """1 where something is wrong."""
+    return int(any(finding.level == "wrong" for finding in findings))

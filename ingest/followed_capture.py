@@ -1,0 +1,87 @@
+"""A capture in the node's spool, and how far the agent's two parties have gone through it."""
+
+import os
+
+from ingest.capture_folder import CaptureFolder, Identity, Life
+from ingest.checkpoints import Checkpoints, Learnt, Shipped
+from ingest.learning import new_account
+from ingest.segment_reader import Batch, SegmentReader, SpoolPosition
+from ingest.x_axis import XAxis
+from logshipper.errors import SpoolError
+
+ENTRY_BYTES = 100  # what an entry costs at Loki beside its line, about: a share is what is sent
+
+
+class FollowedCapture:
+    """Owns the folder. The learner's thread sets what begins with learn, and life; the shipper's what begins with ship;
+    each reads the other's. Raises SpoolError where it isn't a capture that can be followed.
+
+    life: looked at before the learner's last read. learnt: as of now, saved: as it stands in the checkpoints. held:
+    read by the shipper, and put off. blocked: why it can't be read further. next_look: by the monotonic clock.
+    """
+
+    def __init__(self, folder: CaptureFolder, checkpoints: Checkpoints, identity: Identity) -> None:
+        if folder.segments_fd < 0:
+            raise SpoolError(folder.path, "has no segments/")
+        self.folder = folder
+        self.identity = identity
+        self.life = Life.STARTING
+        self.blocked = ""
+        self.next_look = 0.0
+        self.pause_secs = 0.0
+        self.shown_state = ""
+        self.held: tuple[Batch, Life] | None = None
+        self.stale = False
+        learnt = checkpoints.learnt(folder.key)
+        self.learnt = learnt or Learnt(folder.key, SpoolPosition(), False, new_account(folder, identity), XAxis())
+        self.saved = learnt
+        self.learn_reader = self._reader(self.learnt.position)
+        self.shipped = self._load(checkpoints)
+        self.ship_reader = self._reader(self.shipped.position, line_bytes=ENTRY_BYTES)
+
+    def _reader(self, position: SpoolPosition, *, line_bytes: int = 0) -> SegmentReader:
+        path = os.path.join(self.folder.path, "segments")
+        return SegmentReader(self.folder.segments_fd, path, position, owner=self.folder.writer, line_bytes=line_bytes)
+
+    def _load(self, checkpoints: Checkpoints) -> Shipped:
+        known = checkpoints.shipped(self.folder.key)
+        account = new_account(self.folder, self.identity)
+        return known[0] if known else Shipped(self.folder.key, self.identity, account)
+
+    def reload(self, checkpoints: Checkpoints) -> None:
+        """Goes back to the shipper's last checkpoint: what came after it is read and sent once more."""
+        self.ship_reader.close()
+        self.held = None
+        self.shipped = self._load(checkpoints)
+        self.ship_reader = self._reader(self.shipped.position, line_bytes=ENTRY_BYTES)
+        self.stale = False
+
+    def begin_learning_again(self) -> None:
+        """After a read that raised: what it had taken already is read once more."""
+        self.learn_reader.close()
+        self.learn_reader = self._reader(self.learnt.position)
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is something to ship."""
+        if self.stale:
+            return True
+        if self.shipped.done:
+            return False
+        return self.held is not None or self.learnt.done or self.ship_reader.position != self.learn_reader.position
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all of it is shipped and learnt, and the checkpoints say so."""
+        return self.shipped.done and self.saved is not None and self.saved.done
+
+    def remove_old_segments(self) -> None:
+        """Those that both parties have done with. Called by the shipper."""
+        saved = self.saved
+        if saved is not None:
+            self.folder.remove_segments_before(min(self.shipped.position.segment, saved.position.segment))
+
+    def close(self) -> None:
+        self.learn_reader.close()
+        self.ship_reader.close()
+        self.folder.close()

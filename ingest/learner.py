@@ -1,0 +1,132 @@
+"""The learner: follows every capture for /metrics, whether or not Loki takes anything, and remembers how far it is."""
+
+import time
+from collections.abc import Callable, Iterable
+
+from ingest.capture_account import Rows
+from ingest.capture_folder import Life
+from ingest.checkpoints import Checkpoints
+from ingest.followed_capture import FollowedCapture
+from ingest.job import derived_state
+from ingest.job_metrics import CaptureView, JobMetrics
+from ingest.learning import learn
+from ingest.segment_reader import Outcome
+from logshipper.errors import LogshipperError
+
+BATCH_BYTES = 4 << 20
+QUIET_SECS = 1.0  # how long a capture that brings nothing is left alone
+SAVE_SECS = 2.0
+
+
+class Learner:
+    """metrics: None where job values aren't shown. say: lines for the agent's log."""
+
+    def __init__(
+        self, checkpoints: Checkpoints, metrics: JobMetrics | None, poll_secs: float, say: Callable[[str], None]
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._metrics = metrics
+        self._poll_secs = poll_secs
+        self._say = say
+        self._save_due = 0.0
+
+    def turn(self, captures: Iterable[FollowedCapture]) -> bool:
+        """Goes on with each capture whose time has come; whether there was something new."""
+        now = time.monotonic()
+        found = False
+        for capture in captures:
+            if capture.learnt.done:
+                if not capture.shown_state:
+                    self._show(capture, moved=True)  # it was over before this agent began
+            elif now >= capture.next_look:
+                found |= self._learn_guarded(capture)
+        return found
+
+    def _learn_guarded(self, capture: FollowedCapture) -> bool:
+        """What the system refuses for one capture is that one's trouble; the others go on."""
+        try:
+            return self._learn(capture)
+        except (LogshipperError, OSError) as error:
+            words = f"can't be read: {error}"
+            if words != capture.blocked:
+                self._say(f"{capture.folder.path}: {words}; tried again")
+            capture.blocked = words
+            capture.begin_learning_again()
+            capture.pause_secs = QUIET_SECS
+            capture.next_look = time.monotonic() + QUIET_SECS
+            return False
+
+    def _learn(self, capture: FollowedCapture) -> bool:
+        life = capture.life = capture.folder.life()  # before its segments are read
+        moved = life is not Life.STARTING and self._read(capture, life)
+        capture.pause_secs = self._poll_secs if moved else min(max(2 * capture.pause_secs, self._poll_secs), QUIET_SECS)
+        capture.next_look = time.monotonic() + capture.pause_secs
+        self._show(capture, moved)
+        return moved
+
+    def _read(self, capture: FollowedCapture, life: Life) -> bool:
+        known = capture.learnt
+        batch = capture.learn_reader.read(BATCH_BYTES, alive=life is Life.LIVE)
+        if batch.outcome is Outcome.MORE:
+            capture.pause_secs = 0.0
+        learnt = learn(known.account, known.axis, Rows(), batch, capture.folder, life, time.time_ns())
+        if learnt.blocked and learnt.blocked != capture.blocked:
+            self._say(f"{capture.folder.path}: waits in the spool: {learnt.blocked}")
+        capture.blocked = learnt.blocked
+        for words in learnt.damages:
+            self._say(words)
+        known.account.host = capture.identity.host or known.account.host
+        capture.learnt = known._replace(position=batch.position, done=learnt.done)
+        return bool(batch.frames) or learnt.done or batch.position != known.position
+
+    def _show(self, capture: FollowedCapture, moved: bool) -> None:
+        if self._metrics is None:
+            return
+        account = capture.learnt.account
+        state = derived_state(account.state, account.heartbeat_ns, time.time_ns())
+        if moved or state != capture.shown_state:
+            capture.shown_state = state
+            self._metrics.update(view_of(capture, state))
+
+    def save(self, captures: Iterable[FollowedCapture], *, now: float | None = None) -> None:
+        """Writes what has changed into the checkpoints, every few seconds, or now."""
+        at = time.monotonic()
+        if now is None and at < self._save_due:
+            return
+        self._save_due = at + SAVE_SECS
+        changed = [
+            capture
+            for capture in captures
+            if capture.saved is None
+            or (capture.saved.position, capture.saved.done) != (capture.learnt.position, capture.learnt.done)
+        ]
+        if changed:
+            saved = [capture.learnt for capture in changed]
+            self._checkpoints.put_learnt(saved)
+            for capture, learnt in zip(changed, saved, strict=True):
+                capture.saved = learnt
+
+
+def view_of(capture: FollowedCapture, state: str) -> CaptureView:
+    """What /metrics shows of a capture."""
+    account, axis = capture.learnt.account, capture.learnt.axis
+    return CaptureView(
+        key=capture.folder.key,
+        identity=capture.identity,
+        state=state,
+        exit_code=account.exit_code,
+        signal=account.signal,
+        started_ns=account.started_ns,
+        ended_ns=account.ended_ns,
+        heartbeat_ns=account.heartbeat_ns,
+        mode=account.mode,
+        reason=account.reason,
+        ledger=account.settled_ledger(),
+        lines=account.lines,
+        records=account.records,
+        bytes_printed=account.bytes_printed,
+        bytes_logged=account.bytes_logged,
+        axis=axis,
+        latest=axis.latest(),
+        over=capture.learnt.done,
+    )

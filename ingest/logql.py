@@ -1,0 +1,57 @@
+"""LogQL out of values that may hold anything (https://grafana.com/docs/loki/latest/query/). Pure."""
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
+
+SERVICE = "logshipper"
+MAX_HOSTS = 200  # named in a query; more of them would only make it long
+
+
+def quoted(text: str) -> str:
+    """A string in LogQL: JSON's escapes are Go's as well. Half surrogate pairs, which Go refuses, become `?`."""
+    return json.dumps(text.encode("utf-8", "replace").decode(), ensure_ascii=False)
+
+
+def any_of(values: Iterable[str]) -> str:
+    """A regular expression (RE2) that matches just these values as a whole."""
+    return "|".join(re.escape(value) for value in values)
+
+
+def selector(
+    kinds: Collection[str], *, cluster: str | None = None, hosts: Collection[str] = (), streams: Collection[str] = ()
+) -> str:
+    """`{...}` for streams of logshipper's. cluster: None for all; hosts, streams: empty for all; "" is a stream
+    without that label."""
+    matchers = [f"service_name={quoted(SERVICE)}", _matcher("kind", kinds)]
+    if cluster is not None:
+        matchers.append(_matcher("cluster", [cluster]))
+    if hosts and len(hosts) <= MAX_HOSTS:
+        matchers.append(_matcher("host", hosts))
+    if streams:
+        matchers.append(_matcher("stream", streams))
+    return "{" + ",".join(matchers) + "}"
+
+
+def _matcher(name: str, values: Collection[str]) -> str:
+    ordered = sorted(set(values))
+    return f"{name}={quoted(ordered[0])}" if len(ordered) == 1 else f"{name}=~{quoted(any_of(ordered))}"
+
+
+def with_metadata(values: Mapping[str, str]) -> str:
+    """Filters on structured metadata, to stand behind a selector."""
+    return "".join(f" | {name}={quoted(value)}" for name, value in values.items())
+
+
+def with_event(names: Iterable[str]) -> str:
+    """Keeps lines that may be one of these events: Loki has them by text, the reader looks closer."""
+    return f" |~ {quoted(_event(names))}"
+
+
+def without_event(names: Iterable[str]) -> str:
+    """Leaves out lines that begin with one of these events."""
+    return f" !~ {quoted('^[{]' + _event(names))}"
+
+
+def _event(names: Iterable[str]) -> str:
+    return f'"event": ?"({any_of(names)})"'

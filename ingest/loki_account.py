@@ -1,0 +1,284 @@
+"""What Loki's events tell of a job: the account of each capture, learnt event by event in any order. Pure.
+
+Anybody may push to Loki: every field is checked, and what is wrong counts as not given. Events that the agent makes of
+a capture (MARKS) tell its state and counts; others are the capture's own and are kept as they are.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
+
+from ingest.capture_account import MAX_EVENTS, MAX_TIME_NS, clean_ledger
+from ingest.job import RUNNING, Capture, JobSummary, Json, derived_state
+from ingest.summary import summarise
+from logshipper.segment import Stream
+
+STARTED, HEARTBEAT, ENDED, CLOSED = MARKS = ("started", "heartbeat", "ended", "closed")
+UNRESPONSIVE_NS = 60 * 10**9  # heartbeats come every 10 s by default, and shipping may take its time
+SETTLE_NS = 3 * 10**9
+LATE_SECS = 60  # how long lines may follow an end that no `closed` follows
+MAX_CAPTURES = 100_000  # of a job, and of a list
+MAX_NESTED = 200  # objects and arrays in an event
+STREAMS = {"": Stream.NONE, "stdout": Stream.STDOUT, "stderr": Stream.STDERR}
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_WHOLE = re.compile(r"[0-9]{1,9}", re.ASCII)
+_STATES = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED")
+_MODES = ("enabled", "metadata", "disabled")
+_RANKS = {STARTED: 0, HEARTBEAT: 1, ENDED: 2, CLOSED: 3}
+
+
+class Entry(Protocol):
+    """An entry of Loki's, as ingest.loki's client gives it."""
+
+    @property
+    def time_ns(self) -> int: ...
+    @property
+    def line(self) -> str: ...
+    @property
+    def metadata(self) -> Mapping[str, str]: ...
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+
+
+class CaptureKey(NamedTuple):
+    """What tells the captures of a job apart."""
+
+    attempt: int
+    step: str
+    task: int
+    host: str
+
+
+class JobKey(NamedTuple):
+    cluster: str
+    job_id: str
+
+
+def is_job_id(text: str) -> bool:
+    return _JOB_ID.fullmatch(text) is not None
+
+
+def job_key(entry: Entry) -> JobKey | None:
+    """Whose entry it is; None where it can't be anybody's."""
+    job_id = entry.metadata.get("job_id", "")
+    return JobKey(entry.labels.get("cluster", ""), job_id) if is_job_id(job_id) else None
+
+
+def capture_key(entry: Entry) -> CaptureKey:
+    metadata = entry.metadata
+    attempt = _whole(metadata.get("attempt", ""), 1)
+    return CaptureKey(
+        attempt, metadata.get("step", ""), _whole(metadata.get("task", ""), 0), entry.labels.get("host", "")
+    )
+
+
+def _whole(text: str, otherwise: int) -> int:
+    return int(text) if _WHOLE.fullmatch(text) else otherwise
+
+
+@dataclass
+class EventAccount:
+    """One capture, as its events tell. first_ns: of its first event; start_at_ns: of the first that tells of its start;
+    closed: its account is final; closed_seen_ns: when that came, where it came while somebody followed the job;
+    counted: rank and time of the event that its counts are from; mode_ns: of the event that its mode is from."""
+
+    name: str = ""
+    user: str = ""
+    host: str = ""
+    state: str = RUNNING
+    exit_code: int | None = None
+    signal: int = 0
+    started_ns: int = 0
+    ended_ns: int | None = None
+    heartbeat_ns: int = 0
+    mode: str = "enabled"
+    reason: str = ""
+    columns: int = 0
+    rows: int = 0
+    tty: bool = True
+    ledger: Json = field(default_factory=dict)
+    lines: int = 0
+    records: int = 0
+    bytes_printed: int = 0
+    bytes_logged: int = 0
+    first_ns: int = MAX_TIME_NS
+    start_at_ns: int = MAX_TIME_NS
+    closed: bool = False
+    closed_seen_ns: int = 0
+    counted: tuple[int, int] = (-1, 0)
+    mode_ns: int = -1
+
+    def take(self, event: Json, time_ns: int) -> None:
+        """Takes an event of the capture, of the agent's making or its own."""
+        name = event.get("event")
+        # `closed` stands a nanosecond behind the capture's last sign of life
+        self.heartbeat_ns = max(self.heartbeat_ns, time_ns - (name == CLOSED))
+        self.first_ns = min(self.first_ns, time_ns)
+        if name == STARTED and time_ns < self.start_at_ns:
+            self._take_start(event, time_ns)
+        elif self.start_at_ns == MAX_TIME_NS:
+            self.started_ns = self.first_ns
+        mode = event.get("to") if name == "mode_changed" else event.get("mode") if name in MARKS else None
+        if isinstance(mode, str) and mode in _MODES and time_ns >= self.mode_ns:
+            self.mode, self.mode_ns = mode, time_ns
+        if name in (HEARTBEAT, ENDED, CLOSED):
+            rank = (_RANKS[name], time_ns)
+            if rank >= self.counted:
+                self.counted = rank
+                self._take_counts(event)
+                if name != HEARTBEAT:
+                    self._take_end(event, time_ns)
+            self.closed = self.closed or name == CLOSED
+
+    def _take_start(self, event: Json, time_ns: int) -> None:
+        self.start_at_ns = time_ns
+        self.name, self.user = _text(event, "name"), _text(event, "user") or self.user
+        self.host = _text(event, "host") or self.host
+        self.columns, self.rows = _count(event, "columns"), _count(event, "rows")
+        self.tty = event.get("tty") is not False
+        self.started_ns = min(_count(event, "started_ns") or time_ns, time_ns)
+
+    def _take_counts(self, event: Json) -> None:
+        ledger = event.get("ledger")
+        self.ledger = clean_ledger(ledger) if isinstance(ledger, dict) and ledger else {}
+        self.lines, self.records = _count(event, "lines"), _count(event, "records")
+        self.bytes_printed, self.bytes_logged = _count(event, "bytes_printed"), _count(event, "bytes_logged")
+
+    def _take_end(self, event: Json, time_ns: int) -> None:
+        state, code, signal = event.get("state"), event.get("exit_code"), event.get("signal")
+        self.state = state if isinstance(state, str) and state in _STATES else "FAILED"
+        self.exit_code = code if type(code) is int and 0 <= code <= 255 else None
+        self.signal = signal if type(signal) is int and 0 <= signal <= 127 else 0
+        self.reason = _text(event, "reason")
+        self.ended_ns = min(_count(event, "ended_ns") or time_ns, MAX_TIME_NS)
+
+    def lost(self) -> int:
+        return sum(self.ledger[stream]["lost"] for stream in ("stdout", "stderr") if stream in self.ledger)
+
+    def may_print(self, now_ns: int) -> bool:
+        """Whether more lines of it may come: other streams' pushes may be a little behind the events'."""
+        if self.closed:
+            return now_ns - max(self.heartbeat_ns, self.closed_seen_ns) < SETTLE_NS
+        return self.ended_ns is None or now_ns - max(self.ended_ns, self.heartbeat_ns) < LATE_SECS * 10**9
+
+
+@dataclass
+class CaptureOfLoki:
+    key: CaptureKey
+    account: EventAccount
+
+    @property
+    def attempt(self) -> int:
+        return self.key.attempt
+
+
+class OwnEvent(NamedTuple):
+    """An event of a capture's own: mode changes, lost lines and the like."""
+
+    time_ns: int
+    key: CaptureKey
+    line: str
+
+
+class JobAccount:
+    """One job, as the events tell that were taken so far; each may be taken more than once."""
+
+    def __init__(self, key: JobKey) -> None:
+        self.key = key
+        self.captures: dict[CaptureKey, EventAccount] = {}
+        self._events: dict[OwnEvent, Json] = {}
+        self._event_counts: dict[CaptureKey, int] = {}
+
+    def take(self, entry: Entry) -> None:
+        """Takes an entry of the job's; what isn't an event is left aside."""
+        if not 0 < entry.time_ns <= MAX_TIME_NS:
+            return
+        event = parse_event(entry.line)
+        key = capture_key(entry)
+        if event is None or (key not in self.captures and len(self.captures) >= MAX_CAPTURES):
+            return
+        account = self.captures.get(key)
+        if account is None:
+            account = self.captures[key] = EventAccount(user=entry.metadata.get("user", ""), host=key.host)
+        account.take(event, entry.time_ns)
+        if event["event"] not in MARKS:
+            self._keep(OwnEvent(entry.time_ns, key, entry.line), event)
+
+    def _keep(self, own: OwnEvent, event: Json) -> None:
+        count = self._event_counts.get(own.key, 0)
+        if own not in self._events and count < MAX_EVENTS:
+            self._events[own] = event
+            self._event_counts[own.key] = count + 1
+
+    def numbered(self) -> list[CaptureOfLoki]:
+        """The captures in the order of their numbers, which begin at 1: by start, then attempt, step and task."""
+        found = [CaptureOfLoki(key, account) for key, account in self.captures.items()]
+        return sorted(found, key=lambda capture: (capture.account.started_ns, capture.key))
+
+    def events(self) -> Iterator[tuple[OwnEvent, Json]]:
+        """The captures' own events, in order of time."""
+        for own in sorted(self._events):
+            yield own, self._events[own]
+
+    def summary(self, now_ns: int) -> JobSummary | None:
+        """None where no event told of it."""
+        found = summarise(self.key.job_id, self.numbered())
+        if found is None:
+            return None
+        state = derived_state(found.state, found.heartbeat_ns, now_ns, UNRESPONSIVE_NS)
+        return replace(found, state=state, heartbeat_ns=min(found.heartbeat_ns, now_ns))
+
+    def open_captures(self) -> list[CaptureKey]:
+        """Those that may be running."""
+        return [key for key, account in self.captures.items() if not account.closed and account.ended_ns is None]
+
+
+def as_capture(number: int, found: CaptureOfLoki, now_ns: int) -> Capture:
+    """The value that readers see."""
+    account = found.account
+    return Capture(
+        capture=number,
+        attempt=found.key.attempt,
+        step=found.key.step,
+        task=found.key.task,
+        host=account.host,
+        state=derived_state(account.state, account.heartbeat_ns, now_ns, UNRESPONSIVE_NS),
+        exit_code=account.exit_code,
+        signal=account.signal,
+        started_ns=account.started_ns,
+        ended_ns=account.ended_ns,
+        mode=account.mode,
+        reason=account.reason,
+        ledger=account.ledger,
+        columns=account.columns,
+        rows=account.rows,
+        tty=account.tty,
+    )
+
+
+def parse_event(line: str) -> Json | None:
+    """An event's JSON object with its name; None where the line isn't one."""
+    try:
+        event: Any = json.loads(line)  # Any: JSON, checked here and field by field
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(event, dict) or not isinstance(event.get("event"), str) or _is_deep(line):
+        return None
+    return event
+
+
+def _is_deep(line: str) -> bool:
+    """Whether so much is nested that printing it might run out of stack."""
+    return line.count("[") + line.count("{") > MAX_NESTED
+
+
+def _count(event: Json, name: str) -> int:
+    value = event.get(name)
+    return value if type(value) is int and 0 <= value <= MAX_TIME_NS else 0
+
+
+def _text(event: Json, name: str) -> str:
+    value = event.get(name)
+    return value[:1024].encode("utf-8", "replace").decode() if isinstance(value, str) else ""

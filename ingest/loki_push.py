@@ -1,0 +1,207 @@
+"""Encodes what is pushed to Loki: `logproto.PushRequest` (protobuf) with one stream, snappy's block format. Pure.
+
+The hot path is `encode_block`: a chunk of lines that share one metadata, a nanosecond apart. Of each entry only three
+things vary: two lengths, which a table gives by the line's length; the line; and the low 14 bits of the time, which a
+table gives by their value. So a chunk becomes slices of one list and a single join, without a Python loop over lines.
+For this, nanoseconds are varints of always five bytes (protobuf allows more groups than needed), and an entry's fields
+stand in the order line, timestamp, metadata (protobuf allows any). The same input gives the same bytes.
+
+Field numbers: Loki's pkg/push/push.proto; the block format: google/snappy, format_description.txt.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import cramjam
+
+_SECOND_NS = 1_000_000_000
+_LOW_VALUES = 1 << 14
+_MAX_TIME_NS = 1 << 63  # Loki's times are signed
+_TIMESTAMP_BYTES = 14  # tag, length, and two fields of a tag and five bytes
+_TABLED_BYTES = 4096  # lengths of longer lines are encoded each time: a table of all would have no end
+_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
+_ESCAPED = re.compile(r'["\\\x00-\x1f\x7f]')
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n"}
+_NO_NAMES: Mapping[str, str] = {}
+
+_SHORT = [bytes((value,)) for value in range(128)]  # varints
+# tag and length of the timestamp, tag of its nanos, and their two lowest groups
+_LOW = [bytes((0x0A, 12, 0x10, 0x80 | low & 127, 0x80 | low >> 7)) for low in range(_LOW_VALUES)]
+
+
+class Entry(NamedTuple):
+    """One line in Loki. time_ns: since 1970; metadata: structured metadata; labels: of its stream; parsed: what the
+    query itself took out of the line (`| json`). For a push only the first three count."""
+
+    time_ns: int
+    line: str
+    metadata: Mapping[str, str] = _NO_NAMES
+    labels: Mapping[str, str] = _NO_NAMES
+    parsed: Mapping[str, str] = _NO_NAMES
+
+
+class _Heads(dict[int, bytes]):
+    """By a line's length in bytes: the tags and lengths that stand before the line, of an entry with so many bytes
+    of metadata."""
+
+    def __init__(self, metadata_bytes: int) -> None:
+        super().__init__()
+        self._others = _TIMESTAMP_BYTES + metadata_bytes
+
+    def __missing__(self, line_bytes: int) -> bytes:
+        before = b"\x12" + _varint(line_bytes)
+        head = b"\x12" + _varint(len(before) + line_bytes + self._others) + before
+        if line_bytes < _TABLED_BYTES:
+            self[line_bytes] = head
+        return head
+
+
+_heads = lru_cache(maxsize=256)(_Heads)
+
+
+def encode_block(lines: Sequence[bytes], time_ns: int, metadata: bytes = b"") -> bytes:
+    """Entries of lines of UTF-8 without their ends; the n-th, from 0, has the time time_ns + n.
+
+    metadata: of each of them, from `encode_metadata`. Results are joined by `assemble`. Raises ValueError for times
+    before 1970 or after 2262.
+    """
+    if not 0 <= time_ns < _MAX_TIME_NS - len(lines):
+        raise ValueError(f"{time_ns} ns is no time that Loki has")
+    heads = _heads(len(metadata))
+    seconds, nanos = divmod(time_ns, _SECOND_NS)
+    if len(lines) == 1:  # such as metadata records, which have a number of their own each
+        line = lines[0]
+        return b"".join((heads[len(line)], line, _LOW[nanos % _LOW_VALUES], _rest(seconds, nanos), metadata))
+    room = min(_LOW_VALUES - nanos % _LOW_VALUES, _SECOND_NS - nanos)
+    if len(lines) <= room:
+        return _encode_run(lines, seconds, nanos, metadata, heads)
+    runs = []
+    begin = 0
+    while begin < len(lines):
+        runs.append(_encode_run(lines[begin : begin + room], seconds, nanos, metadata, heads))
+        begin += room
+        seconds, nanos = divmod(time_ns + begin, _SECOND_NS)
+        room = min(_LOW_VALUES - nanos % _LOW_VALUES, _SECOND_NS - nanos)
+    return b"".join(runs)
+
+
+def _encode_run(lines: Sequence[bytes], seconds: int, nanos: int, metadata: bytes, heads: _Heads) -> bytes:
+    """Lines whose times differ in the low bits of nanos only."""
+    low = nanos % _LOW_VALUES
+    same = _rest(seconds, nanos) + metadata
+    parts = [same] * (4 * len(lines))
+    parts[0::4] = map(heads.__getitem__, map(len, lines))
+    parts[1::4] = lines
+    parts[2::4] = _LOW[low : low + len(lines)]
+    return b"".join(parts)
+
+
+def _rest(seconds: int, nanos: int) -> bytes:
+    """A timestamp's bytes behind the table's: the higher groups of nanos, and the seconds."""
+    return bytes((0x80 | nanos >> 14 & 127, 0x80 | nanos >> 21 & 127, nanos >> 28)) + _encoded_seconds(seconds)
+
+
+@lru_cache(maxsize=64)
+def _encoded_seconds(seconds: int) -> bytes:
+    """As varint of five bytes: times of 63 bits have 34 of seconds."""
+    return bytes((0x08, *(0x80 | seconds >> place & 127 for place in (0, 7, 14, 21)), seconds >> 28))
+
+
+def encode_metadata(metadata: Mapping[str, str]) -> bytes:
+    """Structured metadata of an entry, sorted by name; what is empty is left out. Raises ValueError for a name that
+    isn't letters, digits and `_`."""
+    return b"".join(
+        [
+            b"\x1a" + _sized(_encoded_name(name) + _sized(to_utf8(metadata[name])))
+            for name in sorted(metadata)
+            if metadata[name]
+        ]
+    )
+
+
+@lru_cache(maxsize=256)
+def _encoded_name(name: str) -> bytes:
+    """A pair's name, and the tag of its value."""
+    return b"\x0a" + _sized(_name(name).encode()) + b"\x12"
+
+
+def encode_labels(labels: Mapping[str, str]) -> str:
+    """A stream as Loki writes it: `{cluster="local",host="n1"}`, sorted by name; what is empty is left out.
+
+    Raises ValueError for a name that isn't letters, digits and `_`, and where nothing is left.
+    """
+    pairs = [f'{_name(name)}="{_escape(labels[name])}"' for name in sorted(labels) if labels[name]]
+    if not pairs:
+        raise ValueError("a stream needs a label: Loki takes none without")
+    return "{" + ",".join(pairs) + "}"
+
+
+def assemble(labels: Mapping[str, str], encoded_entries: Iterable[bytes]) -> bytes:
+    """A push request of one stream. encoded_entries: results of `encode_block`. Raises ValueError (encode_labels)."""
+    labels_field = b"\x0a" + _sized(to_utf8(encode_labels(labels)))
+    entries = list(encoded_entries)
+    size = len(labels_field) + sum(map(len, entries))
+    return b"".join((b"\x0a", _varint(size), labels_field, *entries))
+
+
+def encode_push(labels: Mapping[str, str], entries: Iterable[Entry]) -> bytes:
+    """A push request of one stream, of entries with times and metadata of their own. Raises ValueError."""
+    return assemble(
+        labels,
+        (encode_block((to_utf8(entry.line),), entry.time_ns, encode_metadata(entry.metadata)) for entry in entries),
+    )
+
+
+def compress(body: bytes) -> bytes:
+    """A push request as it is sent (snappy, block format)."""
+    return bytes(cramjam.snappy.compress_raw(body))
+
+
+def as_utf8(text: bytes) -> bytes:
+    """The same bytes where they are UTF-8; else what isn't is replaced by U+FFFD, as readers of the local store see
+    it. Line feeds stay where they are."""
+    if text.isascii():
+        return text
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return text.decode("utf-8", "replace").encode()
+    return text
+
+
+def to_utf8(text: str) -> bytes:
+    """UTF-8, also of text with surrogates, which are written as escapes."""
+    return text.encode("utf-8", "backslashreplace")
+
+
+def is_name(name: str) -> bool:
+    """Whether a label, or structured metadata, can be called so."""
+    return _NAME.fullmatch(name) is not None
+
+
+def _name(name: str) -> str:
+    if not is_name(name):
+        raise ValueError(f"{name!r} can't be a label's name: letters, digits and `_`, the first one no digit")
+    return name
+
+
+def _escape(value: str) -> str:
+    """As in a Go string literal, which is how Loki reads it."""
+    return _ESCAPED.sub(lambda found: _ESCAPES.get(found[0]) or f"\\u{ord(found[0]):04x}", value)
+
+
+def _sized(content: bytes) -> bytes:
+    return _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    if value < 128:
+        return _SHORT[value]
+    groups = bytearray()
+    while value > 127:
+        groups.append(0x80 | value & 127)
+        value >>= 7
+    groups.append(value)
+    return bytes(groups)

@@ -1,0 +1,266 @@
+"""Brings batches to Loki until each entry is acknowledged or refused for good. Nothing is dropped on the way.
+
+Only 204 counts. What may be taken later is tried again, for as long as it takes, with growing pauses. A 400 means that
+some entries were refused and the others stored: the batch is halved until the refused ones are alone; pushing the
+others once more does no harm, as Loki drops exact repeats. Where somebody has to mend something first (401, 403, 404,
+and all answers that nobody expects) everything waits and `status` tells.
+"""
+
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple, Protocol
+
+from ingest.agent_config import LokiSection
+from ingest.backoff import Allowance, Backoff
+from ingest.entries import Chunk, StreamKey
+from ingest.loki_push import assemble, compress, encode_block
+from ingest.metrics_server import AgentMetrics
+from ingest.quarantine import Refusal
+from logshipper.errors import PushError, RetryablePushError
+
+_SPLITTING = (400, 413)  # something about these entries
+_BEHIND = re.compile(r"oldest acceptable timestamp is:? (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
+_REASONS = (
+    ("too_far_behind", re.compile(r"too far behind|out of order", re.I)),
+    ("too_old", re.compile(r"timestamp too old|older than", re.I)),
+    ("too_new", re.compile(r"too new", re.I)),
+    ("line_too_long", re.compile(r"line too long|max entry size|exceeded max", re.I)),
+    ("metadata_too_large", re.compile(r"structured metadata", re.I)),
+    ("stream_limit", re.compile(r"maximum active stream", re.I)),
+    ("labels", re.compile(r"label", re.I)),
+)
+
+
+class Stopped(Exception):
+    """The agent ends: what is under way is sent again by the next one."""
+
+
+class PushClient(Protocol):
+    """The part of `ingest.loki.Client` that is needed here."""
+
+    @property
+    def answer_date_ns(self) -> int | None: ...
+
+    def push_body(self, body: bytes) -> object: ...
+
+
+class SinkState(NamedTuple):
+    """What the sink is at, for `status`. since_ns: 0 while all is well; words: what the server said last, or why
+    nothing is sent; status: HTTP's."""
+
+    since_ns: int = 0
+    status: int = 0
+    words: str = ""
+
+
+class LokiSink:
+    """One Loki. make_client: for each thread that delivers; labels: of a stream; stop: set when the agent ends; say:
+    lines for the agent's log."""
+
+    def __init__(
+        self,
+        make_client: Callable[[], PushClient],
+        section: LokiSection,
+        labels: Callable[[StreamKey], dict[str, str]],
+        metrics: AgentMetrics,
+        stop: threading.Event,
+        say: Callable[[str], None],
+    ) -> None:
+        self._make_client = make_client
+        self._clients = threading.local()  # a connection is one thread's
+        self._section = section
+        self._labels = labels
+        self._metrics = metrics
+        self._stop = stop
+        self._say = say
+        self._lock = threading.Lock()
+        self._troubles: dict[StreamKey, SinkState] = {}
+        self._last = SinkState()
+        self._allowances: dict[StreamKey, Allowance] = {}
+
+    @property
+    def state(self) -> SinkState:
+        """The longest trouble of all streams, or that all is well."""
+        with self._lock:
+            return min(self._troubles.values(), key=lambda trouble: trouble.since_ns, default=SinkState())
+
+    @property
+    def last_refusal(self) -> SinkState:
+        """The last answer that wasn't 204."""
+        with self._lock:
+            return self._last
+
+    def deliver(self, batch: Sequence[Chunk]) -> list[Refusal]:
+        """Returns when all entries of a batch (of one stream) are acknowledged, but for those it returns. Raises
+        Stopped."""
+        refusals: list[Refusal] = []
+        todo = [list(batch)]
+        while todo:
+            part = todo.pop()
+            error = self._push(part)
+            if error is None:
+                continue
+            if _reason(error) == "other" and error.status != 413 and not self._takes_others():
+                self._hold(part[0].key, error)
+                todo.append(part)
+                continue
+            rest = self._take_known(part, error, refusals)
+            left = sum(len(chunk.lines) for chunk in rest)
+            if left < sum(len(chunk.lines) for chunk in part):
+                todo += [rest] if rest else []  # nothing is known of these yet
+            elif left > 1:
+                todo += reversed(_halves(rest))  # the earlier half first
+            else:
+                reason = _reason(error)
+                refusals += [Refusal(chunk, 0, reason, error.status, error.excerpt) for chunk in rest]
+        return refusals
+
+    def _takes_others(self) -> bool:
+        """Whether an entry of our own is taken. A 400 whose words nobody knows may come from a gateway before Loki,
+        and then it has nothing to do with the entries that were sent."""
+        labels = self._labels(StreamKey("", "event"))
+        probe = encode_block([b'{"event":"checked"}'], time.time_ns(), b"")
+        try:
+            self._client().push_body(compress(assemble(labels, [probe])))
+        except PushError:
+            return False
+        return True
+
+    def _hold(self, key: StreamKey, error: PushError) -> None:
+        """Everything waits: somebody has to mend something."""
+        self._trouble(key, error)
+        self._wait(self._section.retry_max_secs)
+
+    def _take_known(self, part: list[Chunk], error: PushError, refusals: list[Refusal]) -> list[Chunk]:
+        """Where Loki says from which time on it takes entries: those before it are refused at once. Returns the rest,
+        which is pushed again; all of it where Loki says nothing that helps."""
+        floor_ns = _floor_ns(error.excerpt) if _reason(error) == "too_far_behind" else 0
+        kept: list[Chunk] = []
+        for chunk in part:
+            late = [at for at, time_ns in enumerate(chunk.times_ns) if time_ns < floor_ns]
+            refusals += [Refusal(chunk, at, "too_far_behind", error.status, error.excerpt) for at in late]
+            if not late:
+                kept.append(chunk)
+            else:  # times rise within a chunk
+                kept += [chunk.slice(len(late), len(chunk.lines))] if len(late) < len(chunk.lines) else []
+        return kept
+
+    def _push(self, part: Sequence[Chunk]) -> PushError | None:
+        """Pushes until there is an answer that says something about these entries; None: all are taken."""
+        key = part[0].key
+        body = compress(assemble(self._labels(key), [chunk.encoded() for chunk in part]))
+        self._keep_to_rate(key, sum(chunk.size for chunk in part))
+        backoff = Backoff(self._section.retry_min_secs, self._section.retry_max_secs)
+        client = self._client()
+        while True:
+            begin = time.monotonic()
+            try:
+                client.push_body(body)
+            except PushError as error:
+                self._note(key, error)
+                if not isinstance(error, RetryablePushError) and error.status in _SPLITTING:
+                    return error
+                backoff = backoff.failed()
+                self._metrics.retries.labels(str(error.status or "no_connection")).inc()
+                self._wait(backoff.pause_secs(random.random(), error.retry_after_secs))  # noqa: S311  jitter
+            else:
+                self._metrics.pushes.labels("204").inc()
+                self._metrics.push_seconds.observe(time.monotonic() - begin)
+                self._metrics.pushed_bytes.inc(len(body))
+                self._recovered(key, client.answer_date_ns)
+                return None
+
+    def _client(self) -> PushClient:
+        if not hasattr(self._clients, "own"):
+            self._clients.own = self._make_client()
+        own: PushClient = self._clients.own
+        return own
+
+    def _keep_to_rate(self, key: StreamKey, size: int) -> None:
+        """Above some 1.5 MB/s Loki splits a stream into shards, and the refusal of one is hidden by another's 204."""
+        now = time.monotonic()
+        with self._lock:
+            allowance = self._allowances.get(key) or Allowance.full(self._section.stream_max_bytes_per_sec, now)
+            self._allowances[key], pause = allowance.take(size, now)
+        if pause:
+            self._wait(pause)
+
+    def _wait(self, secs: float) -> None:
+        if self._stop.wait(secs):
+            raise Stopped
+
+    # ---- what is told
+
+    def _note(self, key: StreamKey, error: PushError) -> None:
+        self._metrics.pushes.labels(str(error.status or "no_connection")).inc()
+        with self._lock:
+            self._last = SinkState(time.time_ns(), error.status, error.excerpt)
+        if error.status not in _SPLITTING:  # these are the entries' fault, not the sink's
+            self._trouble(key, error)
+
+    def _trouble(self, key: StreamKey, error: PushError) -> None:
+        with self._lock:
+            known = self._troubles.get(key)
+            since_ns = known.since_ns if known else time.time_ns()
+            self._troubles[key] = SinkState(since_ns, error.status, error.excerpt)
+        if known is None or (known.status, known.words) != (error.status, error.excerpt):
+            self._say(f"{error}; {_mend(error.status)}")
+
+    def _recovered(self, key: StreamKey, date_ns: int | None) -> None:
+        if date_ns is not None:
+            self._metrics.clock_skew_seconds.set((time.time_ns() - date_ns) / 1e9)
+        with self._lock:
+            trouble = self._troubles.pop(key, None)
+        if trouble is not None:
+            secs = (time.time_ns() - trouble.since_ns) / 1e9
+            self._say(f"the stream {key.kind} {key.stream} is taken again, after {secs:.0f} s")
+
+
+def _halves(part: Sequence[Chunk]) -> list[list[Chunk]]:
+    """The earlier half of the entries, and the later one."""
+    left = sum(len(chunk.lines) for chunk in part) // 2
+    first: list[Chunk] = []
+    second: list[Chunk] = []
+    for chunk in part:
+        count = len(chunk.lines)
+        if left >= count:
+            first.append(chunk)
+        elif left > 0:
+            first.append(chunk.slice(0, left))
+            second.append(chunk.slice(left, count))
+        else:
+            second.append(chunk)
+        left -= count
+    return [first, second]
+
+
+def _reason(error: PushError) -> str:
+    if error.status == 413:
+        return "too_large"
+    return next((reason for reason, pattern in _REASONS if pattern.search(error.excerpt)), "other")
+
+
+def _floor_ns(words: str) -> int:
+    """The time before which Loki took nothing, as its words have it; 0 where they haven't."""
+    found = _BEHIND.search(words)
+    if found is None:
+        return 0
+    try:
+        whole = datetime.strptime(found[1], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
+    except ValueError:
+        return 0
+    return int(whole.timestamp()) * 10**9 + int((found[2] or "").ljust(9, "0"))
+
+
+def _mend(status: int) -> str:
+    if status in (401, 403):
+        return "credentials or tenant are wrong: look at [loki] in the agent's configuration; everything waits"
+    if status in _SPLITTING:
+        return "it refuses whatever it is sent: is there something before Loki? look at [loki] url; everything waits"
+    if status == 404:
+        return "there is no Loki at this address: look at [loki] url; everything waits"
+    return "everything waits in the spool, and is tried again"

@@ -1,0 +1,264 @@
+"""The node agent: wiring of one process that serves all captures of a node, of all users, as they appear.
+
+main thread   looks for captures, follows them for /metrics (learner), removes what is over
+shipper       rounds to Loki; waits there as long as it takes, and nobody else does
+socket        gives `logshipper run` directories
+metrics       answers scrapes
+"""
+
+import fcntl
+import os
+import resource
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from types import FrameType
+
+from ingest.agent_config import AgentConfig
+from ingest.capture_folder import CaptureFolder, Life, list_folders
+from ingest.checkpoints import KEPT_NS, STATE_FILE, Checkpoints
+from ingest.entries import StreamKey
+from ingest.followed_capture import FollowedCapture
+from ingest.job_metrics import JobMetrics
+from ingest.job_socket import JobSocket
+from ingest.learner import Learner
+from ingest.loki import Client
+from ingest.loki_sink import LokiSink
+from ingest.metrics_server import AgentMetrics, MetricsServer
+from ingest.node_spool import open_own_folder
+from ingest.quarantine import Quarantine
+from ingest.shipper import Shipper, ship_until
+from logshipper import __version__
+from logshipper.errors import LogshipperError, StoreError
+from logshipper.spool import make_private_folder
+
+UNUSED_SECS = 3600.0  # how long a directory that nobody writes into is kept
+TELL_SECS = 2.0  # between two notes for `status`
+FORGET_SECS = 3600.0
+RETRY_SECS = 60.0  # after which a capture that couldn't be followed is looked at again
+QUARANTINE = "quarantine"
+
+Say = Callable[[str], None]
+
+
+class NodeAgent:
+    """Raises LogshipperError where it can't start: another agent at work, folders, the port."""
+
+    def __init__(self, config: AgentConfig, say: Say) -> None:
+        self._config = config
+        self._say = say
+        self._stop = threading.Event()
+        self._captures: dict[str, FollowedCapture] = {}
+        self._leaving: deque[FollowedCapture] = deque()  # to be closed
+        self._put_off: dict[str, tuple[float, str]] = {}  # not before, why
+        self._lock = _take_lock(config.agent.state_dir)
+        self._spool_fd = open_own_folder(config.agent.spool_dir)
+        self._checkpoints = Checkpoints(os.path.join(config.agent.state_dir, STATE_FILE))
+        self._metrics = AgentMetrics(config.agent.cluster, config.agent.host)
+        jobs = JobMetrics(config.metrics, config.agent.cluster, config.agent.host, say=say)
+        self._job_metrics = jobs
+        self._learner = Learner(self._checkpoints, jobs, config.agent.poll_secs, say)
+        self._sink = LokiSink(
+            lambda: Client(config.loki.access), config.loki, self._labels, self._metrics, self._stop, say
+        )
+        quarantine = Quarantine(os.path.join(config.agent.state_dir, QUARANTINE), config.loki.quarantine_max_bytes)
+        self._shipper = Shipper(config, self._checkpoints, self._sink, quarantine, self._metrics, say)
+        self._tell_due = self._forget_due = 0.0
+        self._told: dict[str, object] = {}
+
+    def _labels(self, key: StreamKey) -> dict[str, str]:
+        return key.labels(self._config.agent.cluster, self._config.agent.host)
+
+    # ---- the course
+
+    def run(self) -> None:
+        """Until SIGTERM or SIGINT; what is under way then goes on where the next agent starts."""
+        _raise_file_limit()
+        for signo in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signo, self._on_signal)
+        server = MetricsServer(self._config.metrics.listen, self._metrics, self._job_metrics, self._say)
+        socket = JobSocket(self._config.agent, self._say) if self._config.agent.socket else None
+        shipping = threading.Thread(target=self._ship, name="shipper")
+        try:
+            if socket is not None:
+                socket.start()
+            shipping.start()
+            self._say(self._ready_words(server.port))
+            self._serve()
+        finally:
+            self._stop.set()
+            if socket is not None:
+                socket.close()
+            if shipping.ident is not None:
+                shipping.join()
+            server.close()
+            self._end()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def _on_signal(self, signo: int, frame: FrameType | None) -> None:
+        self._stop.set()
+
+    def _ready_words(self, port: int) -> str:
+        agent = self._config.agent
+        shown = f"/metrics on port {port}" if port else "no /metrics"
+        return f"ready: {agent.spool_dir} to {self._config.loki.access.url}, as {agent.cluster}/{agent.host}; {shown}"
+
+    def _ship(self) -> None:
+        wait_secs = self._config.loki.batch_wait_secs
+        ship_until(self._shipper, self._to_ship, self._stop, wait_secs, self._say)
+
+    def _serve(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._turn()
+            except (LogshipperError, OSError) as error:  # a full disk, most likely: it may have room again
+                self._say(f"{error}; tried again")
+                self._stop.wait(TELL_SECS)
+            self._stop.wait(self._config.agent.poll_secs)
+
+    def _turn(self) -> None:
+        self._look()
+        captures = list(self._captures.values())
+        self._learner.turn(captures)
+        self._learner.save(captures)
+        for capture in captures:
+            if capture.is_over:
+                self._remove(capture)
+        self._tell(list(self._captures.values()))
+
+    def _end(self) -> None:
+        captures = list(self._captures.values())
+        try:
+            self._learner.save(captures, now=True)
+        finally:
+            self._shipper.close()
+            for capture in (*captures, *self._leaving):
+                capture.close()
+            self._checkpoints.close()
+            os.close(self._spool_fd)
+            os.close(self._lock)
+
+    # ---- captures come and go
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        names = list_folders(self._spool_fd)
+        for name in names:
+            if name not in self._captures and now >= self._put_off.get(name, (0.0, ""))[0]:
+                self._follow(name)
+        present = set(names)
+        self._put_off = {name: put_off for name, put_off in self._put_off.items() if name in present}
+        for name in [name for name in self._captures if name not in present]:
+            self._say(f"{self._captures[name].folder.path}: somebody removed it from the spool")
+            self._drop(name)
+
+    def _follow(self, name: str) -> None:
+        spool = self._config.agent.spool_dir
+        try:
+            folder = CaptureFolder(self._spool_fd, spool, name, os.geteuid(), node=True)
+        except FileNotFoundError:
+            return  # removed meanwhile
+        except (LogshipperError, OSError) as error:
+            self._refuse(name, str(error))
+            return
+        try:
+            identity = folder.identity(complete=True)
+            if identity is None:
+                raise StoreError(folder.path, "doesn't say whose it is")
+            if folder.is_unused():
+                self._leave_unused(folder)
+                return
+            self._captures[name] = FollowedCapture(folder, self._checkpoints, identity)
+        except (LogshipperError, OSError) as error:
+            folder.close()
+            self._refuse(name, str(error))
+
+    def _refuse(self, name: str, words: str) -> None:
+        if self._put_off.get(name, (0.0, ""))[1] != words:
+            self._say(f"{name}: {words}")
+        self._put_off[name] = (time.monotonic() + RETRY_SECS, words)
+
+    def _leave_unused(self, folder: CaptureFolder) -> None:
+        """It was made for a job that hasn't printed, or never will."""
+        old = time.time_ns() - folder.begun_ns() > UNUSED_SECS * 1e9
+        if old and folder.life() is Life.DEAD:
+            folder.remove()
+        folder.close()
+
+    def _remove(self, capture: FollowedCapture) -> None:
+        try:
+            capture.folder.remove()
+        except OSError as error:  # the others go on; it is left in the spool, and tried again
+            words = (error.strerror or str(error)).lower()
+            self._refuse(capture.folder.name, f"is shipped, but can't be removed: {words}")
+        self._drop(capture.folder.name)
+
+    def _drop(self, name: str) -> None:
+        self._leaving.append(self._captures.pop(name))
+
+    def _to_ship(self) -> list[FollowedCapture]:
+        """Called by the shipper between two rounds: nobody else reads then what was dropped."""
+        while self._leaving:
+            self._leaving.popleft().close()
+        return list(self._captures.values())
+
+    # ---- what is told
+
+    def _tell(self, captures: list[FollowedCapture]) -> None:
+        now = time.monotonic()
+        if now < self._tell_due:
+            return
+        self._tell_due = now + TELL_SECS
+        self._job_metrics.expire(time.time_ns())
+        self._measure(captures)
+        notes: dict[str, object] = {
+            "agent": {"pid": os.getpid(), "version": __version__, **vars(self._config.agent)},
+            "loki": {"url": self._config.loki.access.url, **self._sink.state._asdict()},
+            "last_refusal": self._sink.last_refusal._asdict(),
+        }
+        if notes != self._told:
+            self._checkpoints.put_notes(notes)
+            self._told = notes
+        if now >= self._forget_due:
+            self._forget_due = now + FORGET_SECS
+            self._checkpoints.forget(list_folders(self._spool_fd), time.time_ns() - KEPT_NS)
+
+    def _measure(self, captures: list[FollowedCapture]) -> None:
+        lives = dict.fromkeys(Life, 0)
+        spooled, lag_ns = 0, 0
+        now_ns = time.time_ns()
+        for capture in captures:
+            lives[capture.life] += 1
+            spooled += capture.folder.bytes_from(capture.shipped.position)
+            if capture.waits:
+                since_ns = capture.shipped.counts.last_ns or capture.learnt.account.started_ns
+                lag_ns = max(lag_ns, now_ns - since_ns)
+        for life, count in lives.items():
+            self._metrics.captures.labels(life.value).set(count)
+        self._metrics.spool_bytes.set(spooled)
+        self._metrics.lag_seconds.set(lag_ns / 1e9)
+
+
+def _take_lock(state_dir: str) -> int:
+    make_private_folder(state_dir)
+    path = os.path.join(state_dir, "agent.lock")
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise StoreError(path, "another agent is at work with this state_dir") from None
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+    return fd
+
+
+def _raise_file_limit() -> None:
+    """Each capture takes some descriptors."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,188 @@
+"""How a server (Loki, Prometheus) is reached: address, credentials, tenant, TLS; and the HTTP session that does so."""
+
+import base64
+import os
+import re
+import stat
+import urllib.parse
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from logshipper import __version__
+from logshipper.errors import ConfigError
+
+if TYPE_CHECKING:
+    import requests
+
+MAX_SECRET_BYTES = 64 << 10
+_TENANT = re.compile(r"[A-Za-z0-9!_.*'()-]{1,150}")  # what Loki takes: others it answers by a 400
+_USER_INFO = re.compile(r"^([a-z][a-z0-9+.-]*://)?.*@", re.I | re.S)
+
+
+@dataclass(frozen=True)
+class ServerAccess:
+    """url: of the server, with any path before `/loki/api` or `/api`; tenant: X-Scope-OrgID, several to read from with
+    `|` between; username and password_file: basic auth; token_file: a bearer token; ca_file: PEM of the CA that signed
+    the server's certificate, the only one that is trusted then; cert_file, key_file: our own; timeout_secs: for
+    connecting, and for each wait for the answer. Secrets are read when a session is made, certificates at each
+    connection."""
+
+    url: str = ""
+    tenant: str = ""
+    username: str = ""
+    password_file: str = ""
+    token_file: str = ""
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    timeout_secs: float = 10.0
+
+    def problems(self, where: str) -> list[str]:
+        """What is wrong with these settings, a sentence each that names the option; files are looked at. where: the
+        TOML table."""
+        found = []
+        parts = _split(self.url)
+        if self.url and (parts is None or parts.scheme not in ("http", "https") or not parts.hostname):
+            shown = _USER_INFO.sub(r"\1...@", self.url)  # no password in a log
+            found.append(f"[{where}] url: {shown!r} isn't an address; it looks like http://loki.example.org:3100")
+        elif parts is not None and (parts.query or parts.fragment):
+            found.append(f"[{where}] url: ends before `?` and `#`")
+        elif parts is not None and (parts.username or parts.password):
+            found.append(f"[{where}] url: credentials go to username and password_file, not into the address")
+        if self.tenant and not all(_is_tenant(tenant) for tenant in self.tenant.split("|")):
+            words = "isn't a tenant's id: letters, digits and !-_.*'(), at most 150"
+            found.append(f"[{where}] tenant: {self.tenant!r} {words}")
+        if bool(self.username) != bool(self.password_file):
+            found.append(f"[{where}] username and password_file belong together")
+        if ":" in self.username or not self.username.isprintable():
+            found.append(f"[{where}] username: {self.username!r} can't be sent: no `:`, and what can be printed only")
+        if self.username and self.token_file:
+            found.append(f"[{where}] token_file: not together with username and password_file")
+        if self.key_file and not self.cert_file:
+            found.append(f"[{where}] key_file: needs a cert_file")
+        if not 0 < self.timeout_secs <= 600:
+            found.append(f"[{where}] timeout_secs: must be more than 0 and at most 600")
+        in_files = []
+        for option in ("password_file", "token_file", "ca_file", "cert_file", "key_file"):
+            secret = option not in ("ca_file", "cert_file")
+            in_files += _file_problems(option, getattr(self, option), secret=secret)
+        return found + [f"[{where}] {problem}" for problem in in_files]
+
+    def _pem_problems(self) -> list[str]:
+        """Of the certificates and the key, as OpenSSL sees them."""
+        import ssl  # late, as it is for those who use it only
+
+        found = []
+        if self.ca_file:
+            try:
+                ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(self.ca_file)
+            except (OSError, ValueError) as error:
+                found.append(f"ca_file: {self.ca_file}: {_pem_words(error, 'holds no certificate in PEM')}")
+        if self.cert_file:
+            try:
+                # a passphrase is never asked for: an agent has nobody to ask
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+                context.load_cert_chain(self.cert_file, self.key_file or None, password=lambda: "")
+            except (OSError, ValueError) as error:
+                option = "key_file" if self.key_file else "cert_file"
+                usual = "cert_file must be a certificate in PEM, and this its key, without a passphrase"
+                found.append(f"{option}: {getattr(self, option)}: {_pem_words(error, usual)}")
+        return found
+
+    def session(self) -> "requests.Session":
+        """A session with credentials, certificates and tenant. Raises ConfigError where a file can't be used."""
+        import requests  # late: it takes a tenth of a second to import
+
+        problems = self._pem_problems()
+        if problems:
+            raise ConfigError("TLS", problems)
+        session = requests.Session()
+        session.headers["User-Agent"] = f"logshipper/{__version__}"
+        if self.tenant:
+            session.headers["X-Scope-OrgID"] = self.tenant
+        if self.username:
+            password = read_secret(self.password_file, "password_file")
+            pair = base64.b64encode(f"{self.username}:{password}".encode()).decode()
+            session.auth = Credentials(f"Basic {pair}", (pair, password))
+        elif self.token_file:
+            token = read_secret(self.token_file, "token_file")
+            session.auth = Credentials(f"Bearer {token}", (token,))
+        else:
+            session.auth = Credentials()
+        session.verify = self.ca_file or True
+        if self.cert_file:
+            session.cert = (self.cert_file, self.key_file) if self.key_file else self.cert_file
+        return session
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What a session sends as Authorization; "" for nothing, where requests itself would look into ~/.netrc.
+    secrets: what must not be shown, in whatever form an answer has it."""
+
+    header: str = field(default="", repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    def __call__(self, request: "requests.PreparedRequest") -> "requests.PreparedRequest":
+        if self.header:
+            request.headers["Authorization"] = self.header.encode().decode("latin-1")  # UTF-8, as RFC 7617 has it
+        return request
+
+
+def read_secret(path: str, option: str = "") -> str:
+    """A secret's text, without the line's end. option: that names the file, for errors. Raises ConfigError."""
+    source = f"{option}: {path}" if option else path
+    try:
+        with open(path, "rb", opener=_open_at_once) as file:
+            text = file.read(MAX_SECRET_BYTES + 1) or b""
+    except (OSError, ValueError) as error:
+        raise ConfigError(source, [f"can't be read: {_os_words(error)}"]) from None
+    secret = text.decode("utf-8", "replace").strip("\r\n")
+    if not secret or len(text) > MAX_SECRET_BYTES or not secret.isprintable():
+        raise ConfigError(source, ["holds no secret: one line of text is expected"])
+    return secret
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe that nobody writes into would be waited for
+
+
+def _is_tenant(tenant: str) -> bool:
+    return _TENANT.fullmatch(tenant) is not None and tenant not in (".", "..")
+
+
+def _pem_words(error: Exception, usual: str) -> str:
+    if hasattr(error, "reason") or not isinstance(error, OSError):  # OpenSSL's
+        reason = str(getattr(error, "reason", None) or "").replace("_", " ").lower()
+        return f"{usual} ({reason})" if reason else usual
+    return _os_words(error)
+
+
+def _split(url: str) -> "urllib.parse.SplitResult | None":
+    try:
+        parts = urllib.parse.urlsplit(url)
+        _ = parts.port  # raises for one that is no number
+    except ValueError:
+        return None
+    return parts
+
+
+def _file_problems(option: str, path: str, *, secret: bool) -> list[str]:
+    if not path:
+        return []
+    if not os.path.isabs(path):
+        return [f"{option}: {path!r} must be an absolute path"]
+    try:
+        with open(path, "rb", opener=_open_at_once) as file:
+            mode = os.fstat(file.fileno()).st_mode
+            secret = secret or b"PRIVATE KEY" in (file.read(MAX_SECRET_BYTES) or b"")
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        shown = path if path.isprintable() else repr(path)
+        return [f"{option}: {shown}: {_os_words(error)}"]
+    if secret and stat.S_IMODE(mode) & 0o007:
+        return [f"{option}: {path}: everybody may read it; `chmod o= {path}`"]
+    return []
+
+
+def _os_words(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error).lower()

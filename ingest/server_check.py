@@ -1,0 +1,19 @@
+"""`logshipper-agent check`: do the servers, and this node, do what the agent needs? Asks, and pushes one entry; mends
+nothing."""
+
+from collections.abc import Callable
+
+from ingest.agent_config import AgentConfig
+from ingest.check_loki import check_loki
+from ingest.check_node import check_node
+from ingest.check_prometheus import check_prometheus
+from ingest.findings import Finding, as_document, exit_code, print_findings
+
+__all__ = ["Finding", "as_document", "check", "exit_code", "print_findings"]
+
+_PARTS: tuple[Callable[[AgentConfig], list[Finding]], ...] = (check_loki, check_prometheus, check_node)
+
+
+def check(config: AgentConfig) -> list[Finding]:
+    """All that is found; takes some seconds, and at most a few time-outs of each server. Raises nothing of its own."""
+    return [finding for part in _PARTS for finding in part(config)]

@@ -1,0 +1,300 @@
+"""The shipper: brings what captures have spooled to Loki, in rounds: read, send, and only then remember.
+
+A round takes a share of each capture that has something, so that no job waits for another's flood; its entries go
+stream by stream, the oldest first. When all of a round is acknowledged, or what Loki refused for good lies in the
+quarantine, one transaction moves the positions. Whoever is killed before that sends the same bytes again, which Loki
+drops as exact repeats. An error of our own goes back to the last checkpoint.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import NamedTuple
+
+from ingest.agent_config import AgentConfig
+from ingest.capture_account import EventRow, Rows
+from ingest.capture_folder import Life
+from ingest.checkpoints import Checkpoints
+from ingest.entries import Chunk, EntryBuilder, StreamKey, batches, replay_hour, with_replay
+from ingest.followed_capture import FollowedCapture
+from ingest.learning import learn
+from ingest.loki_sink import LokiSink, Stopped
+from ingest.metrics_server import AgentMetrics
+from ingest.quarantine import Quarantine, Refusal
+from ingest.segment_reader import Batch, Outcome
+
+SHARE_BYTES = 1 << 20  # of a capture in a round; more where few have something
+MAX_SHARE_BYTES = 4 << 20
+ROUND_BYTES = 16 << 20
+STREAMS_AT_ONCE = 4
+MAX_AHEAD_NS = 10 * 60 * 10**9  # Loki refuses what is newer
+_WHO = ("name", "user", "uid", "account", "partition")  # of an identity
+REPLAY_AFTER_NS = 45 * 60 * 10**9  # behind the stream's newest entry; Loki takes an hour
+
+
+class _Piece(NamedTuple):
+    """What a round has of one capture."""
+
+    capture: FollowedCapture
+    chunks: list[Chunk]
+    done: bool
+
+
+class Shipper:
+    """quarantine, sink, checkpoints: see there. stop: set when the agent ends. Not thread-safe: one thread's."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        checkpoints: Checkpoints,
+        sink: LokiSink,
+        quarantine: Quarantine,
+        metrics: AgentMetrics,
+        say: Callable[[str], None],
+    ) -> None:
+        self._config = config
+        self._checkpoints = checkpoints
+        self._sink = sink
+        self._quarantine = quarantine
+        self._metrics = metrics
+        self._say = say
+        self._newest = {_stream_key(text): time_ns for text, time_ns in checkpoints.streams().items()}
+        self._builders: dict[str, EntryBuilder] = {}
+        self._pool = ThreadPoolExecutor(STREAMS_AT_ONCE, "ship")
+        self._turn = 0
+        self._unreadable: dict[str, str] = {}
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+    def round(self, captures: Sequence[FollowedCapture]) -> bool:
+        """Ships a share of each; whether more waits already. Raises Stopped; StoreError, OSError and what a fault of
+        our own brings out, after going back to the last checkpoint."""
+        pieces: list[_Piece] = []
+        touched: list[FollowedCapture] = []
+        try:
+            more = self._read_share(captures, touched, pieces)
+            if pieces:
+                self._send(pieces)
+        except Stopped:
+            raise
+        except BaseException:
+            for capture in touched:
+                capture.stale = True  # and stays so where going back fails as well
+            for capture in touched:
+                capture.reload(self._checkpoints)
+            raise
+        return more
+
+    # ---- reading
+
+    def _read_share(
+        self, captures: Sequence[FollowedCapture], touched: list[FollowedCapture], pieces: list[_Piece]
+    ) -> bool:
+        size, more = 0, False
+        self._turn += 1
+        waiting = [capture for capture in captures if capture.waits]
+        first = self._turn % len(waiting) if waiting else 0
+        share = min(max(SHARE_BYTES, ROUND_BYTES // max(len(waiting), 1)), MAX_SHARE_BYTES)
+        for capture in waiting[first:] + waiting[:first]:
+            if size >= ROUND_BYTES:
+                return True
+            touched.append(capture)
+            if capture.stale:
+                capture.reload(self._checkpoints)
+            life = capture.life
+            try:
+                batch, life = capture.held or (capture.ship_reader.read(share, alive=life is Life.LIVE), life)
+            except OSError as error:  # that capture's trouble; the others go on
+                touched.pop()
+                capture.reload(self._checkpoints)
+                self._tell_once(capture, str(error))
+                continue
+            capture.held = None
+            ends = batch.outcome is Outcome.CLOSED or (batch.outcome is Outcome.CUT and life is Life.DEAD)
+            if ends and not capture.learnt.done:
+                capture.held = batch, life  # its last event tells what the learner has to know first
+                continue
+            size += batch.size
+            more |= batch.outcome is Outcome.MORE
+            if batch.frames or batch.damages or ends:
+                pieces.append(self._piece(capture, batch, life))
+        return more
+
+    def _tell_once(self, capture: FollowedCapture, words: str) -> None:
+        if self._unreadable.get(capture.folder.key) != words:
+            self._unreadable[capture.folder.key] = words
+            self._say(f"{capture.folder.path}: can't be read: {words}; tried again")
+
+    def _piece(self, capture: FollowedCapture, batch: Batch, life: Life) -> _Piece:
+        account, rows = capture.shipped.account, Rows()
+        # what the relay counts meanwhile would be other counts when the same frames are sent again
+        learnt = learn(account, None, rows, batch, capture.folder, life, time.time_ns(), with_counters=False)
+        marks = (self._dressed(mark, capture) for mark in rows.marks)
+        rows.marks = [mark for mark in marks if mark is not None]
+        if learnt.done:
+            rows.marks.append(EventRow(account.newest_ns + 1, {"event": "closed", **self._last_words(capture)}))
+        builder = self._builders.get(capture.folder.key)
+        if builder is None:
+            builder = EntryBuilder(capture.folder.key, capture.identity, self._config.loki.max_line_bytes)
+            self._builders[capture.folder.key] = builder
+        capture.shipped.position = batch.position
+        return _Piece(capture, list(builder.chunks(rows)), learnt.done)
+
+    def _dressed(self, mark: EventRow, capture: FollowedCapture) -> EventRow | None:
+        """A mark as it goes to Loki: with who it is, or where it ran; None for a heartbeat too many."""
+        kind, counts, agent = mark.event["event"], capture.shipped.counts, self._config.agent
+        if kind == "started":
+            who = {name: getattr(capture.identity, name) for name in _WHO}
+            return EventRow(mark.time_ns, {**mark.event, **who, "host": agent.host, "cluster": agent.cluster})
+        if kind == "heartbeat":
+            if mark.time_ns - counts.heartbeat_ns < self._config.loki.heartbeat_secs * 1e9:
+                return None
+            counts.heartbeat_ns = mark.time_ns
+            return mark
+        return EventRow(mark.time_ns, {**mark.event, "hosts": [agent.host]})
+
+    def _last_words(self, capture: FollowedCapture) -> dict[str, object]:
+        choice = capture.learnt.axis.choose()
+        x_axis = {"key": choice.key, "rule": choice.rule, "words": choice.words, "path": list(choice.path)}
+        return {**capture.shipped.account.end_facts(), "hosts": [self._config.agent.host], "x_axis": x_axis}
+
+    # ---- sending
+
+    def _send(self, pieces: Sequence[_Piece]) -> None:
+        streams = self._by_stream(chunk for piece in pieces for chunk in piece.chunks)
+        refusals = self._too_old(streams) + self._deliver(streams)
+        late = [refusal for refusal in refusals if refusal.reason == "too_far_behind" and not refusal.chunk.key.replay]
+        if late:
+            refusals = [one for one in refusals if one.reason != "too_far_behind" or one.chunk.key.replay]
+            refusals += self._deliver(self._by_stream(_in_replay(refusal) for refusal in late))
+        if refusals:
+            self._put_aside(refusals)
+        fault_point("sent")
+        self._commit(pieces, refusals)
+
+    def _by_stream(self, chunks: Iterable[Chunk]) -> dict[StreamKey, list[Chunk]]:
+        """By stream, the oldest first; what is far behind the stream's newest entry goes to a replay stream."""
+        streams: dict[StreamKey, list[Chunk]] = {}
+        for chunk in chunks:
+            for part in with_replay(chunk, self._newest.get(chunk.key, 0) - REPLAY_AFTER_NS):
+                streams.setdefault(part.key, []).append(part)
+        for of_stream in streams.values():
+            of_stream.sort(key=lambda chunk: chunk.times_ns[0])
+        return streams
+
+    def _too_old(self, streams: dict[StreamKey, list[Chunk]]) -> list[Refusal]:
+        """Takes out what Loki would refuse for its age."""
+        hours = self._config.loki.max_age_hours
+        floor_ns = time.time_ns() - int(hours * 3600e9)
+        refusals: list[Refusal] = []
+        for key, chunks in streams.items():
+            if chunks[0].times_ns[0] >= floor_ns:
+                continue
+            kept: list[Chunk] = []
+            for chunk in chunks:
+                old = sum(time_ns < floor_ns for time_ns in chunk.times_ns)  # times rise
+                words = f"older than [loki] max_age_hours, {hours:g}"
+                refusals += [Refusal(chunk, at, "too_old", 0, words) for at in range(old)]
+                if old < len(chunk.lines):
+                    kept.append(chunk.slice(old, len(chunk.lines)) if old else chunk)
+            streams[key] = kept
+        return refusals
+
+    def _deliver(self, streams: dict[StreamKey, list[Chunk]]) -> list[Refusal]:
+        """Streams beside each other, the batches of each in order; events last: who reads of a capture's end finds all
+        its lines. Raises what the first of them raises."""
+        refusals: list[Refusal] = []
+        for events in (False, True):
+            of_kind = [chunks for key, chunks in streams.items() if chunks and (key.kind == "event") is events]
+            tasks = [self._pool.submit(self._deliver_stream, chunks) for chunks in of_kind]
+            refusals += [refusal for task in tasks for refusal in task.result()]
+        return refusals
+
+    def _deliver_stream(self, chunks: Sequence[Chunk]) -> list[Refusal]:
+        found: list[Refusal] = []
+        for batch in batches(chunks, self._config.loki.batch_max_bytes):
+            found += self._sink.deliver(batch)
+        return found
+
+    def _put_aside(self, refusals: list[Refusal]) -> None:
+        dropped = self._quarantine.put(refusals)
+        reasons: dict[str, int] = {}
+        for refusal in refusals:
+            reasons[refusal.reason] = reasons.get(refusal.reason, 0) + 1
+        for reason, count in reasons.items():
+            self._metrics.refused_entries.labels(reason).inc(count)
+            words = next(refusal.words for refusal in refusals if refusal.reason == reason)
+            self._say(f"Loki refuses {count} entries for good ({reason}), they are in the quarantine: {words}")
+        if dropped:
+            self._metrics.left_out.labels("quarantine_full").inc(dropped)
+            self._say(f"the quarantine is full: {dropped} refused entries are dropped")
+
+    def _commit(self, pieces: Sequence[_Piece], refusals: Sequence[Refusal]) -> None:
+        now_ns = time.time_ns()
+        newest: dict[StreamKey, int] = {}
+        taken_until_ns = now_ns + MAX_AHEAD_NS
+        by_folder = {piece.capture.folder.key: piece.capture.shipped for piece in pieces}
+        for piece in pieces:
+            shipped = piece.capture.shipped
+            shipped.done = piece.done
+            shipped.changed_ns = now_ns
+            for chunk in piece.chunks:
+                counts, kind = shipped.counts, chunk.key.kind
+                counts.entries[kind] = counts.entries.get(kind, 0) + len(chunk.lines)
+                counts.bytes += chunk.line_bytes
+                counts.last_ns = max(counts.last_ns, chunk.times_ns[-1])
+                if chunk.times_ns[0] <= taken_until_ns:
+                    newest_ns = min(chunk.times_ns[-1], taken_until_ns)
+                    newest[chunk.key] = max(newest.get(chunk.key, 0), newest_ns)
+                self._metrics.entries.labels(kind).inc(len(chunk.lines))
+        for refusal in refusals:
+            counts = by_folder[refusal.chunk.capture].counts
+            counts.entries[refusal.chunk.key.kind] -= 1
+            counts.refused[refusal.reason] = counts.refused.get(refusal.reason, 0) + 1
+        texts = {"/".join(key): time_ns for key, time_ns in newest.items()}
+        self._checkpoints.commit(by_folder.values(), texts)
+        fault_point("committed")
+        for key, time_ns in newest.items():
+            self._newest[key] = max(self._newest.get(key, 0), time_ns)
+        for piece in pieces:
+            piece.capture.remove_old_segments()
+            if piece.done:
+                self._builders.pop(piece.capture.folder.key, None)
+
+
+def _in_replay(refusal: Refusal) -> Chunk:
+    chunk = refusal.chunk.slice(refusal.at, refusal.at + 1)
+    return replace(chunk, key=chunk.key._replace(replay=replay_hour(chunk.times_ns[0])))
+
+
+def _stream_key(text: str) -> StreamKey:
+    return StreamKey(*text.split("/"))
+
+
+def fault_point(name: str) -> None:
+    """A named place where the crash tests kill the process; does nothing."""
+
+
+def ship_until(
+    shipper: Shipper,
+    captures: Callable[[], Sequence[FollowedCapture]],
+    stop: threading.Event,
+    wait_secs: float,
+    say: Callable[[str], None],
+) -> None:
+    """The shipper's thread: round after round, wait_secs apart where nothing is left over."""
+    pause = 0.0
+    while not stop.wait(pause):
+        begin = time.monotonic()
+        try:
+            more = shipper.round(captures())
+        except Stopped:
+            return
+        except Exception as error:  # one capture or a full disk must not stop all others for good
+            say(f"shipping failed, and is tried again from the last checkpoint: {error!r}")
+            pause = max(wait_secs, 1.0)
+        else:
+            pause = 0.0 if more else max(0.05, wait_secs - (time.monotonic() - begin))

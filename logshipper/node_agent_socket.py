@@ -1,0 +1,117 @@
+"""Asks the node's agent for a capture's directory (ARCHITECTURE 4). Light: nothing is imported where there is no agent.
+
+One JSON object each way over a SOCK_SEQPACKET socket; docs/segment-format.md, "Folders". All of it takes WAIT_SECS at
+most, whatever the other side does or leaves undone.
+"""
+
+import os
+import select
+import time
+
+from logshipper.errors import ConfigError, SpoolError
+from logshipper.spool import Capture, check_job_id, open_capture
+
+DEFAULT_PATH = "/run/logshipper/agent.sock"
+WAIT_SECS = 2.0
+_RETRY_SECS = 0.02
+_MAX_ANSWER_BYTES = 16 << 10
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _socket import socket
+
+
+def socket_path() -> str:
+    """Where the node's agent listens, by $LOGSHIPPER_AGENT_SOCKET; "" for nowhere."""
+    return os.environ.get("LOGSHIPPER_AGENT_SOCKET", DEFAULT_PATH)
+
+
+def ask(path: str, name: str, job_id: str | None) -> Capture | None:
+    """A directory of the node's spool for this process' run; None where there is no agent.
+
+    job_id: wished for; the agent's answer counts. Raises SpoolError where there is an agent, and no directory.
+    """
+    if not path or not os.path.lexists(path):
+        return None
+    deadline = time.monotonic() + WAIT_SECS
+    try:
+        answer = _exchange(path, _request(name, job_id), deadline)
+    except OSError as error:
+        raise SpoolError(path, f"the node's agent can't be asked: {(error.strerror or str(error)).lower()}") from None
+    return _take(path, answer, name)
+
+
+def _request(name: str, job_id: str | None) -> bytes:
+    from _json import encode_basestring_ascii as quoted  # not `json`, which isn't needed to write this little
+
+    attempt = task = None
+    if "SLURM_JOB_ID" in os.environ:  # of its own job a task may say this much; which job it is, the agent finds out
+        restarts, task = _digits("SLURM_RESTART_COUNT"), _digits("SLURM_PROCID")
+        attempt = None if restarts is None else restarts + 1
+    fields = [f'"{key}": {"null" if value is None else value}' for key, value in (("attempt", attempt), ("task", task))]
+    printable = name.encode("utf-8", "replace").decode()  # an argument's bytes may be no text
+    fields += [f'"name": {quoted(printable)}', f'"job_id": {"null" if job_id is None else quoted(job_id)}']
+    return f'{{"version": 1, {", ".join(fields)}}}'.encode()
+
+
+def _digits(variable: str) -> int | None:
+    text = os.environ.get(variable, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def _exchange(path: str, request: bytes, deadline: float) -> bytes:
+    """The answer's bytes. Raises SpoolError, OSError."""
+    import _socket  # `socket` takes as long to import as half of `run`
+
+    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+    try:
+        connection.setblocking(False)
+        _connect(connection, path, deadline)
+        try:
+            connection.send(request)
+        except BrokenPipeError:
+            pass  # refused before it was asked, as in a crowd: why stands in the answer
+        poll = select.poll()
+        poll.register(connection.fileno(), select.POLLIN)
+        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            raise SpoolError(path, f"the node's agent didn't answer within {WAIT_SECS:g} s")
+        return connection.recv(_MAX_ANSWER_BYTES)
+    finally:
+        connection.close()
+
+
+def _connect(connection: "socket", path: str, deadline: float) -> None:
+    while True:
+        try:
+            connection.connect(path)
+            return
+        except BlockingIOError:  # too many wait to be accepted; nothing tells when there is room
+            if time.monotonic() + _RETRY_SECS > deadline:
+                raise SpoolError(path, f"the node's agent took nobody within {WAIT_SECS:g} s") from None
+        time.sleep(_RETRY_SECS)
+
+
+def _take(path: str, answer: bytes, name: str) -> Capture:
+    """The capture that an answer tells of; nothing of it is believed unseen."""
+    import json
+
+    try:
+        told = json.loads(answer)
+    except (ValueError, RecursionError):
+        told = None
+    if not isinstance(told, dict):
+        raise SpoolError(path, "what answers isn't the node's agent" if answer else "the node's agent didn't answer")
+    refused = told.get("error")
+    if isinstance(refused, str):
+        printable = "".join(char if char.isprintable() else "\ufffd" for char in refused[:1000])
+        raise SpoolError(path, f"the node's agent refuses: {printable}")
+    folder, job_id, attempt = told.get("path"), told.get("job_id"), told.get("attempt")
+    try:
+        if not (isinstance(folder, str) and os.path.isabs(folder) and isinstance(job_id, str) and job_id):
+            raise ConfigError(path, ["no path or job"])
+        check_job_id(job_id)
+        if type(attempt) is not int or attempt < 1:
+            raise ConfigError(path, ["no attempt"])
+    except ConfigError:
+        raise SpoolError(path, "what answers isn't the node's agent, or a newer one") from None
+    return open_capture(folder, job_id, attempt, name)

@@ -1,0 +1,107 @@
+"""An HTTP server that answers as it is told: for what a healthy Loki or Prometheus never says."""
+
+import contextlib
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+
+@dataclass(frozen=True)
+class Said:
+    """An answer. body_bytes: what Content-Length promises, None for the truth; pieces: of the body, with a pause
+    after each until the server closes; hang: says nothing until the server closes."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body_bytes: int | None = None
+    pieces: int = 1
+    hang: bool = False
+
+
+@dataclass(frozen=True)
+class Asked:
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class FaultyServer:
+    """On a free loopback port. answers: in turn; the last one is for all that come after. asked: what came."""
+
+    def __init__(self, *answers: Said) -> None:
+        self.asked: list[Asked] = []
+        self._answers = list(answers)
+        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        outer = self
+
+        class Answering(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                outer._answer(self, body)
+
+            do_GET = do_POST  # noqa: N815  http.server's name
+
+            def log_message(self, *_: Any) -> None:  # Any: as in the base
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def answer(self, *answers: Said) -> None:
+        """From now on."""
+        with self._lock:
+            self._answers = list(answers)
+
+    def _answer(self, request: BaseHTTPRequestHandler, body: bytes) -> None:
+        with self._lock:
+            self.asked.append(Asked(request.command, request.path, dict(request.headers), body))
+            said = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if said.hang:
+            self._closing.wait()
+            request.close_connection = True
+            return
+        with contextlib.suppress(OSError):  # the client gave up
+            self._say(request, said)
+
+    def _say(self, request: BaseHTTPRequestHandler, said: Said) -> None:
+        request.send_response_only(said.status)
+        headers = {"Date": request.date_time_string(), **said.headers}
+        if said.status != 204:
+            headers["Content-Length"] = str(len(said.body) if said.body_bytes is None else said.body_bytes)
+        for name, value in headers.items():
+            if value:
+                request.send_header(name, value)
+        request.end_headers()
+        size = -(-len(said.body) // said.pieces) or 1
+        for begin in range(0, len(said.body), size):
+            request.wfile.write(said.body[begin : begin + size])
+            if said.pieces > 1 and self._closing.wait(0.05):
+                return
+        if said.body_bytes is not None:
+            request.close_connection = True
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+def requests_of(server: FaultyServer) -> Sequence[str]:
+    return [f"{asked.method} {asked.path.partition('?')[0]}" for asked in server.asked]

@@ -1,0 +1,80 @@
+"""Jobs whose entries are pushed to a Loki in memory one by one, and reading them there."""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+import observe.opening
+from ingest.job import LogLine
+from ingest.loki_push import Entry
+from ingest.loki_store import LokiStore
+from logshipper.cli import main
+from logshipper.segment import Json, Stream
+from tests.loki_fake import FakeLoki
+from tests.segment_factory import SECOND_NS as NS
+
+BOTH = (Stream.STDOUT, Stream.STDERR)
+JOB = "k3f9x2"
+
+Ask = Callable[..., tuple[int, str, str]]
+
+
+def asking(fake: FakeLoki, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ask:
+    """Runs a reading command on the Loki in memory; returns exit code, stdout and stderr."""
+
+    def open_fake(args: argparse.Namespace) -> LokiStore:
+        return LokiStore(fake, cluster=args.cluster, since_secs=args.since or 7 * 86_400)
+
+    monkeypatch.setattr(observe.opening, "_open_loki", open_fake)
+    monkeypatch.setenv("LOGSHIPPER_LOKI_URL", "http://loki.invalid")
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = main([*words, "--from", "loki"])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+class Pushing:
+    """A capture whose lines are pushed one by one, as a test wants them to come."""
+
+    def __init__(
+        self, fake: FakeLoki, *, job_id: str = JOB, host: str = "node1", began_ns: int = 0, **who: str
+    ) -> None:
+        self.fake = fake
+        self.began_ns = began_ns or time.time_ns() - 60 * NS
+        self._metadata = {"job_id": job_id, "user": "me", "task": "0", "attempt": "1", **who}
+        self._labels = {"cluster": "local", "host": host, "service_name": "logshipper"}
+        self.event({"event": "started", "name": "train.py", "user": "me", "host": host, "started_ns": self.began_ns})
+
+    def push(self, kind: str, at_ns: int, line: str, *, stream: str = "stdout", replay: str = "", **more: str) -> None:
+        labels = {**self._labels, "kind": kind} | ({"stream": stream} if stream else {})
+        labels |= {"replay": replay} if replay else {}
+        self.fake.push(labels, [Entry(self.began_ns + at_ns, line, {**self._metadata, **more})])
+
+    def line(self, at_ns: int, line: str, **more: Any) -> None:  # Any: options of push
+        self.push("log", at_ns, line, **more)
+
+    def event(self, event: Json, at_ns: int = 0) -> None:
+        self.push("event", at_ns, json.dumps(event), stream="")
+
+    def close(self, at_ns: int = 50 * NS, **fields: Any) -> None:  # Any: JSON
+        ended = {"state": "COMPLETED", "exit_code": 0, "signal": 0, "ended_ns": self.began_ns + at_ns}
+        self.event({"event": "closed", **ended, **fields}, at_ns)
+
+
+def open_store(fake: FakeLoki, **options: Any) -> LokiStore:  # Any: LokiStore's options
+    return LokiStore(fake, **options)
+
+
+def read(fake: FakeLoki, **asked: Any) -> list[LogLine]:  # Any: options of lines
+    with open_store(fake).open(JOB) as reader:
+        return list(reader.lines(**{"streams": BOTH, **asked}))
+
+
+def texts(lines: Sequence[LogLine]) -> list[str]:
+    return [line.text for line in lines]

@@ -1,0 +1,223 @@
+"""Runs the node agent as an admin does, in a spool and state of its own, for tests; and what stands between it and
+Loki there: a proxy that answers as it is told."""
+
+import http.client
+import http.server
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ingest.loki import Client
+from ingest.loki_push import Entry
+from tests.captured_runs import ROOT, TIMEOUT_SECS, wait_until
+
+CRASHING = """
+import os, signal, sys
+import ingest.shipper
+from ingest.__main__ import main
+
+left = int(sys.argv[2])
+
+def crash(name):
+    global left
+    if name == sys.argv[1]:
+        left -= 1
+        if left <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+ingest.shipper.fault_point = crash
+sys.exit(main(sys.argv[3:]))
+"""
+
+
+class NodeAgent:
+    """An agent's folder, configuration and process. cluster, host: its labels; options: of tables, as in `loki={...}`.
+
+    `with` starts it and stops it at the end."""
+
+    def __init__(self, folder: Path, loki_url: str, *, cluster: str, host: str = "n1", **options: Mapping[str, Any]):
+        self.folder = folder
+        self.cluster = cluster
+        self.host = host
+        self.spool = folder / "spool"
+        self.state = folder / "state"
+        self.socket = folder / "agent.sock"
+        self.config = folder / "agent.toml"
+        self.log = folder / "agent.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        tables: dict[str, dict[str, Any]] = {
+            "agent": {"cluster": cluster, "host": host, "spool_dir": str(self.spool), "state_dir": str(self.state),
+                      "socket": str(self.socket), "poll_secs": 0.05},
+            "loki": {"url": loki_url, "batch_wait_secs": 0.1, "retry_min_secs": 0.1, "retry_max_secs": 0.5},
+            "metrics": {"listen": "127.0.0.1:0"},
+        }  # fmt: skip
+        for name, table in options.items():
+            tables.setdefault(name, {}).update(table)
+        lines = []
+        for name, table in tables.items():
+            lines += [f"[{name}]", *(f"{option} = {json.dumps(value)}" for option, value in table.items())]
+        self.config.write_text("\n".join(lines) + "\n")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For jobs that are to be captured by this agent."""
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "LOGSHIPPER_AGENT_SOCKET": str(self.socket)}
+        environment.pop("LOGSHIPPER_STORE", None)
+        return environment
+
+    # ---- its life
+
+    def start(self, *, crash_at: str = "", times: int = 1, wait: bool = True) -> "NodeAgent":
+        """crash_at: a fault point of the shipper where it kills itself, when it comes there for the n-th time."""
+        words = ["run", "--config", str(self.config)]
+        command = [sys.executable, "-m", "ingest", *words]
+        if crash_at:
+            command = [sys.executable, "-c", CRASHING, crash_at, str(times), *words]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL, stderr=log
+            )
+        begun = self.log.read_text().count("ready:")
+        if wait:
+            wait_until(lambda: self.log.read_text().count("ready:") > begun or self.has_ended(), "the agent is ready")
+            assert not self.has_ended(), self.log.read_text()
+        return self
+
+    def has_ended(self) -> bool:
+        return self.process is None or self.process.poll() is not None
+
+    def stop(self, signo: int = signal.SIGTERM) -> int:
+        """Returns its exit code."""
+        assert self.process is not None
+        self.process.send_signal(signo)
+        return self.process.wait(TIMEOUT_SECS)
+
+    def __enter__(self) -> "NodeAgent":
+        return self.start() if self.has_ended() else self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(TIMEOUT_SECS)
+
+    # ---- what it does
+
+    def run(self, *command: str, options: tuple[str, ...] = (), **more: Any) -> "subprocess.CompletedProcess[bytes]":
+        """`logshipper run`, captured by this agent. more: options of subprocess.run."""
+        words = [sys.executable, "-m", "logshipper", "run", *options, "--", *command]
+        environment = {**self.environment, "HOME": str(self.folder), **more.pop("env", {})}
+        more = {"capture_output": True, "stdin": subprocess.DEVNULL, "timeout": TIMEOUT_SECS, **more}
+        return subprocess.run(words, env=environment, **more)
+
+    def call(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """`logshipper-agent WORDS --config ...`."""
+        command = [sys.executable, "-m", "ingest", *words, "--config", str(self.config)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_SECS
+        )
+
+    def status(self) -> dict[str, Any]:
+        found = self.call("status", "--json")
+        assert found.returncode == 0, found.stderr
+        document: dict[str, Any] = json.loads(found.stdout)
+        return document
+
+    def captures(self) -> list[Path]:
+        return sorted(path for path in self.spool.glob("*@*") if path.is_dir())
+
+    def wait_shipped(self, timeout_secs: float = TIMEOUT_SECS) -> None:
+        """Until nothing is left in the spool."""
+        wait_until(lambda: not self.captures(), f"all is shipped: {self.log.read_text()}", timeout_secs)
+
+    @property
+    def metrics_url(self) -> str:
+        """Of the running one."""
+        ready = [line for line in self.log.read_text().splitlines() if "ready:" in line][-1]
+        return f"http://127.0.0.1:{ready.rpartition(' ')[2]}/metrics"
+
+    def metrics(self) -> str:
+        import requests
+
+        with requests.Session() as session:
+            session.trust_env = False
+            return session.get(self.metrics_url, timeout=TIMEOUT_SECS).text
+
+
+def entries_of(
+    client: Client, cluster: str, kinds: str = ".+", *, begin_ns: int = 0, selector: str = ""
+) -> list[Entry]:
+    """All entries of a cluster in Loki, in order of time."""
+    now_ns = time.time_ns()
+    logql = f'{{cluster="{cluster}", kind=~"{kinds}"}} {selector}'
+    return list(client.entries(logql, now_ns - 3600 * 10**9, now_ns + 600 * 10**9))
+
+
+class Proxy:
+    """Between an agent and Loki. answer: called with a push's number (from 1); what it returns (status, headers, body)
+    is answered instead of Loki's answer, None lets it through. after: Loki gets the push first, but the agent isn't
+    told what it said. pushes: how many came."""
+
+    def __init__(self, target: str) -> None:
+        self.answer: Callable[[int], tuple[int, Mapping[str, str], bytes] | None] = lambda _: None
+        self.after = False
+        self.pushes = 0
+        self.times: list[float] = []
+        self._target = urllib.parse.urlsplit(target)
+        proxy = self
+
+        class Request(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                proxy.pushes += 1
+                proxy.times.append(time.monotonic())
+                told = proxy.answer(proxy.pushes)
+                said = proxy.pass_on(self.path, dict(self.headers), body) if told is None or proxy.after else None
+                status, headers, text = told or said or (500, {}, b"")
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                if status != 204:
+                    self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Nobody wants to read it."""
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Request)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def pass_on(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, Mapping[str, str], bytes]:
+        connection = http.client.HTTPConnection(self._target.hostname or "", self._target.port, timeout=TIMEOUT_SECS)
+        try:
+            connection.request("POST", path, body, {"Content-Type": headers["Content-Type"]})
+            answer = connection.getresponse()
+            return answer.status, {}, answer.read()
+        finally:
+            connection.close()
+
+    def __enter__(self) -> "Proxy":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join(TIMEOUT_SECS)
+        self._server.server_close()

@@ -1,0 +1,97 @@
+"""Acts as other real users, in forked processes: what they can do is the kernel's word, not a mock's."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.captured_runs import ROOT
+
+ANN, BEN = 65534, 12345  # neither owns anything; the second one has no entry in the user database
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as two other users")
+
+
+class Forked:
+    """A process of a user that does act. before: what root does in it first. See `result`, which must be called."""
+
+    def __init__(self, uid: int, act: Callable[[], Any], before: Callable[[], None] | None = None) -> None:
+        sys.stdout.flush()
+        self._receive, send = os.pipe()
+        with warnings.catch_warnings():  # from 3.12 on, of threads that other tests left: the child needs none of them
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._child = os.fork()
+        if self._child == 0:
+            try:
+                if before is not None:
+                    before()
+                if uid != os.getuid():
+                    os.setgroups([])
+                    os.setresgid(uid, uid, uid)
+                    os.setresuid(uid, uid, uid)
+                told = {"returned": act()}
+            except BaseException:
+                told = {"raised": traceback.format_exc()}
+            os.write(send, json.dumps(told).encode())
+            os._exit(0)
+        os.close(send)
+
+    def result(self) -> Any:  # Any: JSON
+        """What act returned; an exception there is one here."""
+        with os.fdopen(self._receive, "rb") as file:
+            told = json.loads(file.read())
+        os.waitpid(self._child, 0)
+        assert "raised" not in told, told["raised"]
+        return told["returned"]
+
+
+def as_user(uid: int, act: Callable[[], Any], before: Callable[[], None] | None = None) -> Any:  # Any: JSON
+    """What act returns in a process of that user."""
+    return Forked(uid, act, before).result()
+
+
+def refused(acts: Iterable[Callable[[], object]]) -> list[str]:
+    """The names of the errors that acts end with, "" for each that doesn't."""
+    found = []
+    for act in acts:
+        try:
+            act()
+            found.append("")
+        except OSError as error:
+            found.append(type(error).__name__)
+    return found
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that other users can pass (pytest's own are the runner's alone)."""
+    path = Path(tempfile.mkdtemp(prefix="logshipper-test-", dir="/tmp"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+def ordinary_python() -> tuple[str, str] | None:
+    """A Python that ordinary users can run with our packages, and its PYTHONPATH; None where there is none."""
+    path = os.pathsep.join((str(ROOT), sysconfig.get_path("purelib")))
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    for python in (sys.executable, os.path.realpath(sys.executable), f"/usr/bin/{version}", "/usr/bin/python3"):
+        command = [python, "-c", "import logshipper.sidecar, orjson, yaml"]
+        try:
+            tried = subprocess.run(
+                command, env={"PYTHONPATH": path}, cwd="/", user=ANN, group=ANN, extra_groups=[], capture_output=True
+            )
+        except OSError:
+            continue
+        if tried.returncode == 0:
+            return python, path
+    return None

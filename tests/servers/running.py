@@ -1,0 +1,319 @@
+"""Servers of one's own: Loki and Prometheus in a scratch folder, on free loopback ports, configured by the files that
+`docker compose` uses. They end with `close`, with this process, and with its death."""
+
+import atexit
+import contextlib
+import errno
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import requests
+import yaml
+
+from tests.servers import prometheus_package
+from tests.servers.build import LOKI, ROOT
+from tests.servers.places import ServerMissing
+from tests.servers.prometheus_package import PrometheusProgram
+
+COMPOSE = ROOT / "deploy" / "compose"
+READY_TIMEOUT_SECS = 60.0
+STOP_TIMEOUT_SECS = 20.0
+ANSWER_TIMEOUT_SECS = 10.0
+TAIL_LINES = 15
+PORTS = range(12000, 30000)  # below Linux' ephemeral ones: a stopped server's port isn't taken by a connection
+NOT_BUILT = "{} isn't there: python -m tests.servers.build gets it"
+
+
+class ServerFailed(Exception):
+    """A server didn't start, answer or stop. str: what, and the end of its log."""
+
+
+class Server(ABC):
+    """A server program and its scratch folder; `with` starts and closes it.
+
+    folder: where its configuration, data and log go; None for one that `close` removes. stay: it outlives this
+    process, unless it is closed. Not for several threads.
+    """
+
+    name: str
+    ready_path: str
+
+    def __init__(self, folder: Path | None, *, stay: bool) -> None:
+        self.own_folder = folder is None
+        self.folder = (folder or Path(tempfile.mkdtemp(prefix=f"logshipper-{self.name}-"))).absolute()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.stay = stay
+        self.port = free_port()
+        self._owner = os.getpid()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / f"{self.name}.log"
+
+    @property
+    def pid(self) -> int:
+        """Of the running server. Raises ServerFailed."""
+        if self._process is None:
+            raise ServerFailed(f"{self.name} isn't running")
+        return self._process.pid
+
+    def start(self, *, wait: bool = True) -> Self:
+        """Starts it, again on the same ports with the same data, and waits until it is ready. Raises ServerFailed."""
+        assert self._process is None, f"{self.name} runs already"
+        command = [*_dies_with_us(self.stay), *self._command()]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env={**os.environ, **self._environment()},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a Ctrl-C is ours to act on
+            )
+        if not self.stay:
+            atexit.register(self._close_at_exit)
+        if wait:
+            self.wait_ready()
+        return self
+
+    def stop(self, signo: int = signal.SIGTERM) -> None:
+        """Stops it and keeps its data. A server that doesn't end in time is killed, and ServerFailed raised."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(signo)
+        try:
+            process.wait(STOP_TIMEOUT_SECS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise self._failed(f"didn't stop within {STOP_TIMEOUT_SECS:.0f} s") from None
+
+    def close(self) -> None:
+        """Ends it and removes what it wrote into a folder of its own."""
+        atexit.unregister(self._close_at_exit)
+        try:
+            self.stop(signal.SIGKILL if self.own_folder else signal.SIGTERM)
+        finally:
+            if self.own_folder:
+                shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _close_at_exit(self) -> None:
+        if os.getpid() == self._owner:  # and not a fork of a test's
+            self.close()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def wait_ready(self, timeout_secs: float = READY_TIMEOUT_SECS) -> None:
+        """Waits until it does all that it should. Raises ServerFailed."""
+        self._wait(lambda: self._get(self.ready_path).ok, "be ready", timeout_secs)
+
+    @abstractmethod
+    def _command(self) -> list[str]: ...
+
+    def _environment(self) -> Mapping[str, str]:
+        return {}
+
+    def _get(self, path: str, **parameters: str) -> requests.Response:
+        with requests.Session() as session:
+            session.trust_env = False  # no proxy for loopback
+            return session.get(self.url + path, params=parameters, timeout=ANSWER_TIMEOUT_SECS)
+
+    def _wait(self, condition: Callable[[], bool], what: str, timeout_secs: float) -> None:
+        deadline = time.monotonic() + timeout_secs
+        while time.monotonic() < deadline:
+            with contextlib.suppress(requests.RequestException):
+                if condition():
+                    return
+            if self._process is None or self._process.poll() is not None:
+                ended = "isn't running" if self._process is None else f"ended with {self._process.returncode}"
+                raise self._failed(f"{ended} and won't {what}")
+            time.sleep(0.05)
+        raise self._failed(f"didn't {what} within {timeout_secs:.0f} s")
+
+    def _failed(self, what: str) -> ServerFailed:
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        tail = "".join(f"\n  {line[:500]}" for line in lines[-TAIL_LINES:])
+        return ServerFailed(f"{self.name} at {self.url} {what}; the end of {self.log}:{tail}")
+
+
+class LokiServer(Server):
+    """Loki. limits: are put over those of limits_config in deploy/compose/loki/loki.yaml; auth_enabled: each request
+    has to name a tenant (X-Scope-OrgID). Raises ServerMissing."""
+
+    name = "loki"
+    ready_path = "/ready"
+
+    def __init__(
+        self,
+        *,
+        limits: Mapping[str, object] | None = None,
+        auth_enabled: bool = False,
+        folder: Path | None = None,
+        stay: bool = False,
+    ) -> None:
+        self.program = loki_program()
+        super().__init__(folder, stay=stay)
+        self._grpc_port = free_port(besides=self.port)
+        config = _read(COMPOSE / "loki" / "loki.yaml")
+        config["limits_config"].update(limits or {})
+        config["auth_enabled"] = auth_enabled
+        (self.folder / "loki.yaml").write_text(yaml.safe_dump(config, default_flow_style=False))
+
+    @property
+    def version(self) -> str:
+        return LOKI.version
+
+    def wait_for_push(self, timeout_secs: float = READY_TIMEOUT_SECS) -> None:
+        """Waits until it takes pushes, which is before it is ready. Raises ServerFailed."""
+
+        def takes() -> bool:
+            services = self._get("/services").text
+            return all(f"{part} => Running" in services for part in ("distributor", "ingester", "ring"))
+
+        self._wait(takes, "take pushes", timeout_secs)
+
+    def flush(self) -> None:
+        """Has it write its chunks to disk. Raises ServerFailed."""
+        with requests.Session() as session:
+            session.trust_env = False
+            answer = session.post(f"{self.url}/flush", timeout=ANSWER_TIMEOUT_SECS)
+        if answer.status_code != requests.codes.no_content:
+            raise self._failed(f"answered a flush by {answer.status_code}")
+
+    def _command(self) -> list[str]:
+        return [str(self.program), "-config.file=loki.yaml", "-config.expand-env=true"]
+
+    def _environment(self) -> Mapping[str, str]:
+        return {
+            "LOKI_ADDRESS": "127.0.0.1",
+            "LOKI_HTTP_PORT": str(self.port),
+            "LOKI_GRPC_PORT": str(self._grpc_port),
+            "LOKI_DATA": str(self.folder / "data"),
+        }
+
+
+class PrometheusServer(Server):
+    """Prometheus. targets: addresses to scrape, HOST:PORT. scrape_interval: as in its configuration. Raises
+    ServerMissing."""
+
+    name = "prometheus"
+    ready_path = "/-/ready"
+
+    def __init__(
+        self,
+        targets: Sequence[str] = (),
+        *,
+        scrape_interval: str = "1s",
+        folder: Path | None = None,
+        stay: bool = False,
+    ) -> None:
+        self.program = prometheus_program()
+        super().__init__(folder, stay=stay)
+        config = _read(COMPOSE / "prometheus" / "prometheus.yml")
+        config["global"]["scrape_interval"] = scrape_interval
+        (self.folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        (self.folder / "targets").mkdir(exist_ok=True)
+        self.set_targets(targets)
+
+    @property
+    def version(self) -> str:
+        return self.program.version
+
+    def set_targets(self, targets: Sequence[str]) -> None:
+        """Says what is scraped from now on; Prometheus takes it over within some seconds."""
+        place = self.folder / "targets" / "agents.yml"
+        scratch = place.with_suffix(".new")
+        scratch.write_text(json.dumps([{"targets": list(targets)}]))
+        scratch.rename(place)
+
+    def wait_for_target(self, target: str, timeout_secs: float = READY_TIMEOUT_SECS) -> None:
+        """Waits until a target was scraped with success. Raises ServerFailed."""
+
+        def up() -> bool:
+            active = self._get("/api/v1/targets", state="active").json()["data"]["activeTargets"]
+            return any(found["labels"]["instance"] == target and found["health"] == "up" for found in active)
+
+        self._wait(up, f"scrape {target}", timeout_secs)
+
+    def _command(self) -> list[str]:
+        return [
+            str(self.program.program),
+            "--config.file=prometheus.yml",
+            f"--storage.tsdb.path={self.folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+            "--log.level=warn",
+        ]
+
+
+def loki_program() -> Path:
+    """Loki as it was built. Raises ServerMissing."""
+    found = LOKI.path()
+    if found is None:
+        raise ServerMissing(NOT_BUILT.format(f"Loki {LOKI.version}"))
+    return found
+
+
+def prometheus_program() -> PrometheusProgram:
+    """Prometheus as it was fetched, or is on the PATH. Raises ServerMissing."""
+    found = prometheus_package.find()
+    if found is None:
+        raise ServerMissing(NOT_BUILT.format("Prometheus"))
+    return found
+
+
+def free_port(besides: int = 0) -> int:
+    """A loopback port that nobody listens on, and that isn't `besides`."""
+    for _ in range(100):
+        port = random.choice(PORTS)
+        if port == besides:
+            continue
+        with socket.socket() as taken:
+            try:
+                taken.bind(("127.0.0.1", port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                continue
+        return port
+    raise ServerFailed(f"no free port from {PORTS.start} to {PORTS.stop - 1} was found in 100 tries")
+
+
+def _dies_with_us(stay: bool) -> list[str]:
+    """What a command begins with so that the kernel kills it when this process is gone, however it went."""
+    setpriv = shutil.which("setpriv")
+    if setpriv is None or stay:
+        return []
+    # the shell looks whether this process was gone before the kernel knew
+    still_there = '[ "$PPID" = "$0" ] && exec "$@"'
+    return [setpriv, "--pdeathsig", "KILL", "--", "/bin/sh", "-c", still_there, str(os.getpid())]
+
+
+def _read(path: Path) -> dict[str, Any]:  # Any: YAML of ours
+    document: dict[str, Any] = yaml.safe_load(path.read_text())
+    return document

@@ -1,0 +1,165 @@
+"""The node agent's shipper and learner in this process, with Loki modelled in memory, step by step, for tests."""
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from ingest.agent_config import AgentConfig, parse
+from ingest.capture_folder import CaptureFolder
+from ingest.checkpoints import Checkpoints
+from ingest.followed_capture import FollowedCapture
+from ingest.job_metrics import CaptureView, JobMetrics
+from ingest.learner import Learner
+from ingest.loki_sink import LokiSink
+from ingest.metrics_server import AgentMetrics
+from ingest.node_spool import NodeIdentity, prepare_capture
+from ingest.quarantine import Quarantine
+from ingest.shipper import Shipper
+from tests.modelled_loki import ModelledLoki
+from tests.segment_factory import CaptureWriter
+
+CLUSTER, HOST = "testing", "n1"
+MAX_ROUNDS = 500
+
+
+class NodeCapture(CaptureWriter):
+    """A capture in a node's spool, whose directory the agent has made."""
+
+    def __init__(self, node: "ShippingNode", job_id: str, start_ns: int, **identity: Any) -> None:
+        # Any: fields of NodeIdentity
+        fields: dict[str, Any] = {"attempt": 1, "step": "", "task": 0, "name": "train.py", "user": "me"}
+        fields |= {"uid": os.geteuid(), "gid": os.getegid(), **identity}
+        self.job_id = job_id
+        self.path = Path(prepare_capture(node.config.agent, NodeIdentity(job_id=job_id, **fields)))
+        self.segments = self.path / "segments"
+        self.now_ns = start_ns
+        self.number = 0
+        self._lock = -1
+        self.open_segment()
+
+
+class SeenMetrics(JobMetrics):
+    """Keeps what it is told."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        super().__init__(config.metrics, CLUSTER, HOST)
+        self.views: list[CaptureView] = []
+
+    def update(self, view: CaptureView) -> None:
+        super().update(view)
+        self.views.append(view)
+
+
+class ShippingNode:
+    """One agent's parts in a folder; close it. loki: over the options of [loki]."""
+
+    def __init__(self, folder: Path, client: ModelledLoki | None = None, **loki: Any) -> None:  # Any: TOML values
+        self.folder = folder
+        options = {"url": "http://modelled", "retry_min_secs": 0.001, "retry_max_secs": 0.002,
+                   "stream_max_bytes_per_sec": 0, **loki}  # fmt: skip
+        agent = {"cluster": CLUSTER, "host": HOST, "spool_dir": str(folder / "spool"),
+                 "state_dir": str(folder / "state")}  # fmt: skip
+        self.config, problems = parse({"agent": agent, "loki": options})
+        assert problems == []
+        self.loki = client or ModelledLoki()
+        self.said: list[str] = []
+        self.metrics = SeenMetrics(self.config)
+        for place in ("spool", "state"):
+            (folder / place).mkdir(exist_ok=True)
+        (folder / "spool").chmod(0o711)
+        self.stop = threading.Event()
+        self._spool_fd = os.open(folder / "spool", os.O_RDONLY | os.O_DIRECTORY)
+        self.captures: dict[str, FollowedCapture] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """What an agent has when it starts."""
+        self.health = AgentMetrics(CLUSTER, HOST)
+        self.checkpoints = Checkpoints(str(self.folder / "state" / "state.db"))
+        self.quarantine = Quarantine(str(self.folder / "state" / "quarantine"), self.config.loki.quarantine_max_bytes)
+        sink = LokiSink(
+            lambda: self.loki,
+            self.config.loki,
+            lambda key: key.labels(CLUSTER, HOST),
+            self.health,
+            self.stop,
+            self.said.append,
+        )
+        self.sink = sink
+        self.shipper = Shipper(
+            self.config, self.checkpoints, sink, self.quarantine, self.health, self.said.append
+        )  # fmt: skip
+        self.learner = Learner(self.checkpoints, self.metrics, 0.0, self.said.append)
+
+    def end(self, *, saved: bool = True) -> None:
+        """saved: what a signal leaves; False: what SIGKILL does."""
+        if saved:
+            self.learner.save(self.captures.values(), now=1.0)
+        self.shipper.close()
+        for capture in self.captures.values():
+            capture.close()
+        self.captures = {}
+        self.checkpoints.close()
+
+    def restart(self, *, saved: bool = True) -> None:
+        self.end(saved=saved)
+        self.begin()
+
+    def close(self) -> None:
+        self.stop.set()
+        self.end()
+        os.close(self._spool_fd)
+
+    # ---- steps
+
+    def capture(self, job_id: str, start_ns: int, **identity: Any) -> NodeCapture:  # Any: see NodeCapture
+        return NodeCapture(self, job_id, start_ns, **identity)
+
+    def follow(self) -> list[FollowedCapture]:
+        """All that is in the spool now."""
+        for name in sorted(os.listdir(self.folder / "spool")):
+            if not name.startswith(".") and name not in self.captures:
+                folder = CaptureFolder(self._spool_fd, str(self.folder / "spool"), name, os.geteuid(), node=True)
+                identity = folder.identity(complete=True)
+                assert identity is not None
+                self.captures[name] = FollowedCapture(folder, self.checkpoints, identity)
+        return list(self.captures.values())
+
+    def learn(self, *, save: bool = True) -> None:
+        """Until there is nothing new."""
+        captures = self.follow()
+        turns = 0
+        while self.learner.turn(captures):
+            turns += 1
+            assert turns < MAX_ROUNDS, "the learner finds something new for ever"
+        if save:
+            self.learner.save(captures, now=1.0)
+
+    def round(self) -> bool:
+        return self.shipper.round(self.follow())
+
+    def ship(self) -> None:
+        """Learns and ships all that there is now."""
+        self.learn()
+        rounds = 0
+        while self.round() or any(capture.waits for capture in self.captures.values()):
+            rounds += 1
+            assert rounds < MAX_ROUNDS, "the shipper has something to do for ever"
+
+    def one(self) -> FollowedCapture:
+        """The only capture."""
+        (capture,) = self.follow()
+        return capture
+
+    # ---- what came of it
+
+    def quarantined(self) -> list[dict[str, Any]]:  # Any: JSON
+        files = sorted((self.folder / "state" / "quarantine").iterdir())
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+    def events(self, job_id: str = "") -> list[dict[str, Any]]:  # Any: JSON
+        """In Loki, of one job or of all."""
+        found = self.loki.found('kind="event"')
+        return [json.loads(entry.line) for entry in found if not job_id or ("job_id", job_id) in entry.metadata]

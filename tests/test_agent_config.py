@@ -1,0 +1,298 @@
+"""The agent's configuration: all that is wrong with it is said at once, with table, option and mend."""
+
+import dataclasses
+import os
+import typing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest import agent_config
+from ingest.agent_config import SECTIONS, AgentConfig, listen_address, load, parse, read
+from ingest.server_access import ServerAccess, read_secret
+from logshipper.errors import ConfigError
+
+LOKI = {"url": "http://127.0.0.1:3100"}
+
+
+def problems(**tables: Any) -> list[str]:  # Any: TOML, wrong in every way
+    return parse({"loki": LOKI, **tables})[1]
+
+
+def loki_problems(**options: Any) -> list[str]:  # Any: as above
+    return problems(loki={**LOKI, **options})
+
+
+# ---- what is right
+
+
+def test_a_url_is_all_it_takes(tmp_path: Path) -> None:
+    file = tmp_path / "agent.toml"
+    file.write_text('[loki]\nurl = "https://loki.example.org/path"\n')
+    config = load(str(file))
+    assert config.path == str(file)
+    assert config.agent.host == os.uname().nodename
+    assert config == dataclasses.replace(
+        AgentConfig(path=str(file)),
+        agent=dataclasses.replace(config.agent, host=os.uname().nodename),
+        loki=dataclasses.replace(config.loki, access=ServerAccess(url="https://loki.example.org/path")),
+    )
+
+
+def _options(section: Any) -> dict[str, type]:
+    """Options of a table (Any: a dataclass's type, as mypy can't tell) with their types; a server's among them."""
+    found: dict[str, type] = {}
+    for name, kind in typing.get_type_hints(section).items():
+        found |= _options(kind) if dataclasses.is_dataclass(kind) else {name: kind}
+    return found
+
+
+def _values(tmp_path: Path) -> dict[str, Any]:  # Any: TOML
+    """A value for each option, none of which is the default."""
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret\n")
+    secret.chmod(0o600)
+    return {
+        "cluster": "c-1.x_y", "host": "node-7", "spool_dir": "/a/spool", "state_dir": "/a/state", "socket": "",
+        "max_captures_per_user": 5, "poll_secs": 2, "url": "http://[::1]:9/x", "tenant": "team-a",
+        "username": "ann", "password_file": str(secret), "token_file": str(secret), "ca_file": str(secret),
+        "cert_file": str(secret), "key_file": str(secret), "timeout_secs": 3.5, "batch_max_bytes": 20_000,
+        "batch_wait_secs": 0, "stream_max_bytes_per_sec": 0, "max_line_bytes": 1000, "max_age_hours": 24,
+        "retry_min_secs": 1.5, "retry_max_secs": 60, "heartbeat_secs": 30, "quarantine_max_bytes": 0,
+        "listen": "", "job_values": False, "expire_secs": 60.5, "max_captures": 7, "max_keys": 8,
+        "max_label_bytes": 64,
+    }  # fmt: skip
+
+
+EVERY_OPTION = [(table, option) for table, section in SECTIONS.items() for option in _options(section)]
+
+
+@pytest.mark.parametrize(("table", "option"), EVERY_OPTION)
+def test_every_option_can_be_set(table: str, option: str, tmp_path: Path) -> None:
+    values = _values(tmp_path)
+    together = {"username": "password_file", "password_file": "username", "key_file": "cert_file"}
+    chosen = {name: values[name] for name in (option, together.get(option, option))}
+    config, found = parse({"loki": LOKI, table: {**(LOKI if table == "loki" else {}), **chosen}})
+    assert found == []
+    section = getattr(config, table)
+    holder = section if hasattr(section, option) else section.access
+    default = agent_config.AgentSection() if table == "agent" else None
+    assert getattr(holder, option) == values[option]
+    assert type(getattr(holder, option)) is _options(SECTIONS[table])[option]
+    assert default is None or getattr(default, option) != values[option]
+
+
+# ---- what is wrong
+
+
+@pytest.mark.parametrize(("table", "option"), EVERY_OPTION)
+@pytest.mark.parametrize("value", [True, 5, 5.5, "text", [1], {"a": 1}, float("nan"), float("inf")])
+def test_every_option_refuses_other_types_and_names_itself(table: str, option: str, value: Any) -> None:
+    # Any: TOML
+    wanted = _options(SECTIONS[table])[option]
+    fits = type(value) is wanted or (wanted is float and type(value) is int)
+    found = problems(**{table: {**(LOKI if table == "loki" else {}), option: value}})
+    if not fits:
+        assert any(line.startswith(f"[{table}] {option}: must be ") for line in found), found
+    elif isinstance(value, float) and not 0 <= value < 1e9:  # nan, inf
+        assert any(line.startswith(f"[{table}] {option}:") for line in found), found
+
+
+def test_all_problems_are_said_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "agent.toml"
+    file.write_text(
+        '[agnet]\n[agent]\ncluster = "a b"\npoll_secs = "fast"\nspool_dir = "relative"\nsocet = "/x"\n'
+        '[loki]\nurl = "loki:3100"\nbatch_max_bytes = 5\nusername = "ann"\nretry_min_secs = 50\n'
+        '[metrics]\nlisten = "9310"\njob_values = 1\n[prometheus]\nurl = "ftp://x"\n'
+    )
+    with pytest.raises(ConfigError) as error:
+        load(str(file))
+    said = error.value.problems
+    for place in (
+        "[agnet]: there is no such table; did you mean agent?", "[agent] cluster:",
+        "[agent] poll_secs: must be a number",
+        "[agent] spool_dir:", "[agent] socet: there is no such option; did you mean socket?", "[loki] url:",
+        "[loki] batch_max_bytes:", "[loki] username and password_file", "[loki] retry_min_secs:", "[metrics] listen:",
+        "[metrics] job_values: must be true or false", "[prometheus] url:",
+    ):  # fmt: skip
+        assert sum(line.startswith(place) for line in said) == 1, place
+    assert len(said) == 12
+    assert str(file) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "options"),
+    [
+        ("agent", {"cluster": ""}),
+        ("agent", {"cluster": "a/b"}),
+        ("agent", {"cluster": "x" * 65}),
+        ("agent", {"cluster": "a\n"}),
+        ("agent", {"host": 'a"b'}),
+        ("agent", {"host": "\u00e9"}),
+        ("agent", {"spool_dir": ""}),
+        ("agent", {"state_dir": "~/x"}),
+        ("agent", {"spool_dir": "/a/b", "state_dir": "/a/./b/"}),
+        ("agent", {"socket": "agent.sock"}),
+        ("agent", {"socket": "/" + "x" * 107}),
+        ("agent", {"socket": "/" + "\u00e9" * 54}),
+        ("agent", {"max_captures_per_user": 0}),
+        ("agent", {"poll_secs": 0}),
+        ("agent", {"poll_secs": float("nan")}),
+        ("loki", {"url": ""}),
+        ("loki", {"url": "http://"}),
+        ("loki", {"url": "http://x:99999"}),
+        ("loki", {"url": "http://[::1"}),
+        ("loki", {"url": "http://ann:pw@x"}),
+        ("loki", {"url": "http://x/?a=b"}),
+        ("loki", {"tenant": "a/b"}),
+        ("loki", {"tenant": "a\r\nX: y"}),
+        ("loki", {"timeout_secs": 0}),
+        ("loki", {"timeout_secs": float("inf")}),
+        ("loki", {"batch_max_bytes": 10_000_001}),
+        ("loki", {"batch_wait_secs": -1}),
+        ("loki", {"stream_max_bytes_per_sec": -1}),
+        ("loki", {"max_line_bytes": 999}),
+        ("loki", {"max_line_bytes": 1 << 40}),
+        ("loki", {"max_age_hours": 0}),
+        ("loki", {"retry_min_secs": 0}),
+        ("loki", {"retry_min_secs": 2, "retry_max_secs": 1}),
+        ("loki", {"retry_max_secs": 1e9}),
+        ("loki", {"heartbeat_secs": 1}),
+        ("loki", {"quarantine_max_bytes": -1}),
+        ("metrics", {"listen": "nowhere"}),
+        ("metrics", {"listen": "127.0.0.1:65536"}),
+        ("metrics", {"listen": "::1:9310"}),
+        ("metrics", {"listen": "127.0.0.1:9310\n"}),
+        ("metrics", {"expire_secs": -1}),
+        ("metrics", {"max_captures": 0}),
+        ("metrics", {"max_keys": 257}),
+        ("metrics", {"max_label_bytes": 15}),
+        ("prometheus", {"url": "x"}),
+    ],
+)
+def test_values_out_of_range_are_one_problem_that_names_the_option(table: str, options: dict[str, Any]) -> None:
+    # Any: TOML
+    (line,) = problems(**{table: {**(LOKI if table == "loki" else {}), **options}})
+    assert line.startswith(f"[{table}] ")
+    assert any(option in line for option in options)
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize("value", [5, "text", [], True])
+def test_a_table_that_is_none_is_said(value: object) -> None:
+    found = problems(metrics=value)
+    assert found == ["[metrics]: must be a table, with a line for each option"]
+
+
+def test_the_parts_of_a_table_are_no_options() -> None:
+    assert any("[loki] access: there is no such option" in line for line in loki_problems(access={"url": "x"}))
+
+
+def test_an_option_of_another_table_is_unknown_here() -> None:
+    assert any("[metrics] url: there is no such option" in line for line in problems(metrics={"url": "http://x"}))
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_numbers_of_any_length_are_problems_and_no_faults(digits: int, tmp_path: Path) -> None:
+    file = tmp_path / "agent.toml"
+    file.write_text(f'[loki]\nurl = "http://x"\nmax_age_hours = {"9" * digits}\n')
+    with pytest.raises(ConfigError):
+        load(str(file))
+
+
+# ---- files
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"[loki\n", "isn't TOML"),
+        (b"\xff\xfe", "isn't TOML"),
+        (b"a = 1\na = 2\n", "isn't TOML"),
+        (b"#" * (2 << 20), "is over 1 MiB"),
+    ],
+)
+def test_files_that_are_no_toml_are_said(content: bytes, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "agent.toml"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=words):
+        read(str(file))
+
+
+def test_a_missing_file_and_a_folder_are_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="can't be read: no such file"):
+        load(str(tmp_path / "none.toml"))
+    with pytest.raises(ConfigError, match="can't be read: is a directory"):
+        load(str(tmp_path))
+
+
+@pytest.mark.parametrize("option", ["password_file", "token_file", "key_file"])
+@pytest.mark.parametrize(
+    ("mode", "fine"), [(0o600, True), (0o640, True), (0o644, False), (0o602, False), (0o601, False)]
+)
+def test_secrets_must_not_be_open_to_everybody(option: str, mode: int, fine: bool, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("x\n")
+    file.chmod(mode)
+    needed = {"password_file": {"username": "ann"}, "key_file": {"cert_file": str(file)}}.get(option, {})
+    found = loki_problems(**{option: str(file)}, **needed)
+    assert found == ([] if fine else [f"[loki] {option}: {file}: everybody may read it; `chmod o= {file}`"])
+
+
+@pytest.mark.parametrize("option", ["ca_file", "cert_file"])
+def test_certificates_may_be_open(option: str, tmp_path: Path) -> None:
+    file = tmp_path / "cert.pem"
+    file.write_text("x\n")
+    file.chmod(0o644)
+    assert loki_problems(**{option: str(file)}) == []
+
+
+@pytest.mark.parametrize("option", ["password_file", "token_file", "ca_file", "cert_file", "key_file"])
+@pytest.mark.parametrize("path", ["relative", "/no/such/file", "/", "/a\0b"])
+def test_files_that_cannot_be_read_are_named(option: str, path: str) -> None:
+    needed = {"password_file": {"username": "ann"}, "key_file": {"cert_file": "/dev/null"}}.get(option, {})
+    (line,) = loki_problems(**{option: path}, **needed)
+    assert line.startswith(f"[loki] {option}: ")
+
+
+def test_credentials_that_exclude_each_other_are_said(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("x\n")
+    file.chmod(0o600)
+    path = str(file)
+    assert loki_problems(password_file=path) == ["[loki] username and password_file belong together"]
+    assert loki_problems(key_file=path) == ["[loki] key_file: needs a cert_file"]
+    found = loki_problems(username="ann", password_file=path, token_file=path)
+    assert found == ["[loki] token_file: not together with username and password_file"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"two\nlines\n", b"x" * 70_000, b"a\0b"])
+def test_a_secret_that_is_none_is_said_and_not_shown(content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match="holds no secret") as error:
+        read_secret(str(file))
+    assert "two" not in str(error.value)
+
+
+# ---- addresses
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("127.0.0.1:9310", ("127.0.0.1", 9310)),
+        ("[::1]:0", ("::1", 0)),
+        (":9310", ("", 9310)),
+        ("node-1.example.org:65535", ("node-1.example.org", 65535)),
+        ("1:65536", None),
+        ("a:", None),
+        ("a b:1", None),
+        ("http://a:1", None),
+        ("a:\u0661", None),
+        ("a:1\n", None),
+    ],
+)
+def test_listen_addresses(text: str, found: tuple[str, int] | None) -> None:
+    assert listen_address(text) == found

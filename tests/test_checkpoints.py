@@ -1,0 +1,238 @@
+"""What the agent remembers: exactly what was put in, for as long as it is wanted, whatever the file is."""
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from ingest.capture_account import CaptureAccount
+from ingest.capture_folder import Identity
+from ingest.checkpoints import Checkpoints, Counts, Learnt, Shipped, read_state
+from ingest.segment_reader import SpoolPosition
+from ingest.x_axis import XAxis
+from logshipper.errors import StoreError
+
+DAY_NS = 86400 * 10**9
+IDENTITY = Identity("job1", 1, "0.run1", 3, "trai\u00f1.py \ufffd", "ann", "n1", "local", 1000, "phys", "gpu")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "state.db")
+
+
+@pytest.fixture
+def checkpoints(path: str) -> Iterator[Checkpoints]:
+    with closing(Checkpoints(path)) as opened:
+        yield opened
+
+
+def shipped(folder: str = "job1@1.aaaa", **fields: object) -> Shipped:
+    made = Shipped(folder, IDENTITY, CaptureAccount(name="train.py", stored={"stdout": 7}, started_ns=5))
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+def learnt(folder: str = "job1@1.aaaa", *, done: bool = False) -> Learnt:
+    axis = XAxis()
+    for step in range(5):
+        axis.add({"step": step, "loss": 1.5 - step}, step)
+    return Learnt(folder, SpoolPosition(3, 77), done, CaptureAccount(records=5), axis)
+
+
+def test_what_was_put_in_comes_out_after_a_restart(path: str) -> None:
+    counts = Counts({"log": 5, "event": 1}, 99, {"too_old": 2}, 123, 45)
+    put = shipped(position=SpoolPosition(2, 1 << 40), done=True, counts=counts, changed_ns=9)
+    with closing(Checkpoints(path)) as first:
+        first.commit([put], {"stdout/log/": 5})
+        first.put_learnt([learnt()])
+    with closing(Checkpoints(path)) as second:
+        (found,) = second.shipped()
+        assert found == put
+        assert second.shipped("job1@1.aaaa") == [put]
+        assert second.shipped("job1@1.AAAA") == []
+        assert second.streams() == {"stdout/log/": 5}
+        known = second.learnt("job1@1.aaaa")
+        assert known is not None
+        assert known[:4] == learnt()[:4]
+        assert known.axis.choose() == learnt().axis.choose()
+        assert known.axis.latest() == learnt().axis.latest()
+        assert second.learnt("other") is None
+
+
+def test_a_later_commit_replaces_and_a_streams_newest_time_only_rises(checkpoints: Checkpoints) -> None:
+    checkpoints.commit([shipped(position=SpoolPosition(1, 10))], {"a": 100, "b": 5})
+    checkpoints.commit([shipped(position=SpoolPosition(2, 0))], {"a": 50, "b": 6})
+    assert [one.position for one in checkpoints.shipped()] == [(2, 0)]
+    assert checkpoints.streams() == {"a": 100, "b": 6}
+
+
+def test_a_commit_is_all_or_nothing(checkpoints: Checkpoints) -> None:
+    checkpoints.commit([shipped("one", position=SpoolPosition(1, 1))], {"a": 1})
+    bad = shipped("two")
+    bad.changed_ns = 1 << 70  # SQLite has no such integer
+    with pytest.raises((OverflowError, StoreError)):
+        checkpoints.commit([shipped("one", position=SpoolPosition(9, 9)), bad], {"a": 9})
+    assert [(one.folder, one.position) for one in checkpoints.shipped()] == [("one", (1, 1))]
+    assert checkpoints.streams() == {"a": 1}
+    checkpoints.commit([shipped("two")], {})
+    assert len(checkpoints.shipped()) == 2
+
+
+def test_folders_with_odd_names_are_kept_apart(checkpoints: Checkpoints) -> None:
+    names = ["a'; DROP TABLE shipped; --", "%", "_", "a\\udcff", "\u00e9", "e\u0301"]
+    checkpoints.commit([shipped(name) for name in names], {})
+    assert {one.folder for one in checkpoints.shipped()} == set(names)
+    for name in names:
+        assert [one.folder for one in checkpoints.shipped(name)] == [name]
+
+
+def test_captures_come_by_time_of_change(checkpoints: Checkpoints) -> None:
+    checkpoints.commit([shipped("late", changed_ns=9), shipped("early", changed_ns=1)], {})
+    assert [one.folder for one in checkpoints.shipped()] == ["early", "late"]
+
+
+# ---- forgetting
+
+
+def test_what_is_done_and_gone_is_forgotten_in_time(checkpoints: Checkpoints) -> None:
+    checkpoints.commit(
+        [
+            shipped("old", done=True, changed_ns=10),
+            shipped("in the spool", done=True, changed_ns=10),
+            shipped("young", done=True, changed_ns=100),
+        ],
+        {},
+    )
+    checkpoints.put_learnt([learnt("old", done=True), learnt("in the spool"), learnt("young")])
+    checkpoints.forget(["in the spool"], 50)
+    assert {one.folder for one in checkpoints.shipped()} == {"in the spool", "young"}
+    assert checkpoints.learnt("old") is None
+    assert checkpoints.learnt("in the spool") is not None
+    assert checkpoints.learnt("young") is not None
+
+
+def test_what_somebody_removed_before_it_was_shipped_is_forgotten_as_well(checkpoints: Checkpoints) -> None:
+    """Or the file grows with every such capture, and `status` shows it for ever."""
+    checkpoints.commit([shipped("removed halfway", changed_ns=10)], {})
+    checkpoints.put_learnt([learnt("removed halfway"), learnt("removed unshipped")])
+    checkpoints.forget([], time.time_ns() + 30 * DAY_NS)
+    assert checkpoints.shipped() == []
+    assert checkpoints.learnt("removed halfway") is None
+    assert checkpoints.learnt("removed unshipped") is None
+
+
+# ---- reading beside the agent
+
+
+def test_status_reads_beside_a_running_agent(checkpoints: Checkpoints, path: str) -> None:
+    checkpoints.commit([shipped()], {})
+    checkpoints.put_notes({"loki": {"url": "http://x", "since_ns": 0}, "text": "\u00e9\n"})
+    found, notes = read_state(path)
+    assert found == checkpoints.shipped()
+    assert notes == {"loki": {"url": "http://x", "since_ns": 0}, "text": "\u00e9\n"}
+    checkpoints.put_notes({"text": "other"})
+    assert read_state(path)[1]["text"] == "other"
+
+
+def test_threads_share_it(checkpoints: Checkpoints) -> None:
+    failed: list[BaseException] = []
+
+    def work(name: str) -> None:
+        try:
+            for number in range(20):
+                checkpoints.commit([shipped(name, position=SpoolPosition(1, number))], {name: number})
+                checkpoints.put_learnt([learnt(name)])
+                assert checkpoints.shipped(name)[0].position.offset == number
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failed == []
+    assert checkpoints.streams() == {"a": 19, "b": 19, "c": 19}
+
+
+# ---- files that aren't what they should be
+
+
+def test_a_missing_state_is_said(path: str) -> None:
+    with pytest.raises(StoreError, match="is missing"):
+        read_state(path)
+    assert not os.path.exists(path)
+
+
+def test_another_programs_file_is_left_alone(path: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE thesis (chapter TEXT)")
+        connection.commit()
+    with pytest.raises(StoreError, match="another program made it"):
+        Checkpoints(path)
+
+
+def test_garbage_is_said_and_kept(path: str) -> None:
+    Path(path).write_bytes(b"garbage " * 1000)
+    with pytest.raises(StoreError, match="damaged"):
+        Checkpoints(path)
+    assert Path(path).read_bytes() == b"garbage " * 1000
+
+
+def test_a_newer_logshippers_file_is_left_alone(path: str) -> None:
+    Checkpoints(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version=99")
+    with pytest.raises(StoreError, match="newer logshipper"):
+        Checkpoints(path)
+    with pytest.raises(StoreError, match="newer logshipper"):
+        read_state(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE shipped SET account = '{'",
+        "UPDATE shipped SET account = '[]'",
+        "UPDATE shipped SET identity = '[1]'",
+        "UPDATE shipped SET identity = '{}'",
+        'UPDATE shipped SET counts = \'{"entries": {}, "new": 1}\'',
+        "UPDATE shipped SET counts = '5'",
+    ],
+)
+def test_rows_that_cannot_be_understood_are_damage_with_words(checkpoints: Checkpoints, path: str, change: str) -> None:
+    checkpoints.commit([shipped()], {})
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(change)
+        connection.commit()
+    with pytest.raises(StoreError, match=r"state\.db: is damaged"):
+        checkpoints.shipped()
+    with pytest.raises(StoreError, match=r"state\.db: is damaged"):
+        read_state(path)
+
+
+@pytest.mark.parametrize("change", ["account = ''", "x_axis = '{}'", "x_axis = 'x'", "account = '[1]'"])
+def test_learnt_rows_that_cannot_be_understood_are_damage_with_words(
+    checkpoints: Checkpoints, path: str, change: str
+) -> None:
+    checkpoints.put_learnt([learnt()])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"UPDATE learnt SET {change}")  # noqa: S608  the test's own
+        connection.commit()
+    with pytest.raises(StoreError, match=r"state\.db: is damaged"):
+        checkpoints.learnt("job1@1.aaaa")
+
+
+def test_a_later_versions_further_fields_of_an_account_do_no_harm(checkpoints: Checkpoints, path: str) -> None:
+    checkpoints.commit([shipped()], {})
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE shipped SET account = json_set(account, '$.mood', 'good')")
+        connection.commit()
+    assert checkpoints.shipped() == [shipped()]

@@ -1,0 +1,299 @@
+"""Rows as Loki's entries: the same bytes each time, nothing longer than it may be, nothing lost on the way."""
+
+import json
+import random
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.capture_account import BlockRow, EventRow, Rows, StatusRow
+from ingest.capture_folder import Identity
+from ingest.entries import (
+    Chunk,
+    EntryBuilder,
+    StreamKey,
+    batches,
+    json_line,
+    replay_hour,
+    split,
+    with_replay,
+)
+from ingest.loki_push import assemble
+from logshipper.segment import Kind, Stream
+from tests.push_decoder import Pushed, decode
+
+T0 = 1_750_000_000_000_000_000
+HOUR_NS = 3600 * 10**9
+IDENTITY = Identity("job1", 1, "", 0, "train.py", "me", "n1", "local")
+OWN = {"job_id": "job1", "user": "me", "task": "0", "attempt": "1"}
+Attrs = dict[int, dict[str, Any]]  # Any: JSON of a segment
+
+kinds = st.sampled_from([Kind.LOG, Kind.METADATA, Kind.COMMAND, Kind.NOTE])
+lines_of_bytes = st.lists(
+    st.one_of(st.binary(max_size=40), st.text(max_size=20).map(lambda text: text.encode("utf-8", "replace"))).map(
+        lambda line: line.replace(b"\n", b"")
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+def builder(max_line_bytes: int = 1000) -> EntryBuilder:
+    return EntryBuilder("job1@1.aaaa", IDENTITY, max_line_bytes)
+
+
+def block(
+    lines: list[bytes], runs: list[tuple[int, int]] | None = None, attrs: Attrs | None = None, time_ns: int = T0
+) -> BlockRow:
+    return BlockRow(Stream.STDOUT, time_ns, len(lines), runs, attrs, b"".join(line + b"\n" for line in lines))
+
+
+def chunks(*blocks: BlockRow, max_line_bytes: int = 1000) -> list[Chunk]:
+    return list(builder(max_line_bytes).chunks(Rows(blocks=list(blocks))))
+
+
+def pushed(*made: Chunk) -> list[Pushed]:
+    """As Loki gets them."""
+    return decode(assemble({"a": "b"}, [chunk.encoded() for chunk in made]))[1]
+
+
+# ---- labels
+
+
+def test_labels_are_those_of_the_contract_and_never_empty() -> None:
+    assert StreamKey("stdout", "log").labels("c", "h") == {
+        "cluster": "c", "host": "h", "service_name": "logshipper", "stream": "stdout", "kind": "log"}  # fmt: skip
+    assert StreamKey("", "event", "007").labels("c", "h") == {
+        "cluster": "c", "host": "h", "service_name": "logshipper", "kind": "event", "replay": "007"}  # fmt: skip
+
+
+def test_what_is_empty_of_an_identity_is_left_out() -> None:
+    (chunk,) = builder().chunks(Rows(blocks=[block([b"x"])]))
+    assert chunk.metadata(0) == OWN
+    full = Identity("job1", 2, "3.run1", 4, "n", "ann", "h", "c")
+    (chunk,) = EntryBuilder("f", full, 1000).chunks(Rows(blocks=[block([b"x"])]))
+    assert chunk.metadata(0) == {"job_id": "job1", "user": "ann", "step": "3.run1", "task": "4", "attempt": "2"}
+
+
+# ---- lines
+
+
+def test_a_block_of_plain_lines_is_one_chunk_a_nanosecond_apart() -> None:
+    (chunk,) = chunks(block([b"a", b"", b"c"]))
+    assert chunk.key == ("stdout", "log", "")
+    assert [(entry.time_ns - T0, entry.line) for entry in pushed(chunk)] == [(0, b"a"), (1, b""), (2, b"c")]
+
+
+def test_runs_of_kinds_go_to_their_streams_with_their_times() -> None:
+    runs = [(Kind.LOG, 1), (Kind.METADATA, 2), (Kind.STATUS, 1), (Kind.NOTE, 1), (Kind.LOG, 0), (Kind.COMMAND, 1)]
+    attrs: Attrs = {1: {"n": 1}, 2: {"n": 2}, 4: {"repeat": 9}}
+    made = chunks(block([b"a", b"{}", b"{}", b"50%", b"(9 times)", b"/LOG"], [(int(k), n) for k, n in runs], attrs))
+    found = [(chunk.key.kind, [t - T0 for t in chunk.times_ns], list(chunk.lines)) for chunk in made]
+    assert found == [
+        ("log", [0], [b"a"]),
+        ("metadata", [1, 2], [b"{}", b"{}"]),
+        ("log", [4], [b"(9 times)"]),
+        ("command", [5], [b"/LOG"]),
+    ]
+    assert made[1].metadata(1) == {**OWN, "n": "2"}
+    assert made[2].metadata(0) == {**OWN, "repeat": "9", "note": "1"}
+
+
+@given(st.lists(st.tuples(kinds, lines_of_bytes), min_size=1, max_size=6), st.integers(4, 60), st.data())
+def test_every_line_is_there_once_whatever_it_is(
+    parts: list[tuple[Kind, list[bytes]]], max_line_bytes: int, data: st.DataObject
+) -> None:
+    lines = [line for _, some in parts for line in some]
+    runs = [(int(kind), len(some)) for kind, some in parts]
+    values: list[object] = [1, "2/3", None, []]
+    hostile = st.dictionaries(st.sampled_from(["n", "repeat", "part", "job_id"]), st.sampled_from(values))
+    attrs = data.draw(st.dictionaries(st.integers(-2, len(lines) + 2), hostile, max_size=5))
+    made = chunks(block(lines, runs, attrs), max_line_bytes=max_line_bytes)
+    joined: dict[int, bytes] = {}
+    for chunk in made:
+        assert list(chunk.times_ns) == sorted(chunk.times_ns)
+        for entry in pushed(chunk):
+            assert len(entry.line) <= max_line_bytes
+            entry.line.decode()
+            assert dict(entry.metadata).items() >= OWN.items()
+            joined[entry.time_ns - T0] = joined.get(entry.time_ns - T0, b"") + entry.line
+    assert [joined[at] for at in range(len(lines))] == [line.decode("utf-8", "replace").encode() for line in lines]
+
+
+@given(lines_of_bytes, st.data())
+def test_slices_encode_as_the_whole_does(lines: list[bytes], data: st.DataObject) -> None:
+    """Or what is sent again, after a kill, in batches cut elsewhere, would be no exact repeat."""
+    attrs = data.draw(st.none() | st.just({0: {"n": 5}}))
+    (chunk,) = chunks(block(lines, None, attrs), max_line_bytes=1000)
+    cuts = sorted({0, len(lines), *data.draw(st.lists(st.integers(0, len(lines)), max_size=4))})
+    assert b"".join(chunk.slice(begin, end).encoded() for begin, end in pairwise(cuts)) == chunk.encoded()
+
+
+def test_the_same_rows_are_the_same_bytes_in_another_process() -> None:
+    rng = random.Random(1)
+    lines = [bytes(rng.choices(b"ab\xff\xe2\x82\xac", k=rng.randrange(30))) for _ in range(100)]
+    one, other = chunks(block(lines)), chunks(block(lines))
+    assert [chunk.encoded() for chunk in one] == [chunk.encoded() for chunk in other]
+
+
+# ---- long lines
+
+
+def test_a_long_line_is_split_into_parts_at_one_time() -> None:
+    (chunk,) = chunks(block([b"short", b"x" * 2500, b"end"]))
+    assert [(entry.time_ns - T0, len(entry.line), dict(entry.metadata).get("part")) for entry in pushed(chunk)] == [
+        (0, 5, None), (1, 1000, "1/3"), (1, 1000, "2/3"), (1, 500, "3/3"), (2, 3, None)]  # fmt: skip
+
+
+def test_a_line_of_just_the_length_is_whole() -> None:
+    (chunk,) = chunks(block([b"x" * 1000, b"y" * 1001]))
+    assert [len(line) for line in chunk.lines] == [1000, 1000, 1]
+
+
+def test_parts_of_a_part_say_both() -> None:
+    (chunk,) = chunks(block([b"x" * 1500], None, {0: {"part": "2"}}), block([b"y" * 1500], None, {0: {"part": "3/3"}}))[
+        :1
+    ]
+    assert [chunk.metadata(at)["part"] for at in range(2)] == ["2.1/2", "2.2/2"]
+    (_, chunk) = chunks(block([b"x"]), block([b"y" * 1500], None, {0: {"part": "3/3"}}))
+    assert [chunk.metadata(at)["part"] for at in range(2)] == ["3/3.1/2", "3/3.2/2"]
+
+
+@pytest.mark.parametrize("lines", [[b"\xff" * 999], [b"ok", b"\xff" * 400, b"\xfe" * 400], [b"\xc3" * 1000]])
+def test_bad_bytes_count_as_what_they_become(lines: list[bytes]) -> None:
+    for chunk in chunks(block(lines)):
+        assert max(map(len, chunk.lines)) <= 1000
+
+
+@given(st.text(min_size=1).map(lambda text: text.encode("utf-8", "replace")), st.integers(4, 50))
+def test_pieces_are_whole_characters_and_join_to_the_line(line: bytes, max_bytes: int) -> None:
+    pieces = split(line, max_bytes)
+    assert b"".join(pieces) == line
+    assert all(0 < len(piece) <= max_bytes for piece in pieces)
+    for piece in pieces:
+        piece.decode()
+    assert all(len(piece) > max_bytes - 4 for piece in pieces[:-1])
+
+
+# ---- status and events
+
+
+def test_a_status_is_cut_between_characters_and_never_empty() -> None:
+    for text, shown in ((b"", " "), (b"50 %", "50 %"), ("€".encode() * 500, "€" * 333), (b"\xff", "\ufffd")):
+        (chunk,) = builder().chunks(Rows(statuses={Stream.STDERR: StatusRow(Stream.STDERR, T0, text)}))
+        assert chunk.key == ("stderr", "status", "")
+        assert [entry.line.decode() for entry in pushed(chunk)] == [shown]
+
+
+def test_events_and_marks_are_one_stream_by_time() -> None:
+    rows = Rows(events=[EventRow(T0 + 5, {"event": "b"}), EventRow(T0, {"event": "a"})],
+                marks=[EventRow(T0 + 2, {"event": "m"})])  # fmt: skip
+    found = [entry for chunk in builder().chunks(rows) for entry in pushed(chunk)]
+    assert [json.loads(entry.line)["event"] for entry in found] == ["a", "m", "b"]
+
+
+def test_events_of_hours_do_not_make_others_of_the_stream_too_far_behind() -> None:
+    """Streams are sent chunk by chunk, by their first times: a chunk that spans an hour lets none follow it."""
+    rows = Rows(marks=[EventRow(T0 + minute * 60 * 10**9, {"event": "heartbeat"}) for minute in range(300)])
+    for chunk in builder().chunks(rows):
+        assert chunk.times_ns[-1] - chunk.times_ns[0] < HOUR_NS
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"event": "x", "v": 10**40},
+        {"event": "x", "v": -(10**4000)},
+        {"event": "\ud800"},
+        {"event": "x", "\udfff": 1},
+        {"event": "x", "v": float("nan"), "w": float("inf")},
+        {"event": "x", "v": float("nan"), "w": 10**40},
+        {"event": "line\nfeed\u2028 \x00"},
+        {},
+    ],
+)
+def test_any_event_is_one_line_of_valid_json(value: dict[str, Any]) -> None:
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} isn't JSON")
+
+    line = json_line(value)
+    assert b"\n" not in line
+    line.decode()
+    assert isinstance(json.loads(line, parse_constant=refuse), dict)
+
+
+@pytest.mark.parametrize("depth", [100, 250, 260, 500, 900])
+def test_any_depth_of_an_event_is_one_line_of_json(depth: int) -> None:
+    value: dict[str, Any] = {"event": "x"}
+    for _ in range(depth):
+        value = {"event": "x", "v": value}
+    assert json_line(value).startswith(b"{")
+
+
+# ---- replay
+
+
+@given(st.integers(0, 1 << 62))
+def test_replay_hours_are_three_digits_of_a_week(time_ns: int) -> None:
+    hour = replay_hour(time_ns)
+    assert len(hour) == 3
+    assert 0 <= int(hour) < 168
+    assert replay_hour(time_ns + 168 * HOUR_NS) == hour != replay_hour(time_ns + HOUR_NS)
+
+
+@given(st.lists(st.integers(0, 10 * HOUR_NS), min_size=1, max_size=20).map(sorted), st.integers(-1, 11 * HOUR_NS))
+def test_only_what_is_before_the_floor_is_replayed_hour_by_hour(offsets: list[int], floor: int) -> None:
+    rows = Rows(events=[EventRow(T0 + offset, {"event": str(at)}) for at, offset in enumerate(offsets)])
+    parts = [part for chunk in builder().chunks(rows) for part in with_replay(chunk, T0 + floor)]
+    found = [(time_ns, part.key.replay) for part in parts for time_ns in part.times_ns]
+    assert [time_ns for time_ns, _ in found] == [T0 + offset for offset in offsets]
+    for time_ns, replay in found:
+        assert replay == (replay_hour(time_ns) if time_ns < T0 + floor else "")
+    lines = [json.loads(line)["event"] for part in parts for line in part.lines]
+    assert lines == [str(at) for at in range(len(offsets))]
+
+
+def test_a_long_block_crosses_the_floor_within() -> None:
+    (chunk,) = chunks(block([b"%d" % number for number in range(10)]))
+    late, rest = with_replay(chunk, T0 + 4)
+    assert (late.key.replay, rest.key.replay) == (replay_hour(T0), "")
+    assert [*late.lines, *rest.lines] == list(chunk.lines)
+    assert late.encoded() + rest.encoded() == chunk.encoded()
+    assert with_replay(late, T0 + HOUR_NS) == [late]
+
+
+# ---- batches
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 300), min_size=1, max_size=12), max_size=6),
+    st.integers(1, 2000),
+    st.booleans(),
+)
+def test_batches_hold_all_in_order_and_keep_to_the_size(
+    sizes: list[list[int]], max_bytes: int, with_attrs: bool
+) -> None:
+    attrs: Attrs | None = {0: {"n": 1}} if with_attrs else None
+    made = [
+        chunk
+        for at, some in enumerate(sizes)
+        for chunk in chunks(block([b"x" * size for size in some], None, attrs, T0 + at * 1000))
+    ]
+    found = list(batches(made, max_bytes))
+    assert [entry for batch in found for entry in pushed(*batch)] == pushed(*made)
+    for batch in found:
+        count = sum(len(chunk.lines) for chunk in batch)
+        assert count
+        assert count == 1 or sum(chunk.size for chunk in batch) <= max_bytes
+    for one, other in pairwise(found):  # none could have held more
+        assert sum(chunk.size for chunk in one) + other[0].slice(0, 1).size > max_bytes
+
+
+def test_sizes_are_about_those_on_the_wire() -> None:
+    for length in (0, 10, 1000):
+        made = chunks(block([b"x" * length] * 1000, None, {at: {"n": at + 1} for at in range(1000)}))
+        said, real = sum(chunk.size for chunk in made), sum(len(chunk.encoded()) for chunk in made)
+        assert 0.9 * real <= said <= 1.4 * real

@@ -1,0 +1,441 @@
+"""Series of jobs: what is exported, with which labels and values, for how long, and what the caps leave out."""
+
+import gc
+import threading
+import tracemalloc
+from dataclasses import replace
+from math import nextafter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ingest.agent_config import MetricsSection
+from ingest.job import UNRESPONSIVE_NS
+from ingest.job_metrics import MAX_JOB_KEYS, JobMetrics
+from ingest.job_series import LEDGER_ACCOUNTS, number_text
+from tests.job_views import SECOND, START_NS, FakeCapture, Labels, auto_ranks, job_metrics, samples
+
+CAPTURE: Labels = (("attempt", "1"), ("step", ""), ("task", "0"))
+
+
+def labels(**more: str) -> Labels:
+    return tuple(sorted((*CAPTURE, *more.items())))
+
+
+def left_out(jobs: JobMetrics) -> dict[str, float]:
+    found = samples(jobs.text(), "logshipper_keys_left_out")
+    return {dict(labels)["reason"]: value for labels, value in found.items()}
+
+
+def count(jobs: JobMetrics, name: str, **labels: str) -> float:
+    values = (sample for metric in jobs.counters() for sample in metric.samples)
+    return sum(sample.value for sample in values if sample.name == name and sample.labels == labels)
+
+
+def values(jobs: JobMetrics) -> dict[str, float]:
+    return {dict(labels)["key"]: value for labels, value in samples(jobs.text(), "logshipper_metadata_value").items()}
+
+
+# ---- what is exported
+
+
+def test_a_running_capture() -> None:
+    jobs = job_metrics()
+    account = {name: number for number, name in enumerate(LEDGER_ACCOUNTS)} | {"line_feeds": 9, "bytes": 9}
+    capture = FakeCapture().print({"epoch": 1, "loss": 0.25, "opt": {"beta": 0.9}, "ok": True, "s": "0.1"})
+    jobs.update(capture.view(ledger={"stdout": account, "notes": 3}))
+    text = jobs.text()
+    info = labels(user="alice", account="ml", partition="gpu", name="train.py", host="n1")
+    assert samples(text, "logshipper_job_info") == {info: 1}
+    assert samples(text, "logshipper_job_state") == {labels(state="RUNNING"): 1}
+    assert samples(text, "logshipper_job_mode") == {labels(mode="enabled"): 1}
+    assert samples(text, "logshipper_job_start_time_seconds") == {CAPTURE: START_NS / 1e9}
+    assert samples(text, "logshipper_job_heartbeat_time_seconds") == {CAPTURE: START_NS / 1e9 + 60}
+    for absent in ("end_time_seconds", "exit_code", "signal"):
+        assert samples(text, f"logshipper_job_{absent}") == {}
+    lines = {labels(stream="stdout", account=name): number for number, name in enumerate(LEDGER_ACCOUNTS)}
+    assert samples(text, "logshipper_job_lines") == lines
+    assert samples(text, "logshipper_job_bytes") == {labels(what="printed"): 100, labels(what="logged"): 90}
+    assert values(jobs) == {"epoch": 1, "loss": 0.25, "opt.beta": 0.9}  # R22: booleans and "0.1" are no numbers
+    assert samples(text, "logshipper_records") == {(("dec", ""),): 1}
+    keys = {("epoch", "epoch"), ("loss", "loss"), ("opt.beta", 'opt"]["beta')}
+    assert samples(text, "logshipper_key") == {(("dec", ""), ("key", key), ("path", path)): 1 for key, path in keys}
+    ranks = {(dict(found)["choice"], dict(found)["path"]): int(value) for found, value in x_ranks(jobs).items()}
+    assert ranks == {("auto", "epoch"): 2, ("epoch", "epoch"): 2, ("loss", "loss"): 0, ("opt.beta", 'opt"]["beta'): 0}
+    assert 'cluster="c1",job_id="4711"' in text
+
+
+def x_ranks(jobs: JobMetrics) -> dict[Labels, float]:
+    return samples(jobs.text(), "logshipper_x_rank")
+
+
+def test_a_capture_that_is_over() -> None:
+    jobs = job_metrics()
+    capture = FakeCapture().print({"loss": 0.5})
+    jobs.update(capture.view(over=True, exit_code=None, signal=9, state="FAILED"))
+    text = jobs.text()
+    assert samples(text, "logshipper_job_state") == {labels(state="FAILED"): 1}
+    assert samples(text, "logshipper_job_end_time_seconds") == {CAPTURE: START_NS / 1e9 + 60}
+    assert samples(text, "logshipper_job_signal") == {CAPTURE: 9}
+    assert samples(text, "logshipper_job_exit_code") == {}
+    assert {key: int(rank) for (key, _), rank in auto_ranks(jobs).items()} == {"loss": 7}
+    jobs.update(capture.view(over=True, exit_code=0))
+    assert samples(jobs.text(), "logshipper_job_exit_code") == {CAPTURE: 0}
+
+
+def test_no_sign_of_life_shows_without_any_update() -> None:
+    now = START_NS
+    jobs = job_metrics(clock=lambda: now)
+    jobs.update(FakeCapture().view(heartbeat_ns=START_NS))
+    now = START_NS + UNRESPONSIVE_NS
+    assert samples(jobs.text(), "logshipper_job_state") == {labels(state="RUNNING"): 1}
+    now += 1
+    assert samples(jobs.text(), "logshipper_job_state") == {labels(state="UNRESPONSIVE"): 1}
+
+
+def test_captures_of_a_job_are_merged_where_a_series_is_the_job_s() -> None:
+    jobs = job_metrics()
+    for task, value in ((0, 1.5), (1, 2.5)):
+        jobs.update(FakeCapture(key=f"c{task}", task=task).print({"step": 1, "loss": value}, {"step": 2}).view())
+    text = jobs.text()
+    assert samples(text, "logshipper_records") == {(("dec", ""),): 4}
+    by_task = {dict(found)["task"]: value for found, value in samples(text, "logshipper_metadata_value").items()
+               if dict(found)["key"] == "loss"}  # fmt: skip
+    assert by_task == {"0": 1.5, "1": 2.5}
+    counts = {dict(found)["key"]: value for found, value in samples(text, "logshipper_key").items()}
+    assert counts == {"step": 4, "loss": 2}
+
+
+def test_long_jobs_are_thinned_by_their_number_and_each_key_by_its_own() -> None:
+    jobs = job_metrics()
+    capture = FakeCapture().print(*[{"step": n} for n in range(4600)], {"val": 1})
+    jobs.update(capture.view())
+    assert samples(jobs.text(), "logshipper_records") == {(("dec", "0"),): 4601}
+    found = {dict(labels)["key"]: dict(labels)["dec"] for labels in samples(jobs.text(), "logshipper_key")}
+    assert found == {"step": "0", "val": ""}
+
+
+def test_an_unchanged_job_is_not_written_anew_a_changed_one_is() -> None:
+    jobs = job_metrics()
+    one, other = FakeCapture(key="c1", job_id="1"), FakeCapture(key="c2", job_id="2")
+    jobs.update(one.print({"a": 1}).view())
+    jobs.update(other.print({"a": 1}).view())
+    jobs.text()
+    before = jobs._jobs["1"].texts, jobs._jobs["2"].texts
+    jobs.update(other.print({"a": 2}).view())
+    written = {line for line in jobs.text().splitlines() if line.startswith("logshipper_metadata_value{")}
+    assert sorted(line.split()[-1] for line in written) == ["1", "2"]
+    assert jobs._jobs["1"].texts is before[0]
+    assert jobs._jobs["2"].texts is not before[1]
+
+
+def test_of_two_captures_with_the_same_labels_the_newer_is_shown() -> None:
+    jobs = job_metrics()
+    jobs.update(FakeCapture(key="new").print({"a": 2}).view(started_ns=START_NS + 1))
+    jobs.update(FakeCapture(key="old").print({"a": 1}).view())
+    assert values(jobs) == {"a": 2}  # samples() fails where a label set stands there twice
+    assert samples(jobs.text(), "logshipper_records") == {(("dec", ""),): 2}
+
+
+def test_a_key_called_auto_takes_nothing_s_place() -> None:
+    jobs = job_metrics()
+    jobs.update(FakeCapture().print({"auto": 1, "b": 1}, {"auto": 0, "b": 2}).view())
+    assert {(dict(found)["choice"], dict(found)["key"]) for found in x_ranks(jobs)} == {
+        ("auto", "auto"),
+        ("auto", "b"),
+        ("b", "b"),
+    }
+
+
+# ---- exact values
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("0.1", "0.1"),
+        ("-0.0", "-0.0"),
+        ("1e22", "1e+22"),
+        ("5e-324", "5e-324"),
+        ("789773523480.1762", "789773523480.1761"),
+        ("9007199254740992", "9007199254740992"),
+        ("9007199254740993", "9007199254740992.0"),  # beyond 2^53: the nearest float
+        ("-123456789012345678901", "-1.2345678901234568e+20"),
+    ],
+)
+def test_numbers_are_exact(written: str, shown: str) -> None:
+    jobs = job_metrics()
+    jobs.update(FakeCapture().print(f'{{"k": {written}}}').view())
+    (line,) = [line for line in jobs.text().splitlines() if line.startswith("logshipper_metadata_value{")]
+    assert line.split()[-1] == shown
+    assert values(jobs)["k"] == float(written)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**60), 2**60))
+def test_every_number_comes_back(value: float) -> None:
+    text = number_text(value)
+    assert text is not None
+    assert float(text) == float(value)
+    assert number_text(nextafter(float(value), 1e308)) != text
+
+
+def test_numbers_that_no_float_can_hold_are_left_out_and_counted() -> None:
+    jobs = job_metrics()
+    jobs.update(FakeCapture().print(f'{{"k": 1{"0" * 400}, "a": 1}}').view())
+    assert values(jobs) == {"a": 1}
+    assert left_out(jobs) == {"too_large": 1}
+    assert count(jobs, "logshipper_agent_keys_left_out_total", reason="too_large") == 1
+    assert number_text(float("nan")) is None
+
+
+# ---- hostile names
+
+
+HOSTILE = [
+    'a"} 1\nlogshipper_job_info{job_id="forged',
+    "\\",
+    'back\\slash" quote',
+    "\n",
+    "\x00\x1b[31m\r\x85",
+    "\ud800",
+    "# HELP x",
+    "🙂 ü 日本",
+    "{{.}}",
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_are_labels_and_nothing_else(name: str) -> None:
+    jobs = job_metrics()
+    capture = FakeCapture(
+        job_id=name, step=name, identity=dict.fromkeys(("user", "account", "partition", "name"), name)
+    )
+    jobs.update(capture.print({"a": 1}, {"a": 2}).view())
+    ordinary = job_metrics()
+    ordinary.update(FakeCapture().print({"a": 1}, {"a": 2}).view())
+    count = jobs.text().count("\n")
+    assert count == ordinary.text().count("\n") == len(jobs.text().encode().split(b"\n")) - 1
+    ((found, value),) = samples(jobs.text(), "logshipper_job_info").items()
+    facts = dict(found)
+    assert value == 1
+    assert facts["user"] == facts["name"] == facts["step"]
+    if name.isprintable() or name == "\n":
+        assert facts["user"] == name
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.text(max_size=6), st.integers(0, 3), max_size=6), st.text(max_size=6))
+def test_any_keys_and_names_give_text_that_parses_to_what_went_in(record: dict[str, int], name: str) -> None:
+    jobs = job_metrics()
+    jobs.update(FakeCapture(identity={"name": name}).print(record).view())
+    found = values(jobs)
+    assert found.items() <= record.items()
+    assert len(record) - len(found) == sum(left_out(jobs).values())
+
+
+# ---- keys that are left out
+
+
+def test_keys_that_are_left_out_are_counted_and_said_once() -> None:
+    said: list[str] = []
+    jobs = job_metrics(MetricsSection(max_keys=2), say=said.append)
+    capture = FakeCapture()
+    for value in (1, 2):
+        record = {'say "hi"': 1, "loss[0]": 1, "": 1, "x" * 200: 1, "a": value, "b": value, "c": value}
+        jobs.update(capture.print(record).view())
+        assert left_out(jobs) == {"characters": 2, "empty": 1, "too_long": 1, "too_many": 1}
+    assert set(values(jobs)) == {"a", "b"}
+    assert count(jobs, "logshipper_agent_keys_left_out_total", reason="characters") == 2
+    assert count(jobs, "logshipper_agent_keys_left_out_total", reason="too_many") == 1
+    assert len(said) == 5
+    assert "metrics: key 'c' of job 4711 is left out: too_many" in said
+    assert all(line.isascii() and line.isprintable() for line in said)
+
+
+def test_a_job_s_keys_have_a_cap_over_all_its_captures() -> None:
+    jobs = job_metrics()
+    for number in range(6):
+        keys = {f"k{number}_{key}": 1 for key in range(250)} | {"epoch": number}
+        jobs.update(FakeCapture(key=f"c{number}", task=number).print(keys).view(over=number % 2 == 0))
+    jobs.text()
+    assert len(jobs._jobs["4711"].keys._labels) <= MAX_JOB_KEYS + 2
+    assert left_out(jobs) == {"too_many": 6 * 250 + 1 - 100}
+    assert ("epoch", "epoch") in auto_ranks(jobs)
+
+
+# ---- expiry and caps
+
+
+def test_series_vanish_expire_secs_after_the_last_capture_was_over() -> None:
+    jobs = job_metrics(MetricsSection(expire_secs=300))
+    first, second = FakeCapture(key="c1"), FakeCapture(key="c2", attempt=2)
+    jobs.update(first.view(over=True))
+    jobs.update(second.view())
+    jobs.expire(START_NS + 10_000 * SECOND)  # however late: the second one runs
+    assert len(samples(jobs.text(), "logshipper_job_info")) == 2
+    jobs.update(second.view(over=True))
+    seen_ns = START_NS + 20_000 * SECOND  # long after its end: it was learnt late
+    jobs.expire(seen_ns)
+    jobs.expire(seen_ns + 300 * SECOND - 1)
+    assert len(samples(jobs.text(), "logshipper_job_info")) == 2
+    jobs.expire(seen_ns + 300 * SECOND)
+    assert jobs.text() == ""
+    assert not jobs._jobs
+    assert not jobs._job_of
+
+
+def test_a_new_attempt_ends_the_countdown() -> None:
+    jobs = job_metrics(MetricsSection(expire_secs=300))
+    jobs.update(FakeCapture(key="c1").view(over=True))
+    jobs.expire(START_NS)
+    jobs.update(FakeCapture(key="c2", attempt=2).view())
+    jobs.expire(START_NS + 400 * SECOND)
+    jobs.update(FakeCapture(key="c2", attempt=2).view(over=True))
+    jobs.expire(START_NS + 500 * SECOND)
+    assert len(samples(jobs.text(), "logshipper_job_info")) == 2
+    jobs.expire(START_NS + 800 * SECOND)
+    assert jobs.text() == ""
+
+
+def test_over_max_captures_those_that_are_over_go_first_the_oldest_before_others() -> None:
+    said: list[str] = []
+    jobs = job_metrics(MetricsSection(max_captures=3), say=said.append)
+
+    def shown() -> set[str]:
+        return {dict(found)["task"] for found in samples(jobs.text(), "logshipper_job_info")}
+
+    captures = [FakeCapture(key=f"c{task}", task=task).print({"a": task}) for task in range(7)]
+    jobs.update(captures[0].view())
+    jobs.update(captures[1].view(over=True, ended_ns=START_NS + 2))
+    jobs.update(captures[2].view(over=True, ended_ns=START_NS + 1))
+    jobs.update(captures[3].view())
+    assert shown() == {"0", "1", "3"}
+    jobs.update(captures[4].view())
+    assert shown() == {"0", "3", "4"}
+    for _ in range(3):
+        jobs.update(captures[5].view())  # all others run: it has to wait
+        assert shown() == {"0", "3", "4"}
+    assert count(jobs, "logshipper_agent_captures_left_out_total") == 3
+    assert said == ["metrics: a capture of job 4711 is left out: [metrics] max_captures is 3"] * 3
+    jobs.update(captures[3].view(over=True))
+    jobs.update(captures[5].view())
+    assert shown() == {"0", "4", "5"}
+    jobs.update(captures[2].view(over=True))  # left out before, and over: it doesn't come back for another
+    assert shown() == {"0", "4", "5"}
+
+
+def test_a_job_keeps_its_ranks_when_an_earlier_attempt_is_left_out() -> None:
+    jobs = job_metrics(MetricsSection(max_captures=2))
+    noisy = FakeCapture(key="c1").print({"a": 1}, {"a": 3}, {"a": 2})
+    jobs.update(FakeCapture(key="c0", attempt=9).view())
+    jobs.update(noisy.view(over=True))
+    jobs.update(FakeCapture(key="c2", attempt=2).print({"a": 1}, {"a": 2}).view())
+    assert {key: int(rank) for (key, _), rank in auto_ranks(jobs).items()} == {"a": 7}
+    assert samples(jobs.text(), "logshipper_records") == {(("dec", ""),): 5}
+
+
+def test_without_job_values_there_is_nothing_of_jobs() -> None:
+    jobs = job_metrics(MetricsSection(job_values=False))
+    jobs.update(FakeCapture().print({"a": 1}).view())
+    jobs.expire(START_NS)
+    assert jobs.text() == ""
+    assert not jobs._jobs
+    assert [metric.name for metric in jobs.counters()] == [
+        "logshipper_agent_keys_left_out",
+        "logshipper_agent_captures_left_out",
+    ]
+
+
+# ---- collector, threads, cost
+
+
+def test_collector_gives_the_same_as_the_text() -> None:
+    jobs = job_metrics()
+    jobs.update(FakeCapture(identity={"name": HOSTILE[0]}).print({"a": 0.1, "opt": {"b": 2}}).view())
+    registry = CollectorRegistry()
+    registry.register(jobs)
+
+    def flat(text: str) -> list[tuple[str, dict[str, str], float]]:
+        metrics = text_string_to_metric_families(text)
+        return [(one.name, one.labels, one.value) for metric in metrics for one in metric.samples]
+
+    ours = flat(jobs.text())
+    assert ours
+    assert flat(generate_latest(registry).decode())[: len(ours)] == ours
+    assert {metric.name for metric in jobs.describe()} >= {metric.name for metric in jobs.collect()}
+
+
+def test_a_view_s_parts_may_change_after_update() -> None:
+    jobs = job_metrics()
+    capture = FakeCapture().print({"a": 1})
+    latest, account = capture.axis.latest(), {"read": 1}
+    view = replace(capture.view(ledger={"stdout": account}), latest=latest)
+    jobs.update(view)
+    latest[("b",)] = 5
+    account["read"] = 99
+    capture.print({"a": 2, "b": 5})
+    assert values(jobs) == {"a": 1}
+    assert auto_ranks(jobs) == {}
+    assert samples(jobs.text(), "logshipper_job_lines")[labels(stream="stdout", account="read")] == 1
+
+
+def test_updates_scrapes_and_expiry_from_several_threads() -> None:
+    jobs = job_metrics(MetricsSection(max_captures=20, expire_secs=0), clock=lambda: START_NS)
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def learn(number: int) -> None:
+        try:
+            captures = [FakeCapture(key=f"{number}-{n}", job_id=str(n % 5), task=n) for n in range(15)]
+            for at in range(20):
+                for capture in captures:
+                    jobs.update(capture.print({"step": at, f"k{at}": 1}).view(over=at == 19))
+        except BaseException as error:  # whatever it is, the test says it
+            failures.append(error)
+
+    def scrape() -> None:
+        try:
+            while not done.is_set():
+                lines = [line.rpartition(" ")[0] for line in jobs.text().splitlines() if not line.startswith("#")]
+                assert len(lines) == len(set(lines))
+                jobs.expire(START_NS)
+        except BaseException as error:  # whatever it is, the test says it
+            failures.append(error)
+
+    writers = [threading.Thread(target=learn, args=(number,)) for number in range(3)]
+    readers = [threading.Thread(target=scrape) for _ in range(2)]
+    for thread in writers + readers:
+        thread.start()
+    for thread in writers:
+        thread.join(30)
+    done.set()
+    for thread in readers:
+        thread.join(30)
+    assert not failures
+    jobs.expire(START_NS)
+    assert jobs.text() == ""
+    assert jobs._over == 0
+
+
+def test_an_update_keeps_no_record_and_no_axis() -> None:
+    """What is remembered of a capture doesn't grow with its records."""
+    jobs = job_metrics()
+    capture = FakeCapture()
+
+    def traced(begin: int, end: int) -> int:
+        for at in range(begin, end):
+            jobs.update(capture.print({"step": at, "loss": 1 / (at + 1)}).view())
+        jobs.text()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before = traced(1000, 1300)
+        grown = traced(1300, 3000) - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 17_000  # ten bytes a record

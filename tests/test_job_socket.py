@@ -1,0 +1,674 @@
+"""The socket at which `logshipper run` gets its directory (ARCHITECTURE 4): who gets what, and what hostile askers
+can't do. The client's side stands here too."""
+
+import json
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest import job_socket
+from ingest.agent_config import AgentSection
+from ingest.job_socket import JobSocket, parse_request
+from ingest.peer import Peer, SchedulerJob, identify
+from logshipper import node_agent_socket
+from logshipper.errors import SpoolError
+from tests.captured_runs import ROOT, wait_until
+from tests.other_users import ANN, BEN, Forked, as_user, needs_root, open_folder, ordinary_python
+
+__all__ = ["open_folder", "ordinary_python"]
+ME = os.getuid()
+PEER_SECS = 0.3
+
+
+def section(folder: Path, **options: Any) -> AgentSection:  # Any: its fields
+    run = folder / "run" / "agent.sock"
+    return AgentSection(cluster="c1", host="n1", spool_dir=str(folder / "spool"), **{"socket": str(run), **options})
+
+
+def captures(agent: AgentSection) -> list[Path]:
+    spool = Path(agent.spool_dir)
+    return sorted(path for path in spool.glob("[!.]*")) if spool.exists() else []
+
+
+def identity(path: Path | str) -> dict[str, Any]:  # Any: JSON
+    told: dict[str, Any] = json.loads((Path(path) / "identity.json").read_bytes())
+    return told
+
+
+def connect(agent: AgentSection) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.settimeout(30)
+    try:
+        connection.connect(agent.socket)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def request(**fields: object) -> bytes:
+    return json.dumps({"version": 1, "name": "train.py", "job_id": None, "attempt": None, **fields}).encode()
+
+
+def ask(agent: AgentSection, data: bytes) -> dict[str, Any]:  # Any: JSON
+    """The answer; {} where there is none."""
+    with connect(agent) as connection:
+        connection.send(data)
+        answer: dict[str, Any] = json.loads(connection.recv(65536) or b"{}")
+        return answer
+
+
+class Server:
+    """A JobSocket in this process. said: its lines; job: what the kernel is made to say of askers."""
+
+    def __init__(self, agent: AgentSection) -> None:
+        self.agent = agent
+        self.said: list[str] = []
+        self.job: SchedulerJob | None = None
+        self.before: Callable[[], None] = lambda: None
+        self.socket = JobSocket(agent, self.said.append, peer_secs=PEER_SECS, who=self._who)
+        self.socket.start()
+
+    def _who(self, connection: socket.socket, seen_ns: int) -> Peer:
+        self.before()
+        return identify(connection, seen_ns)._replace(job=self.job)
+
+    def ask(self, **fields: object) -> dict[str, Any]:  # Any: JSON
+        return ask(self.agent, request(**fields))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    made = Server(section(tmp_path))
+    yield made
+    made.socket.close()
+
+
+# ---- what is given
+
+
+def test_a_directory(server: Server) -> None:
+    answer = server.ask()
+    path = Path(answer["path"])
+    assert captures(server.agent) == [path]
+    assert stat.S_IMODE((path / "segments").stat().st_mode) == 0o700
+    told = identity(path)
+    assert (told["name"], told["uid"], told["step"], told["task"], told["attempt"]) == ("train.py", ME, "", 0, 1)
+    assert told["job_id"] == answer["job_id"]
+    assert not answer["job_id"].isdigit()
+    assert server.ask()["job_id"] != answer["job_id"]
+    wait_until(lambda: server.socket.made == 2, "both are counted")
+    assert (sum(server.socket.refused.values()), server.said) == (0, [])
+
+
+def test_an_id_that_is_asked_for(server: Server) -> None:
+    """It is the user's own, whatever it looks like: nobody else's, and no scheduler's. Attempts are counted."""
+    found = [(answer["job_id"], answer["attempt"]) for answer in (server.ask(job_id="42") for _ in range(2))]
+    assert found == [(f"42.u{ME}", 1), (f"42.u{ME}", 2)]
+    assert server.ask(job_id="42", attempt=7)["attempt"] == 3
+    assert server.ask(job_id="x.u77777")["job_id"] == f"x.u77777.u{ME}"
+    again = server.ask(job_id=f"42.u{ME}")  # as `logshipper ls` shows it
+    assert (again["job_id"], again["attempt"]) == (f"42.u{ME}", 4)
+    assert "at most 64 characters" in server.ask(job_id="x" * 64)["error"]
+
+
+def test_in_a_schedulers_job(server: Server) -> None:
+    """The job's id is the scheduler's, whatever is asked for; each run in a step is a step of its own."""
+    server.job = SchedulerJob("4711", "batch", None)
+    first, second = server.ask(job_id="1"), server.ask(job_id="4711")
+    assert (first["job_id"], first["attempt"], first["step"], first["task"]) == ("4711", 1, "batch.run1", 0)
+    assert (second["job_id"], second["step"]) == ("4711", "batch.run2")
+    assert server.ask(attempt=2)["step"] == "batch.run1"  # requeued
+    server.job = SchedulerJob("4711", "0+1", 2)
+    assert [(told["step"], told["task"]) for told in (server.ask(), server.ask(task=5), server.ask())] == [
+        ("0+1.run1", 2),
+        ("0+1.run1", 5),  # the rank, where cgroups count the node's tasks only
+        ("0+1.run2", 2),
+    ]
+    assert identity(first["path"])["job_id"] == "4711"
+
+
+def test_names_that_forge_nothing(server: Server) -> None:
+    told = identity(server.ask(name='x","uid":0,"a":"\n\x1b[2J' + "é" * 300)["path"])
+    assert told["uid"] == ME
+    assert told["name"].startswith('x","uid":0,"a":"\ufffd\ufffd[2J')
+    assert len(told["name"]) == 256
+
+
+def test_the_users_cap(tmp_path: Path) -> None:
+    server = Server(section(tmp_path, max_captures_per_user=3))
+    try:
+        answers = [server.ask(job_id="a") for _ in range(5)]
+        assert [told.get("attempt") for told in answers] == [1, 2, 3, None, None]
+        assert "one user may have 3" in answers[4]["error"]
+        assert len(captures(server.agent)) == 3
+        assert server.socket.refused["too_many_captures"] == 2
+    finally:
+        server.socket.close()
+
+
+# ---- what is refused
+
+BAD = {
+    "blanks": b"  ",
+    "no JSON": b"{",
+    "a list": b"[]",
+    "a number": b"1",
+    "not UTF-8": b'{"version":1,"name":"\xff"}',
+    "a lone surrogate": rb'{"version":1,"name":"\ud800"}',
+    "no version": b'{"name":"x"}',
+    "another version": request(version=2),
+    "a version that is true": request(version=True),
+    "no name": b'{"version":1}',
+    "a name that is a number": request(name=1),
+    "a path": request(job_id="../x"),
+    "an absolute path": request(job_id="/etc/passwd"),
+    "a line feed": request(job_id="a\nb"),
+    "a null byte": request(job_id="a\0b"),
+    "an empty id": request(job_id=""),
+    "a capture's name": request(job_id="42@1.abcd"),
+    "an id that is a number": request(job_id=1),
+    "attempt 0": request(attempt=0),
+    "attempt as text": request(attempt="1"),
+    "attempt true": request(attempt=True),
+    "a huge attempt": request(attempt=1 << 80),
+    "task -1": request(task=-1),
+    "too long": request(name="x" * 5000),
+    "deep": b"[" * 4000,
+    "many keys": b"{" + b",".join(b'"%d":1' % number for number in range(500)) + b"}",
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_requests_that_are_none(name: str, server: Server) -> None:
+    answer = ask(server.agent, BAD[name])
+    assert list(answer) == ["error"]
+    assert captures(server.agent) == []
+    assert server.socket.refused["malformed"] == 1
+    assert len(server.said) == 1
+    assert f"uid {ME} gets no directory: " in server.said[0]
+    assert "path" in server.ask()
+
+
+def test_a_request_of_a_megabyte(server: Server) -> None:
+    with connect(server.agent) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+        try:
+            connection.send(request(name="x" * (1 << 20)))
+            assert b"at most 4096 bytes" in connection.recv(65536)
+        except OSError:
+            pass  # the kernel doesn't take it: as good
+    assert captures(server.agent) == []
+    assert "path" in server.ask()
+
+
+def test_any_bytes_are_a_request_or_a_sentence() -> None:
+    for size in range(200):
+        with pytest.raises(ValueError, match="request"):
+            parse_request(os.urandom(size) + b"\xff")
+    assert parse_request(request(job_id="a", more=[1])).job_id == "a"  # what a newer client adds
+
+
+def test_silent_askers_keep_nobody_out(server: Server) -> None:
+    """They are dropped in time, and a crowd of them at once."""
+    with ExitStack() as crowd:
+        silent = [crowd.enter_context(connect(server.agent)) for _ in range(300)]
+        begun = time.monotonic()
+        assert "path" in server.ask()
+        assert time.monotonic() - begun < PEER_SECS * 2
+        for connection in silent:
+            assert b"error" in connection.recv(65536)
+            assert connection.recv(1) == b""
+    refused = server.socket.refused
+    assert refused["silent"] + refused["crowded"] == 300
+    assert refused["crowded"] >= 300 - job_socket.MAX_CONNECTIONS
+    assert len(server.said) <= 4
+
+
+def test_a_crowd_that_asks(server: Server) -> None:
+    """More at once than may be, some of them silent, and an agent that is slow: each has its own answer."""
+    busy, go = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        busy.set()
+        assert go.wait(30)
+
+    server.before = wait
+    with ExitStack() as crowd:
+        asking = []
+        for number in range(300):
+            asking.append(crowd.enter_context(connect(server.agent)))
+            if number <= job_socket.MAX_CONNECTIONS or number % 2:
+                asking[-1].send(request())
+            if number == 0:
+                assert busy.wait(30)  # the others wait to be accepted
+        server.before = lambda: time.sleep(PEER_SECS / 100)  # all of them: longer than a silent one may take
+        go.set()
+        answers = [json.loads(connection.recv(65536)) for connection in asking]
+    said = Counter(told.get("error", "") for told in answers)
+    late = 300 - job_socket.MAX_CONNECTIONS - 1  # they took the places of the first
+    assert said == {
+        "": 300 - late - late // 2,
+        "too many ask at once; try again": late,
+        f"no request came within {PEER_SECS:g} s": late // 2,
+    }
+    assert len(captures(server.agent)) == said[""]
+
+
+def test_the_client_in_a_crowd(tmp_path: Path) -> None:
+    """Refused before it asks: it hears why."""
+    sentence = "too many ask at once; try again"
+    with _listen(tmp_path / "s") as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.send(json.dumps({"error": sentence}).encode())
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        connect_at_once = node_agent_socket._connect
+
+        def connect_and_wait(connection: Any, path: str, deadline: float) -> None:  # Any: as `_socket` has it
+            connect_at_once(connection, path, deadline)
+            thread.join(30)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(node_agent_socket, "_connect", connect_and_wait)
+            assert _client_says(tmp_path / "s") == f"the node's agent refuses: {sentence}"
+
+
+def test_who_asks_too_often(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_socket, "BURST", 3)
+    monkeypatch.setattr(job_socket, "REQUESTS_PER_SEC", 0.001)
+    answers = [server.ask() for _ in range(5)]
+    assert ["path" in told for told in answers] == [True] * 3 + [False] * 2
+    assert "asks too often" in answers[4]["error"]
+    assert len(captures(server.agent)) == 3
+
+
+def test_the_allowance_fills_up() -> None:
+    allowance = job_socket._Allowance()
+    assert sum(allowance.take(5, 0.0) for _ in range(1000)) == job_socket.BURST
+    assert allowance.take(6, 0.0)
+    assert sum(allowance.take(5, 1.0) for _ in range(1000)) == job_socket.REQUESTS_PER_SEC
+
+
+def test_lines_are_few(server: Server) -> None:
+    for _ in range(50):
+        ask(server.agent, b"x")
+    assert server.socket.refused["malformed"] == 50
+    assert len(server.said) == 1
+
+
+def test_who_leaves_before_the_answer_has_no_directory(server: Server) -> None:
+    gone = threading.Event()
+    server.before = lambda: assert_true(gone.wait(30))
+    with connect(server.agent) as connection:
+        connection.send(request())
+    gone.set()
+    wait_until(lambda: server.socket.refused["gone"], "the answer that nobody takes")
+    wait_until(lambda: captures(server.agent) == [], "its directory is removed")
+
+
+def assert_true(value: object) -> None:
+    assert value
+
+
+def test_a_fault_of_the_agent_is_one_refusal(server: Server) -> None:
+    def fail() -> None:
+        raise RuntimeError("by a test")
+
+    server.before = fail
+    assert "the agent failed: RuntimeError: by a test" in server.ask()["error"]
+    server.before = lambda: None
+    assert "path" in server.ask()
+
+
+def test_a_spool_that_is_odd(server: Server) -> None:
+    assert "path" in server.ask()
+    Path(server.agent.spool_dir).chmod(0o777)
+    assert "chmod 711" in server.ask()["error"]
+    Path(server.agent.spool_dir).chmod(0o711)
+    wait_until(lambda: not server.socket._unsynced, "nothing is to be done in the spool any more")
+    shutil.rmtree(server.agent.spool_dir)
+    assert "path" in server.ask()  # made anew
+
+
+# ---- the socket's file
+
+
+def test_modes_and_the_end(tmp_path: Path) -> None:
+    old = os.umask(0o077)
+    try:
+        server = Server(section(tmp_path))
+    finally:
+        os.umask(old)
+    path = Path(server.agent.socket)
+    assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o666, 0o755)
+    assert os.listdir(path.parent) == ["agent.sock"]
+    with connect(server.agent):
+        begun = time.monotonic()
+        server.socket.close()  # also while somebody is silent
+        assert time.monotonic() - begun < PEER_SECS
+    assert os.listdir(path.parent) == []
+    server.socket.close()
+
+
+def test_a_dead_agents_socket_is_replaced(tmp_path: Path) -> None:
+    agent = section(tmp_path)
+    Path(agent.socket).parent.mkdir()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
+        dead.bind(agent.socket)
+    with pytest.raises(ConnectionRefusedError):
+        connect(agent)
+    server = Server(agent)
+    assert "path" in server.ask()
+    server.socket.close()
+
+
+def test_a_live_agents_socket_is_not(server: Server) -> None:
+    second = JobSocket(server.agent, print)
+    with pytest.raises(SpoolError, match="another agent listens there"):
+        second.start()
+    second.close()
+    assert "path" in server.ask()
+
+
+def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+    agent = section(tmp_path)
+    Path(agent.socket).parent.mkdir()
+    Path(agent.socket).write_text("mine")
+    with pytest.raises(SpoolError, match="isn't a socket"):
+        JobSocket(agent, print).start()
+    assert Path(agent.socket).read_text() == "mine"
+
+
+def test_a_folder_that_others_may_write(tmp_path: Path) -> None:
+    agent = section(tmp_path)
+    Path(agent.socket).parent.mkdir()
+    Path(agent.socket).parent.chmod(0o777)
+    with pytest.raises(SpoolError, match="others may write there"):
+        JobSocket(agent, print).start()
+    Path(agent.socket).parent.chmod(0o1777)
+    JobSocket(agent, print).start()
+
+
+def test_a_socket_of_the_next_agent_stays(server: Server) -> None:
+    os.unlink(server.agent.socket)
+    following = Server(server.agent)
+    server.socket.close()
+    assert "path" in following.ask()
+    following.socket.close()
+
+
+# ---- as real users
+
+
+class RootServer:
+    """A JobSocket in a process of root's."""
+
+    def __init__(self, agent: AgentSection) -> None:
+        self.agent = agent
+        code = (
+            "import sys; from ingest.agent_config import AgentSection; from ingest.job_socket import JobSocket\n"
+            f"made = JobSocket({agent!r}, lambda line: print(line, file=sys.stderr, flush=True)); made.start()\n"
+            "print('ready', flush=True); sys.stdin.read(); made.close()"
+        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, **pipes)  # type: ignore[call-overload]  # pipes
+        assert self.process.stdout.readline() == b"ready\n"
+
+    def end(self) -> None:
+        self.process.communicate(timeout=30)
+
+
+@pytest.fixture
+def root_server(open_folder: Path) -> Iterator[RootServer]:
+    made = RootServer(section(open_folder, max_captures_per_user=5))
+    yield made
+    made.end()
+
+
+@needs_root
+def test_two_users_forge_nothing(root_server: RootServer) -> None:
+    agent = root_server.agent
+
+    def act() -> list[str]:
+        os.environ["SLURM_JOB_ID"] = "4711"
+        asked: list[object] = [None, "4711", f"4711.u{ANN}", "root", f"x.u{BEN}", *BAD.values()]
+        found = []
+        for wish in asked:
+            told = ask(agent, wish if isinstance(wish, bytes) else request(job_id=wish, task=1))
+            found += [told["path"]] if "path" in told else []
+        return found
+
+    for uid in (ANN, BEN):
+        made = [Path(path) for path in as_user(uid, act)]
+        assert len(made) == 5  # the cap, and none more
+        for path in made:
+            told = identity(path)
+            assert (told["uid"], told["task"], told["step"]) == (uid, 0, "")
+            assert (path / "segments").stat().st_uid == uid
+            assert told["job_id"].endswith(f".u{uid}") or told["job_id"].isalnum()
+            assert not told["job_id"].isdigit()
+        assert {identity(path)["job_id"] for path in made} >= {f"4711.u{uid}", f"root.u{uid}"}
+    assert len(captures(agent)) == 10
+    users = {identity(path)["job_id"]: identity(path)["uid"] for path in captures(agent)}
+    assert len(users) >= 9  # no id is both users'
+
+
+@needs_root
+def test_a_job_in_a_real_cgroup(root_server: RootServer) -> None:
+    """Slurm's own form; a user can't make such a group, nor be in another user's."""
+    top = Path("/sys/fs/cgroup/freezer") / f"slurm_test{os.getpid()}"
+    groups = [top / f"uid_{uid}" / "job_4711" / "step_batch" / "task_0" for uid in (ANN, BEN)]
+    try:
+        for group in groups:
+            group.mkdir(parents=True)
+    except OSError:
+        pytest.skip("there is no freezer of cgroup v1 to make groups in")
+    agent = root_server.agent
+
+    def told_in(group: Path, uid: int) -> dict[str, Any]:  # Any: JSON
+        def enter() -> None:
+            (group / "cgroup.procs").write_text(str(os.getpid()))
+
+        found: dict[str, Any] = as_user(uid, lambda: ask(agent, request(job_id="mine")), before=enter)
+        return found
+
+    try:
+        for uid, group in zip((ANN, BEN), groups, strict=True):
+            told = told_in(group, uid)
+            assert (told["job_id"], told["step"], identity(told["path"])["uid"]) == ("4711", "batch.run1", uid)
+        assert told_in(groups[0], BEN)["job_id"] == f"mine.u{BEN}"  # a group of another user's
+    finally:
+        for group in groups:
+            for path in (group, *list(group.parents)[:3]):
+                path.rmdir()
+        top.rmdir()
+
+
+@needs_root
+def test_an_agent_of_one_user(open_folder: Path) -> None:
+    """One that isn't root serves its own user."""
+    folder = open_folder / "own"
+    folder.mkdir()
+    os.chown(folder, ANN, ANN)
+    agent = section(folder)
+
+    def act() -> bool:
+        server = Server(agent)
+        wait_until(lambda: server.socket.refused["unknown_peer"], "a request of another user")
+        served = "path" in server.ask()
+        server.socket.close()
+        return served
+
+    def ask_it() -> str:
+        wait_until(lambda: Path(agent.socket).exists(), "the agent's socket")
+        return str(ask(agent, request())["error"])
+
+    asker = Forked(ME, ask_it)
+    assert as_user(ANN, act)
+    assert asker.result() == f"this agent serves uid {ANN} only"
+
+
+@needs_root
+def test_a_run_of_an_ordinary_user(root_server: RootServer, open_folder: Path) -> None:
+    """From end to end: root's agent, a user's job."""
+    found = ordinary_python()
+    if found is None:
+        pytest.skip("no Python here that an ordinary user can run with these packages")
+    home = open_folder / "home"
+    home.mkdir()
+    os.chown(home, BEN, BEN)
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(home), "PYTHONPATH": found[1]}
+    environment["LOGSHIPPER_AGENT_SOCKET"] = root_server.agent.socket
+    command = [found[0], "-m", "logshipper", "run", "--job-id", "night", "--", "sh", "-c"]
+    script = "id -u; echo $LOGSHIPPER_JOB_ID; exit 3"
+    done = subprocess.run(
+        [*command, script], env=environment, cwd="/", user=BEN, group=BEN, extra_groups=[], capture_output=True
+    )
+    assert (done.returncode, done.stdout.split(), done.stderr) == (3, [b"%d" % BEN, b"night.u%d" % BEN], b"")
+    (path,) = captures(root_server.agent)
+    assert (path / "segments" / "0000000001.seg").read_bytes().count(b"night.u") == 1
+    assert identity(path)["uid"] == BEN
+    assert list(home.iterdir()) == []  # nothing in the user's own store
+
+
+# ---- the client
+
+
+def _listen(path: Path, backlog: int = 8) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(str(path))
+    listener.listen(backlog)
+    return listener
+
+
+def _client_says(path: Path) -> str:
+    with pytest.raises(SpoolError) as caught:
+        node_agent_socket.ask(str(path), "x", None)
+    return caught.value.reason
+
+
+def test_the_client(server: Server) -> None:
+    made = node_agent_socket.ask(server.agent.socket, "tr\udc80ain", "mine")
+    assert made is not None
+    assert (made.job_id, made.attempt, len(made.counters)) == (f"mine.u{ME}", 1, 64)
+    assert identity(made.path)["name"] == "tr?ain"
+    assert os.listdir(f"{made.path}/segments") == ["counters"]
+    assert node_agent_socket.ask("", "x", None) is None
+    assert node_agent_socket.ask(server.agent.socket + "x", "x", None) is None
+
+
+def test_what_the_client_tells_of_its_job(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which attempt and rank it is: only in a scheduler's job does it count."""
+    for name, value in {"SLURM_JOB_ID": "9", "SLURM_RESTART_COUNT": "2", "SLURM_PROCID": "5"}.items():
+        monkeypatch.setenv(name, value)
+    for job, told in ((SchedulerJob("42", "0", 1), ("42", 3, 5)), (None, (f"mine.u{ME}", 1, 0))):
+        server.job = job
+        made = node_agent_socket.ask(server.agent.socket, "x", "mine")
+        assert made is not None
+        found = identity(made.path)
+        assert (found["job_id"], found["attempt"], found["task"]) == told
+    monkeypatch.setenv("SLURM_PROCID", "x" * 10)
+    assert node_agent_socket.ask(server.agent.socket, "x" * 300 + "\U0001f600" * 200, None) is not None
+
+
+def test_agents_that_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounded in all: silent, with a queue that is full, dead."""
+    monkeypatch.setattr(node_agent_socket, "WAIT_SECS", 0.2)
+    with _listen(tmp_path / "silent"), _listen(tmp_path / "full", 0), ExitStack() as others:
+        begun = time.monotonic()
+        assert _client_says(tmp_path / "silent") == "the node's agent didn't answer within 0.2 s"
+        for _ in range(2):
+            other = others.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            other.setblocking(False)
+            try:
+                other.connect(str(tmp_path / "full"))
+            except BlockingIOError:
+                break
+        assert _client_says(tmp_path / "full") == "the node's agent took nobody within 0.2 s"
+        assert time.monotonic() - begun < 2
+    assert _client_says(tmp_path / "silent") == "the node's agent can't be asked: connection refused"
+    (tmp_path / "file").write_text("")
+    assert _client_says(tmp_path / "file") == "the node's agent can't be asked: connection refused"
+
+
+def test_answers_that_are_not_believed(tmp_path: Path) -> None:
+    """Whatever answers: the directory must be there and ours alone to write in."""
+    good = tmp_path / "good"
+    (good / "segments").mkdir(parents=True, mode=0o700)
+    (tmp_path / "wide" / "segments").mkdir(parents=True)
+    (tmp_path / "wide" / "segments").chmod(0o755)
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / "segments").symlink_to(good / "segments")
+    (tmp_path / "open" / "segments").mkdir(parents=True, mode=0o700)
+    (tmp_path / "open").chmod(0o777)
+    told = {"path": str(good), "job_id": "42", "attempt": 1}
+    answers: list[tuple[object, str]] = [
+        (b"", "didn't answer"),
+        (b"\xff{", "isn't the node's agent"),
+        (b"[" * 9000, "isn't the node's agent"),
+        ([], "isn't the node's agent"),
+        ({}, "isn't the node's agent"),
+        ({"error": "no\x1b[2J\nroom"}, "the node's agent refuses: no\ufffd[2J\ufffdroom"),
+        ({**told, "job_id": "../x"}, "isn't the node's agent"),
+        ({**told, "job_id": ""}, "isn't the node's agent"),
+        ({**told, "job_id": 1}, "isn't the node's agent"),
+        ({**told, "attempt": 0}, "isn't the node's agent"),
+        ({**told, "path": "good"}, "isn't the node's agent"),
+        ({**told, "path": f"{good}\0"}, "null"),
+        ({**told, "path": str(tmp_path / "none")}, "no such file"),
+        ({**told, "path": str(tmp_path / "wide")}, "isn't this user's own, with mode 0700"),
+        ({**told, "path": str(tmp_path / "link")}, "not a directory"),
+        ({**told, "path": str(tmp_path / "open")}, "may be written by others"),
+        *([({**told, "path": str(_of_another(tmp_path))}, "isn't this user's own")] if ME == 0 else []),
+    ]
+    with _listen(tmp_path / "s") as listener:
+
+        def serve() -> None:
+            for answer, _ in [*answers, (told, "")]:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.send(answer if isinstance(answer, bytes) else json.dumps(answer).encode())
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        for answer, reason in answers:
+            assert reason in _client_says(tmp_path / "s"), answer
+        assert node_agent_socket.ask(str(tmp_path / "s"), "x", None) is not None
+        thread.join(30)
+
+
+def _of_another(folder: Path) -> Path:
+    path = folder / "theirs"
+    (path / "segments").mkdir(parents=True, mode=0o700)
+    os.chown(path / "segments", BEN, BEN)
+    return path
+
+
+def test_what_the_client_imports(server: Server) -> None:
+    """Next to nothing where there is no agent; never `socket`, which takes longer than the asking."""
+    code = (
+        "import sys; from logshipper import capture, node_agent_socket as n\n"
+        "assert n.ask('/nowhere', 'x', None) is None\n"
+        "assert not {'_socket', 'socket', 'json', 'selectors'} & set(sys.modules), 'without an agent'\n"
+        f"assert n.ask({server.agent.socket!r}, 'x', None) is not None\n"
+        "assert not {'socket', 'selectors', 'orjson', 'ssl'} & set(sys.modules), 'with one'"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

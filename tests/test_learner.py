@@ -1,0 +1,244 @@
+"""The learner: all that a capture tells reaches /metrics once, whatever Loki does and however often it is restarted."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.capture_folder import Life
+from ingest.learner import BATCH_BYTES
+from ingest.segment_reader import Batch
+from tests.segment_factory import make_ledger
+from tests.shipping_node import ShippingNode
+
+SECOND_NS = 10**9
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[ShippingNode]:
+    made = ShippingNode(tmp_path)
+    yield made
+    made.close()
+
+
+def soon_ns() -> int:
+    return time.time_ns() - 600 * SECOND_NS
+
+
+def test_a_run_from_start_to_end_is_shown(node: ShippingNode) -> None:
+    with node.capture("job1", soon_ns(), user="ann", step="7") as capture:
+        capture.start()
+        capture.metadata({"step": 1, "loss": 2.5}, {"step": 2, "loss": 1.5})
+        capture.heartbeat()
+        node.learn()
+        running = node.metrics.views[-1]
+        assert (running.over, running.records, running.identity.user, running.identity.step) == (False, 2, "ann", "7")
+        assert {"/".join(map(str, path)): value for path, value in running.latest.items()} == {"step": 2, "loss": 1.5}
+        capture.lines(["one"])
+        capture.counters((100, 3))
+        capture.end(ledger=make_ledger({"stored": 3, "bytes": 100}))
+        capture.close()
+    node.learn()
+    view = node.metrics.views[-1]
+    assert (view.state, view.exit_code, view.over, view.lines, view.bytes_printed) == ("COMPLETED", 0, True, 3, 100)
+    assert view.ledger["stdout"]["stored"] == 3
+    assert node.one().learnt.done
+    assert node.loki.requests == [], "Loki isn't asked"
+
+
+def test_nothing_new_is_not_shown_again(node: ShippingNode) -> None:
+    with node.capture("job1", soon_ns()) as capture:
+        capture.start()
+        node.learn()
+        shown = len(node.metrics.views)
+        for _ in range(5):
+            node.learn()
+        assert len(node.metrics.views) == shown
+        capture.lines(["one"])
+        node.learn()
+        assert len(node.metrics.views) == shown + 1
+
+
+def test_a_quiet_capture_is_left_alone_for_longer_and_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = ShippingNode(tmp_path)
+    node.learner._poll_secs = 0.1
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with node.capture("job1", soon_ns()) as writer:
+        writer.start()
+        (capture,) = node.follow()
+        pauses = []
+        for _ in range(8):
+            node.learner.turn([capture])
+            pauses.append(round(capture.next_look - now[0], 6))
+            now[0] = capture.next_look
+        assert pauses == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0]
+        writer.lines(["one"])
+        node.learner.turn([capture])
+        assert round(capture.next_look - now[0], 6) == 0.1
+        assert not node.learner.turn([capture]), "its time hasn't come"
+    monkeypatch.undo()
+    node.close()
+
+
+def test_a_backlog_is_gone_through_in_pieces(node: ShippingNode) -> None:
+    with node.capture("big", soon_ns()) as big, node.capture("small", soon_ns()) as small:
+        for _ in range(3 * BATCH_BYTES // 500_000):
+            big.lines(["x" * 999] * 500)
+        small.lines(["y"])
+        captures = {capture.identity.job_id: capture for capture in node.follow()}
+        assert node.learner.turn(captures.values())
+        assert captures["small"].learnt.account.lines == 1
+        lines = captures["big"].learnt.account.lines
+        assert 0 < lines <= (BATCH_BYTES + (1 << 20)) // 1000
+        node.learn()
+        assert captures["big"].learnt.account.lines == 500 * (3 * BATCH_BYTES // 500_000)
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_restart_counts_nothing_twice(saved: bool, node: ShippingNode) -> None:
+    with node.capture("job1", soon_ns()) as capture:
+        capture.start()
+        for number in range(10):
+            capture.metadata({"step": number, "loss": 1 / (number + 1)})
+            capture.lines([f"{number}"])
+            node.learn(save=number % 3 == 0)
+            if number % 4 == 3:
+                node.restart(saved=saved)
+        node.learn()
+        learnt = node.one().learnt
+    assert (learnt.account.lines, learnt.account.records) == (20, 10)
+    assert learnt.axis.records == 10
+    assert learnt.axis.choose().key == "step"
+
+
+def test_saving_is_put_off_and_never_forgotten(node: ShippingNode) -> None:
+    with node.capture("job1", soon_ns()) as writer:
+        writer.lines(["one"])
+        node.learn()  # saved
+        writer.lines(["two"])
+        node.learn(save=False)
+        (capture,) = node.follow()
+        node.learner.save([capture])
+        known = node.checkpoints.learnt(capture.folder.key)
+        assert known is not None
+        assert known.account.lines == 1, "not so soon after the last time"
+        node.learner.save([capture], now=1.0)
+        known = node.checkpoints.learnt(capture.folder.key)
+        assert known is not None
+        assert known.account.lines == 2
+
+
+def test_a_dead_capture_is_over_with_what_is_lost(node: ShippingNode) -> None:
+    with node.capture("job1", soon_ns()) as writer:
+        writer.start()
+        writer.lines(["one"])
+        writer.counters((100, 5))
+        node.learn()
+        assert node.metrics.views[-1].state == "RUNNING"
+    node.learn()
+    view = node.metrics.views[-1]
+    assert (view.state, view.over) == ("FAILED", True)
+    assert view.ledger["stdout"]["lost"] == 4
+
+
+def test_an_orphan_is_not_over_while_its_relay_runs(node: ShippingNode) -> None:
+    writer = node.capture("job1", soon_ns())
+    with writer:
+        writer.start()
+        writer.counters((1, 1), pid=os.getpid())
+        os.utime(writer.path / "identity.json")  # made after this process has begun
+        node.learn()
+    node.learn()
+    (capture,) = node.follow()
+    assert capture.life is Life.ORPHANED
+    assert not capture.learnt.done
+    assert "what it prints isn't logged" in capture.learnt.account.reason
+    writer.counters((1, 1))
+    node.learn()
+    assert capture.learnt.done
+
+
+def test_what_cannot_be_read_yet_is_said_once(node: ShippingNode) -> None:
+    with node.capture("job1", soon_ns()) as writer:
+        content = bytearray(writer.segment.read_bytes())
+        content[8:10] = (99).to_bytes(2, "little")
+        writer.segment.write_bytes(bytes(content))
+        for _ in range(5):
+            node.learn()
+    (line,) = node.said
+    assert "upgrade" in line
+    assert "waits in the spool" in line
+    assert not node.one().learnt.done
+
+
+def test_an_error_of_the_system_costs_no_frame(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No descriptors left for a moment, just when the next segment is opened."""
+    with node.capture("job1", soon_ns()) as writer:
+        writer.lines(["one"])
+        writer.rotate()
+        writer.lines(["two"])
+        (capture,) = node.follow()
+        opened = os.open
+        failing = [True]
+
+        def limited(path: Any, flags: int, *more: Any, **options: Any) -> int:  # Any: os.open's
+            if path == "0000000002.seg" and failing:
+                failing.clear()
+                raise OSError(24, "Too many open files")
+            return opened(path, flags, *more, **options)
+
+        monkeypatch.setattr(os, "open", limited)
+        with suppress(OSError):
+            node.learn()
+        assert not failing, "it was met with"
+        capture.next_look = 0.0
+        node.learn()
+        assert capture.learnt.account.lines == 2
+
+
+def test_one_captures_error_leaves_the_others_followed(node: ShippingNode) -> None:
+    for job_id in ("a-hostile", "b-honest"):
+        with node.capture(job_id, soon_ns()) as writer:
+            writer.lines(["one"])
+    hostile, honest = node.follow()
+
+    def refuse(max_bytes: int, *, alive: bool) -> Batch:
+        raise PermissionError(13, "Permission denied")
+
+    hostile.learn_reader.read = refuse  # type: ignore[method-assign]
+    for _ in range(3):
+        with suppress(OSError):
+            node.learner.turn([hostile, honest])
+    assert honest.learnt.account.lines == 1
+
+
+def test_hostile_frames_stop_nothing(node: ShippingNode) -> None:
+    with node.capture("job1", soon_ns()) as writer:
+        writer.metadata("{" * 5000, "[]", '{"a": 1e999}', '{"a": NaN}', "\x00", '{"' + "k" * 70_000 + '": 1}')
+        writer.lines([b"\xff\xfe"])
+        writer.append(os.urandom(5000))
+        writer.record({"type": "end", "state": "HACKED", "exit_code": 10**30, "ended_ns": -1})
+        writer.lines(["at last"], time_ns=(1 << 64) - 1)
+        node.learn()
+        assert node.one().learnt.account.lines == 8
+        assert any("left out" in line for line in node.said)
+    node.learn()
+    assert node.one().learnt.done
+    assert node.metrics.views[-1].exit_code is None
+
+
+def test_what_was_over_before_a_restart_is_shown_while_it_waits_for_loki(node: ShippingNode) -> None:
+    with node.capture("job1", soon_ns()) as writer:
+        writer.start()
+        writer.end()
+        writer.close()
+    node.learn()
+    node.restart()
+    node.metrics.views.clear()
+    node.learn()
+    assert [view.state for view in node.metrics.views[-1:]] == ["COMPLETED"]

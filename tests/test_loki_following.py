@@ -1,0 +1,265 @@
+"""Following a job in a Loki in memory: late lines are printed, none twice, and it ends with the job."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingest.job import Position
+from ingest.loki_account import CaptureKey
+from ingest.loki_seen import Seen
+from logshipper.errors import QueryError
+from logshipper.segment import Stream
+from tests.loki_fake import FakeLoki
+from tests.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, texts
+from tests.segment_factory import SECOND_NS as NS
+from tests.segment_factory import make_ledger
+
+
+@pytest.fixture
+def fake() -> FakeLoki:
+    return FakeLoki()
+
+
+@pytest.fixture
+def ask(fake: FakeLoki, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ask:
+    return asking(fake, monkeypatch, capsys)
+
+
+# ---- following
+
+
+class Follower:
+    """Reads on, as `logs --follow` does: with a new reader each time."""
+
+    def __init__(self, fake: FakeLoki, now_ns: int) -> None:
+        self.now_ns = now_ns
+        self.store = open_store(fake, now=lambda: self.now_ns)
+        self.position: Position | None = None
+        self.is_over = False
+        self.store.resolve(JOB)
+
+    def look(self, secs: float = 1.0, **asked: Any) -> list[str]:  # Any: options of lines
+        self.now_ns += int(secs * NS)
+        found = []
+        with self.store.open(JOB) as reader:
+            for line in reader.lines(**{"streams": BOTH, "after": self.position, **asked}):
+                self.position = line.position
+                found.append(line.text)
+            self.is_over = reader.is_over
+        return found
+
+
+def test_late_lines_are_found_and_none_comes_twice(fake: FakeLoki) -> None:
+    began_ns = time.time_ns() - 100 * NS
+    job = Pushing(fake, began_ns=began_ns)
+    follower = Follower(fake, began_ns + 10 * NS)
+    job.line(9 * NS, "one")
+    job.line(10 * NS, "three")
+    assert follower.look() == ["one", "three"]
+    job.line(9 * NS + 5, "two")
+    job.line(11 * NS, "four")
+    assert follower.look() == ["two", "four"]
+    assert follower.look() == []
+    job.line(3 * NS, "a little late")
+    found = [text for _ in range(20) for text in follower.look()]
+    assert found == ["a little late"]
+    job.line(1 * NS, "at the end")
+    job.close(30 * NS)
+    found = [text for _ in range(10) for text in follower.look()]
+    assert found == ["at the end"]
+    assert follower.is_over
+
+
+def test_following_a_tail_leaves_out_what_is_older(fake: FakeLoki) -> None:
+    began_ns = time.time_ns() - 100 * NS
+    job = Pushing(fake, began_ns=began_ns)
+    for at_ns in range(10):
+        job.line(5 * NS + at_ns, f"old {at_ns}")
+    follower = Follower(fake, began_ns + 6 * NS)
+    assert follower.look(tail=2) == ["old 8", "old 9"]
+    job.line(5 * NS - 1, "late")
+    job.line(6 * NS, "new")
+    assert follower.look() == ["late", "new"]
+
+
+def test_reading_goes_on_in_the_midst(fake: FakeLoki) -> None:
+    job = Pushing(fake)
+    for at_ns in range(10):
+        job.line(10 + at_ns, str(at_ns))
+    store = open_store(fake)
+    with store.open(JOB) as reader:
+        lines = reader.lines(streams=BOTH)
+        first = [next(lines) for _ in range(4)]
+        rest = list(reader.lines(streams=BOTH, after=first[-1].position))
+        assert texts(first + rest) == [str(at_ns) for at_ns in range(10)]
+        with pytest.raises(ValueError, match="read last"):
+            list(reader.lines(streams=BOTH, after=first[-1].position))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 40), st.integers(0, 2), st.integers(0, 25)), max_size=40, unique_by=lambda x: x[:2]
+    )
+)
+def test_whatever_comes_when_all_is_read_once(lines: list[tuple[int, int, int]]) -> None:
+    """lines: (second in the job, task, how many looks later than the first it comes to Loki)."""
+    fake = FakeLoki()
+    began_ns = time.time_ns() - 3600 * NS
+    ranks = [Pushing(fake, began_ns=began_ns, host=f"node{task}", task=str(task)) for task in range(3)]
+    follower = Follower(fake, began_ns + 45 * NS)
+    found = []
+    for look in range(27):
+        for second, task, comes in lines:
+            if comes == look:
+                ranks[task].line(second * NS + 10, f"{second} of {task}")
+        found += follower.look()
+    for rank in ranks:
+        rank.close(60 * NS)
+    for _ in range(5):
+        found += follower.look()
+    assert follower.is_over
+    assert sorted(found) == sorted(f"{second} of {task}" for second, task, _ in lines)
+
+
+def test_a_job_is_over_only_when_its_account_is_closed(fake: FakeLoki) -> None:
+    began_ns = time.time_ns() - 100 * NS
+    job = Pushing(fake, began_ns=began_ns)
+    follower = Follower(fake, began_ns + 10 * NS)
+    follower.look()
+    ended = {"event": "ended", "state": "FAILED", "exit_code": 3, "signal": 0, "ended_ns": began_ns + 11 * NS}
+    job.event(ended, 11 * NS)
+    follower.look()
+    over = [follower.is_over]  # lines may follow
+    job.close(12 * NS, state="FAILED", exit_code=3)
+    for _ in range(6):
+        assert follower.look() == []
+        over.append(follower.is_over)
+    assert (over[0], over[-1]) == (False, True)
+    with open_store(fake).open(JOB) as reader:
+        assert (reader.summary.state, reader.summary.exit_code, reader.is_over) == ("FAILED", 3, True)
+
+
+def test_an_end_that_is_told_late_is_noticed(fake: FakeLoki) -> None:
+    """The node agent was away for an hour: what it brings then has the times of an hour ago."""
+    began_ns = time.time_ns() - 7200 * NS
+    job = Pushing(fake, began_ns=began_ns)
+    job.event({"event": "heartbeat", "mode": "enabled", "ledger": {}, "lines": 0}, 10 * NS)
+    follower = Follower(fake, began_ns + 11 * NS)
+    follower.look()
+    follower.look(secs=3600)
+    assert not follower.is_over
+    job.line(12 * NS, "the last words")
+    job.close(13 * NS)
+    found = [text for _ in range(5) for text in follower.look()]
+    assert (found, follower.is_over) == (["the last words"], True)
+
+
+def test_follow_prints_late_lines_and_ends_with_the_job(
+    fake: FakeLoki, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole command; the job goes on each time that it pauses."""
+    job = Pushing(fake, began_ns=time.time_ns() - 10 * NS)
+    job.event({"event": "heartbeat", "mode": "enabled", "ledger": {}, "lines": 1}, 9 * NS)
+    job.line(5 * NS, "first")
+
+    def fail(error: QueryError | None) -> None:
+        fake.broken = error
+
+    def go_on() -> None:
+        fail(None)
+        job.line(7 * NS, "third")
+
+    steps: Iterator[Callable[[], None]] = iter(
+        [
+            lambda: job.line(6 * NS, "second"),
+            lambda: job.line(5 * NS + 1, "late"),
+            lambda: fail(QueryError("Loki in memory", 503, "it starts")),
+            go_on,
+            lambda: job.close(7 * NS),
+        ]
+    )
+
+    def pause(poll: object, secs: float) -> None:
+        step = next(steps, None)
+        if step is not None:
+            step()
+        else:
+            time.sleep(0.05)
+
+    monkeypatch.setattr("observe.logs._pause", pause)
+    code, out, err = ask("logs", JOB, "--follow")
+    assert (code, out.split()) == (0, ["first", "second", "late", "third"])
+    assert err.splitlines() == [
+        "logshipper: Loki in memory: HTTP 503: it starts; trying again for 10 minutes",
+        "logshipper: it answers again",
+    ]
+
+
+# ---- live status, states
+
+
+def test_status_is_what_running_bars_show_now(fake: FakeLoki) -> None:
+    began_ns = time.time_ns() - 30 * NS
+    job = Pushing(fake, began_ns=began_ns)
+    gone = Pushing(fake, began_ns=began_ns, host="node2", task="1")
+    job.event({"event": "heartbeat", "mode": "enabled", "ledger": {}, "lines": 1}, 29 * NS)
+    for at_ns, bar in ((10, "10%"), (20, "20%")):
+        job.push("status", at_ns, bar, stream="stderr")
+    job.push("status", 15, "loading")
+    job.push("status", 25, " ")
+    gone.push("status", 40, "99%", stream="stderr")
+    gone.close(50)
+    with open_store(fake).open(JOB) as reader:
+        assert reader.status() == {Stream.STDERR: (began_ns + 20, "20%")}
+        assert reader.summary.state == "RUNNING"
+        assert not reader.is_over
+
+
+def test_a_silent_job_is_unresponsive(fake: FakeLoki) -> None:
+    job = Pushing(fake, began_ns=time.time_ns() - 600 * NS)
+    heartbeat = {"event": "heartbeat", "mode": "metadata", "ledger": make_ledger({"stored": 4, "lost": 1}), "lines": 4}
+    job.event(heartbeat, 100 * NS)
+    job.event({**heartbeat, "lines": 3}, 90 * NS)
+    [summary] = open_store(fake).jobs()
+    assert (summary.state, summary.lines, summary.lost, summary.mode) == ("UNRESPONSIVE", 4, 1, "metadata")
+    with open_store(fake).open(JOB) as reader:
+        assert reader.summary == summary
+        assert reader.captures[0].ledger["stdout"]["stored"] == 4
+
+
+# ---- what was read
+
+
+def test_what_was_read_takes_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ingest.loki_seen.MAX_SPANS", 100)
+    seen, key = Seen(), CaptureKey(1, "", 0, "node1")
+    for time_ns in range(1000, 3000, 2):
+        seen.add(key, time_ns)
+        assert seen.has(key, time_ns)
+    assert sum(map(len, seen._spans.values())) <= 100
+    assert not seen.has(key, 2997)
+    assert seen.has(key, 1001), "what is far older counts as read"
+    assert 1000 < seen.read_from_ns(10 * NS, last=True) < 3000
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 60)), max_size=80))
+def test_what_was_read_is_known(read_ones: list[tuple[int, int]]) -> None:
+    seen = Seen()
+    keys = [CaptureKey(1, "", task, "node1") for task in range(3)]
+    for task, time_ns in read_ones:
+        seen.add(keys[task], time_ns)
+    assert {(task, at) for task in range(3) for at in range(62) if seen.has(keys[task], at)} == set(read_ones)
+
+
+def test_longer_spans_are_read_again_more_seldom() -> None:
+    seen = Seen()
+    seen.add(CaptureKey(1, "", 0, "node1"), 10_000 * NS)
+    backs = [10_000 - seen.read_from_ns((10_000 + second) * NS, last=False) // NS for second in range(200)]
+    assert backs[0] == 3
+    assert sorted(set(backs)) == [3, 30, 300]
+    assert (backs.count(30), backs.count(300)) == (12, 1)

@@ -1,0 +1,287 @@
+"""Which job in Loki is meant, where Prometheus says to look, and entries that somebody else has pushed."""
+
+import json
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingest.logql import any_of, quoted
+from ingest.loki_account import JobAccount, JobKey
+from ingest.loki_push import Entry
+from ingest.loki_store import Found
+from logshipper.errors import QueryError, UnknownJob
+from logshipper.segment import Json
+from tests.loki_fake import FakeLoki
+from tests.loki_job import push_spool
+from tests.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, read, texts
+from tests.segment_factory import SECOND_NS as NS
+from tests.segment_factory import make_capture, make_ledger
+
+
+@pytest.fixture
+def fake() -> FakeLoki:
+    return FakeLoki()
+
+
+@pytest.fixture
+def ask(fake: FakeLoki, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ask:
+    return asking(fake, monkeypatch, capsys)
+
+
+# ---- which job
+
+
+def test_jobs_are_found_by_id_name_beginning_and_last(fake: FakeLoki) -> None:
+    now_ns = time.time_ns()
+    Pushing(fake, job_id="aaa111", began_ns=now_ns - 300 * NS)
+    Pushing(fake, job_id="aaa222", began_ns=now_ns - 200 * NS)
+    Pushing(fake, job_id="bbb333_7", began_ns=now_ns - 250 * NS)
+    store = open_store(fake)
+    assert [job.job_id for job in store.jobs()] == ["aaa222", "bbb333_7", "aaa111"]
+    names = {"last": "aaa222", "train.py": "aaa222", "bbb": "bbb333_7", "aaa111": "aaa111"}
+    assert {name: store.resolve(name) for name in names} == names
+    with pytest.raises(UnknownJob, match="2 jobs have an id that begins with 'aaa'"):
+        store.resolve("aaa")
+    with pytest.raises(UnknownJob, match="in Loki in memory, where jobs of the last 7 days") as error:
+        store.resolve("aaa223")
+    assert "aaa222" in error.value.suggestions
+    assert [job.job_id for job in open_store(fake, since_secs=240).jobs()] == ["aaa222"]
+
+
+def test_one_id_in_two_clusters_needs_a_cluster(fake: FakeLoki, tmp_path: Path, ask: Ask) -> None:
+    for cluster, line in (("alpha", "from alpha"), ("beta", "from beta")):
+        make_capture(tmp_path / cluster, lines=[line], start_ns=time.time_ns() - 3600 * NS)
+        push_spool(fake, tmp_path / cluster, cluster=cluster)
+    code, out, err = ask("logs", JOB)
+    assert (code, out) == (1, "")
+    assert "job k3f9x2 is there in several clusters, alpha, beta: give --cluster NAME" in err
+    assert ask("logs", JOB, "--cluster", "beta") == (0, "from beta\n", "")
+    assert ask("logs", "last", "--cluster", "alpha")[1] == "from alpha\n"
+    assert ask("logs", JOB, "--cluster", 'x"} or {a="')[0] == 1
+
+
+def test_prometheus_says_where_and_when_to_look(fake: FakeLoki) -> None:
+    began_ns = time.time_ns() - 20 * 86_400 * NS
+    job = Pushing(fake, began_ns=began_ns, host="node7")
+    job.line(NS, "long ago")
+    job.close(2 * NS)
+    asked = []
+
+    def metrics(promql: str) -> Iterator[Found]:
+        asked.append(promql)
+        labels = {"cluster": "local", "host": "node7"} if "job_info" in promql else {"cluster": "local"}
+        yield Found(labels, 1.0 if "job_info" in promql else began_ns / NS)
+
+    store = open_store(fake, metrics=metrics)
+    with store.open(store.resolve(JOB)) as reader:
+        assert texts(list(reader.lines(streams=BOTH))) == ["long ago"]
+    assert all(f'job_id="{JOB}"' in promql for promql in asked)
+    of_lines = fake.asked[-1]
+    assert 'host="node7"' in of_lines.logql
+    assert 'cluster="local"' in of_lines.logql
+    assert of_lines.begin_ns > began_ns - 3600 * NS
+    assert of_lines.end_ns < began_ns + 3600 * NS
+    with pytest.raises(UnknownJob):
+        open_store(fake).resolve(JOB)
+
+
+@pytest.mark.parametrize("fault", ["forgotten", "down"])
+def test_without_prometheus_word_loki_has_it(fault: str, fake: FakeLoki) -> None:
+    Pushing(fake).line(10, "x")
+    said: list[str] = []
+
+    def metrics(promql: str) -> list[Found]:
+        if fault == "down":
+            raise QueryError("Prometheus at http://p", 0, "no connection")
+        return []
+
+    store = open_store(fake, metrics=metrics, say=said.append)
+    with store.open(store.resolve(JOB)) as reader:
+        assert texts(list(reader.lines(streams=BOTH))) == ["x"]
+    assert len(said) == (fault == "down")
+
+
+def test_a_node_that_prometheus_has_not_seen_yet_is_looked_at(fake: FakeLoki) -> None:
+    Pushing(fake, host="node1", began_ns=time.time_ns() - 100 * NS).line(10, "seen")
+    Pushing(fake, host="node2", task="1", began_ns=time.time_ns() - 90 * NS).line(10, "not yet")
+    store = open_store(fake, metrics=lambda promql: [Found({"cluster": "local", "host": "node1"}, 1.0)])
+    with store.open(store.resolve(JOB)) as reader:
+        assert texts(list(reader.lines(streams=BOTH))) == ["seen", "not yet"]
+
+
+# ---- errors, hostile entries
+
+
+def test_an_error_of_loki_is_one_sentence(fake: FakeLoki, ask: Ask) -> None:
+    fake.broken = QueryError("Loki at http://loki:3100", 0, "no connection: refused")
+    for words in (("ls",), ("show", JOB), ("logs", JOB), ("metadata", "last"), ("plot", JOB)):
+        code, out, err = ask(*words)
+        assert (code, out) == (1, "")
+        assert err == "logshipper: Loki at http://loki:3100: no connection: refused\n"
+
+
+def test_a_list_without_jobs_says_how_far_was_looked(ask: Ask) -> None:
+    code, out, err = ask("ls")
+    assert (code, out) == (0, "")
+    assert "no jobs in http://loki.invalid in the time that is looked at" in err
+
+
+HOSTILE = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.just("\x1b]0;x\x07"),
+    st.lists(st.integers(), max_size=2), st.just({"stdout": {"read": -1, "lost": "9"}, "notes": []}),
+)  # fmt: skip
+FIELDS = (
+    "name", "user", "host", "columns", "rows", "tty", "mode", "started_ns", "state", "exit_code", "signal", "reason",
+    "ended_ns", "ledger", "lines", "records", "bytes_printed", "bytes_logged", "hosts", "message", "to", "event",
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["started", "heartbeat", "ended", "closed", "mode_changed", "odd"]),
+            st.dictionaries(st.sampled_from(FIELDS), HOSTILE, max_size=12),
+            st.dictionaries(st.sampled_from(["attempt", "task", "step", "user"]), st.text(max_size=12), max_size=4),
+            st.integers(0, 50 * NS),
+        ),
+        max_size=6,
+    ),
+    st.sampled_from(["", "[]", "null", '{"event":', '{"event":[]}', '{"event":1e999}', "[" * 5000, "1" * 5000]),
+)
+def test_hostile_events_never_raise_and_never_forge(
+    events: list[tuple[str, Json, dict[str, str], int]], odd_line: str
+) -> None:
+    fake = FakeLoki()
+    job = Pushing(fake)
+    job.push("event", 5, odd_line, stream="")
+    for name, fields, metadata, at_ns in events:
+        job.push("event", at_ns, json.dumps({"event": name, **fields}), stream="", **metadata)
+    store = open_store(fake)
+    [summary] = store.jobs()
+    assert summary.job_id == JOB
+    assert summary.lost >= 0
+    assert type(summary.lines) is int
+    assert summary.started_ns > 0
+    with store.open(JOB) as reader:
+        times = [event.time_ns for event in reader.events()]
+        assert all(a <= b for a, b in pairwise(times))
+        assert all(isinstance(capture.host, str) for capture in reader.captures)
+        observe_everything(reader)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_the_order_of_arrival_does_not_matter(random: Any) -> None:
+    """Events as a job makes them, taken in any order and some of them twice."""
+    began_ns = time.time_ns() - 60 * NS
+    entries = []
+    for at_ns, event in enumerate(
+        [
+            {"event": "started", "name": "train.py", "user": "me", "mode": "enabled", "started_ns": began_ns},
+            {"event": "heartbeat", "mode": "enabled", "lines": 4, "ledger": make_ledger({"stored": 4})},
+            {"event": "mode_changed", "message": "m", "from": "enabled", "to": "metadata"},
+            {"event": "heartbeat", "mode": "metadata", "lines": 7, "ledger": make_ledger({"stored": 7})},
+            {"event": "ended", "state": "FAILED", "exit_code": 3, "mode": "metadata", "lines": 8, "ended_ns": began_ns},
+            {
+                "event": "closed",
+                "state": "FAILED",
+                "exit_code": 3,
+                "mode": "metadata",
+                "lines": 9,
+                "ended_ns": began_ns,
+            },
+        ]
+    ):
+        whose = {"job_id": JOB, "task": "0", "attempt": "1"}
+        entries.append(Entry(began_ns + at_ns, json.dumps(event), whose, {"cluster": "local", "host": "node1"}))
+    summaries = []
+    for order in (entries, random.sample(entries * 2, 2 * len(entries))):
+        account = JobAccount(JobKey("local", JOB))
+        for entry in order:
+            account.take(entry)
+        assert len(list(account.events())) == 1
+        summaries.append(account.summary(began_ns + 60 * NS))
+    assert summaries[0] == summaries[1]
+    assert summaries[0] is not None
+    assert (summaries[0].lines, summaries[0].mode, summaries[0].state) == (9, "metadata", "FAILED")
+
+
+def observe_everything(reader: Any) -> None:  # Any: a reader, of which everything is asked
+    from observe.documents import capture_document, job_document
+    from observe.output import to_json
+    from observe.show import _document
+
+    json.loads(to_json(_document(reader, "", time.time_ns())))
+    to_json([job_document(reader.summary, 0), *map(capture_document, reader.captures)])
+
+
+@pytest.mark.parametrize(
+    "line", ["no JSON", "[1]", '{"a":', '{"a": NaN}', "", "{", '{"a":1}\n{"b":2}', '{"a":1} ', "{" * 9000]
+)
+def test_a_record_that_is_none_is_left_out(line: str, fake: FakeLoki, ask: Ask) -> None:
+    job = Pushing(fake)
+    job.push("metadata", 10, line, n="1")
+    job.push("metadata", 11, '{"a": 3}', n="2")
+    job.close(records=2)
+    for words in (("metadata", JOB), ("metadata", JOB, "--format", "csv"), ("show", JOB), ("plot", JOB, "--json")):
+        ask(*words)
+    assert ask("metadata", JOB, "--format", "jsonl") == (0, '{"a": 3}\n', "")
+
+
+def test_control_characters_in_an_entry_make_no_second_line(fake: FakeLoki, ask: Ask) -> None:
+    job = Pushing(fake)
+    job.line(10, "one\ntwo\x1b[2J")
+    assert ask("logs", JOB)[1] == "one\ufffdtwo\ufffd[2J\n"
+
+
+def test_names_that_a_terminal_would_obey_are_made_safe(fake: FakeLoki, ask: Ask) -> None:
+    began_ns = time.time_ns() - 60 * NS
+    job = Pushing(fake, began_ns=began_ns)
+    job.event({"event": "started", "name": "trian.py\x1b[31m", "started_ns": began_ns}, -1)
+    job.event({"event": "odd", "message": "m\x1b[31m"}, 2)
+    job.push("status", 3, "10%\x1b[31m")
+    answers = [ask(*words) for words in (("ls",), ("show", JOB), ("logs", "train.pyx"), ("logs", "trian.py\x1b[3"))]
+    assert [answer[0] for answer in answers] == [0, 0, 1, 1]
+    assert "did you mean trian.py\ufffd[31m?" in answers[2][2]
+    assert not any("\x1b" in out + err for _, out, err in answers)
+
+
+def test_entries_of_odd_streams_are_left_out(fake: FakeLoki) -> None:
+    job = Pushing(fake)
+    job.line(10, "x", stream="stdin")
+    job.push("trace", 11, "y")
+    job.line(12, "no host", attempt="١", task="-3")
+    found = read(fake)
+    assert [(line.text, line.attempt) for line in found] == [("no host", 1)]
+    fake.push(
+        {"service_name": "logshipper", "kind": "event"},
+        [Entry(time.time_ns(), '{"event":"started"}', {"job_id": "../x"})],
+    )
+    assert [summary.job_id for summary in open_store(fake).jobs()] == [JOB]
+
+
+def test_job_ids_that_can_be_none_never_reach_a_query(fake: FakeLoki) -> None:
+    Pushing(fake)
+    for name in ('x"} | {a="', "a`b", "", "\udc80", "x" * 70, "a\nb"):
+        with pytest.raises(UnknownJob):
+            open_store(fake).resolve(name)
+        with pytest.raises(UnknownJob):
+            open_store(fake).open(name)
+    assert all("job_id" not in asked.logql or f'job_id="{JOB}"' in asked.logql for asked in fake.asked)
+
+
+@given(st.text(max_size=30))
+def test_any_text_stands_in_a_query_as_it_is(text: str) -> None:
+    assert json.loads(quoted(text)) == text.encode("utf-8", "replace").decode()
+    assert "\n" not in quoted(text)
+
+
+def test_values_of_a_regular_expression_mean_themselves() -> None:
+    assert any_of(["a.b", "c|d", "e-1"]) == r"a\.b|c\|d|e\-1"

@@ -1,0 +1,377 @@
+"""The sink: only 204 counts, nothing is dropped, and what Loki refuses is found entry by entry."""
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from ingest.agent_config import LokiSection
+from ingest.capture_account import BlockRow, Rows
+from ingest.capture_folder import Identity
+from ingest.entries import Chunk, EntryBuilder, StreamKey
+from ingest.loki import Client
+from ingest.loki_push import Entry, compress, encode_push
+from ingest.loki_sink import LokiSink, Stopped
+from ingest.metrics_server import AgentMetrics
+from ingest.quarantine import Refusal
+from logshipper.errors import RejectedPushError
+from logshipper.segment import Stream
+from tests.captured_runs import wait_until
+from tests.modelled_loki import HOUR_NS, ModelledLoki, refused, throttled, unreachable
+from tests.servers.running import LokiServer
+
+SECOND_NS = 10**9
+IDENTITY = Identity("job1", 1, "", 0, "train.py", "me", "n1", "testing")
+
+
+class Sink:
+    """A sink on a modelled Loki, and what it said."""
+
+    def __init__(self, **options: Any) -> None:  # Any: of LokiSection
+        self.loki = ModelledLoki()
+        self.stop = threading.Event()
+        self.said: list[str] = []
+        self.metrics = AgentMetrics("testing", "n1")
+        section = LokiSection(**{"retry_min_secs": 0.001, "retry_max_secs": 0.002, "stream_max_bytes_per_sec": 0,
+                                 **options})  # fmt: skip
+        self.sink = LokiSink(
+            lambda: self.loki,
+            section,
+            lambda key: key.labels("testing", "n1"),
+            self.metrics,
+            self.stop,
+            self.said.append,
+        )
+
+    def deliver(self, chunks: Sequence[Chunk]) -> list[Refusal]:
+        return self.sink.deliver(chunks)
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(f"logshipper_agent_{name}", labels) or 0.0
+
+
+def waits_of(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long the sink waits each time, from now on, without waiting."""
+    waits: list[float] = []
+
+    def wait(secs: float) -> bool:
+        waits.append(secs)
+        return False
+
+    monkeypatch.setattr(sink.stop, "wait", wait)
+    return waits
+
+
+def chunk(lines: Sequence[bytes], time_ns: int) -> Chunk:
+    """Lines a nanosecond apart."""
+    text = b"".join(line + b"\n" for line in lines)
+    builder = EntryBuilder("job1@1.aaaa", IDENTITY, 4 << 20)
+    (made,) = builder.chunks(Rows(blocks=[BlockRow(Stream.STDOUT, time_ns, len(lines), None, None, text)]))
+    return made
+
+
+def refused_lines(refusals: Sequence[Refusal]) -> list[bytes]:
+    return sorted(refusal.chunk.lines[refusal.at] for refusal in refusals)
+
+
+# ---- the usual course
+
+
+def test_all_of_a_batch_goes_in_one_push_and_is_counted() -> None:
+    sink = Sink()
+    now_ns = time.time_ns()
+    assert sink.deliver([chunk([b"a", b"b"], now_ns), chunk([b"c"], now_ns + 10)]) == []
+    assert sink.loki.lines() == ["a", "b", "c"]
+    assert len(sink.loki.requests) == 1
+    assert sink.metric("pushes_total", result="204") == 1
+    assert sink.metric("pushed_bytes_total") == len(sink.loki.bodies[0])
+    assert abs(sink.metric("clock_skew_seconds")) < 60
+    assert sink.sink.state.since_ns == 0
+    assert sink.said == []
+
+
+@pytest.mark.parametrize(
+    ("status", "hint"),
+    [
+        (401, "credentials or tenant are wrong"),
+        (403, "credentials or tenant are wrong"),
+        (404, "there is no Loki at this address"),
+        (260, "everything waits"),
+        (301, "everything waits"),
+        (409, "everything waits"),
+        (500, "everything waits"),
+    ],
+)
+def test_what_somebody_has_to_mend_holds_everything_and_is_said_once(status: int, hint: str) -> None:
+    sink = Sink()
+    error = refused(status, "dear me")
+    sink.loki.script = [error, error, error]
+    assert sink.deliver([chunk([b"a"], time.time_ns())]) == []
+    assert sink.loki.lines() == ["a"]
+    assert len(set(sink.loki.bodies)) == 1, "the same bytes each time"
+    (line, recovery) = sink.said
+    assert f"HTTP {status}: dear me" in line
+    assert hint in line
+    assert "is taken again" in recovery
+    assert sink.metric("retries_total", reason=str(status)) == 3
+
+
+def test_a_server_that_cannot_be_reached_is_tried_again() -> None:
+    sink = Sink()
+    sink.loki.script = [unreachable(), refused(502), unreachable()]
+    assert sink.deliver([chunk([b"a"], time.time_ns())]) == []
+    assert sink.loki.lines() == ["a"]
+    assert sink.metric("retries_total", reason="no_connection") == 2
+    assert sink.metric("pushes_total", result="no_connection") == 2
+
+
+def test_other_words_are_said_again() -> None:
+    sink = Sink()
+    sink.loki.script = [refused(500, "one"), refused(500, "one"), refused(500, "two"), refused(503, "two")]
+    sink.deliver([chunk([b"a"], time.time_ns())])
+    assert len(sink.said) == 4  # one, two, two with another status, recovery
+
+
+def test_state_tells_of_the_trouble_while_it_lasts_and_of_the_last_refusal_after() -> None:
+    sink = Sink()
+    seen = []
+
+    def answer(labels: str) -> None:
+        seen.append(sink.sink.state)
+        raise refused(401, "who are you")
+
+    sink.loki.script = [answer, answer, lambda labels: seen.append(sink.sink.state)]
+    begin_ns = time.time_ns()
+    sink.deliver([chunk([b"a"], time.time_ns())])
+    assert [state.status for state in seen] == [0, 401, 401]
+    assert begin_ns <= seen[1].since_ns == seen[2].since_ns <= time.time_ns(), "since when, not when last"
+    assert sink.sink.state.since_ns == 0
+    assert sink.sink.last_refusal.words == "who are you"
+
+
+# ---- waiting
+
+
+def test_what_retry_after_asks_for_is_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = Sink()
+    waits = waits_of(sink, monkeypatch)
+    sink.loki.script = [throttled(7.0), throttled(None), throttled(10**9)]
+    sink.deliver([chunk([b"a"], time.time_ns())])
+    assert 7.0 <= waits[0] <= 7.7
+    assert waits[1] <= 0.002
+    assert 300.0 <= waits[2] <= 330.0, "no server stops an agent for good"
+    assert sink.metric("retries_total", reason="429") == 3
+
+
+def test_stop_ends_a_wait_at_once() -> None:
+    sink = Sink(retry_min_secs=600.0, retry_max_secs=600.0)
+    sink.loki.script = [unreachable()] * 100
+    raised: list[BaseException] = []
+
+    def deliver() -> None:
+        try:
+            sink.deliver([chunk([b"a"], time.time_ns())])
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=deliver)
+    thread.start()
+    wait_until(lambda: sink.loki.requests or not thread.is_alive(), "the first try")
+    sink.stop.set()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert [type(error) for error in raised] == [Stopped]
+    assert sink.loki.stored == []
+
+
+def test_a_streams_rate_is_kept_to_and_another_streams_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = Sink(stream_max_bytes_per_sec=10_000)
+    waits = waits_of(sink, monkeypatch)
+    now_ns = time.time_ns()
+    big = chunk([b"x" * 50_000], now_ns)
+    sink.deliver([big])
+    assert len(waits) == 1
+    assert 2.5 < waits[0] < 3.5, "50 kB at 10 kB/s, 20 kB at once"
+    other = Chunk(big.capture, StreamKey("stderr", "log"), range(now_ns, now_ns + 1), [b"y"], big.common)
+    sink.deliver([other])
+    assert len(waits) == 1
+
+
+# ---- refusals
+
+
+def test_one_bad_entry_is_found_among_many() -> None:
+    sink = Sink()
+    now_ns = time.time_ns()
+    lines = [b"%d" % number for number in range(1000)]
+    lines[617] = b"x" * 300_000
+    (refusal,) = sink.deliver([chunk(lines, now_ns)])
+    assert refusal.chunk.times_ns[refusal.at] == now_ns + 617
+    assert (refusal.reason, refusal.status) == ("line_too_long", 400)
+    assert "max entry size" in refusal.words
+    assert len(sink.loki.found()) == 999
+    assert len(sink.loki.requests) < 30
+    assert sink.sink.state.since_ns == 0, "the entries' fault isn't the sink's trouble"
+
+
+def test_bad_entries_anywhere_are_found_and_all_others_stored() -> None:
+    rng = random.Random(4)
+    for _ in range(30):
+        sink = Sink()
+        now_ns = time.time_ns()
+        chunks, bad, good = [], [], []
+        for number in range(rng.randrange(1, 6)):
+            lines = []
+            for at in range(rng.randrange(1, 9)):
+                line = b"%d.%d " % (number, at)
+                if rng.random() < 0.3:
+                    line += b"x" * 270_000
+                    bad.append(line)
+                else:
+                    good.append(line)
+                lines.append(line)
+            chunks.append(chunk(lines, now_ns + number * 1000))
+        refusals = sink.deliver(chunks)
+        assert refused_lines(refusals) == sorted(bad)
+        assert sorted(entry.line for entry in sink.loki.found()) == sorted(good)
+
+
+def test_413_halves_a_batch_and_refuses_an_entry_that_is_alone() -> None:
+    sink = Sink()
+
+    def limit(labels: str) -> None:
+        _, entries = sink.loki.requests[-1]
+        if sum(len(entry.line) for entry in entries) > 500:
+            raise refused(413, "request entity too large")
+
+    sink.loki.script = [limit] * 1000
+    (refusal,) = sink.deliver([chunk([b"a" * 400, b"b" * 400, b"c" * 600, b"d" * 10], time.time_ns())])
+    assert refusal.reason == "too_large"
+    assert refused_lines([refusal]) == [b"c" * 600]
+    assert sorted(entry.line[:1] for entry in sink.loki.found()) == [b"a", b"b", b"d"]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("entry for stream '{}' has timestamp too old: 2026-01-01T00:00:00Z, oldest acceptable", "too_old"),
+        ("entry for stream '{}' has timestamp too new: 2199-11-06T00:00:00Z", "too_new"),
+        ("max entry size '262144' bytes exceeded for stream '{}' while adding an entry", "line_too_long"),
+        ("stream '{}' has structured metadata too large: '70001' bytes, limit", "metadata_too_large"),
+        ("stream '{}' has too many structured metadata labels: '200', limit: '128'", "metadata_too_large"),
+        ("entry for stream '{}' has 32 label names; limit 15", "labels"),
+        ("entry with timestamp 2026-01-01 ignored, reason: 'entry too far behind, entry", "too_far_behind"),
+        ("the moon is full", "other"),
+    ],
+)
+def test_reasons_are_few_words(words: str, reason: str) -> None:
+    sink = Sink()
+    sink.loki.script = [refused(400, words)]
+    (refusal,) = sink.deliver([chunk([b"a"], time.time_ns())])
+    assert (refusal.reason, refusal.words) == (reason, words)
+
+
+# ---- too far behind
+
+
+def test_late_entries_are_told_apart_at_once() -> None:
+    sink = Sink()
+    now_ns = time.time_ns()
+    sink.deliver([chunk([b"newest"], now_ns)])
+    late = chunk([b"late %d" % number for number in range(5000)], now_ns - 2 * HOUR_NS)
+    fine = chunk([b"fine 1", b"fine 2"], now_ns - HOUR_NS // 2)
+    pushes = len(sink.loki.requests)
+    refusals = sink.deliver([late, fine])
+    assert {refusal.reason for refusal in refusals} == {"too_far_behind"}
+    assert refused_lines(refusals) == sorted(late.lines)
+    assert sink.loki.lines() == ["fine 1", "fine 2", "newest"]
+    assert len(sink.loki.requests) - pushes < 10, "Loki says from when on it takes entries"
+
+
+def test_the_only_good_entry_among_late_ones_is_not_refused() -> None:
+    sink = Sink()
+    now_ns = time.time_ns()
+    sink.deliver([chunk([b"newest"], now_ns)])
+    late = chunk([b"late 1", b"late 2"], now_ns - 2 * HOUR_NS)
+    refusals = sink.deliver([late, chunk([b"fine"], now_ns - SECOND_NS)])
+    assert refused_lines(refusals) == [b"late 1", b"late 2"], "Loki took the third one"
+    assert sink.loki.lines() == ["fine", "newest"]
+
+
+def test_entries_in_the_second_of_the_floor_are_decided_one_by_one() -> None:
+    """Loki tells its floor without the second's fraction."""
+    sink = Sink()
+    newest_ns = time.time_ns() // SECOND_NS * SECOND_NS + SECOND_NS // 2
+    sink.deliver([chunk([b"newest"], newest_ns)])
+    floor_ns = newest_ns - HOUR_NS
+    refusals = sink.deliver([chunk([b"before", b"at", b"after", b"later"], floor_ns - 1)])
+    assert refused_lines(refusals) == [b"before"]
+    assert sink.loki.lines() == ["at", "after", "later", "newest"]
+
+
+def test_words_with_an_impossible_time_are_only_words() -> None:
+    sink = Sink()
+    words = "entry too far behind, oldest acceptable timestamp is: 2026-13-45T99:99:99Z"
+    sink.loki.script = [refused(400, words)]
+    (refusal,) = sink.deliver([chunk([b"a"], time.time_ns())])
+    assert refusal.reason == "too_far_behind"
+
+
+# ---- the model against the real one
+
+
+def test_the_model_has_the_words_of_a_real_loki(loki: LokiServer) -> None:
+    labels = {"cluster": "words", "service_name": "test", "run": str(time.time_ns())}
+    now_ns = time.time_ns()
+    model = ModelledLoki()
+    tries: dict[str, list[Entry]] = {
+        "first": [Entry(now_ns, "x")],
+        "late": [Entry(now_ns - 2 * HOUR_NS, "a"), Entry(now_ns - 2 * HOUR_NS + SECOND_NS, "b"), Entry(now_ns, "c")],
+        "at the floor": [Entry(now_ns - HOUR_NS, "d")],
+        "before the floor": [Entry(now_ns - HOUR_NS - 1, "e")],
+        "old": [Entry(now_ns - 200 * HOUR_NS, "f")],
+        "new": [Entry(now_ns + HOUR_NS, "g")],
+        "long": [Entry(now_ns, "h" * 300_000)],
+    }
+    with Client(loki.url) as real:
+        for what, entries in tries.items():
+            assert _answer(model, labels, entries) == _answer(real, labels, entries), what
+        query = f'{{run="{labels["run"]}"}}'
+        found = sorted(entry.line for entry in real.entries(query, now_ns - 2 * HOUR_NS, now_ns + SECOND_NS))
+    assert found == sorted(model.lines()) == ["c", "d", "x"]
+
+
+def test_a_mixed_batch_at_a_real_loki_is_stored_but_for_what_is_returned(loki: LokiServer) -> None:
+    run = f"mixed{time.time_ns()}"
+    now_ns = time.time_ns()
+    section = LokiSection(retry_min_secs=0.05, retry_max_secs=0.1)
+    with Client(loki.url) as client:
+        sink = LokiSink(
+            lambda: client,
+            section,
+            lambda key: {**key.labels("testing", "n1"), "run": run},
+            AgentMetrics("testing", "n1"),
+            threading.Event(),
+            lambda words: None,
+        )
+        assert sink.deliver([chunk([b"newest"], now_ns)]) == []
+        late = chunk([b"late %d" % number for number in range(100)], now_ns - 2 * HOUR_NS)
+        fine = chunk([b"fine", b"x" * 300_000], now_ns - SECOND_NS)
+        refusals = sink.deliver([late, fine])
+        query = f'{{run="{run}"}}'
+        found = [entry.line for entry in client.entries(query, now_ns - 3 * HOUR_NS, now_ns + SECOND_NS)]
+    assert found == ["fine", "newest"]
+    assert refused_lines(refusals) == sorted([*late.lines, b"x" * 300_000])
+
+
+def _answer(client: Client | ModelledLoki, labels: dict[str, str], entries: list[Entry]) -> str:
+    try:
+        client.push_body(compress(encode_push(labels, entries)))
+    except RejectedPushError as error:
+        words = f"{error.status} {error.excerpt}"
+        # a week's age by the server's clock, which has gone on
+        return words.partition("oldest acceptable timestamp is: ")[0] if "too old" in words else words
+    return "204"

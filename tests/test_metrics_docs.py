@@ -1,0 +1,98 @@
+"""docs/metrics.md and what is exported tell the same, each way."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from ingest.agent_config import MetricsSection
+from ingest.job import RUNNING, UNRESPONSIVE
+from ingest.job_metrics import MAX_JOB_KEYS
+from ingest.job_series import FAMILIES, LEDGER_ACCOUNTS
+from ingest.metrics_server import DEADLINE_SECS, MAX_CONNECTIONS, AgentMetrics, exposition
+from ingest.ranks import REASONS, alphabetical_code, rank
+from tests.job_views import FakeCapture, job_metrics
+
+PAGE = (Path(__file__).resolve().parent.parent / "docs" / "metrics.md").read_text()
+JOB_LABELS = {"cluster", "job_id"}
+
+
+def rows(section: str) -> dict[str, list[str]]:
+    """The cells of the tables of a section, by the name in the first one."""
+    text = re.search(rf"^## {section}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    assert text is not None
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text[1].splitlines() if line[:1] == "|"]
+    return {row[0].strip("`"): row[1:] for row in cells if row[0].startswith("`")}
+
+
+def code(cell: str) -> set[str]:
+    return set(re.findall(r"`([^`]+)`", cell))
+
+
+def exported() -> dict[str, tuple[str, set[str]]]:
+    """Type and labels of everything that can be exported, by name."""
+    jobs, agent = job_metrics(), AgentMetrics("c1", "n1")
+    ledger = dict.fromkeys(("stdout", "stderr"), dict.fromkeys(LEDGER_ACCOUNTS, 1))
+    capture = FakeCapture(identity={"name": "x"}).print({"a": 1, "$": 1}, {"a": 2})
+    jobs.update(capture.view(over=True, ledger=ledger, signal=9))
+    labelled = {
+        *(agent.pushes, agent.entries, agent.retries, agent.refused_entries, agent.left_out, agent.captures),
+    }
+    for metric in labelled:
+        metric.labels("x")
+    text = exposition(agent, jobs)[0].decode()
+    found: dict[str, tuple[str, set[str]]] = {}
+    for family in text_string_to_metric_families(text):
+        name = family.name + ("_total" if family.type == "counter" else "")
+        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+        found[name] = family.type, labels
+    return found
+
+
+def test_every_metric_of_jobs_is_documented_and_no_other() -> None:
+    documented = {name: cells for name, cells in rows("Jobs").items() if name.startswith("logshipper_")}
+    assert documented.keys() == FAMILIES.keys()
+    seen = exported()
+    for name, cells in documented.items():
+        assert seen[name] == ("gauge", JOB_LABELS | code(cells[0])), name
+
+
+def test_every_metric_of_the_agent_is_documented_and_no_other() -> None:
+    documented = {name: cells for name, cells in rows("The agent").items() if name.startswith("logshipper_")}
+    seen = {name: facts for name, facts in exported().items() if name.startswith("logshipper_agent_")}
+    assert documented.keys() == seen.keys()
+    for name, cells in documented.items():
+        assert seen[name] == (cells[0], code(cells[1])), name
+    of_process = {name for name in exported() if not name.startswith("logshipper_")}
+    assert of_process == set(re.findall(r"`(process_\w+)`", PAGE))
+
+
+def test_values_of_labels_and_reasons() -> None:
+    table = rows("Jobs")
+    assert set(REASONS) == {name for name in table if not name.startswith("logshipper_")}
+    assert set(LEDGER_ACCOUNTS) | {"account", "stream", "stdout", "stderr"} == code(table["logshipper_job_lines"][1])
+    assert {RUNNING, UNRESPONSIVE} < code(table["logshipper_job_state"][1])
+
+
+def test_numbers_in_the_text() -> None:
+    section = MetricsSection()
+    facts: Mapping[str, object] = {
+        f"`expire_secs` ({section.expire_secs:g})": section,
+        f"`max_label_bytes` ({section.max_label_bytes})": section,
+        f"`max_keys` ({section.max_keys})": section,
+        f"`max_captures` ({section.max_captures:,})": section,
+        f"http://{section.listen}/metrics": section,
+        f"{MAX_CONNECTIONS} connections at a time": MAX_CONNECTIONS,
+        f"{DEADLINE_SECS:g} seconds each": DEADLINE_SECS,
+        f"{MAX_JOB_KEYS:,} keys of a job": MAX_JOB_KEYS,
+    }
+    assert [words for words in facts if words not in PAGE] == []
+    shown = re.search(r'path="step"\}  ([\d.]+)\.\.\.', PAGE)
+    assert shown is not None
+    assert str(rank(3, alphabetical_code("step"), 0)).startswith(shown[1])
+
+
+def test_every_metric_that_a_query_names_is_exported() -> None:
+    names = set(re.findall(r"\blogshipper_\w+", PAGE))
+    assert names == {name for name in exported() if name.startswith("logshipper_")}

@@ -1,0 +1,401 @@
+"""The whole way of a line, with a real agent and a real Loki: nothing lost, nothing twice, whatever happens between."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from ingest.local_store import LocalStore
+from ingest.loki import Client
+from ingest.loki_push import Entry
+from ingest.prometheus import Client as PrometheusClient
+from logshipper.segment import Kind, Stream
+from tests.captured_runs import wait_until
+from tests.node_agents import NodeAgent, Proxy, entries_of
+from tests.other_users import ANN, BEN, needs_root, open_folder, ordinary_python
+from tests.segment_factory import CaptureWriter
+from tests.servers.running import LokiServer, PrometheusServer
+
+JOB = r"""
+import json, sys, time
+print("Übung macht den Meister: \N{PARTY POPPER} \N{WOMAN}\N{ZERO WIDTH JOINER}\N{PERSONAL COMPUTER}")
+print("null\0byte, \x1b[31mred\x1b[0m, tab\there")
+for epoch in range(1, 21):
+    for step in range(5):
+        sys.stderr.write(f"\rbar {epoch} {step}/5")
+    sys.stderr.write(f"\rbar {epoch} 5/5\n")
+    print(json.dumps({"epoch": epoch, "loss": 7.25 / epoch, "opt": {"beta": 0.9}, "val/acc": epoch / 20}))
+    print("the same line")
+    print("the same line")
+print(json.dumps({"step": 123456789012345678901234567890, "text": "x" * 65000}))
+print("x" * 300_000 + "ü" * 1000)
+print('/LOGCOMMAND {"mode":"metadata"}')
+print("not logged")
+print('{"epoch": 21, "loss": 0.1}')
+print('/LOGCOMMAND {"mode":"enabled"}')
+print("the end", flush=True)
+"""
+NUMBERED = r"""
+import sys, time
+for number in range(int(sys.argv[1])):
+    print("line", number, flush=number % 50 == 0)
+    if number % 200 == 0:
+        time.sleep(float(sys.argv[2]))
+"""
+__all__ = ["open_folder"]  # a fixture
+KINDS = {"log": Kind.LOG, "metadata": Kind.METADATA, "command": Kind.COMMAND}
+STREAMS = {"stdout": Stream.STDOUT, "stderr": Stream.STDERR}
+
+
+@pytest.fixture
+def cluster() -> str:
+    """Tests share one Loki: each has a cluster of its own there."""
+    return f"t{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture
+def client(loki: LokiServer) -> Iterator[Client]:
+    with Client(loki.url) as client:
+        yield client
+
+
+def refusing(status: int, **headers: str) -> "tuple[int, dict[str, str], bytes]":
+    return status, {name.replace("_", "-"): value for name, value in headers.items()}, b"not now"
+
+
+def joined(entries: list[Entry]) -> list[tuple[int, Stream, Kind, str, dict[str, str]]]:
+    """Lines as the capture has them: the pieces of long ones put together."""
+    found: list[tuple[int, Stream, Kind, str, dict[str, str]]] = []
+    by_place = sorted(entries, key=lambda entry: (entry.time_ns, int(entry.metadata.get("part", "0/1").split("/")[0])))
+    for entry in by_place:
+        attrs = {name: entry.metadata[name] for name in ("n", "repeat") if name in entry.metadata}
+        kind = Kind.NOTE if "note" in entry.metadata else KINDS[entry.labels["kind"]]
+        if found and found[-1][0] == entry.time_ns:
+            found[-1] = (*found[-1][:3], found[-1][3] + entry.line, attrs)
+        else:
+            found.append((entry.time_ns, STREAMS[entry.labels["stream"]], kind, entry.line, attrs))
+    return found
+
+
+def test_segments_local_store_and_loki_hold_the_same(
+    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+) -> None:
+    """Content, times, order and counts; Loki is away while the job runs, and its spool is copied then."""
+    with Proxy(loki.url) as proxy:
+        proxy.answer = lambda _: refusing(503)
+        with NodeAgent(tmp_path / "node", proxy.url, cluster=cluster) as agent:
+            ran = agent.run(sys.executable, "-c", JOB)
+            assert ran.returncode == 0
+            assert ran.stdout.endswith(b"the end\n")
+            (capture,) = agent.captures()
+            copy = tmp_path / "store" / "spool" / capture.name
+            shutil.copytree(capture, copy)
+            proxy.answer = lambda _: None
+            agent.wait_shipped()
+            shown = agent.status()
+    with LocalStore(str(tmp_path / "store"), create=True) as store:
+        assert store.take_in().problems == []
+        job = store.jobs()[0]
+        with store.open(job.job_id) as reader:
+            local = [(line.time_ns, line.stream, line.kind, line.text, {k: str(v) for k, v in line.attrs.items()})
+                     for line in reader.lines(streams=list(STREAMS.values()))]  # fmt: skip
+            records = [record.line for record in reader.records()]
+            events = [event.event for event in reader.events()]
+            choice = reader.x_axis()
+    entries = entries_of(client, cluster, "log|metadata|command")
+    assert joined(entries) == local
+    assert max(len(entry.line.encode()) for entry in entries) <= 256_000
+    assert [entry.metadata["part"] for entry in entries if "part" in entry.metadata] == ["1/2", "2/2"]
+    assert [entry.line for entry in entries_of(client, cluster, "metadata")] == records
+    assert len(records) == 22
+    in_loki = [json.loads(entry.line) for entry in entries_of(client, cluster, "event")]
+    assert [event for event in in_loki if event["event"] == "mode_changed"] == events
+    closed = in_loki[-1]
+    assert (closed["event"], closed["state"], closed["exit_code"]) == ("closed", "COMPLETED", 0)
+    assert closed["x_axis"] == {"key": "epoch", "rule": 2, "words": choice.words, "path": ["epoch"]}
+    assert closed["ledger"]["stdout"]["dropped"] == 1
+    assert closed["lines"] == job.lines
+    assert {entry.metadata["job_id"] for entry in entries} == {job.job_id}
+    (of_job,) = shown["jobs"]
+    kinds = Counter(entry.labels["kind"] for entry in entries_of(client, cluster))
+    assert of_job["entries"] == dict(kinds)
+    assert (of_job["state"], of_job["spooled_bytes"], of_job["refused"], of_job["lost"]) == ("COMPLETED", 0, {}, 0)
+
+
+def test_labels_are_few(loki: LokiServer, client: Client, cluster: str, tmp_path: Path) -> None:
+    with NodeAgent(tmp_path, loki.url, cluster=cluster) as agent:
+        agent.run("sh", "-c", "echo out; echo err >&2; echo '{\"a\": 1}'")
+        agent.wait_shipped()
+    names = {name for entry in entries_of(client, cluster) for name in entry.labels}
+    assert names == {"cluster", "host", "service_name", "stream", "kind"}
+    first = entries_of(client, cluster, "log")[0].metadata
+    assert {*first} - {"detected_level"} == {"job_id", "user", "task", "attempt"}
+
+
+def test_a_second_run_sends_nothing(loki: LokiServer, cluster: str, tmp_path: Path) -> None:
+    with Proxy(loki.url) as proxy:
+        agent = NodeAgent(tmp_path, proxy.url, cluster=cluster)
+        with agent:
+            agent.run("echo", "once")
+            agent.wait_shipped()
+            assert agent.stop() == 0
+        before = proxy.pushes
+        assert before > 0
+        with agent:
+            shown = agent.status()  # it has looked at the spool: it says ready after that
+            assert agent.stop() == 0
+        assert proxy.pushes == before
+        assert shown["jobs"][0]["over"] == 1
+
+
+@pytest.mark.parametrize(("point", "times"), [("sent", 1), ("sent", 2), ("committed", 1), ("committed", 2)])
+def test_killed_between_two_steps(
+    loki: LokiServer, client: Client, cluster: str, tmp_path: Path, point: str, times: int
+) -> None:
+    """SIGKILL after Loki has taken a round, before and after the checkpoint says so."""
+    agent = NodeAgent(tmp_path, loki.url, cluster=cluster)
+    with agent.start(crash_at=point, times=times):
+        ran = agent.run(sys.executable, "-c", NUMBERED, "2000", "0.15")
+        assert ran.returncode == 0
+        wait_until(agent.has_ended, "it kills itself")
+    with agent:
+        agent.wait_shipped()
+    numbers = [entry.line for entry in entries_of(client, cluster, "log")]
+    assert numbers == [f"line {number}" for number in range(2000)]
+    events = Counter(json.loads(entry.line)["event"] for entry in entries_of(client, cluster, "event"))
+    assert (events["started"], events["ended"], events["closed"]) == (1, 1, 1)
+
+
+def test_killed_again_and_again(loki: LokiServer, client: Client, cluster: str, tmp_path: Path) -> None:
+    """kill -9 wherever it is, while the job prints."""
+    agent = NodeAgent(tmp_path, loki.url, cluster=cluster)
+    with agent:
+        started = time.monotonic()
+        words = [sys.executable, "-m", "logshipper", "run", "--", sys.executable, "-c", NUMBERED, "6000", "0.1"]
+        with subprocess.Popen(
+            words, env={**agent.environment, "HOME": str(tmp_path)}, stdout=subprocess.DEVNULL
+        ) as job:
+            for _ in range(4):
+                wait_until(lambda: "line" in str(entries_of(client, cluster, "log")[-1:]), "something has arrived")
+                agent.stop(signal.SIGKILL)
+                agent.start()
+            assert job.wait(60) == 0
+        agent.wait_shipped()
+    assert time.monotonic() - started < 60
+    numbers = [entry.line for entry in entries_of(client, cluster, "log")]
+    assert numbers == [f"line {number}" for number in range(6000)]
+
+
+def test_loki_is_away(client: Client, cluster: str, tmp_path: Path) -> None:
+    """The job isn't held up, /metrics goes on, status says what Loki says; then all of it arrives, in order."""
+    with LokiServer() as own:
+        with NodeAgent(tmp_path, own.url, cluster=cluster) as agent:
+            agent.run("echo", "before")
+            agent.wait_shipped()
+            own.stop()
+            ran = agent.run(sys.executable, "-c", "for n in range(1, 501): print('{\"epoch\": %d}' % n)")
+            assert ran.returncode == 0
+            wait_until(lambda: agent.status()["loki"]["waiting"], "status tells")
+            shown = agent.status()
+            assert "refused" in shown["loki"]["trouble"]["words"].lower() or shown["loki"]["trouble"]["status"] == 0
+            assert max(job["spooled_bytes"] for job in shown["jobs"]) > 0
+            wait_until(lambda: 'key="epoch"} 500' in agent.metrics(), "/metrics has the last value")
+            own.start()
+            agent.wait_shipped()
+            wait_until(lambda: not agent.status()["loki"]["waiting"], "status tells that all is well")
+        with Client(own.url) as restarted:
+            records = [entry.line for entry in entries_of(restarted, cluster, "metadata")]
+    assert records == [f'{{"epoch": {n}}}' for n in range(1, 501)]
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 500, 260])
+def test_nothing_is_dropped_whatever_loki_answers(
+    loki: LokiServer, client: Client, cluster: str, tmp_path: Path, status: int
+) -> None:
+    """401, 403, 404: somebody has to mend something; so it is with a 400 in words that aren't Loki's; 260 counts as
+    taken with others, and is dropped by Loki."""
+    with Proxy(loki.url) as proxy:
+        proxy.answer = lambda _: refusing(status)
+        with NodeAgent(tmp_path, proxy.url, cluster=cluster) as agent:
+            agent.run("seq", "1", "100")
+            wait_until(lambda: agent.status()["loki"]["waiting"], "status tells")
+            trouble = agent.status()["loki"]["trouble"]
+            assert trouble["status"] == status
+            assert "everything waits" in agent.log.read_text()
+            proxy.answer = lambda _: None
+            agent.wait_shipped()
+            assert agent.status()["jobs"][0]["refused"] == {}
+    assert [entry.line for entry in entries_of(client, cluster, "log")] == [str(n) for n in range(1, 101)]
+
+
+def test_an_answer_that_gets_lost_doubles_nothing(
+    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+) -> None:
+    """Loki takes each push, but the agent hears of it at the third time only."""
+    with Proxy(loki.url) as proxy:
+        proxy.after = True
+        proxy.answer = lambda number: refusing(502) if number % 3 else None
+        with NodeAgent(tmp_path, proxy.url, cluster=cluster) as agent:
+            agent.run("seq", "1", "500")
+            agent.wait_shipped()
+    assert [entry.line for entry in entries_of(client, cluster, "log")] == [str(n) for n in range(1, 501)]
+
+
+def test_retry_after_is_kept_to(loki: LokiServer, cluster: str, tmp_path: Path) -> None:
+    with Proxy(loki.url) as proxy:
+        proxy.answer = lambda number: refusing(429, Retry_After="2") if number == 1 else None
+        with NodeAgent(tmp_path, proxy.url, cluster=cluster) as agent:
+            agent.run("true")
+            agent.wait_shipped()
+        assert proxy.times[1] - proxy.times[0] >= 2.0
+
+
+def test_what_loki_refuses_for_good_is_put_aside(cluster: str, tmp_path: Path) -> None:
+    """A 400: valid entries of the same push are stored, the others go to the quarantine with Loki's words."""
+    with LokiServer(limits={"max_line_size": "1KB"}) as strict, Client(strict.url) as client:
+        with NodeAgent(tmp_path, strict.url, cluster=cluster) as agent:
+            program = "for n in range(200): print('x' * (3000 + n) if n in (7, 8, 150) else n)"
+            agent.run(sys.executable, "-c", program)
+            agent.wait_shipped()
+            (job,) = agent.status()["jobs"]
+            assert job["refused"] == {"line_too_long": 3}
+            assert "quarantine" in agent.log.read_text()
+        lines = [entry.line for entry in entries_of(client, cluster, "log")]
+    assert lines == [str(n) for n in range(200) if n not in (7, 8, 150)]
+    (file,) = (tmp_path / "state" / "quarantine").iterdir()
+    refused = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(one["line"], one["status"]) for one in refused] == [("x" * (3000 + n), 400) for n in (7, 8, 150)]
+    assert all("Max entry size" in one["words"] or "max" in one["words"].lower() for one in refused)
+
+
+def test_loki_at_its_default_limits(loki: LokiServer, client: Client, cluster: str, tmp_path: Path) -> None:
+    """A line of 3 MB, and a record of 300 KB: split, marked, and whole again."""
+    with NodeAgent(tmp_path, loki.url, cluster=cluster) as agent:
+        agent.run(sys.executable, "-c", "import json; print('é' * 1_500_000); print(json.dumps({'a': 'y' * 300_000}))")
+        agent.wait_shipped()
+        assert agent.status()["jobs"][0]["refused"] == {}
+    lines = joined(entries_of(client, cluster, "log|metadata"))
+    assert [(kind, text) for _, _, kind, text, _ in lines] == [
+        (Kind.LOG, "é" * 1_500_000),
+        (Kind.METADATA, json.dumps({"a": "y" * 300_000})),
+    ]
+
+
+@needs_root
+def test_jobs_of_two_users(loki: LokiServer, client: Client, cluster: str, open_folder: Path) -> None:
+    """ARCHITECTURE 4: whose a job is, is the agent's word; jobs of two users at once, each with its own id."""
+    found = ordinary_python()
+    if found is None:
+        pytest.skip("ordinary users can't run any Python with our packages here")
+    python, path = found
+    with NodeAgent(open_folder / "node", loki.url, cluster=cluster) as agent:
+        jobs = {}
+        for uid in (ANN, BEN):
+            home = open_folder / str(uid)
+            home.mkdir(mode=0o700)
+            os.chown(home, uid, uid)
+            environment = {"PYTHONPATH": path, "HOME": str(home), "LOGSHIPPER_AGENT_SOCKET": str(agent.socket),
+                           "USER": "root", "LOGNAME": "root", "PATH": "/usr/bin:/bin"}  # fmt: skip
+            words = [python, "-m", "logshipper", "run", "--job-id", "mine", "--", "sh", "-c", f"echo of {uid}; sleep 1"]
+            jobs[uid] = subprocess.Popen(
+                words, env=environment, cwd="/", user=uid, group=uid, extra_groups=[], stderr=subprocess.PIPE
+            )
+        for job in jobs.values():
+            _, said = job.communicate(timeout=60)
+            assert (job.returncode, said) == (0, b"")
+        agent.wait_shipped()
+    lines = entries_of(client, cluster, "log")
+    assert {(entry.metadata["job_id"], entry.line) for entry in lines} == {
+        (f"mine.u{uid}", f"of {uid}") for uid in (ANN, BEN)
+    }
+    assert {entry.metadata["user"] for entry in lines} == {"nobody", str(BEN)}
+    events = [json.loads(entry.line) for entry in entries_of(client, cluster, "event")]
+    assert {event["uid"] for event in events if event["event"] == "started"} == {ANN, BEN}
+
+
+def test_one_x_for_a_job_on_two_nodes(
+    prometheus: PrometheusServer, loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+) -> None:
+    """R25, merged by the worst: no matter which rank printed what, each agent knows only its own, and a requeued
+    attempt that begins at epoch 1 again keeps epoch."""
+    job = f"j{cluster}"
+    with (
+        NodeAgent(tmp_path / "n1", loki.url, cluster=cluster) as one,
+        NodeAgent(tmp_path / "n2", loki.url, cluster=cluster, host="n2") as two,
+    ):
+        tasks: list[tuple[NodeAgent, int, int, Sequence[Mapping[str, float]]]] = [
+            (one, 1, 0, [{"step": n, "beta": 0.5 * n, "loss": 1 / n} for n in range(1, 6)]),
+            (one, 1, 1, [{"zeta": n, "step": n} for n in range(1, 6)]),
+            (two, 1, 2, [{"alpha": n} for n in (3, 1, 2)] + [{"step": n, "zeta": 7 - n} for n in range(1, 6)]),
+            (two, 2, 2, [{"step": n, "loss": 2 / n} for n in range(1, 4)]),
+        ]
+        for agent, attempt, task, records in tasks:
+            print_records(agent, job, attempt, task, records)
+        one.wait_shipped()
+        two.wait_shipped()
+        scrape(prometheus, one, two)
+        assert wait_for_x(prometheus, job) == ("step", 3)
+        for agent in (one, two):
+            print_records(agent, job, 3, 0, [{"epoch": n, "step": n} for n in (1, 2)])
+        assert wait_for_x(prometheus, job, rule=2) == ("epoch", 2)
+        one.wait_shipped()
+        two.wait_shipped()
+    choices = {
+        json.loads(entry.line)["x_axis"]["key"]
+        for entry in entries_of(client, cluster, "event", selector=f'| job_id="{job}" | attempt="3"')
+        if json.loads(entry.line)["event"] == "closed"
+    }
+    assert choices == {"epoch"}
+
+
+def print_records(agent: NodeAgent, job: str, attempt: int, task: int, records: Sequence[Mapping[str, float]]) -> None:
+    """As a task of a job does that a scheduler's hook has prepared a directory for."""
+    user = str(os.getuid())
+    made = agent.call("prepare", "--job-id", job, "--user", user, "--attempt", str(attempt), "--task", str(task),
+                      "--uid", user, "--gid", str(os.getgid()))  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    with CaptureWriter.in_node_spool(Path(made.stdout.strip()), start_ns=time.time_ns() - 60 * 10**9) as capture:
+        capture.start()
+        capture.metadata(*records)
+        capture.end()
+        capture.close()
+
+
+def scrape(prometheus: PrometheusServer, *agents: NodeAgent) -> None:
+    targets = [agent.metrics_url.removeprefix("http://").removesuffix("/metrics") for agent in agents]
+    prometheus.set_targets(targets)
+    for target in targets:
+        prometheus.wait_for_target(target)
+
+
+def wait_for_x(prometheus: PrometheusServer, job: str, *, rule: int = 0) -> tuple[str, int]:
+    """The key of the job's X and the rule that chose it, as the dashboard asks for it."""
+    question = (
+        f'bottomk(1, max by (key, path) (max_over_time(logshipper_x_rank{{job_id="{job}", choice="auto"}}[10m])))'
+    )
+    found: list[tuple[str, int]] = []
+
+    def look() -> bool:
+        answer = PrometheusClient(prometheus.url).query(question)
+        found[:] = [(series.labels["key"], int(series.samples[-1].value)) for series in answer]
+        return bool(found) and (not rule or found[0][1] == rule)
+
+    wait_until(look, "an X of the job in Prometheus")
+    return found[0]
+
+
+def test_another_agent_is_refused(loki: LokiServer, cluster: str, tmp_path: Path) -> None:
+    with NodeAgent(tmp_path, loki.url, cluster=cluster) as agent:
+        second = agent.call("run")
+        assert second.returncode == 1
+        assert "another agent is at work" in second.stderr
+        assert agent.stop() == 0

@@ -1,0 +1,187 @@
+"""`logshipper-agent status --config`: every job once, what waits, what was refused, and nothing that forges."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.node_status import SCHEMA, status
+from tests.modelled_loki import refused
+from tests.shipping_node import ShippingNode
+
+SECOND_NS = 10**9
+HOUR_NS = 3600 * SECOND_NS
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[ShippingNode]:
+    made = ShippingNode(tmp_path)
+    yield made
+    made.close()
+
+
+def soon_ns() -> int:
+    return time.time_ns() - 600 * SECOND_NS
+
+
+def document(node: ShippingNode, captured: Captured) -> dict[str, Any]:  # Any: JSON
+    captured.readouterr()
+    assert status(node.config, as_json=True) == 0
+    found: dict[str, Any] = json.loads(captured.readouterr().out)
+    return found
+
+
+def printed(node: ShippingNode, captured: Captured) -> str:
+    captured.readouterr()
+    assert status(node.config, as_json=False) == 0
+    return captured.readouterr().out
+
+
+def test_before_anything_has_run(tmp_path: Path, capsys: Captured) -> None:
+    node = ShippingNode(tmp_path)
+    node.close()
+    for file in (tmp_path / "state").glob("state.db*"):
+        file.unlink()
+    (tmp_path / "spool").rmdir()
+    assert status(node.config, as_json=True) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["schema"], found["jobs"], found["agent_pid"]) == (SCHEMA, [], None)
+    assert status(node.config, as_json=False) == 0
+    text = capsys.readouterr().out
+    assert "not running" in text
+    assert "no jobs" in text
+    assert not list((tmp_path / "state").glob("state.db*")), "looking makes nothing"
+
+
+def test_a_job_on_its_way_and_when_it_has_arrived(node: ShippingNode, capsys: Captured) -> None:
+    capture = node.capture("job1", soon_ns(), user="ann", name="train.py")
+    with capture:
+        capture.start()
+        capture.lines(["one", "two"])
+        size = capture.segment.stat().st_size
+        (job,) = document(node, capsys)["jobs"]
+        assert (job["job_id"], job["user"], job["name"], job["spooled_bytes"]) == ("job1", "ann", "train.py", size)
+        assert (job["lines"], job["entries"], job["captures"], job["over"]) == (0, {}, 1, 0)
+        node.ship()
+        capture.metadata({"a": 1})
+        (job,) = document(node, capsys)["jobs"]
+        assert job["spooled_bytes"] == capture.segment.stat().st_size - size
+        assert (job["lines"], job["entries"], job["state"]) == (2, {"event": 1, "log": 2}, "RUNNING")
+        assert 500 < job["lag_secs"] < 700
+        capture.end()
+        capture.close()
+    node.ship()
+    (job,) = document(node, capsys)["jobs"]
+    assert (job["state"], job["spooled_bytes"], job["lag_secs"], job["over"]) == ("COMPLETED", 0, 0.0, 1)
+    assert (job["lines"], job["records"], job["entries"]["metadata"]) == (3, 1, 1)
+
+
+def test_a_job_of_many_tasks_is_one_job(node: ShippingNode, capsys: Captured) -> None:
+    for task in range(3):
+        with node.capture("job1", soon_ns(), task=task) as capture:
+            capture.lines(["one"])
+    (unread,) = document(node, capsys)["jobs"]
+    assert (unread["job_id"], unread["captures"]) == ("job1", 3)
+    node.ship()
+    (job,) = document(node, capsys)["jobs"]
+    assert (job["captures"], job["over"], job["lines"]) == (3, 3, 3)
+    with node.capture("job1", soon_ns(), task=7) as capture:
+        capture.lines(["late"])
+    found = document(node, capsys)["jobs"]
+    assert [(job["job_id"], job["captures"]) for job in found] == [("job1", 4)]
+
+
+def test_the_state_is_that_of_the_last_attempt(node: ShippingNode, capsys: Captured) -> None:
+    for attempt, state in ((1, "FAILED"), (2, "COMPLETED")):
+        with node.capture("job1", soon_ns() + attempt, attempt=attempt) as capture:
+            capture.start()
+            capture.end(state, 0 if state == "COMPLETED" else 1)
+            capture.close()
+    node.ship()
+    (job,) = document(node, capsys)["jobs"]
+    assert (job["state"], job["captures"]) == ("COMPLETED", 2)
+
+
+def test_refusals_are_counted_by_reason(node: ShippingNode, capsys: Captured) -> None:
+    with node.capture("job1", soon_ns()) as capture:
+        capture.lines(["old", "older"], time_ns=time.time_ns() - 165 * HOUR_NS)
+        capture.lines(["young"])
+        node.ship()
+        (job,) = document(node, capsys)["jobs"]
+        assert (job["refused"], job["entries"]["log"]) == ({"too_old": 2}, 1)
+        row = printed(node, capsys).splitlines()[-1].split()
+        assert row[5:7] == ["1", "2"], "shipped, refused"
+
+
+def test_trouble_with_loki_is_said_in_its_words(node: ShippingNode, capsys: Captured) -> None:
+    since_ns = 1_750_000_000 * SECOND_NS
+    trouble = {"since_ns": since_ns, "status": 401, "words": "no org id"}
+    node.checkpoints.put_notes({"loki": {"url": "http://old", **trouble}, "last_refusal": trouble})
+    found = document(node, capsys)
+    assert found["loki"] == {
+        "url": "http://modelled", "waiting": True,
+        "trouble": {"since": "2025-06-15T15:06:40Z", "status": 401, "words": "no org id"},
+    }  # fmt: skip
+    assert "since 2025-06-15T15:06:40Z: HTTP 401: no org id" in printed(node, capsys)
+    node.checkpoints.put_notes({"loki": {"since_ns": 0, "status": 0, "words": ""}})
+    text = printed(node, capsys)
+    assert "well, as far as is known" in text
+    assert "last answer but 204" in text
+
+
+def test_what_the_sink_tells_fits_what_status_reads(node: ShippingNode, capsys: Captured) -> None:
+    seen = []
+
+    def answer(labels: str) -> None:
+        node.checkpoints.put_notes({"loki": node.sink.state._asdict()})
+        seen.append(document(node, capsys)["loki"])
+
+    node.loki.script = [refused(403, "not you"), answer]
+    with node.capture("job1", soon_ns()) as capture:
+        capture.lines(["one"])
+        node.ship()
+    assert [(one["waiting"], one["trouble"]["status"]) for one in seen] == [(True, 403)]
+
+
+def test_hostile_names_stay_in_their_cells(node: ShippingNode, capsys: Captured) -> None:
+    with node.capture("job1", soon_ns(), name="x\nforged  COMPLETED\x1b[2J\x9b", user="me") as capture:
+        capture.lines(["one"])
+    before = printed(node, capsys)
+    node.ship()
+    for text in (before, printed(node, capsys)):
+        assert "\x1b" not in text
+        assert "\x9b" not in text
+        assert not any(line.startswith("forged") for line in text.splitlines())
+
+
+def test_what_is_no_capture_in_the_spool_is_passed_over(node: ShippingNode, capsys: Captured) -> None:
+    spool = node.folder / "spool"
+    (spool / "rubbish").mkdir()
+    (spool / "file").write_text("x")
+    (spool / "link").symlink_to("/")
+    broken = spool / "job9@1.aaaa"
+    broken.mkdir()
+    (broken / "identity.json").write_text("{")
+    with node.capture("job1", soon_ns()) as capture:
+        capture.lines(["one"])
+    (job,) = document(node, capsys)["jobs"]
+    assert job["job_id"] == "job1"
+
+
+def test_jobs_with_something_in_the_spool_come_first(node: ShippingNode, capsys: Captured) -> None:
+    with node.capture("older", soon_ns()) as older:
+        older.lines(["one"])
+        node.ship()
+        with node.capture("newer", soon_ns()) as newer:
+            newer.lines(["one"])
+        node.ship()
+        over = next(one for one in node.captures.values() if one.identity.job_id == "newer")
+        over.folder.remove()
+        found = document(node, capsys)["jobs"]
+        assert [job["job_id"] for job in found] == ["older", "newer"]
+        del node.captures[over.folder.name]
+        over.close()

@@ -1,0 +1,169 @@
+"""Who asks at a socket, and in which job (ARCHITECTURE 4): cgroup paths are read strictly, processes exactly."""
+
+import os
+import pwd
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest import peer
+from ingest.peer import Accounts, PeerUnknown, SchedulerJob, identify, parse_cgroup
+
+_V2 = "0::/system.slice/slurmstepd.scope"
+_V1 = "/slurm/uid_1000/job_42"
+
+
+@pytest.mark.parametrize(
+    ("text", "job"),
+    [
+        (f"{_V2}/job_42/step_0/user/task_3\n", SchedulerJob("42", "0", 3)),
+        (f"{_V2}/job_42/step_batch/user/task_0", SchedulerJob("42", "batch", 0)),
+        (f"{_V2}/job_42/step_interactive/user/task_0/mine/deeper", SchedulerJob("42", "interactive", 0)),
+        (f"{_V2}/job_42/step_extern/user/task_special", SchedulerJob("42", "extern", None)),
+        (f"{_V2}/job_42/step_0/slurm", SchedulerJob("42", "0", None)),
+        (f"{_V2}/job_42/step_1+2/user/task_0", SchedulerJob("42", "1+2", 0)),
+        ("0::/system.slice/node7_slurmstepd.scope/job_42/step_0/user/task_1", SchedulerJob("42", "0", 1)),
+        (f"9:freezer:{_V1}/step_batch\n4:memory:{_V1}/step_batch/task_0\n0::/\n", SchedulerJob("42", "batch", 0)),
+        (f"5:cpu,cpuacct:{_V1}/step_0/task_7\n1:name=systemd:/system.slice/slurmd.service\n",
+         SchedulerJob("42", "0", 7)),
+        (f"3:devices:/slurm_node7/uid_1000/job_42/step_extern/task_0\n{_V2}/system", SchedulerJob("42", "extern", 0)),
+        (f"3:devices:{_V1}/step_0/task_1\n4:memory:{_V1}/step_0/task_2", SchedulerJob("42", "0", None)),
+        ("0::/system.slice/slurmstepd.scope/job_007/step_0", SchedulerJob("7", "0", None)),
+    ],
+)  # fmt: skip
+def test_jobs(text: str, job: SchedulerJob) -> None:
+    assert parse_cgroup(text, 1000) == job
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "0::/",
+        "0::/user.slice/user-1000.slice/session-3.scope",
+        "0::/system.slice/slurmd.service",
+        f"{_V2}/system",
+        f"{_V2}/job_42",
+        f"{_V2}/job_42/step_0 (deleted)",
+        f"{_V2}/job_x/step_0/user/task_0",
+        f"{_V2}/job_42/step_../user/task_0",
+        f"{_V2}/job_42/step_99999999999/user/task_0",
+        f"{_V2}/job_{'9' * 11}/step_0",
+        # where a user may make groups of any name: below what systemd delegates
+        "0::/user.slice/user-1000.slice/user@1000.service/slurmstepd.scope/job_42/step_0/user/task_0",
+        "0::/user.slice/user-1000.slice/user@1000.service/system.slice/slurmstepd.scope/job_42/step_0",
+        "1:name=systemd:/user.slice/user-1000.slice/user@1000.service/slurm/uid_1000/job_42/step_0",
+        "0::/../system.slice/slurmstepd.scope/job_42/step_0",
+        "0::/x/slurm/uid_1000/job_42/step_0",
+        "0::/slurm/uid_1000/job_42/step_0",  # the old form in the new hierarchy
+        "9:freezer:/system.slice/slurmstepd.scope/job_42/step_0",  # and the other way round
+        # another user's, and two jobs at once
+        "9:freezer:/slurm/uid_1001/job_42/step_0",
+        f"9:freezer:{_V1}/step_0\n8:memory:/slurm/uid_1001/job_42/step_0",
+        f"9:freezer:{_V1}/step_0\n8:memory:/slurm/uid_1000/job_43/step_0",
+        # lines that the kernel wouldn't write
+        f"0::/a\n{_V2}/job_42/step_0",
+        f"a\n{_V2}/job_42/step_0",
+    ],
+)
+def test_no_jobs(text: str) -> None:
+    assert parse_cgroup(text, 1000) is None
+
+
+@given(st.text(st.sampled_from("0:/\n_ab1") | st.characters(), max_size=60), st.integers(0, 1 << 32))
+def test_any_text(text: str, uid: int) -> None:
+    assert parse_cgroup(text, uid) is None
+    found = parse_cgroup(f"{_V2}/job_42/step_0/user/task_0/{text}", uid)
+    assert found in (SchedulerJob("42", "0", 0), None)  # a group's own name below the task never makes another job
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def _now_ns() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+@pytest.mark.parametrize("option", [77, 9999])
+def test_a_process(option: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a kernel that names the process, and with an older one."""
+    monkeypatch.setattr(peer, "_SO_PEERPIDFD", option)
+    ours, theirs = _pair()
+    with ours, theirs:
+        found = identify(ours, _now_ns())
+        assert (found.uid, found.gid, found.pid) == (os.getuid(), os.getgid(), os.getpid())
+        assert found.job is None
+
+
+@pytest.mark.parametrize("option", [77, 9999])
+def test_a_process_that_has_ended(option: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer, "_SO_PEERPIDFD", option)
+    code = "import socket, sys; s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.connect(sys.argv[1])"
+    name = f"\0logshipper-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(name)
+        listener.listen()
+        subprocess.run([sys.executable, "-c", code.replace("sys.argv[1]", repr(name))], check=True)
+        connection, _ = listener.accept()
+        with connection, pytest.raises(PeerUnknown, match="asking process"):
+            identify(connection, _now_ns())
+
+
+def test_a_number_that_was_given_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the kernel can't name the process: a younger one than the connection isn't the one that asked."""
+    monkeypatch.setattr(peer, "_SO_PEERPIDFD", 9999)
+    ours, theirs = _pair()
+    with ours, theirs, pytest.raises(PeerUnknown, match="another one has its number"):
+        identify(ours, 1)
+
+
+def test_another_user_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = _pair()
+    monkeypatch.setattr(peer, "credentials", lambda _: (os.getpid(), os.getuid() + 1, 0))
+    with ours, theirs, pytest.raises(PeerUnknown, match="set-user-ID"):
+        identify(ours, _now_ns())
+
+
+def _ann(uid: int) -> pwd.struct_passwd:
+    if uid != 5:
+        raise KeyError(uid)
+    return pwd.struct_passwd(("ann", "x", 5, 50, "", "/", "/bin/sh"))
+
+
+def test_accounts() -> None:
+    asked = []
+
+    def find(uid: int) -> pwd.struct_passwd:
+        asked.append(uid)
+        return _ann(uid)
+
+    accounts = Accounts(find)
+    assert [accounts.look_up(5, 7) for _ in range(3)] == [("ann", 50)] * 3
+    assert accounts.look_up(6, 7) == ("6", 7)
+    assert asked == [5, 6]
+
+
+def test_a_directory_service_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It costs one wait, not one for each asker; the name comes when it answers."""
+    monkeypatch.setattr(Accounts, "WAIT_SECS", 0.05)
+    go = threading.Event()
+
+    def find(uid: int) -> pwd.struct_passwd:
+        assert go.wait(30)
+        return _ann(uid)
+
+    accounts = Accounts(find)
+    begun = time.monotonic()
+    assert [accounts.look_up(5, 7) for _ in range(1000)] == [("5", 7)] * 1000
+    assert time.monotonic() - begun < 1
+    go.set()
+    assert accounts._asking is not None
+    accounts._asking.join(30)
+    assert accounts.look_up(5, 7) == ("ann", 50)

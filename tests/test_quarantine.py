@@ -1,0 +1,191 @@
+"""What Loki refused for good lies on the disk before it counts as dealt with, and never takes more than its room."""
+
+import json
+import os
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.capture_account import BlockRow, Rows
+from ingest.capture_folder import Identity
+from ingest.entries import EntryBuilder
+from ingest.quarantine import Quarantine, Refusal
+from logshipper.errors import StoreError
+from logshipper.segment import Stream
+
+IDENTITY = Identity("job1", 2, "3", 4, "train.py", "ann", "n1", "local")
+TIME_NS = 1_750_000_000_000_000_000
+ordinary_user_only = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+
+
+def refusals(*lines: bytes, words: str = "no thanks") -> list[Refusal]:
+    text = b"".join(line + b"\n" for line in lines)
+    builder = EntryBuilder("job1@2.aaaa", IDENTITY, 1000)
+    (chunk,) = builder.chunks(
+        Rows(blocks=[BlockRow(Stream.STDERR, TIME_NS, len(lines), None, {0: {"repeat": 5}}, text)])
+    )
+    return [Refusal(chunk, at, "too_old", 400, words) for at in range(len(lines))]
+
+
+def entries(folder: Path) -> list[dict[str, Any]]:  # Any: JSON
+    return [json.loads(line) for file in sorted(folder.iterdir()) for line in file.read_text().splitlines()]
+
+
+def test_an_entry_is_kept_with_all_that_replaying_it_takes(tmp_path: Path) -> None:
+    folder = tmp_path / "quarantine"
+    begin_ns = time.time_ns()
+    assert Quarantine(str(folder), 10_000).put(refusals(b"one", b"two")) == 0
+    first, second = entries(folder)
+    assert begin_ns <= first.pop("refused_ns") <= time.time_ns()
+    assert first == {
+        "reason": "too_old",
+        "status": 400,
+        "words": "no thanks",
+        "stream": "stderr",
+        "kind": "log",
+        "time_ns": TIME_NS,
+        "metadata": {"job_id": "job1", "user": "ann", "step": "3", "task": "4", "attempt": "2", "repeat": "5"},
+        "line": "one",
+    }
+    assert (second["time_ns"], second["line"], "repeat" in second["metadata"]) == (TIME_NS + 1, "two", False)
+
+
+def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        Quarantine(str(tmp_path / "quarantine"), 10_000).put(refusals(b"secret"))
+    finally:
+        os.umask(old)
+    (file,) = (tmp_path / "quarantine").iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+
+def test_hostile_lines_and_words_stay_one_line_each(tmp_path: Path) -> None:
+    hostile = [b'{"reason":"forged"}', b"\xff\xfe\x00", b"\xe2\x80\xa8 \x1b[2J \r", b""]
+    Quarantine(str(tmp_path), 10_000).put(refusals(*hostile, words='"}\n{\u2028\x00'))
+    (file,) = tmp_path.iterdir()
+    lines = file.read_bytes().split(b"\n")
+    assert lines.pop() == b""
+    found = [json.loads(line) for line in lines]
+    assert [entry["line"] for entry in found] == [
+        '{"reason":"forged"}', "\ufffd\ufffd\x00", "\u2028 \x1b[2J \r", ""]  # fmt: skip
+    assert {entry["reason"] for entry in found} == {"too_old"}
+
+
+def test_what_finds_no_room_is_counted_and_the_cap_holds(tmp_path: Path) -> None:
+    quarantine = Quarantine(str(tmp_path), 1000)
+    dropped = sum(quarantine.put(refusals(b"x" * 50, b"y" * 50)) for _ in range(10))
+    kept = entries(tmp_path)
+    assert len(kept) + dropped == 20
+    assert 0 < len(kept) < 20
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 1000
+
+
+def test_no_room_at_all_writes_no_file(tmp_path: Path) -> None:
+    assert Quarantine(str(tmp_path), 0).put(refusals(b"one")) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_lies_there_already_counts(tmp_path: Path) -> None:
+    (tmp_path / "2026-01-01.jsonl").write_bytes(b"x" * 990)
+    assert Quarantine(str(tmp_path), 1000).put(refusals(b"one")) == 1
+
+
+def test_room_that_somebody_made_is_used(tmp_path: Path) -> None:
+    quarantine = Quarantine(str(tmp_path), 1000)
+    while quarantine.put(refusals(b"x" * 50)) == 0:
+        pass
+    for file in tmp_path.iterdir():
+        file.unlink()
+    assert quarantine.put(refusals(b"y")) == 0, "its files were looked through and removed"
+    assert [entry["line"] for entry in entries(tmp_path)] == ["y"]
+
+
+def test_what_could_not_be_written_whole_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quarantine = Quarantine(str(tmp_path), 100_000)
+    quarantine.put(refusals(b"before"))
+    with monkeypatch.context() as patch:
+
+        def fail(fd: int) -> None:
+            raise OSError(5, "Input/output error")
+
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(StoreError, match="can't be written: input/output error"):
+            quarantine.put(refusals(b"a", b"b"))
+    assert quarantine.put(refusals(b"after")) == 0
+    assert [entry["line"] for entry in entries(tmp_path)] == ["before", "after"]
+
+
+def test_a_disk_that_fills_up_while_writing_leaves_no_half_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quarantine = Quarantine(str(tmp_path), 100_000)
+    write = os.write
+    calls: list[int] = []
+
+    def some(fd: int, text: bytes) -> int:
+        calls.append(len(text))
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        return write(fd, text[:10])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", some)
+        with pytest.raises(StoreError, match="no space left"):
+            quarantine.put(refusals(b"a"))
+    (file,) = tmp_path.iterdir()
+    assert file.read_bytes() == b""
+    assert quarantine.bytes == 0
+
+
+def test_a_short_write_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, text: write(fd, text[:7]))
+    Quarantine(str(tmp_path), 100_000).put(refusals(b"a", b"b"))
+    assert [entry["line"] for entry in entries(tmp_path)] == ["a", "b"]
+
+
+def test_a_new_file_and_its_name_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file whose name isn't on the disk is gone after a power cut, and the segments with its lines are, too."""
+    quarantine = Quarantine(str(tmp_path), 100_000)
+    synced: list[bool] = []
+    fsync = os.fsync
+
+    def note(fd: int) -> None:
+        synced.append(stat.S_ISDIR(os.fstat(fd).st_mode))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+    quarantine.put(refusals(b"a"))
+    assert False in synced, "the file"
+    assert True in synced, "its folder"
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    folder = tmp_path / "quarantine"
+    quarantine = Quarantine(str(folder), 10_000)
+    for day in (0, 86400):  # midnight may pass meanwhile
+        (folder / time.strftime("%Y-%m-%d.jsonl", time.gmtime(time.time() + day))).symlink_to(target)
+    with pytest.raises(StoreError):
+        quarantine.put(refusals(b"one"))
+    assert not target.exists()
+
+
+def test_a_place_that_is_no_folder_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="can't be written"):
+        Quarantine(str(tmp_path / "file" / "quarantine"), 1000)
+
+
+@ordinary_user_only
+def test_a_folder_that_may_not_be_written_is_said(tmp_path: Path) -> None:
+    folder = tmp_path / "quarantine"
+    quarantine = Quarantine(str(folder), 1000)
+    folder.chmod(0o500)
+    with pytest.raises(StoreError, match="permission denied"):
+        quarantine.put(refusals(b"one"))

@@ -1,0 +1,340 @@
+"""`logshipper-agent check`: real servers for what is well, a fake one and tables for what isn't."""
+
+import email.utils
+import io
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ingest.agent_config import AgentConfig, AgentSection, LokiSection, MetricsSection, PrometheusSection
+from ingest.check_loki import check_loki
+from ingest.check_node import check_node
+from ingest.check_prometheus import check_prometheus, is_own
+from ingest.findings import Finding, as_document, exit_code, print_findings
+from ingest.loki import Client
+from ingest.prometheus import Target
+from ingest.server_access import ServerAccess
+from ingest.server_check import check
+from tests.captured_runs import wait_until
+from tests.faulty_server import FaultyServer, Said
+from tests.servers.running import LokiServer, PrometheusServer
+
+OK_METRICS = Said(200, b"x 1\n", {"Content-Type": "text/plain; version=0.0.4"})
+
+
+def config_for(folder: Path, *, loki: str = "", prometheus: str = "", listen: str = "127.0.0.1:1") -> AgentConfig:
+    agent = AgentSection("local", "n1", str(folder / "spool"), str(folder / "state"), str(folder / "agent.sock"))
+    access = ServerAccess(url=loki, timeout_secs=5)
+    return AgentConfig(
+        agent,
+        LokiSection(access),
+        MetricsSection(listen),
+        PrometheusSection(ServerAccess(url=prometheus, timeout_secs=5)),
+    )
+
+
+def make_folder(path: str, mode: int) -> None:
+    os.mkdir(path)
+    os.chmod(path, mode)  # whatever the umask
+
+
+def levels(findings: list[Finding]) -> dict[str, str]:
+    return {finding.about: finding.level for finding in findings}
+
+
+def the(findings: list[Finding], about: str) -> Finding:
+    (found,) = (finding for finding in findings if finding.about == about)
+    return found
+
+
+# ---- real servers
+
+
+def test_a_node_where_all_is_well(loki: LokiServer, prometheus: PrometheusServer, tmp_path: Path) -> None:
+    with FaultyServer(OK_METRICS) as exporter:
+        listen = exporter.url.removeprefix("http://")
+        prometheus.set_targets([listen])
+        prometheus.wait_for_target(listen)
+        config = config_for(tmp_path, loki=loki.url, prometheus=prometheus.url, listen=listen)
+        for path, mode in ((config.agent.spool_dir, 0o711), (config.agent.state_dir, 0o700)):
+            make_folder(path, mode)
+        with answering(config.agent.socket, b'{"error":"this agent answers requests of version 1"}'):
+            findings = check(config)
+    assert [finding for finding in findings if finding.level == "wrong"] == []
+    assert exit_code(findings) == 0
+    found = levels(findings)
+    for about in ("loki", "loki push", "loki query", "clock", "loki schema_config", "loki max_line_size", "prometheus"):
+        assert found[about] == "ok", about
+    for about in ("prometheus retention", "prometheus scrape", "[agent] socket", "[metrics] listen"):
+        assert found[about] == "ok", about
+    assert "every 1 s" in the(findings, "prometheus scrape").words
+    assert found.get("loki grpc_server_max_recv_msg_size", "ok") == "ok"
+    with Client(loki.url) as client:
+        now_ns = time.time_ns()
+        selector = '{service_name="logshipper",kind="event",host="n1"} |= "checked"'
+        newest = next(client.entries(selector, now_ns - 600 * 10**9, now_ns, direction="backward"))
+        assert json.loads(newest.line)["event"] == "checked"
+        assert newest.labels == {"cluster": "local", "host": "n1", "service_name": "logshipper", "kind": "event"}
+
+
+def test_target_that_is_down_or_somebody_elses(prometheus: PrometheusServer, tmp_path: Path) -> None:
+    with FaultyServer(OK_METRICS) as other, FaultyServer(Said(500)) as broken:
+        up, down = (server.url.removeprefix("http://") for server in (other, broken))
+        prometheus.set_targets([up, down])
+        prometheus.wait_for_target(up)
+        none = the(check_prometheus(config_for(tmp_path, prometheus=prometheus.url)), "prometheus scrape")
+        assert (none.level, none.words) == ("wrong", "nothing at 127.0.0.1:1 is scraped, of 2 targets")
+        config = config_for(tmp_path, prometheus=prometheus.url, listen=down)
+        wait_until(lambda: the(check_prometheus(config), "prometheus scrape").level == "wrong", "a scrape that fails")
+        assert "is down: server returned HTTP status 500" in the(check_prometheus(config), "prometheus scrape").words
+        config = config_for(tmp_path, prometheus=prometheus.url, listen=up)
+        slow = replace(config, metrics=replace(config.metrics, expire_secs=2.0))
+        short = the(check_prometheus(slow), "prometheus scrape")
+        assert (short.level, short.mend) == (
+            "wrong",
+            "[metrics] expire_secs = 3, so that 3 scrapes see a job's last values.",
+        )
+
+
+# ---- Loki that isn't well
+
+
+@pytest.fixture
+def fake() -> Iterator[FaultyServer]:
+    with FaultyServer(Said(403, b"forbidden")) as server:
+        yield server
+
+
+def test_no_loki(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        findings = check_loki(config_for(tmp_path, loki=f"http://127.0.0.1:{taken.getsockname()[1]}"))
+    (finding,) = findings
+    assert (finding.level, finding.about) == ("wrong", "loki")
+    assert "Connection refused" in finding.words
+
+
+def test_gateway_that_forbids_all(fake: FaultyServer, tmp_path: Path) -> None:
+    findings = check_loki(config_for(tmp_path, loki=fake.url))
+    found = levels(findings)
+    assert found["loki"] == found["loki version"] == found["loki limits"] == "note"
+    push = the(findings, "loki push")
+    assert (push.level, push.words) == (
+        "wrong",
+        f"Loki at {fake.url}: HTTP 403: forbidden; none of username and password_file, token_file, tenant is set",
+    )
+    assert "token_file" in push.mend
+
+
+@pytest.mark.parametrize(
+    ("said", "mend"),
+    [
+        (Said(404, b"404 page not found"), "There is no Loki at this address"),
+        (Said(400, b"structured metadata is not allowed"), "allow_structured_metadata: true"),
+        (Said(260, b"blocked"), "block_ingestion_until"),
+        (Said(301, b"", {"Location": "https://loki/"}), "put in the address that it leads to"),
+        (Said(400, b"entry has timestamp too new"), "see to NTP"),
+    ],
+)
+def test_refused_pushes_and_their_mends(fake: FaultyServer, tmp_path: Path, said: Said, mend: str) -> None:
+    fake.answer(Said(200, b"ready"), Said(200, b'{"version":"3.7.6"}'), said, Said(403))
+    findings = check_loki(config_for(tmp_path, loki=fake.url))
+    assert the(findings, "loki version") == Finding("ok", "loki version", "3.7.6")
+    assert the(findings, "loki push").level == "wrong"
+    assert mend in the(findings, "loki push").mend
+
+
+def test_pushes_without_reading(fake: FaultyServer, tmp_path: Path) -> None:
+    fake.answer(Said(503, b"starting"), Said(200, b'{"version":"2.9.1"}'), Said(204), Said(403, b"forbidden"))
+    findings = check_loki(config_for(tmp_path, loki=fake.url))
+    assert levels(findings) == {
+        "loki": "note",
+        "loki version": "wrong",
+        "loki push": "ok",
+        "loki query": "note",
+        "clock": "ok",
+        "loki limits": "note",
+    }
+
+
+def test_entry_that_never_shows(fake: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ingest.check_loki.READ_BACK_SECS", 0.2)
+    nothing = b'{"status":"success","data":{"resultType":"streams","result":[]}}'
+    fake.answer(Said(200), Said(200, b"{}"), Said(204), Said(200, nothing))
+    finding = the(check_loki(config_for(tmp_path, loki=fake.url)), "loki query")
+    assert (finding.level, finding.words) == ("wrong", "the entry that was accepted didn't show within 0.2 s")
+
+
+def test_entry_without_its_metadata(fake: FaultyServer, tmp_path: Path) -> None:
+    values = [["1", "another line"]]
+    stream = {"status": "success", "data": {"resultType": "streams", "result": [{"stream": {}, "values": values}]}}
+    fake.answer(Said(200), Said(200, b"{}"), Said(204), Said(200, json.dumps(stream).encode()))
+    finding = the(check_loki(config_for(tmp_path, loki=fake.url)), "loki query")
+    assert (finding.level, "without its structured metadata" in finding.words) == ("wrong", True)
+
+
+@pytest.mark.parametrize(
+    ("secs", "level", "words"), [(0, "ok", ""), (30, "note", "behind"), (-1200, "wrong", "ahead of")]
+)
+def test_clocks(fake: FaultyServer, tmp_path: Path, secs: int, level: str, words: str) -> None:
+    fake.answer(Said(403, b"", {"Date": email.utils.formatdate(time.time() + secs, usegmt=True)}))
+    finding = the(check_loki(config_for(tmp_path, loki=fake.url)), "clock")
+    assert finding.level == level
+    assert words in finding.words
+
+
+# ---- Prometheus
+
+
+def test_prometheus_that_isnt_asked(tmp_path: Path) -> None:
+    assert levels(check_prometheus(config_for(tmp_path))) == {"prometheus": "note"}
+    assert levels(check_prometheus(config_for(tmp_path, prometheus="http://127.0.0.1:1", listen=""))) == {
+        "prometheus": "note"}  # fmt: skip
+    (finding,) = check_prometheus(config_for(tmp_path, prometheus="http://127.0.0.1:1"))
+    assert (finding.level, "Connection refused" in finding.words) == ("wrong", True)
+
+
+@pytest.mark.parametrize(
+    ("url", "own"),
+    [
+        ("http://n1:9310/metrics", True),
+        ("http://n1.example.org:9310/metrics", True),
+        ("http://127.0.0.1:9310/metrics", True),
+        ("https://[::1]:9310/metrics", True),
+        ("http://n1:9311/metrics", False),
+        ("http://n2:9310/metrics", False),
+        ("http://192.0.2.1:9310/metrics", False),
+        ("http://n1/metrics", False),
+        ("http://n1:none/metrics", False),
+        ("", False),
+    ],
+)
+def test_own_target(tmp_path: Path, url: str, own: bool) -> None:
+    target = Target({}, url, "up", "", 1.0)
+    assert is_own(target, config_for(tmp_path, listen="0.0.0.0:9310")) is own
+
+
+# ---- this node
+
+
+class answering:  # noqa: N801  reads as a verb
+    """A socket that answers each request with the same."""
+
+    def __init__(self, path: str, answer: bytes) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.bind(path)
+        self._socket.listen()
+        self._answer = answer
+        self._thread = threading.Thread(target=self._serve)
+
+    def _serve(self) -> None:
+        peer, _ = self._socket.accept()
+        with peer:
+            peer.recv(4096)
+            if self._answer:
+                peer.send(self._answer)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join()
+        self._socket.close()
+
+
+def test_folders(tmp_path: Path) -> None:
+    config = config_for(tmp_path)
+    assert the(check_node(config), "[agent] spool_dir").level == "note", "the agent makes it"
+    spool, state = Path(config.agent.spool_dir), Path(config.agent.state_dir)
+    state.write_text("")
+    spool.mkdir()
+    spool.chmod(0o755)
+    findings = check_node(config)
+    assert next((f.level, f.mend) for f in findings if f.about == "[agent] spool_dir") == (
+        "wrong",
+        f"`chmod 711 {spool}`",
+    )
+    assert the(findings, "[agent] state_dir").words == f"{state} isn't a folder (nor may it be a link to one)"
+    spool.chmod(0o1777)
+    first = next(finding for finding in check_node(config) if finding.about == "[agent] spool_dir")
+    assert (first.level, "name a folder of its own" in first.mend) == ("wrong", True), "it isn't for us to change"
+
+
+def test_folder_of_somebody_else(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder away")
+    config = config_for(tmp_path)
+    os.mkdir(config.agent.state_dir, 0o700)
+    os.chown(config.agent.state_dir, 12345, -1)
+    found = next(finding for finding in check_node(config) if finding.about == "[agent] state_dir")
+    assert (found.level, f"{config.agent.state_dir} belongs to uid 12345" in found.words) == ("wrong", True)
+
+
+def test_folder_without_room_or_on_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_for(tmp_path)
+    make_folder(config.agent.spool_dir, 0o711)
+    real = os.statvfs(tmp_path)
+    for free, files, level in (
+        (100 << 20, 10**6, "wrong"),
+        (1 << 30, 10**6, "note"),
+        (5 << 30, 10, "wrong"),
+        (5 << 30, 10**6, "ok"),
+    ):
+        fields = list(real)
+        fields[1], fields[4], fields[5], fields[7] = 1, free, 10**7, files
+        shown = os.statvfs_result(fields)
+        monkeypatch.setattr("os.statvfs", lambda _, shown=shown: shown)
+        assert check_node(config)[1].level == level, (free, files)
+    monkeypatch.setattr("ingest.check_node.network_type", lambda _: "nfs4")
+    assert check_node(config)[0].words == f"{config.agent.spool_dir} is on nfs4"
+
+
+def test_socket(tmp_path: Path) -> None:
+    config = config_for(tmp_path)
+    path = config.agent.socket
+    assert the(check_node(config), "[agent] socket").level == "note", "no agent"
+    for answer, level in ((b'{"error":"version"}', "ok"), (b"220 mail", "wrong"), (b"", "wrong")):
+        with answering(path, answer):
+            assert the(check_node(config), "[agent] socket").level == level
+        os.unlink(path)
+    none = replace(config, agent=replace(config.agent, socket=""))
+    assert the(check_node(none), "[agent] socket").level == "note"
+
+
+def test_port(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        config = config_for(tmp_path, listen=f"127.0.0.1:{server.getsockname()[1]}")
+        assert the(check_node(config), "[metrics] listen").level == "ok"
+    assert the(check_node(config), "[metrics] listen").level == "note"
+    assert "[metrics] listen" not in levels(check_node(config_for(tmp_path, listen="")))
+
+
+# ---- what is shown
+
+
+def test_findings_are_shown() -> None:
+    findings = [
+        Finding("wrong", "a", "is broken", "mend " * 40),
+        Finding("ok", "b", "fine"),
+        Finding("note", "c", "known"),
+    ]
+    out = io.StringIO()
+    print_findings(findings, out)
+    lines = out.getvalue().splitlines()
+    assert lines[:3] == ["ok    b: fine", "note  c: known", "wrong a: is broken"]
+    assert all(len(line) <= 108 and line.startswith("        mend") for line in lines[3:-1])
+    assert lines[-1] == "1 ok, 1 to note, 1 wrong"
+    assert exit_code(findings) == 1
+    assert exit_code(findings[1:]) == 0
+    assert as_document(findings[1:2]) == {
+        "wrong": 0,
+        "findings": [{"level": "ok", "about": "b", "words": "fine", "mend": ""}],
+    }
+    assert json.dumps(as_document(findings))

@@ -1,0 +1,36 @@
+"""Tables of the agent's command line."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.text_table import printed_table, shown_size
+
+cells = st.text(max_size=12)
+
+
+def test_columns_are_aligned_and_numbers_stand_right() -> None:
+    table = printed_table([("JOB", "LINES", "NAME"), ("a", "12345", "x"), ("longer", "7", "yy")], right=range(1, 2))
+    assert table == "JOB     LINES  NAME\na       12345  x\nlonger      7  yy\n"
+
+
+def test_no_line_ends_in_blanks() -> None:
+    assert printed_table([("A", "B"), ("1", "")]) == "A  B\n1\n"
+
+
+def test_a_name_cannot_forge_a_row_or_steer_the_terminal() -> None:
+    table = printed_table([("NAME",), ("a\njob9  COMPLETED",), ("\x1b[2J\x07\x9b1m",), ("\r\t\x7f\x00",)])
+    assert table.count("\n") == 4
+    assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in table.replace("\n", ""))
+
+
+@given(st.integers(1, 5).flatmap(lambda width: st.lists(st.lists(cells, min_size=width, max_size=width), min_size=1)))
+def test_any_cells_make_one_line_a_row(rows: list[list[str]]) -> None:
+    table = printed_table(rows, right={0})
+    assert table.count("\n") == len(rows)
+    assert table.endswith("\n")
+    assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in table.replace("\n", ""))
+
+
+def test_sizes() -> None:
+    assert shown_size(0) == "0 B"
+    assert shown_size(1234567) == "1,234,567 B"
