@@ -27,22 +27,25 @@ HOUR_NS = 3600 * 10**9
 EVENTS_SPAN_NS = 60 * 10**9  # of a chunk: chunks are sent by their first times
 NO_METADATA: Mapping[str, str] = MappingProxyType({})
 _PART = re.compile(r"[0-9]{1,9}(/[0-9]{1,9})?")
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # as [agent] host
 _HOURS_PER_WEEK = 168
 _ENTRY_BYTES = 24  # of an entry without line and metadata, encoded
 _EXTRA_BYTES = 24
 
 
 class StreamKey(NamedTuple):
-    """What tells the streams of a node apart. stream: stdout, stderr, "" for events; replay: "" or the hour of the
-    week, see `replay_hour`."""
+    """What tells an agent's streams apart. stream: stdout, stderr, "" for events; replay: "" or the hour of the week,
+    see `replay_hour`; host: the capture's, "" for the agent's own."""
 
     stream: str
     kind: str
     replay: str = ""
+    host: str = ""
 
     def labels(self, cluster: str, host: str) -> dict[str, str]:
-        """Loki's labels; empty ones are left out."""
-        labels = {"cluster": cluster, "host": host, "service_name": SERVICE, **self._asdict()}
+        """Loki's labels; empty ones are left out. host: the agent's."""
+        own = {"stream": self.stream, "kind": self.kind, "replay": self.replay, "host": self.host or host}
+        labels = {"cluster": cluster, "service_name": SERVICE, **own}
         return {name: value for name, value in labels.items() if value}
 
 
@@ -119,6 +122,7 @@ class EntryBuilder:
         }
         pairs = {name: value for name, value in named.items() if value}
         self._metadata = Metadata(pairs, encode_metadata(pairs))
+        self._host = identity.host if _HOST.fullmatch(identity.host) else ""
 
     def chunks(self, rows: Rows) -> Iterator[Chunk]:
         """Of all rows, the capture's own account included."""
@@ -132,6 +136,9 @@ class EntryBuilder:
             if at == len(events) or events[at].time_ns - events[begin].time_ns >= EVENTS_SPAN_NS:
                 yield self._events(events[begin:at])
                 begin = at
+
+    def _key(self, stream: str, kind: str) -> StreamKey:
+        return StreamKey(stream, kind, host=self._host)
 
     # ---- lines
 
@@ -149,7 +156,7 @@ class EntryBuilder:
             at += count
             if kind is Kind.STATUS or not lines:
                 continue
-            key = StreamKey(stream, KIND_LABELS[kind])
+            key = self._key(stream, KIND_LABELS[kind])
             if kind is not Kind.NOTE and not of_lines and self._fit(lines, len(text)):
                 yield Chunk(self._folder, key, range(time_ns, time_ns + len(lines)), lines, self._metadata)
             else:
@@ -182,11 +189,11 @@ class EntryBuilder:
 
     def _status(self, row: StatusRow) -> Chunk:
         text = as_utf8(row.text)[: self._max_line_bytes].decode("utf-8", "ignore").encode() or b" "
-        return self._chunk(StreamKey(STREAM_NAMES.get(row.stream, ""), "status"), [(row.time_ns, text, {})])
+        return self._chunk(self._key(STREAM_NAMES.get(row.stream, ""), "status"), [(row.time_ns, text, {})])
 
     def _events(self, rows: Sequence[EventRow]) -> Chunk:
         entries = [(row.time_ns, json_line(row.event), dict[str, str]()) for row in rows]
-        return self._chunk(StreamKey("", "event"), entries)
+        return self._chunk(self._key("", "event"), entries)
 
     def _chunk(self, key: StreamKey, entries: Sequence[tuple[int, bytes, dict[str, str]]]) -> Chunk:
         times, lines, extra = zip(*entries, strict=True)

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack
 from types import FrameType
 
 from ingest.agent_config import AgentConfig
@@ -31,8 +32,9 @@ from ingest.node_spool import open_own_folder
 from ingest.quarantine import Quarantine
 from ingest.shipper import Shipper, ship_until
 from logshipper import __version__
-from logshipper.errors import LogshipperError, StoreError
+from logshipper.errors import LogshipperError, SpoolError, StoreError
 from logshipper.spool import make_private_folder
+from logshipper.terminal import fill_standard_fds
 
 UNUSED_SECS = 3600.0  # how long a directory that nobody writes into is kept
 TELL_SECS = 2.0  # between two notes for `status`
@@ -47,15 +49,24 @@ class NodeAgent:
     """Raises LogshipperError where it can't start: another agent at work, folders, the port."""
 
     def __init__(self, config: AgentConfig, say: Say) -> None:
+        fill_standard_fds()  # before a file of ours gets the number of one that the caller had closed
         self._config = config
-        self._say = say
+        self._say = say = _unfailing(say)
         self._stop = threading.Event()
         self._captures: dict[str, FollowedCapture] = {}
         self._leaving: deque[FollowedCapture] = deque()  # to be closed
         self._put_off: dict[str, tuple[float, str]] = {}  # not before, why
-        self._lock = _take_lock(config.agent.state_dir)
-        self._spool_fd = open_own_folder(config.agent.spool_dir)
-        self._checkpoints = Checkpoints(os.path.join(config.agent.state_dir, STATE_FILE))
+        with ExitStack() as undo:
+            self._lock = _take_lock(config.agent.state_dir)
+            undo.callback(os.close, self._lock)
+            self._spool_fd = _open_spool(config.agent.spool_dir)
+            undo.callback(os.close, self._spool_fd)
+            self._checkpoints = Checkpoints(os.path.join(config.agent.state_dir, STATE_FILE))
+            undo.callback(self._checkpoints.close)
+            self._assemble(config, say)
+            undo.pop_all()
+
+    def _assemble(self, config: AgentConfig, say: Say) -> None:
         self._metrics = AgentMetrics(config.agent.cluster, config.agent.host)
         jobs = JobMetrics(config.metrics, config.agent.cluster, config.agent.host, say=say)
         self._job_metrics = jobs
@@ -78,7 +89,12 @@ class NodeAgent:
         _raise_file_limit()
         for signo in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signo, self._on_signal)
-        server = MetricsServer(self._config.metrics.listen, self._metrics, self._job_metrics, self._say)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes isn't the end of a node's logs
+        try:
+            server = MetricsServer(self._config.metrics.listen, self._metrics, self._job_metrics, self._say)
+        except BaseException:
+            self._end()
+            raise
         socket = JobSocket(self._config.agent, self._say) if self._config.agent.socket else None
         shipping = threading.Thread(target=self._ship, name="shipper")
         try:
@@ -95,6 +111,8 @@ class NodeAgent:
                 shipping.join()
             server.close()
             self._end()
+            for signo in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(signo, signal.SIG_IGN)  # Python's own end would give a second one its default: killed
 
     def stop(self) -> None:
         self._stop.set()
@@ -243,15 +261,46 @@ class NodeAgent:
         self._metrics.lag_seconds.set(lag_ns / 1e9)
 
 
+def _unfailing(say: Say) -> Say:
+    """A log that nobody reads any more, or that was never there, must not end the agent, nor one of its threads."""
+
+    def told(words: str) -> None:
+        try:
+            say(words)
+        except (OSError, ValueError, AttributeError):
+            pass
+
+    return told
+
+
+def _open_spool(path: str) -> int:
+    try:
+        return open_own_folder(path)
+    except SpoolError as error:
+        named = "[agent] spool_dir" in error.reason
+        raise SpoolError(error.path, error.reason if named else f"{error.reason} ([agent] spool_dir)") from None
+    except OSError as error:
+        reason = f"{(error.strerror or str(error)).lower()}; [agent] spool_dir names another place"
+        raise SpoolError(error.filename or path, reason) from None
+
+
 def _take_lock(state_dir: str) -> int:
-    make_private_folder(state_dir)
     path = os.path.join(state_dir, "agent.lock")
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    option = "[agent] state_dir"
+    try:
+        make_private_folder(state_dir)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except SpoolError as error:
+        reason = error.reason.replace("--store or LOGSHIPPER_STORE", option).replace("--store", option)
+        raise StoreError(error.path, reason if option in reason else f"{reason}; {option} names one") from None
+    except OSError as error:
+        reason = f"{(error.strerror or str(error)).lower()}; {option} names its folder"
+        raise StoreError(path, reason) from None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(fd)
-        raise StoreError(path, "another agent is at work with this state_dir") from None
+        raise StoreError(path, "another agent is at work with this [agent] state_dir") from None
     os.ftruncate(fd, 0)
     os.pwrite(fd, b"%d\n" % os.getpid(), 0)
     return fd

@@ -84,7 +84,7 @@ class ServerAccess:
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
                 context.load_cert_chain(self.cert_file, self.key_file or None, password=lambda: "")
             except (OSError, ValueError) as error:
-                option = "key_file" if self.key_file else "cert_file"
+                option = "key_file" if self.key_file and os.access(self.cert_file, os.R_OK) else "cert_file"
                 usual = "cert_file must be a certificate in PEM, and this its key, without a passphrase"
                 found.append(f"{option}: {getattr(self, option)}: {_pem_words(error, usual)}")
         return found

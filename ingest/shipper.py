@@ -148,18 +148,20 @@ class Shipper:
         kind, counts, agent = mark.event["event"], capture.shipped.counts, self._config.agent
         if kind == "started":
             who = {name: getattr(capture.identity, name) for name in _WHO}
-            return EventRow(mark.time_ns, {**mark.event, **who, "host": agent.host, "cluster": agent.cluster})
+            where = {"host": capture.identity.host or agent.host, "cluster": agent.cluster}
+            return EventRow(mark.time_ns, {**mark.event, **who, **where})
         if kind == "heartbeat":
             if mark.time_ns - counts.heartbeat_ns < self._config.loki.heartbeat_secs * 1e9:
                 return None
             counts.heartbeat_ns = mark.time_ns
             return mark
-        return EventRow(mark.time_ns, {**mark.event, "hosts": [agent.host]})
+        return EventRow(mark.time_ns, {**mark.event, "hosts": [capture.identity.host or agent.host]})
 
     def _last_words(self, capture: FollowedCapture) -> dict[str, object]:
         choice = capture.learnt.axis.choose()
         x_axis = {"key": choice.key, "rule": choice.rule, "words": choice.words, "path": list(choice.path)}
-        return {**capture.shipped.account.end_facts(), "hosts": [self._config.agent.host], "x_axis": x_axis}
+        hosts = [capture.identity.host or self._config.agent.host]
+        return {**capture.shipped.account.end_facts(), "hosts": hosts, "x_axis": x_axis}
 
     # ---- sending
 
