@@ -26,6 +26,7 @@ from tests.servers.places import ServerMissing
 from tests.servers.running import LokiServer, PrometheusServer, ServerFailed, free_port
 
 CLUSTER = "demo"
+PIDS = "pids"  # in the folder, of what KEEP=1 leaves up
 WAIT_SECS = 60.0
 STOP_SECS = 30.0
 CONFIG = """\
@@ -119,6 +120,10 @@ def main() -> int:
     options = parser.parse_args()
     keep = options.keep or os.environ.get("KEEP", "") not in ("", "0")
     folder = options.out.resolve()
+    alive = still_up(folder)
+    if alive:
+        sys.stderr.write(f"demo-servers: still up from before, in {folder}; first: kill {' '.join(map(str, alive))}\n")
+        return 1
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "home").mkdir(parents=True)
     settings = {
@@ -134,6 +139,23 @@ def main() -> int:
         demo.say(str(error), "bold red")
         return 1
     return status
+
+
+def still_up(folder: Path) -> list[int]:
+    """The processes that KEEP=1 has left, those that live."""
+    try:
+        pids = [int(word) for word in (folder / PIDS).read_text().split()]
+    except (OSError, ValueError):
+        return []
+    return [pid for pid in pids if str(folder).encode() in traces_of(pid)]
+
+
+def traces_of(pid: int) -> bytes:
+    """A process' working folder and command line: a pid may be another program's by now."""
+    try:
+        return os.fsencode(Path(f"/proc/{pid}/cwd").readlink()) + Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def show(demo: Demo, stack: ExitStack, begin: float, *, keep: bool) -> int:
@@ -280,6 +302,7 @@ def show_end(demo: Demo, loki: LokiServer, prometheus: PrometheusServer, agent: 
         demo.say("All is stopped now. `make demo-servers KEEP=1` leaves it up, to look around.")
         return
     demo.say("Loki, Prometheus and the agent stay up.")
+    (demo.folder / PIDS).write_text(f"{agent.process.pid} {loki.pid} {prometheus.pid}\n")
     for command, what in (
         (demo.export, "so that these find the agent, and Loki"),
         (f"logshipper-agent status --config {config}", "what is spooled, shipped and refused"),

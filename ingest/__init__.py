@@ -1,1 +1,1 @@
-"""The taking-in side: reads spooled segments and brings them to stores (local store, later Loki and Prometheus)."""
+"""The taking-in side: reads spooled segments and brings them to stores: the local one, or Loki and Prometheus."""

@@ -146,7 +146,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _say(words: str) -> None:
-    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {words}\n")
+    sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {words}\n")
     sys.stderr.flush()
 
 

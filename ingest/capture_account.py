@@ -13,15 +13,17 @@ import orjson
 
 from ingest.job import RUNNING, Capture, Json
 from ingest.metadata_keys import parse_record
+from ingest.summary import CaptureFacts
 from ingest.x_axis import XAxis
-from logshipper.segment import Frame, FrameType, Kind, Stream
+from logshipper.segment import MAX_RECORD_BYTES, Frame, FrameType, Kind, Stream
 from logshipper.spool import outcome
 
 MAX_TIME_NS = 1 << 62  # the year 2116; SQLite's integers end at twice that
-MAX_EVENT_BYTES = 64 << 10
 MAX_EVENTS = 10_000  # per capture; further ones are counted
 MARKS = ("started", "heartbeat", "ended", "closed")  # events that a store makes itself
 MAX_MARKS = 100  # starts and ends, per capture
+MAX_UNPARSED = 100  # metadata lines that are no JSON objects, per capture: no sidecar writes any
+HEARTBEAT_NS = 10**9  # of the capture's time: between two that become marks
 STREAM_NAMES = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr"}
 LEDGER_COUNTS = (
     "read",
@@ -81,30 +83,15 @@ class Rows:
 
 
 @dataclass
-class CaptureAccount:
+class CaptureAccount(CaptureFacts):
     """See the module's docstring. ledger: as the capture last wrote it; stored: lines taken in, by stream, that its
     ledger counts as stored; printed, feeds: bytes and line feeds, by stream, that the relay counted; last_ns: the last
-    line's time by stream; newest_ns: the last time of all; died: it ended without saying so, and all that it left is
-    taken in."""
+    line's time by stream; newest_ns: the last time of all; marked_ns: of the last heartbeat among the marks;
+    unparsed: metadata lines that are no JSON; died: it ended without saying so, and all that it left is taken in."""
 
     cluster: str = "local"
-    name: str = ""
-    user: str = ""
-    host: str = ""
     version: str = ""
     boot_id: str = ""
-    state: str = RUNNING
-    exit_code: int | None = None
-    signal: int = 0
-    started_ns: int = 0
-    ended_ns: int | None = None
-    heartbeat_ns: int = 0
-    mode: str = "enabled"
-    reason: str = ""
-    columns: int = 0
-    rows: int = 0
-    tty: bool = True
-    ledger: Json = field(default_factory=dict)
     stored: dict[str, int] = field(default_factory=dict)
     printed: dict[str, int] = field(default_factory=dict)
     feeds: dict[str, int] = field(default_factory=dict)
@@ -116,6 +103,8 @@ class CaptureAccount:
     damaged_places: int = 0
     events: int = 0
     marks: int = 0
+    marked_ns: int = 0
+    unparsed: int = 0
     died: bool = False
 
     def to_json(self) -> bytes:
@@ -143,7 +132,11 @@ class CaptureAccount:
         if frame.type is FrameType.LINES:
             self._take_lines(frame, time_ns, axis, rows)
         elif frame.type is FrameType.RECORD:
-            self._take_record(frame.record(), len(frame.text), time_ns, rows)
+            if len(frame.text) > MAX_RECORD_BYTES:
+                words = f"a record of {len(frame.text)} bytes is left out"
+                self.take_event({"event": "record_left_out", "message": words}, time_ns, rows)
+            else:
+                self._take_record(frame.record(), time_ns, rows)
 
     def take_event(self, event: Json, time_ns: int, rows: Rows) -> None:
         self.events += 1
@@ -229,9 +222,16 @@ class CaptureAccount:
     def _take_metadata(self, row: RecordRow, axis: XAxis | None, rows: Rows) -> None:
         rows.records.append(row)
         self.records += 1
-        record = None if axis is None else parse_record(row.line)
-        if axis is not None and record is not None:
+        if axis is None or self.unparsed >= MAX_UNPARSED:
+            return
+        record = parse_record(row.line)
+        if record is not None:
             axis.add(record, row.time_ns)
+            return
+        self.unparsed += 1
+        if self.unparsed == MAX_UNPARSED:
+            words = f"{MAX_UNPARSED} metadata lines are no JSON objects: of those that follow none is graphed"
+            self.take_event({"event": "metadata_ignored", "message": words}, row.time_ns, rows)
 
     def _count(self, name: str, stored: int, size: int) -> None:
         self.stored[name] = self.stored.get(name, 0) + stored
@@ -239,12 +239,10 @@ class CaptureAccount:
 
     # ---- records
 
-    def _take_record(self, record: Json, size: int, time_ns: int, rows: Rows) -> None:
+    def _take_record(self, record: Json, time_ns: int, rows: Rows) -> None:
         kind = record.get("type")
         if kind == "event":
             event = {name: value for name, value in record.items() if name != "type"}
-            if size > MAX_EVENT_BYTES:
-                event = {"event": str(event.get("event", ""))[:64], "message": f"an event of {size} bytes is left out"}
             if event.get("event") in MARKS:
                 event["event"] = f"not_{event['event']}"  # a job's own word: who reads a store trusts these
             if event.get("event") == "mode_changed":
@@ -260,7 +258,8 @@ class CaptureAccount:
             if kind == "end":
                 self._take_end(record, time_ns)
                 self._mark("ended", self.end_facts(), time_ns, rows)
-            elif kind == "heartbeat":
+            elif kind == "heartbeat" and time_ns - self.marked_ns >= HEARTBEAT_NS:
+                self.marked_ns = time_ns
                 rows.marks.append(EventRow(time_ns, {"event": "heartbeat", "mode": self.mode, **self.counts()}))
 
     def _mark(self, event: str, facts: Json, time_ns: int, rows: Rows) -> None:

@@ -7,7 +7,6 @@ is left alone. What stands in its files may be wrong in any way.
 import fcntl
 import os
 import re
-import shutil
 import stat
 import time
 from enum import Enum
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from ingest.folder_removal import FolderRemoval
 from ingest.segment_reader import SpoolPosition, list_segments, segment_name
 from logshipper.errors import SpoolError
 from logshipper.spool import COUNTERS_BYTES, Counters, read_counters
@@ -231,9 +231,10 @@ class CaptureFolder:
                 except (FileNotFoundError, IsADirectoryError):
                     pass  # a directory goes with the whole capture
 
-    def remove(self) -> None:
-        """Removes the capture's directory, links in it unfollowed. Raises OSError."""
-        shutil.rmtree(self.name, dir_fd=self._spool_fd)
+    def remove(self) -> bool:
+        """Removes the capture's directory, links in it unfollowed; False where there was more in it than one call
+        removes: call it again. Raises OSError."""
+        return FolderRemoval(self._spool_fd, self.name, self._fd).go_on()
 
 
 def list_folders(spool_fd: int) -> list[str]:

@@ -7,6 +7,7 @@ import stat
 
 from ingest.agent_config import AgentConfig, listen_address
 from ingest.findings import Finding
+from ingest.job_socket import GREETING
 from ingest.server_calls import excerpt
 from ingest.server_units import words_of_bytes
 from logshipper.filesystem import network_type
@@ -79,7 +80,7 @@ def _socket(path: str) -> list[Finding]:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
             peer.settimeout(_ANSWER_SECS)
             peer.connect(path)
-            peer.send(b'{"version":0}')
+            peer.send(GREETING)
             answer = peer.recv(4096)
     except TimeoutError:
         return [Finding("wrong", about, f"{path}: no answer within {_ANSWER_SECS:g} s", mend)]

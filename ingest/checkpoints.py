@@ -225,12 +225,27 @@ def read_shipped(connection: sqlite3.Connection, path: str, folder: str | None =
         raise damaged(path, str(error)) from None
 
 
-def read_state(path: str) -> tuple[list[Shipped], dict[str, Any]]:  # Any: JSON that the agent wrote
-    """Captures and notes, for `status`, beside a running agent. Raises StoreError."""
+class State(NamedTuple):
+    """What the agent remembers, as `status` reads it. learnt: what is known of captures, shipped or not; notes: the
+    agent's own, JSON by name."""
+
+    shipped: list[Shipped]
+    learnt: dict[str, CaptureAccount]
+    notes: dict[str, Any]  # Any: JSON that the agent wrote
+
+
+def read_state(path: str) -> State:
+    """Beside a running agent. Raises StoreError."""
     connection = open_reader(path, VERSION)
     try:
         with store_errors(path):
             notes = {name: json.loads(value) for name, value in connection.execute("SELECT name, value FROM note")}
-            return read_shipped(connection, path), notes
+            rows = connection.execute("SELECT folder, account FROM learnt").fetchall()
+            shipped = read_shipped(connection, path)
+        try:
+            learnt = {folder: CaptureAccount.from_json(account) for folder, account in rows}
+        except ValueError as error:
+            raise damaged(path, str(error)) from None
+        return State(shipped, learnt, notes)
     finally:
         connection.close()

@@ -101,10 +101,11 @@ class Chunk:
 
 
 class Metadata(NamedTuple):
-    """Structured metadata. encoded: as loki_push has it."""
+    """A capture's structured metadata. encoded: as loki_push has it; uid: whose it is."""
 
     pairs: Mapping[str, str]
     encoded: bytes
+    uid: int = -1
 
 
 class EntryBuilder:
@@ -121,7 +122,7 @@ class EntryBuilder:
             "attempt": str(identity.attempt),
         }
         pairs = {name: value for name, value in named.items() if value}
-        self._metadata = Metadata(pairs, encode_metadata(pairs))
+        self._metadata = Metadata(pairs, encode_metadata(pairs), identity.uid)
         self._host = identity.host if _HOST.fullmatch(identity.host) else ""
 
     def chunks(self, rows: Rows) -> Iterator[Chunk]:

@@ -17,7 +17,9 @@ class FollowedCapture:
     each reads the other's. Raises SpoolError where it isn't a capture that can be followed.
 
     life: looked at before the learner's last read. learnt: as of now, saved: as it stands in the checkpoints. held:
-    read by the shipper, and put off. blocked: why it can't be read further. next_look: by the monotonic clock.
+    read by the shipper, and put off. waiting_since_ns: the time of the first frame that isn't shipped, 0 where all is.
+    served_turn: the shipper's last round with it. begun_ns: when its directory was made. blocked: why it can't be read
+    further. next_look: by the monotonic clock.
     """
 
     def __init__(self, folder: CaptureFolder, checkpoints: Checkpoints, identity: Identity) -> None:
@@ -32,6 +34,10 @@ class FollowedCapture:
         self.shown_state = ""
         self.held: tuple[Batch, Life] | None = None
         self.stale = False
+        self.waiting_since_ns = 0
+        self.served_turn = 0
+        self.damages_told = 0
+        self.begun_ns = folder.begun_ns()
         learnt = checkpoints.learnt(folder.key)
         self.learnt = learnt or Learnt(folder.key, SpoolPosition(), False, new_account(folder, identity), XAxis())
         self.saved = learnt
@@ -74,6 +80,11 @@ class FollowedCapture:
     def is_over(self) -> bool:
         """Whether all of it is shipped and learnt, and the checkpoints say so."""
         return self.shipped.done and self.saved is not None and self.saved.done
+
+    def noted_shipped(self) -> None:
+        """After a round: where more waits, it is younger than what was shipped."""
+        caught_up = self.ship_reader.position == self.learn_reader.position
+        self.waiting_since_ns = 0 if caught_up else self.shipped.account.newest_ns
 
     def remove_old_segments(self) -> None:
         """Those that both parties have done with. Called by the shipper."""

@@ -140,7 +140,8 @@ class Intake:
         """Removes what is spooled of the job."""
         for folder, _ in self._folders_of(job_id):
             try:
-                folder.remove()
+                while not folder.remove():
+                    pass
             except OSError as error:
                 raise StoreError(folder.path, f"can't be removed: {(error.strerror or str(error)).lower()}") from None
 
@@ -224,7 +225,10 @@ class Intake:
             fault_point("catalogue updated")
             for name in over:
                 with _reported(run), CaptureFolder(spool_fd, self._spool, name, self._owner) as folder:
-                    folder.remove()
+                    while not folder.remove():
+                        if run.is_over():
+                            run.complete = False
+                            break
 
     def _attempt(self, pending: _Pending, spool_fd: int) -> int | None:
         """The attempt that a capture is; None where it is a late part of a job that was removed."""
@@ -275,8 +279,8 @@ class Intake:
                 fault_point("committed")
                 folder.remove_segments_before(row.position.segment)
                 fault_point("segments removed")
-                run.advance(batch.size)
-                left -= batch.size
+                run.advance(batch.frame_bytes)
+                left -= batch.frame_bytes
                 if batch.outcome is not Outcome.MORE:
                     return row, batch.outcome
                 if run.is_over() or (alive and left <= 0):

@@ -26,10 +26,10 @@ from ingest.job import (
     derived_state,
 )
 from ingest.job_db import VERSION, ZLIB, read_captures
-from ingest.metadata_keys import raw_value
+from ingest.keyed_reader import KeyedReader
 from ingest.sqlite_file import damaged, open_reader, store_errors
 from ingest.summary import summarise
-from ingest.x_axis import KeyStats, XAxis, XChoice, merge_all
+from ingest.x_axis import XAxis
 from logshipper.segment import MAX_PAYLOAD_BYTES, Kind, Stream
 
 ALL_KINDS = (Kind.LOG, Kind.METADATA, Kind.COMMAND, Kind.NOTE)
@@ -65,7 +65,7 @@ class _Query(NamedTuple):
     where: str
 
 
-class JobReader:
+class JobReader(KeyedReader):
     """One job, as it was when it was opened (summary, captures); lines and records are those there are when asked.
 
     Raises StoreError wherever the database turns out to be damaged. Close it, or the store that opened it.
@@ -96,8 +96,7 @@ class JobReader:
             for row in rows
         ]
         self._running = [row.id for row in rows if row.account.state == RUNNING]
-        self._axes = [row.axis for row in rows]
-        self._axis: XAxis | None = None
+        self._learnt = [row.axis for row in rows]
 
     @property
     def is_over(self) -> bool:
@@ -307,34 +306,12 @@ class JobReader:
 
     # ---- keys and X axis
 
-    def _x_axis(self) -> XAxis:
-        if self._axis is None:
-            self._axis = self._axes[0] if len(self._axes) == 1 else merge_all(self._axes)
-        return self._axis
+    def _axes(self) -> list[XAxis]:
+        return self._learnt
 
-    def keys(self) -> list[KeyStats]:
-        """All keys of the job's metadata in alphabetical order: numbers of nested objects, and top-level keys."""
-        lines: dict[int, list[str]] = {}
-        found = []
-        for stats, last_ns in self._x_axis().key_stats():
-            if last_ns not in lines:
-                rows = self._fetch("SELECT line FROM record WHERE time_ns = ? ORDER BY id DESC", last_ns)
-                lines[last_ns] = [line for (line,) in rows]
-            values = (raw_value(line, stats.path) for line in lines[last_ns])
-            found.append(replace(stats, last=next((value for value in values if value is not None), "")))
-        return found
-
-    def x_axis(self) -> XChoice:
-        """The X of the job's graphs (R25)."""
-        return self._x_axis().choose()
-
-    def x_for(self, key: str) -> XChoice:
-        """The X of one key's graph: the job's, or its own where the two never stand in one record."""
-        return self._x_axis().x_for(key)
-
-    def notes(self) -> list[str]:
-        """What the limits on keys have left out, a sentence each."""
-        return self._x_axis().notes()
+    def _records_at(self, time_ns: int) -> list[str]:
+        rows = self._fetch("SELECT line FROM record WHERE time_ns = ? ORDER BY id DESC", time_ns)
+        return [line for (line,) in rows]
 
 
 def _open(heap: list[_Open], key: _Key, lines: Iterator[LogLine]) -> None:

@@ -33,11 +33,12 @@ SAY_SECS = 10.0  # between two lines of one reason
 _MAX_UNSYNCED = 64
 _MAX_WHOLE = (1 << 31) - 1
 
+GREETING = b'{"version":0}'  # is anybody there? It is answered by a refusal that nobody counts
 REASONS = ("silent", "gone", "crowded", "too_often", "malformed", "unknown_peer", "too_many_captures", "spool", "fault")
 
 
 class _Refused(Exception):
-    """A request that gets no directory. reason: one of REASONS; sentence: the answer."""
+    """A request that gets no directory. reason: one of REASONS, "" for a greeting; sentence: the answer."""
 
     def __init__(self, reason: str, sentence: str) -> None:
         self.reason = reason
@@ -282,7 +283,7 @@ class JobSocket:
                 identity = self._identify(spool, peer, request)
                 name = spool.make(identity)
         except ValueError as error:
-            raise _Refused("malformed", str(error)) from None
+            raise _Refused("" if data == GREETING else "malformed", str(error)) from None
         except PeerUnknown as error:
             raise _Refused("unknown_peer", str(error)) from None
         except TooManyCaptures as error:
@@ -322,7 +323,8 @@ class JobSocket:
     # ---- refusals
 
     def _refuse(self, connection: _Connection, refused: _Refused) -> None:
-        self._count(refused.reason, f"uid {connection.uid} gets no directory: {refused.sentence}")
+        if refused.reason:
+            self._count(refused.reason, f"uid {connection.uid} gets no directory: {refused.sentence}")
         _read(connection.socket)  # closed with a request unread, it would take the answer back
         try:
             answer = orjson.dumps({"error": refused.sentence})

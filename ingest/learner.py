@@ -10,22 +10,31 @@ from ingest.followed_capture import FollowedCapture
 from ingest.job import derived_state
 from ingest.job_metrics import CaptureView, JobMetrics
 from ingest.learning import learn
+from ingest.metrics_server import AgentMetrics
 from ingest.segment_reader import Outcome
 from logshipper.errors import LogshipperError
 
-BATCH_BYTES = 4 << 20
+BATCH_BYTES = 1 << 20  # of each capture in turn
 QUIET_SECS = 1.0  # how long a capture that brings nothing is left alone
 SAVE_SECS = 2.0
+TURN_SECS = 1.0  # of reading; then what else the agent's main thread does has its turn
+MAX_DAMAGES_TOLD = 20
 
 
 class Learner:
     """metrics: None where job values aren't shown. say: lines for the agent's log."""
 
     def __init__(
-        self, checkpoints: Checkpoints, metrics: JobMetrics | None, poll_secs: float, say: Callable[[str], None]
+        self,
+        checkpoints: Checkpoints,
+        metrics: JobMetrics | None,
+        agent_metrics: AgentMetrics,
+        poll_secs: float,
+        say: Callable[[str], None],
     ) -> None:
         self._checkpoints = checkpoints
         self._metrics = metrics
+        self._agent_metrics = agent_metrics
         self._poll_secs = poll_secs
         self._say = say
         self._save_due = 0.0
@@ -34,7 +43,9 @@ class Learner:
         """Goes on with each capture whose time has come; whether there was something new."""
         now = time.monotonic()
         found = False
-        for capture in captures:
+        for capture in sorted(captures, key=lambda capture: capture.next_look):
+            if time.monotonic() > now + TURN_SECS:
+                return True
             if capture.learnt.done:
                 if not capture.shown_state:
                     self._show(capture, moved=True)  # it was over before this agent began
@@ -73,11 +84,22 @@ class Learner:
         if learnt.blocked and learnt.blocked != capture.blocked:
             self._say(f"{capture.folder.path}: waits in the spool: {learnt.blocked}")
         capture.blocked = learnt.blocked
-        for words in learnt.damages:
-            self._say(words)
+        self._tell_damages(capture, learnt.damages)
+        self._agent_metrics.damaged_bytes.inc(sum(damage.skipped for damage in batch.damages))
+        if batch.frames and not capture.waiting_since_ns:
+            earliest_ns = max(batch.frames[0].time_ns, capture.begun_ns)  # whatever the job says
+            capture.waiting_since_ns = min(earliest_ns, time.time_ns())
         known.account.host = capture.identity.host or known.account.host
         capture.learnt = known._replace(position=batch.position, done=learnt.done)
         return bool(batch.frames) or learnt.done or batch.position != known.position
+
+    def _tell_damages(self, capture: FollowedCapture, damages: list[str]) -> None:
+        """The agent's log is everybody's: of one capture some lines are enough, its own events have more."""
+        for words in damages[: max(MAX_DAMAGES_TOLD - capture.damages_told, 0)]:
+            self._say(words)
+        if capture.damages_told <= MAX_DAMAGES_TOLD < capture.damages_told + len(damages):
+            self._say(f"{capture.folder.path}: more damages of it are only counted")
+        capture.damages_told += len(damages)
 
     def _show(self, capture: FollowedCapture, moved: bool) -> None:
         if self._metrics is None:

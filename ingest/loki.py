@@ -12,14 +12,12 @@ from typing import Any, Literal, NamedTuple
 
 from ingest import loki_push
 from ingest.loki_push import Entry
-from ingest.server_access import ServerAccess
 from ingest.server_calls import (
-    MAX_ANSWER_BYTES,
     Answer,
     AnswerTooLarge,
     NoAnswer,
     Sample,
-    Server,
+    ServerClient,
     is_page,
     labels_of,
     sample_of,
@@ -56,31 +54,10 @@ class Result(NamedTuple):
     samples: list[Sample]
 
 
-class Client:
+class Client(ServerClient):
     """access: address, credentials, tenant, TLS; or only an address. max_answer_bytes: larger answers are errors."""
 
-    def __init__(self, access: ServerAccess | str, *, max_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
-        self._server = Server("Loki", ServerAccess(url=access) if isinstance(access, str) else access, max_answer_bytes)
-
-    def __enter__(self) -> "Client":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Ends its connections; it can be used again."""
-        self._server.close()
-
-    @property
-    def name(self) -> str:
-        """What errors call the server: `Loki at http://...`."""
-        return self._server.name
-
-    @property
-    def answer_date_ns(self) -> int | None:
-        """The server's clock, to a second, when its newest answer came, whatever that said; None before."""
-        return self._server.answer_date_ns
+    kind = "Loki"
 
     # ---- pushing
 
@@ -179,14 +156,17 @@ class Client:
         self, logql: str, begin_ns: int, end_ns: int, direction: Direction, size: "_PageSize"
     ) -> tuple[list[Entry], bool]:
         """A page in order of time, and whether that is all there is."""
+        tries = 0
         while True:
             asked = size.entries
+            tries += 1
             try:
                 results = self.query_range(logql, begin_ns, end_ns, limit=asked, direction=direction)
                 break
             except QueryError as error:
                 if not size.shrink(error):
-                    raise
+                    words = f"{error.excerpt} ({tries} tries)" if tries > 1 else error.excerpt
+                    raise type(error)(error.server, error.status, words) from None
         if any(result.samples for result in results):
             raise ValueError("a metric query has no entries: use query_range")
         found = [entry for result in results for entry in result.entries]
@@ -234,16 +214,6 @@ class Client:
         return [labels_of(labels) for labels in found] if isinstance(found, list) else []
 
     # ---- about the server
-
-    def ready(self) -> bool:
-        """Whether it says that it is. Raises QueryError where it doesn't answer, or otherwise than by yes or no."""
-        try:
-            self._server.get("/ready")
-        except QueryError as error:
-            if error.status == 503:
-                return False
-            raise
-        return True
 
     def build_info(self) -> dict[str, str]:
         """`version`, `revision`, `goVersion` and others."""

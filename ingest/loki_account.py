@@ -8,15 +8,19 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 from ingest.capture_account import MAX_EVENTS, MAX_TIME_NS, clean_ledger
 from ingest.job import RUNNING, Capture, JobSummary, Json, derived_state
-from ingest.summary import summarise
+from ingest.summary import CaptureFacts, summarise
 from logshipper.segment import Stream
 
 STARTED, HEARTBEAT, ENDED, CLOSED = MARKS = ("started", "heartbeat", "ended", "closed")
 UNRESPONSIVE_NS = 60 * 10**9  # heartbeats come every 10 s by default, and shipping may take its time
+BEATS = 4  # heartbeats whose spacing tells how long a capture may be silent
+_MISSED = 3  # so many of them
+MAX_PATIENCE_NS = _MISSED * 3600 * 10**9  # an agent's heartbeats are an hour apart at most
 SETTLE_NS = 3 * 10**9
 LATE_SECS = 60  # how long lines may follow an end that no `closed` follows
 MAX_CAPTURES = 100_000  # of a job, and of a list
@@ -79,26 +83,12 @@ def _whole(text: str, otherwise: int) -> int:
 
 
 @dataclass
-class EventAccount:
+class EventAccount(CaptureFacts):
     """One capture, as its events tell. first_ns: of its first event; start_at_ns: of the first that tells of its start;
     closed: its account is final; closed_seen_ns: when that came, where it came while somebody followed the job;
-    counted: rank and time of the event that its counts are from; mode_ns: of the event that its mode is from."""
+    counted: rank and time of the event that its counts are from; mode_ns: of the event that its mode is from; beats_ns:
+    of its newest heartbeats, in order."""
 
-    name: str = ""
-    user: str = ""
-    host: str = ""
-    state: str = RUNNING
-    exit_code: int | None = None
-    signal: int = 0
-    started_ns: int = 0
-    ended_ns: int | None = None
-    heartbeat_ns: int = 0
-    mode: str = "enabled"
-    reason: str = ""
-    columns: int = 0
-    rows: int = 0
-    tty: bool = True
-    ledger: Json = field(default_factory=dict)
     lines: int = 0
     records: int = 0
     bytes_printed: int = 0
@@ -109,6 +99,7 @@ class EventAccount:
     closed_seen_ns: int = 0
     counted: tuple[int, int] = (-1, 0)
     mode_ns: int = -1
+    beats_ns: list[int] = field(default_factory=list)
 
     def take(self, event: Json, time_ns: int) -> None:
         """Takes an event of the capture, of the agent's making or its own."""
@@ -123,6 +114,8 @@ class EventAccount:
         mode = event.get("to") if name == "mode_changed" else event.get("mode") if name in MARKS else None
         if isinstance(mode, str) and mode in _MODES and time_ns >= self.mode_ns:
             self.mode, self.mode_ns = mode, time_ns
+        if name == HEARTBEAT and time_ns not in self.beats_ns:
+            self.beats_ns = sorted([*self.beats_ns, time_ns])[-BEATS:]
         if name in (HEARTBEAT, ENDED, CLOSED):
             rank = (_RANKS[name], time_ns)
             if rank >= self.counted:
@@ -156,6 +149,18 @@ class EventAccount:
 
     def lost(self) -> int:
         return sum(self.ledger[stream]["lost"] for stream in ("stdout", "stderr") if stream in self.ledger)
+
+    def patience_ns(self) -> int:
+        """How long it may give no sign of life and still be well: heartbeats come as seldom as an agent is told to."""
+        longest_ns = max((after - before for before, after in pairwise(self.beats_ns)), default=0)
+        return min(max(UNRESPONSIVE_NS, _MISSED * longest_ns), MAX_PATIENCE_NS)
+
+    def is_silent(self, now_ns: int) -> bool:
+        """Whether it has given no sign of life for so long that only its heartbeats' spacing tells what that means."""
+        return now_ns - self.heartbeat_ns > UNRESPONSIVE_NS
+
+    def derived_state(self, now_ns: int) -> str:
+        return derived_state(self.state, self.heartbeat_ns, now_ns, self.patience_ns())
 
     def may_print(self, now_ns: int) -> bool:
         """Whether more lines of it may come: other streams' pushes may be a little behind the events'."""
@@ -227,7 +232,12 @@ class JobAccount:
         found = summarise(self.key.job_id, self.numbered())
         if found is None:
             return None
-        state = derived_state(found.state, found.heartbeat_ns, now_ns, UNRESPONSIVE_NS)
+        state = found.state
+        if state == RUNNING:
+            newest = max(key.attempt for key in self.captures)
+            current = [account for key, account in self.captures.items() if key.attempt == newest]
+            patience_ns = max(account.patience_ns() for account in current)
+            state = derived_state(state, found.heartbeat_ns, now_ns, patience_ns)
         return replace(found, state=state, heartbeat_ns=min(found.heartbeat_ns, now_ns))
 
     def open_captures(self) -> list[CaptureKey]:
@@ -244,7 +254,7 @@ def as_capture(number: int, found: CaptureOfLoki, now_ns: int) -> Capture:
         step=found.key.step,
         task=found.key.task,
         host=account.host,
-        state=derived_state(account.state, account.heartbeat_ns, now_ns, UNRESPONSIVE_NS),
+        state=account.derived_state(now_ns),
         exit_code=account.exit_code,
         signal=account.signal,
         started_ns=account.started_ns,

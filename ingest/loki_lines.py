@@ -16,6 +16,9 @@ KINDS = {"log": Kind.LOG, "metadata": Kind.METADATA, "command": Kind.COMMAND}
 MAX_SHARING = 20_000  # entries of one time that are put in order together
 _PIECE = re.compile(r"(?:(.*)\.)?([0-9]{1,6})/([0-9]{1,6})", re.ASCII | re.DOTALL)
 _WHOLE = re.compile(r"[0-9]{1,18}", re.ASCII)
+_HEAD_CHARS = 250
+_HEAD = re.compile(r"[^%]{0,200}?[0-9]+(?:\.[0-9]+)?%|(?:[^0-9]{0,100}[0-9]+(?:\.[0-9]+)?){1,2}", re.ASCII)
+_NUMBER = re.compile(r"[ 0]*[0-9]+(?:\.[0-9]+)?", re.ASCII)
 _CONTROLS = dict.fromkeys((*range(0x20), 0x7F, *range(0x80, 0xA0)), "\N{REPLACEMENT CHARACTER}")
 _NO_ATTRS: Mapping[str, Any] = MappingProxyType({})  # Any: JSON
 
@@ -61,6 +64,14 @@ class Line(NamedTuple):
 def clean(text: str) -> str:
     """The text as a capture would have written it: one line, without control characters."""
     return text if text.isprintable() else text.translate(_CONTROLS)
+
+
+def begins_alike(bar: str, line: str) -> bool:
+    """Whether a line may be the end of a bar: the same words, and other numbers, up to the bar's percentage, or to the
+    second number of one that has none."""
+    found = _HEAD.match(bar)
+    head = _NUMBER.sub("0", found[0] if found else bar[:_HEAD_CHARS])
+    return bool(head) and _NUMBER.sub("0", line[: 2 * _HEAD_CHARS]).startswith(head)
 
 
 def joined(entries: Iterable[Entry], captures: Captures, *, newest_first: bool = False) -> Iterator[Line]:

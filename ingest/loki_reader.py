@@ -8,16 +8,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Literal, NamedTuple, Protocol
 
 from ingest.job import RUNNING, UNRESPONSIVE, JobEvent, JobSummary, LogLine, MetadataRecord, Position
+from ingest.keyed_reader import KeyedReader
 from ingest.logql import selector, with_metadata
 from ingest.loki_account import STREAMS, CaptureKey, Entry, JobAccount, as_capture
-from ingest.loki_lines import KINDS, Captures, Line, clean, joined
+from ingest.loki_lines import KINDS, Captures, Line, begins_alike, clean, joined
 from ingest.loki_seen import Seen
-from ingest.metadata_keys import parse_record, raw_value
+from ingest.metadata_keys import parse_record
 from ingest.stores import ALL_KINDS, Progress
-from ingest.x_axis import KeyStats, XAxis, XChoice, merge_all
+from ingest.x_axis import XAxis
 from logshipper.metadata import Hint, keys_of
 from logshipper.segment import Kind, Stream
 
@@ -84,8 +86,9 @@ class _Query(NamedTuple):
     attempt: int | None = None
 
 
-class LokiJobReader:
+class LokiJobReader(KeyedReader):
     """One job, as it was when it was opened (summary, captures); lines and records are those there are when asked.
+    Counts of a job that runs are its last heartbeats', and at least what was read when its keys were asked for.
 
     Raises QueryError wherever Loki doesn't answer. progress: called with records read, and records in all, (0, 0) when
     it is over.
@@ -118,7 +121,6 @@ class LokiJobReader:
         self._keys = [found.key for found in numbered]
         self._running = {found.key for found in numbered if found.account.state == RUNNING}
         self._numbers = Captures(self._keys)
-        self._axis: XAxis | None = None
 
     def close(self) -> None:
         """Nothing is held: the store has the connection."""
@@ -275,52 +277,45 @@ class LokiJobReader:
                 newest.setdefault((key, stream), (entry.time_ns, clean(entry.line)))
             if read >= _MAX_STATUSES or len(newest) >= 2 * len(self._running):
                 break
-        shown = sorted((time_ns, stream, text) for (_, stream), (time_ns, text) in newest.items())
-        return {stream: (time_ns, text) for time_ns, stream, text in shown if text not in ("", " ")}
+        shown = {source: bar for source, bar in newest.items() if bar[1] not in ("", " ")}
+        if shown:
+            self._drop_ended(shown)
+        ordered = sorted((time_ns, stream, text) for (_, stream), (time_ns, text) in shown.items())
+        return {stream: (time_ns, text) for time_ns, stream, text in ordered}
+
+    def _drop_ended(self, shown: dict[tuple[CaptureKey, Stream], tuple[int, str]]) -> None:
+        """Drops bars that stand finished in the log: the capture withdraws a bar up to 10 s later."""
+        query = _Query(frozenset({Kind.LOG}), frozenset(stream for _, stream in shown))
+        begin_ns = min(time_ns for time_ns, _ in shown.values())
+        lines = self._lines(query, "backward", begin_ns=begin_ns, page=_STATUS_PAGE)
+        for line in islice(lines, _STATUS_PAGE):
+            bar = shown.get((line.key, line.stream))
+            if bar is not None and bar[0] < line.time_ns and begins_alike(bar[1], line.text):
+                del shown[line.key, line.stream]
 
     # ---- keys and X axis
 
-    def _x_axis(self) -> XAxis:
-        """Learnt from all records, capture by capture, once."""
-        if self._axis is None:
-            axes = {number: XAxis() for number in range(1, len(self.captures) + 1)}
-            try:
-                for read, line in enumerate(self._record_lines(), start=1):
-                    record = parse_record(line.text.encode("utf-8", "surrogatepass"))
-                    if record is not None:
-                        axes.setdefault(line.capture, XAxis()).add(record, line.time_ns)
-                    if self._progress is not None and not read % _PROGRESS_EVERY:
-                        self._progress(read, max(self.summary.records, read))
-            finally:
-                if self._progress is not None:
-                    self._progress(0, 0)
-            ordered = [axes[number] for number in sorted(axes)]
-            self._axis = ordered[0] if len(ordered) == 1 else merge_all(ordered)
-        return self._axis
+    def _axes(self) -> list[XAxis]:
+        """Learnt from all records, capture by capture. Counts that a heartbeat told are raised to what was read."""
+        axes = {number: XAxis() for number in range(1, len(self.captures) + 1)}
+        read = 0
+        try:
+            for read, line in enumerate(self._record_lines(), start=1):
+                record = parse_record(line.text.encode("utf-8", "surrogatepass"))
+                if record is not None:
+                    axes.setdefault(line.capture, XAxis()).add(record, line.time_ns)
+                if self._progress is not None and not read % _PROGRESS_EVERY:
+                    self._progress(read, max(self.summary.records, read))
+        finally:
+            if self._progress is not None:
+                self._progress(0, 0)
+        if not self.is_over:
+            records = max(self.summary.records, read)
+            self.summary = replace(self.summary, records=records, lines=max(self.summary.lines, records))
+        return [axes[number] for number in sorted(axes)]
 
-    def keys(self) -> list[KeyStats]:
-        """All keys of the job's metadata in alphabetical order: numbers of nested objects, and top-level keys."""
-        lines: dict[int, list[str]] = {}
-        found = []
-        for stats, last_ns in self._x_axis().key_stats():
-            if last_ns not in lines:
-                at_last = [line.text for line in self._record_lines(begin_ns=last_ns, end_ns=last_ns + 1)]
-                lines[last_ns] = at_last[::-1]
-            values = (raw_value(line, stats.path) for line in lines[last_ns])
-            found.append(replace(stats, last=next((value for value in values if value is not None), "null")))
-        return found
-
-    def x_axis(self) -> XChoice:
-        """The X of the job's graphs (R25)."""
-        return self._x_axis().choose()
-
-    def x_for(self, key: str) -> XChoice:
-        """The X of one key's graph: the job's, or its own where the two never stand in one record."""
-        return self._x_axis().x_for(key)
-
-    def notes(self) -> list[str]:
-        """What the limits on keys have left out, a sentence each."""
-        return self._x_axis().notes()
+    def _records_at(self, time_ns: int) -> list[str]:
+        return [line.text for line in self._record_lines(begin_ns=time_ns, end_ns=time_ns + 1)][::-1]
 
 
 def _log_line(line: Line, number: int, seen: Seen) -> LogLine:

@@ -10,6 +10,7 @@ import random
 import re
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
@@ -17,14 +18,19 @@ from typing import NamedTuple, Protocol
 from ingest.agent_config import LokiSection
 from ingest.backoff import Allowance, Backoff
 from ingest.entries import Chunk, StreamKey
-from ingest.loki_push import assemble, compress, encode_block
+from ingest.loki_push import assemble, compress, encode_block, encode_metadata
 from ingest.metrics_server import AgentMetrics
 from ingest.quarantine import Refusal
 from logshipper.errors import PushError, RetryablePushError
 
+_PROBE = b'{"event":"checked"}'
+_PROBE_METADATA = encode_metadata(dict.fromkeys(("job_id", "user", "task", "attempt"), "checked"))
+_MAX_TOLD = 100
 _SPLITTING = (400, 413)  # something about these entries
 _BEHIND = re.compile(r"oldest acceptable timestamp is:? (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
+_CERTAIN = {"too_far_behind", "too_old", "too_new", "line_too_long", "too_large"}  # about these entries, surely
 _REASONS = (
+    ("metadata_disallowed", re.compile(r"feature is disallowed", re.I)),
     ("too_far_behind", re.compile(r"too far behind|out of order", re.I)),
     ("too_old", re.compile(r"timestamp too old|older than", re.I)),
     ("too_new", re.compile(r"too new", re.I)),
@@ -81,6 +87,7 @@ class LokiSink:
         self._troubles: dict[StreamKey, SinkState] = {}
         self._last = SinkState()
         self._allowances: dict[StreamKey, Allowance] = {}
+        self._told: set[tuple[int, str]] = set()  # of this outage: each thing once, not once a stream
 
     @property
     def state(self) -> SinkState:
@@ -104,7 +111,7 @@ class LokiSink:
             error = self._push(part)
             if error is None:
                 continue
-            if _reason(error) == "other" and error.status != 413 and not self._takes_others():
+            if _reason(error) not in _CERTAIN and not self._takes_others(part[0].key):
                 self._hold(part[0].key, error)
                 todo.append(part)
                 continue
@@ -116,16 +123,15 @@ class LokiSink:
                 todo += reversed(_halves(rest))  # the earlier half first
             else:
                 reason = _reason(error)
-                refusals += [Refusal(chunk, 0, reason, error.status, error.excerpt) for chunk in rest]
+                refusals += [Refusal(chunk, reason, error.status, error.excerpt) for chunk in rest]
         return refusals
 
-    def _takes_others(self) -> bool:
-        """Whether an entry of our own is taken. A 400 whose words nobody knows may come from a gateway before Loki,
-        and then it has nothing to do with the entries that were sent."""
-        labels = self._labels(StreamKey("", "event"))
-        probe = encode_block([b'{"event":"checked"}'], time.time_ns(), b"")
+    def _takes_others(self, key: StreamKey) -> bool:
+        """Whether an entry of our own is taken in this stream. If not, a 400 has nothing to do with the entries that
+        were sent: a limit of Loki's is in the way, or a gateway before it."""
+        probe = encode_block([_PROBE], time.time_ns(), _PROBE_METADATA)
         try:
-            self._client().push_body(compress(assemble(labels, [probe])))
+            self._client().push_body(compress(assemble(self._labels(key), [probe])))
         except PushError:
             return False
         return True
@@ -141,12 +147,12 @@ class LokiSink:
         floor_ns = _floor_ns(error.excerpt) if _reason(error) == "too_far_behind" else 0
         kept: list[Chunk] = []
         for chunk in part:
-            late = [at for at, time_ns in enumerate(chunk.times_ns) if time_ns < floor_ns]
-            refusals += [Refusal(chunk, at, "too_far_behind", error.status, error.excerpt) for at in late]
-            if not late:
-                kept.append(chunk)
-            else:  # times rise within a chunk
-                kept += [chunk.slice(len(late), len(chunk.lines))] if len(late) < len(chunk.lines) else []
+            late = bisect_left(chunk.times_ns, floor_ns)  # times rise within a chunk
+            if late:
+                told = Refusal(chunk.slice(0, late), "too_far_behind", error.status, error.excerpt)
+                refusals.append(told)
+            if late < len(chunk.lines):
+                kept.append(chunk.slice(late, len(chunk.lines)) if late else chunk)
         return kept
 
     def _push(self, part: Sequence[Chunk]) -> PushError | None:
@@ -157,6 +163,8 @@ class LokiSink:
         backoff = Backoff(self._section.retry_min_secs, self._section.retry_max_secs)
         client = self._client()
         while True:
+            if self._stop.is_set():
+                raise Stopped
             begin = time.monotonic()
             try:
                 client.push_body(body)
@@ -207,7 +215,11 @@ class LokiSink:
             known = self._troubles.get(key)
             since_ns = known.since_ns if known else time.time_ns()
             self._troubles[key] = SinkState(since_ns, error.status, error.excerpt)
-        if known is None or (known.status, known.words) != (error.status, error.excerpt):
+            told = (error.status, error.excerpt)
+            is_news = told not in self._told
+            if is_news and len(self._told) < _MAX_TOLD:
+                self._told.add(told)
+        if is_news:
             self._say(f"{error}; {_mend(error.status)}")
 
     def _recovered(self, key: StreamKey, date_ns: int | None) -> None:
@@ -215,9 +227,11 @@ class LokiSink:
             self._metrics.clock_skew_seconds.set((time.time_ns() - date_ns) / 1e9)
         with self._lock:
             trouble = self._troubles.pop(key, None)
-        if trouble is not None:
-            secs = (time.time_ns() - trouble.since_ns) / 1e9
-            self._say(f"the stream {key.kind} {key.stream} is taken again, after {secs:.0f} s")
+            is_over = trouble is not None and not self._troubles
+            if is_over:
+                self._told.clear()
+        if trouble is not None and is_over:
+            self._say(f"Loki takes everything again, after {(time.time_ns() - trouble.since_ns) / 1e9:.0f} s")
 
 
 def _halves(part: Sequence[Chunk]) -> list[list[Chunk]]:
@@ -260,7 +274,10 @@ def _mend(status: int) -> str:
     if status in (401, 403):
         return "credentials or tenant are wrong: look at [loki] in the agent's configuration; everything waits"
     if status in _SPLITTING:
-        return "it refuses whatever it is sent: is there something before Loki? look at [loki] url; everything waits"
+        return (
+            "it refuses whatever it is sent: `logshipper-agent check` says which of Loki's settings is in the way, if "
+            "it is Loki that answers; everything waits"
+        )
     if status == 404:
         return "there is no Loki at this address: look at [loki] url; everything waits"
     return "everything waits in the spool, and is tried again"

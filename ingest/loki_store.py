@@ -12,13 +12,13 @@ from typing import NamedTuple, Protocol
 from ingest.job import JobSummary, TakenIn
 from ingest.logql import quoted, selector, with_event, with_metadata, without_event
 from ingest.loki_account import (
+    BEATS,
     CLOSED,
     ENDED,
     HEARTBEAT,
     MAX_CAPTURES,
     STARTED,
     UNRESPONSIVE_NS,
-    CaptureKey,
     Entry,
     JobAccount,
     JobKey,
@@ -135,17 +135,21 @@ class LokiStore:
         begin_ns = now_ns - self._since_ns
         self._gather(jobs, with_event((STARTED, ENDED, CLOSED)), begin_ns)
         self._gather(jobs, with_event((HEARTBEAT,)), max(begin_ns, now_ns - 2 * UNRESPONSIVE_NS))
-        silent = [job for job in jobs.values() if any(self._is_silent(job, key, now_ns) for key in job.open_captures())]
+        silent = [
+            job for job in jobs.values() if any(job.captures[key].is_silent(now_ns) for key in job.open_captures())
+        ]
         silent.sort(key=lambda job: max(account.started_ns for account in job.captures.values()), reverse=True)
         for job in silent[:MAX_LOOKED_UP]:
             self._read_heartbeats(job, _begin_ns(job, begin_ns))
+        if len(silent) > MAX_LOOKED_UP:
+            accounts = [account for job in silent[:MAX_LOOKED_UP] for account in job.captures.values()]
+            patience_ns = max(account.patience_ns() for account in accounts)
+            if patience_ns > UNRESPONSIVE_NS:  # heartbeats are sparse here: so are those of the others
+                self._gather(jobs, with_event((HEARTBEAT,)), max(begin_ns, now_ns - patience_ns))
         found = [(key, job.summary(now_ns)) for key, job in jobs.items()]
         listed = [(key, summary) for key, summary in found if summary is not None]
         listed.sort(key=lambda pair: (-pair[1].started_ns, pair[0].job_id, pair[0].cluster))
         return listed
-
-    def _is_silent(self, job: JobAccount, key: CaptureKey, now_ns: int) -> bool:
-        return now_ns - job.captures[key].heartbeat_ns > UNRESPONSIVE_NS
 
     def _gather(self, jobs: dict[JobKey, JobAccount], which: str, begin_ns: int) -> None:
         """Events of all jobs, newest first: where there are too many captures, the oldest are left out."""
@@ -199,9 +203,8 @@ class LokiStore:
         return job_id
 
     def _how_far(self) -> str:
-        days = self._since_ns / (86_400 * SECOND_NS)
         where = f" of cluster {self._cluster}" if self._cluster is not None else ""
-        return f"where jobs{where} of the last {days:g} days were looked for (--since)"
+        return f"where jobs{where} of the last {_span_words(self._since_ns)} were looked for (--since)"
 
     def _find(self, job_id: str) -> list[JobKey]:
         """The jobs with this id, of each cluster, their events read.
@@ -241,17 +244,21 @@ class LokiStore:
                 jobs.setdefault(key, JobAccount(key)).take(entry)
 
     def _read_heartbeats(self, job: JobAccount, begin_ns: int) -> None:
-        """The newest one of each capture that may be running."""
+        """The newest one of each capture that may be running, and of a silent one those before that."""
         wanted = set(job.open_captures())
         if not wanted:
             return
         chosen = selector(["event"], cluster=job.key.cluster, hosts={key.host for key in wanted})
         logql = chosen + with_metadata({"job_id": job.key.job_id}) + with_event((HEARTBEAT,))
-        most = 3 * len(wanted) + 20
+        most = (3 + BEATS) * len(wanted) + 20
         page = min(max(2 * len(wanted), 10), 5000)
+        now_ns = self._now()
         for read, entry in enumerate(self._entries(logql, begin_ns, backward=True, page=page), start=1):
             job.take(entry)
-            wanted.discard(capture_key(entry))
+            key = capture_key(entry)
+            account = job.captures.get(key)
+            if account is None or not account.is_silent(now_ns) or len(account.beats_ns) == BEATS:
+                wanted.discard(key)
             if not wanted or read >= most:
                 return
 
@@ -340,6 +347,14 @@ class LokiStore:
 
 def _as_ns(secs: float) -> int:
     return int(secs * SECOND_NS) if 0 < secs < 1 << 33 else 0
+
+
+def _span_words(span_ns: int) -> str:
+    """A span of time in the largest unit that it is a whole number of."""
+    units = (("day", 86_400), ("hour", 3600), ("minute", 60))
+    name, secs = next((unit for unit in units if span_ns % (unit[1] * SECOND_NS) == 0), ("second", 1))
+    amount = span_ns / (secs * SECOND_NS)
+    return f"{amount:g} {name}" if amount == 1 else f"{amount:g} {name}s"
 
 
 def _begin_ns(job: JobAccount, otherwise_ns: int) -> int:

@@ -18,6 +18,7 @@ Number: TypeAlias = int | float
 Record: TypeAlias = dict[str, object]
 
 MAX_DEPTH = 4
+MAX_KEY_BYTES = 256  # of one key, in UTF-8
 MAX_INT_DIGITS = 4000  # Python's own limit for integers as text is 4300: beyond it they can't be printed any more
 _MAY_BE_BIG = re.compile(rb"[0-9]{19}")  # orjson turns integers of more than 64 bits into floats
 
@@ -31,16 +32,20 @@ class Oversized(str):
 @dataclass(slots=True)
 class Leaves:
     """What a record has for graphs. numbers: by path, down to MAX_DEPTH keys; others: top-level keys without a number;
-    deeper: objects below that depth, left out; oversized: numbers that can't be worked with, left out."""
+    deeper: objects below that depth, left out; oversized: numbers that can't be worked with, left out; long_keys:
+    values of keys over MAX_KEY_BYTES, left out."""
 
     numbers: dict[Path, Number] = field(default_factory=dict)
     others: list[Path] = field(default_factory=list)
     deeper: int = 0
     oversized: int = 0
+    long_keys: int = 0
 
 
 def parse_record(line: bytes) -> Record | None:
     """The JSON object of a metadata line, integers exact; None where it can't be had (too deep for Python)."""
+    if line[:1] != b"{" or line[-1:] != b"}":
+        return None  # a hostile one: trying both parsers would cost
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -81,7 +86,9 @@ def leaves_of(record: Record) -> Leaves:
     numbers = leaves.numbers
     for key, value in record.items():
         kind = type(value)
-        if kind is int:
+        if len(key) > _SURELY_SHORT and _is_long(key):
+            leaves.long_keys += 1
+        elif kind is int:
             numbers[(key,)] = value  # type: ignore[assignment]  # mypy doesn't narrow by type(): 3 times as fast
         elif kind is float and isfinite(value):  # type: ignore[arg-type]
             numbers[(key,)] = value  # type: ignore[assignment]
@@ -103,12 +110,21 @@ def _gather(nested: Record, above: Path, leaves: Leaves) -> None:
     for key, value in nested.items():
         kind = type(value)
         path = (*above, key)
-        if kind is int or (kind is float and isfinite(value)):  # type: ignore[arg-type]
+        if len(key) > _SURELY_SHORT and _is_long(key):
+            leaves.long_keys += 1
+        elif kind is int or (kind is float and isfinite(value)):  # type: ignore[arg-type]
             leaves.numbers[path] = value  # type: ignore[assignment]
         elif kind is dict:
             _gather(value, path, leaves)  # type: ignore[arg-type]
         elif kind is Oversized or kind is float:
             leaves.oversized += 1
+
+
+_SURELY_SHORT = MAX_KEY_BYTES // 4  # characters
+
+
+def _is_long(key: str) -> bool:
+    return len(key) > MAX_KEY_BYTES or len(key.encode("utf-8", "surrogatepass")) > MAX_KEY_BYTES
 
 
 def raw_value(line: str, path: Path) -> str | None:

@@ -1,7 +1,8 @@
 """The node agent's `/metrics`: its own health, and its jobs' series where they are shown (docs/metrics.md).
 
 The server is small on purpose, since anybody who reaches the port may try it: MAX_CONNECTIONS at a time, each with its
-own thread and DEADLINE_SECS from the first byte to the last, one request per connection.
+own thread, HEAD_SECS for the request and DEADLINE_SECS in all, one request per connection. Where there is no room for
+one more, the oldest that has asked for nothing yet goes, or that takes its answer slowly, of the address that has most.
 """
 
 import socket
@@ -9,7 +10,9 @@ import sys
 import threading
 import time
 import zlib
+from collections import Counter as Counted
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
@@ -22,14 +25,33 @@ from prometheus_client.registry import Collector
 
 from ingest.agent_config import listen_address
 from ingest.job_metrics import JobMetrics
+from ingest.job_socket import REASONS as SOCKET_REASONS
 from logshipper import __version__
 from logshipper.errors import ConfigError
 
 MAX_CONNECTIONS = 16
+HEAD_SECS = 2.0  # from the connection to the end of the request's head
 DEADLINE_SECS = 15.0
+SHARED_SECS = 1.0  # how long one answer is given to all that ask
+_MAX_THREADS = 4 * MAX_CONNECTIONS  # connections that had to go included, until their threads have noticed
 _POLL_SECS = 0.25
+REFUSAL_REASONS = (
+    "too_far_behind",
+    "too_old",
+    "too_new",
+    "line_too_long",
+    "metadata_too_large",
+    "metadata_disallowed",
+    "stream_limit",
+    "labels",
+    "too_large",
+    "other",
+)
+RETRY_REASONS = ("no_connection", "429", "500", "503")
+LEFT_OUT_REASONS = ("quarantine_full",)
 _PUSH_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
+_OPENMETRICS = "application/openmetrics-text"
 _END = b"# EOF\n"  # of OpenMetrics
 
 
@@ -64,6 +86,16 @@ class AgentMetrics:
         self.captures = gauge("captures", "Captures in the spool.", "life")
         self.left_out = counter("left_out", "What a limit of the agent left out.", "reason")
         self.damaged_bytes = counter("damaged_bytes", "Damaged bytes of segments that were skipped.")
+        self.socket_captures = counter("socket_captures", "Directories given to `logshipper run`.")
+        self.socket_refusals = counter("socket_refusals", "Requests at the socket that were refused.", "reason")
+        for reason in REFUSAL_REASONS:  # at 0 from the start: rate() sees the first ones, too
+            self.refused_entries.labels(reason)
+        for reason in RETRY_REASONS:
+            self.retries.labels(reason)
+        for reason in LEFT_OUT_REASONS:
+            self.left_out.labels(reason)
+        for reason in SOCKET_REASONS:
+            self.socket_refusals.labels(reason)
 
 
 class _Health(Collector):
@@ -126,8 +158,32 @@ class MetricsServer:
         if server is not None:
             server.shutdown()
             self._thread.join()
-            server.end_connections(0.0)
+            server.end_connections()
             server.server_close()
+
+
+@dataclass
+class _Connection:
+    """since: by the monotonic clock; asked: the request's head is here; ended: its thread is yet to notice."""
+
+    socket: socket.socket
+    peer: str
+    since: float
+    asked: bool = False
+    ended: bool = False
+
+    def may_go(self, now: float) -> bool:
+        return not self.asked or now - self.since >= HEAD_SECS
+
+    def is_late(self, now: float) -> bool:
+        return now - self.since >= (DEADLINE_SECS if self.asked else HEAD_SECS)
+
+    def end(self) -> None:
+        self.ended = True
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the other side was first
 
 
 class _Server(ThreadingHTTPServer):
@@ -146,7 +202,9 @@ class _Server(ThreadingHTTPServer):
         self.jobs = jobs
         self._say = say
         self._lock = threading.Lock()
-        self._open: dict[int, tuple[socket.socket, float]] = {}  # by id; since when (monotonic)
+        self._open: dict[int, _Connection] = {}  # by the socket's id, the oldest first
+        self._render_lock = threading.Lock()
+        self._rendered: dict[tuple[bool, bool], tuple[float, bytes, str]] = {}  # until when, body, content type
         host, port = address
         dual = not host and socket.has_dualstack_ipv6()
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -163,14 +221,30 @@ class _Server(ThreadingHTTPServer):
     # ---- connections
 
     def process_request(self, request: Any, client_address: Any) -> None:  # Any: as socketserver has them
+        connection = _Connection(request, client_address[0], time.monotonic())
         with self._lock:
-            full = len(self._open) >= MAX_CONNECTIONS
-            if not full:
-                self._open[id(request)] = request, time.monotonic()
-        if full:
-            self._refuse(request)
-        else:
+            taken = self._make_room(connection.since)
+            if taken:
+                self._open[id(request)] = connection
+        if taken:
             super().process_request(request, client_address)
+        else:
+            self._refuse(request)
+
+    def _make_room(self, now: float) -> bool:
+        there = [one for one in self._open.values() if not one.ended]
+        if len(there) < MAX_CONNECTIONS or len(self._open) >= _MAX_THREADS:
+            return len(self._open) < _MAX_THREADS
+        of_peer = Counted(one.peer for one in there)
+        going = [one for one in there if not one.asked] or [one for one in there if one.may_go(now)]
+        if going:
+            max(going, key=lambda one: of_peer[one.peer]).end()  # of equals the first: the oldest
+        return bool(going)
+
+    def note_asked(self, request: socket.socket) -> None:
+        with self._lock:
+            if id(request) in self._open:
+                self._open[id(request)].asked = True
 
     def _refuse(self, request: socket.socket) -> None:
         try:
@@ -186,18 +260,34 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        self.end_connections(DEADLINE_SECS)
-
-    def end_connections(self, older_than_secs: float) -> None:
-        """Their threads find the connection closed, and end."""
         now = time.monotonic()
         with self._lock:
-            for request, since in self._open.values():
-                if now - since >= older_than_secs:
-                    try:
-                        request.shutdown(socket.SHUT_RDWR)
-                    except OSError:
-                        pass  # the other side was first
+            for connection in self._open.values():
+                if connection.is_late(now):
+                    connection.end()
+
+    def end_connections(self) -> None:
+        """Their threads find the connection closed, and end."""
+        with self._lock:
+            for connection in self._open.values():
+                connection.end()
+
+    # ---- answers
+
+    def rendered(self, accept: str, gzip: bool) -> tuple[bytes, str]:
+        """What `exposition` gives, packed where gzip: the same bytes for all that ask within SHARED_SECS."""
+        form = (_OPENMETRICS in accept, gzip)  # two content types, whatever else somebody thinks of
+        with self._render_lock:
+            until, body, content_type = self._rendered.get(form, (0.0, b"", ""))
+            if time.monotonic() >= until:
+                wanted = f"{_OPENMETRICS}; version=1.0.0" if form[0] else ""
+                body, content_type = exposition(self.agent, self.jobs, wanted)
+                if gzip:
+                    # level 1: series repeat themselves so much that better ones only cost time
+                    packer = zlib.compressobj(1, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
+                    body = packer.compress(body) + packer.flush()
+                self._rendered[form] = time.monotonic() + SHARED_SECS, body, content_type
+            return body, content_type
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # Any: as socketserver has them
         """A client that goes away, or a connection that was ended, is no fault of ours."""
@@ -212,6 +302,11 @@ class _Request(BaseHTTPRequestHandler):
     server_version = f"logshipper-agent/{__version__}"
     sys_version = ""
 
+    def parse_request(self) -> bool:
+        understood = super().parse_request()
+        self.server.note_asked(self.connection)
+        return understood
+
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         if path == "/metrics":
@@ -224,18 +319,13 @@ class _Request(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815  http.server's name
 
     def _give_metrics(self) -> None:
+        gzip = gzip_accepted(self.headers.get("Accept-Encoding") or "")
         try:
-            body, content_type = exposition(self.server.agent, self.server.jobs, self.headers.get("Accept") or "")
+            body, content_type = self.server.rendered(self.headers.get("Accept") or "", gzip)
         except Exception:
             self._give(HTTPStatus.INTERNAL_SERVER_ERROR, b"see the agent's log\n", "text/plain; charset=utf-8")
             raise  # handle_error says it
-        if gzip_accepted(self.headers.get("Accept-Encoding") or ""):
-            # level 1: series repeat themselves so much that better ones only cost time
-            packer = zlib.compressobj(1, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
-            body = packer.compress(body) + packer.flush()
-            self._give(HTTPStatus.OK, body, content_type, "gzip")
-        else:
-            self._give(HTTPStatus.OK, body, content_type)
+        self._give(HTTPStatus.OK, body, content_type, "gzip" if gzip else "")
 
     def _give(self, status: HTTPStatus, body: bytes, content_type: str, encoding: str = "") -> None:
         self.send_response(status)

@@ -6,13 +6,14 @@ socket        gives `logshipper run` directories
 metrics       answers scrapes
 """
 
+import _thread
 import fcntl
 import os
 import resource
 import signal
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import FrameType
@@ -53,6 +54,9 @@ class NodeAgent:
         self._config = config
         self._say = say = _unfailing(say)
         self._stop = threading.Event()
+        self._ending = False  # a signal came
+        self._socket = JobSocket(config.agent, say) if config.agent.socket else None
+        self._socket_told: Counter[str] = Counter()
         self._captures: dict[str, FollowedCapture] = {}
         self._leaving: deque[FollowedCapture] = deque()  # to be closed
         self._put_off: dict[str, tuple[float, str]] = {}  # not before, why
@@ -70,7 +74,7 @@ class NodeAgent:
         self._metrics = AgentMetrics(config.agent.cluster, config.agent.host)
         jobs = JobMetrics(config.metrics, config.agent.cluster, config.agent.host, say=say)
         self._job_metrics = jobs
-        self._learner = Learner(self._checkpoints, jobs, config.agent.poll_secs, say)
+        self._learner = Learner(self._checkpoints, jobs, self._metrics, config.agent.poll_secs, say)
         self._sink = LokiSink(
             lambda: Client(config.loki.access), config.loki, self._labels, self._metrics, self._stop, say
         )
@@ -95,7 +99,7 @@ class NodeAgent:
         except BaseException:
             self._end()
             raise
-        socket = JobSocket(self._config.agent, self._say) if self._config.agent.socket else None
+        socket = self._socket
         shipping = threading.Thread(target=self._ship, name="shipper")
         try:
             if socket is not None:
@@ -111,14 +115,16 @@ class NodeAgent:
                 shipping.join()
             server.close()
             self._end()
+            if self._ending:
+                self._say("stopped")
             for signo in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(signo, signal.SIG_IGN)  # Python's own end would give a second one its default: killed
 
-    def stop(self) -> None:
-        self._stop.set()
-
     def _on_signal(self, signo: int, frame: FrameType | None) -> None:
-        self._stop.set()
+        """Another thread sets the event: what was interrupted here may hold its lock, for good then."""
+        if not self._ending:
+            self._ending = True
+            _thread.start_new_thread(self._stop.set, ())
 
     def _ready_words(self, port: int) -> str:
         agent = self._config.agent
@@ -136,6 +142,9 @@ class NodeAgent:
             except (LogshipperError, OSError) as error:  # a full disk, most likely: it may have room again
                 self._say(f"{error}; tried again")
                 self._stop.wait(TELL_SECS)
+            except Exception as error:  # a spool is hostile: a fault that it finds must not end the agent for all
+                self._say(f"a fault of logshipper's own: {error!r}; tried again")
+                self._stop.wait(TELL_SECS)
             self._stop.wait(self._config.agent.poll_secs)
 
     def _turn(self) -> None:
@@ -144,8 +153,8 @@ class NodeAgent:
         self._learner.turn(captures)
         self._learner.save(captures)
         for capture in captures:
-            if capture.is_over:
-                self._remove(capture)
+            if capture.is_over and not self._remove(capture):
+                break  # so much for this turn
         self._tell(list(self._captures.values()))
 
     def _end(self) -> None:
@@ -181,7 +190,8 @@ class NodeAgent:
         except FileNotFoundError:
             return  # removed meanwhile
         except (LogshipperError, OSError) as error:
-            self._refuse(name, str(error))
+            if not self._removed_empty(name):
+                self._refuse(name, str(error))
             return
         try:
             identity = folder.identity(complete=True)
@@ -195,6 +205,14 @@ class NodeAgent:
             folder.close()
             self._refuse(name, str(error))
 
+    def _removed_empty(self, name: str) -> bool:
+        """An empty directory is what is left where an agent died at the end of a removal."""
+        try:
+            os.rmdir(name, dir_fd=self._spool_fd)
+        except OSError:
+            return False
+        return True
+
     def _refuse(self, name: str, words: str) -> None:
         if self._put_off.get(name, (0.0, ""))[1] != words:
             self._say(f"{name}: {words}")
@@ -207,13 +225,16 @@ class NodeAgent:
             folder.remove()
         folder.close()
 
-    def _remove(self, capture: FollowedCapture) -> None:
+    def _remove(self, capture: FollowedCapture) -> bool:
+        """False where there is more to remove than one turn should."""
         try:
-            capture.folder.remove()
+            if not capture.folder.remove():
+                return False
         except OSError as error:  # the others go on; it is left in the spool, and tried again
             words = (error.strerror or str(error)).lower()
             self._refuse(capture.folder.name, f"is shipped, but can't be removed: {words}")
         self._drop(capture.folder.name)
+        return True
 
     def _drop(self, name: str) -> None:
         self._leaving.append(self._captures.pop(name))
@@ -252,13 +273,22 @@ class NodeAgent:
         for capture in captures:
             lives[capture.life] += 1
             spooled += capture.folder.bytes_from(capture.shipped.position)
-            if capture.waits:
-                since_ns = capture.shipped.counts.last_ns or capture.learnt.account.started_ns
-                lag_ns = max(lag_ns, now_ns - since_ns)
+            if capture.waits and capture.waiting_since_ns:
+                lag_ns = max(lag_ns, now_ns - capture.waiting_since_ns)
         for life, count in lives.items():
             self._metrics.captures.labels(life.value).set(count)
         self._metrics.spool_bytes.set(spooled)
         self._metrics.lag_seconds.set(lag_ns / 1e9)
+        if self._socket is not None:
+            self._measure_socket(self._socket)
+
+    def _measure_socket(self, socket: JobSocket) -> None:
+        """Its own thread counts; what has come since the last look is added here."""
+        told = Counter({**socket.refused, "made": socket.made})
+        for reason, count in (told - self._socket_told).items():
+            metrics = self._metrics
+            (metrics.socket_captures if reason == "made" else metrics.socket_refusals.labels(reason)).inc(count)
+        self._socket_told = told
 
 
 def _unfailing(say: Say) -> Say:

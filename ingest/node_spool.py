@@ -366,6 +366,6 @@ def _write_file(folder: int, name: str, content: bytes) -> None:
     try:
         if os.write(fd, content) != len(content):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        os.fchmod(fd, 0o644)
+        os.fchmod(fd, 0o600)  # others on the node needn't know whose it is
     finally:
         os.close(fd)

@@ -4,26 +4,34 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, TypedDict
 
 from ingest.agent_config import AgentConfig
+from ingest.capture_account import CaptureAccount
 from ingest.capture_folder import CaptureFolder, Life, list_folders
-from ingest.checkpoints import STATE_FILE, Shipped, read_state
-from ingest.job import RUNNING, worst_state
-from ingest.segment_reader import SpoolPosition
+from ingest.checkpoints import STATE_FILE, Shipped, State, read_state
+from ingest.job import RUNNING, derived_state, worst_state
+from ingest.segment_reader import SegmentReader, SpoolPosition
 from ingest.text_table import printed_table, shown_size
 from ingest.user_agent import running_agent
 from logshipper.errors import LogshipperError, StoreError
 
 SCHEMA = "logshipper-agent.node-status/1"
+PREPARED = "PREPARED"  # a directory was made for it, and nobody writes there yet
 
 
-class NodeJob(TypedDict):
+class _Counts(TypedDict):
+    lines: int
+    records: int
+    lost: int
+
+
+class NodeJob(_Counts):
     """One job of `status --config FILE --json`. entries: acknowledged by Loki, by kind; refused: quarantined, by
-    reason; spooled_bytes: of segments that aren't shipped yet; lag_secs: since the newest entry shipped, where
-    something waits, else 0; captures, over: how many there are, and how many are shipped to the end."""
+    reason; spooled_bytes: of segments that aren't shipped yet; lag_secs: the age of the oldest of that, 0 where there
+    is none; captures, over: how many there are, and how many are shipped to the end."""
 
     job_id: str
     name: str
@@ -31,9 +39,6 @@ class NodeJob(TypedDict):
     state: str
     captures: int
     over: int
-    lines: int
-    records: int
-    lost: int
     entries: dict[str, int]
     refused: dict[str, int]
     spooled_bytes: int
@@ -46,14 +51,16 @@ class _Spooled(TypedDict):
     name: str
     user: str
     life: Life
+    unused: bool
     bytes: int
+    waiting_since_ns: int
 
 
 def status(config: AgentConfig, *, as_json: bool) -> int:
     """Prints it; returns the exit code. Raises StoreError where spool or state can't be read."""
     path = os.path.join(config.agent.state_dir, STATE_FILE)
-    shipped, notes = read_state(path) if os.path.exists(path) else ([], {})
-    positions = {one.folder: one.position for one in shipped}
+    state = read_state(path) if os.path.exists(path) else State([], {}, {})
+    positions = {one.folder: one.position for one in state.shipped}
     spooled = list(_spooled(config.agent.spool_dir, positions))
     document: dict[str, Any] = {  # Any: JSON
         "schema": SCHEMA,
@@ -63,9 +70,9 @@ def status(config: AgentConfig, *, as_json: bool) -> int:
         "spool_dir": config.agent.spool_dir,
         "state_dir": config.agent.state_dir,
         "agent_pid": running_agent(config.agent.state_dir),
-        "loki": _loki(config, notes),
-        "last_refusal": _moment(notes.get("last_refusal")),
-        "jobs": _jobs(shipped, spooled),
+        "loki": _loki(config, state.notes),
+        "last_refusal": _moment(state.notes.get("last_refusal")),
+        "jobs": _jobs(state, spooled),
     }
     if as_json:
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
@@ -76,8 +83,9 @@ def status(config: AgentConfig, *, as_json: bool) -> int:
 
 def _loki(config: AgentConfig, notes: dict[str, Any]) -> dict[str, object]:  # Any: JSON that the agent wrote
     known = notes.get("loki", {})
-    trouble = _moment(known)
-    return {"url": config.loki.access.url, "waiting": trouble is not None, "trouble": trouble}
+    url = config.loki.access.url
+    trouble = _moment(known) if known.get("url") == url else None  # the agent may have been at another one
+    return {"url": url, "waiting": trouble is not None, "trouble": trouble}
 
 
 def _moment(said: Any) -> dict[str, object] | None:  # Any: as above
@@ -102,22 +110,34 @@ def _spooled(spool: str, positions: dict[str, SpoolPosition]) -> Iterator[_Spool
                 with closing(CaptureFolder(spool_fd, spool, name, os.fstat(spool_fd).st_uid, node=True)) as folder:
                     identity = folder.identity(complete=True)
                     if identity is not None:
-                        size = folder.bytes_from(positions.get(folder.key, SpoolPosition()))
+                        position = positions.get(folder.key, SpoolPosition())
+                        size = folder.bytes_from(position)
+                        since_ns = _first_ns(folder, position) if size else 0
                         yield _Spooled(folder=folder.key, job_id=identity.job_id, name=identity.name,
-                                       user=identity.user, life=folder.life(), bytes=size)  # fmt: skip
+                                       user=identity.user, life=folder.life(), unused=folder.is_unused(), bytes=size,
+                                       waiting_since_ns=since_ns)  # fmt: skip
             except (LogshipperError, OSError):
                 continue  # the agent's log says why
     finally:
         os.close(spool_fd)
 
 
-def _jobs(shipped: Sequence[Shipped], spooled: Sequence[_Spooled]) -> list[NodeJob]:
+def _first_ns(folder: CaptureFolder, position: SpoolPosition) -> int:
+    """The time of the first frame from a position on, 0 where there is none."""
+    path = os.path.join(folder.path, "segments")
+    with closing(SegmentReader(folder.segments_fd, path, position, owner=folder.writer)) as reader:
+        frames = reader.read(1, alive=True).frames
+    return frames[0].time_ns if frames else 0
+
+
+def _jobs(state: State, spooled: Sequence[_Spooled]) -> list[NodeJob]:
     """Those with something in the spool first, then the newest."""
+    shipped = state.shipped
     waiting = {one["folder"]: one for one in spooled}
     jobs: dict[str, list[Shipped]] = {}
     for one in sorted(shipped, key=lambda one: (one.folder in waiting, one.changed_ns), reverse=True):
         jobs.setdefault(one.identity.job_id, []).append(one)
-    found = [_job(job_id, captures, waiting) for job_id, captures in jobs.items()]
+    found = [_job(job_id, captures, waiting, state.learnt) for job_id, captures in jobs.items()]
     known = {one.folder for one in shipped}
     unread: dict[str, list[_Spooled]] = {}
     for here in spooled:
@@ -127,10 +147,19 @@ def _jobs(shipped: Sequence[Shipped], spooled: Sequence[_Spooled]) -> list[NodeJ
         for here in unread.pop(job["job_id"], []):
             job["captures"] += 1
             job["spooled_bytes"] += here["bytes"]
-    return [_unread(captures) for captures in unread.values()] + found
+            job["lag_secs"] = max(job["lag_secs"], _lag_secs([here]))
+    return [_unread(captures, state.learnt) for captures in unread.values()] + found
 
 
-def _job(job_id: str, captures: Sequence[Shipped], waiting: dict[str, _Spooled]) -> NodeJob:
+def _lag_secs(captures: Sequence[_Spooled]) -> float:
+    oldest_ns = min((one["waiting_since_ns"] for one in captures if one["waiting_since_ns"]), default=0)
+    return round(max(0.0, time.time() - oldest_ns / 1e9), 1) if oldest_ns else 0.0
+
+
+def _job(
+    job_id: str, captures: Sequence[Shipped], waiting: dict[str, _Spooled], learnt: Mapping[str, CaptureAccount]
+) -> NodeJob:
+    """What is known of its lines is the learner's word, which is ahead where Loki is away."""
     entries: dict[str, int] = {}
     refused: dict[str, int] = {}
     for one in captures:
@@ -138,32 +167,55 @@ def _job(job_id: str, captures: Sequence[Shipped], waiting: dict[str, _Spooled])
             for name, count in counts.items():
                 total[name] = total.get(name, 0) + count
     here = [waiting[one.folder] for one in captures if one.folder in waiting]
-    last_ns = max(one.counts.last_ns for one in captures)
-    size = sum(one["bytes"] for one in here)
+    accounts = [learnt.get(one.folder, one.account) for one in captures]
     attempt = max(one.identity.attempt for one in captures)
-    states = [one.account.state for one in captures if one.identity.attempt == attempt]
+    newest = [account for one, account in zip(captures, accounts, strict=True) if one.identity.attempt == attempt]
     return NodeJob(
         job_id=job_id,
         name=captures[0].identity.name,
         user=captures[0].identity.user,
-        state=worst_state(states),
+        state=_state(newest),
         captures=len(captures),
         over=sum(one.done for one in captures),
-        lines=sum(one.account.lines for one in captures),
-        records=sum(one.account.records for one in captures),
-        lost=sum(one.account.lost() for one in captures),
         entries=entries,
         refused=refused,
-        spooled_bytes=size,
-        lag_secs=round(max(0.0, time.time() - last_ns / 1e9), 1) if size and last_ns else 0.0,
+        spooled_bytes=sum(one["bytes"] for one in here),
+        lag_secs=_lag_secs(here),
+        **_counts(accounts),
     )
 
 
-def _unread(captures: Sequence[_Spooled]) -> NodeJob:
-    one, size = captures[0], sum(capture["bytes"] for capture in captures)
-    return NodeJob(job_id=one["job_id"], name=one["name"], user=one["user"], state=RUNNING, captures=len(captures),
-                   over=0, lines=0, records=0, lost=0, entries={}, refused={}, spooled_bytes=size,
-                   lag_secs=0.0)  # fmt: skip
+def _unread(captures: Sequence[_Spooled], learnt: Mapping[str, CaptureAccount]) -> NodeJob:
+    """Nothing of it is shipped yet."""
+    one = captures[0]
+    accounts = [learnt[capture["folder"]] for capture in captures if capture["folder"] in learnt]
+    prepared = all(capture["unused"] for capture in captures)
+    return NodeJob(
+        job_id=one["job_id"],
+        name=one["name"],
+        user=one["user"],
+        state=PREPARED if prepared else _state(accounts),
+        captures=len(captures),
+        over=0,
+        entries={},
+        refused={},
+        spooled_bytes=sum(capture["bytes"] for capture in captures),
+        lag_secs=_lag_secs(captures),
+        **_counts(accounts),
+    )
+
+
+def _state(accounts: Sequence[CaptureAccount]) -> str:
+    now_ns = time.time_ns()
+    return worst_state([derived_state(one.state, one.heartbeat_ns, now_ns) for one in accounts] or [RUNNING])
+
+
+def _counts(accounts: Sequence[CaptureAccount]) -> _Counts:
+    return _Counts(
+        lines=sum(one.lines for one in accounts),
+        records=sum(one.records for one in accounts),
+        lost=sum(one.lost() for one in accounts),
+    )
 
 
 def _print(document: dict[str, Any]) -> None:  # Any: as made above
@@ -173,10 +225,10 @@ def _print(document: dict[str, Any]) -> None:  # Any: as made above
         f"node   {document['cluster']}/{document['host']}",
         f"spool  {document['spool_dir']}",
         f"agent  {'not running' if agent is None else f'at work (process {agent})'}",
-        f"loki   {document['loki']['url']}: {_words(trouble) if trouble else 'well, as far as is known'}",
+        f"loki   {document['loki']['url']}: {_words(trouble) if trouble else 'no trouble known'}",
     ]
     if refusal and not trouble:
-        lines.append(f"       last answer but 204: {_words(refusal)}")
+        lines.append(f"       its last refusal: {_words(refusal)}")
     sys.stdout.write("\n".join(lines) + "\n\n")
     if not document["jobs"]:
         sys.stdout.write("no jobs\n")

@@ -7,8 +7,7 @@ A client belongs to one thread at a time. Every method raises QueryError, and no
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ingest.server_access import ServerAccess
-from ingest.server_calls import MAX_ANSWER_BYTES, Sample, Server, labels_of, sample_of, yaml_table
+from ingest.server_calls import Sample, ServerClient, labels_of, sample_of, yaml_table
 from ingest.server_units import duration_secs
 from logshipper.errors import QueryError
 
@@ -33,32 +32,11 @@ class Target(NamedTuple):
     interval_secs: float | None
 
 
-class Client:
+class Client(ServerClient):
     """access: address, credentials, TLS; or only an address. max_answer_bytes: larger answers are errors."""
 
-    def __init__(self, access: ServerAccess | str, *, max_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
-        access = ServerAccess(url=access) if isinstance(access, str) else access
-        self._server = Server("Prometheus", access, max_answer_bytes)
-
-    def __enter__(self) -> "Client":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Ends its connections; it can be used again."""
-        self._server.close()
-
-    @property
-    def name(self) -> str:
-        """What errors call the server: `Prometheus at http://...`."""
-        return self._server.name
-
-    @property
-    def answer_date_ns(self) -> int | None:
-        """The server's clock, to a second, when its newest answer came; None before."""
-        return self._server.answer_date_ns
+    kind = "Prometheus"
+    _ready_path = "/-/ready"
 
     def query(self, promql: str, *, time_ns: int | None = None) -> list[Series]:
         """Answers an instant query; time_ns: None for now. A scalar is a series without labels."""
@@ -81,16 +59,6 @@ class Client:
         found = self._ask("targets", {"state": "active"})
         active = found.get("activeTargets") if isinstance(found, dict) else None
         return [_target(target) for target in active or [] if isinstance(target, dict)]
-
-    def ready(self) -> bool:
-        """Whether it says that it is. Raises QueryError where it doesn't answer, or otherwise than by yes or no."""
-        try:
-            self._server.get("/-/ready")
-        except QueryError as error:
-            if error.status == 503:
-                return False
-            raise
-        return True
 
     def build_info(self) -> dict[str, str]:
         """`version`, `revision`, `goVersion` and others."""

@@ -1,10 +1,11 @@
 """`quarantine/`: what Loki refused for good, entry by entry, with its words; synced before it counts as dealt with.
 
-Files are JSON lines, one file a day, at most max_bytes in all: what doesn't fit any more is dropped, and counted.
+Files are JSON lines, one a day and user, at most max_bytes in all: what doesn't fit any more is dropped, and counted.
 """
 
 import os
 import time
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import orjson
@@ -12,70 +13,74 @@ import orjson
 from ingest.entries import Chunk
 from logshipper.errors import StoreError
 
+USER_SHARE = 1 / 8  # of max_bytes
+_SLICE_BYTES = 256 << 10  # written at a time
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Refusal(NamedTuple):
-    """A refused entry. reason: one of a few words; status: HTTP's, 0 where nothing was sent; words: Loki's."""
+    """Refused entries: all of the chunk's. reason: one of a few words; status: HTTP's, 0 where nothing was sent; words:
+    Loki's."""
 
     chunk: Chunk
-    at: int
     reason: str
     status: int
     words: str
 
 
 class Quarantine:
-    """The folder, made where it is missing. Raises StoreError."""
+    """The folder, made where it is missing. No user's entries take more than USER_SHARE of it. Raises StoreError."""
 
     def __init__(self, folder: str, max_bytes: int) -> None:
         self._folder = folder
         self._max_bytes = max_bytes
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
-            self.bytes = self._measured()
         except OSError as error:
             raise self._error(error) from None
 
-    def put(self, refusals: list[Refusal]) -> int:
-        """Writes and syncs them; returns how many found no room. Raises StoreError: then nothing counts as written."""
-        lines = [orjson.dumps(_document(refusal), option=orjson.OPT_APPEND_NEWLINE) for refusal in refusals]
-        fitting = 0
+    def put(self, refusals: Iterable[Refusal]) -> int:
+        """Writes and syncs them; returns how many entries found no room. Raises StoreError: then nothing counts as
+        written."""
+        by_user: dict[int, list[Refusal]] = {}
+        for refusal in refusals:
+            by_user.setdefault(refusal.chunk.common.uid, []).append(refusal)
         try:
-            size = self._measured()  # somebody may have looked it through and made room
+            return sum(self._put(uid, of_user) for uid, of_user in by_user.items())
         except OSError as error:
             raise self._error(error) from None
-        while fitting < len(lines) and size + len(lines[fitting]) <= self._max_bytes:
-            size += len(lines[fitting])
-            fitting += 1
-        if fitting:
-            try:
-                self._append(b"".join(lines[:fitting]))
-            except OSError as error:
-                raise self._error(error) from None
-            self.bytes = size
-        return len(lines) - fitting
 
-    def _measured(self) -> int:
-        with os.scandir(self._folder) as entries:
-            return sum(entry.stat().st_size for entry in entries if entry.is_file())
-
-    def _append(self, text: bytes) -> None:
-        path = os.path.join(self._folder, time.strftime("%Y-%m-%d.jsonl", time.gmtime()))
-        fd = os.open(path, _FLAGS, 0o600)
+    def _put(self, uid: int, refusals: Sequence[Refusal]) -> int:
+        total, own = self._measured(uid)  # each time: somebody may have made room
+        room = min(self._max_bytes - total, int(self._max_bytes * USER_SHARE) - own)
+        if room <= 0:
+            return sum(len(refusal.chunk.lines) for refusal in refusals)
+        day = time.strftime("%Y-%m-%d", time.gmtime())
+        fd = os.open(os.path.join(self._folder, f"{day}.u{uid}.jsonl"), _FLAGS, 0o600)
         try:
             before = os.fstat(fd).st_size
-            while text:
-                written = os.write(fd, text)
-                text = text[written:]
-            os.fsync(fd)
+            try:
+                dropped = _write(fd, refusals, room)
+                os.fsync(fd)
+            except OSError:
+                os.ftruncate(fd, before)
+                raise
             if not before:
                 self._sync_folder()  # or a power cut takes the file's name
-        except OSError:
-            os.ftruncate(fd, before)
-            raise
         finally:
             os.close(fd)
+        return dropped
+
+    def _measured(self, uid: int) -> tuple[int, int]:
+        """Bytes of all, and of one user."""
+        total = own = 0
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                if entry.is_file():
+                    size = entry.stat().st_size
+                    total += size
+                    own += size if entry.name.endswith(f".u{uid}.jsonl") else 0
+        return total, own
 
     def _sync_folder(self) -> None:
         fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -88,8 +93,37 @@ class Quarantine:
         return StoreError(self._folder, f"can't be written: {(error.strerror or str(error)).lower()}")
 
 
-def _document(refusal: Refusal) -> dict[str, object]:
-    chunk, at = refusal.chunk, refusal.at
+def _write(fd: int, refusals: Sequence[Refusal], room: int) -> int:
+    """Writes entry by entry, as far as there is room; returns how many there was none for."""
+    dropped = 0
+    held: list[bytes] = []
+    size = 0
+    for refusal in refusals:
+        for at in range(len(refusal.chunk.lines)):
+            if dropped:
+                dropped += len(refusal.chunk.lines) - at
+                break
+            line = orjson.dumps(_document(refusal, at), option=orjson.OPT_APPEND_NEWLINE)
+            room -= len(line)
+            if room < 0:
+                dropped += len(refusal.chunk.lines) - at
+                break
+            held.append(line)
+            size += len(line)
+            if size >= _SLICE_BYTES:
+                _write_all(fd, b"".join(held))
+                held, size = [], 0
+    _write_all(fd, b"".join(held))
+    return dropped
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def _document(refusal: Refusal, at: int) -> dict[str, object]:
+    chunk = refusal.chunk
     return {
         "refused_ns": time.time_ns(),
         "reason": refusal.reason,

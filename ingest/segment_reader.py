@@ -8,11 +8,15 @@ stands in a segment. A frame that isn't all there yet: while the capture lives t
 is cut off. A segment is over when its END frame was read, when the capture is dead, or when the next segment has
 frames: the writer makes the next one first, but puts a frame there only after this one's END. Memory: one block, or
 the one frame that is larger.
+
+A read does READ_WORK_BYTES of work at most, whatever stands there: bytes gone over, and so much for each name and
+place. What is left is MORE, and the next read goes on there.
 """
 
 import errno
 import os
 import stat
+from bisect import bisect_right
 from enum import Enum
 from typing import NamedTuple
 
@@ -21,9 +25,9 @@ from logshipper.segment import (
     FILE_HEADER_BYTES,
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
-    MAX_PAYLOAD_BYTES,
     Frame,
     FrameType,
+    Kind,
     decode_file_header,
     decode_frame,
     frame_bytes,
@@ -31,12 +35,16 @@ from logshipper.segment import (
 
 BLOCK_BYTES = 1 << 20
 MAX_SEGMENT_BYTES = 1 << 30  # the writer's are 32 MiB; what is longer is left out
-SEARCH_BYTES = 256 << 20  # how much is gone over in search of frames, per segment; past that the rest is left out
-_SEARCH_STEP_BYTES = 64 << 10
+READ_WORK_BYTES = 64 << 20  # of one read
+SEARCH_BYTES = 256 << 20  # how much a reader goes over in search of frames; past that a segment's rest is left out
+FRAME_COST_BYTES = 200  # what a frame, a run of lines, a line's attributes cost beside their bytes
+_NAME_WORK_BYTES = 64 << 10  # what opening a file counts as
+_FIRST_STEP_BYTES = 4 << 10
+_MAX_CANDIDATES = 1000  # places where a whole frame may begin after an incomplete one
 _VERSION_OFFSET = 8  # where decode_file_header reports a newer version
 _MAX_NAMES = 1 << 16
 _MAX_DAMAGES = 1000  # of one read
-_NOT_A_SEGMENT = (errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.ENODEV)  # missing, a link, a socket, a device
+_NOT_A_SEGMENT = (errno.ELOOP, errno.ENXIO, errno.ENODEV)  # a link, a socket, a device
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
@@ -67,13 +75,15 @@ class Damage(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What one read brought. position: where to go on; size: bytes of the frames."""
+    """What one read brought. position: where to go on; size: bytes of the frames, and what they cost besides;
+    frame_bytes: theirs alone."""
 
     frames: list[Frame]
     damages: list[Damage]
     position: SpoolPosition
     outcome: Outcome
     size: int
+    frame_bytes: int = 0
 
 
 def segment_name(number: int) -> str:
@@ -113,10 +123,18 @@ class SegmentReader:
         self._line_bytes = line_bytes
         self._fd = -1
         self._closed = False  # the capture's last END was read
-        self._searched = 0  # bytes gone over in search of frames in this segment
+        self._searched = 0  # bytes gone over in search of frames
+        self._step = BLOCK_BYTES  # how much is read at once: little after damage, then more and more
+        self._tail = (SpoolPosition(), 0)  # an incomplete frame, and the segment's size from which another is sought
+        self._begin_read()
+
+    def _begin_read(self) -> None:
         self._frames: list[Frame] = []
         self._damages: list[Damage] = []
         self._size = 0
+        self._frame_bytes = 0
+        self._work = 0
+        self._present: list[int] | None = None
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -124,17 +142,17 @@ class SegmentReader:
             self._fd = -1
 
     def read(self, max_bytes: int, *, alive: bool) -> Batch:
-        """Reads on until about max_bytes of frames are there, or nothing more can be read.
+        """Reads on until about max_bytes of frames are there, or nothing more can be read for now.
 
         alive: whether the capture lived when this was called, or at any time after that; once it is False, segments
         must not grow any more.
         """
-        self._frames, self._damages, self._size = [], [], 0
+        self._begin_read()
         outcome: Outcome | None = None
         while outcome is None:
             if self._closed:
                 outcome = Outcome.CLOSED
-            elif self._size >= max_bytes or len(self._damages) >= _MAX_DAMAGES:
+            elif self._size >= max_bytes or len(self._damages) >= _MAX_DAMAGES or self._work >= READ_WORK_BYTES:
                 outcome = Outcome.MORE
             elif self._fd < 0:
                 outcome = self._open(alive)
@@ -142,39 +160,54 @@ class SegmentReader:
                 outcome = self._read_header(alive)
             else:
                 outcome = self._read_block(max_bytes, alive)
-        return Batch(self._frames, self._damages, self.position, outcome, self._size)
+        return Batch(self._frames, self._damages, self.position, outcome, self._size, self._frame_bytes)
 
     # ---- from segment to segment
 
     def _open(self, alive: bool) -> Outcome | None:
-        """Opens the segment of the position, or the one that follows where it is missing or isn't a segment."""
+        """Opens the segment of the position, or goes to the one that follows where it is missing or is none."""
         number = self.position.segment
-        if number == 0 or not self._open_number(number):
-            present = list_segments(self._folder_fd)
-            following = next((there for there in present if there > number), None)
-            if number in present and number:
-                self._report(0, "this isn't a regular file of the capture's owner", 0)
-            elif following is None:
-                return Outcome.WAITING if alive else Outcome.CUT
-            elif number or following > 1:
-                self._report(0, f"segments before {segment_name(following)} are missing", 0)
-            self.position = SpoolPosition(number + 1 if number in present else following or 0, 0)
+        self._work += _NAME_WORK_BYTES
+        if number:
+            try:
+                fd = os.open(segment_name(number), _OPEN_FLAGS, dir_fd=self._folder_fd)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                if error.errno not in _NOT_A_SEGMENT:
+                    raise
+                self._pass_over()
+                return None
+            else:
+                self._enter(fd)
+                return None
+        following = self._following()
+        if following is None:
+            return Outcome.WAITING if alive else Outcome.CUT
+        if number or following > 1:
+            self._report(0, f"segments before {segment_name(following)} are missing", 0)
+        self.position = SpoolPosition(following, 0)
         return None
 
-    def _open_number(self, number: int) -> bool:
-        try:
-            fd = os.open(segment_name(number), _OPEN_FLAGS, dir_fd=self._folder_fd)
-        except OSError as error:
-            if error.errno in _NOT_A_SEGMENT:
-                return False
-            raise
+    def _enter(self, fd: int) -> None:
         found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != self._owner:
+        if stat.S_ISREG(found.st_mode) and found.st_uid == self._owner:
+            self._fd = fd
+            self._step = BLOCK_BYTES
+        else:
             os.close(fd)
-            return False
-        self._fd = fd
-        self._searched = 0
-        return True
+            self._pass_over()
+
+    def _pass_over(self) -> None:
+        self._report(0, "this isn't a regular file of the capture's owner", 0)
+        self.position = SpoolPosition(self.position.segment + 1, 0)
+
+    def _following(self) -> int | None:
+        """The first segment after the position's. The folder is listed once per read: it may hold very many names."""
+        if self._present is None:
+            self._present = list_segments(self._folder_fd)
+        at = bisect_right(self._present, self.position.segment)
+        return self._present[at] if at < len(self._present) else None
 
     def _go_to_next(self) -> None:
         self.close()
@@ -218,7 +251,8 @@ class SegmentReader:
         """Takes the frames of one block; None where there is more to do."""
         begin = self.position.offset
         there = self._bytes_there()
-        block = _pread(self._fd, min(BLOCK_BYTES, max(there - begin, 0)), begin)
+        block = self._pread(min(self._step, max(there - begin, 0)), begin)
+        self._step = min(2 * self._step, BLOCK_BYTES)
         at = self._take_frames(block, max_bytes)
         if at:
             return None
@@ -243,7 +277,8 @@ class SegmentReader:
                     self._go_to_next()
                 return end
             self._frames.append(frame)
-            self._size += end - at + self._line_bytes * frame.count
+            self._size += end - at + self._line_bytes * frame.count + _cost(frame)
+            self._frame_bytes += end - at
             at = end
         self.position = SpoolPosition(number, begin + at)
         return at
@@ -265,19 +300,23 @@ class SegmentReader:
             if not is_over:
                 return Outcome.WAITING
             return self._end_without_mark(alive)
-        found = self._find_frame(begin + 1, there)
+        if not is_over and self._tail[0] == self.position and there < self._tail[1]:
+            return Outcome.WAITING
+        if self._work > READ_WORK_BYTES // 2:
+            return Outcome.MORE  # the next read has room for the whole search
+        found = self._find_frame(begin + 1, there, is_over)
         if found is not None:
             self._skip_to(found, "a frame is cut short")
         elif is_over:
             self._skip_to(there, "the last frame is cut short")
         else:
+            self._tail = self.position, there + max(there - begin, FRAME_HEADER_BYTES)  # twice as long
             return Outcome.WAITING
         return None
 
     def _end_without_mark(self, alive: bool) -> Outcome | None:
         """The segment is over, but no END frame says so: as a capture leaves its last one when it dies."""
-        following = [number for number in list_segments(self._folder_fd) if number > self.position.segment]
-        if not following and not alive:
+        if not alive and self._following() is None:
             return Outcome.CUT
         self._report(self.position.offset, "the end mark is missing", 0)
         self._go_to_next()
@@ -286,7 +325,7 @@ class SegmentReader:
     def _take_large(self, needed: int) -> None:
         """Takes the one frame at the position, which may be larger than a block; skips it where it is damaged."""
         begin = self.position.offset
-        block = _pread(self._fd, needed, begin)
+        block = self._pread(needed, begin)
         try:
             decode_frame(block, 0)
         except SegmentCorrupt as error:
@@ -300,13 +339,14 @@ class SegmentReader:
     # ---- damage
 
     def _find_magic(self, begin: int) -> int:
-        """Where the next frame may begin: at a magic number, or at the end of what is there."""
+        """Where the next frame may begin: at a magic number, or at the end of what is there; or how far the work of
+        this read has come."""
         there = self._bytes_there()
         if self._searched > SEARCH_BYTES:
             return max(there, begin)
-        at, step = begin, _SEARCH_STEP_BYTES
+        at, step = begin, _FIRST_STEP_BYTES
         while at < there:
-            block = _pread(self._fd, min(step, there - at), at)
+            block = self._pread(min(step, there - at), at)
             self._searched += len(block)
             found = block.find(FRAME_MAGIC)
             if found >= 0:
@@ -314,26 +354,42 @@ class SegmentReader:
             if not block or at + len(block) >= there:
                 return max(there - _begun_magic(block), begin)
             at += len(block) - len(FRAME_MAGIC) + 1
+            if self._work >= READ_WORK_BYTES:
+                return at
             step = min(2 * step, BLOCK_BYTES)
         return max(there, begin)
 
-    def _find_frame(self, begin: int, end: int) -> int | None:
-        """Where a whole frame begins in the last, incomplete frame's place, which is MAX_PAYLOAD_BYTES long at most."""
-        block = _pread(self._fd, min(end - begin, MAX_PAYLOAD_BYTES + FRAME_HEADER_BYTES), begin)
-        at = block.find(FRAME_MAGIC)
-        while at >= 0 and self._searched <= SEARCH_BYTES:
+    def _find_frame(self, begin: int, end: int, is_over: bool) -> int | None:
+        """Where a whole frame begins after the last, incomplete one. Where this is too much work: None, or, of a
+        segment that is over, how far the search has come."""
+        at = begin
+        for _ in range(_MAX_CANDIDATES):
+            at = self._find_magic(at)
+            if at >= end or self._searched > SEARCH_BYTES:
+                return None
+            if self._work >= READ_WORK_BYTES:
+                break
             try:
-                if decode_frame(block, at) is not None:
-                    return begin + at
+                needed = frame_bytes(self._pread(FRAME_HEADER_BYTES, at), 0)
+                if needed is not None and at + needed <= end:
+                    self._searched += needed
+                    if decode_frame(self._pread(needed, at), 0) is not None:
+                        return at
             except SegmentCorrupt:
-                self._searched += len(block) - at
-            at = block.find(FRAME_MAGIC, at + 1)
-        return None
+                pass
+            at += 1
+        return at if is_over else None
+
+    def _pread(self, size: int, offset: int) -> bytes:
+        data = _pread(self._fd, size, offset)
+        self._work += len(data)
+        return data
 
     def _skip_to(self, offset: int, reason: str) -> None:
         begin = self.position.offset
         self._report(begin, reason, offset - begin)
         self.position = SpoolPosition(self.position.segment, offset)
+        self._step = _FIRST_STEP_BYTES
 
     def _report(self, offset: int, reason: str, skipped: int) -> None:
         """Neighbouring damages are one."""
@@ -347,6 +403,14 @@ class SegmentReader:
 
     def _segment_path(self) -> str:
         return os.path.join(self._path, segment_name(self.position.segment))
+
+
+def _cost(frame: Frame) -> int:
+    """What it costs to take a frame in, beside its bytes."""
+    if frame.type is not FrameType.LINES:
+        return 5 * FRAME_COST_BYTES
+    records = sum(lines for kind, lines in frame.runs if kind is Kind.METADATA)
+    return FRAME_COST_BYTES * (1 + len(frame.runs) + max(records, len(frame.attrs)))
 
 
 def _reason(error: SegmentCorrupt) -> str:

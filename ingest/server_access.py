@@ -45,6 +45,8 @@ class ServerAccess:
         if self.url and (parts is None or parts.scheme not in ("http", "https") or not parts.hostname):
             shown = _USER_INFO.sub(r"\1...@", self.url)  # no password in a log
             found.append(f"[{where}] url: {shown!r} isn't an address; it looks like http://loki.example.org:3100")
+        elif parts is not None and "/loki/api" in parts.path:
+            found.append(f"[{where}] url: ends before /loki/api")
         elif parts is not None and (parts.query or parts.fragment):
             found.append(f"[{where}] url: ends before `?` and `#`")
         elif parts is not None and (parts.username or parts.password):

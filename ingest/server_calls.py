@@ -8,7 +8,7 @@ import re
 import time
 import urllib.parse
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import orjson
 
@@ -160,6 +160,48 @@ class Server:
         words = excerpt(body) or "(no words)"
         mend = refusal_mend(answer.status, words, self.access)
         return f"{words}; {mend}" if mend else words
+
+
+class ServerClient:
+    """What clients of a server's interface share. access: address, credentials, tenant, TLS; or only an address.
+    max_answer_bytes: larger answers are errors."""
+
+    kind = ""  # what errors call it
+    _ready_path = "/ready"
+
+    def __init__(self, access: ServerAccess | str, *, max_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
+        access = ServerAccess(url=access) if isinstance(access, str) else access
+        self._server = Server(self.kind, access, max_answer_bytes)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends its connections; it can be used again."""
+        self._server.close()
+
+    @property
+    def name(self) -> str:
+        """What errors call the server, such as `Loki at http://...`."""
+        return self._server.name
+
+    @property
+    def answer_date_ns(self) -> int | None:
+        """The server's clock, to a second, when its newest answer came, whatever that said; None before."""
+        return self._server.answer_date_ns
+
+    def ready(self) -> bool:
+        """Whether it says that it is. Raises QueryError where it doesn't answer, or otherwise than by yes or no."""
+        try:
+            self._server.get(self._ready_path)
+        except QueryError as error:
+            if error.status == 503:
+                return False
+            raise
+        return True
 
 
 def _read_body(response: "requests.Response", limit: int, deadline: float) -> tuple[bytes, bool]:

@@ -8,16 +8,17 @@ drops as exact repeats. An error of our own goes back to the last checkpoint.
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import NamedTuple
 
 from ingest.agent_config import AgentConfig
 from ingest.capture_account import EventRow, Rows
 from ingest.capture_folder import Life
 from ingest.checkpoints import Checkpoints
-from ingest.entries import Chunk, EntryBuilder, StreamKey, batches, replay_hour, with_replay
+from ingest.entries import Chunk, EntryBuilder, StreamKey, batches, with_replay
 from ingest.followed_capture import FollowedCapture
 from ingest.learning import learn
 from ingest.loki_sink import LokiSink, Stopped
@@ -25,11 +26,12 @@ from ingest.metrics_server import AgentMetrics
 from ingest.quarantine import Quarantine, Refusal
 from ingest.segment_reader import Batch, Outcome
 
-SHARE_BYTES = 1 << 20  # of a capture in a round; more where few have something
+SHARE_BYTES = 512 << 10  # of a capture in a round; more where few have something
 MAX_SHARE_BYTES = 4 << 20
-ROUND_BYTES = 16 << 20
+ROUND_BYTES = 4 << 20  # what others may have to wait for: some seconds, at the rate that a stream may have
 STREAMS_AT_ONCE = 4
 MAX_AHEAD_NS = 10 * 60 * 10**9  # Loki refuses what is newer
+BEFORE_BEGIN_NS = 3600 * 10**9  # how long before its directory was made a capture's lines may be
 _WHO = ("name", "user", "uid", "account", "partition")  # of an identity
 REPLAY_AFTER_NS = 45 * 60 * 10**9  # behind the stream's newest entry; Loki takes an hour
 
@@ -96,11 +98,11 @@ class Shipper:
         size, more = 0, False
         self._turn += 1
         waiting = [capture for capture in captures if capture.waits]
-        first = self._turn % len(waiting) if waiting else 0
         share = min(max(SHARE_BYTES, ROUND_BYTES // max(len(waiting), 1)), MAX_SHARE_BYTES)
-        for capture in waiting[first:] + waiting[:first]:
+        for capture in self._in_turn(waiting):
             if size >= ROUND_BYTES:
                 return True
+            capture.served_turn = self._turn
             touched.append(capture)
             if capture.stale:
                 capture.reload(self._checkpoints)
@@ -122,6 +124,17 @@ class Shipper:
             if batch.frames or batch.damages or ends:
                 pieces.append(self._piece(capture, batch, life))
         return more
+
+    def _in_turn(self, waiting: Sequence[FollowedCapture]) -> Iterator[FollowedCapture]:
+        """User by user, a capture of each at a time; first those that have waited the longest."""
+        of_user: dict[int, deque[FollowedCapture]] = defaultdict(deque)
+        for capture in sorted(waiting, key=lambda capture: capture.served_turn):
+            of_user[capture.identity.uid].append(capture)
+        while of_user:
+            for uid in list(of_user):
+                yield of_user[uid].popleft()
+                if not of_user[uid]:
+                    del of_user[uid]
 
     def _tell_once(self, capture: FollowedCapture, words: str) -> None:
         if self._unreadable.get(capture.folder.key) != words:
@@ -167,11 +180,11 @@ class Shipper:
 
     def _send(self, pieces: Sequence[_Piece]) -> None:
         streams = self._by_stream(chunk for piece in pieces for chunk in piece.chunks)
-        refusals = self._too_old(streams) + self._deliver(streams)
+        refusals = self._untimely(pieces, streams) + self._deliver(streams)
         late = [refusal for refusal in refusals if refusal.reason == "too_far_behind" and not refusal.chunk.key.replay]
         if late:
             refusals = [one for one in refusals if one.reason != "too_far_behind" or one.chunk.key.replay]
-            refusals += self._deliver(self._by_stream(_in_replay(refusal) for refusal in late))
+            refusals += self._deliver(self._by_stream(chunk for refusal in late for chunk in _in_replay(refusal)))
         if refusals:
             self._put_aside(refusals)
         fault_point("sent")
@@ -187,21 +200,30 @@ class Shipper:
             of_stream.sort(key=lambda chunk: chunk.times_ns[0])
         return streams
 
-    def _too_old(self, streams: dict[StreamKey, list[Chunk]]) -> list[Refusal]:
-        """Takes out what Loki would refuse for its age."""
+    def _untimely(self, pieces: Sequence[_Piece], streams: dict[StreamKey, list[Chunk]]) -> list[Refusal]:
+        """Takes out what Loki would refuse for its time, and what is older than its own capture: forged times must not
+        open streams by the hundred, or have Loki refuse line by line."""
+        now_ns = time.time_ns()
         hours = self._config.loki.max_age_hours
-        floor_ns = time.time_ns() - int(hours * 3600e9)
+        oldest_ns = now_ns - int(hours * 3600e9)
+        begun = {piece.capture.folder.key: piece.capture.begun_ns - BEFORE_BEGIN_NS for piece in pieces}
         refusals: list[Refusal] = []
         for key, chunks in streams.items():
-            if chunks[0].times_ns[0] >= floor_ns:
-                continue
             kept: list[Chunk] = []
             for chunk in chunks:
-                old = sum(time_ns < floor_ns for time_ns in chunk.times_ns)  # times rise
-                words = f"older than [loki] max_age_hours, {hours:g}"
-                refusals += [Refusal(chunk, at, "too_old", 0, words) for at in range(old)]
-                if old < len(chunk.lines):
-                    kept.append(chunk.slice(old, len(chunk.lines)) if old else chunk)
+                own_ns = begun[chunk.capture]
+                first = bisect_left(chunk.times_ns, max(oldest_ns, own_ns))  # times rise
+                last = bisect_right(chunk.times_ns, now_ns + MAX_AHEAD_NS)
+                if first:
+                    words = (
+                        f"older than [loki] max_age_hours, {hours:g}" if own_ns < oldest_ns else "before its capture"
+                    )
+                    refusals.append(Refusal(chunk.slice(0, first), "too_old", 0, words))
+                if last < len(chunk.lines):
+                    late = chunk.slice(max(first, last), len(chunk.lines))
+                    refusals.append(Refusal(late, "too_new", 0, "more than 10 minutes ahead of the node's clock"))
+                if first < last:
+                    kept.append(chunk.slice(first, last) if last - first < len(chunk.lines) else chunk)
             streams[key] = kept
         return refusals
 
@@ -223,9 +245,9 @@ class Shipper:
 
     def _put_aside(self, refusals: list[Refusal]) -> None:
         dropped = self._quarantine.put(refusals)
-        reasons: dict[str, int] = {}
+        reasons: Counter[str] = Counter()
         for refusal in refusals:
-            reasons[refusal.reason] = reasons.get(refusal.reason, 0) + 1
+            reasons[refusal.reason] += len(refusal.chunk.lines)
         for reason, count in reasons.items():
             self._metrics.refused_entries.labels(reason).inc(count)
             words = next(refusal.words for refusal in refusals if refusal.reason == reason)
@@ -254,22 +276,23 @@ class Shipper:
                 self._metrics.entries.labels(kind).inc(len(chunk.lines))
         for refusal in refusals:
             counts = by_folder[refusal.chunk.capture].counts
-            counts.entries[refusal.chunk.key.kind] -= 1
-            counts.refused[refusal.reason] = counts.refused.get(refusal.reason, 0) + 1
+            count = len(refusal.chunk.lines)
+            counts.entries[refusal.chunk.key.kind] -= count
+            counts.refused[refusal.reason] = counts.refused.get(refusal.reason, 0) + count
         texts = {"/".join(key): time_ns for key, time_ns in newest.items()}
         self._checkpoints.commit(by_folder.values(), texts)
         fault_point("committed")
         for key, time_ns in newest.items():
             self._newest[key] = max(self._newest.get(key, 0), time_ns)
         for piece in pieces:
+            piece.capture.noted_shipped()
             piece.capture.remove_old_segments()
             if piece.done:
                 self._builders.pop(piece.capture.folder.key, None)
 
 
-def _in_replay(refusal: Refusal) -> Chunk:
-    chunk = refusal.chunk.slice(refusal.at, refusal.at + 1)
-    return replace(chunk, key=chunk.key._replace(replay=replay_hour(chunk.times_ns[0])))
+def _in_replay(refusal: Refusal) -> list[Chunk]:
+    return with_replay(refusal.chunk, refusal.chunk.times_ns[-1] + 1)
 
 
 def _stream_key(text: str) -> StreamKey:

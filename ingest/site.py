@@ -44,12 +44,12 @@ def find(
     prometheus_url: str | None = None,
 ) -> Site:
     """The site that options (path, loki_url, prometheus_url), else the environment, else the user's file, else the
-    system's say. Raises ConfigError with all that is wrong, also where nothing says where Loki is."""
+    system's say. Raises ConfigError with all that is wrong in one place, also where nothing says where Loki is."""
     file = path or environment.get(FILE_SETTING) or _usual_file(environment)
     site, problems = read(file) if file else (Site(), [])
-    loki_url = loki_url or environment.get(LOKI_SETTING) or ""
-    prometheus_url = prometheus_url or environment.get(PROMETHEUS_SETTING) or ""
-    loki, prometheus = _moved(site.loki, loki_url), _moved(site.prometheus, prometheus_url)
+    loki = _moved(site.loki, _given_url("--loki-url", loki_url, LOKI_SETTING, environment))
+    prometheus_url = _given_url("--prometheus-url", prometheus_url, PROMETHEUS_SETTING, environment)
+    prometheus = _moved(site.prometheus, prometheus_url)
     problems += loki.problems("loki") + prometheus.problems("prometheus")
     if problems:
         raise ConfigError(site.path or "--from loki", problems)
@@ -62,6 +62,12 @@ def find(
             ],
         )
     return Site(loki, prometheus, site.path)
+
+
+def is_known(environment: Mapping[str, str]) -> bool:
+    """Whether something here says where a Loki is: the environment, or a site file, which isn't read."""
+    settings = (FILE_SETTING, LOKI_SETTING)
+    return any(environment.get(name) for name in settings) or bool(_usual_file(environment))
 
 
 def read(path: str) -> tuple[Site, list[str]]:
@@ -82,6 +88,15 @@ def _usual_file(environment: Mapping[str, str]) -> str:
 def _user_file(environment: Mapping[str, str]) -> str:
     folder = environment.get("XDG_CONFIG_HOME") or os.path.join(environment.get("HOME", "/"), ".config")
     return os.path.join(folder, "logshipper", "site.toml")
+
+
+def _given_url(option: str, url: str | None, setting: str, environment: Mapping[str, str]) -> str:
+    """The address that an option gives, or else a setting; "" for none. Raises ConfigError, which names the one."""
+    source, url = (option, url) if url else (f"${setting}", environment.get(setting, ""))
+    problems = [problem.removeprefix("[url] url: ") for problem in ServerAccess(url=url).problems("url")]
+    if problems:
+        raise ConfigError(source, problems)
+    return url
 
 
 def _moved(access: ServerAccess, url: str) -> ServerAccess:

@@ -12,7 +12,8 @@ Progress = Callable[[int, int], None]  # how much is done, of how much in all
 
 
 class Reader(Protocol):
-    """One job: summary and captures as they were when it was opened, lines and records as they are when asked."""
+    """One job: summary and captures as they were when it was opened, lines and records as they are when asked. Where
+    the summary of a running job lags behind its records, `keys` raises its counts."""
 
     @property
     def summary(self) -> JobSummary: ...

@@ -1,9 +1,10 @@
 """What stores share: a job's summary out of its captures, and the job that a name stands for. Pure."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from ingest.job import JobSummary, worst_state
+from ingest.job import RUNNING, JobSummary, Json, worst_state
 from logshipper.errors import UnknownJob
 
 _MAX_SUGGESTED_FROM = 10_000
@@ -43,6 +44,28 @@ class Account(Protocol):
     @property
     def bytes_logged(self) -> int: ...
     def lost(self) -> int: ...
+
+
+@dataclass
+class CaptureFacts:
+    """What a store keeps of one capture, whoever tells it. mode: enabled, metadata or disabled; ledger: its account of
+    lines; columns, rows: of the terminal; tty: False where pipes took its place."""
+
+    name: str = ""
+    user: str = ""
+    host: str = ""
+    state: str = RUNNING
+    exit_code: int | None = None
+    signal: int = 0
+    started_ns: int = 0
+    ended_ns: int | None = None
+    heartbeat_ns: int = 0
+    mode: str = "enabled"
+    reason: str = ""
+    columns: int = 0
+    rows: int = 0
+    tty: bool = True
+    ledger: Json = field(default_factory=dict)
 
 
 class OfAttempt(Protocol):

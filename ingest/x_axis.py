@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ingest.courses import Course, Tally, Trend, absorb_courses, absorb_tallies
-from ingest.metadata_keys import MAX_DEPTH, Leaves, Number, Path, Record, leaves_of, names_of, order
+from ingest.metadata_keys import MAX_DEPTH, MAX_KEY_BYTES, Leaves, Number, Path, Record, leaves_of, names_of, order
 
 MAX_KEYS = 256
 MAX_GROUPS = 32
@@ -87,6 +87,7 @@ class XAxis:
         self._left_out = 0  # values of keys past MAX_KEYS
         self._deeper = 0
         self._oversized = 0
+        self._long_keys = 0
 
     # ---- learning
 
@@ -96,6 +97,7 @@ class XAxis:
         self.records += 1
         self._deeper += leaves.deeper
         self._oversized += leaves.oversized
+        self._long_keys += leaves.long_keys
         if leaves.others:
             self._count_others(leaves, time_ns)
         numbers = leaves.numbers
@@ -193,6 +195,7 @@ class XAxis:
         merged.records = self.records + other.records
         merged._deeper = self._deeper + other._deeper
         merged._oversized = self._oversized + other._oversized
+        merged._long_keys = self._long_keys + other._long_keys
         merged._left_out = self._left_out + other._left_out
         for side in (self, other):
             absorb_tallies(merged._numbers, side._numbers)
@@ -306,6 +309,8 @@ class XAxis:
             said.append(f"{self._deeper} objects are left out: more than {MAX_DEPTH} keys deep")
         if self._oversized:
             said.append(f"{self._oversized} numbers are left out: too long or too large to work with")
+        if self._long_keys:
+            said.append(f"{self._long_keys} values are left out: of keys that are longer than {MAX_KEY_BYTES} bytes")
         if any(group.rough for group in self._groups):
             said.append("which keys share records is only roughly known: there are too many different sets of keys")
         return said
@@ -327,7 +332,7 @@ class XAxis:
         state = {
             "version": 1,
             "records": self.records,
-            "limits": [self._left_out, self._deeper, self._oversized],
+            "limits": [self._left_out, self._deeper, self._oversized, self._long_keys],
             "numbers": [[path, self._numbers[path].pack()] for path in paths],
             "others": [[path, self._others[path].pack()] for path in sorted(self._others)],
             "groups": sorted(groups, key=lambda group: group[0]),  # type: ignore[arg-type, return-value]  # ints
@@ -348,7 +353,8 @@ class XAxis:
         if state["version"] != 1:
             raise ValueError(f"version {state['version']} of an X axis' state")
         axis.records = state["records"]
-        axis._left_out, axis._deeper, axis._oversized = state["limits"]
+        axis._left_out, axis._deeper, axis._oversized, *long_keys = state["limits"]
+        axis._long_keys = long_keys[0] if long_keys else 0  # unknown to the first version
         paths: list[Path] = []
         for packed_path, tally in state["numbers"]:
             path = tuple(packed_path)

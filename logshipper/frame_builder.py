@@ -1,12 +1,13 @@
 """Turns what the classifier gives out into the frames of a segment, with unique, rising times. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from logshipper import segment
 from logshipper.classifier import Event, Lines
 from logshipper.segment import Json, Kind, Stream
 
+MAX_ITEM_LINES = 1 << 15  # with MAX_FRAME_BYTES, a frame stays below segment.MAX_FRAME_LINES
 MAX_FRAME_BYTES = 64 << 10  # what a full disk loses at once, and what a reader of a tail reads
 
 _NONE: Json = {}
@@ -40,7 +41,7 @@ class FrameBuilder:
         frames: list[Built] = []
         block: list[Lines] = []
         size = 0
-        for item in items:
+        for item in _of_few_lines(items):
             goes_on = isinstance(item, Lines) and block and item.stream is block[0].stream and size < MAX_FRAME_BYTES
             if block and not goes_on:
                 frames.append(self._lines(block, now_ns))
@@ -76,3 +77,15 @@ class FrameBuilder:
         first = max(now_ns, self.last_ns + 1)
         self.last_ns = first + count - 1
         return first
+
+
+def _of_few_lines(items: Iterable[Lines | Event]) -> Iterator[Lines | Event]:
+    """Items as they are, but for those of a great many short lines, which are taken apart."""
+    for item in items:
+        if isinstance(item, Event) or item.lines <= MAX_ITEM_LINES:
+            yield item
+            continue
+        texts = item.text.split(b"\n")
+        for at in range(0, item.lines, MAX_ITEM_LINES):
+            part = texts[at : at + min(MAX_ITEM_LINES, item.lines - at)]
+            yield item._replace(text=b"\n".join(part) + b"\n", lines=len(part))

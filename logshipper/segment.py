@@ -17,8 +17,13 @@ from logshipper.errors import SegmentCorrupt
 
 VERSION = 1
 MAX_PAYLOAD_BYTES = 16 << 20
-MAX_FRAME_LINES = 1 << 20
+MAX_FRAME_LINES = 1 << 17
 MAX_LINE_BYTES = 4 << 20  # the renderer cuts longer lines into parts
+MAX_RECORD_BYTES = 64 << 10  # of a RECORD's JSON
+MAX_ATTRS_BYTES = 1 << 20
+MAX_RUNS = 1 << 16  # of a frame; and METADATA lines of one
+_ATTRS_BYTES = 256  # without lines, at most
+_ATTRS_BYTES_PER_LINE = 64
 
 _FILE_HEADER = struct.Struct("<8sHHIQQ")  # magic, version, header bytes, reserved, segment number, created (ns)
 _FILE_MAGIC = b"LOGSEG\r\n"
@@ -85,7 +90,9 @@ class Frame:
                 at += 1
 
     def record(self) -> Json:
-        """The JSON object of a RECORD frame; an empty one where it isn't an object."""
+        """The JSON object of a RECORD frame; an empty one where it isn't an object, or over MAX_RECORD_BYTES."""
+        if len(self.text) > MAX_RECORD_BYTES:
+            return {}
         try:
             value = json.loads(self.text)
         except (ValueError, RecursionError):
@@ -136,9 +143,17 @@ def encode_lines(
 
 
 def encode_record(time_ns: int, record: Json) -> bytes:
-    """A RECORD frame; `record["type"]` is start, heartbeat, event or end."""
-    text = json.dumps(record, separators=(",", ":"), ensure_ascii=True).encode()
+    """A RECORD frame; `record["type"]` is start, heartbeat, event or end. Of a record that is over MAX_RECORD_BYTES its
+    numbers and the beginnings of its texts are kept."""
+    text = _packed(record)
+    if len(text) > MAX_RECORD_BYTES:
+        short = {name: value[:1024] if isinstance(value, str) else value for name, value in record.items()}
+        text = _packed({name: value for name, value in short.items() if isinstance(value, (str, int, float))})
     return _encode(FrameType.RECORD, Stream.NONE, time_ns, 1, b"", text)
+
+
+def _packed(record: Json) -> bytes:
+    return json.dumps(record, separators=(",", ":"), ensure_ascii=True).encode()
 
 
 def encode_end(time_ns: int, *, closed: bool) -> bytes:
@@ -155,7 +170,8 @@ def frame_bytes(data: bytes, offset: int) -> int | None:
     magic, kind, stream, _, payload, count, _, attrs, _ = _FRAME_HEADER.unpack_from(data, offset)
     if magic != FRAME_MAGIC:
         raise SegmentCorrupt("segment", offset, "no frame begins here")
-    if payload > MAX_PAYLOAD_BYTES or count > MAX_FRAME_LINES or attrs > payload or not 1 <= kind <= 3 or stream > 2:
+    impossible = payload > MAX_PAYLOAD_BYTES or attrs > payload or not 1 <= kind <= 3 or stream > 2
+    if impossible or count > MAX_FRAME_LINES or attrs > _most_attrs(count):
         raise SegmentCorrupt("segment", offset, "impossible frame header")
     return FRAME_HEADER_BYTES + int(payload)
 
@@ -184,15 +200,30 @@ def decode_frame(data: bytes, offset: int) -> tuple[Frame, int] | None:
     return Frame(frame_type, Stream(stream), time_ns, count, text, runs, attrs), end
 
 
+def _most_attrs(count: int) -> int:
+    """Bytes of attributes that so many lines may have."""
+    return min(_ATTRS_BYTES + _ATTRS_BYTES_PER_LINE * count, MAX_ATTRS_BYTES)
+
+
 def _decode_attrs(packed: bytes, count: int, offset: int) -> tuple[tuple[tuple[Kind, int], ...], dict[int, Json]]:
     if not packed:
         return ((Kind.LOG, count),), {}
     try:
         extra = json.loads(packed)
-        runs = tuple((Kind(kind), int(lines)) for kind, lines in extra.get("runs", [[Kind.LOG, count]]))
-        attrs = {int(line): dict(values) for line, values in extra.get("lines", {}).items()}
+        given = extra.get("runs", [[Kind.LOG, count]])
+        if len(given) > MAX_RUNS:
+            raise ValueError(f"{len(given)} runs")
+        runs = tuple((Kind(kind), int(lines)) for kind, lines in given)
+        attrs = {at: _scalars(of) for line, of in extra.get("lines", {}).items() if 0 <= (at := int(line)) < count}
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise SegmentCorrupt("segment", offset, f"attributes can't be read: {error}") from None
     if sum(lines for _, lines in runs) != count or any(lines < 0 for _, lines in runs):
         raise SegmentCorrupt("segment", offset, "runs don't sum up to the number of lines")
+    if sum(lines for kind, lines in runs if kind is Kind.METADATA) > MAX_RUNS:
+        raise SegmentCorrupt("segment", offset, "too many metadata lines")
     return runs, attrs
+
+
+def _scalars(attrs: Json) -> Json:
+    """What the format knows are numbers and short texts; nothing else is kept."""
+    return {name: value for name, value in attrs.items() if isinstance(value, (int, str))}

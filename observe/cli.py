@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from observe import completers
@@ -18,6 +19,11 @@ _EXIT_CODES = "exit codes: 0 done, 1 not done (stderr says why), 2 wrong usage, 
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhdw])", re.ASCII)
 _UNIT_SECS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _MAX_SINCE_SECS = 3650 * 86_400
+_LOKI_OPTIONS = ("--from", "--site", "--loki-url", "--prometheus-url", "--cluster", "--since")
+_NOT_IN_LOKI = (
+    "only jobs of the local store are removed; what is in Loki goes when its retention ends, or by a delete request to "
+    "Loki itself, which its admins can make"
+)
 _JOB_HELP = "its id, its name (the newest job of that name), the beginning of an id, or `last`"
 
 
@@ -64,8 +70,7 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="source",
         choices=("local", "loki"),
-        default="local",
-        help="where jobs are read: the local store (default), or Loki",
+        help="where jobs are read: the local store (default), or Loki, where a node's agent brings its runs",
     )
     group.add_argument(
         "--site",
@@ -256,12 +261,30 @@ def _add_rm(subparsers: "Subparsers[Parser]") -> None:
         subparsers,
         "rm",
         "remove jobs",
-        "Removes jobs and all that was logged of them, for good. A running job is left alone.",
+        "Removes jobs and all that was logged of them from the local store, for good.\nA running job is left alone.",
         "examples:\n  logshipper rm k3f9x2\n  logshipper rm --yes k3f9x2 train.py",
     )
     _completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=_JOB_HELP), completers.jobs)
     parser.add_argument("-y", "--yes", action="store_true", help="don't ask (needed where there is no terminal)")
     _add_store(parser)
+    parser.set_defaults(source=None)
+    _refuse_loki(parser)
+
+
+def _refuse_loki(parser: argparse.ArgumentParser) -> None:
+    """Answers options of reading from Loki with more than that they aren't there."""
+    parse = parser.parse_known_args
+
+    def refusing(
+        args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        words = list(args or ())
+        options = words[: words.index("--")] if "--" in words else words
+        if any(word.partition("=")[0] in _LOKI_OPTIONS for word in options):
+            parser.error(_NOT_IN_LOKI)
+        return parse(args, namespace)
+
+    parser.parse_known_args = refusing  # type: ignore[assignment,method-assign]  # argparse's own type is overloaded
 
 
 def _add_completion(subparsers: "Subparsers[Parser]") -> None:

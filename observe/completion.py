@@ -3,6 +3,7 @@
 import argparse
 import sys
 
+PROGRAMS = ("logshipper", "logshipper-agent")
 SHELLS = ("bash", "zsh", "fish")
 HOW_TO = """\
 put this line into the file that your shell reads when it starts:
@@ -15,5 +16,5 @@ put this line into the file that your shell reads when it starts:
 def call(args: argparse.Namespace) -> int:
     from argcomplete.shell_integration import shellcode
 
-    sys.stdout.write(shellcode(["logshipper"], shell=args.shell))
+    sys.stdout.write(shellcode(list(PROGRAMS), shell=args.shell))
     return 0

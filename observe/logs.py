@@ -6,8 +6,8 @@ import select
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 import orjson
 
@@ -22,6 +22,8 @@ from observe.words import exit_words, local, plural, safe
 if TYPE_CHECKING:
     from ingest.job import JobSummary, LogLine, Position
     from ingest.stores import Reader, Store
+
+Answer = TypeVar("Answer")
 
 SCHEMA = "logshipper.logs/1"
 STREAMS = {"stdout": (Stream.STDOUT,), "stderr": (Stream.STDERR,), "both": (Stream.STDOUT, Stream.STDERR)}
@@ -39,21 +41,25 @@ _CLEAR_LINE = "\r\x1b[K"
 
 def call(args: argparse.Namespace) -> int:
     pattern = _pattern(args.grep)
-    with opened_job(args) as (store, job_id):
-        attempt = None if args.attempt == "all" else int(args.attempt)
-        lines = _Lines(args, pattern, attempt)
-        writer = _JsonWriter() if args.json else _TextWriter(Output(), times=args.times, pattern=pattern)
-        with store.open(job_id) as reader:
-            check_attempt({capture.attempt for capture in reader.captures}, attempt)
-            summary = reader.summary
-            lines.print(reader, writer)
-            is_over = reader.is_over
-        if args.follow and not is_over:
-            try:
-                summary = _follow(store, job_id, lines, writer)
-            except KeyboardInterrupt:
-                writer.clear()
-                raise
+    attempt = None if args.attempt == "all" else int(args.attempt)
+    lines = _Lines(args, pattern, attempt)
+    writer = _JsonWriter() if args.json else _TextWriter(Output(), times=args.times, pattern=pattern)
+    outage = _Outage(writer, _stdout_poll(), patient=args.follow)
+    with opened_job(args, outage.through) as (store, job_id):
+
+        def look() -> "tuple[JobSummary, bool]":
+            with store.open(job_id) as reader:
+                check_attempt({capture.attempt for capture in reader.captures}, attempt)
+                lines.print(reader, writer)
+                return reader.summary, reader.is_over
+
+        try:
+            summary, is_over = outage.through(look)
+            if args.follow and not is_over:
+                summary = _follow(store, job_id, lines, writer, outage)
+        except KeyboardInterrupt:
+            writer.clear()
+            raise
         if summary.lost and attempt is None:
             say(f"{plural(summary.lost, 'line')} of this job couldn't be logged: see `logshipper show`")
     return 0
@@ -80,7 +86,11 @@ class _Lines:
         """Writes the lines that are new since the last call; the first one keeps to --tail."""
         found = self._read(reader)
         if self._tail is not None:
-            found = iter(deque(found, maxlen=self._tail))
+            try:
+                found = iter(deque(found, maxlen=self._tail))
+            except QueryError:
+                self._after = None  # nothing of it is printed yet
+                raise
             self._tail = None
         for line in found:
             writer.write(line)
@@ -96,11 +106,16 @@ class _Lines:
                 yield line
 
 
-def _follow(store: "Store", job_id: str, lines: _Lines, writer: "_Writer") -> "JobSummary":
+def _follow(store: "Store", job_id: str, lines: _Lines, writer: "_Writer", outage: "_Outage") -> "JobSummary":
     """Prints what comes, until the job has ended; returns how it did."""
-    poll = _stdout_poll()
     told: set[str] = set()
-    outage = _Outage(writer)
+
+    def look() -> "tuple[JobSummary, bool, dict[Stream, tuple[int, str]]]":
+        # its state is older than the lines read next: none is missed at the end
+        with store.open(job_id) as reader:
+            lines.print(reader, writer)
+            return reader.summary, reader.is_over, reader.status()
+
     unresponsive = False
     while True:
         for problem in take_in(store, job_id=job_id):
@@ -108,17 +123,8 @@ def _follow(store: "Store", job_id: str, lines: _Lines, writer: "_Writer") -> "J
                 told.add(problem)
                 writer.clear()
                 say(problem)
-        try:
-            # its state is older than the lines read next: none is missed at the end
-            with store.open(job_id) as reader:
-                lines.print(reader, writer)
-                summary, status = reader.summary, reader.status()
-            outage.end()
-        except QueryError as error:
-            outage.go_on(error)
-            _pause(poll, _RETRY_SECS)
-            continue
-        if reader.is_over:
+        summary, is_over, status = outage.through(look)
+        if is_over:
             writer.clear()
             _say_ended(summary)
             return summary
@@ -127,17 +133,33 @@ def _follow(store: "Store", job_id: str, lines: _Lines, writer: "_Writer") -> "J
             writer.clear()
             say("the job gives no sign of life" if unresponsive else "the job is back")
         writer.show_status({stream: shown for stream, shown in status.items() if stream in lines.streams})
-        _pause(poll, store.poll_secs)
+        _pause(outage.poll, store.poll_secs)
 
 
 class _Outage:
-    """A server that doesn't answer for a while: it is said once, and waited for."""
+    """A server that doesn't answer for a while: it is said once, and waited for, by those who follow (patient)."""
 
-    def __init__(self, writer: "_Writer") -> None:
+    def __init__(self, writer: "_Writer", poll: "select.poll", *, patient: bool) -> None:
+        self.poll = poll
         self._writer = writer
+        self._patient = patient
         self._began: float | None = None
 
-    def go_on(self, error: QueryError) -> None:
+    def through(self, ask: Callable[[], Answer]) -> Answer:
+        """What ask returns; called again while the server doesn't answer."""
+        while True:
+            try:
+                answer = ask()
+            except QueryError as error:
+                if not self._patient:
+                    raise
+                self._go_on(error)
+                _pause(self.poll, _RETRY_SECS)
+                continue
+            self._end()
+            return answer
+
+    def _go_on(self, error: QueryError) -> None:
         """Raises the error where waiting is of no use, or has been so for long."""
         if error.status not in (0, 429) and error.status < 500:
             raise error
@@ -148,7 +170,7 @@ class _Outage:
         elif time.monotonic() - self._began > PATIENCE_SECS:
             raise error
 
-    def end(self) -> None:
+    def _end(self) -> None:
         if self._began is not None:
             self._began = None
             self._writer.clear()

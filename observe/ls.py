@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from observe.documents import duration_secs, job_document
-from observe.opening import LIST_SECS, begin_with, is_from_loki, opened, store_place, take_in
+from observe.opening import LIST_SECS, begin_with, is_from_loki, opened, say_where_else, store_place, take_in
 from observe.output import Cell, Column, Output, Styled, natural_widths, print_json
 from observe.running import say
 from observe.words import STATE_STYLES, count, duration, exit_short, local_with_zone, plural, when
@@ -42,6 +42,7 @@ def call(args: argparse.Namespace) -> int:
     shown = matching if args.all else matching[: args.limit]
     for problem in problems:
         say(problem)
+    say_where_else(args)
     if args.json:
         _print_document(args, matching, shown, problems, now_ns)
         return 0

@@ -205,8 +205,9 @@ def _table_values(asked: _Asked, line: str) -> dict[Path, str]:
 
 def _print_table(asked: _Asked, args: argparse.Namespace) -> None:
     out = Output()
-    if not asked.reader.summary.records:
-        say(f"{safe(asked.reader.summary.name)} has printed no metadata: that is, no line that is one JSON object")
+    reader = asked.reader
+    if not reader.summary.records and next(reader.records(newest_first=True), None) is None:  # a count may lag behind
+        say(f"{safe(reader.summary.name)} has printed no metadata: that is, no line that is one JSON object")
         return
     if out.terminal and not args.all and args.limit is None:
         asked.limit = TERMINAL_LIMIT

@@ -3,14 +3,16 @@ reading is complete."""
 
 import argparse
 import os
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
+from contextlib import closing, contextmanager, nullcontext
+from typing import TYPE_CHECKING, TypeAlias
 
 from logshipper.errors import ConfigError, StoreError, UnknownJob
 from observe.running import say
+from observe.waiting import Watch, WatchedEntries
 from observe.words import count, safe, size
 
 if TYPE_CHECKING:
@@ -26,6 +28,13 @@ LOCAL, LOKI = "local", "loki"
 LOKI_OPTIONS = ("site", "loki_url", "prometheus_url", "since", "cluster")
 _PATIENCE_SECS = 0.5  # a progress bar only where it takes longer
 _REDRAW_SECS = 0.1
+
+
+Ask: TypeAlias = Callable[[Callable[[], str]], str]
+
+
+def _at_once(question: Callable[[], str]) -> str:
+    return question()
 
 
 class Bar:
@@ -67,7 +76,33 @@ class Bar:
 
 
 def is_from_loki(args: argparse.Namespace) -> bool:
-    return getattr(args, "source", LOCAL) == LOKI
+    return getattr(args, "source", None) == LOKI
+
+
+def where_else(args: argparse.Namespace) -> str:
+    """Where jobs are that the local store doesn't have, a sentence; "" where there is no such place, and for those
+    who say themselves what is to be read."""
+    if args.source is not None or args.store is not None or os.environ.get("LOGSHIPPER_STORE"):
+        return ""
+    from ingest.site import is_known
+    from logshipper.node_agent_socket import socket_path
+
+    if _is_socket(socket_path()):
+        return "runs on this node go to its agent: --from loki reads them"
+    return "jobs on nodes with an agent are in Loki: --from loki reads them" if is_known(os.environ) else ""
+
+
+def say_where_else(args: argparse.Namespace) -> None:
+    words = where_else(args)
+    if words:
+        say(words)
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return bool(path) and stat.S_ISSOCK(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 @contextmanager
@@ -125,23 +160,30 @@ def _open_loki(args: argparse.Namespace) -> "LokiStore":
 
     site = _site(args)
     client = Client(site.loki)
+    watch = Watch() if sys.stderr.isatty() else None
+
+    def close() -> None:
+        client.close()
+        if watch is not None:
+            watch.close()
+
     return LokiStore(
-        client,
-        metrics=_metrics(site.prometheus) if site.prometheus.url else None,
+        client if watch is None else WatchedEntries(client, watch),
+        metrics=_metrics(site.prometheus, watch) if site.prometheus.url else None,
         since_secs=DEFAULT_SINCE_SECS if args.since is None else args.since,
         cluster=args.cluster,
         progress=Bar("Reading metadata", count, " records"),
         say=say,
-        close=client.close,
+        close=close,
     )
 
 
-def _metrics(access: "ServerAccess") -> "Metrics":
+def _metrics(access: "ServerAccess", watch: Watch | None) -> "Metrics":
     from ingest.loki_store import Found
     from ingest.prometheus import Client
 
     def ask(promql: str) -> list[Found]:
-        with Client(access) as client:
+        with Client(access) as client, nullcontext() if watch is None else watch.waiting_for(client.name):
             answer = client.query(promql)
         return [Found(series.labels, sample.value) for series in answer for sample in series.samples]
 
@@ -178,21 +220,29 @@ def begin_with(args: argparse.Namespace) -> str:
     return f"logshipper run {option}-- COMMAND"
 
 
-@contextmanager
-def opened_job(args: argparse.Namespace) -> Iterator[tuple["Store", str]]:
-    """The store and the id of the job that `args.job` names, with what is spooled of it taken in.
+def no_jobs_yet(args: argparse.Namespace, name: str) -> UnknownJob:
+    """The error for a job of a local store that isn't there yet."""
+    words = f"no job {name!r}: {store_folder(args)} has no jobs yet; begin with `{begin_with(args)}`"
+    elsewhere = where_else(args)
+    return UnknownJob(name, f"{words}; {elsewhere}" if elsewhere else words)
 
-    Says on stderr what couldn't be taken in. Raises UnknownJob.
+
+@contextmanager
+def opened_job(args: argparse.Namespace, ask: Ask = _at_once) -> Iterator[tuple["Store", str]]:
+    """The store and the id of the job that `args.job` names, with what is spooled of it taken in. ask: calls what asks
+    a server.
+
+    Says on stderr what couldn't be taken in, and for `last` where newer jobs may be. Raises UnknownJob.
     """
     with opened(args) as store:
         if store is None:
-            raise UnknownJob(
-                args.job, f"no job {args.job!r}: {store_folder(args)} has no jobs yet; begin with `{begin_with(args)}`"
-            )
+            raise no_jobs_yet(args, args.job)
         if not is_from_loki(args):  # Loki's list of jobs isn't needed for a known id
             for problem in take_in_for(store, [args.job]):
                 say(problem)
-        yield store, resolve(store, args.job)
+            if args.job == "last":
+                say_where_else(args)
+        yield store, ask(lambda: resolve(store, args.job, args))
 
 
 def take_in_for(store: "Store", names: list[str]) -> list[str]:
@@ -203,7 +253,7 @@ def take_in_for(store: "Store", names: list[str]) -> list[str]:
     return take_in(store, secs=JOB_SECS)
 
 
-def resolve(store: "Store", name: str) -> str:
+def resolve(store: "Store", name: str, args: argparse.Namespace) -> str:
     """The id of the job that a name stands for. Raises UnknownJob, its words with what was perhaps meant."""
     try:
         return store.resolve(name)
@@ -211,6 +261,8 @@ def resolve(store: "Store", name: str) -> str:
         words = str(error)
         if error.suggestions and "did you mean" not in words.lower():
             words += f"; did you mean {' or '.join(error.suggestions[:3])}?"
+        if elsewhere := "" if name == "last" else where_else(args):
+            words += f"{'' if words.endswith('?') else ';'} {elsewhere}"
         raise UnknownJob(name, safe(words), error.suggestions) from None  # names of jobs are anybody's words
 
 

@@ -4,8 +4,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from logshipper.errors import UnknownJob
-from observe.opening import begin_with, opened_local, resolve, store_folder, take_in_for
+from observe.opening import no_jobs_yet, opened_local, resolve, say_where_else, take_in_for
 from observe.output import Output
 from observe.running import say
 from observe.words import local, plural, safe, size
@@ -20,13 +19,13 @@ EXIT_USAGE = 2
 def call(args: argparse.Namespace) -> int:
     with opened_local(args) as store:
         if store is None:
-            raise UnknownJob(
-                args.jobs[0],
-                f"no job {args.jobs[0]!r}: {store_folder(args)} has no jobs yet; begin with `{begin_with(args)}`",
-            )
+            raise no_jobs_yet(args, args.jobs[0])
         for problem in take_in_for(store, args.jobs):
             say(problem)
-        ids = list(dict.fromkeys(resolve(store, name) for name in args.jobs))  # all are known before any is removed
+        if "last" in args.jobs:
+            say_where_else(args)
+        # all are known before any is removed
+        ids = list(dict.fromkeys(resolve(store, name, args) for name in args.jobs))
         summaries = {job.job_id: job for job in store.jobs()}
         if not args.yes:
             if sys.stdin is None or not sys.stdin.isatty():

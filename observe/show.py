@@ -114,6 +114,7 @@ class _Page:
     def __init__(self, out: Output, reader: "Reader", now_ns: int) -> None:
         self.out = out
         self.reader = reader
+        self.keys = reader.keys()  # first: a running job's counts are at least what they were learnt from
         self.job: JobSummary = reader.summary
         self.now_ns = now_ns
 
@@ -198,7 +199,7 @@ class _Page:
         return count(value) if self.out.terminal else str(value)
 
     def _print_keys(self) -> None:
-        keys = self.reader.keys()
+        keys = self.keys
         if not keys:
             return
         shown = keys[:_KEYS_SHOWN] if self.out.terminal else keys

@@ -37,6 +37,7 @@ class NodeCapture(CaptureWriter):
         self.now_ns = start_ns
         self.number = 0
         self._lock = -1
+        os.utime(self.path / "identity.json", ns=(start_ns, start_ns))  # its directory was made when it began
         self.open_segment()
 
 
@@ -91,7 +92,7 @@ class ShippingNode:
         self.shipper = Shipper(
             self.config, self.checkpoints, sink, self.quarantine, self.health, self.said.append
         )  # fmt: skip
-        self.learner = Learner(self.checkpoints, self.metrics, 0.0, self.said.append)
+        self.learner = Learner(self.checkpoints, self.metrics, self.health, 0.0, self.said.append)
 
     def end(self, *, saved: bool = True) -> None:
         """saved: what a signal leaves; False: what SIGKILL does."""

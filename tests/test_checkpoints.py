@@ -134,11 +134,11 @@ def test_what_somebody_removed_before_it_was_shipped_is_forgotten_as_well(checkp
 def test_status_reads_beside_a_running_agent(checkpoints: Checkpoints, path: str) -> None:
     checkpoints.commit([shipped()], {})
     checkpoints.put_notes({"loki": {"url": "http://x", "since_ns": 0}, "text": "\u00e9\n"})
-    found, notes = read_state(path)
+    found, _, notes = read_state(path)
     assert found == checkpoints.shipped()
     assert notes == {"loki": {"url": "http://x", "since_ns": 0}, "text": "\u00e9\n"}
     checkpoints.put_notes({"text": "other"})
-    assert read_state(path)[1]["text"] == "other"
+    assert read_state(path).notes["text"] == "other"
 
 
 def test_threads_share_it(checkpoints: Checkpoints) -> None:

@@ -4,11 +4,15 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.captured_runs import wait_until
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 RUN_SECS = 100
@@ -122,3 +126,27 @@ def test_demo_from_end_to_end(tmp_path: Path, to: str, monkeypatch: pytest.Monke
     for heading in ("What the terminal showed", "What was logged", "newest first", "The graph", "Where to go on"):
         assert heading in said
     assert (tmp_path / "out" / "loss.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_demo_with_real_servers(servers: None, tmp_path: Path) -> None:
+    """KEEP=1 leaves them up, says how to stop them, and isn't run over by the next call."""
+    from tests.servers.places import CACHE_SETTING
+
+    command = [sys.executable, "-m", "examples.demo_servers", "--fast", "--out", str(tmp_path / "out")]
+    environment = {**os.environ, **CACHE_SETTING, "KEEP": "1"}
+    options: dict[str, Any] = {"cwd": EXAMPLES.parent, "stdin": subprocess.DEVNULL, "capture_output": True}
+    done = subprocess.run(command, env=environment, timeout=RUN_SECS, text=True, **options)
+    pids = [int(word) for word in (tmp_path / "out" / "pids").read_text().split()]
+    try:
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "MISSING" not in done.stdout
+        for heading in ("The log (LogQL)", "The metadata (LogQL)", "Which X (PromQL)", "How far is it (PromQL, LogQL)"):
+            assert heading in done.stdout
+        assert f"kill {pids[0]} {pids[1]} {pids[2]}" in done.stdout
+        again = subprocess.run(command, env=environment, timeout=RUN_SECS, text=True, **options)
+        assert again.returncode == 1
+        assert "still up from before" in again.stderr
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in pids), "all three have ended")

@@ -50,6 +50,16 @@ def test_frames_stay_small() -> None:
     assert all(len(frame.data) < 2 * frame_builder.MAX_FRAME_BYTES for frame in frames)
 
 
+def test_a_great_many_short_lines_are_several_frames() -> None:
+    """What a reader makes of a frame is many times its size: each line becomes an entry."""
+    built = FrameBuilder().build([Lines(OUT, Kind.LOG, b"x\n" * 500_000, 500_000)], 1)
+    frames = [_decode(frame.data) for frame in built]
+    assert sum(frame.stored for frame in built) == 500_000
+    assert b"".join(frame.text for frame in frames) == b"x\n" * 500_000
+    assert max(frame.count for frame in frames) <= segment.MAX_FRAME_LINES
+    assert frames[1].time_ns == frames[0].time_ns + frames[0].count
+
+
 _item = st.one_of(
     st.builds(
         lambda stream, lines: Lines(stream, Kind.LOG, b"x\n" * lines, lines),

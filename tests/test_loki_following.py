@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ingest.job import Position
 from ingest.loki_account import CaptureKey
+from ingest.loki_push import Entry
 from ingest.loki_seen import Seen
 from logshipper.errors import QueryError
 from logshipper.segment import Stream
@@ -200,6 +201,44 @@ def test_follow_prints_late_lines_and_ends_with_the_job(
     ]
 
 
+@pytest.mark.parametrize("tail", [(), ("--tail", "3"), ("--grep", ".", "--tail", "3")])
+@pytest.mark.parametrize("answered", range(9))
+def test_an_outage_in_the_opening_is_waited_out(
+    answered: int, tail: tuple[str, ...], fake: FakeLoki, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loki is gone after so many entries: between questions, or in the midst of an answer."""
+    job = Pushing(fake, began_ns=time.time_ns() - 100 * NS)
+    for at_ns in range(4):
+        job.line(10 + at_ns, str(at_ns))
+    job.close()
+    gone = QueryError("Loki in memory", 0, "connection refused")
+    asked = fake.entries
+    paused: list[float] = []
+
+    def entries(*words: Any, **options: Any) -> Iterator[Entry]:
+        for entry in asked(*words, **options):
+            if fake.handed > answered and not paused:
+                raise gone
+            yield entry
+
+    monkeypatch.setattr(fake, "entries", entries)
+    monkeypatch.setattr("observe.logs._pause", lambda poll, secs: paused.append(secs))
+    code, out, err = ask("logs", JOB, "--follow", *tail)
+    assert (code, out.split()) == (0, ["1", "2", "3"] if tail else ["0", "1", "2", "3"])
+    assert ("trying again for 10 minutes" in err) == bool(paused)
+    assert paused or answered > 5
+
+
+def test_without_follow_nothing_is_waited_for(fake: FakeLoki, ask: Ask) -> None:
+    fake.broken = QueryError("Loki in memory", 503, "it starts")
+    assert ask("logs", JOB) == (1, "", "logshipper: Loki in memory: HTTP 503: it starts\n")
+
+
+def test_what_no_waiting_mends_ends_following(fake: FakeLoki, ask: Ask) -> None:
+    fake.broken = QueryError("Loki in memory", 401, "who are you?")
+    assert ask("logs", JOB, "--follow")[0] == 1
+
+
 # ---- live status, states
 
 
@@ -218,6 +257,65 @@ def test_status_is_what_running_bars_show_now(fake: FakeLoki) -> None:
         assert reader.status() == {Stream.STDERR: (began_ns + 20, "20%")}
         assert reader.summary.state == "RUNNING"
         assert not reader.is_over
+
+
+@pytest.mark.parametrize(
+    ("bar", "line", "ended"),
+    [
+        ("ep0:  99%|█▉| 99/100 [00:01<00:00, 90.1it/s]", "ep0: 100%|██| 100/100 [00:01<00:00, 1.2s/it]", True),
+        ("Downloading 1.2/34.5 MB eta 0:00:01", "Downloading 34.5/34.5 MB 9 MB/s", True),
+        ("loading", "loading", True),
+        ("ep0:  99%|█▉| 99/100", "saved after 99 steps", False),
+        ("ep0:  99%|█▉| 99/100", "ep0 is slow: 99%", False),
+        ("9" * 5000, " " * 200_000, False),
+    ],
+)
+def test_a_bar_that_is_in_the_log_by_now_is_not_shown(bar: str, line: str, ended: bool, fake: FakeLoki) -> None:
+    job = Pushing(fake, began_ns=time.time_ns() - 30 * NS)
+    job.event({"event": "heartbeat", "mode": "enabled", "ledger": {}, "lines": 1}, 29 * NS)
+    job.line(5, line, stream="stderr")
+    job.push("status", 10, bar, stream="stderr")
+    job.line(15, line, stream="stdout")
+    with open_store(fake).open(JOB) as reader:
+        assert reader.status()[Stream.STDERR][1] == bar, "older lines and other streams' say nothing"
+    job.line(20, line, stream="stderr")
+    with open_store(fake).open(JOB) as reader:
+        assert (reader.status() == {}) == ended
+
+
+@pytest.mark.parametrize("spacing_secs", [10, 600, 3600])
+def test_a_job_with_sparse_heartbeats_is_not_unresponsive(spacing_secs: int, fake: FakeLoki) -> None:
+    """Its node agent sends one each [loki] heartbeat_secs."""
+    now_ns = time.time_ns()
+    began_ns = now_ns - 12 * 3600 * NS
+    job = Pushing(fake, began_ns=began_ns)
+    for beat in range(5):
+        job.event({"event": "heartbeat", "mode": "enabled", "lines": beat}, beat * spacing_secs * NS)
+    newest_ns = began_ns + 4 * spacing_secs * NS
+    patience_ns = max(3 * spacing_secs, 60) * NS
+    for silent_ns, state in ((patience_ns - NS, "RUNNING"), (patience_ns + NS, "UNRESPONSIVE")):
+        store = open_store(fake, now=lambda silent_ns=silent_ns: newest_ns + silent_ns)
+        assert [(found.state, found.lines) for found in store.jobs()] == [(state, 4)]
+        with store.open(JOB) as reader:
+            assert (reader.summary.state, reader.captures[0].state) == (state, state)
+
+
+def test_sparse_heartbeats_of_many_jobs_are_known_too(fake: FakeLoki) -> None:
+    now_ns = time.time_ns()
+    for number in range(30):
+        job = Pushing(fake, job_id=f"job{number}", began_ns=now_ns - 3600 * NS)
+        for beat in range(6):
+            job.event({"event": "heartbeat", "mode": "enabled", "lines": beat}, (beat * 600 + 100) * NS)
+    store = open_store(fake, now=lambda: now_ns)
+    assert {(found.state, found.lines) for found in store.jobs()} == {("RUNNING", 5)}
+
+
+def test_a_pause_between_heartbeats_is_no_reason_to_wait_for_ever(fake: FakeLoki) -> None:
+    now_ns = time.time_ns()
+    job = Pushing(fake, began_ns=now_ns - 100 * 3600 * NS)
+    for hours in (1, 50):
+        job.event({"event": "heartbeat", "mode": "enabled", "lines": 1}, hours * 3600 * NS)
+    assert [found.state for found in open_store(fake, now=lambda: now_ns).jobs()] == ["UNRESPONSIVE"]
 
 
 def test_a_silent_job_is_unresponsive(fake: FakeLoki) -> None:

@@ -54,6 +54,22 @@ def test_jobs_are_found_by_id_name_beginning_and_last(fake: FakeLoki) -> None:
     assert [job.job_id for job in open_store(fake, since_secs=240).jobs()] == ["aaa222"]
 
 
+@pytest.mark.parametrize(
+    ("secs", "words"),
+    [
+        (1, "1 second"),
+        (0.5, "0.5 seconds"),
+        (5400, "90 minutes"),
+        (43_200, "12 hours"),
+        (86_400, "1 day"),
+        (14 * 86_400, "14 days"),
+    ],
+)
+def test_how_far_was_looked_is_said_as_it_was_given(secs: float, words: str, fake: FakeLoki) -> None:
+    with pytest.raises(UnknownJob, match=f"of the last {words} were looked for"):
+        open_store(fake, since_secs=secs).resolve("nothing")
+
+
 def test_one_id_in_two_clusters_needs_a_cluster(fake: FakeLoki, tmp_path: Path, ask: Ask) -> None:
     for cluster, line in (("alpha", "from alpha"), ("beta", "from beta")):
         make_capture(tmp_path / cluster, lines=[line], start_ns=time.time_ns() - 3600 * NS)

@@ -107,6 +107,22 @@ def test_long_lines_are_whole_again(store: Path, fake: FakeLoki) -> None:
     assert [line[1:] for line in backward] == [line[1:] for line in lines]
 
 
+def test_counts_of_a_running_job_are_at_least_those_of_its_keys(fake: FakeLoki, ask: Ask) -> None:
+    """Its last heartbeat, 10 s ago, told of nothing yet."""
+    job = Pushing(fake, began_ns=time.time_ns() - 10 * NS)
+    job.event({"event": "heartbeat", "mode": "enabled", "ledger": {}, "lines": 1, "bytes_printed": 9}, 1)
+    for n in (1, 2, 3):
+        job.push("metadata", NS + n, json.dumps({"epoch": n}), n=str(n))
+    answer = json.loads(ask("show", JOB, "--json")[1])
+    assert (answer["records"], answer["lines"], answer["keys"][0]["count"]) == (3, 3, 3)
+    page = ask("show", JOB)[1]
+    assert "of 3 metadata records" in page
+    assert "in 3 lines" in page
+    assert "(rule 2 of 7)" in page
+    code, out, err = ask("metadata", JOB)
+    assert (code, err, [row.split()[-1] for row in out.splitlines()]) == (0, "", ["epoch", "3", "2", "1"])
+
+
 # ---- order, pieces, ties
 
 

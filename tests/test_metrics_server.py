@@ -6,7 +6,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
@@ -206,13 +206,27 @@ def test_close_frees_the_port_and_ends_connections() -> None:
 # ---- clients that misbehave
 
 
-def opened(server: MetricsServer) -> dict[int, tuple[socket.socket, float]]:
+def opened(server: MetricsServer) -> list[metrics_server._Connection]:
     assert server._server is not None
-    return server._server._open
+    return list(server._server._open.values())
+
+
+def connect(server: MetricsServer, source: str = "127.0.0.1") -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=20, source_address=(source, 0))
+
+
+def is_ended(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def test_a_stuck_client_is_ended_and_others_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_server, "DEADLINE_SECS", 0.5)
+    monkeypatch.setattr(metrics_server, "HEAD_SECS", 0.5)
     with serving() as server, socket.create_connection(("127.0.0.1", server.port), timeout=20) as stuck:
         began = time.monotonic()
         stuck.sendall(b"GET /metrics HTTP/1.0\r\n")
@@ -231,18 +245,78 @@ def test_a_stuck_client_is_ended_and_others_are_served(monkeypatch: pytest.Monke
         wait_until(lambda: not opened(server), "all connections are forgotten")
 
 
-def test_connections_have_a_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_connections_shut_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_server, "MAX_CONNECTIONS", 3)
-    with serving() as server:
-        idle = [socket.create_connection(("127.0.0.1", server.port), timeout=20) for _ in range(3)]
-        try:
-            wait_until(lambda: len(opened(server)) == 3, "three connections are taken")
-            assert get(server)[0] == 503
-        finally:
-            for connection in idle:
-                connection.close()
-        wait_until(lambda: not opened(server), "all connections are forgotten")
+    monkeypatch.setattr(metrics_server, "HEAD_SECS", 60.0)
+    with serving() as server, ExitStack() as stack:
+        idle = [stack.enter_context(connect(server)) for _ in range(3)]
+        wait_until(lambda: len(opened(server)) == 3, "three connections are taken")
         assert get(server)[0] == 200
+        assert [is_ended(one) for one in idle] == [True, False, False]
+
+
+def test_who_has_most_connections_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(metrics_server, "HEAD_SECS", 60.0)
+    with serving() as server, ExitStack() as stack:
+        other = stack.enter_context(connect(server, "127.0.0.2"))
+        wait_until(lambda: len(opened(server)) == 1, "the first one is taken")
+        many = [stack.enter_context(connect(server)) for _ in range(6)]
+        wait_until(lambda: [is_ended(one) for one in many] == [True] * 4 + [False] * 2, "all but two had to go")
+        assert not is_ended(other)
+
+
+def test_an_answer_that_nobody_takes_gives_way_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(metrics_server, "HEAD_SECS", 60.0)
+    with serving() as server, ExitStack() as stack:
+        assert server._server is not None
+        large = b"x" * (64 << 20)  # more than any socket buffers
+        monkeypatch.setattr(server._server, "rendered", lambda accept, gzip: (large, "text/plain"))
+        slow = [stack.enter_context(connect(server)) for _ in range(2)]
+        for one in slow:
+            one.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        wait_until(lambda: [one.asked for one in opened(server)] == [True] * 2, "both have asked")
+        assert get(server, "/-/healthy")[0] == 503
+        monkeypatch.setattr(metrics_server, "HEAD_SECS", 1.0)
+        wait_until(lambda: get(server, "/-/healthy")[0] == 200, "there is room for others")
+
+
+def test_threads_have_a_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "_MAX_THREADS", 2)
+    with serving() as server, ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(connect(server))
+        wait_until(lambda: len(opened(server)) == 2, "two connections are taken")
+        assert get(server)[0] == 503
+
+
+def test_one_rendering_serves_all_that_ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "SHARED_SECS", 600.0)
+    jobs = jobs_with_one()
+    rendered: list[str] = []
+    text = jobs.text
+    monkeypatch.setattr(jobs, "text", lambda: rendered.append("once") or text())  # type: ignore[func-returns-value]
+    with serving(jobs=jobs) as server:
+        bodies = {get(server)[2] for _ in range(5)}
+        assert (len(bodies), len(rendered)) == (1, 1)
+        for number in range(5):  # whatever version somebody asks for
+            accept = f"application/openmetrics-text;version=1.0.{number}"
+            assert get(server, Accept=accept)[1]["content-type"].startswith(
+                "application/openmetrics-text; version=1.0.0"
+            )
+        assert len(rendered) == 2
+        get(server, Accept_Encoding="gzip")
+        assert len(rendered) == 3
+
+
+def test_an_answer_is_not_given_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "SHARED_SECS", 0.0)
+    agent = AgentMetrics("c1", "n1")
+    with serving(agent=agent) as server:
+        get(server)
+        agent.lag_seconds.set(7)
+        assert b"logshipper_agent_lag_seconds 7.0" in get(server)[2]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,7 +20,7 @@ from ingest.loki import Client
 from ingest.loki_push import Entry
 from ingest.prometheus import Client as PrometheusClient
 from logshipper.segment import Kind, Stream
-from tests.captured_runs import wait_until
+from tests.captured_runs import ROOT, wait_until
 from tests.node_agents import NodeAgent, Proxy, entries_of
 from tests.other_users import ANN, BEN, needs_root, open_folder, ordinary_python
 from tests.segment_factory import CaptureWriter
@@ -129,6 +130,36 @@ def test_segments_local_store_and_loki_hold_the_same(
     kinds = Counter(entry.labels["kind"] for entry in entries_of(client, cluster))
     assert of_job["entries"] == dict(kinds)
     assert (of_job["state"], of_job["spooled_bytes"], of_job["refused"], of_job["lost"]) == ("COMPLETED", 0, {}, 0)
+
+
+def test_reading_commands_tell_the_same_of_both_stores(loki: LokiServer, cluster: str, tmp_path: Path) -> None:
+    """`--from loki` prints what the local store's reader prints of the same capture, but for the store's name."""
+    with Proxy(loki.url) as proxy:
+        proxy.answer = lambda _: refusing(503)
+        with NodeAgent(tmp_path / "node", proxy.url, cluster=cluster) as agent:
+            assert agent.run(sys.executable, "-c", JOB, options=("--name", "both")).returncode == 0
+            (capture,) = agent.captures()
+            shutil.copytree(capture, tmp_path / "store" / "spool" / capture.name)
+            proxy.answer = lambda _: None
+            agent.wait_shipped()
+    local = ["--store", str(tmp_path / "store")]
+    remote = ["--from", "loki", "--loki-url", loki.url, "--cluster", cluster]
+    asked = [("show", "both"), ("logs", "both"), ("metadata", "both"), ("plot", "both")]
+    for words in asked:
+        assert read(*words, "--json", *remote) == read(*words, "--json", *local), words
+    assert read("logs", "both", "--tail", "3", *remote) == read("logs", "both", "--tail", "3", *local)
+    assert read("metadata", "both", "--format", "csv", *remote) == read("metadata", "both", "--format", "csv", *local)
+
+
+def read(*words: str) -> str:
+    """What a reading command prints, without what differs: where it was read, and how long ago that was."""
+    command = [sys.executable, "-m", "logshipper", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return re.sub(r'^  "store": .*\n', "", done.stdout, flags=re.MULTILINE)
 
 
 def test_labels_are_few(loki: LokiServer, client: Client, cluster: str, tmp_path: Path) -> None:
@@ -275,6 +306,23 @@ def test_what_loki_refuses_for_good_is_put_aside(cluster: str, tmp_path: Path) -
     refused = [json.loads(line) for line in file.read_text().splitlines()]
     assert [(one["line"], one["status"]) for one in refused] == [("x" * (3000 + n), 400) for n in (7, 8, 150)]
     assert all("Max entry size" in one["words"] or "max" in one["words"].lower() for one in refused)
+
+
+def test_a_loki_that_takes_nothing_as_it_is_set_up(cluster: str, tmp_path: Path) -> None:
+    """Its setting is in the way, not the entries: everything waits, and nothing is put aside."""
+    with (
+        LokiServer(limits={"allow_structured_metadata": False}) as closed,
+        NodeAgent(tmp_path, closed.url, cluster=cluster) as agent,
+    ):
+        agent.run("echo", "kept")
+        wait_until(lambda: agent.status()["loki"]["waiting"], "status tells")
+        shown = agent.status()
+        assert "structured metadata" in shown["loki"]["trouble"]["words"]
+        assert "logshipper-agent check" in agent.log.read_text()
+        (job,) = shown["jobs"]
+        assert (job["state"], job["lines"], job["refused"]) == ("COMPLETED", 1, {})
+        assert job["lag_secs"] > 0
+    assert list((tmp_path / "state" / "quarantine").iterdir()) == []
 
 
 def test_loki_at_its_default_limits(loki: LokiServer, client: Client, cluster: str, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_job_on_its_way_and_when_it_has_arrived(node: ShippingNode, capsys: Ca
         capture.metadata({"a": 1})
         (job,) = document(node, capsys)["jobs"]
         assert job["spooled_bytes"] == capture.segment.stat().st_size - size
-        assert (job["lines"], job["entries"], job["state"]) == (2, {"event": 1, "log": 2}, "RUNNING")
+        assert (job["lines"], job["entries"], job["state"]) == (2, {"event": 1, "log": 2}, "UNRESPONSIVE")
         assert 500 < job["lag_secs"] < 700
         capture.end()
         capture.close()
@@ -120,24 +120,24 @@ def test_refusals_are_counted_by_reason(node: ShippingNode, capsys: Captured) ->
 def test_trouble_with_loki_is_said_in_its_words(node: ShippingNode, capsys: Captured) -> None:
     since_ns = 1_750_000_000 * SECOND_NS
     trouble = {"since_ns": since_ns, "status": 401, "words": "no org id"}
-    node.checkpoints.put_notes({"loki": {"url": "http://old", **trouble}, "last_refusal": trouble})
+    node.checkpoints.put_notes({"loki": {"url": "http://modelled", **trouble}, "last_refusal": trouble})
     found = document(node, capsys)
     assert found["loki"] == {
         "url": "http://modelled", "waiting": True,
         "trouble": {"since": "2025-06-15T15:06:40Z", "status": 401, "words": "no org id"},
     }  # fmt: skip
     assert "since 2025-06-15T15:06:40Z: HTTP 401: no org id" in printed(node, capsys)
-    node.checkpoints.put_notes({"loki": {"since_ns": 0, "status": 0, "words": ""}})
+    node.checkpoints.put_notes({"loki": {"url": "http://other", **trouble}})
     text = printed(node, capsys)
-    assert "well, as far as is known" in text
-    assert "last answer but 204" in text
+    assert "no trouble known" in text, "at this address"
+    assert "its last refusal" in text
 
 
 def test_what_the_sink_tells_fits_what_status_reads(node: ShippingNode, capsys: Captured) -> None:
     seen = []
 
     def answer(labels: str) -> None:
-        node.checkpoints.put_notes({"loki": node.sink.state._asdict()})
+        node.checkpoints.put_notes({"loki": {"url": "http://modelled", **node.sink.state._asdict()}})
         seen.append(document(node, capsys)["loki"])
 
     node.loki.script = [refused(403, "not you"), answer]

@@ -27,7 +27,7 @@ def refusals(*lines: bytes, words: str = "no thanks") -> list[Refusal]:
     (chunk,) = builder.chunks(
         Rows(blocks=[BlockRow(Stream.STDERR, TIME_NS, len(lines), None, {0: {"repeat": 5}}, text)])
     )
-    return [Refusal(chunk, at, "too_old", 400, words) for at in range(len(lines))]
+    return [Refusal(chunk, "too_old", 400, words)]
 
 
 def entries(folder: Path) -> list[dict[str, Any]]:  # Any: JSON
@@ -77,7 +77,7 @@ def test_hostile_lines_and_words_stay_one_line_each(tmp_path: Path) -> None:
 
 
 def test_what_finds_no_room_is_counted_and_the_cap_holds(tmp_path: Path) -> None:
-    quarantine = Quarantine(str(tmp_path), 1000)
+    quarantine = Quarantine(str(tmp_path), 8000)  # and one user has an eighth
     dropped = sum(quarantine.put(refusals(b"x" * 50, b"y" * 50)) for _ in range(10))
     kept = entries(tmp_path)
     assert len(kept) + dropped == 20
@@ -90,13 +90,17 @@ def test_no_room_at_all_writes_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_lies_there_already_counts(tmp_path: Path) -> None:
-    (tmp_path / "2026-01-01.jsonl").write_bytes(b"x" * 990)
-    assert Quarantine(str(tmp_path), 1000).put(refusals(b"one")) == 1
+@pytest.mark.parametrize(
+    ("name", "size"), [("2026-01-01.u4242.jsonl", 7990), (f"2026-01-01.u{IDENTITY.uid}.jsonl", 990)]
+)
+def test_what_lies_there_already_counts(tmp_path: Path, name: str, size: int) -> None:
+    """Everybody's against all of the room, a user's own against an eighth."""
+    (tmp_path / name).write_bytes(b"x" * size)
+    assert Quarantine(str(tmp_path), 8000).put(refusals(b"one")) == 1
 
 
 def test_room_that_somebody_made_is_used(tmp_path: Path) -> None:
-    quarantine = Quarantine(str(tmp_path), 1000)
+    quarantine = Quarantine(str(tmp_path), 8000)
     while quarantine.put(refusals(b"x" * 50)) == 0:
         pass
     for file in tmp_path.iterdir():
@@ -139,7 +143,6 @@ def test_a_disk_that_fills_up_while_writing_leaves_no_half_line(
             quarantine.put(refusals(b"a"))
     (file,) = tmp_path.iterdir()
     assert file.read_bytes() == b""
-    assert quarantine.bytes == 0
 
 
 def test_a_short_write_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +173,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     folder = tmp_path / "quarantine"
     quarantine = Quarantine(str(folder), 10_000)
     for day in (0, 86400):  # midnight may pass meanwhile
-        (folder / time.strftime("%Y-%m-%d.jsonl", time.gmtime(time.time() + day))).symlink_to(target)
+        (folder / time.strftime(f"%Y-%m-%d.u{IDENTITY.uid}.jsonl", time.gmtime(time.time() + day))).symlink_to(target)
     with pytest.raises(StoreError):
         quarantine.put(refusals(b"one"))
     assert not target.exists()

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -589,8 +590,9 @@ def test_help_has_examples_and_exit_codes(
 def test_completion_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     out = capsys.readouterr().out
-    assert "logshipper" in out
     assert "_ARGCOMPLETE" in out
+    for program in ("logshipper", "logshipper-agent"):
+        assert re.search(rf"^(complete|compdef) .*[ \"']{program}(?![-\w])", out.replace("compdef", "\ncompdef"), re.M)
 
 
 def completions(store: Path, line: str) -> list[str]:

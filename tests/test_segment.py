@@ -1,5 +1,8 @@
 """The segment format (docs/segment-format.md): round trips, and hostile bytes."""
 
+import struct
+import zlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +50,43 @@ def test_records_and_end() -> None:
     end = segment.decode_frame(data, decoded[1])
     assert end is not None
     assert (end[0].type, end[0].count, end[0].record()) == (FrameType.END, 1, {})
+
+
+def test_a_record_that_is_too_long_keeps_its_beginning() -> None:
+    """As of a ~/.logoptin with thousands of problems."""
+    record = {"type": "event", "event": "config_refused", "message": "m" * 99_999, "problems": ["p"] * 99_999, "n": 7}
+    decoded = segment.decode_frame(segment.encode_record(5, record), 0)
+    assert decoded is not None
+    assert len(decoded[0].text) <= segment.MAX_RECORD_BYTES
+    assert decoded[0].record() == {"type": "event", "event": "config_refused", "message": "m" * 1024, "n": 7}
+
+
+def lines_frame(attrs: bytes, count: int) -> bytes:
+    """A frame of blank lines with these attributes."""
+    text = b"\n" * count
+    head = struct.pack("<4sBBHIIQI", segment.FRAME_MAGIC, 1, 1, 0, len(attrs) + count, count, 5, len(attrs))
+    return head + zlib.crc32(text, zlib.crc32(attrs, zlib.crc32(head))).to_bytes(4, "little") + attrs + text
+
+
+@pytest.mark.parametrize(
+    ("attrs", "count", "reason"),
+    [
+        (b'{"lines":{' + b" " * 320 + b"}}", 1, "impossible frame header"),  # more than a line can have
+        (b'{"lines":{' + b" " * segment.MAX_ATTRS_BYTES + b"}}", 100_000, "impossible frame header"),
+        (b'{"runs":[' + b"[1,1],[2,1]," * 32_768 + b"[1,1]]}", 65_537, "65537 runs"),
+        (b'{"runs":[[2,65537]]}', 65_537, "too many metadata lines"),
+    ],
+)
+def test_costly_attributes_are_damage(attrs: bytes, count: int, reason: str) -> None:
+    with pytest.raises(SegmentCorrupt, match=reason):
+        segment.decode_frame(lines_frame(attrs, count), 0)
+
+
+def test_attributes_of_no_line_and_of_no_known_sort_are_left_out() -> None:
+    attrs = b'{"lines":{"0":{"n":1,"part":"2","x":[[]],"y":null},"1":{"n":2},"-1":{"n":3}}}'
+    decoded = segment.decode_frame(lines_frame(attrs, 1), 0)
+    assert decoded is not None
+    assert decoded[0].attrs == {0: {"n": 1, "part": "2"}}
 
 
 @given(st.data())

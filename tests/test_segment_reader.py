@@ -314,7 +314,113 @@ def test_reports_of_one_read_have_a_limit(capture: CaptureWriter, reading: Readi
     assert len(reading.texts) == 2500
 
 
+def incomplete(payload: int = segment.MAX_PAYLOAD_BYTES) -> bytes:
+    """A frame's header that promises more than ever comes."""
+    return struct.pack("<4sBBHIIQII", segment.FRAME_MAGIC, 1, 1, 0, payload, 1, 5, 0, 0)
+
+
+@pytest.fixture
+def gone_over(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes of each of the reader's preads."""
+    sizes: list[int] = []
+    pread = segment_reader._pread
+
+    def counting(fd: int, size: int, offset: int) -> bytes:
+        data = pread(fd, size, offset)
+        sizes.append(len(data))
+        return data
+
+    monkeypatch.setattr(segment_reader, "_pread", counting)
+    return sizes
+
+
+def test_an_incomplete_tail_is_not_searched_at_every_look(
+    capture: CaptureWriter, reading: Reading, gone_over: list[int]
+) -> None:
+    capture.append(incomplete() * 40_000)
+    assert reading.read() is Outcome.WAITING
+    assert len(gone_over) < 3_000
+    gone_over.clear()
+    for _ in range(20):
+        capture.append(incomplete() * 10)
+        assert reading.read() is Outcome.WAITING
+    assert len(gone_over) == 20
+
+
+def test_a_whole_frame_after_an_incomplete_one_is_found_in_time(capture: CaptureWriter, reading: Reading) -> None:
+    capture.append(incomplete())
+    assert reading.read() is Outcome.WAITING
+    capture.lines(["after"])
+    capture.lines(["twice as long now"])
+    assert reading.read() is Outcome.WAITING
+    assert reading.texts == [b"after\n", b"twice as long now\n"]
+
+
+def test_a_dead_capture_s_incomplete_frames_cost_what_there_is(
+    capture: CaptureWriter, reading: Reading, gone_over: list[int]
+) -> None:
+    frame = segment.encode_lines(Stream.STDOUT, 5, b"x\n", [(Kind.LOG, 1)])
+    capture.append((incomplete() + frame) * 3_000)
+    assert reading.read(alive=False) is Outcome.CUT
+    assert reading.texts == [b"x\n"] * 3_000
+    assert sum(gone_over) < 3_000 * 40_000  # each looks at some KiB, not at all that follows
+
+
+def test_a_read_ends_after_a_certain_amount_of_work(
+    capture: CaptureWriter, reading: Reading, gone_over: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_reader, "READ_WORK_BYTES", 4 << 20)
+    capture.append(b"?" * (16 << 20))
+    capture.lines(["after"])
+    positions = []
+    while not reading.texts:
+        gone_over.clear()
+        positions.append(reading.read_batch(MANY).position)
+        assert sum(gone_over) <= 6 << 20
+    assert len(positions) == len(set(positions)) >= 4
+    assert sum(damage.skipped for damage in reading.damages) == 16 << 20
+
+
+def test_what_is_searched_is_counted_over_all_segments(
+    capture: CaptureWriter, reading: Reading, gone_over: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_reader, "SEARCH_BYTES", 4 << 20)
+    for _ in range(8):
+        capture.append(b"?" * (2 << 20))
+        capture.rotate()
+    assert reading.read() is Outcome.WAITING
+    assert sum(gone_over) < 13 << 20  # twice the limit at most, and a block of each segment
+
+
+def test_what_a_frame_costs_counts_for_a_batch(capture: CaptureWriter, reading: Reading) -> None:
+    for _ in range(10):
+        capture.lines(["{}"] * 1000, kind=Kind.METADATA)
+    batch = reading.read_batch(500_000)
+    assert (len(batch.frames), batch.outcome) == (3, Outcome.MORE)
+    assert batch.size > 3 * 1000 * segment_reader.FRAME_COST_BYTES > batch.frame_bytes
+
+
 # ---- hostile folders
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_very_many_names_are_listed_once_a_read_and_passed_over_in_pieces(
+    capture: CaptureWriter, reading: Reading, monkeypatch: pytest.MonkeyPatch, alive: bool
+) -> None:
+    listed = []
+    list_segments = segment_reader.list_segments
+    monkeypatch.setattr(segment_reader, "list_segments", lambda fd: listed.append(fd) or list_segments(fd))  # type: ignore[func-returns-value]
+    capture.append(segment.encode_end(5, closed=False))
+    for number in range(2, 2502):
+        (capture.segments / f"{number:010d}.seg").symlink_to("nothing")
+    for number in range(2502, 2702):
+        (capture.segments / f"{number:010d}.seg").touch()
+    reads = 1
+    while reading.read_batch(MANY, alive=alive).outcome is Outcome.MORE:
+        reads += 1
+    assert reads >= 3
+    assert len(listed) <= reads
+    assert len(reading.damages) >= 2500
 
 
 def test_links_pipes_folders_and_sockets_are_passed_over(capture: CaptureWriter, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Where Loki and Prometheus are: site files, environment and flags, and what is said where they are wrong."""
 
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,10 @@ from ingest import site
 from ingest.server_access import ServerAccess
 from logshipper.cli import main
 from logshipper.errors import ConfigError
+from observe.waiting import Watch
+from tests.captured_runs import wait_until
+from tests.faulty_server import FaultyServer, Said
+from tests.reading_store import training
 
 LOKI = "https://loki.example.org"
 
@@ -105,12 +111,151 @@ def test_options_that_do_not_go_together(words: list[str], sentence: str, capsys
     assert sentence in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("program", ["loki", "prometheus"])
+@pytest.mark.parametrize("by", ["option", "setting"])
+def test_a_wrong_address_is_blamed_on_whoever_gave_it(
+    program: str, by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path / "site.toml", f'[loki]\nurl = "{LOKI}"')
+    option, setting = f"--{program}-url", f"LOGSHIPPER_{program.upper()}_URL"
+    words = ["ls", "--from", "loki", "--site", file]
+    if by == "option":
+        words += [option, "127.0.0.1:1"]
+    else:
+        monkeypatch.setenv(setting, "127.0.0.1:1")
+    assert main(words) == 1
+    source = option if by == "option" else f"${setting}"
+    looks = "isn't an address; it looks like http://loki.example.org:3100"
+    assert capsys.readouterr().err == f"logshipper: {source}: '127.0.0.1:1' {looks}\n"
+
+
+@pytest.mark.parametrize("option", [["--from", "loki"], ["--cluster", "alpha"], ["--from=loki", "--loki-url", LOKI]])
+def test_what_is_in_loki_is_not_removed_here(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        main(["rm", "x", *option])
+    assert error.value.code == 2
+    assert "logshipper rm: only jobs of the local store are removed; what is in Loki goes" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["rm", "x", "--form", "loki"])
+    assert "unrecognized arguments: --form" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", ["7", "d", "0d", "-1d", "1e3d", "9999d", "٣d", "7 d"])
 def test_a_span_that_is_none_is_wrong_usage(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as error:
         main(["ls", "--from", "loki", f"--since={text}"])
     assert error.value.code == 2
     assert "isn't a span of time; it looks like 12h or 7d" in capsys.readouterr().err
+
+
+# ---- where else jobs are
+
+AGENT = "runs on this node go to its agent: --from loki reads them"
+IN_LOKI = "jobs on nodes with an agent are in Loki: --from loki reads them"
+
+
+@pytest.fixture
+def socket_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A socket as of a node's agent, and nobody's store named."""
+    path = tmp_path / "agent.sock"
+    monkeypatch.setenv("LOGSHIPPER_AGENT_SOCKET", str(path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.delenv("LOGSHIPPER_STORE")
+    monkeypatch.setattr("logshipper.spool.network_type", lambda _: None)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(str(path))
+        yield path
+
+
+@pytest.mark.parametrize("words", [["show", "last"], ["logs", "last"], ["ls"], ["rm", "--yes", "last"]])
+def test_on_a_node_with_an_agent_newer_jobs_are_elsewhere(
+    words: list[str], socket_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training(tmp_path / "logshipper")
+    assert main(words) == 0
+    out, err = capsys.readouterr()
+    assert "train.py" in out or "epoch" in out
+    assert err == f"logshipper: {AGENT}\n"
+
+
+@pytest.mark.parametrize("words", [["show", "none"], ["logs", "none"], ["rm", "--yes", "none"]])
+@pytest.mark.parametrize("any_job", [False, True])
+def test_a_job_that_is_not_here_may_be_elsewhere(
+    any_job: bool, words: list[str], socket_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if any_job:
+        training(tmp_path / "logshipper")
+    assert main(words) == 1
+    err = capsys.readouterr().err
+    assert err.endswith(f"; {AGENT}\n")
+    assert err.count("\n") == 1
+
+
+def test_what_is_said_of_other_places_is_true(
+    socket_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is said to those who name a place, and where there is no other."""
+    training(tmp_path / "logshipper")
+
+    def said(*options: str) -> str:
+        assert main(["show", "last", *options]) == 0
+        return capsys.readouterr().err.removeprefix("logshipper: ").rstrip("\n")
+
+    assert said() == AGENT
+    assert said("--from", "local") == ""
+    assert said("--store", str(tmp_path / "logshipper")) == ""
+    with monkeypatch.context() as patch:
+        patch.setenv("LOGSHIPPER_STORE", str(tmp_path / "logshipper"))
+        assert said() == ""
+    socket_path.unlink()
+    assert said() == ""
+    socket_path.write_text("no socket")
+    assert said() == ""
+    monkeypatch.setenv("LOGSHIPPER_AGENT_SOCKET", "")
+    assert said() == ""
+    write(tmp_path / "etc" / "site.toml", f'[loki]\nurl = "{LOKI}"')
+    assert said() == IN_LOKI
+    (tmp_path / "etc" / "site.toml").unlink()
+    monkeypatch.setenv("LOGSHIPPER_LOKI_URL", LOKI)
+    assert said() == IN_LOKI
+
+
+# ---- a server that takes its time
+
+
+def test_a_frozen_loki_is_named_while_it_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("observe.waiting.AFTER_SECS", 0.05)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with FaultyServer(Said(hang=True)) as server:
+        file = write(tmp_path / "site.toml", f'[loki]\nurl = "{server.url}"\ntimeout_secs = 0.4')
+        assert main(["ls", "--from", "loki", "--site", file]) == 1
+    said = capsys.readouterr().err.replace("\r\x1b[K", "").splitlines()
+    assert said == [
+        f"logshipper: waiting for Loki at {server.url}",
+        f"logshipper: Loki at {server.url}: no answer within 0.4 s (3 tries)",
+    ]
+
+
+def test_nobody_is_told_of_a_wait_that_is_over_or_where_nobody_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("observe.waiting.AFTER_SECS", 0.05)
+    with FaultyServer(Said(hang=True)) as server:
+        file = write(tmp_path / "site.toml", f'[loki]\nurl = "{server.url}"\ntimeout_secs = 0.2')
+        assert main(["ls", "--from", "loki", "--site", file]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    told: list[str] = []
+    watch = Watch(told.append)
+    for _ in range(3):
+        with watch.waiting_for("a quick server"):
+            pass
+    with watch.waiting_for("a slow server"):
+        wait_until(lambda: bool(told), "the slow server is told of")
+    watch.close()
+    assert told == ["waiting for a slow server"]
 
 
 def test_completion_asks_no_network(monkeypatch: pytest.MonkeyPatch) -> None:

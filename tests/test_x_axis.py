@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ingest.metadata_keys import MAX_INT_DIGITS, names_of, parse_record, raw_value
+from ingest.metadata_keys import MAX_INT_DIGITS, MAX_KEY_BYTES, names_of, parse_record, raw_value
 from ingest.x_axis import MAX_GROUPS, MAX_KEYS, XAxis, merge_all
 
 Json = dict[str, Any]  # Any: JSON
@@ -252,6 +252,27 @@ def test_what_cannot_be_worked_with_is_said() -> None:
     assert axis.choose().key == "a"
     assert axis.notes() == ["2 numbers are left out: too long or too large to work with"]
     assert [(key.key, key.count, key.numbers) for key, _ in axis.key_stats()] == [("a", 2, 2), ("k", 2, 0)]
+
+
+def test_long_keys_are_left_out_and_said() -> None:
+    longest = "\u00e9" * (MAX_KEY_BYTES // 2)
+    axis = axis_of({longest: 1, longest + "x": 2, "y" * 1_000_000: "z", "nested": {longest + "x": 3, "a": 4}})
+    assert [stats.key for stats, _ in axis.key_stats()] == ["nested.a", longest]
+    assert axis.notes() == ["3 values are left out: of keys that are longer than 256 bytes"]
+    assert XAxis.from_json(axis.to_json()).notes() == axis.notes()
+    assert axis.merge(axis).notes() == ["6 values are left out: of keys that are longer than 256 bytes"]
+
+
+def test_a_state_of_before_long_keys_were_counted_is_taken() -> None:
+    state = json.loads(axis_of({"a": 1}).to_json())
+    state["limits"].pop()
+    assert XAxis.from_json(json.dumps(state)).notes() == []
+
+
+def test_lines_that_are_no_objects_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orjson.loads", lambda line: pytest.fail("it is parsed"))
+    for line in (b"", b"x", b"[1]", b'{"a": 1', b' {"a": 1}'):
+        assert parse_record(line) is None
 
 
 def test_a_lower_limit_of_digits_never_raises() -> None:

@@ -1,0 +1,103 @@
+"""Removes a capture's directory whose content somebody else may have made, and may be changing right now.
+
+Strategy: one directory at a time, never one within another. A directory to be emptied lies directly in the capture's,
+where only its owner can rename; it is opened without following links and, where we are root, made root's and 0700, so
+that nothing in it can be changed any more. What it holds is unlinked; directories in it are moved up beside it, and
+emptied in turn. So depth costs neither recursion nor descriptors, and entries are never listed as a whole.
+`identity.json` goes last: until then everybody sees whose it is.
+"""
+
+import errno
+import os
+
+REMOVED_AT_ONCE = 10_000  # entries by one call: about a second
+_KEPT = "identity.json"
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class FolderRemoval:
+    """name: in the spool, open as spool_fd, and itself open as fd: both stay the caller's."""
+
+    def __init__(self, spool_fd: int, name: str, fd: int) -> None:
+        self._spool_fd = spool_fd
+        self._name = name
+        self._fd = fd
+        self._left = 0
+
+    def go_on(self) -> bool:
+        """Removes REMOVED_AT_ONCE entries at most; True when all is gone. Raises OSError."""
+        self._left = REMOVED_AT_ONCE
+        try:
+            self._move_up("segments", self._fd)  # readers of a half-removed capture find none, as in one in the making
+        except FileNotFoundError:
+            pass
+        while self._left > 0:
+            if not self._remove_entries():
+                self._remove_last()
+                return True
+        return False
+
+    def _remove_entries(self) -> bool:
+        """Goes once through the capture's directory; False where nothing but _KEPT is left."""
+        found = False
+        with os.scandir(self._fd) as entries:
+            for entry in entries:
+                if entry.name == _KEPT and not entry.is_dir(follow_symlinks=False):
+                    continue
+                found = True
+                if self._left <= 0:
+                    break
+                if not self._unlinked(entry.name, self._fd):
+                    self._empty(entry.name)
+        return found
+
+    def _empty(self, name: str) -> None:
+        """Empties and removes a directory in the capture's, as far as there is work left."""
+        fd = os.open(name, _FLAGS, dir_fd=self._fd)
+        try:
+            if os.geteuid() == 0:
+                os.fchown(fd, 0, 0)  # first: its owner could change the mode back
+            os.fchmod(fd, 0o700)
+            found = True
+            while found and self._left > 0:
+                found = self._empty_once(fd)
+        finally:
+            os.close(fd)
+        if not found:
+            os.rmdir(name, dir_fd=self._fd)
+
+    def _empty_once(self, fd: int) -> bool:
+        """Goes once through a directory; False where it is empty: file systems may pass over some while others go."""
+        found = False
+        with os.scandir(fd) as entries:
+            for entry in entries:
+                found = True
+                if self._left <= 0:
+                    break
+                if not self._unlinked(entry.name, fd):
+                    self._move_up(entry.name, fd)
+        return found
+
+    def _unlinked(self, name: str, fd: int) -> bool:
+        """False where it is a directory."""
+        self._left -= 1
+        try:
+            os.unlink(name, dir_fd=fd)
+        except (IsADirectoryError, PermissionError):  # EPERM: POSIX's word for a directory
+            try:
+                os.rmdir(name, dir_fd=fd)
+            except NotADirectoryError:
+                raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), name) from None
+            except OSError:
+                return False  # it holds something
+        return True
+
+    def _move_up(self, name: str, fd: int) -> None:
+        os.rename(name, os.urandom(16).hex(), src_dir_fd=fd, dst_dir_fd=self._fd)
+
+    def _remove_last(self) -> None:
+        try:
+            os.unlink(_KEPT, dir_fd=self._fd)
+        except FileNotFoundError:
+            pass
+        os.rmdir(self._name, dir_fd=self._spool_fd)

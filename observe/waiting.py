@@ -1,0 +1,90 @@
+"""Says on a terminal whom a command waits for, where a server takes its time."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from observe.running import say
+
+if TYPE_CHECKING:
+    from ingest.loki_account import Entry
+    from ingest.loki_reader import Direction, Entries
+
+AFTER_SECS = 5.0
+_LOOK_SECS = 0.25
+_CLEAR_LINE = "\r\x1b[K"
+
+
+class _Wait(NamedTuple):
+    server: str
+    since: float
+
+
+class Watch:
+    """tell: is called with the sentence, once a wait, by a thread of the watch's own."""
+
+    def __init__(self, tell: Callable[[str], None] | None = None) -> None:
+        self._after_secs = AFTER_SECS
+        self._tell = tell or _tell
+        self._wait: _Wait | None = None
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def begin(self, server: str) -> None:
+        self._wait = _Wait(server, time.monotonic())
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._look, daemon=True, name="waiting")
+            self._thread.start()
+
+    def end(self) -> None:
+        self._wait = None
+
+    @contextmanager
+    def waiting_for(self, server: str) -> Iterator[None]:
+        self.begin(server)
+        try:
+            yield
+        finally:
+            self.end()
+
+    def _look(self) -> None:
+        told: _Wait | None = None
+        while not self._closed.wait(min(_LOOK_SECS, self._after_secs)):
+            wait = self._wait
+            if wait is not None and wait is not told and time.monotonic() - wait.since >= self._after_secs:
+                told = wait
+                self._tell(f"waiting for {wait.server}")
+
+
+class WatchedEntries:
+    """A client of Loki's whose waits are watched: only those for the next entry, not what is done with it."""
+
+    def __init__(self, client: "Entries", watch: Watch) -> None:
+        self.name = client.name
+        self._client = client
+        self._watch = watch
+
+    def entries(
+        self, logql: str, begin_ns: int, end_ns: int, *, direction: "Direction" = "forward", page: int = 5000
+    ) -> "Iterator[Entry]":
+        found = iter(self._client.entries(logql, begin_ns, end_ns, direction=direction, page=page))
+        while True:
+            self._watch.begin(self.name)
+            try:
+                entry = next(found, None)
+            finally:
+                self._watch.end()
+            if entry is None:
+                return
+            yield entry
+
+
+def _tell(sentence: str) -> None:
+    sys.stderr.write(_CLEAR_LINE)  # a bar may be drawn there
+    say(sentence)

@@ -1,0 +1,245 @@
+"""Access to Loki as a site guards it: TLS with a CA of its own, certificates, passwords, tokens, tenants; for the
+agent, for `check` and for who reads. And what is said, kept and never shown where something of that is wrong."""
+
+import json
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest import agent_config
+from ingest.check_loki import check_loki
+from ingest.loki import Client, Entry
+from ingest.server_access import ServerAccess
+from logshipper.cli import main
+from logshipper.errors import RejectedPushError, RetryablePushError
+from tests.access_setup import (
+    BASIC,
+    LABELS,
+    NEXT_TOKEN,
+    PAGE,
+    PASSWORD,
+    SECRETS,
+    TOKEN,
+    Certificates,
+    made,
+    plain_environment,
+    secret,
+    with_certificate,
+)
+from tests.captured_runs import wait_until
+from tests.faulty_server import FaultyServer, Said
+from tests.node_agents import NodeAgent, entries_of
+from tests.servers.running import LokiServer
+from tests.tls_gateway import Gateway, Wire
+
+__all__ = ["made", "plain_environment"]  # fixtures
+
+
+@pytest.fixture(scope="module")
+def tenants(servers: None) -> Iterator[LokiServer]:
+    """A Loki that wants to know whose each request is."""
+    with LokiServer(auth_enabled=True) as server:
+        yield server
+
+
+@pytest.fixture
+def cluster() -> str:
+    return f"t{uuid.uuid4().hex[:10]}"
+
+
+def written_site(folder: Path, url: str, options: Mapping[str, Any]) -> str:
+    path = folder / "site.toml"
+    lines = [f"{name} = {json.dumps(value)}" for name, value in {"url": url, **options}.items()]
+    path.write_text("\n".join(["[loki]", *lines]) + "\n")
+    return str(path)
+
+
+def wrong_of_check(agent: NodeAgent) -> str:
+    """What `check` finds wrong with Loki, with its mends."""
+    found = [finding for finding in check_loki(agent_config.load(str(agent.config))) if finding.level == "wrong"]
+    return "; ".join(f"{finding.about}: {finding.words} {finding.mend}" for finding in found)
+
+
+# ---- what is right
+
+
+@pytest.mark.parametrize("way", ["certificate", "token"])
+def test_each_way_leads_to_its_tenant(
+    way: str, made: Certificates, tenants: LokiServer, cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job's lines, what `check` pushes and reads back, and reading by a site file; another tenant sees nothing. With
+    the certificate goes a password."""
+    options: dict[str, str] = {"ca_file": str(made.own), "tenant": f"{cluster}-{way}"}
+    with Gateway(tenants.url, made.server, made.own if way == "certificate" else None) as gateway:
+        gateway.tenant = options["tenant"]
+        if way == "token":
+            gateway.token = TOKEN
+            options |= {"token_file": secret(tmp_path, "token", TOKEN)}
+        else:
+            gateway.basic = f"ann:{PASSWORD}"
+            options |= {"username": "ann", "password_file": secret(tmp_path, "password", PASSWORD)}
+            options |= with_certificate(made.client)
+        with NodeAgent(tmp_path / "node", gateway.url, cluster=cluster, loki=options) as agent:
+            assert agent.run("sh", "-c", "echo one; echo two").returncode == 0
+            assert wrong_of_check(agent) == ""
+            with Client(ServerAccess(url=tenants.url, tenant=gateway.tenant)) as client:
+                wait_until(lambda: len(entries_of(client, cluster, "log")) == 2, "the job's lines")
+                job_id = entries_of(client, cluster, "log")[0].metadata["job_id"]
+        site = written_site(tmp_path, gateway.url, options)
+        assert main(["logs", job_id, "--from", "loki", "--site", site]) == 0
+        assert capsys.readouterr().out.splitlines() == ["one", "two"]
+        assert {seen.status for seen in gateway.seen} <= {200, 204}
+        assert {seen.tenant for seen in gateway.seen} == {options["tenant"]}
+        assert {seen.subject for seen in gateway.seen} == {"node7" if way == "certificate" else ""}
+        assert gateway.failed == []
+    with Client(ServerAccess(url=tenants.url, tenant="somebody-else")) as other:
+        assert entries_of(other, cluster) == []
+
+
+def test_several_tenants_can_be_named_and_are_loki_s_to_allow(tenants: LokiServer) -> None:
+    """To push to them is Loki's 400: it isn't about the entries, and mustn't lead to their being given up."""
+    access = ServerAccess(url=tenants.url, tenant="physics|biology")
+    assert access.problems("loki") == []
+    for tenant in ("physics|biology", "no blanks"):
+        with (
+            Client(ServerAccess(url=tenants.url, tenant=tenant)) as client,
+            pytest.raises(RetryablePushError) as caught,
+        ):
+            client.push(LABELS, [Entry(time.time_ns(), "x")])
+        assert (caught.value.status, "HTTP 400" in str(caught.value)) == (0, True)
+        assert str(caught.value).endswith("; look at tenant")
+    with Client(tenants.url) as client, pytest.raises(RejectedPushError) as refused:
+        client.push(LABELS, [Entry(time.time_ns(), "x")])
+    assert (refused.value.status, refused.value.excerpt) == (401, "no org id; look at tenant")
+
+
+# ---- what is wrong
+
+
+def test_all_waits_until_all_is_right_and_nothing_is_told_before(
+    made: Certificates, loki: LokiServer, cluster: str, tmp_path: Path
+) -> None:
+    """One fault after the other, each mended while the agent runs."""
+    password = secret(tmp_path, "password", PASSWORD)
+    options = {"ca_file": str(made.own), "username": "ann", "password_file": password, **with_certificate(made.client)}
+    soon = {"retry_max_secs": 0.2}
+    line = f"private {uuid.uuid4().hex}"
+    with Gateway(loki.url, made.strange_server) as gateway, Wire(gateway.url) as wire:
+        gateway.basic = f"ann:{PASSWORD}"
+        with NodeAgent(tmp_path / "node", wire.url, cluster=cluster, loki=options | soon) as agent:
+            assert agent.run("sh", "-c", f"for n in 1 2 3; do echo {line} $n; done").returncode == 0
+
+            def says(words: str) -> None:
+                wait_until(lambda: words in agent.log.read_text(), f"the log says {words}: {agent.log.read_text()}")
+                assert words in wrong_of_check(agent)
+
+            says("ca_file must hold the certificate of the CA")
+            wait_until(lambda: "ca_file must hold" in str(agent.status()["loki"]["trouble"]), "`status` says it, too")
+            gateway.use(made.expired)
+            says("certificate has expired; the server's has to be renewed")
+            gateway.use(made.misnamed)
+            says("url must name the server as its certificate does")
+            gateway.use(made.server, made.strange_ca)
+            says("cert_file")
+            assert gateway.seen == []
+            for told in (*SECRETS, line, "POST", cluster):
+                assert told.encode() not in wire.sent, told
+            gateway.basic = "ann:another-password"
+            gateway.use(made.server, made.own)
+            says("HTTP 401: who is there?; look at username, password_file, cert_file")
+            wait_until(
+                lambda: "HTTP 401: who is there?; look at username" in agent.call("status").stdout, "so does status"
+            )
+            shown = agent.call("status")
+            gateway.refusal = 403, {}, f"you aren't {BASIC} with {PASSWORD}".encode()
+            says("HTTP 403: you aren't [hidden] with [hidden]; look at")
+            gateway.refusal = 400, {"Content-Type": "text/html"}, PAGE
+            says("HTTP 400, not for what was sent: 400 No required SSL certificate was sent")
+            Path(password).unlink()
+            gateway.refusal = 401, {}, b"no"
+            gone = f"password_file: {password}: can't be read: no such file or directory"
+            wait_until(lambda: gone in agent.log.read_text(), "a file that is gone is said")
+            assert set(gateway.statuses()) == {401, 403, 400}
+            assert len(agent.captures()) == 1
+            assert agent.process is not None
+            command_line = Path(f"/proc/{agent.process.pid}/cmdline").read_bytes()
+            secret(tmp_path, "password", "another-password")
+            agent.wait_shipped()
+            told = "".join((agent.log.read_text(), shown.stdout, json.dumps(agent.status()), command_line.decode()))
+    with Client(loki.url) as client:
+        assert [entry.line for entry in entries_of(client, cluster, "log")] == [f"{line} {n}" for n in (1, 2, 3)]
+    kept = b"".join(path.read_bytes() for path in (tmp_path / "node").rglob("*") if path.is_file())
+    for word in (*SECRETS, "another-password"):
+        assert word not in told
+        assert word.encode() not in kept
+    assert not list(agent.state.glob("quarantine/*"))
+    for told_word in (PASSWORD, "another-password", BASIC, line):
+        assert told_word.encode() not in wire.sent
+
+
+def test_a_token_that_changes_while_the_agent_runs(
+    made: Certificates, loki: LokiServer, cluster: str, tmp_path: Path
+) -> None:
+    token = secret(tmp_path, "token", TOKEN)
+    options = {"ca_file": str(made.own), "token_file": token, "retry_max_secs": 0.2}
+    with Gateway(loki.url, made.server) as gateway:
+        gateway.token = TOKEN
+        with NodeAgent(tmp_path / "node", gateway.url, cluster=cluster, loki=options) as agent:
+            agent.run("echo", "before")
+            wait_until(gateway.statuses, "the first push")
+            assert set(gateway.statuses()) == {204}
+            gateway.token = NEXT_TOKEN
+            agent.run("echo", "after")
+            wait_until(lambda: 401 in gateway.statuses(), "the old token is refused")
+            assert agent.captures()
+            Path(token).write_text("")  # as while it is written anew
+            wait_until(
+                lambda: f"token_file: {token}: holds no secret" in agent.log.read_text(), "an empty file is said"
+            )
+            Path(token).write_text(NEXT_TOKEN)
+            agent.wait_shipped()
+            assert {seen.authorization for seen in gateway.seen if seen.status == 204} == {
+                f"Bearer {TOKEN}",
+                f"Bearer {NEXT_TOKEN}",
+            }
+    with Client(loki.url) as client:
+        assert [entry.line for entry in entries_of(client, cluster, "log")] == ["before", "after"]
+
+
+# ---- reading
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("ca", "ca_file must hold the certificate of the CA"),
+        ("host", "url must name the server as its certificate does"),
+        ("expired", "certificate has expired"),
+        ("certificate", "cert_file"),
+        ("token", "HTTP 401: who is there?; look at token_file"),
+        ("no token", "HTTP 401: who is there?; none of username and password_file, token_file, tenant is set"),
+        ("plain", "if it speaks TLS, url is https://"),
+    ],
+)
+def test_what_a_reader_is_told(
+    fault: str, words: str, made: Certificates, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {"ca_file": str(made.strange_ca if fault == "ca" else made.own)}
+    if fault != "no token":
+        options["token_file"] = secret(tmp_path, "token", TOKEN)
+    certificate = {"host": made.misnamed, "expired": made.expired}.get(fault, made.server)
+    with FaultyServer(Said(204)) as loki:
+        with Gateway(loki.url, certificate, made.own if fault == "certificate" else None) as gateway:
+            gateway.token = "another" if "token" in fault else TOKEN
+            url = gateway.url.replace("https", "http") if fault == "plain" else gateway.url
+            assert main(["ls", "--from", "loki", "--site", written_site(tmp_path, url, options)]) == 1
+        assert loki.asked == []
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert words in err
+    assert len(err.splitlines()) == 1
+    assert TOKEN not in err

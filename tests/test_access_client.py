@@ -1,0 +1,247 @@
+"""Credentials, certificates, redirects and proxies of one client: what it sends to whom, and what it says."""
+
+import base64
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ingest.call_failures import hidden
+from ingest.loki import Client, Entry
+from ingest.server_access import ServerAccess
+from logshipper.errors import PushError, QueryError, RejectedPushError, RetryablePushError
+from tests.access_setup import (
+    LABELS,
+    NEXT_TOKEN,
+    PAGE,
+    PASSWORD,
+    PROXY_PASSWORD,
+    TOKEN,
+    Certificates,
+    made,
+    plain_environment,
+    secret,
+)
+from tests.faulty_server import FaultyServer, Said
+from tests.tls_gateway import Gateway, Wire, locked
+
+__all__ = ["made", "plain_environment"]  # fixtures
+
+
+@pytest.mark.parametrize("tenant", ["a b", "a:b", ".", "..", "ü", "a||b", "x" * 151, "a\nX-Other: b"])
+def test_a_tenant_that_loki_would_not_take_is_refused_beforehand(tenant: str) -> None:
+    (problem,) = ServerAccess(url="http://loki:3100", tenant=tenant).problems("loki")
+    assert problem.startswith("[loki] tenant: ")
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_token_is_read_again_after_a_refusal_only(status: int, tmp_path: Path) -> None:
+    token = secret(tmp_path, "token", TOKEN)
+    with FaultyServer(Said(204)) as server, Client(ServerAccess(url=server.url, token_file=token)) as client:
+        client.push(LABELS, [Entry(1, "x")])
+        Path(token).write_text(NEXT_TOKEN)
+        client.push(LABELS, [Entry(1, "x")])
+        server.answer(Said(status), Said(204))
+        with pytest.raises(RejectedPushError, match=f"HTTP {status}: \\(no words\\); look at token_file"):
+            client.push(LABELS, [Entry(1, "x")])
+        client.push(LABELS, [Entry(1, "x")])
+        used = [asked.headers["Authorization"].removeprefix("Bearer ") for asked in server.asked]
+    assert used == [TOKEN, TOKEN, TOKEN, NEXT_TOKEN]
+
+
+@pytest.mark.parametrize(
+    ("words", "mend"),
+    [
+        (PAGE, "look at cert_file and key_file"),
+        (b"Client sent an HTTP request to an HTTPS server.\n", "url must begin with https://"),
+        (b"<html><title>400 The plain HTTP request was sent to HTTPS port</title>", "url must begin with https://"),
+        (b"<html><body><h1>Bad Request</h1></body></html>", "Bad Request"),
+        (b"tenant ID 'a b' contains unsupported character ' '", "look at tenant"),
+    ],
+)
+def test_a_400_that_is_not_about_the_entries_is_tried_again(words: bytes, mend: str) -> None:
+    with FaultyServer(Said(400, words)) as server, Client(server.url) as client:
+        with pytest.raises(RetryablePushError) as caught:
+            client.push(LABELS, [Entry(1, "x")])
+        assert caught.value.status == 0
+        assert mend in caught.value.excerpt
+        server.answer(Said(400, b"entry for stream '{cluster=\"a\"}' has timestamp too old: 2020-01-01T00:00:00Z"))
+        with pytest.raises(RejectedPushError) as refused:
+            client.push(LABELS, [Entry(1, "x")])
+        assert refused.value.status == 400
+
+
+def test_credentials_do_not_follow_a_redirect(made: Certificates, tmp_path: Path) -> None:
+    token = secret(tmp_path, "token", TOKEN)
+    with FaultyServer(Said(204)) as elsewhere, Gateway(elsewhere.url, made.server) as gateway:
+        for status in (301, 302, 303, 307, 308):
+            gateway.refusal = status, {"Location": f"{elsewhere.url}/loki/api/v1/push?was={TOKEN}"}, b""
+            with Client(ServerAccess(url=gateway.url, ca_file=str(made.own), token_file=token)) as client:
+                with pytest.raises(PushError) as caught:
+                    client.push(LABELS, [Entry(1, "x")])
+                assert caught.value.status == status
+                assert f"a redirect to {elsewhere.url}" in caught.value.excerpt
+                assert TOKEN not in str(caught.value)
+                with pytest.raises(QueryError, match="a redirect to"):
+                    client.labels()
+        assert elsewhere.asked == []
+        assert {seen.authorization for seen in gateway.seen} == {f"Bearer {TOKEN}"}
+
+
+def test_secrets_that_are_echoed_are_hidden_unless_they_are_in_every_word() -> None:
+    assert hidden(f"no: {TOKEN}!".encode(), (TOKEN,)) == b"no: [hidden]!"
+    assert hidden(b"a word", ("a", "")) == b"a word"
+
+
+def test_an_address_with_a_password_is_not_shown() -> None:
+    for url in (
+        f"ftp://ann:{PROXY_PASSWORD}@loki",
+        f"ann:{PROXY_PASSWORD}@loki:3100",
+        f"https://ann:{PROXY_PASSWORD}@l",
+    ):
+        problems = ServerAccess(url=url).problems("loki")
+        assert len(problems) == 1
+        assert PROXY_PASSWORD not in problems[0]
+
+
+def unusable(made: Certificates, folder: Path) -> dict[str, dict[str, str]]:
+    """Certificates and keys that can't be used, by the words that tell so."""
+    broken = folder / "broken.pem"
+    broken.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    key = locked(made.client.key, folder / "locked.key")
+    return {
+        f"ca_file: {made.client.key}: holds no certificate": {"ca_file": str(made.client.key)},
+        f"ca_file: {broken}: holds no certificate": {"ca_file": str(broken)},
+        "ca_file: /nowhere: no such file": {"ca_file": "/nowhere"},
+        f"key_file: {made.stranger.key}: cert_file must be": {
+            "cert_file": str(made.client.cert), "key_file": str(made.stranger.key)},
+        f"key_file: {key}: cert_file must be": {"cert_file": str(made.client.cert), "key_file": str(key)},
+        "cert_file: /nowhere: no such file": {"cert_file": "/nowhere", "key_file": str(made.client.key)},
+        f"cert_file: {made.client.cert}: cert_file must be": {"cert_file": str(made.client.cert)},
+    }  # fmt: skip
+
+
+def test_certificates_that_cannot_be_used_name_their_option_and_nobody_is_asked(
+    made: Certificates, tmp_path: Path
+) -> None:
+    """No passphrase is asked for; and nothing goes out without the certificate."""
+    with FaultyServer(Said(204)) as server:
+        for words, options in unusable(made, tmp_path).items():
+            access = ServerAccess(url=server.url, **options)  # type: ignore[arg-type]  # all are strings
+            with Client(access) as client, pytest.raises(RetryablePushError) as caught:
+                client.push(LABELS, [Entry(1, "x")])
+            assert words in caught.value.excerpt, options
+        assert server.asked == []
+
+
+def test_a_certificate_with_its_key_inside_is_a_secret(made: Certificates, tmp_path: Path) -> None:
+    both = tmp_path / "both.pem"
+    both.write_bytes(made.client.cert.read_bytes() + made.client.key.read_bytes())
+    both.chmod(0o644)
+    access = ServerAccess(url="https://loki", cert_file=str(both))
+    assert access.problems("loki") == [f"[loki] cert_file: {both}: everybody may read it; `chmod o= {both}`"]
+    both.chmod(0o600)
+    assert access.problems("loki") == []
+    with FaultyServer(Said(204)) as loki, Gateway(loki.url, made.server, made.own) as gateway:
+        with Client(ServerAccess(url=gateway.url, ca_file=str(made.own), cert_file=str(both))) as client:
+            client.push(LABELS, [Entry(1, "x")])
+        assert [seen.subject for seen in gateway.seen] == ["node7"]
+
+
+def test_a_pipe_in_place_of_a_secret_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    access = ServerAccess(url="http://127.0.0.1:1", token_file=str(tmp_path / "pipe"))
+    assert access.problems("loki") == []
+    with Client(access) as client, pytest.raises(PushError, match="holds no secret"):
+        client.push(LABELS, [Entry(1, "x")])
+
+
+# ---- proxies and certificates of the environment
+
+
+@pytest.mark.parametrize("name", ["https_proxy", "HTTPS_PROXY", "all_proxy"])
+def test_a_proxy_of_the_environment_carries_what_it_cannot_read(
+    name: str, made: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = secret(tmp_path, "token", TOKEN)
+    with FaultyServer(Said(204)) as loki, Gateway(loki.url, made.server) as gateway, Wire() as proxy:
+        gateway.token = TOKEN
+        access = ServerAccess(url=gateway.url, ca_file=str(made.own), token_file=token)
+        monkeypatch.setenv(name, f"http://ann:{PROXY_PASSWORD}@127.0.0.1:{proxy.port}")
+        with Client(access) as client:
+            client.push(LABELS, [Entry(1, "a private line")])
+        assert proxy.asked == [f"CONNECT 127.0.0.1:{gateway.port} HTTP/1.0"]
+        login = base64.b64encode(f"ann:{PROXY_PASSWORD}".encode()).decode()
+        assert f"Proxy-Authorization: Basic {login}" in proxy.heads[0]
+        assert TOKEN not in proxy.heads[0]
+        for told in (TOKEN, "a private line", PROXY_PASSWORD, login):
+            assert told.encode() not in proxy.sent
+        for bypass in ("elsewhere.example.org, 127.0.0.1", "elsewhere.example.org,127.0.0.0/8", "*"):
+            monkeypatch.setenv("no_proxy", bypass)
+            with Client(access) as client:
+                client.push(LABELS, [Entry(1, "x")])
+        assert len(proxy.asked) == 1
+        assert gateway.statuses() == [204] * 4
+
+
+def test_a_proxy_that_refuses_is_named_without_its_password(
+    made: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def words(proxy: str) -> str:
+        monkeypatch.setenv("https_proxy", proxy)
+        access = ServerAccess(url="https://127.0.0.1:1", ca_file=str(made.own))
+        with Client(access) as client, pytest.raises(RetryablePushError) as caught:
+            client.push(LABELS, [Entry(1, "x")])
+        assert PROXY_PASSWORD not in str(caught.value)
+        return caught.value.excerpt
+
+    with Wire() as proxy:
+        proxy.answer = b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n"
+        assert "https_proxy needs a user and a password" in words(f"http://ann:{PROXY_PASSWORD}@127.0.0.1:{proxy.port}")
+    assert "the environment's proxy: Connection refused" in words(f"http://ann:{PROXY_PASSWORD}@127.0.0.1:1")
+    for odd in (f"http://ann:x/{PROXY_PASSWORD}@127.0.0.1:1", f"http:/ann:{PROXY_PASSWORD}@"):
+        assert "https_proxy, http_proxy or all_proxy in the environment isn't a proxy's address" in words(odd)
+    assert "https_proxy and all_proxy must be http://" in words(f"socks5://ann:{PROXY_PASSWORD}@127.0.0.1:1")
+
+
+def test_the_environments_certificates_count_only_without_a_ca_file(
+    made: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FaultyServer(Said(204)) as loki, Gateway(loki.url, made.server) as gateway:
+
+        def pushes(ca_file: str) -> bool:
+            with Client(ServerAccess(url=gateway.url, ca_file=ca_file)) as client:
+                try:
+                    return client.push(LABELS, [Entry(1, "x")]).status == 204
+                except RetryablePushError:
+                    return False
+
+        for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+            monkeypatch.setenv(name, str(made.own))
+            assert (pushes(""), pushes(str(made.strange_ca))) == (True, False)
+            monkeypatch.setenv(name, str(made.strange_ca))
+            assert (pushes(""), pushes(str(made.own))) == (False, True)
+            monkeypatch.delenv(name)
+        assert len(loki.asked) == 4
+
+
+def test_a_ca_that_is_exchanged_is_used_at_the_next_connection(made: Certificates, tmp_path: Path) -> None:
+    ca = tmp_path / "ca.pem"
+    shutil.copy(made.strange_ca, ca)
+    with FaultyServer(Said(204)) as loki, Gateway(loki.url, made.server) as gateway:
+        client = Client(ServerAccess(url=gateway.url, ca_file=str(ca)))
+        with pytest.raises(RetryablePushError):
+            client.push(LABELS, [Entry(1, "x")])
+        shutil.copy(made.own, ca)
+        assert client.push(LABELS, [Entry(1, "x")]).status == 204
+        client.close()
+
+
+def test_netrc_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".netrc").write_text(f"machine 127.0.0.1 login ann password {PASSWORD}\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with FaultyServer(Said(204)) as server, Client(server.url) as client:
+        client.push(LABELS, [Entry(1, "x")])
+        assert "Authorization" not in server.asked[0].headers

@@ -1,0 +1,87 @@
+"""What one user's captures can't do to others: forged times, floods of captures, and what they put aside."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.modelled_loki import HOUR_NS
+from tests.shipping_node import ShippingNode
+
+SECOND_NS = 10**9
+MINUTE_NS = 60 * SECOND_NS
+YEAR_2100_NS = 130 * 365 * 86400 * SECOND_NS
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[ShippingNode]:
+    made = ShippingNode(tmp_path)
+    yield made
+    made.close()
+
+
+def refused(node: ShippingNode) -> list[dict[str, object]]:
+    folder = node.folder / "state" / "quarantine"
+    return [json.loads(line) for file in sorted(folder.iterdir()) for line in file.read_text().splitlines()]
+
+
+def test_times_ahead_are_put_aside_unsent(node: ShippingNode) -> None:
+    """Loki would refuse them line by line."""
+    now_ns = time.time_ns()
+    with node.capture("job1", now_ns - MINUTE_NS) as capture:
+        capture.lines(["now"], time_ns=now_ns - SECOND_NS)
+        capture.lines(["ahead"] * 5000, time_ns=YEAR_2100_NS)
+        node.ship()
+    assert node.loki.lines() == ["now"]
+    assert all(len(entries) == 1 for _, entries in node.loki.requests)
+    assert len(refused(node)) == 5000
+    assert {entry["reason"] for entry in refused(node)} == {"too_new"}
+
+
+def test_times_before_the_capture_open_no_streams(node: ShippingNode) -> None:
+    """Each hour of the week would be a replay stream of its own."""
+    now_ns = time.time_ns()
+    with node.capture("job1", now_ns) as capture:
+        for hours in range(150, 2, -1):
+            capture.lines([f"{hours} hours ago"], time_ns=now_ns - hours * HOUR_NS)
+        capture.lines(["now"], time_ns=now_ns)
+        node.ship()
+    assert node.loki.lines() == ["now"]
+    assert len({labels for labels, _ in node.loki.requests}) == 1
+    assert {(entry["reason"], entry["words"]) for entry in refused(node)} == {("too_old", "before its capture")}
+
+
+def test_a_user_with_many_captures_waits_for_the_others(node: ShippingNode) -> None:
+    """A round goes user by user: whoever has one capture isn't behind somebody's hundred."""
+    now_ns = time.time_ns() - MINUTE_NS
+    if os.geteuid() != 0:
+        pytest.skip("only root can have captures of two users")
+    for number in range(60):
+        with node.capture(f"flood{number}", now_ns, uid=12345, gid=12345) as capture:
+            capture.lines(["x" * 90] * 2500)
+            os.chown(capture.segment, 12345, 12345)
+    with node.capture("quiet", now_ns, uid=12346, gid=12346) as capture:
+        capture.lines(["here"])
+        os.chown(capture.segment, 12346, 12346)
+    node.learn()
+    node.round()
+    jobs = {dict(entry.metadata)["job_id"] for entry in node.loki.stored}
+    assert "quiet" in jobs
+    assert len(jobs) < 60, "a round has an end"
+
+
+def test_captures_take_turns_over_rounds(node: ShippingNode) -> None:
+    now_ns = time.time_ns() - MINUTE_NS
+    for number in range(40):
+        with node.capture(f"job{number:02d}", now_ns) as capture:
+            capture.lines(["x" * 90] * 2500)
+    node.learn()
+    rounds = 0
+    while len({dict(entry.metadata)["job_id"] for entry in node.loki.stored}) < 40:
+        node.round()
+        rounds += 1
+        assert rounds < 40, "each has its turn before anybody has the second one"
+    assert max(capture.served_turn for capture in node.captures.values()) == rounds
