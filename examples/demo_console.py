@@ -23,6 +23,7 @@ class Demo:
 
     def __init__(self, folder: Path, settings: dict[str, str], *, fast: bool) -> None:
         self.folder = folder
+        self.fast = fast
         self.job = ["python", os.path.relpath(EXAMPLES / "train.py"), *(["--fast"] if fast else [])]
         programs = Path(sys.executable).parent
         exported = "".join(f" {name}={shlex.quote(value)}" for name, value in settings.items())

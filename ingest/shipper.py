@@ -148,7 +148,11 @@ class Shipper:
         marks = (self._dressed(mark, capture) for mark in rows.marks)
         rows.marks = [mark for mark in marks if mark is not None]
         if learnt.done:
-            rows.marks.append(EventRow(account.newest_ns + 1, {"event": "closed", **self._last_words(capture)}))
+            rows.marks.append(
+                EventRow(
+                    max(account.newest_ns, account.started_ns) + 1, {"event": "closed", **self._last_words(capture)}
+                )
+            )
         builder = self._builders.get(capture.folder.key)
         if builder is None:
             builder = EntryBuilder(capture.folder.key, capture.identity, self._config.loki.max_line_bytes)

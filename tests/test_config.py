@@ -174,9 +174,10 @@ def test_a_home_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_look_leaves_no_child_behind(tmp_path: Path) -> None:
     """A job that is exec'ed after the look and loops on wait() must find none."""
-    optin.look(str(tmp_path / "x"))
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    program = "import os, sys; from logshipper import optin; optin.look(sys.argv[1]); os.wait()"
+    command = [sys.executable, "-c", program, str(tmp_path / "x")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert "ChildProcessError" in done.stderr
 
 
 def test_the_look_imports_nothing_heavy() -> None:

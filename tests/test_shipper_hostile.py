@@ -85,3 +85,15 @@ def test_captures_take_turns_over_rounds(node: ShippingNode) -> None:
         rounds += 1
         assert rounds < 40, "each has its turn before anybody has the second one"
     assert max(capture.served_turn for capture in node.captures.values()) == rounds
+
+
+def test_a_capture_that_wrote_nothing_is_told_of(node: ShippingNode) -> None:
+    """Its job's relay was there, and died with everything: its end has a time all the same."""
+    begun_ns = time.time_ns() - MINUTE_NS
+    with node.capture("job1", begun_ns) as capture:
+        capture.counters((10, 1))
+    node.ship()
+    (closed,) = [json.loads(entry.line) for entry in node.loki.stored]
+    assert (closed["event"], closed["lost"]) == ("closed", 1)
+    assert node.loki.stored[0].time_ns == begun_ns + 1
+    assert refused(node) == []

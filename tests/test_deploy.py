@@ -1,0 +1,53 @@
+"""What deploy/ holds fits the program: the documented configuration, and the unit."""
+
+import dataclasses
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from ingest.__main__ import build_parser
+from ingest.agent_config import SECTIONS, AgentConfig, read
+from ingest.toml_section import read_toml
+
+DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
+EXAMPLE = DEPLOY / "agent.toml"
+
+
+def options(section: type) -> set[str]:
+    """Names of a section's options, those of its server's access among them."""
+    found: set[str] = set()
+    for field in dataclasses.fields(section):
+        default = field.default_factory() if field.default_factory is not dataclasses.MISSING else None
+        found |= options(type(default)) if dataclasses.is_dataclass(default) else {field.name}
+    return found
+
+
+def test_the_example_is_the_defaults() -> None:
+    """All but what must be set."""
+    config, problems = read(str(EXAMPLE))
+    assert [problem.partition(":")[0] for problem in problems] == ["[loki] url"]
+    same = dataclasses.replace(config, path="", agent=dataclasses.replace(config.agent, host=""))
+    assert same == AgentConfig()
+
+
+@pytest.mark.parametrize("name", sorted(SECTIONS))
+def test_the_example_has_every_option_with_a_word_on_it(name: str) -> None:
+    table = read_toml(str(EXAMPLE))[name]
+    assert set(table) == options(SECTIONS[name])
+    lines = EXAMPLE.read_text().partition(f"[{name}]")[2].partition("\n[")[0].splitlines()[1:]
+    if name != "prometheus":  # its options are those of [loki]
+        bare = [line for line in lines if re.match(r"\w+ = ", line) and "#" not in line]
+        assert bare == []
+
+
+def test_the_unit_calls_what_there_is() -> None:
+    text = (DEPLOY / "systemd" / "logshipper-agent.service").read_text()
+    commands = re.findall(r"^Exec\w+=(.+)$", text, re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        program, *words = shlex.split(command)
+        assert program.endswith("/logshipper-agent")
+        assert build_parser().parse_args(words).config == "/etc/logshipper/agent.toml"
+    assert f"RuntimeDirectory={Path(AgentConfig().agent.socket).parent.name}" in text.splitlines()
