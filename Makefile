@@ -2,7 +2,7 @@
 # PYTHON=/path/to/python3 chooses the Python that .venv is made by.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-servers test lint bench lock wheel clean venv-demo venv-dev
+.PHONY: help demo demo-servers test lint bench lock slurm-plugin wheel clean venv-demo venv-dev
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -26,7 +26,8 @@ test: ## style and types, all tests, the built wheel in an environment of its ow
 	@$(MAKE) venv-dev
 	@$(MAKE) lint
 	@$(PY) -m tests.servers.build
-	@LOGSHIPPER_TEST_SERVERS=$${LOGSHIPPER_TEST_SERVERS-required} $(PY) tests/run.py
+	@LOGSHIPPER_TEST_SERVERS=$${LOGSHIPPER_TEST_SERVERS-required} LOGSHIPPER_TEST_SLURM=$${LOGSHIPPER_TEST_SLURM-off} \
+		$(PY) tests/run.py
 
 lint: venv-dev ## ruff and mypy --strict
 	$(step) 'Style: ruff check' $(PY) -m ruff check .
@@ -39,6 +40,9 @@ bench: venv-dev ## measures speed and memory (some minutes; nothing else should 
 
 lock: ## writes requirements/*.lock anew (UPGRADE=1: the newest of everything)
 	@requirements/lock.sh
+
+slurm-plugin: ## builds the Slurm plugin and its keeper, in deploy/slurm/spank/build
+	@$(MAKE) -C deploy/slurm/spank
 
 wheel: venv-dev ## builds dist/logshipper-*.whl
 	@rm -rf build dist

@@ -66,6 +66,8 @@ def _print(path: str, state: str, settings: config.Config, problems: list[str]) 
         print(f"  commands: {'on' if settings.commands else 'off':<5} {lines} {obeyed}")
         seen = "a terminal" if settings.tty else "pipes"
         print(f"  tty: {'on' if settings.tty else 'off':<10} your jobs' output goes to {seen}")
+        ranks = "each rank by itself, too" if settings.per_task else "with their batch script"
+        print(f"  per_task: {'on' if settings.per_task else 'off':<5} steps in a Slurm job are captured {ranks}")
     root = spool.store_root()
     network = network_type(root)
     print(f"Jobs that you run by `logshipper run` are kept in {root}")

@@ -21,11 +21,13 @@ class Config(NamedTuple):
     """One job's configuration at its start.
 
     mode: enabled, metadata or disabled (R7). commands: obey /LOGCOMMAND lines. tty: CMD sees terminals, not pipes.
+    per_task: under Slurm, each rank of a step in a captured batch script has a capture of its own.
     """
 
     mode: str = "enabled"
     commands: bool = True
     tty: bool = True
+    per_task: bool = False
 
 
 def parse(content: bytes, source: str) -> Config:
@@ -77,7 +79,7 @@ def _read_switch(key: str, setting: object, problems: list[str]) -> bool:
     return False
 
 
-_READERS = {"mode": _read_mode, "commands": _read_switch, "tty": _read_switch}
+_READERS = {"mode": _read_mode, "commands": _read_switch, "tty": _read_switch, "per_task": _read_switch}
 
 
 def _load_yaml(content: bytes, source: str) -> object:

@@ -1,5 +1,7 @@
 #!/bin/sh
-# Before tests that root runs on Debian or Ubuntu: programs that some tests drive (tmux, an editor, a pager).
+# Before tests that root runs on Debian or Ubuntu: programs that some tests drive (tmux, an editor, a pager; where the
+# tests of the Slurm plugin are asked for, Slurm, munge and what it is built and looked at by). No service is started, now
+# or at the next boot.
 # Never for an ordinary user, never fatal: tests of programs that aren't there are skipped and say so.
 set -eu
 cd "$(dirname "$0")/.."
@@ -7,10 +9,28 @@ cd "$(dirname "$0")/.."
 
 [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1 || exit 0
 
+SERVICES="munge slurmctld slurmd"
+POLICY=/usr/sbin/policy-rc.d
+
+# PACKAGE=PROGRAM, where the program isn't called as the package; a file where it begins with /
+programs="tmux less vim-tiny=vim"
+slurm="slurmctld slurmd slurm-client=srun munge=munged libslurm-dev=/usr/include/slurm/spank.h
+    make gcc libc6-dev=/usr/include/stdio.h valgrind"
+[ "${LOGSHIPPER_TEST_SLURM-}" = required ] || slurm=
+
+is_there() {
+    case $1 in
+        /*) [ -e "$1" ] ;;
+        *) PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1 ;;
+    esac
+}
+
+is_installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q ' installed$'; }
+
 missing=
-for package in ${LOGSHIPPER_TEST_PACKAGES-tmux less vim-tiny}; do
-    command -v "${package%-tiny}" >/dev/null 2>&1 ||
-        dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q ' installed$' || missing="$missing $package"
+for wanted in ${LOGSHIPPER_TEST_PACKAGES-$programs $slurm}; do
+    package=${wanted%%=*}
+    is_there "${wanted#*=}" || is_installed "$package" || missing="$missing $package"
 done
 if [ ! -e .venv ]; then
     python=$(requirements/venv.sh --python 2>/dev/null) && "$python" -c 'from ensurepip import bootstrap' >/dev/null 2>&1 </dev/null ||
@@ -18,8 +38,23 @@ if [ ! -e .venv ]; then
 fi
 [ -n "$missing" ] || exit 0
 
-apt_install() { apt-get -qq update && apt-get -qq install --no-install-recommends "$@"; }
+# a package's script asks this policy before it starts a service; enabled ones would start at the next boot
+services=
+[ -z "$slurm" ] || for service in $SERVICES; do is_installed "$service" || services="$services $service"; done
+own_policy=
+if [ -n "$slurm" ] && [ ! -e "$POLICY" ]; then
+    own_policy=$POLICY
+    trap 'rm -f "$own_policy"' EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    printf '#!/bin/sh\nexit 101\n' >"$POLICY"
+    chmod 755 "$POLICY"
+fi
+
+apt_install() { apt-get -qq update && apt-get -qq install --no-install-recommends --no-remove "$@"; }
 export DEBIAN_FRONTEND=noninteractive
-# shellcheck disable=SC2086  # a list
+# shellcheck disable=SC2086  # lists
 step "Installing$missing by apt-get, for the tests (you are root; LOGSHIPPER_TEST_PACKAGES= prevents it)" apt_install $missing ||
     echo "Tests of these are left out."
+# shellcheck disable=SC2086  # a list
+[ -z "$services" ] || ! command -v systemctl >/dev/null 2>&1 || systemctl --quiet disable $services >/dev/null 2>&1 || :

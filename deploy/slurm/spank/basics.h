@@ -1,0 +1,29 @@
+/* Small things that both the plugin and the keeper need. */
+#ifndef LOGSHIPPER_BASICS_H
+#define LOGSHIPPER_BASICS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define MS_NS INT64_C(1000000)
+#define SEC_NS INT64_C(1000000000)
+
+/* Of the monotonic clock. */
+int64_t now_ns(void);
+
+/* Milliseconds until a time of that clock, rounded up, 0 where it is over: for poll(2). */
+int ms_until(int64_t deadline_ns);
+
+/* Closes *fd, if there is one, and forgets it. */
+void close_fd(int *fd);
+
+/* Closes all fds from `first` on. Async-signal-safe. */
+void close_from(int first);
+
+/* Writes all; returns 0, or -1 (errno). */
+int write_all(int fd, const void *data, size_t size);
+
+/* Whether text begins with another one. */
+int starts_with(const char *text, const char *with);
+
+#endif

@@ -1,0 +1,31 @@
+/* The look at ~/.logoptin (R1-R4, R13), as logshipper/optin.py does it, and the few options that must be known before
+ * Python runs. */
+#ifndef LOGSHIPPER_OPTIN_H
+#define LOGSHIPPER_OPTIN_H
+
+#include <stddef.h>
+
+#define OPTIN_MAX_BYTES (64 << 10)
+enum { OPTIN_LOOK_MS = 2000 };
+
+enum look_state {
+    LOOK_ABSENT = 0,  /* no such file: nobody opted in */
+    LOOK_UNKNOWN = 1, /* couldn't be established in time: nobody opted in */
+    LOOK_PRESENT = 2, /* content: the file's bytes */
+    LOOK_REFUSED = 3, /* it is there, but can't be used: logging starts disabled; content: the reason */
+};
+
+struct look {
+    enum look_state state;
+    size_t size;
+    unsigned char content[OPTIN_MAX_BYTES + 1];
+};
+
+/* Looks as the calling process, which must be the user's own, never root's. A process of its own touches the file, as
+ * a dead file server may keep it waiting for good; it is forked twice, so that what is exec'ed here finds no child. */
+void optin_look(const char *home, struct look *look);
+
+/* WIRE_NO_TTY and WIRE_PER_TASK where the content has the literal top-level lines `tty: false` and `per_task: true`. */
+int optin_options(const unsigned char *content, size_t size);
+
+#endif

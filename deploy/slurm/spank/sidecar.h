@@ -1,0 +1,80 @@
+/* The sidecar as the relay sees it: its process, the side pipe to it, its reports. Nothing of it can hurt the job: a
+ * full side pipe slows the job (R28), but who takes nothing for stall_secs is given up. As logshipper/handover.py.
+ *
+ * The sidecar is an exec'ed Python, which takes its time to start. The duplicates of the streams that it shall relay
+ * on when the relay dies wait for it in a socket each; when a stream ends before it took them, the relay takes them
+ * back. So nobody waits for Python's start to see the end of the job's output. */
+#ifndef LOGSHIPPER_SIDECAR_H
+#define LOGSHIPPER_SIDECAR_H
+
+#include "side_pipe.h"
+#include "spool.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct sidecar_plan {
+    const char *python;
+    const char *folder; /* the capture's directory */
+    const struct capture *capture;
+    const unsigned char *content; /* of ~/.logoptin, or why it is refused */
+    size_t content_size;
+    bool refused, tty;
+    int masters[2], outs[2]; /* by stream; -1: none */
+    pid_t cmd_pid;
+    int cmd_pidfd; /* -1: the kernel has none */
+    unsigned columns, rows;
+    uint64_t started_ns;
+    int mode; /* fd of the job's modes on this node; -1: none */
+    unsigned stall_secs;
+};
+
+struct sidecar {
+    pid_t pid;  /* 0 once it was reaped */
+    bool alive; /* it takes bytes */
+    bool ready; /* Python runs, and has begun */
+    bool done;  /* all that it was told is synced */
+    int report; /* to read */
+    int rest;   /* to see how much is unread once the pipe is closed */
+    int hands[2][2]; /* by stream: where its duplicates are put, and where they are taken */
+    bool waits;      /* the pipe was full when last looked at */
+    bool paused;     /* so much waits that no stream is to be read */
+    unsigned stall_secs;
+    int64_t looked_ns, still_ns; /* when progress was last looked for; how long there has been none */
+    int64_t mourned_until_ns;    /* lost, its exit status not known yet; 0: not so */
+    int unread;
+    size_t said_size;
+    char said[1024], last_words[256], trouble[512]; /* trouble: what a person should know, "" for nothing */
+    struct side_pipe pipe;
+};
+
+/* Forks it. Returns 0, or -1 (errno) where that can't be done. Reports tell whether Python could be run. */
+int sidecar_start(struct sidecar *sidecar, const struct sidecar_plan *plan);
+
+/* The stream is over: takes the duplicates back, where the sidecar hasn't taken them, and tells it. */
+void sidecar_closed(struct sidecar *sidecar, unsigned stream);
+
+/* After frames were added: sends what can be sent, notes whether the relay must pause. */
+void sidecar_flush(struct sidecar *sidecar);
+
+/* The same where BUFFER_BYTES wait: no more may be read. */
+void sidecar_flush_if_full(struct sidecar *sidecar);
+
+/* The pipe takes bytes again. */
+void sidecar_unblock(struct sidecar *sidecar);
+
+/* `report` is readable. */
+void sidecar_read_report(struct sidecar *sidecar);
+
+/* What only time tells: every half second while `sidecar_needs_care`. */
+void sidecar_check(struct sidecar *sidecar);
+bool sidecar_needs_care(const struct sidecar *sidecar);
+
+/* After the EXIT frame was sent: the sidecar sees the pipe's end. Progress is now what it reads out of it. */
+void sidecar_hang_up(struct sidecar *sidecar);
+
+/* After that, some times a second: whether it is worth waiting for `done`, or for how it died. */
+bool sidecar_may_finish(struct sidecar *sidecar);
+
+#endif

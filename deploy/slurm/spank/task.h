@@ -1,0 +1,24 @@
+/* What a task does between Slurm's fork and exec, as the job's user: the look, the new ends, the handing over. */
+#ifndef LOGSHIPPER_TASK_H
+#define LOGSHIPPER_TASK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct task_wish {
+    int keeper; /* socket */
+    uint32_t task;
+    uint32_t restarts; /* of the job, where only the task knows them; 0: as the step said */
+    int bits;     /* what was decided before (WIRE_IN...); -1: nothing yet */
+    bool leave;   /* not to be captured, whatever is decided (an interactive step) */
+    bool nested;  /* its output is captured already, by the batch: only with `per_task: true` once more */
+    const char *home, *host;
+    unsigned columns, rows;
+};
+
+/* Returns whether the task is captured: then fds 1 and 2 are its new ends. Else nothing has changed. Takes some
+ * milliseconds, and no longer than the bounds in task.c where something hangs. Never writes to the task's own output:
+ * what is to be said goes to the keeper. */
+bool task_begin(const struct task_wish *wish);
+
+#endif

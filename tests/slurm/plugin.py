@@ -1,0 +1,63 @@
+"""The Slurm plugin as it is built from the clone, and a Python that a job's user can run the sidecar by."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from tests.captured_runs import ROOT
+from tests.slurm.machine import SlurmMissing
+
+SOURCE = ROOT / "deploy" / "slurm" / "spank"
+NOBODY = 65534
+NOT_FOR_JOBS = "__pycache__ mypy* ruff* numpy* matplotlib* mpl_toolkits PIL pillow* fontTools hypothesis* pip*".split()
+NEEDED = "import logshipper.sidecar, orjson, yaml"
+
+
+def build(folder: Path) -> Path:
+    """Builds the plugin; returns its place below folder, where its keeper is too. Raises SlurmMissing."""
+    if not (SOURCE / "Makefile").exists():
+        raise SlurmMissing(f"there is no plugin in {SOURCE}")
+    target = folder / "plugin"
+    command = ["make", "-C", str(SOURCE), f"BUILD={target}"]
+    made = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    if made.returncode:
+        raise SlurmMissing(f"{' '.join(command)} ended with {made.returncode}:\n{made.stdout}")
+    return target / "logshipper.so"
+
+
+def python_for_users(folder: Path) -> Path:
+    """A program that runs our Python with our packages for anybody: ours, or a script in folder that runs it or the
+    system's with what anybody can read. Raises SlurmMissing."""
+    if _runs(Path(sys.executable)):
+        return Path(sys.executable)
+    site = folder / "site"
+    for source, name in ((ROOT / "logshipper", "logshipper"), (ROOT / "ingest", "ingest")):
+        shutil.copytree(source, site / name, ignore=shutil.ignore_patterns("__pycache__"))
+    not_for_jobs = shutil.ignore_patterns(*NOT_FOR_JOBS)
+    shutil.copytree(sysconfig.get_path("purelib"), site, dirs_exist_ok=True, symlinks=True, ignore=not_for_jobs)
+    subprocess.run(["chmod", "-R", "a+rX", str(site)], check=True)
+    script = folder / "python"
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    for python in (sys.executable, os.path.realpath(sys.executable), f"/usr/bin/{version}"):
+        script.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {python} "$@"\n')
+        script.chmod(0o755)
+        if _runs(script):
+            return script
+    raise SlurmMissing(
+        f"an ordinary user can't run {sys.executable} nor /usr/bin/{version}, so the sidecar can't either"
+    )
+
+
+def _runs(python: Path) -> bool:
+    try:
+        return not subprocess.run(
+            [python, "-P", "-c", NEEDED], cwd="/", env={}, user=NOBODY, group=NOBODY, extra_groups=[],
+            stdin=subprocess.DEVNULL, capture_output=True,
+        ).returncode  # fmt: skip
+    except OSError:
+        return False

@@ -1,0 +1,162 @@
+"""Who is captured: decided once for a job, restart and node, by ~/.logoptin as its first task finds it."""
+
+import os
+import stat
+from collections.abc import Iterator
+
+import pytest
+
+from tests.captured_runs import wait_until
+from tests.servers.running import LokiServer
+from tests.slurm.capturing import CapturingCluster
+from tests.slurm.cluster import NODES, JobEnd
+from tests.slurm.conftest import unless_missing
+
+OPT_IN, OPT_OUT = "touch ~/.logoptin", "rm ~/.logoptin"
+MANY = 100  # jobs at once
+
+
+@pytest.fixture(scope="module", params=["linuxproc", "cgroup"])
+def cluster(request: pytest.FixtureRequest, slurm_machine: None, loki: LokiServer) -> Iterator[CapturingCluster]:
+    with unless_missing(lambda: CapturingCluster(loki, proctrack=request.param)) as running:
+        yield running
+
+
+def logged(cluster: CapturingCluster, job_id: str) -> list[str]:
+    cluster.wait_shipped(job_id)
+    return sorted(line for lines in cluster.log_of(job_id).values() for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("before", "between", "expected"),
+    [(OPT_IN, OPT_OUT, ["first", "second"]), (OPT_OUT, OPT_IN, [])],
+    ids=["rm_between", "touch_between"],
+)
+def test_steps_obey_the_first_one(cluster: CapturingCluster, before: str, between: str, expected: list[str]) -> None:
+    user = cluster.add_user()
+    (user.home / ".logoptin").touch()
+    (user.home / ".logoptin").chmod(0o666)
+    steps = f"{before}; srun --quiet echo first; {between}; srun --quiet echo second"
+    done = cluster.run_as(user, "salloc", "--quiet", "--nodes=1", "bash", "-c", steps)
+    assert done.stdout == b"first\nsecond\n"
+    (job_id,) = cluster.job_ids(user.name)
+    assert cluster.wait(job_id).state == "COMPLETED"
+    if expected:
+        cluster.wait_closed([job_id], 2)
+    assert logged(cluster, job_id) == expected
+    assert not [path for node in NODES for path in (cluster.node_folder(node) / "spool").glob(f".new*{job_id}*")]
+
+
+def test_each_node_decides_for_itself(cluster: CapturingCluster) -> None:
+    user = cluster.add_user()
+    one = "srun --quiet --nodes=1 --ntasks=1 --nodelist={} bash -c 'echo $SLURMD_NODENAME {}'"
+    steps = [one.format("n1", 1), OPT_IN, one.format("n2", 2), one.format("n1", 3)]
+    done = cluster.run_as(user, "salloc", "--quiet", "--nodes=2", "bash", "-c", "; ".join(steps))
+    assert done.stdout == b"n1 1\nn2 2\nn1 3\n"
+    (job_id,) = cluster.job_ids(user.name)
+    cluster.wait_closed([job_id], 1)
+    assert logged(cluster, job_id) == ["n2 2"]
+    assert {event["label_host"] for event in cluster.events(job_id)} == {"n2"}
+
+
+def test_requeued_job(cluster: CapturingCluster) -> None:
+    user = cluster.add_user()
+    (user.home / ".logoptin").touch()
+    script = "echo run ${SLURM_RESTART_COUNT-0}; [ ${SLURM_RESTART_COUNT-0} = 1 ] || sleep 1000"
+    job_id = cluster.sbatch(user, script, "--requeue", "--open-mode=append", "--output=job.out")
+    output = user.home / "job.out"
+    wait_until(lambda: output.exists() and output.read_text().startswith("run 0\n"), "the first run prints")
+    cluster.requeue(job_id)
+    end = cluster.wait(job_id)
+    assert end == JobEnd("COMPLETED", 0, 0), cluster.told(job_id, f"{end}, {output.read_text()!r}")
+    assert output.read_text().split("\n")[-2:] == ["run 1", ""]
+    cluster.wait_closed([job_id], 2)
+    log = cluster.log_of(job_id)
+    assert log == {("1", "batch", "0", "stdout"): ["run 0"], ("2", "batch", "0", "stdout"): ["run 1"]}
+
+
+def test_a_restart_decides_anew(cluster: CapturingCluster) -> None:
+    user = cluster.add_user()
+    (user.home / ".logoptin").touch()
+    script = "echo run ${SLURM_RESTART_COUNT-0}; [ ${SLURM_RESTART_COUNT-0} = 1 ] || sleep 1000"
+    job_id = cluster.sbatch(user, script, "--requeue", "--open-mode=append", "--output=job.out")
+    output = user.home / "job.out"
+    wait_until(lambda: output.exists() and output.read_text().startswith("run 0\n"), "the first run prints")
+    (user.home / ".logoptin").unlink()
+    cluster.requeue(job_id)
+    end = cluster.wait(job_id)
+    assert end == JobEnd("COMPLETED", 0, 0), cluster.told(job_id, f"{end}, {output.read_text()!r}")
+    cluster.wait_closed([job_id], 1)
+    assert logged(cluster, job_id) == ["run 0"]
+
+
+def test_streams_are_terminals(cluster: CapturingCluster) -> None:
+    user = cluster.add_user()
+    (user.home / ".logoptin").touch()
+    script = "#!/usr/bin/python3\nimport os\nprint([os.isatty(fd) for fd in range(3)], os.get_terminal_size(1))"
+    job_id = cluster.sbatch(user, script, "--output=job.out", "--error=job.err")
+    assert cluster.wait(job_id).state == "COMPLETED"
+    told = "[False, True, True] os.terminal_size(columns=160, lines=50)\n"
+    assert ((user.home / "job.out").read_text(), (user.home / "job.err").read_text()) == (told, "")
+
+
+def test_interactive_steps_are_left_alone(cluster: CapturingCluster) -> None:
+    user = cluster.add_user()
+    (user.home / ".logoptin").touch()
+    # --pty wants a terminal on its stdin
+    command = (
+        "script",
+        "--quiet",
+        "--return",
+        "--command",
+        "srun --quiet --pty bash -c 'tty; echo typed'",
+        "/dev/null",
+    )
+    done = cluster.run_as(user, *command)
+    assert done.returncode == 0, done
+    assert b"typed" in done.stdout
+    (job_id,) = cluster.job_ids(user.name)
+    assert cluster.wait(job_id).state == "COMPLETED"
+    assert not logged(cluster, job_id)
+    assert not cluster.entries(job_id)
+
+
+def test_users_cannot_write_where_root_does(cluster: CapturingCluster) -> None:
+    """Nor another user's; the segments are the own ones."""
+    ann, ben = cluster.add_user(), cluster.add_user()
+    (ann.home / ".logoptin").touch()
+    job_id = cluster.sbatch(ann, "echo first; sleep 4; echo last", "--nodelist=n1")
+    spool = cluster.node_folder("n1") / "spool"
+    wait_until(lambda: list(spool.glob(f"{job_id}@1.*/segments/*")), "its capture is there")
+    (capture,) = spool.glob(f"{job_id}@1.*")
+    modes = [stat.S_IMODE(os.stat(path).st_mode) for path in (spool, capture, capture / "identity.json")]
+    assert modes == [0o711, 0o711, 0o644]
+    assert {os.stat(path).st_uid for path in (spool, capture, capture / "identity.json")} == {0}
+    tries = [
+        f"echo x >> {capture}/identity.json", f"mv {capture} {spool}/other", f"rm -r {capture}/identity.json",
+        f"mkdir {spool}/99@1.mine", f"ln -s /tmp {spool}/99@1.mine", f"mv {capture}/segments {capture}/other",
+        f"ln -sf /tmp {capture}/segments2", f"echo x > {spool}/.jobs/{job_id}.0", f"ls {spool}",
+    ]  # fmt: skip
+    for user in (ann, ben):
+        for attempt in tries:
+            assert cluster.run_as(user, "bash", "-c", attempt).returncode, f"{user.name} can {attempt}"
+    for attempt in (f"ls {capture}/segments", f"cat {capture}/segments/*", f"echo x > {capture}/segments/x"):
+        assert cluster.run_as(ben, "bash", "-c", attempt).returncode, f"another user can {attempt}"
+    assert cluster.wait(job_id).state == "COMPLETED"
+    cluster.wait_closed([job_id], 1)
+    assert logged(cluster, job_id) == ["first", "last"]
+
+
+def test_many_jobs_at_once(cluster: CapturingCluster) -> None:
+    user = cluster.add_user()
+    (user.home / ".logoptin").touch()
+    script = "for i in $(seq 20); do echo $SLURM_ARRAY_TASK_ID $i; done"
+    job_id = cluster.sbatch(user, script, f"--array=0-{MANY - 1}", "--output=%a.out")
+    assert {end.state for end in cluster.wait_all(job_id, 100.0)} == {"COMPLETED"}
+    for task in range(MANY):
+        assert (user.home / f"{task}.out").read_text() == "".join(f"{task} {n}\n" for n in range(1, 21))
+    job_ids = cluster.job_ids(user.name)
+    assert len(job_ids) == MANY
+    cluster.wait_closed(job_ids, MANY)
+    lines = [line for one in job_ids for line in logged(cluster, one)]
+    assert sorted(lines) == sorted(f"{task} {n}" for task in range(MANY) for n in range(1, 21))

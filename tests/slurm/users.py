@@ -1,0 +1,55 @@
+"""Ordinary users of a cluster: names that exist in the cluster's mount namespace alone, where `/etc/passwd` and
+`/etc/group` are ours. Nothing of the machine's user database is touched, so nothing has to be undone."""
+
+import grp
+import os
+import pwd
+import random
+from pathlib import Path
+from typing import NamedTuple
+
+UIDS = range(41_000, 59_000)  # neither people's nor systemd's (systemd: uids-gids)
+UIDS_FILE = "uids"
+
+
+class JobUser(NamedTuple):
+    """gid: of a group with the user's name. home: the user's, mode 0700."""
+
+    name: str
+    uid: int
+    gid: int
+    home: Path
+
+
+class Users:
+    """files: which file goes over which one's place; in folder: the machine's, and the users as they are added."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._taken = {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
+        self._names = {entry.pw_name for entry in pwd.getpwall()} | {entry.gr_name for entry in grp.getgrall()}
+        self.files = {str(folder / kind): f"/etc/{kind}" for kind in ("passwd", "group")}
+        for own, place in self.files.items():
+            Path(own).write_text(Path(place).read_text().rstrip("\n") + "\n")
+        (folder / UIDS_FILE).touch()
+        (folder / "home").mkdir()
+
+    def add(self, name: str = "") -> JobUser:
+        """Makes a user with ids that nobody on the machine has, and the home. name: "" for a new one."""
+        name = name or next(name for number in range(1_000_000) if (name := f"user{number}") not in self._names)
+        assert name not in self._names, f"there is a user or group {name} already"
+        number = random.choice([number for number in UIDS if number not in self._taken])
+        self._names.add(name)
+        self._taken.add(number)
+        user = JobUser(name, number, number, self._folder / "home" / name)
+        user.home.mkdir(mode=0o700)
+        os.chown(user.home, user.uid, user.gid)
+        lines = {
+            UIDS_FILE: f"{user.uid}\n",
+            "passwd": f"{name}:x:{user.uid}:{user.gid}::{user.home}:/bin/bash\n",
+            "group": f"{name}:x:{user.gid}:\n",
+        }
+        for file_name, line in lines.items():
+            with (self._folder / file_name).open("a") as file:  # in place: mounted over /etc/...
+                file.write(line)
+        return user

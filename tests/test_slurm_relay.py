@@ -1,0 +1,635 @@
+"""The Slurm plugin's keeper and relay in C, without Slurm: a program plays slurmstepd (tests/slurm_player.py).
+
+What a task prints reaches its own output byte for byte, and the log line for line, whoever dies or hangs meanwhile.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logshipper.segment import Stream
+from tests import slurm_player
+from tests.captured_runs import wait_until
+from tests.other_users import BEN, as_user, needs_root, refused
+from tests.slurm import gate
+from tests.slurm_player import (
+    KEEPER,
+    RELAY,
+    SIDECAR,
+    Node,
+    hung_folder,
+    open_folder,
+    python,
+    resident_bytes,
+    small_disk,
+)
+
+# both streams, no last newline, a bar, bytes that are no text, more than a pipe or pty holds
+BOTH = r"""
+import os, sys
+for n in range(3000):
+    print('out', n)
+    if n % 3 == 0: print('err', n, file=sys.stderr)
+for n in range(20): print(f'\r{n * 5} %', end='', flush=True)
+print()
+sys.stdout.flush()
+os.write(1, b'\xff\xfe not text\n' + b'x' * 200000 + b'\n')
+print('the end', end='')
+"""
+# prints, waits for a line on its stdin, prints on; both streams
+WAITING = """
+import os, sys
+print('before', flush=True)
+os.write(2, b'err before\\n')
+while os.read(0, 1) != b'\\n': pass
+for n in range(5000): print('after', n)
+os.write(2, b'err after\\n')
+sys.exit(7)
+"""
+AFTER = [b"before"] + [b"after %d" % n for n in range(5000)]
+AFTER_BYTES = b"".join(line + b"\n" for line in AFTER)
+ERR_BYTES = b"err before\nerr after\n"
+
+
+@pytest.fixture(scope="module")
+def binaries() -> Iterator[Path]:
+    gate.skip_if_off()
+    if slurm_player.missing():
+        gate.lacking(slurm_player.missing())
+    with open_folder("logshipper-plugin-") as folder:
+        yield slurm_player.build(folder)
+
+
+@pytest.fixture
+def node(binaries: Path) -> Iterator[Node]:
+    """Its keepers are built with AddressSanitizer: what they find fails the test."""
+    with open_folder("logshipper-node-") as folder:
+        node = Node(folder, binaries)
+        node.opt_in()
+        try:
+            yield node
+        finally:
+            node.close()
+    found = sorted((binaries / "test" / "log").iterdir())
+    texts = [path.read_text() for path in found]
+    for path in found:
+        path.unlink()
+    assert not texts, texts
+
+
+def start_waiting(node: Node, *settings: str) -> slurm_player.Played:
+    """WAITING, once its first line has come through."""
+    played = node.start(*python(WAITING), settings=settings, stdin=subprocess.PIPE)
+    assert played.process.stdout is not None
+    assert played.process.stdout.readline() == b"before\n"
+    return played
+
+
+def finish_waiting(played: slurm_player.Played) -> None:
+    """It ends as without capture, every byte of it where it belongs."""
+    played.finish(b"\n")
+    assert (played.code, b"before\n" + played.out, played.err) == (7, AFTER_BYTES, ERR_BYTES)
+
+
+# ---- what is printed, and what is logged
+
+
+@pytest.mark.parametrize("content", [b"", b"tty: false\n"])
+def test_output_is_byte_identical_and_logged(node: Node, content: bytes) -> None:
+    node.opt_in(content)
+    plain = subprocess.run(python(BOTH), capture_output=True, check=True)
+    played = node.run(*python(BOTH))
+    assert (played.code, played.captured()) == (0, [True])
+    assert (played.out, played.err) == (plain.stdout, plain.stderr)
+    [logged] = node.logged()
+    lines = [b"out %d" % n for n in range(3000)] + [b"95 %"]
+    assert logged.lines()[: len(lines)] == lines
+    assert logged.lines()[-2:] == [b"x" * 200000, b"the end"]
+    assert logged.lines(Stream.STDERR) == [b"err %d" % n for n in range(0, 3000, 3)]
+    ledger = logged.ledger()
+    assert [ledger[name]["bytes"] for name in ("stdout", "stderr")] == [len(plain.stdout), len(plain.stderr)]
+    assert [ledger[name]["lost"] for name in ("stdout", "stderr")] == [0, 0]
+    assert logged.counters is not None
+    assert logged.counters.printed == {"stdout": len(plain.stdout), "stderr": len(plain.stderr)}
+    assert logged.counters.feeds == {"stdout": plain.stdout.count(b"\n"), "stderr": plain.stderr.count(b"\n")}
+    assert logged.counters.end is not None
+    assert logged.counters.end[0] == 0
+    assert (logged.damages, logged.events(), played.said()) == ([], [], "")
+
+
+def test_terminal_is_as_under_logshipper_run(node: Node) -> None:
+    """A pty of 160 columns; with `tty: false` a pipe."""
+    asks = python("import os; print(os.isatty(1), os.isatty(2), os.isatty(0)); print(tuple(os.get_terminal_size(2)))")
+    assert node.run(*asks).out == b"True True False\n(160, 50)\n"
+    assert node.run(*asks, settings=("columns=200", "rows=60")).out == b"True True False\n(200, 60)\n"
+    node.opt_in(b"mode: enabled\ntty: off # please\n")
+    assert node.run(*asks[:-1], "import os; print(os.isatty(1))", words=("job=5",)).out == b"False\n"
+
+
+def test_streams_that_are_one_file_are_not_torn(node: Node, tmp_path: Path) -> None:
+    """As sbatch has it: stdout and stderr lead to one file. Whole lines, all of them, in each stream's order."""
+    code = """
+import os, sys
+for n in range(3000):
+    os.write(1, b'out %d ' % n); os.write(1, b'...\\n')
+    os.write(2, b'err %d ' % n); os.write(2, b'...\\n')
+"""
+    with (tmp_path / "slurm.out").open("wb") as file:
+        node.run(*python(code), stdout=file, stderr=file)
+    lines = (tmp_path / "slurm.out").read_bytes().splitlines()
+    for name in (b"out", b"err"):
+        assert [line for line in lines if line.startswith(name)] == [b"%s %d ..." % (name, n) for n in range(3000)]
+    assert len(lines) == 6000
+
+
+@pytest.mark.parametrize("code", [0, 1, 7, 255])
+def test_exit_codes(node: Node, code: int) -> None:
+    played = node.run("sh", "-c", f"echo out; exit {code}")
+    assert (played.code, played.out) == (code, b"out\n")
+    [end] = node.logged()[0].records("end")
+    assert (end["state"], end["exit_code"], end["signal"]) == ("FAILED" if code else "COMPLETED", code, 0)
+
+
+@pytest.mark.parametrize("signo", [9, 11, 15])
+def test_signals(node: Node, signo: int) -> None:
+    played = node.run(*python(f"import os; print('out', flush=True); os.kill(os.getpid(), {signo})"))
+    assert (played.code, played.out) == (-signo, b"out\n")
+    [end] = node.logged()[0].records("end")
+    assert (end["exit_code"], end["signal"]) == (None, signo)
+
+
+def test_task_finds_no_child_and_no_fd(node: Node) -> None:
+    """A loop on os.wait() ends, and nothing but 0, 1, 2 is open in the task."""
+    code = """
+import os
+try:
+    while True: os.wait()
+except ChildProcessError: print('no child')
+print(sorted(os.listdir('/proc/self/fd'), key=int)[:-1])
+"""
+    lines = node.run(*python(code)).out.splitlines()
+    assert lines == [b"no child", b"['0', '1', '2']"]
+
+
+def test_blocked_output_blocks_only_itself(node: Node) -> None:
+    """Nobody reads stdout: stderr goes on. Afterwards every byte of stdout comes."""
+    code = """
+import os, threading
+def flood():
+    for n in range(20000): os.write(1, b'%06d %s\\n' % (n, b'x' * 60))
+thread = threading.Thread(target=flood); thread.start()
+for n in range(1000): os.write(2, b'err %d\\n' % n)
+os.write(2, b'END\\n')
+thread.join()
+"""
+    played = node.start(*python(code))
+    assert played.process.stderr is not None
+    assert list(iter(played.process.stderr.readline, b"END\n")) == [b"err %d\n" % n for n in range(1000)]
+    played.finish()
+    assert played.out == b"".join(b"%06d %s\n" % (n, b"x" * 60) for n in range(20000))
+    assert len(node.logged()[0].lines()) == 20000
+
+
+def test_reader_that_leaves_brings_sigpipe(node: Node) -> None:
+    played = node.start("yes")
+    assert played.process.stdout is not None
+    played.process.stdout.close()
+    assert played.process.wait(30) == -signal.SIGPIPE
+
+
+# ---- the end
+
+
+def test_end_is_not_late(node: Node) -> None:
+    """Neither for Python's start, nor for the log: the reader of a short task's output sees its end at once."""
+    go = node.folder / "go"
+    waits = node.script("waits", f'while [ ! -e {go} ]; do sleep 0.02; done; exec {node.python} "$@"')
+    played = node.run("echo", "out", settings=(f"python={waits}", "drain_secs=60"))
+    assert (played.out, len(played.told("drained"))) == (b"out\n", 1)
+    go.touch()
+    assert node.logged()[0].lines() == [b"out"]
+
+
+def test_background_process_keeps_its_output(node: Node) -> None:
+    """What a task leaves behind holds the pty: the end doesn't wait for it, and what it prints later isn't lost."""
+    code = "echo now; (while [ ! -e $0 ]; do sleep 0.05; done; echo later; echo later >&2) &"
+    go = node.folder / "go"
+    played = node.start("sh", "-c", code, str(go), settings=("drain_secs=60",))
+    wait_until(lambda: played.told("drained"), "the task ended")
+    wait_until(lambda: not node.processes(RELAY), "the relay has handed over")
+    go.touch()
+    played.finish()
+    assert (played.out, played.err) == (b"now\nlater\n", b"later\n")
+    [logged] = node.logged()
+    assert (logged.lines(), logged.lines(Stream.STDERR)) == ([b"now", b"later"], [b"later"])
+
+
+def test_stuck_output_is_waited_for_no_longer_than_said(node: Node) -> None:
+    """A reader that pauses: a full pipe, and some more in the pty or the relay; the task itself has ended."""
+    played = node.start("head", "-c", "68000", "/dev/zero", settings=("drain_secs=1",))
+    wait_until(lambda: played.told("drained"), "the end is given up waiting for")
+    assert int(played.told("drained")[0][1]) > 900_000
+    assert len(played.finish().out) == 68000
+
+
+# ---- nobody's death may hurt the job
+
+
+@pytest.mark.parametrize("content", [b"", b"tty: false\n"])
+def test_sidecar_is_killed(node: Node, content: bytes) -> None:
+    node.opt_in(content)
+    played = start_waiting(node)
+    [pid] = node.process(SIDECAR)
+    os.kill(pid, signal.SIGKILL)
+    finish_waiting(played)
+    wait_until(lambda: not node.processes(KEEPER), "the keeper ends")
+    [logged] = node.readable()
+    assert logged.counters is not None
+    assert logged.counters.printed == {"stdout": len(AFTER_BYTES), "stderr": len(ERR_BYTES)}
+    assert "output is missing from the log, as the logging process was killed by signal 9" in played.said()
+
+
+@pytest.mark.parametrize("content", [b"", b"tty: false\n"])
+def test_relay_is_killed(node: Node, content: bytes) -> None:
+    """The sidecar takes over: no EIO, no lost byte, no lost line."""
+    node.opt_in(content)
+    played = start_waiting(node)
+    wait_until(lambda: any(b"before" in one.lines() for one in node.readable()), "the sidecar has begun")
+    [pid] = node.process(RELAY)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not node.processes(RELAY), "the relay is dead")
+    finish_waiting(played)
+    [logged] = node.logged()
+    assert logged.lines() == AFTER
+    assert logged.lines(Stream.STDERR) == [b"err before", b"err after"]
+    assert "the relay was killed by signal 9; the sidecar relays on" in played.said()
+    assert logged.records("end")[-1]["ledger"]["stdout"]["lost"] == 0
+
+
+def test_relay_is_killed_before_python_runs(node: Node) -> None:
+    """The streams wait for the sidecar in a socket, which holds them meanwhile."""
+    go = node.folder / "go"
+    waits = node.script("waits", f'while [ ! -e {go} ]; do sleep 0.02; done; exec {node.python} "$@"')
+    played = start_waiting(node, f"python={waits}")
+    [pid] = node.process(RELAY)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not node.processes(RELAY), "the relay is dead")
+    go.touch()
+    finish_waiting(played)
+    [logged] = node.logged()
+    assert logged.lines() == AFTER
+
+
+def test_relay_is_killed_in_a_flood(node: Node) -> None:
+    """What the relay had read and not yet written is gone with it, and that is all: no write fails."""
+    played = node.start(*python("for n in range(60000): print(n)"))
+    wait_until(lambda: any(one.lines() for one in node.readable()), "the sidecar has begun")
+    for pid in node.processes(RELAY):
+        os.kill(pid, signal.SIGKILL)
+    played.finish()
+    assert played.code == 0
+    lines = played.out.split()
+    assert lines[-1] == b"59999"
+    assert len(lines) > 50000
+
+
+def test_keeper_is_killed(node: Node) -> None:
+    played = start_waiting(node)
+    [pid] = node.process(KEEPER)
+    os.kill(pid, signal.SIGKILL)
+    finish_waiting(played)
+    [logged] = node.logged()
+    assert logged.lines() == AFTER
+
+
+def test_hung_sidecar_is_given_up(node: Node) -> None:
+    """A full side pipe slows the job, but who takes nothing for some seconds is given up, and the job runs on."""
+    hangs = node.script("hangs", "exec sleep 1000")
+    flood = python("for n in range(100000): print('x' * 40)")
+    played = node.run(*flood, settings=(f"python={hangs}", "stall_secs=1", "drain_secs=5"))
+    assert (played.code, played.out) == (0, (b"x" * 40 + b"\n") * 100000)
+    assert "took nothing for 1 s and was given up" in played.said()
+    wait_until(lambda: not node.processes(RELAY), "the relay ends")
+
+
+def test_python_that_fails_is_told_with_its_reason(node: Node) -> None:
+    broken = node.script("broken", "echo 'ModuleNotFoundError: no such module' >&2; exit 1")
+    played = start_waiting(node, f"python={broken}")
+    finish_waiting(played)
+    assert "output is missing from the log: ModuleNotFoundError: no such module" in played.said()
+
+
+def test_what_is_said_too_late_the_next_step_tells(node: Node) -> None:
+    """Python fails when the step is over, and nobody has waited for it."""
+    go = node.folder / "go"
+    code = f"while [ ! -e {go} ]; do sleep 0.02; done; echo 'ModuleNotFoundError: no such module' >&2; exit 1"
+    played = node.run("echo", "out", settings=(f"python={node.script('broken', code)}",))
+    assert (played.out, played.said()) == (b"out\n", "")
+    go.touch()
+    wait_until(lambda: not node.processes(KEEPER), "the keeper ends")
+    node.optin.unlink()
+    later = [node.run("true", words=(f"job={job}",)).said() for job in (1, 2)]
+    assert later == ["job 4711: task 0: output is missing from the log: ModuleNotFoundError: no such module", ""]
+
+
+def test_missing_python_leaves_the_task_untouched(node: Node) -> None:
+    played = node.run(*python("import os; print(os.isatty(1))"), settings=("python=/nonexistent/python",))
+    assert (played.code, played.out, played.captured()) == (0, b"False\n", [False])
+    assert "python=/nonexistent/python can't be run" in played.said()
+    assert node.names() == []
+
+
+def test_missing_keeper_leaves_the_task_untouched(node: Node) -> None:
+    node.keeper = Path("/nonexistent/keeper")
+    played = node.run("echo", "out")
+    assert (played.code, played.out, played.captured()) == (0, b"out\n", [False])
+
+
+# ---- the spool
+
+
+def test_directory_is_as_the_node_agent_makes_it(node: Node) -> None:
+    name = 'a "quoted" \\ name\n\x1b[31m \xff'.encode("latin-1")
+    played = node.start(
+        "true", words=("array_job=77", "array_task=3", "restarts=2", "step=5"), stdin=subprocess.DEVNULL
+    )
+    played.finish()
+    [logged] = node.logged()
+    assert logged.name.startswith("4711@3.")
+    assert (logged.identity["array_job_id"], logged.identity["array_task_id"]) == ("77", "3")
+    assert (logged.identity["step"], logged.identity["attempt"], logged.identity["host"]) == ("5", 3, "n1")
+    assert [path.stat().st_mode & 0o777 for path in (logged.path, logged.path / "identity.json")] == [0o711, 0o644]
+    segments = (logged.path / "segments").stat()
+    assert (segments.st_mode & 0o777, segments.st_uid) == (0o700, node.uid)
+    node.run("true", words=(b"name=" + name,))
+    hostile = next(one for one in node.logged(2) if one.name.startswith("4711@1."))
+    assert hostile.identity["name"] == 'a "quoted" \\ name\ufffd\ufffd[31m \ufffd'
+
+
+def test_same_fields_as_the_node_agent(node: Node) -> None:
+    from ingest.agent_config import AgentSection
+    from ingest.node_spool import NodeIdentity, prepare_capture
+
+    node.run("true")
+    [logged] = node.logged()
+    other = node.folder / "other"
+    uid = os.getuid()
+    made = prepare_capture(
+        AgentSection(spool_dir=str(other)), NodeIdentity("1", 1, "0", 0, "n", uid, "me", gid=os.getgid())
+    )
+    assert set(json.loads((Path(made) / "identity.json").read_text())) == set(logged.identity)
+
+
+@pytest.mark.parametrize("fault", ["missing", "mode", "link"])
+def test_spool_that_is_not_as_it_must_be(node: Node, fault: str) -> None:
+    if fault == "mode":
+        node.spool.chmod(0o777)
+    else:
+        node.spool.rename(node.folder / "elsewhere")
+        if fault == "link":
+            node.spool.symlink_to(node.folder / "elsewhere")
+    played = node.run("echo", "out")
+    assert (played.code, played.out, played.captured()) == (0, b"out\n", [False])
+    assert "the spool" in played.said()
+    assert list(node.folder.glob("*/*@*")) == []
+
+
+@needs_root
+def test_full_spool(node: Node) -> None:
+    """No room for the directory: the task isn't touched. No room for lines: its output is whole, the loss is told."""
+    with small_disk(node.spool, 256):
+        filler = node.spool / ".filler"
+        slurm_player.fill(filler)
+        played = node.run("echo", "out")
+        assert (played.out, played.captured(), node.names()) == (b"out\n", [False], [])
+        assert "No space left on device" in played.said()
+        filler.unlink()
+        flood = python("import random\nfor n in range(20000): print(n, random.random())")
+        played = node.run(*flood, words=("job=2",))
+        assert (played.code, played.out.count(b"\n"), played.captured()) == (0, 20000, [True])
+        assert "lines are missing from the log" in played.said() or node.logged()[0].ledger()["stdout"]["lost"]
+        node.logged()
+
+
+def test_too_many_captures_of_a_user(node: Node) -> None:
+    node.run("true", settings=("max_captures=1",))
+    played = node.run("true", settings=("max_captures=1",))
+    assert played.captured() == [False]
+    assert "one user may have 1 (max_captures=)" in played.said()
+
+
+@needs_root
+def test_other_users_get_nowhere(node: Node) -> None:
+    node.run("true")
+    [logged] = node.logged()
+    acts = [
+        lambda: os.listdir(node.spool),
+        lambda: os.listdir(logged.path / "segments"),
+        lambda: os.listdir(node.spool / ".jobs"),
+        lambda: (logged.path / "identity.json").write_text("mine"),
+        (node.spool / "4711@1.mine").mkdir,
+    ]
+    assert as_user(BEN, lambda: refused(acts)) == ["PermissionError"] * 5
+    own = [
+        lambda: (logged.path / "identity.json").write_text("mine"),
+        lambda: (logged.path / "segments").rename(logged.path / "other"),
+        (node.spool / ".jobs" / "4711.0").read_text,
+    ]
+    assert as_user(node.uid, lambda: refused(own)) == ["PermissionError"] * 3
+
+
+# ---- opting in
+
+
+def test_nobody_opted_in(node: Node) -> None:
+    node.optin.unlink()
+    played = node.run(*python("import os; print(os.isatty(1))"))
+    assert (played.out, played.captured(), node.names()) == (b"False\n", [False], [])
+    wait_until(lambda: not node.processes(KEEPER), "the keeper ends")
+    assert [path.name for path in (node.spool / ".jobs").iterdir()] == ["4711.0"]
+
+
+def test_decision_stands(node: Node) -> None:
+    """Decided once per job and restart: later steps obey it, whatever was touched or removed meanwhile."""
+    assert node.run("true", words=("step=0",)).captured() == [True]
+    node.optin.unlink()
+    assert node.run("true", words=("step=1",)).captured() == [True]
+    assert node.run("true", words=("step=0", "restarts=1")).captured() == [False]
+    node.opt_in()
+    assert node.run("true", words=("step=1", "restarts=1")).captured() == [False]
+    assert node.run("true", words=("step=0", "restarts=2")).captured() == [True]
+
+
+def test_restarts_that_only_the_task_knows(node: Node) -> None:
+    """Of a batch script under Slurm 22.05: slurmstepd doesn't know them; each run of the job decides by itself."""
+    assert node.run("true").captured() == [True]
+    node.optin.unlink()
+    assert node.run("true", words=("late_restarts=1",)).captured() == [False]
+    node.opt_in()
+    assert node.run("true", words=("late_restarts=2",)).captured() == [True]
+    assert [path.name for path in sorted((node.spool / ".jobs").glob("4711.[0-9]"))] == ["4711.0", "4711.1", "4711.2"]
+    wait_until(lambda: len(node.names()) == 2, "two captures")
+    assert sorted(name.split(".")[0] for name in node.names()) == ["4711@1", "4711@3"]
+
+
+def test_first_decision_counts_for_all_tasks(node: Node) -> None:
+    assert node.run("true", words=("tasks=8",)).captured() == [True] * 8
+    assert [one.identity["task"] for one in node.logged(8)] == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"mode: everything\n", "is no mode"),
+        (b"- a list\n", "a list"),
+        (b"\xff\n", "UTF-8"),
+        (b"mode: enabled\n" * 2, "stands twice"),
+        (b"x" * (65 << 10), "over 64 KiB"),
+    ],
+)
+def test_malformed_file_starts_disabled(node: Node, content: bytes, problem: str) -> None:
+    node.opt_in(content)
+    played = node.run("echo", "a secret")
+    assert (played.out, played.captured()) == (b"a secret\n", [True])
+    [logged] = node.logged()
+    assert (logged.lines(), logged.events()) == ([], ["config_refused"])
+    assert problem in logged.records("event")[0]["message"]
+    assert b"a secret" not in b"".join(path.read_bytes() for path in (logged.path / "segments").iterdir())
+
+
+def test_whole_64_kib_are_taken(node: Node) -> None:
+    node.opt_in(b"# " + b"x" * ((64 << 10) - 3) + b"\n")
+    node.run("echo", "out")
+    assert node.logged()[0].lines() == [b"out"]
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "folder", "link"])
+def test_file_that_is_none_starts_disabled(node: Node, kind: str) -> None:
+    node.optin.unlink()
+    if kind == "FIFO":
+        os.mkfifo(node.optin)
+    elif kind == "folder":
+        node.optin.mkdir()
+    else:
+        node.optin.symlink_to("/nonexistent")
+    node.run("echo", "a secret")
+    [logged] = node.logged()
+    assert (logged.lines(), logged.events()) == ([], ["config_refused"])
+    assert kind in logged.records("event")[0]["message"]
+
+
+@needs_root
+def test_file_of_another_user_is_not_read_by_root(node: Node) -> None:
+    if node.uid == 0:
+        pytest.skip("ordinary users can't run Python here")
+    node.opt_in(b"mode: enabled\n")
+    node.optin.chmod(0o600)
+    node.run("echo", "a secret")
+    assert node.logged()[0].lines() == []
+
+
+@needs_root
+def test_hung_home(node: Node) -> None:
+    """Nobody opted in; the task starts after 2 s; what hangs holds nothing of the job; later steps don't look again."""
+    node.optin.unlink()
+    with hung_folder(node.home):
+        played = node.run("echo", "out")
+        assert (played.code, played.out, played.captured()) == (0, b"out\n", [False])
+        assert "~/.logoptin couldn't be looked at within 2 s" in played.said()
+        later = node.run("echo", "out")
+        assert (later.captured(), later.said()) == ([False], "")
+
+
+def test_home_that_is_not_there(node: Node) -> None:
+    assert node.run("true", words=("home=/nonexistent",)).captured() == [False]
+
+
+def test_nested_and_interactive_steps_are_left_alone(node: Node) -> None:
+    assert node.run("true", words=("nested=1", "job=1")).captured() == [False]
+    assert node.run("true", words=("leave=1", "job=2")).captured() == [False]
+    wait_until(lambda: not node.processes(KEEPER), "keepers end")
+    node.opt_in(b"per_task: true\n")
+    assert node.run("true", words=("nested=1", "job=3", "tasks=2")).captured() == [True, True]
+
+
+def test_terminal_is_left_alone(node: Node) -> None:
+    """srun --pty: a task with a terminal."""
+    master, slave = os.openpty()
+    try:
+        played = node.start(*python("import os; print(os.ttyname(1))"), stdin=slave, stdout=slave, stderr=slave)
+        name = os.ttyname(slave)
+        played.process.wait(20)
+        assert played.captured() == [False]
+        assert os.read(master, 100).strip() == name.encode()
+    finally:
+        os.close(master)
+        os.close(slave)
+
+
+# ---- modes of a job's captures
+
+
+def test_later_capture_starts_no_wider_than_the_job(node: Node) -> None:
+    node.run("sh", "-c", """echo first; echo '/LOGCOMMAND {"mode":"disabled"}'; echo secret""", words=("step=0",))
+    node.logged(1)
+    node.run("echo", "secret", words=("step=1",))
+    later = next(one for one in node.logged(2) if one.identity["step"] == "1")
+    assert (later.lines(), later.events()) == ([], ["mode_inherited"])
+    node.run("echo", "open", words=("job=5",))
+    assert next(one for one in node.logged(3) if one.identity["job_id"] == "5").lines() == [b"open"]
+
+
+def test_wider_again_is_wider_for_later_ones(node: Node) -> None:
+    code = """echo '/LOGCOMMAND {"mode":"disabled"}'; echo '/LOGCOMMAND {"mode":"enabled"}'"""
+    node.run("sh", "-c", code, words=("step=0",))
+    node.logged(1)
+    node.run("echo", "open", words=("step=1",))
+    assert next(one for one in node.logged(2) if one.identity["step"] == "1").lines() == [b"open"]
+
+
+# ---- many
+
+
+def test_64_tasks_at_once(node: Node, binaries: Path) -> None:
+    """Each its own capture, complete; memory of a relay."""
+    node.keeper = binaries / "logshipper-keeper"  # as it is installed: sanitizers take much memory
+    go = node.folder / "go"
+    code = "for i in 1 2 3 4 5; do echo $PLAY_TASK $i; done; while [ ! -e $0 ]; do sleep 0.2; done; echo end"
+    played = node.start("sh", "-c", code, str(go), words=("tasks=64",))
+    relays = node.process(RELAY, 64)
+    resident = max(resident_bytes(pid) for pid in relays)
+    go.touch()
+    played.finish()
+    assert played.captured() == [True] * 64
+    assert sorted(played.out.split(b"\n")) == sorted(
+        [b"%d %d" % (task, n) for task in range(64) for n in range(1, 6)] + [b"end"] * 64 + [b""]
+    )
+    logged = node.logged(64)
+    for task, one in enumerate(logged):
+        assert one.lines() == [b"%d %d" % (task, n) for n in range(1, 6)] + [b"end"]
+    assert resident < 2 << 20, resident
+
+
+def test_valgrind_finds_nothing(node: Node, binaries: Path) -> None:
+    """Memory and descriptors of keeper and relay, from start to end, a second task included."""
+    if not shutil.which("valgrind"):
+        gate.lacking("valgrind isn't installed")
+    log = node.folder / "valgrind"
+    log.mkdir()
+    log.chmod(0o1777)
+    options = f"-q --trace-children=no --error-exitcode=99 --leak-check=full --log-file={log}/%p"
+    node.keeper = node.script("keeper", f'exec valgrind {options} {binaries / "logshipper-keeper"} "$@"')
+    played = node.start(*python(BOTH), words=("tasks=2",))
+    played.finish()
+    assert played.captured() == [True, True]
+    logged = node.logged(2)
+    assert [len(one.lines(Stream.STDERR)) for one in logged] == [1000, 1000]
+    # lines that begin with `--` are about system calls that this valgrind doesn't know
+    told = [line for path in log.iterdir() for line in path.read_text().splitlines() if not line.startswith("--")]
+    assert told == []
