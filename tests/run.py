@@ -94,6 +94,7 @@ def _run_as_ordinary_user(tests: Sequence[str]) -> int:
             "LOGNAME": "nobody",
             "LANG": os.environ.get("LANG", "C.UTF-8"),
             "PYTHONDONTWRITEBYTECODE": "1",
+            **{name: value for name, value in os.environ.items() if name == "LOGSHIPPER_TEST_SLURM"},
             "HYPOTHESIS_STORAGE_DIRECTORY": str(home / "hypothesis"),
         }
         options = ["-p", "no:cacheprovider", "--basetemp", str(home / "pytest")]
