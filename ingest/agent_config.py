@@ -5,13 +5,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from ingest.job import NAME
 from ingest.server_access import ServerAccess
 from ingest.toml_section import fill, hint, read_toml
 from logshipper.errors import ConfigError
 
 DEFAULT_PATH = "/etc/logshipper/agent.toml"
 MAX_LINE_BYTES = 4 << 20
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]*):([0-9]{1,5})")
 
 
@@ -117,8 +117,8 @@ def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, li
 def _agent_problems(agent: AgentSection) -> list[str]:
     socket_bytes = len(os.fsencode(agent.socket))
     rules = {
-        "cluster": (bool(_NAME.fullmatch(agent.cluster)), "letters, digits, `.`, `_`, `-`, at most 64"),
-        "host": (bool(_NAME.fullmatch(agent.host)), "letters, digits, `.`, `_`, `-`, at most 64"),
+        "cluster": (bool(NAME.fullmatch(agent.cluster)), "letters, digits, `.`, `_`, `-`, at most 64"),
+        "host": (bool(NAME.fullmatch(agent.host)), "letters, digits, `.`, `_`, `-`, at most 64"),
         "spool_dir": (os.path.isabs(agent.spool_dir), "must be an absolute path"),
         "state_dir": (os.path.isabs(agent.state_dir), "must be an absolute path"),
         "socket": (not agent.socket or os.path.isabs(agent.socket), 'must be an absolute path, or "" for none'),

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from ingest.folder_removal import FolderRemoval
+from ingest.job import NAME
 from ingest.segment_reader import SpoolPosition, list_segments, segment_name
 from logshipper.errors import SpoolError
 from logshipper.spool import COUNTERS_BYTES, Counters, read_counters
@@ -24,8 +25,7 @@ MAX_IDENTITY_BYTES = 64 << 10
 _MAX_FOLDERS = 100_000
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_FOLDER_NAME = re.compile(rf"({_JOB_ID.pattern})@([0-9]{{1,9}})\..*")
+_FOLDER_NAME = re.compile(rf"({NAME.pattern})@([0-9]{{1,9}})\..*")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -124,7 +124,7 @@ class CaptureFolder:
         if type(version) is not int or version > 1:
             raise SpoolError(self.path, f"its identity.json has the newer version {version!r}: upgrade logshipper")
         job_id = found.get("job_id", named[1] if named else None)
-        if not isinstance(job_id, str) or not _JOB_ID.fullmatch(job_id):
+        if not isinstance(job_id, str) or not NAME.fullmatch(job_id):
             raise SpoolError(self.path, "its identity.json names no job")
         return Identity(
             job_id=job_id,

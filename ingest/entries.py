@@ -17,7 +17,7 @@ import orjson
 
 from ingest.capture_account import STREAM_NAMES, BlockRow, EventRow, Rows, StatusRow
 from ingest.capture_folder import Identity
-from ingest.job import Json
+from ingest.job import NAME, Json
 from ingest.loki_push import as_utf8, encode_block, encode_metadata
 from logshipper.segment import Kind
 
@@ -27,7 +27,6 @@ HOUR_NS = 3600 * 10**9
 EVENTS_SPAN_NS = 60 * 10**9  # of a chunk: chunks are sent by their first times
 NO_METADATA: Mapping[str, str] = MappingProxyType({})
 _PART = re.compile(r"[0-9]{1,9}(/[0-9]{1,9})?")
-_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # as [agent] host
 _HOURS_PER_WEEK = 168
 _ENTRY_BYTES = 24  # of an entry without line and metadata, encoded
 _EXTRA_BYTES = 24
@@ -123,7 +122,7 @@ class EntryBuilder:
         }
         pairs = {name: value for name, value in named.items() if value}
         self._metadata = Metadata(pairs, encode_metadata(pairs), identity.uid)
-        self._host = identity.host if _HOST.fullmatch(identity.host) else ""
+        self._host = identity.host if NAME.fullmatch(identity.host) else ""
 
     def chunks(self, rows: Rows) -> Iterator[Chunk]:
         """Of all rows, the capture's own account included."""

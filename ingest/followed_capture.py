@@ -4,6 +4,7 @@ import os
 
 from ingest.capture_folder import CaptureFolder, Identity, Life
 from ingest.checkpoints import Checkpoints, Learnt, Shipped
+from ingest.entries import EntryBuilder
 from ingest.learning import new_account
 from ingest.segment_reader import Batch, SegmentReader, SpoolPosition
 from ingest.x_axis import XAxis
@@ -18,8 +19,8 @@ class FollowedCapture:
 
     life: looked at before the learner's last read. learnt: as of now, saved: as it stands in the checkpoints. held:
     read by the shipper, and put off. waiting_since_ns: the time of the first frame that isn't shipped, 0 where all is.
-    served_turn: the shipper's last round with it. begun_ns: when its directory was made. blocked: why it can't be read
-    further. next_look: by the monotonic clock.
+    served_turn: the shipper's last round with it. ship_trouble: why it couldn't read it. entries: builds what it sends.
+    begun_ns: when its directory was made. blocked: why it can't be read further. next_look: by the monotonic clock.
     """
 
     def __init__(self, folder: CaptureFolder, checkpoints: Checkpoints, identity: Identity) -> None:
@@ -36,6 +37,8 @@ class FollowedCapture:
         self.stale = False
         self.waiting_since_ns = 0
         self.served_turn = 0
+        self.ship_trouble = ""
+        self.entries: EntryBuilder | None = None
         self.damages_told = 0
         self.begun_ns = folder.begun_ns()
         learnt = checkpoints.learnt(folder.key)

@@ -1,5 +1,6 @@
 """What a store says of a job: plain values, shared by all that write and read stores."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -8,6 +9,7 @@ from logshipper.segment import Kind, Stream
 
 Json: TypeAlias = dict[str, Any]  # Any: JSON objects that jobs' captures wrote
 
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # what a job's id, a host and a cluster may be called
 UNRESPONSIVE_NS = 20 * 10**9  # running, and no sign of life for longer
 RUNNING = "RUNNING"
 UNRESPONSIVE = "UNRESPONSIVE"

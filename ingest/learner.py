@@ -110,12 +110,12 @@ class Learner:
             capture.shown_state = state
             self._metrics.update(view_of(capture, state))
 
-    def save(self, captures: Iterable[FollowedCapture], *, now: float | None = None) -> None:
-        """Writes what has changed into the checkpoints, every few seconds, or now."""
-        at = time.monotonic()
-        if now is None and at < self._save_due:
+    def save(self, captures: Iterable[FollowedCapture], *, at_once: bool = False) -> None:
+        """Writes what has changed into the checkpoints, every few seconds, or at once."""
+        now = time.monotonic()
+        if not at_once and now < self._save_due:
             return
-        self._save_due = at + SAVE_SECS
+        self._save_due = now + SAVE_SECS
         changed = [
             capture
             for capture in captures

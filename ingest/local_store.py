@@ -9,7 +9,6 @@ Whoever reads calls `take_in` first, so that what is spooled is complete. Severa
 """
 
 import os
-import re
 import time
 import weakref
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from types import TracebackType
 
 from ingest.catalogue import Catalogue, make_again
 from ingest.intake import Intake, Progress, SpooledCapture, intake_lock
-from ingest.job import Capture, JobEvent, JobSummary, LogLine, MetadataRecord, Position, TakenIn
+from ingest.job import NAME, Capture, JobEvent, JobSummary, LogLine, MetadataRecord, Position, TakenIn
 from ingest.job_reader import JobReader
 from ingest.sqlite_file import DamagedError, UnwritableError, remove_database
 from ingest.summary import find_job
@@ -42,7 +41,6 @@ __all__ = [
 ]
 
 LOCK_SECS = 10.0  # how long anything but take_in waits for others who take in
-_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class LocalStore:
@@ -226,7 +224,7 @@ class LocalStore:
         return reader
 
     def _path_of(self, job_id: str) -> str:
-        if not _JOB_ID.fullmatch(job_id):
+        if not NAME.fullmatch(job_id):
             raise UnknownJob(job_id, f"{job_id!r} is no job id")
         return os.path.join(self._jobs, f"{job_id}.db")
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 from ingest.capture_account import MAX_EVENTS, MAX_TIME_NS, clean_ledger
-from ingest.job import RUNNING, Capture, JobSummary, Json, derived_state
+from ingest.job import NAME, RUNNING, Capture, JobSummary, Json, derived_state
 from ingest.summary import CaptureFacts, summarise
 from logshipper.segment import Stream
 
@@ -26,7 +26,6 @@ LATE_SECS = 60  # how long lines may follow an end that no `closed` follows
 MAX_CAPTURES = 100_000  # of a job, and of a list
 MAX_NESTED = 200  # objects and arrays in an event
 STREAMS = {"": Stream.NONE, "stdout": Stream.STDOUT, "stderr": Stream.STDERR}
-_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _WHOLE = re.compile(r"[0-9]{1,9}", re.ASCII)
 _STATES = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED")
 _MODES = ("enabled", "metadata", "disabled")
@@ -61,7 +60,7 @@ class JobKey(NamedTuple):
 
 
 def is_job_id(text: str) -> bool:
-    return _JOB_ID.fullmatch(text) is not None
+    return NAME.fullmatch(text) is not None
 
 
 def job_key(entry: Entry) -> JobKey | None:

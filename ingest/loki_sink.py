@@ -21,6 +21,7 @@ from ingest.entries import Chunk, StreamKey
 from ingest.loki_push import assemble, compress, encode_block, encode_metadata
 from ingest.metrics_server import AgentMetrics
 from ingest.quarantine import Refusal
+from ingest.refusals import CERTAIN, reason_of
 from logshipper.errors import PushError, RetryablePushError
 
 _PROBE = b'{"event":"checked"}'
@@ -28,17 +29,6 @@ _PROBE_METADATA = encode_metadata(dict.fromkeys(("job_id", "user", "task", "atte
 _MAX_TOLD = 100
 _SPLITTING = (400, 413)  # something about these entries
 _BEHIND = re.compile(r"oldest acceptable timestamp is:? (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
-_CERTAIN = {"too_far_behind", "too_old", "too_new", "line_too_long", "too_large"}  # about these entries, surely
-_REASONS = (
-    ("metadata_disallowed", re.compile(r"feature is disallowed", re.I)),
-    ("too_far_behind", re.compile(r"too far behind|out of order", re.I)),
-    ("too_old", re.compile(r"timestamp too old|older than", re.I)),
-    ("too_new", re.compile(r"too new", re.I)),
-    ("line_too_long", re.compile(r"line too long|max entry size|exceeded max", re.I)),
-    ("metadata_too_large", re.compile(r"structured metadata", re.I)),
-    ("stream_limit", re.compile(r"maximum active stream", re.I)),
-    ("labels", re.compile(r"label", re.I)),
-)
 
 
 class Stopped(Exception):
@@ -111,7 +101,7 @@ class LokiSink:
             error = self._push(part)
             if error is None:
                 continue
-            if _reason(error) not in _CERTAIN and not self._takes_others(part[0].key):
+            if reason_of(error) not in CERTAIN and not self._takes_others(part[0].key):
                 self._hold(part[0].key, error)
                 todo.append(part)
                 continue
@@ -122,7 +112,7 @@ class LokiSink:
             elif left > 1:
                 todo += reversed(_halves(rest))  # the earlier half first
             else:
-                reason = _reason(error)
+                reason = reason_of(error)
                 refusals += [Refusal(chunk, reason, error.status, error.excerpt) for chunk in rest]
         return refusals
 
@@ -144,7 +134,7 @@ class LokiSink:
     def _take_known(self, part: list[Chunk], error: PushError, refusals: list[Refusal]) -> list[Chunk]:
         """Where Loki says from which time on it takes entries: those before it are refused at once. Returns the rest,
         which is pushed again; all of it where Loki says nothing that helps."""
-        floor_ns = _floor_ns(error.excerpt) if _reason(error) == "too_far_behind" else 0
+        floor_ns = _floor_ns(error.excerpt) if reason_of(error) == "too_far_behind" else 0
         kept: list[Chunk] = []
         for chunk in part:
             late = bisect_left(chunk.times_ns, floor_ns)  # times rise within a chunk
@@ -250,12 +240,6 @@ def _halves(part: Sequence[Chunk]) -> list[list[Chunk]]:
             second.append(chunk)
         left -= count
     return [first, second]
-
-
-def _reason(error: PushError) -> str:
-    if error.status == 413:
-        return "too_large"
-    return next((reason for reason, pattern in _REASONS if pattern.search(error.excerpt)), "other")
 
 
 def _floor_ns(words: str) -> int:

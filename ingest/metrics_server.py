@@ -26,6 +26,7 @@ from prometheus_client.registry import Collector
 from ingest.agent_config import listen_address
 from ingest.job_metrics import JobMetrics
 from ingest.job_socket import REASONS as SOCKET_REASONS
+from ingest.refusals import REASONS
 from logshipper import __version__
 from logshipper.errors import ConfigError
 
@@ -35,18 +36,6 @@ DEADLINE_SECS = 15.0
 SHARED_SECS = 1.0  # how long one answer is given to all that ask
 _MAX_THREADS = 4 * MAX_CONNECTIONS  # connections that had to go included, until their threads have noticed
 _POLL_SECS = 0.25
-REFUSAL_REASONS = (
-    "too_far_behind",
-    "too_old",
-    "too_new",
-    "line_too_long",
-    "metadata_too_large",
-    "metadata_disallowed",
-    "stream_limit",
-    "labels",
-    "too_large",
-    "other",
-)
 RETRY_REASONS = ("no_connection", "429", "500", "503")
 LEFT_OUT_REASONS = ("quarantine_full",)
 _PUSH_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -88,7 +77,7 @@ class AgentMetrics:
         self.damaged_bytes = counter("damaged_bytes", "Damaged bytes of segments that were skipped.")
         self.socket_captures = counter("socket_captures", "Directories given to `logshipper run`.")
         self.socket_refusals = counter("socket_refusals", "Requests at the socket that were refused.", "reason")
-        for reason in REFUSAL_REASONS:  # at 0 from the start: rate() sees the first ones, too
+        for reason in REASONS:  # at 0 from the start: rate() sees the first ones, too
             self.refused_entries.labels(reason)
         for reason in RETRY_REASONS:
             self.retries.labels(reason)

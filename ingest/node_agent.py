@@ -160,7 +160,7 @@ class NodeAgent:
     def _end(self) -> None:
         captures = list(self._captures.values())
         try:
-            self._learner.save(captures, now=True)
+            self._learner.save(captures, at_once=True)
         finally:
             self._shipper.close()
             for capture in (*captures, *self._leaving):

@@ -63,10 +63,8 @@ class Shipper:
         self._metrics = metrics
         self._say = say
         self._newest = {_stream_key(text): time_ns for text, time_ns in checkpoints.streams().items()}
-        self._builders: dict[str, EntryBuilder] = {}
         self._pool = ThreadPoolExecutor(STREAMS_AT_ONCE, "ship")
         self._turn = 0
-        self._unreadable: dict[str, str] = {}
 
     def close(self) -> None:
         self._pool.shutdown()
@@ -137,8 +135,8 @@ class Shipper:
                     del of_user[uid]
 
     def _tell_once(self, capture: FollowedCapture, words: str) -> None:
-        if self._unreadable.get(capture.folder.key) != words:
-            self._unreadable[capture.folder.key] = words
+        if capture.ship_trouble != words:
+            capture.ship_trouble = words
             self._say(f"{capture.folder.path}: can't be read: {words}; tried again")
 
     def _piece(self, capture: FollowedCapture, batch: Batch, life: Life) -> _Piece:
@@ -148,37 +146,33 @@ class Shipper:
         marks = (self._dressed(mark, capture) for mark in rows.marks)
         rows.marks = [mark for mark in marks if mark is not None]
         if learnt.done:
-            rows.marks.append(
-                EventRow(
-                    max(account.newest_ns, account.started_ns) + 1, {"event": "closed", **self._last_words(capture)}
-                )
-            )
-        builder = self._builders.get(capture.folder.key)
-        if builder is None:
-            builder = EntryBuilder(capture.folder.key, capture.identity, self._config.loki.max_line_bytes)
-            self._builders[capture.folder.key] = builder
+            closed_ns = max(account.newest_ns, account.started_ns) + 1
+            rows.marks.append(EventRow(closed_ns, {"event": "closed", **self._last_words(capture)}))
+        if capture.entries is None:
+            capture.entries = EntryBuilder(capture.folder.key, capture.identity, self._config.loki.max_line_bytes)
         capture.shipped.position = batch.position
-        return _Piece(capture, list(builder.chunks(rows)), learnt.done)
+        return _Piece(capture, list(capture.entries.chunks(rows)), learnt.done)
 
     def _dressed(self, mark: EventRow, capture: FollowedCapture) -> EventRow | None:
         """A mark as it goes to Loki: with who it is, or where it ran; None for a heartbeat too many."""
         kind, counts, agent = mark.event["event"], capture.shipped.counts, self._config.agent
         if kind == "started":
             who = {name: getattr(capture.identity, name) for name in _WHO}
-            where = {"host": capture.identity.host or agent.host, "cluster": agent.cluster}
-            return EventRow(mark.time_ns, {**mark.event, **who, **where})
+            return EventRow(mark.time_ns, {**mark.event, **who, "host": self._host(capture), "cluster": agent.cluster})
         if kind == "heartbeat":
             if mark.time_ns - counts.heartbeat_ns < self._config.loki.heartbeat_secs * 1e9:
                 return None
             counts.heartbeat_ns = mark.time_ns
             return mark
-        return EventRow(mark.time_ns, {**mark.event, "hosts": [capture.identity.host or agent.host]})
+        return EventRow(mark.time_ns, {**mark.event, "hosts": [self._host(capture)]})
+
+    def _host(self, capture: FollowedCapture) -> str:
+        return capture.identity.host or self._config.agent.host
 
     def _last_words(self, capture: FollowedCapture) -> dict[str, object]:
         choice = capture.learnt.axis.choose()
         x_axis = {"key": choice.key, "rule": choice.rule, "words": choice.words, "path": list(choice.path)}
-        hosts = [capture.identity.host or self._config.agent.host]
-        return {**capture.shipped.account.end_facts(), "hosts": hosts, "x_axis": x_axis}
+        return {**capture.shipped.account.end_facts(), "hosts": [self._host(capture)], "x_axis": x_axis}
 
     # ---- sending
 
@@ -291,8 +285,6 @@ class Shipper:
         for piece in pieces:
             piece.capture.noted_shipped()
             piece.capture.remove_old_segments()
-            if piece.done:
-                self._builders.pop(piece.capture.folder.key, None)
 
 
 def _in_replay(refusal: Refusal) -> list[Chunk]:

@@ -367,10 +367,15 @@ def _be_sidecar(serve: "Callable[[SidecarPlan], None]", plan: SidecarPlan) -> "N
         serve(plan)
         status = 0
     except BaseException as error:  # whatever it is: there is nobody above who could know
-        words = str(error) if isinstance(error, LogshipperError) else f"{type(error).__name__}: {error}"
-        try:
-            os.write(plan.report, f"failed {' '.join(words.split())}\n".encode("utf-8", "replace"))
-        except OSError:
-            pass  # the relay is gone
+        report_failure(plan.report, error)
     finally:
         os._exit(status)
+
+
+def report_failure(report: int, error: BaseException) -> None:
+    """A sidecar's last words to its relay."""
+    words = str(error) if isinstance(error, LogshipperError) else f"{type(error).__name__}: {error}"
+    try:
+        os.write(report, f"failed {' '.join(words.split())}\n".encode("utf-8", "replace"))
+    except OSError:
+        pass  # the relay is gone

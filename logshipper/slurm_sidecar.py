@@ -16,8 +16,8 @@ from logshipper import config, relay
 from logshipper.background import detach
 from logshipper.capture import Settings
 from logshipper.commands import narrowest
-from logshipper.errors import ConfigError, LogshipperError, SpoolError
-from logshipper.handover import COMM, SidecarPlan
+from logshipper.errors import ConfigError, SpoolError
+from logshipper.handover import COMM, SidecarPlan, report_failure
 from logshipper.segment import Json
 from logshipper.sidecar import Sidecar
 from logshipper.spool import COUNTERS_BYTES, Capture
@@ -222,11 +222,7 @@ def main() -> NoReturn:
         serve(words)
         status = 0
     except BaseException as error:  # whatever it is: there is nobody above who could know
-        text = str(error) if isinstance(error, LogshipperError) else f"{type(error).__name__}: {error}"
-        try:
-            os.write(words.report, f"failed {' '.join(text.split())}\n".encode("utf-8", "replace"))
-        except OSError:
-            pass  # the relay is gone
+        report_failure(words.report, error)
     finally:
         os._exit(status)
 

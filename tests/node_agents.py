@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from typing import Any
 from ingest.loki import Client
 from ingest.loki_push import Entry
 from tests.captured_runs import ROOT, TIMEOUT_SECS, wait_until
+from tests.server_thread import ServerThread, forwarded
 
 CRASHING = """
 import os, signal, sys
@@ -162,7 +162,7 @@ def entries_of(
     return list(client.entries(logql, now_ns - 3600 * 10**9, now_ns + 600 * 10**9))
 
 
-class Proxy:
+class Proxy(ServerThread):
     """Between an agent and Loki. answer: called with a push's number (from 1); what it returns (status, headers, body)
     is answered instead of Loki's answer, None lets it through. after: Loki gets the push first, but the agent isn't
     told what it said. pushes: how many came."""
@@ -196,28 +196,15 @@ class Proxy:
             def log_message(self, format: str, *args: object) -> None:
                 """Nobody wants to read it."""
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Request)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Request)
+        server.daemon_threads = True
+        super().__init__(server)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+        return f"http://127.0.0.1:{self.server.server_address[1]}"
 
     def pass_on(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, Mapping[str, str], bytes]:
-        connection = http.client.HTTPConnection(self._target.hostname or "", self._target.port, timeout=TIMEOUT_SECS)
-        try:
-            connection.request("POST", path, body, {"Content-Type": headers["Content-Type"]})
-            answer = connection.getresponse()
-            return answer.status, {}, answer.read()
-        finally:
-            connection.close()
-
-    def __enter__(self) -> "Proxy":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join(TIMEOUT_SECS)
-        self._server.server_close()
+        passed = {"Content-Type": headers["Content-Type"]}
+        status, _, text = forwarded(self._target, "POST", path, passed, body)
+        return status, {}, text

@@ -22,7 +22,6 @@ NOT_COPIED = (".venv", ".git", "__pycache__", ".*_cache", ".hypothesis", "build"
 
 
 def main(arguments: Sequence[str]) -> int:
-    _reset_signals()
     skipped_file = Path(tempfile.mkdtemp(prefix="logshipper-test-")) / "skipped"
     try:
         environment = {**os.environ, "LOGSHIPPER_TEST_SKIPPED": str(skipped_file)}
@@ -44,26 +43,21 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _as_from_a_shell() -> int | None:
-    """Undoes what nohup, `&` or a CI runner leave behind and a shell would not: ignored signals.
+    """Undoes what nohup, `&` or a CI runner leave behind and a shell would not: ignored and blocked signals.
 
     Returns the process group for the tests: without a terminal one of their own, since Ctrl-Z does nothing to a group
     that is orphaned.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for signo in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
+    stopping = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+    for signo in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGCHLD, *stopping):
         signal.signal(signo, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     try:
         os.close(os.open("/dev/tty", os.O_RDWR))
     except OSError:
         return 0
     return None
-
-
-def _reset_signals() -> None:
-    """Tests of signals need them as a terminal's shell has them; nohup and `&` in a script leave some ignored."""
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP, signal.SIGCHLD):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
 def _pytest(python: str, arguments: Sequence[str]) -> list[str]:

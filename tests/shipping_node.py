@@ -3,6 +3,7 @@
 import json
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,15 @@ from ingest.node_spool import NodeIdentity, prepare_capture
 from ingest.quarantine import Quarantine
 from ingest.shipper import Shipper
 from tests.modelled_loki import ModelledLoki
-from tests.segment_factory import CaptureWriter
+from tests.segment_factory import SECOND_NS, CaptureWriter
 
 CLUSTER, HOST = "testing", "n1"
 MAX_ROUNDS = 500
+
+
+def soon_ns(minutes: float = 10) -> int:
+    """Some minutes ago."""
+    return time.time_ns() - int(minutes * 60) * SECOND_NS
 
 
 class NodeCapture(CaptureWriter):
@@ -97,7 +103,7 @@ class ShippingNode:
     def end(self, *, saved: bool = True) -> None:
         """saved: what a signal leaves; False: what SIGKILL does."""
         if saved:
-            self.learner.save(self.captures.values(), now=1.0)
+            self.learner.save(self.captures.values(), at_once=True)
         self.shipper.close()
         for capture in self.captures.values():
             capture.close()
@@ -106,6 +112,13 @@ class ShippingNode:
 
     def restart(self, *, saved: bool = True) -> None:
         self.end(saved=saved)
+        self.begin()
+
+    def lose_state(self) -> None:
+        """What is left where somebody removed state.db while no agent ran."""
+        self.end()
+        for file in (self.folder / "state").glob("state.db*"):
+            file.unlink()
         self.begin()
 
     def close(self) -> None:
@@ -136,7 +149,7 @@ class ShippingNode:
             turns += 1
             assert turns < MAX_ROUNDS, "the learner finds something new for ever"
         if save:
-            self.learner.save(captures, now=1.0)
+            self.learner.save(captures, at_once=True)
 
     def round(self) -> bool:
         return self.shipper.round(self.follow())

@@ -13,7 +13,7 @@ from ingest.capture_folder import Life
 from ingest.learner import BATCH_BYTES
 from ingest.segment_reader import Batch
 from tests.segment_factory import make_ledger
-from tests.shipping_node import ShippingNode
+from tests.shipping_node import ShippingNode, soon_ns
 
 SECOND_NS = 10**9
 
@@ -23,10 +23,6 @@ def node(tmp_path: Path) -> Iterator[ShippingNode]:
     made = ShippingNode(tmp_path)
     yield made
     made.close()
-
-
-def soon_ns() -> int:
-    return time.time_ns() - 600 * SECOND_NS
 
 
 def test_a_run_from_start_to_end_is_shown(node: ShippingNode) -> None:
@@ -127,7 +123,7 @@ def test_saving_is_put_off_and_never_forgotten(node: ShippingNode) -> None:
         known = node.checkpoints.learnt(capture.folder.key)
         assert known is not None
         assert known.account.lines == 1, "not so soon after the last time"
-        node.learner.save([capture], now=1.0)
+        node.learner.save([capture], at_once=True)
         known = node.checkpoints.learnt(capture.folder.key)
         assert known is not None
         assert known.account.lines == 2

@@ -10,7 +10,7 @@ import pytest
 
 from ingest.node_status import SCHEMA, status
 from tests.modelled_loki import refused
-from tests.shipping_node import ShippingNode
+from tests.shipping_node import ShippingNode, soon_ns
 
 SECOND_NS = 10**9
 HOUR_NS = 3600 * SECOND_NS
@@ -22,10 +22,6 @@ def node(tmp_path: Path) -> Iterator[ShippingNode]:
     made = ShippingNode(tmp_path)
     yield made
     made.close()
-
-
-def soon_ns() -> int:
-    return time.time_ns() - 600 * SECOND_NS
 
 
 def document(node: ShippingNode, captured: Captured) -> dict[str, Any]:  # Any: JSON

@@ -24,7 +24,7 @@ from logshipper.segment import Kind, Stream
 from tests.captured_runs import wait_until
 from tests.modelled_loki import HOUR_NS, unreachable
 from tests.segment_factory import make_ledger
-from tests.shipping_node import NodeCapture, ShippingNode
+from tests.shipping_node import NodeCapture, ShippingNode, soon_ns
 
 SECOND_NS = 10**9
 REPLAY = 'replay="'
@@ -40,11 +40,6 @@ def node(tmp_path: Path) -> Iterator[ShippingNode]:
     made = ShippingNode(tmp_path)
     yield made
     made.close()
-
-
-def soon_ns(minutes: float = 10) -> int:
-    """Some minutes ago."""
-    return time.time_ns() - int(minutes * 60) * SECOND_NS
 
 
 def whole(node: ShippingNode, job_id: str, lines: list[str], start_ns: int | None = None, **more: Any) -> NodeCapture:
@@ -428,10 +423,7 @@ def test_what_loki_alone_knows_to_be_late_goes_to_a_replay_stream(node: Shipping
     """Its newest entry is another agent's of the same name, or ours before state.db was lost."""
     whole(node, "news", ["new"], soon_ns(1))
     node.ship()
-    node.end()
-    for file in (node.folder / "state").glob("state.db*"):
-        file.unlink()
-    node.begin()
+    node.lose_state()
     with node.capture("late", soon_ns(200)) as late:
         late.lines([f"late {number}" for number in range(50)])
         late.lines([f"in time {number}" for number in range(3)], time_ns=soon_ns(30))
@@ -445,10 +437,7 @@ def test_what_loki_alone_knows_to_be_late_goes_to_a_replay_stream(node: Shipping
 def test_the_last_late_entry_before_ones_in_time_makes_no_double(node: ShippingNode) -> None:
     whole(node, "news", ["new"], soon_ns(1))
     node.ship()
-    node.end()
-    for file in (node.folder / "state").glob("state.db*"):
-        file.unlink()
-    node.begin()
+    node.lose_state()
     with node.capture("late", soon_ns(200)) as late:
         late.lines(["late"])
         late.lines(["in time"], time_ns=soon_ns(30))
@@ -460,10 +449,7 @@ def test_the_last_late_entry_before_ones_in_time_makes_no_double(node: ShippingN
 def test_many_late_entries_are_dealt_with_in_time(node: ShippingNode) -> None:
     whole(node, "news", ["new"], soon_ns(1))
     node.ship()
-    node.end()
-    for file in (node.folder / "state").glob("state.db*"):
-        file.unlink()
-    node.begin()
+    node.lose_state()
     with node.capture("late", soon_ns(200)) as late:
         late.lines([f"{number}" for number in range(16_000)])
     node.learn()

@@ -3,7 +3,6 @@ wire that keeps every byte which an agent sends, also as a proxy."""
 
 import base64
 import contextlib
-import http.client
 import http.server
 import shutil
 import socket
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.captured_runs import TIMEOUT_SECS
+from tests.server_thread import ServerThread, forwarded
 
 _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 _PASSED_ON = ("Content-Type", "X-Scope-OrgID", "X-Loki-Response-Encoding-Flags")
@@ -81,7 +81,7 @@ class Seen(NamedTuple):
     status: int
 
 
-class Gateway:
+class Gateway(ServerThread):
     """Ends TLS before a Loki. certificate: its own; clients: the CA whose certificates it demands, None for none.
 
     What it demands may be changed while it runs: user and password, or token, else nothing; tenant: only requests for
@@ -96,9 +96,9 @@ class Gateway:
         self.failed: list[str] = []
         self._target = urllib.parse.urlsplit(target)
         self.use(certificate, clients)
-        self._server = _TlsServer(("127.0.0.1", 0), _GatewayRequest)
-        self._server.gateway = self
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        server = _TlsServer(("127.0.0.1", 0), _GatewayRequest)
+        server.gateway = self
+        super().__init__(server)
 
     def use(self, certificate: Pair, clients: Path | None = None) -> None:
         """For connections from now on."""
@@ -111,7 +111,7 @@ class Gateway:
 
     @property
     def port(self) -> int:
-        return self._server.server_port
+        return self.server.server_address[1]
 
     @property
     def url(self) -> str:
@@ -131,23 +131,9 @@ class Gateway:
     def pass_on(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes
     ) -> tuple[int, Mapping[str, str], bytes]:
-        connection = http.client.HTTPConnection(self._target.hostname or "", self._target.port, timeout=TIMEOUT_SECS)
-        try:
-            passed = {name: headers[name] for name in _PASSED_ON if name in headers}
-            connection.request(method, path, body, passed)
-            answer = connection.getresponse()
-            return answer.status, {"Content-Type": answer.headers.get("Content-Type", "")}, answer.read()
-        finally:
-            connection.close()
-
-    def __enter__(self) -> "Gateway":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join(TIMEOUT_SECS)
-        self._server.server_close()
+        passed = {name: headers[name] for name in _PASSED_ON if name in headers}
+        status, content_type, text = forwarded(self._target, method, path, passed, body)
+        return status, {"Content-Type": content_type}, text
 
 
 class _TlsServer(http.server.ThreadingHTTPServer):
@@ -196,7 +182,7 @@ class _GatewayRequest(http.server.BaseHTTPRequestHandler):
         """Nobody wants to read it."""
 
 
-class Wire:
+class Wire(ServerThread):
     """Between an agent and a server: keeps every byte that the agent sends. target: where all goes to; "" for a proxy,
     which is told so by CONNECT. asked: the lines of its CONNECTs; sent: all bytes after these."""
 
@@ -206,14 +192,14 @@ class Wire:
         self.heads: list[str] = []
         self.answer = b"HTTP/1.1 200 Connection established\r\n\r\n"
         self._target = urllib.parse.urlsplit(target)
-        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), _WireConnection)
-        self._server.daemon_threads = True
-        self._server.wire = self  # type: ignore[attr-defined]  # for the connections
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), _WireConnection)
+        server.daemon_threads = True
+        server.wire = self  # type: ignore[attr-defined]  # for the connections
+        super().__init__(server)
 
     @property
     def port(self) -> int:
-        return int(self._server.server_address[1])
+        return int(self.server.server_address[1])
 
     @property
     def url(self) -> str:
@@ -248,15 +234,6 @@ class Wire:
             return None
         host, _, port = line.split()[1].rpartition(":")
         return host, int(port)
-
-    def __enter__(self) -> "Wire":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join(TIMEOUT_SECS)
-        self._server.server_close()
 
 
 class _WireConnection(socketserver.BaseRequestHandler):
