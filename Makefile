@@ -2,13 +2,16 @@
 # PYTHON=/path/to/python3 chooses the Python that .venv is made by.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-servers test lint bench lock slurm-plugin wheel clean venv-demo venv-dev
+.PHONY: help demo demo-servers test lint bench bench-slurm lock slurm-plugin wheel deb rpm clean venv-demo venv-dev
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
 PY := .venv/bin/python
-CODE := logshipper ingest observe examples benchmarks tests
+CODE := logshipper ingest observe grafana examples benchmarks tests
 step = @requirements/step.sh
+# what is required isn't skipped; `off` leaves it out. Root on Debian gets installed what Slurm's tests need
+export LOGSHIPPER_TEST_SERVERS ?= required
+export LOGSHIPPER_TEST_SLURM ?= $(shell [ "$$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null || echo required)
 
 help: ## says what there is
 	@echo 'make TARGET [PYTHON=/path/to/python3]'
@@ -26,8 +29,7 @@ test: ## style and types, all tests, the built wheel in an environment of its ow
 	@$(MAKE) venv-dev
 	@$(MAKE) lint
 	@$(PY) -m tests.servers.build
-	@LOGSHIPPER_TEST_SERVERS=$${LOGSHIPPER_TEST_SERVERS-required} LOGSHIPPER_TEST_SLURM=$${LOGSHIPPER_TEST_SLURM-off} \
-		$(PY) tests/run.py
+	@$(PY) tests/run.py
 
 lint: venv-dev ## ruff and mypy --strict
 	$(step) 'Style: ruff check' $(PY) -m ruff check .
@@ -38,6 +40,9 @@ bench: venv-dev ## measures speed and memory (some minutes; nothing else should 
 	@$(PY) -m tests.servers.build loki promtail
 	@$(PY) -m benchmarks.run
 
+bench-slurm: venv-dev ## measures what capture costs a Slurm job (as root, with Slurm installed; nothing else should run)
+	@$(PY) -m benchmarks.slurm
+
 lock: ## writes requirements/*.lock anew (UPGRADE=1: the newest of everything)
 	@requirements/lock.sh
 
@@ -45,10 +50,16 @@ slurm-plugin: ## builds the Slurm plugin and its keeper, in deploy/slurm/spank/b
 	@$(MAKE) -C deploy/slurm/spank
 
 wheel: venv-dev ## builds dist/logshipper-*.whl
-	@rm -rf build dist
+	@rm -rf build dist/*.whl
 	$(step) 'Building the wheel' $(PY) -m pip wheel --no-index --no-deps --no-build-isolation --wheel-dir dist .
 	@rm -rf build
 	@ls dist/*.whl
+
+deb: venv-dev ## builds Debian packages of logshipper and its Slurm plugin, in dist/
+	@deploy/packages/build.sh deb
+
+rpm: venv-dev ## builds RPMs of them, the plugin's also as source, in dist/
+	@deploy/packages/build.sh rpm
 
 clean: ## removes all that was made here: .venv, caches, dist, the demo's output
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist demo-out *.egg-info

@@ -124,8 +124,12 @@ def build_parser() -> argparse.ArgumentParser:
     check = add(
         "check",
         "does the configuration fit Loki, Prometheus and this node?",
-        "Looks at Loki's and Prometheus' limits and labels, at clock, spool and socket, and says what to mend.",
+        "Looks at Loki's and Prometheus' limits and labels, at clock, spool and socket, and where Slurm is\n"
+        "at its plugin and hooks; says what to mend.",
         _CHECK_EXAMPLES,
+    )
+    check.add_argument(
+        "--plugstack", metavar="FILE", help="Slurm's plugstack.conf (default: slurm.conf's, where Slurm is)"
     )
     check.set_defaults(call=_check)
     made = add(
@@ -182,7 +186,7 @@ def _validate(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     from ingest import server_check
 
-    findings = server_check.check(agent_config.load(options.config))
+    findings = server_check.check(agent_config.load(options.config), options.plugstack)
     if options.json:
         import json
 

@@ -72,6 +72,13 @@ class PrometheusSection:
 
 
 @dataclass(frozen=True)
+class SlurmSection:
+    """ended_dir: where the hook job-ended on Slurm's controller tells how jobs ended, "" where there is none."""
+
+    ended_dir: str = ""
+
+
+@dataclass(frozen=True)
 class AgentConfig:
     """path: the file that says so, "" for none."""
 
@@ -79,10 +86,17 @@ class AgentConfig:
     loki: LokiSection = field(default_factory=LokiSection)
     metrics: MetricsSection = field(default_factory=MetricsSection)
     prometheus: PrometheusSection = field(default_factory=PrometheusSection)
+    slurm: SlurmSection = field(default_factory=SlurmSection)
     path: str = ""
 
 
-SECTIONS = {"agent": AgentSection, "loki": LokiSection, "metrics": MetricsSection, "prometheus": PrometheusSection}
+SECTIONS = {
+    "agent": AgentSection,
+    "loki": LokiSection,
+    "metrics": MetricsSection,
+    "prometheus": PrometheusSection,
+    "slurm": SlurmSection,
+}
 
 
 def load(path: str) -> AgentConfig:
@@ -107,11 +121,12 @@ def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, li
     loki = fill(LokiSection, tables.get("loki", {}), "loki", problems)
     metrics = fill(MetricsSection, tables.get("metrics", {}), "metrics", problems)
     prometheus = fill(PrometheusSection, tables.get("prometheus", {}), "prometheus", problems)
+    slurm = fill(SlurmSection, tables.get("slurm", {}), "slurm", problems)
     if not agent.host:
         agent = replace(agent, host=os.uname().nodename)
     problems += _agent_problems(agent) + _loki_problems(loki) + _metrics_problems(metrics)
-    problems += prometheus.access.problems("prometheus")
-    return AgentConfig(agent, loki, metrics, prometheus, path), problems
+    problems += prometheus.access.problems("prometheus") + _slurm_problems(slurm, agent)
+    return AgentConfig(agent, loki, metrics, prometheus, slurm, path), problems
 
 
 def _agent_problems(agent: AgentSection) -> list[str]:
@@ -161,6 +176,16 @@ def _metrics_problems(metrics: MetricsSection) -> list[str]:
         "max_label_bytes": (16 <= metrics.max_label_bytes <= 1024, "must be 16 to 1024"),
     }  # fmt: skip
     return _broken(rules, "metrics")
+
+
+def _slurm_problems(slurm: SlurmSection, agent: AgentSection) -> list[str]:
+    folder = os.path.normpath(slurm.ended_dir)
+    others = [os.path.normpath(agent.spool_dir), os.path.normpath(agent.state_dir)]
+    rules = {
+        "ended_dir": (not slurm.ended_dir or os.path.isabs(folder), 'must be an absolute path, or "" for none'),
+        "ended_dir ": (not slurm.ended_dir or folder not in others, "must be another folder than spool_dir, state_dir"),
+    }
+    return _broken(rules, "slurm")
 
 
 def _broken(rules: Mapping[str, tuple[bool, str]], where: str) -> list[str]:

@@ -13,6 +13,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # what a job's id, a host
 UNRESPONSIVE_NS = 20 * 10**9  # running, and no sign of life for longer
 RUNNING = "RUNNING"
 UNRESPONSIVE = "UNRESPONSIVE"
+END_STATES = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED")  # a capture's
+SLURM_STATES = (*END_STATES, "REQUEUED", "BOOT_FAIL", "DEADLINE")  # REQUEUED: this run is over, another one follows
+JOB_ENDED = "job_ended"  # the event that tells how Slurm ended a job
 _WORST_LAST = ("COMPLETED", "CANCELLED", "FAILED", "NODE_FAIL")
 
 

@@ -12,7 +12,17 @@ from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 from ingest.capture_account import MAX_EVENTS, MAX_TIME_NS, clean_ledger
-from ingest.job import NAME, RUNNING, Capture, JobSummary, Json, derived_state
+from ingest.job import (
+    END_STATES,
+    JOB_ENDED,
+    NAME,
+    RUNNING,
+    SLURM_STATES,
+    Capture,
+    JobSummary,
+    Json,
+    derived_state,
+)
 from ingest.summary import CaptureFacts, summarise
 from logshipper.segment import Stream
 
@@ -27,7 +37,6 @@ MAX_CAPTURES = 100_000  # of a job, and of a list
 MAX_NESTED = 200  # objects and arrays in an event
 STREAMS = {"": Stream.NONE, "stdout": Stream.STDOUT, "stderr": Stream.STDERR}
 _WHOLE = re.compile(r"[0-9]{1,9}", re.ASCII)
-_STATES = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED")
 _MODES = ("enabled", "metadata", "disabled")
 _RANKS = {STARTED: 0, HEARTBEAT: 1, ENDED: 2, CLOSED: 3}
 
@@ -139,10 +148,9 @@ class EventAccount(CaptureFacts):
         self.bytes_printed, self.bytes_logged = _count(event, "bytes_printed"), _count(event, "bytes_logged")
 
     def _take_end(self, event: Json, time_ns: int) -> None:
-        state, code, signal = event.get("state"), event.get("exit_code"), event.get("signal")
-        self.state = state if isinstance(state, str) and state in _STATES else "FAILED"
-        self.exit_code = code if type(code) is int and 0 <= code <= 255 else None
-        self.signal = signal if type(signal) is int and 0 <= signal <= 127 else 0
+        state = event.get("state")
+        self.state = state if isinstance(state, str) and state in END_STATES else "FAILED"
+        self.exit_code, self.signal = _outcome(event)
         self.reason = _text(event, "reason")
         self.ended_ns = min(_count(event, "ended_ns") or time_ns, MAX_TIME_NS)
 
@@ -186,12 +194,42 @@ class OwnEvent(NamedTuple):
     line: str
 
 
+class SlurmEnd(NamedTuple):
+    """How Slurm ended a run of a job (event JOB_ENDED). Of several the greatest counts: one that knows the state, and
+    no mere word that the job is begun anew. state: "" where Slurm didn't tell; host: of the agent that told."""
+
+    known: int
+    time_ns: int
+    state: str
+    exit_code: int | None
+    signal: int
+    ended_ns: int
+    host: str
+
+    def over(self, account: EventAccount) -> EventAccount:
+        """A capture of that run: one that nobody closed has ended as its job did."""
+        if account.closed or account.ended_ns is not None or not self.state:
+            return account
+        return replace(account, state=self.state, ended_ns=self.ended_ns)
+
+    def over_job(self, summary: JobSummary) -> JobSummary:
+        """The job whose newest run that was. Where Slurm has no word on the exit status, the node's stays."""
+        if not self.state:
+            return summary
+        said = replace(summary, state=self.state, ended_ns=max(self.ended_ns, summary.ended_ns or 0))
+        if self.exit_code or self.signal or self.state in ("COMPLETED", "FAILED"):
+            said = replace(said, exit_code=self.exit_code, signal=self.signal)
+        return said if self.state == summary.state else replace(said, reason="")
+
+
 class JobAccount:
-    """One job, as the events tell that were taken so far; each may be taken more than once."""
+    """One job, as the events tell that were taken so far; each may be taken more than once. ends: how Slurm ended its
+    runs, by attempt."""
 
     def __init__(self, key: JobKey) -> None:
         self.key = key
         self.captures: dict[CaptureKey, EventAccount] = {}
+        self.ends: dict[int, SlurmEnd] = {}
         self._events: dict[OwnEvent, Json] = {}
         self._event_counts: dict[CaptureKey, int] = {}
 
@@ -201,6 +239,9 @@ class JobAccount:
             return
         event = parse_event(entry.line)
         key = capture_key(entry)
+        if event is not None and event["event"] == JOB_ENDED:
+            self._take_job_end(key, event, entry)
+            return
         if event is None or (key not in self.captures and len(self.captures) >= MAX_CAPTURES):
             return
         account = self.captures.get(key)
@@ -210,6 +251,16 @@ class JobAccount:
         if event["event"] not in MARKS:
             self._keep(OwnEvent(entry.time_ns, key, entry.line), event)
 
+    def _take_job_end(self, key: CaptureKey, event: Json, entry: Entry) -> None:
+        said = event.get("state")
+        state = said if isinstance(said, str) and said in SLURM_STATES else ""
+        known = 0 if not state else 1 if state == "REQUEUED" else 2
+        ended_ns = min(_count(event, "ended_ns") or entry.time_ns, MAX_TIME_NS)
+        end = SlurmEnd(known, entry.time_ns, state, *_outcome(event), ended_ns, key.host)
+        if key.attempt in self.ends or len(self.ends) < MAX_CAPTURES:
+            self.ends[key.attempt] = max(end, self.ends.get(key.attempt, end), key=lambda one: one[:3])
+        self._keep(OwnEvent(entry.time_ns, key, entry.line), event)
+
     def _keep(self, own: OwnEvent, event: Json) -> None:
         count = self._event_counts.get(own.key, 0)
         if own not in self._events and count < MAX_EVENTS:
@@ -218,11 +269,14 @@ class JobAccount:
 
     def numbered(self) -> list[CaptureOfLoki]:
         """The captures in the order of their numbers, which begin at 1: by start, then attempt, step and task."""
-        found = [CaptureOfLoki(key, account) for key, account in self.captures.items()]
+        found = [
+            CaptureOfLoki(key, self.ends[key.attempt].over(account) if key.attempt in self.ends else account)
+            for key, account in self.captures.items()
+        ]
         return sorted(found, key=lambda capture: (capture.account.started_ns, capture.key))
 
     def events(self) -> Iterator[tuple[OwnEvent, Json]]:
-        """The captures' own events, in order of time."""
+        """The captures' own events and how Slurm ended the job, in order of time."""
         for own in sorted(self._events):
             yield own, self._events[own]
 
@@ -237,10 +291,18 @@ class JobAccount:
             current = [account for key, account in self.captures.items() if key.attempt == newest]
             patience_ns = max(account.patience_ns() for account in current)
             state = derived_state(state, found.heartbeat_ns, now_ns, patience_ns)
-        return replace(found, state=state, heartbeat_ns=min(found.heartbeat_ns, now_ns))
+        summary = replace(found, state=state, heartbeat_ns=min(found.heartbeat_ns, now_ns))
+        end = self.ends.get(max(key.attempt for key in self.captures))
+        return summary if end is None else end.over_job(summary)
+
+    def silent_captures(self, now_ns: int) -> list[CaptureKey]:
+        """Those that may be running and give no sign of life."""
+        return [
+            key for key in self.open_captures() if key.attempt not in self.ends and self.captures[key].is_silent(now_ns)
+        ]
 
     def open_captures(self) -> list[CaptureKey]:
-        """Those that may be running."""
+        """Those that may be running, for all that was told of themselves."""
         return [key for key, account in self.captures.items() if not account.closed and account.ended_ns is None]
 
 
@@ -286,6 +348,13 @@ def _is_deep(line: str) -> bool:
 def _count(event: Json, name: str) -> int:
     value = event.get(name)
     return value if type(value) is int and 0 <= value <= MAX_TIME_NS else 0
+
+
+def _outcome(event: Json) -> tuple[int | None, int]:
+    """Exit code and signal."""
+    code, signal = event.get("exit_code"), event.get("signal")
+    exit_code = code if type(code) is int and 0 <= code <= 255 else None
+    return exit_code, signal if type(signal) is int and 0 <= signal <= 127 else 0
 
 
 def _text(event: Json, name: str) -> str:

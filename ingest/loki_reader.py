@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Literal, NamedTuple, Protocol
 
-from ingest.job import RUNNING, UNRESPONSIVE, JobEvent, JobSummary, LogLine, MetadataRecord, Position
+from ingest.job import JOB_ENDED, RUNNING, UNRESPONSIVE, JobEvent, JobSummary, LogLine, MetadataRecord, Position
 from ingest.keyed_reader import KeyedReader
 from ingest.logql import selector, with_metadata
 from ingest.loki_account import STREAMS, CaptureKey, Entry, JobAccount, as_capture
@@ -252,11 +252,13 @@ class LokiJobReader(KeyedReader):
                 yield line
 
     def events(self, *, attempt: int | None = None) -> Iterator[JobEvent]:
-        """Events in order of time; those that tell of a capture's start, life and end are in summary and captures."""
+        """Events in order of time; those that tell of a capture's start, life and end are in summary and captures.
+        How Slurm ended the job is no capture's: its number is 0."""
         numbers = {key: number for number, key in enumerate(self._keys, start=1)}
         for own, event in self._account.events():
-            if own.key in numbers and attempt in (None, own.key.attempt):
-                yield JobEvent(own.time_ns, event, own.key.attempt, numbers[own.key])
+            known = own.key in numbers or event["event"] == JOB_ENDED
+            if known and attempt in (None, own.key.attempt):
+                yield JobEvent(own.time_ns, event, own.key.attempt, numbers.get(own.key, 0))
 
     def status(self) -> dict[Stream, tuple[int, str]]:
         """What running bars show now, as (time in ns, text) by stream; nothing of captures that have ended."""

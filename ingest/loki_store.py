@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from ingest.job import JobSummary, TakenIn
+from ingest.job import JOB_ENDED, JobSummary, TakenIn
 from ingest.logql import quoted, selector, with_event, with_metadata, without_event
 from ingest.loki_account import (
     BEATS,
@@ -133,11 +133,9 @@ class LokiStore:
         now_ns = self._now()
         jobs: dict[JobKey, JobAccount] = {}
         begin_ns = now_ns - self._since_ns
-        self._gather(jobs, with_event((STARTED, ENDED, CLOSED)), begin_ns)
+        self._gather(jobs, with_event((STARTED, ENDED, CLOSED, JOB_ENDED)), begin_ns)
         self._gather(jobs, with_event((HEARTBEAT,)), max(begin_ns, now_ns - 2 * UNRESPONSIVE_NS))
-        silent = [
-            job for job in jobs.values() if any(job.captures[key].is_silent(now_ns) for key in job.open_captures())
-        ]
+        silent = [job for job in jobs.values() if job.silent_captures(now_ns)]
         silent.sort(key=lambda job: max(account.started_ns for account in job.captures.values()), reverse=True)
         for job in silent[:MAX_LOOKED_UP]:
             self._read_heartbeats(job, _begin_ns(job, begin_ns))
@@ -202,6 +200,14 @@ class LokiStore:
         self._chosen[job_id] = found[0].cluster
         return job_id
 
+    def clusters_of(self, job_id: str) -> list[str]:
+        """The clusters that have a job of this very id, in alphabetical order."""
+        return sorted(key.cluster for key in self._find(job_id)) if is_job_id(job_id) else []
+
+    def cluster_of(self, job_id: str) -> str:
+        """The cluster of a job that was resolved or opened."""
+        return self._chosen[job_id]
+
     def _how_far(self) -> str:
         where = f" of cluster {self._cluster}" if self._cluster is not None else ""
         return f"where jobs{where} of the last {_span_words(self._since_ns)} were looked for (--since)"
@@ -221,6 +227,8 @@ class LokiStore:
             begins = [hint.begin_ns or begin_ns for hint in hints.values()]
             self._read_events(jobs, job_id, min(begins) - HOUR_NS, hosts)
             self._read_events(jobs, job_id, now_ns - UNSCRAPED_NS)
+            if jobs:  # how Slurm ended it is told by another host
+                self._read_events(jobs, job_id, min(begins) - HOUR_NS, only=JOB_ENDED)
             begin_ns = min(begins) - HOUR_NS
         if not jobs:
             self._read_events(jobs, job_id, begin_ns)
@@ -235,10 +243,15 @@ class LokiStore:
         self._known[key] = known
 
     def _read_events(
-        self, jobs: dict[JobKey, JobAccount], job_id: str, begin_ns: int, hosts: frozenset[str] = frozenset()
+        self,
+        jobs: dict[JobKey, JobAccount],
+        job_id: str,
+        begin_ns: int,
+        hosts: frozenset[str] = frozenset(),
+        only: str = "",
     ) -> None:
         chosen = selector(["event"], cluster=self._cluster, hosts=hosts) + with_metadata({"job_id": job_id})
-        for entry in self._entries(chosen + without_event((HEARTBEAT,)), begin_ns):
+        for entry in self._entries(chosen + (with_event((only,)) if only else without_event((HEARTBEAT,))), begin_ns):
             key = job_key(entry)
             if key is not None and key.job_id == job_id and parse_event(entry.line) is not None:
                 jobs.setdefault(key, JobAccount(key)).take(entry)
@@ -312,8 +325,9 @@ class LokiStore:
         accounts = known.account.captures
         end_ns = self._now() + AHEAD_NS
         if all(account.closed for account in accounts.values()):
-            end_ns = max(max(account.heartbeat_ns, account.ended_ns or 0) for account in accounts.values()) + MARGIN_NS
-        hosts = known.hosts | {key.host for key in accounts}
+            times = [max(account.heartbeat_ns, account.ended_ns or 0) for account in accounts.values()]
+            end_ns = max([*times, *(end.time_ns for end in known.account.ends.values())]) + MARGIN_NS
+        hosts = known.hosts | {key.host for key in accounts} | {end.host for end in known.account.ends.values()}
         return Span(_begin_ns(known.account, known.from_ns), end_ns, hosts)
 
     # ---- Prometheus

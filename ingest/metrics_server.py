@@ -27,6 +27,7 @@ from ingest.agent_config import listen_address
 from ingest.job_metrics import JobMetrics
 from ingest.job_socket import REASONS as SOCKET_REASONS
 from ingest.refusals import REASONS
+from ingest.slurm_waiting import OUTCOMES as SLURM_OUTCOMES
 from logshipper import __version__
 from logshipper.errors import ConfigError
 
@@ -77,12 +78,16 @@ class AgentMetrics:
         self.damaged_bytes = counter("damaged_bytes", "Damaged bytes of segments that were skipped.")
         self.socket_captures = counter("socket_captures", "Directories given to `logshipper run`.")
         self.socket_refusals = counter("socket_refusals", "Requests at the socket that were refused.", "reason")
+        self.slurm_records = counter("slurm_records", "Records of how Slurm ended jobs.", "outcome")
+        self.slurm_waiting = gauge("slurm_waiting", "Records of how Slurm ended jobs that are looked at again.")
         for reason in REASONS:  # at 0 from the start: rate() sees the first ones, too
             self.refused_entries.labels(reason)
         for reason in RETRY_REASONS:
             self.retries.labels(reason)
         for reason in LEFT_OUT_REASONS:
             self.left_out.labels(reason)
+        for outcome in SLURM_OUTCOMES:
+            self.slurm_records.labels(outcome)
         for reason in SOCKET_REASONS:
             self.socket_refusals.labels(reason)
 

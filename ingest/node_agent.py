@@ -4,6 +4,7 @@ main thread   looks for captures, follows them for /metrics (learner), removes w
 shipper       rounds to Loki; waits there as long as it takes, and nobody else does
 socket        gives `logshipper run` directories
 metrics       answers scrapes
+slurm         on Slurm's controller: asks Loki which jobs were captured, and tells it how these ended
 """
 
 import _thread
@@ -32,6 +33,7 @@ from ingest.metrics_server import AgentMetrics, MetricsServer
 from ingest.node_spool import open_own_folder
 from ingest.quarantine import Quarantine
 from ingest.shipper import Shipper, ship_until
+from ingest.slurm_states import SlurmStates
 from logshipper import __version__
 from logshipper.errors import LogshipperError, SpoolError, StoreError
 from logshipper.spool import make_private_folder
@@ -80,6 +82,11 @@ class NodeAgent:
         )
         quarantine = Quarantine(os.path.join(config.agent.state_dir, QUARANTINE), config.loki.quarantine_max_bytes)
         self._shipper = Shipper(config, self._checkpoints, self._sink, quarantine, self._metrics, say)
+        self._slurm = (
+            SlurmStates(config, self._checkpoints, self._sink, quarantine, self._metrics, self._stop, say)
+            if config.slurm.ended_dir
+            else None
+        )
         self._tell_due = self._forget_due = 0.0
         self._told: dict[str, object] = {}
 
@@ -100,19 +107,23 @@ class NodeAgent:
             self._end()
             raise
         socket = self._socket
-        shipping = threading.Thread(target=self._ship, name="shipper")
+        threads = [threading.Thread(target=self._ship, name="shipper")]
+        if self._slurm is not None:
+            threads.append(threading.Thread(target=self._slurm.run, name="slurm"))
         try:
             if socket is not None:
                 socket.start()
-            shipping.start()
+            for thread in threads:
+                thread.start()
             self._say(self._ready_words(server.port))
             self._serve()
         finally:
             self._stop.set()
             if socket is not None:
                 socket.close()
-            if shipping.ident is not None:
-                shipping.join()
+            for thread in threads:
+                if thread.ident is not None:
+                    thread.join()
             server.close()
             self._end()
             if self._ending:
@@ -155,6 +166,8 @@ class NodeAgent:
         for capture in captures:
             if capture.is_over and not self._remove(capture):
                 break  # so much for this turn
+        if self._slurm is not None:
+            self._slurm.take()
         self._tell(list(self._captures.values()))
 
     def _end(self) -> None:
@@ -165,6 +178,8 @@ class NodeAgent:
             self._shipper.close()
             for capture in (*captures, *self._leaving):
                 capture.close()
+            if self._slurm is not None:
+                self._slurm.close()
             self._checkpoints.close()
             os.close(self._spool_fd)
             os.close(self._lock)

@@ -14,6 +14,8 @@ from ingest.capture_folder import CaptureFolder, Life, list_folders
 from ingest.checkpoints import STATE_FILE, Shipped, State, read_state
 from ingest.job import RUNNING, derived_state, worst_state
 from ingest.segment_reader import SegmentReader, SpoolPosition
+from ingest.slurm_waiting import FILE as SLURM_FILE
+from ingest.slurm_waiting import OUTCOMES, read_counts
 from ingest.text_table import printed_table, shown_size
 from ingest.user_agent import running_agent
 from logshipper.errors import LogshipperError, StoreError
@@ -72,6 +74,7 @@ def status(config: AgentConfig, *, as_json: bool) -> int:
         "agent_pid": running_agent(config.agent.state_dir),
         "loki": _loki(config, state.notes),
         "last_refusal": _moment(state.notes.get("last_refusal")),
+        "slurm": _slurm(config),
         "jobs": _jobs(state, spooled),
     }
     if as_json:
@@ -79,6 +82,15 @@ def status(config: AgentConfig, *, as_json: bool) -> int:
     else:
         _print(document)
     return 0
+
+
+def _slurm(config: AgentConfig) -> dict[str, object] | None:
+    """What became of records of how Slurm's jobs ended; None where this isn't the controller."""
+    if not config.slurm.ended_dir:
+        return None
+    path = os.path.join(config.agent.state_dir, SLURM_FILE)
+    counts = read_counts(path) if os.path.exists(path) else dict.fromkeys((*OUTCOMES, "waiting"), 0)
+    return {"ended_dir": config.slurm.ended_dir, **counts}
 
 
 def _loki(config: AgentConfig, notes: dict[str, Any]) -> dict[str, object]:  # Any: JSON that the agent wrote
@@ -229,6 +241,9 @@ def _print(document: dict[str, Any]) -> None:  # Any: as made above
     ]
     if refusal and not trouble:
         lines.append(f"       its last refusal: {_words(refusal)}")
+    if document["slurm"]:
+        counts = {name: count for name, count in document["slurm"].items() if type(count) is int}
+        lines.append(f"slurm  ends of jobs: {', '.join(f'{count} {name}' for name, count in counts.items())}")
     sys.stdout.write("\n".join(lines) + "\n\n")
     if not document["jobs"]:
         sys.stdout.write("no jobs\n")

@@ -7,6 +7,7 @@ from ingest.agent_config import AgentConfig
 from ingest.check_loki import check_loki
 from ingest.check_node import check_node
 from ingest.check_prometheus import check_prometheus
+from ingest.check_slurm import check_slurm
 from ingest.findings import Finding, as_document, exit_code, print_findings
 
 __all__ = ["Finding", "as_document", "check", "exit_code", "print_findings"]
@@ -14,6 +15,7 @@ __all__ = ["Finding", "as_document", "check", "exit_code", "print_findings"]
 _PARTS: tuple[Callable[[AgentConfig], list[Finding]], ...] = (check_loki, check_prometheus, check_node)
 
 
-def check(config: AgentConfig) -> list[Finding]:
-    """All that is found; takes some seconds, and at most a few time-outs of each server. Raises nothing of its own."""
-    return [finding for part in _PARTS for finding in part(config)]
+def check(config: AgentConfig, plugstack: str | None = None) -> list[Finding]:
+    """All that is found; takes some seconds, and at most a few time-outs of each server. Raises nothing of its own.
+    plugstack: Slurm's plugstack.conf, None for the usual one."""
+    return [finding for part in _PARTS for finding in part(config)] + check_slurm(config, plugstack)

@@ -1,4 +1,4 @@
-"""The site file: where a site's Loki and Prometheus are, for those who read jobs there (docs/reading.md).
+"""The site file: where a site's Loki, Prometheus and Grafana are, for those who read jobs there (docs/reading.md).
 
     [loki]
     url = "https://loki.example.org"
@@ -7,15 +7,20 @@
     [prometheus]
     url = "https://prometheus.example.org"
 
-Both tables have the options of ServerAccess. Flags and environment give addresses of their own; the file's credentials
-go to no other server than the one that it names.
+    [grafana]
+    url = "https://grafana.example.org"
+
+The first two have the options of ServerAccess. Flags and environment give addresses of their own; the file's
+credentials go to no other server than the one that it names.
 """
 
 import os
+import re
 import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from ingest.job import NAME
 from ingest.server_access import ServerAccess
 from ingest.toml_section import fill, hint, read_toml
 from logshipper.errors import ConfigError
@@ -24,15 +29,53 @@ SYSTEM_PATH = "/etc/logshipper/site.toml"
 FILE_SETTING = "LOGSHIPPER_SITE"
 LOKI_SETTING = "LOGSHIPPER_LOKI_URL"
 PROMETHEUS_SETTING = "LOGSHIPPER_PROMETHEUS_URL"
-SECTIONS = ("loki", "prometheus")
+SECTIONS = ("loki", "prometheus", "grafana")
+_DASHBOARD_UID = re.compile(r"[A-Za-z0-9_-]{1,40}")  # as Grafana takes it
+
+
+@dataclass(frozen=True)
+class Grafana:
+    """url: of Grafana, with any path before `/d`, "" for none; job_dashboard: the job page's uid; org_id: 0 for the
+    reader's own; cluster: of jobs that aren't in Loki, "" for what the page chooses."""
+
+    url: str = ""
+    job_dashboard: str = "logshipper-job"
+    org_id: int = 0
+    cluster: str = ""
+
+    def problems(self) -> list[str]:
+        """What is wrong, a sentence each that names the option."""
+        found = []
+        if self.url and not _is_page(self.url):
+            looks = "an address without `?`, `#` and credentials, such as https://grafana.example.org"
+            found.append(f"[grafana] url: must be {looks}")
+        if not _DASHBOARD_UID.fullmatch(self.job_dashboard):
+            found.append("[grafana] job_dashboard: must be a dashboard's uid: letters, digits, `_`, `-`, at most 40")
+        if self.org_id < 0:
+            found.append("[grafana] org_id: must be an organisation's number, or 0 for the reader's own")
+        if self.cluster and not NAME.fullmatch(self.cluster):
+            found.append("[grafana] cluster: must be letters, digits, `.`, `_`, `-`, at most 64")
+        return found
+
+    def job_page(self, job_id: str, cluster: str, begin_ms: int | None, end_ms: int | None) -> str:
+        """The address of a job's page. cluster: "" where it isn't known. Milliseconds since 1970; begin_ms: None for
+        the page's own range, end_ms: None for now."""
+        values = {"orgId": str(self.org_id)} if self.org_id else {}
+        values |= {"var-cluster": cluster} if cluster else {}
+        values["var-job"] = job_id
+        if begin_ms is not None:
+            values |= {"from": str(begin_ms), "to": "now" if end_ms is None else str(end_ms)}
+        query = urllib.parse.urlencode(values, quote_via=urllib.parse.quote, safe="", errors="replace")
+        return f"{self.url.rstrip('/')}/d/{self.job_dashboard}?{query}"
 
 
 @dataclass(frozen=True)
 class Site:
-    """prometheus: its url is "" where there is none; path: of the file that says so, "" for none."""
+    """prometheus, grafana: the url is "" where there is none; path: of the file that says so, "" for none."""
 
     loki: ServerAccess = field(default_factory=ServerAccess)
     prometheus: ServerAccess = field(default_factory=ServerAccess)
+    grafana: Grafana = field(default_factory=Grafana)
     path: str = ""
 
 
@@ -45,23 +88,36 @@ def find(
 ) -> Site:
     """The site that options (path, loki_url, prometheus_url), else the environment, else the user's file, else the
     system's say. Raises ConfigError with all that is wrong in one place, also where nothing says where Loki is."""
+    site, problems = look(environment, path=path, loki_url=loki_url, prometheus_url=prometheus_url)
+    if problems:
+        raise ConfigError(site.path or "--from loki", problems)
+    if not site.loki.url:
+        raise ConfigError(
+            site.path or "--from loki",
+            [
+                f"nothing says where Loki is: give --loki-url URL, set ${LOKI_SETTING}, or write `url` into the table "
+                f"[loki] of {user_file(environment)} or {SYSTEM_PATH}"
+            ],
+        )
+    return site
+
+
+def look(
+    environment: Mapping[str, str],
+    *,
+    path: str | None = None,
+    loki_url: str | None = None,
+    prometheus_url: str | None = None,
+) -> tuple[Site, list[str]]:
+    """As `find`, whatever of it is known, and a sentence for each problem. Raises ConfigError where a file can't be
+    read or isn't TOML, and for an address that an option or the environment gives and that is none."""
     file = path or environment.get(FILE_SETTING) or _usual_file(environment)
     site, problems = read(file) if file else (Site(), [])
     loki = _moved(site.loki, _given_url("--loki-url", loki_url, LOKI_SETTING, environment))
     prometheus_url = _given_url("--prometheus-url", prometheus_url, PROMETHEUS_SETTING, environment)
     prometheus = _moved(site.prometheus, prometheus_url)
-    problems += loki.problems("loki") + prometheus.problems("prometheus")
-    if problems:
-        raise ConfigError(site.path or "--from loki", problems)
-    if not loki.url:
-        raise ConfigError(
-            site.path or "--from loki",
-            [
-                f"nothing says where Loki is: give --loki-url URL, set ${LOKI_SETTING}, or write `url` into the table "
-                f"[loki] of {_user_file(environment)} or {SYSTEM_PATH}"
-            ],
-        )
-    return Site(loki, prometheus, site.path)
+    problems += loki.problems("loki") + prometheus.problems("prometheus") + site.grafana.problems()
+    return replace(site, loki=loki, prometheus=prometheus), problems
 
 
 def is_known(environment: Mapping[str, str]) -> bool:
@@ -78,14 +134,16 @@ def read(path: str) -> tuple[Site, list[str]]:
     ]
     loki = fill(ServerAccess, tables.get("loki", {}), "loki", problems)
     prometheus = fill(ServerAccess, tables.get("prometheus", {}), "prometheus", problems)
-    return Site(loki, prometheus, path), problems
+    grafana = fill(Grafana, tables.get("grafana", {}), "grafana", problems)
+    return Site(loki, prometheus, grafana, path), problems
 
 
 def _usual_file(environment: Mapping[str, str]) -> str:
-    return next((path for path in (_user_file(environment), SYSTEM_PATH) if os.path.exists(path)), "")
+    return next((path for path in (user_file(environment), SYSTEM_PATH) if os.path.exists(path)), "")
 
 
-def _user_file(environment: Mapping[str, str]) -> str:
+def user_file(environment: Mapping[str, str]) -> str:
+    """The user's own site file, whether or not there is one."""
     folder = environment.get("XDG_CONFIG_HOME") or os.path.join(environment.get("HOME", "/"), ".config")
     return os.path.join(folder, "logshipper", "site.toml")
 
@@ -114,3 +172,13 @@ def _origin(url: str) -> tuple[str, str]:
     except ValueError:
         return "", url
     return parts.scheme, parts.netloc
+
+
+def _is_page(url: str) -> bool:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        _ = parts.port  # raises for one that is no number
+    except ValueError:
+        return False
+    plain = url.isascii() and url.isprintable() and not any(char in url for char in ' <>"?#@')
+    return plain and parts.scheme in ("http", "https") and bool(parts.hostname)

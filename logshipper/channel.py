@@ -1,9 +1,17 @@
 """One stream on its way from CMD to the job's own output: what is read waits here until it may be, and is, written.
 
-Two outputs that are one file never tear each other's lines. They switch at a line's end: the tail of an open line is
-held back while the other stream waits, and a line that stands open there holds the other stream back, each for
-HOLD_SECS at most. A line that is longer than HELD_BYTES goes out open. On a terminal only lines are held that our
-own reading cut: there a prompt stands open, and what follows on the other stream follows it on the screen.
+Two outputs that are one file never tear each other's lines. They switch at a line's end:
+- The tail of an open line is held back while the other stream has whole ones, HOLD_SECS and HELD_BYTES at most.
+- A line that stands open there (its owner's) holds the other stream back until it ends, or its writer is idle: since it
+  last grew, polls have found the owner's stream empty for HOLD_SECS; for PIECES_SECS where the line comes in pieces (it
+  is PIECE_BYTES long, or the read that brought its end so far was as much as a full terminal gives), as then its writer
+  is in the middle of a write, and only waits for its turn of the processor.
+- Time counts by polls, for each POLL_SECS at most: where the relay itself didn't run, the writer may not have either.
+- In all it is waited for no longer than MOST_SECS. Whose line was given up so isn't waited for again before that line
+  ends: a row of dots doesn't slow the other stream down.
+- On a terminal only lines are held that our own reading cut: there a prompt stands open, and what follows on the other
+  stream follows it on the screen.
+The C relay (deploy/slurm/spank/channel.c) has the same rule.
 """
 
 import os
@@ -13,6 +21,11 @@ from logshipper.output import Output, OutputGone, same_file
 
 HELD_BYTES = 64 << 10
 HOLD_SECS = 0.02
+PIECES_SECS = 0.2
+PIECE_BYTES = 1024
+MOST_SECS = 1.0
+POLL_SECS = 0.005
+PTY_READ_BYTES = 4095  # what the kernel gives at most of a pty
 _COUNTERS = struct.Struct("<QQ")  # bytes and line feeds of one stream; docs/segment-format.md has the file
 
 TYPE_CHECKING = False
@@ -21,21 +34,31 @@ if TYPE_CHECKING:
 
 
 class SharedLine:
-    """The one file of two channels. owner: whose line stands open there; opened: since when."""
+    """The one file of two channels. owner: whose line stands open there; size: of that line so far; in_pieces: its
+    writer is in the middle of a write; polled: when it last grew, or was asked for; idle: polled seconds since it last
+    grew; waited: those in which the other one waited."""
 
-    __slots__ = ("is_terminal", "opened", "owner")
+    __slots__ = ("idle", "in_pieces", "is_terminal", "owner", "polled", "size", "waited")
 
     def __init__(self, is_terminal: bool) -> None:
         self.is_terminal = is_terminal
-        self.owner: Channel | None = None
-        self.opened = 0.0
+        self.open(None, 0.0)
+
+    def open(self, owner: "Channel | None", now: float) -> None:
+        """A line of owner's begins; None: no line is open."""
+        self.owner = owner
+        self.size = 0
+        self.in_pieces = False
+        self.polled = now
+        self.idle = self.waited = 0.0
 
 
 class Channel:
     """One stream. stream: 1 or 2; master: to read from, made non-blocking; out: to write to. Owns both.
 
     counters: the capture's shared account, or None.
-    cut: its last read was a full one, so that more of the same write may follow.
+    cut: its last turn read as much as a full terminal gives, so that more of the same write may follow.
+    tiring: its open line was waited for in vain.
     pending: read, but not written yet. blocked: out takes nothing now. gone: errno why out can't be written any more.
     due: when pending must be tried again though nothing new came; 0 where it needn't.
     listening, ready, at_end, closed, drained, after_exit: the relay's.
@@ -44,7 +67,7 @@ class Channel:
     __slots__ = (
         "_counters", "_line", "_tally", "after_exit", "at_end", "at_line_start", "bit", "blocked", "closed", "cut",
         "drained", "due", "failed", "gone", "held_since", "listening", "master", "other", "out", "pending", "ready",
-        "stream",
+        "stream", "tiring",
     )  # fmt: skip
 
     def __init__(self, stream: int, master: int, out: Output, counters: "mmap | None" = None) -> None:
@@ -58,6 +81,7 @@ class Channel:
         self.due = 0.0
         self.at_line_start = True
         self.cut = False
+        self.tiring = False
         self.blocked = False
         self.listening = False
         self.ready = False
@@ -120,9 +144,9 @@ class Channel:
         if line.owner is other:
             if other.pending:
                 return 0  # it is blocked, in this very file
-            if now >= line.opened + HOLD_SECS or (line.is_terminal and not other.cut):
+            if other._is_given_up(line) or (line.is_terminal and not other.cut):
                 return len(pending)
-            self.due = line.opened + HOLD_SECS
+            self.due = now + POLL_SECS
             return 0
         if self.at_end or not (other.pending or other.ready) or (line.is_terminal and not self.cut):
             return len(pending)
@@ -134,6 +158,23 @@ class Channel:
         self.due = self.held_since + HOLD_SECS
         return 0
 
+    def polled(self, now: float) -> None:
+        """A poll has asked for the channel, and found it `ready` or not."""
+        line = self._line
+        if line is None or line.owner is not self or self.other is None:
+            return
+        passed = min(now - line.polled, POLL_SECS)
+        line.polled = now
+        line.idle = 0.0 if self.ready else line.idle + passed
+        if self.other.pending:
+            line.waited += passed
+
+    def _is_given_up(self, line: SharedLine) -> bool:
+        """Whether our line, which stands open, isn't waited for any more."""
+        if line.waited >= MOST_SECS:
+            self.tiring = True
+        return self.tiring or line.idle >= (PIECES_SECS if line.in_pieces else HOLD_SECS)
+
     def _note_line(self, pending: bytes, written: int, now: float) -> None:
         ended = pending[written - 1] == 10
         self.at_line_start = ended
@@ -141,10 +182,23 @@ class Channel:
         if line is None or self.other is None:
             return
         self.other.at_line_start = ended
-        if ended:
-            line.owner = None
-        elif line.owner is not self or pending.find(b"\n", 0, written) >= 0:
-            line.owner, line.opened = self, now
+        end = pending.rfind(b"\n", 0, written)
+        if end >= 0:
+            self.tiring = False
+        if end >= 0 or line.owner is not self:
+            line.open(None if ended else self, now)
+        line.size += written - end - 1
+        line.in_pieces = line.in_pieces or self.cut or line.size >= PIECE_BYTES
+        line.polled = now
+        line.idle = 0.0
+
+    def stands_open(self, now: float) -> None:
+        """What a dead relay wrote of it had no end: lines of the other stream wait for that."""
+        self.at_line_start = False
+        if self._line is not None and self.other is not None:
+            self.other.at_line_start = False
+            self._line.open(self, now)
+            self._line.in_pieces = True
 
     def close(self) -> None:
         self.closed = self.drained = True

@@ -14,7 +14,7 @@ import signal
 import termios
 import time
 
-from logshipper.channel import HELD_BYTES, Channel, pair
+from logshipper.channel import HELD_BYTES, PTY_READ_BYTES, Channel, pair
 from logshipper.output import Output
 
 TURN_BYTES = 60 << 10  # then it is the other stream's turn
@@ -23,8 +23,7 @@ GATHER_BYTES = 16 << 10  # since the last silence: that is a flood. Less is hand
 SINK_SECS = 0.01  # under constant flow the sink is called as often
 LEFT_BEHIND_BYTES = 256 << 10  # of a stream that never falls silent, once CMD is gone
 _BUFFER_BYTES = 64 << 10
-_PTY_READ_BYTES = 4095  # what the kernel gives at most of a pty
-_TAKE_OVER_WAIT_SECS = 0.2
+TAKE_OVER_WAIT_SECS = 0.2  # a turn's, in a dead relay's place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -143,6 +142,10 @@ class Relay:
             if channel.listening and not channel.ready:
                 channel.drained = True
         now = time.monotonic()
+        if self._shared:
+            for channel in self.channels:
+                if channel.listening:
+                    channel.polled(now)
         if ready:
             # before anything is read: reading takes time, in which the other stream may fill
             flags = [self._flags_beside(channel) for channel in ready]
@@ -177,7 +180,7 @@ class Relay:
         return other.bit
 
     def _read(self, channel: Channel, flags: int, now: float) -> None:
-        size = last = 0
+        size = 0
         buffer = self._buffer
         try:
             while size < TURN_BYTES:
@@ -193,7 +196,7 @@ class Relay:
         if size:
             data = bytes(buffer[:size])
             channel.count(data)
-            channel.cut = last >= _PTY_READ_BYTES
+            channel.cut = size >= PTY_READ_BYTES
             channel.put(data, now)
             self._fresh = True
             self._burst += size
@@ -326,7 +329,7 @@ def _order_of_arrival(channels: list[Channel]) -> "select.epoll | None":
     return order
 
 
-class _TakeOver(Owner):
+class TakeOver(Owner):
     """CMD, seen by who isn't its parent. pidfd: of CMD, or -1 where the kernel has none (before Linux 5.3)."""
 
     def __init__(self, pidfd: int, pid: int) -> None:
@@ -372,7 +375,7 @@ def take_over(plan: "SidecarPlan", sink: "Sink") -> None:
         for stream in sorted(plan.masters)
         if stream in plan.outs
     ]
-    cmd = _TakeOver(plan.cmd_pidfd, plan.cmd_pid)
+    cmd = TakeOver(plan.cmd_pidfd, plan.cmd_pid)
     relay = Relay(channels, sink, cmd)
     while not (relay.is_over() and cmd.is_dead()):
-        relay.turn(_TAKE_OVER_WAIT_SECS)
+        relay.turn(TAKE_OVER_WAIT_SECS)

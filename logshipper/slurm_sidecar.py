@@ -2,33 +2,38 @@
 deploy/slurm/spank, which tells by these words what it holds (numbers of fds, -1 for none) and whose the task is.
 
 The node's agent ships what is spooled here. What the relay holds of the job's streams is offered through a socket
-each and taken last, when all imports are done: until then the relay can take it back, and nobody has to wait for
-Python's start to see the end of a short task.
+each and taken when the relay is gone: until then the relay can take it back, and nobody who waits for the end of the
+job's output waits for this process. What the relay had read and not dealt with is in its journal.
 """
 
 import array
 import mmap
 import os
 import sys
+import time
 from typing import Any, NamedTuple, NoReturn
 
 from logshipper import config, relay
 from logshipper.background import detach
 from logshipper.capture import Settings
-from logshipper.commands import narrowest
+from logshipper.channel import Channel
 from logshipper.errors import ConfigError, SpoolError
 from logshipper.handover import COMM, SidecarPlan, report_failure
-from logshipper.segment import Json
+from logshipper.output import Output
+from logshipper.segment import Json, Stream
 from logshipper.sidecar import Sidecar
+from logshipper.slurm_journal import Journal, Remains, correct_counters
+from logshipper.slurm_modes import JobModes
 from logshipper.spool import COUNTERS_BYTES, Capture
 
-MAX_MODES_BYTES = 64 << 10  # of the job's modes; who changes them so often is answered by the narrowest
+CLOSING_SECS = 5.0  # how long a relay that has taken a stream back may need to be through with it
 _STREAMS = {1: "stdout", 2: "stderr"}
 
 
 class Words(NamedTuple):
     """What the relay says. side_pipe, report, content (what ~/.logoptin held, or why it is refused), stdout, stderr
-    (sockets in which the duplicates of a stream wait), cmd_pidfd, mode (the job's modes): fds."""
+    (sockets in which the duplicates of a stream wait), cmd_pidfd, modes (the job's table of modes), awaited (whom of it
+    to wait for), journal, stdout_stage, stderr_stage (the relay's own pipes): fds. slot: the capture's in the table."""
 
     side_pipe: int
     report: int
@@ -44,65 +49,56 @@ class Words(NamedTuple):
     attempt: int
     relay_pid: int
     started_ns: int
-    mode: int
+    modes: int
+    slot: int
+    awaited: int
+    stall_secs: int
+    journal: int
+    stdout_stage: int
+    stderr_stage: int
     job_id: str
     folder: str
 
     def fds(self) -> set[int]:
-        own = {self.side_pipe, self.report, self.content, self.stdout, self.stderr, self.cmd_pidfd, self.mode}
-        return own - {-1}
-
-
-class JobModes:
-    """The modes of a job's captures on this node, in a file that its sidecars share: a line `CAPTURE MODE` at each
-    change. fd: -1 where there is no such file; then nothing is known, and nothing is told."""
-
-    def __init__(self, fd: int, name: str) -> None:
-        self._fd = fd
-        self._name = name
-        self._mode = ""
-
-    def narrowest(self, mode: str) -> str:
-        """The narrowest of mode and those that the job's captures have, or had at their end."""
-        if self._fd < 0:
-            return mode
-        text = os.pread(self._fd, MAX_MODES_BYTES + 1, 0)
-        if len(text) > MAX_MODES_BYTES:
-            return "disabled"
-        for word in dict(line.split(b" ") for line in text.splitlines() if line.count(b" ") == 1).values():
-            found = word.decode("utf-8", "replace")
-            mode = narrowest(mode, found if found in config.MODES else "disabled")
-        return mode
-
-    def note(self, mode: str) -> None:
-        """The capture's mode from here on."""
-        if mode == self._mode or self._fd < 0:
-            return
-        self._mode = mode
-        try:
-            if os.fstat(self._fd).st_size <= MAX_MODES_BYTES:
-                os.write(self._fd, f"{self._name} {mode}\n".encode())
-        except OSError:
-            pass  # a full disk: the log itself has trouble enough
+        own = {self.side_pipe, self.report, self.content, self.stdout, self.stderr, self.cmd_pidfd, self.modes}
+        return (own | {self.awaited, self.journal, self.stdout_stage, self.stderr_stage}) - {-1}
 
 
 class TaskSidecar(Sidecar):
-    """As any, and the job's other captures hear of its modes. events: to be told at its start."""
+    """As any, and the job's other captures hear of its modes. events: to be told at its start.
+
+    received: bytes of each stream that came, or were taken over. still_open: streams of which more may come.
+    """
 
     def __init__(self, plan: SidecarPlan, settings: Settings, modes: JobModes, events: list[Json]) -> None:
         self._modes = modes
         self._events = events
+        self.received = dict.fromkeys(_STREAMS, 0)
         super().__init__(plan, settings)
+
+    def data(self, stream: int, data: bytes, flags: int) -> None:
+        self.received[stream] += len(data)
+        super().data(stream, data, flags)
+
+    def still_open(self) -> list[int]:
+        return [stream for stream in _STREAMS if Stream(stream) in self._open]
 
     def start(self) -> None:
         super().start()
         for event in self._events:
             self._write_event(event)
-        self._modes.note(self._classifier.mode)
+        self._tell_modes()
+
+    def close(self) -> None:
+        self._modes.note_over()
+        super().close()
 
     def _flush(self) -> None:
         super()._flush()
-        self._modes.note(self._classifier.mode)
+        self._tell_modes()
+
+    def _tell_modes(self) -> None:
+        self._modes.note(self._classifier.mode, *self.received.values())
 
 
 def parse(argv: list[str]) -> Words:
@@ -128,13 +124,15 @@ def serve(words: Words) -> None:
     """Runs until the capture is over. Raises SpoolError where the spool can't be written at all."""
     with open(words.content, "rb") as file:
         chosen, problems = configure(words, file.read())
-    modes = JobModes(words.mode, os.path.basename(words.folder))
+    modes = JobModes(words.modes, words.slot, words.awaited)
     events = []
     if not problems and chosen.tty != bool(words.tty):
         events.append(_tty_differs(chosen))
-    start = modes.narrowest(chosen.mode)
-    if start != chosen.mode:
-        text = f"starts as {start}: other output of this job on this node is logged no wider"
+    start, reason = chosen.mode, ""
+    if chosen.commands:  # else nothing that the job prints changes a mode
+        start, reason = modes.start_mode(chosen.mode, words.side_pipe, words.stall_secs)
+    if reason:
+        text = f"starts as {start}: {reason}"
         events.append({"event": "mode_inherited", "message": text, "from": chosen.mode, "to": start})
     settings = Settings(chosen._replace(mode=start), problems, _open_capture(words), _leave_to_the_node_agent)
     plan = SidecarPlan(
@@ -153,12 +151,54 @@ def serve(words: Words) -> None:
     )
     sidecar = TaskSidecar(plan, settings, modes, events)
     sidecar.start()
-    for stream, name in _STREAMS.items():
-        _take_stream(plan, stream, getattr(words, name))
     if not sidecar.follow_relay():
-        relay.take_over(plan, sidecar)
+        _relay_on(plan, sidecar, words)
         sidecar.relay_died()
     sidecar.close()
+
+
+def _relay_on(plan: SidecarPlan, sidecar: TaskSidecar, words: Words) -> None:
+    """In the place of a relay that is dead, or has left streams behind: until nobody holds them and CMD is dead."""
+    journal = Journal(words.journal)
+    for stream, name in _STREAMS.items():
+        _take_stream(plan, stream, getattr(words, name))
+    _await_relay(journal, [stream for stream in sidecar.still_open() if stream not in plan.masters], words.relay_pid)
+    stages = {1: words.stdout_stage, 2: words.stderr_stage}
+    remains = {
+        stream: Remains(journal, stream, stages[stream], plan.outs.get(stream, -1)) for stream in sidecar.still_open()
+    }
+    for stream, left in remains.items():
+        if plan.counters is not None:
+            correct_counters(plan.counters, stream, left)
+    channels = [
+        Channel(stream, os.dup(plan.masters[stream]), Output(os.dup(plan.outs[stream])), plan.counters)
+        for stream in remains
+        if stream in plan.masters
+    ]
+    cmd = relay.TakeOver(plan.cmd_pidfd, plan.cmd_pid)
+    following = relay.Relay(channels, sidecar, cmd)
+    for channel in channels:
+        if remains[channel.stream].line_is_open:
+            channel.stands_open(time.monotonic())
+    for channel in sorted(channels, key=lambda channel: not remains[channel.stream].line_is_open):
+        if remains[channel.stream].owed:
+            following.inject(channel, remains[channel.stream].owed)
+    for stream, left in remains.items():
+        if missing := left.after(sidecar.received[stream]):
+            sidecar.data(stream, missing, 0)
+        if stream not in plan.masters:
+            sidecar.closed(stream)
+    while not (following.is_over() and cmd.is_dead()):
+        following.turn(relay.TAKE_OVER_WAIT_SECS)
+
+
+def _await_relay(journal: Journal, streams: list[int], relay_pid: int) -> None:
+    """Until a relay that lives has closed the streams that it has taken back: it is about to."""
+    deadline = time.monotonic() + CLOSING_SECS
+    while any(not journal.entry(stream).closed for stream in streams):
+        if os.getppid() != relay_pid or time.monotonic() >= deadline:
+            return
+        time.sleep(0.01)
 
 
 def _tty_differs(chosen: config.Config) -> Json:

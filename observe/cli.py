@@ -28,12 +28,13 @@ _JOB_HELP = "its id, its name (the newest job of that name), the beginning of an
 
 
 def add_commands(subparsers: "Subparsers[Parser]") -> None:
-    """Registers ls, show, logs, metadata, plot, rm and completion; each sets `call`: Namespace to exit code."""
+    """Registers ls, show, logs, metadata, plot, url, rm and completion; each sets `call`: Namespace to exit code."""
     _add_ls(subparsers)
     _add_show(subparsers)
     _add_logs(subparsers)
     _add_metadata(subparsers)
     _add_plot(subparsers)
+    _add_url(subparsers)
     _add_rm(subparsers)
     _add_completion(subparsers)
 
@@ -72,6 +73,10 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
         choices=("local", "loki"),
         help="where jobs are read: the local store (default), or Loki, where a node's agent brings its runs",
     )
+    _add_loki(group)
+
+
+def _add_loki(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--site",
         metavar="FILE",
@@ -254,6 +259,26 @@ def _add_plot(subparsers: "Subparsers[Parser]") -> None:
     _add_json(how, "for programs: the points as JSON, described in docs/reading.md")
     parser.add_argument("--attempt", type=whole_number, metavar="N", help="of a restarted job: only this attempt")
     _add_source(parser)
+
+
+def _add_url(subparsers: "Subparsers[Parser]") -> None:
+    parser = _add(
+        subparsers,
+        "url",
+        "print the address of a job's page in Grafana",
+        "Prints the address of a job's page in Grafana, with the job's own range of time where\n"
+        "Loki knows it. In a Slurm job, JOB may be left out: it is the job itself.\n"
+        "The site file says where Grafana is: its table [grafana] has `url`.",
+        "examples:\n"
+        "  logshipper url 4711\n"
+        "  logshipper url last --cluster alpha\n"
+        "  logshipper url train.py --since 30d\n"
+        '  xdg-open "$(logshipper url 4711)"\n'
+        "  logshipper url            in a job's script: the job's own page",
+    )
+    _completed(parser.add_argument("job", metavar="JOB", nargs="?", help=_JOB_HELP), completers.jobs_in_loki)
+    _add_loki(parser.add_argument_group("asking Loki"))
+    parser.set_defaults(source="loki", store=None)
 
 
 def _add_rm(subparsers: "Subparsers[Parser]") -> None:

@@ -17,6 +17,11 @@ def jobs(prefix: str, parsed_args: argparse.Namespace, **_: object) -> dict[str,
         return {}  # a traceback would land in the midst of the user's command line
 
 
+def jobs_in_loki(**_: object) -> list[str]:
+    """Where jobs are in Loki only: what can be said without asking it."""
+    return ["last"]
+
+
 def keys(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
     """Keys of the job that is named on the command line; after a comma, the next one."""
     try:

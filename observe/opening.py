@@ -169,7 +169,7 @@ def _open_loki(args: argparse.Namespace) -> "LokiStore":
 
     return LokiStore(
         client if watch is None else WatchedEntries(client, watch),
-        metrics=_metrics(site.prometheus, watch) if site.prometheus.url else None,
+        metrics=metrics_of(site.prometheus, watch) if site.prometheus.url else None,
         since_secs=DEFAULT_SINCE_SECS if args.since is None else args.since,
         cluster=args.cluster,
         progress=Bar("Reading metadata", count, " records"),
@@ -178,7 +178,8 @@ def _open_loki(args: argparse.Namespace) -> "LokiStore":
     )
 
 
-def _metrics(access: "ServerAccess", watch: Watch | None) -> "Metrics":
+def metrics_of(access: "ServerAccess", watch: Watch | None) -> "Metrics":
+    """What asks a Prometheus. watch: tells a person who is waited for."""
     from ingest.loki_store import Found
     from ingest.prometheus import Client
 

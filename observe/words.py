@@ -6,7 +6,10 @@ from functools import lru_cache
 
 NS = 1_000_000_000
 RUNNING_STATES = ("RUNNING", "UNRESPONSIVE")
-STATES = (*RUNNING_STATES, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED")
+STATES = (
+    *RUNNING_STATES, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED",
+    "REQUEUED", "BOOT_FAIL", "DEADLINE",
+)  # fmt: skip
 STATE_STYLES = {
     "RUNNING": "cyan",
     "UNRESPONSIVE": "magenta",
@@ -17,6 +20,9 @@ STATE_STYLES = {
     "OUT_OF_MEMORY": "red",
     "NODE_FAIL": "red",
     "PREEMPTED": "yellow",
+    "REQUEUED": "yellow",
+    "BOOT_FAIL": "red",
+    "DEADLINE": "red",
 }
 
 # C0, DEL and C1: a terminal obeys them, so text that others wrote must never bring one there

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Before tests that root runs on Debian or Ubuntu: programs that some tests drive (tmux, an editor, a pager; where the
-# tests of the Slurm plugin are asked for, Slurm, munge and what it is built and looked at by). No service is started, now
-# or at the next boot.
-# Never for an ordinary user, never fatal: tests of programs that aren't there are skipped and say so.
+# Before tests that root runs on Debian or Ubuntu: programs that some tests drive (tmux, an editor, a pager; unless the
+# tests of the Slurm parts are left out, Slurm, munge, and what plugin and packages are built and tried by). No service is
+# started, now or at the next boot.
+# Never for an ordinary user, never fatal: tests of programs that aren't there are skipped, or fail, and say so.
 set -eu
 cd "$(dirname "$0")/.."
 . requirements/step.sh
@@ -15,7 +15,8 @@ POLICY=/usr/sbin/policy-rc.d
 # PACKAGE=PROGRAM, where the program isn't called as the package; a file where it begins with /
 programs="tmux less vim-tiny=vim"
 slurm="slurmctld slurmd slurm-client=srun munge=munged libslurm-dev=/usr/include/slurm/spank.h
-    make gcc libc6-dev=/usr/include/stdio.h valgrind"
+    make gcc libc6-dev=/usr/include/stdio.h valgrind rpm=rpmbuild debootstrap python3.11=/usr/bin/python3.11
+    systemd=systemd-analyze"
 [ "${LOGSHIPPER_TEST_SLURM-}" = required ] || slurm=
 
 is_there() {

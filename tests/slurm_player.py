@@ -44,6 +44,32 @@ def build(folder: Path) -> Path:
     return folder
 
 
+def built() -> Iterator[Path]:
+    """All of it, for a fixture: skips where it can't be built."""
+    gate.skip_if_off()
+    if missing():
+        gate.lacking(missing())
+    with open_folder("logshipper-plugin-") as folder:
+        yield build(folder)
+
+
+def checked_node(binaries: Path) -> "Iterator[Node]":
+    """A node whose user has opted in, for a fixture. Its keepers are built with AddressSanitizer: what they find fails
+    the test."""
+    with open_folder("logshipper-node-") as folder:
+        node = Node(folder, binaries)
+        node.opt_in()
+        try:
+            yield node
+        finally:
+            node.close()
+    found = sorted((binaries / "test" / "log").iterdir())
+    texts = [path.read_text() for path in found]
+    for path in found:
+        path.unlink()
+    assert not texts, texts
+
+
 class Logged:
     """One capture as the spool has it."""
 

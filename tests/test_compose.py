@@ -51,12 +51,21 @@ def _port(service: Document) -> str:
 
 def test_what_is_mounted_exists(services: dict[str, Document]) -> None:
     sources = [source for service in services.values() for source in _mounts(service).values()]
-    ours = [source for source in sources if source.startswith("./")]
-    assert len(ours) == 4
+    ours = [source for source in sources if source.startswith(".")]
+    assert len(ours) == 6
     assert all((COMPOSE / source).exists() for source in ours)
     assert set(sources) - set(ours) == set(_read("docker-compose.yaml")["volumes"])
-    read_only = [mount for service in services.values() for mount in service["volumes"] if mount.startswith("./")]
+    read_only = [mount for service in services.values() for mount in service["volumes"] if mount.startswith(".")]
     assert all(mount.endswith(":ro") for mount in read_only)
+
+
+def test_dashboards_are_where_grafana_looks(services: dict[str, Document]) -> None:
+    mounts = _mounts(services["grafana"])
+    (provider,) = _read("grafana/dashboards/logshipper.yaml")["providers"]
+    place = provider["options"]["path"]
+    (inside,) = [target for target in mounts if target == place or target.startswith(f"{place}/")]
+    assert len(list((COMPOSE / mounts[inside]).glob("logshipper-*.json"))) == 4
+    assert mounts["/etc/grafana/provisioning/dashboards"] == "./grafana/dashboards"
 
 
 def test_configurations_are_where_the_programs_look(services: dict[str, Document]) -> None:

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logshipper import terminal
-from logshipper.channel import HELD_BYTES, Channel
+from logshipper.channel import HELD_BYTES, HOLD_SECS, MOST_SECS, PIECES_SECS, POLL_SECS, PTY_READ_BYTES, Channel
 from logshipper.handover import BUFFER_BYTES, FRAME_BYTES, SidecarLink
 from logshipper.output import Output
 from logshipper.relay import TURN_BYTES, NoSink, Owner, Relay
@@ -269,7 +269,7 @@ def test_open_line_is_finished_first(one_file: Bench) -> None:
 
 
 def test_open_line_is_held_for_a_bounded_time(one_file: Bench) -> None:
-    """Longer than HOLD_SECS it isn't waited for: a bar stands open for hours."""
+    """Once its writer is idle it isn't waited for: a bar stands open for hours."""
     one_file.turns(3)
     one_file.write(OUT, b"bar")
     one_file.turns(1)
@@ -285,6 +285,93 @@ def test_open_line_is_held_for_a_bounded_time(one_file: Bench) -> None:
     one_file.write(ERR, b"more\n")  # and now at once: the open line is old
     one_file.turns(1)
     assert one_file.read() == b"more\n"
+
+
+class Clock:
+    """Time goes on here alone: by turns POLL_SECS apart in `pass_on`, as where a stream waits for the other one."""
+
+    def __init__(self, bench: Bench, patch: pytest.MonkeyPatch) -> None:
+        self._bench = bench
+        self._now = 100.0
+        patch.setattr(time, "monotonic", lambda: self._now)
+
+    def jump(self, secs: float) -> None:
+        """The relay didn't run."""
+        self._now += secs
+        self._bench.turns(1)
+
+    def pass_on(self, secs: float) -> None:
+        for _ in range(round(secs / POLL_SECS)):
+            self.jump(POLL_SECS)
+
+
+@pytest.fixture
+def clock(one_file: Bench, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    one_file.turns(3)
+    return Clock(one_file, monkeypatch)
+
+
+def test_line_that_grows_is_waited_for(one_file: Bench, clock: Clock) -> None:
+    for _ in range(20):
+        one_file.write(OUT, b"x")
+        clock.pass_on(HOLD_SECS - POLL_SECS)
+        one_file.write(ERR, b"err\n")
+        clock.jump(0.0)
+    one_file.write(OUT, b"\n")
+    one_file.turns(3)
+    assert one_file.read() == b"x" * 20 + b"\n" + b"err\n" * 20
+
+
+def test_line_is_waited_for_while_the_relay_did_not_run(one_file: Bench, clock: Clock) -> None:
+    one_file.write(OUT, b"half")
+    clock.jump(0.0)
+    one_file.write(ERR, b"err\n")
+    clock.jump(0.0)
+    clock.jump(3600.0)
+    one_file.write(OUT, b" whole\n")
+    clock.jump(3600.0)
+    one_file.turns(1)
+    assert one_file.read() == b"half whole\nerr\n"
+
+
+@pytest.mark.parametrize(("size", "secs"), [(10, HOLD_SECS), (2000, PIECES_SECS), (PTY_READ_BYTES, PIECES_SECS)])
+def test_line_in_pieces_is_waited_for_longer(one_file: Bench, clock: Clock, size: int, secs: float) -> None:
+    line = b"one\n" + b"x" * (size - 4)
+    one_file.write(OUT, line)
+    clock.jump(0.0)
+    one_file.write(ERR, b"err\n")
+    clock.pass_on(secs - 2 * POLL_SECS)
+    assert one_file.read() == line
+    clock.pass_on(3 * POLL_SECS)
+    assert one_file.read() == b"err\n"
+
+
+def test_line_without_an_end_does_not_slow_the_other_stream_down(one_file: Bench, clock: Clock) -> None:
+    def dots(secs: float) -> bytes:
+        for _ in range(round(secs / POLL_SECS)):
+            one_file.write(OUT, b".")
+            clock.jump(POLL_SECS)
+        return one_file.read()
+
+    dots(0.1)
+    one_file.write(ERR, b"err 1\n")
+    assert b"err" not in dots(MOST_SECS - 2 * POLL_SECS)
+    assert b"err 1\n" in dots(4 * POLL_SECS)
+    one_file.write(ERR, b"err 2\n")
+    assert b"err 2\n" in dots(2 * POLL_SECS)
+    one_file.write(OUT, b"\n")
+    dots(POLL_SECS)
+    one_file.write(ERR, b"err 3\n")  # this is another line
+    assert b"err" not in dots(MOST_SECS - 2 * POLL_SECS)
+
+
+def test_line_that_a_dead_relay_left_open(one_file: Bench, clock: Clock) -> None:
+    one_file.channels[0].stands_open(time.monotonic())
+    one_file.write(ERR, b"err\n")
+    clock.pass_on(HOLD_SECS)
+    one_file.write(OUT, b"its end\n")
+    one_file.turns(3)
+    assert one_file.read() == b"its end\nerr\n"
 
 
 def test_tail_of_a_line_waits_while_the_other_stream_has_whole_ones(one_file: Bench) -> None:

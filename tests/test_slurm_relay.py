@@ -21,10 +21,8 @@ from tests.slurm import gate
 from tests.slurm_player import (
     KEEPER,
     RELAY,
-    SIDECAR,
     Node,
     hung_folder,
-    open_folder,
     python,
     resident_bytes,
     small_disk,
@@ -42,59 +40,16 @@ sys.stdout.flush()
 os.write(1, b'\xff\xfe not text\n' + b'x' * 200000 + b'\n')
 print('the end', end='')
 """
-# prints, waits for a line on its stdin, prints on; both streams
-WAITING = """
-import os, sys
-print('before', flush=True)
-os.write(2, b'err before\\n')
-while os.read(0, 1) != b'\\n': pass
-for n in range(5000): print('after', n)
-os.write(2, b'err after\\n')
-sys.exit(7)
-"""
-AFTER = [b"before"] + [b"after %d" % n for n in range(5000)]
-AFTER_BYTES = b"".join(line + b"\n" for line in AFTER)
-ERR_BYTES = b"err before\nerr after\n"
 
 
 @pytest.fixture(scope="module")
 def binaries() -> Iterator[Path]:
-    gate.skip_if_off()
-    if slurm_player.missing():
-        gate.lacking(slurm_player.missing())
-    with open_folder("logshipper-plugin-") as folder:
-        yield slurm_player.build(folder)
+    yield from slurm_player.built()
 
 
 @pytest.fixture
 def node(binaries: Path) -> Iterator[Node]:
-    """Its keepers are built with AddressSanitizer: what they find fails the test."""
-    with open_folder("logshipper-node-") as folder:
-        node = Node(folder, binaries)
-        node.opt_in()
-        try:
-            yield node
-        finally:
-            node.close()
-    found = sorted((binaries / "test" / "log").iterdir())
-    texts = [path.read_text() for path in found]
-    for path in found:
-        path.unlink()
-    assert not texts, texts
-
-
-def start_waiting(node: Node, *settings: str) -> slurm_player.Played:
-    """WAITING, once its first line has come through."""
-    played = node.start(*python(WAITING), settings=settings, stdin=subprocess.PIPE)
-    assert played.process.stdout is not None
-    assert played.process.stdout.readline() == b"before\n"
-    return played
-
-
-def finish_waiting(played: slurm_player.Played) -> None:
-    """It ends as without capture, every byte of it where it belongs."""
-    played.finish(b"\n")
-    assert (played.code, b"before\n" + played.out, played.err) == (7, AFTER_BYTES, ERR_BYTES)
+    yield from slurm_player.checked_node(binaries)
 
 
 # ---- what is printed, and what is logged
@@ -238,119 +193,6 @@ def test_stuck_output_is_waited_for_no_longer_than_said(node: Node) -> None:
     assert len(played.finish().out) == 68000
 
 
-# ---- nobody's death may hurt the job
-
-
-@pytest.mark.parametrize("content", [b"", b"tty: false\n"])
-def test_sidecar_is_killed(node: Node, content: bytes) -> None:
-    node.opt_in(content)
-    played = start_waiting(node)
-    [pid] = node.process(SIDECAR)
-    os.kill(pid, signal.SIGKILL)
-    finish_waiting(played)
-    wait_until(lambda: not node.processes(KEEPER), "the keeper ends")
-    [logged] = node.readable()
-    assert logged.counters is not None
-    assert logged.counters.printed == {"stdout": len(AFTER_BYTES), "stderr": len(ERR_BYTES)}
-    assert "output is missing from the log, as the logging process was killed by signal 9" in played.said()
-
-
-@pytest.mark.parametrize("content", [b"", b"tty: false\n"])
-def test_relay_is_killed(node: Node, content: bytes) -> None:
-    """The sidecar takes over: no EIO, no lost byte, no lost line."""
-    node.opt_in(content)
-    played = start_waiting(node)
-    wait_until(lambda: any(b"before" in one.lines() for one in node.readable()), "the sidecar has begun")
-    [pid] = node.process(RELAY)
-    os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not node.processes(RELAY), "the relay is dead")
-    finish_waiting(played)
-    [logged] = node.logged()
-    assert logged.lines() == AFTER
-    assert logged.lines(Stream.STDERR) == [b"err before", b"err after"]
-    assert "the relay was killed by signal 9; the sidecar relays on" in played.said()
-    assert logged.records("end")[-1]["ledger"]["stdout"]["lost"] == 0
-
-
-def test_relay_is_killed_before_python_runs(node: Node) -> None:
-    """The streams wait for the sidecar in a socket, which holds them meanwhile."""
-    go = node.folder / "go"
-    waits = node.script("waits", f'while [ ! -e {go} ]; do sleep 0.02; done; exec {node.python} "$@"')
-    played = start_waiting(node, f"python={waits}")
-    [pid] = node.process(RELAY)
-    os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not node.processes(RELAY), "the relay is dead")
-    go.touch()
-    finish_waiting(played)
-    [logged] = node.logged()
-    assert logged.lines() == AFTER
-
-
-def test_relay_is_killed_in_a_flood(node: Node) -> None:
-    """What the relay had read and not yet written is gone with it, and that is all: no write fails."""
-    played = node.start(*python("for n in range(60000): print(n)"))
-    wait_until(lambda: any(one.lines() for one in node.readable()), "the sidecar has begun")
-    for pid in node.processes(RELAY):
-        os.kill(pid, signal.SIGKILL)
-    played.finish()
-    assert played.code == 0
-    lines = played.out.split()
-    assert lines[-1] == b"59999"
-    assert len(lines) > 50000
-
-
-def test_keeper_is_killed(node: Node) -> None:
-    played = start_waiting(node)
-    [pid] = node.process(KEEPER)
-    os.kill(pid, signal.SIGKILL)
-    finish_waiting(played)
-    [logged] = node.logged()
-    assert logged.lines() == AFTER
-
-
-def test_hung_sidecar_is_given_up(node: Node) -> None:
-    """A full side pipe slows the job, but who takes nothing for some seconds is given up, and the job runs on."""
-    hangs = node.script("hangs", "exec sleep 1000")
-    flood = python("for n in range(100000): print('x' * 40)")
-    played = node.run(*flood, settings=(f"python={hangs}", "stall_secs=1", "drain_secs=5"))
-    assert (played.code, played.out) == (0, (b"x" * 40 + b"\n") * 100000)
-    assert "took nothing for 1 s and was given up" in played.said()
-    wait_until(lambda: not node.processes(RELAY), "the relay ends")
-
-
-def test_python_that_fails_is_told_with_its_reason(node: Node) -> None:
-    broken = node.script("broken", "echo 'ModuleNotFoundError: no such module' >&2; exit 1")
-    played = start_waiting(node, f"python={broken}")
-    finish_waiting(played)
-    assert "output is missing from the log: ModuleNotFoundError: no such module" in played.said()
-
-
-def test_what_is_said_too_late_the_next_step_tells(node: Node) -> None:
-    """Python fails when the step is over, and nobody has waited for it."""
-    go = node.folder / "go"
-    code = f"while [ ! -e {go} ]; do sleep 0.02; done; echo 'ModuleNotFoundError: no such module' >&2; exit 1"
-    played = node.run("echo", "out", settings=(f"python={node.script('broken', code)}",))
-    assert (played.out, played.said()) == (b"out\n", "")
-    go.touch()
-    wait_until(lambda: not node.processes(KEEPER), "the keeper ends")
-    node.optin.unlink()
-    later = [node.run("true", words=(f"job={job}",)).said() for job in (1, 2)]
-    assert later == ["job 4711: task 0: output is missing from the log: ModuleNotFoundError: no such module", ""]
-
-
-def test_missing_python_leaves_the_task_untouched(node: Node) -> None:
-    played = node.run(*python("import os; print(os.isatty(1))"), settings=("python=/nonexistent/python",))
-    assert (played.code, played.out, played.captured()) == (0, b"False\n", [False])
-    assert "python=/nonexistent/python can't be run" in played.said()
-    assert node.names() == []
-
-
-def test_missing_keeper_leaves_the_task_untouched(node: Node) -> None:
-    node.keeper = Path("/nonexistent/keeper")
-    played = node.run("echo", "out")
-    assert (played.code, played.out, played.captured()) == (0, b"out\n", [False])
-
-
 # ---- the spool
 
 
@@ -452,7 +294,7 @@ def test_nobody_opted_in(node: Node) -> None:
     played = node.run(*python("import os; print(os.isatty(1))"))
     assert (played.out, played.captured(), node.names()) == (b"False\n", [False], [])
     wait_until(lambda: not node.processes(KEEPER), "the keeper ends")
-    assert [path.name for path in (node.spool / ".jobs").iterdir()] == ["4711.0"]
+    assert [path.name for path in (node.spool / ".jobs").glob("[!.]*")] == ["4711.0"]
 
 
 def test_decision_stands(node: Node) -> None:

@@ -61,10 +61,13 @@ class InsideAgent(NodeAgent):
 
 class CapturingCluster(SlurmCluster):
     """`with` starts it with plugin and agents. Each slurmd has a plugstack.conf of its own and so its own spool:
-    `NODE/spool`, served by `agents[NODE]`. arguments: more of the plugin's. options: of SlurmCluster.
+    `NODE/spool`, served by `agents[NODE]`. arguments: more of the plugin's. identity: with the plugin that takes an
+    identity from Slurm, too. options: of SlurmCluster.
     """
 
-    def __init__(self, loki: LokiServer, arguments: str = "", **options: Any) -> None:  # Any: of SlurmCluster
+    def __init__(
+        self, loki: LokiServer, arguments: str = "", *, identity: bool = False, **options: Any
+    ) -> None:  # Any: of SlurmCluster
         super().__init__(cluster=f"slurm{secrets.token_hex(4)}", **options)
         try:
             self.plugin = plugin.build(self.folder)
@@ -76,8 +79,10 @@ class CapturingCluster(SlurmCluster):
         self.agents = {
             node: InsideAgent(self.node_folder(node), loki.url, cluster=self.cluster, host=node) for node in NODES
         }
+        self.identity = identity
+        other = f"optional {self.plugin.with_name('logshipper-identity.so')} spool=$folder/spool\n" if identity else ""
         self.line = (
-            f"optional {self.plugin} spool=$folder/spool cluster={self.cluster} python={self.python} {arguments}"
+            f"{other}optional {self.plugin} spool=$folder/spool cluster={self.cluster} python={self.python} {arguments}"
         )
         self.set_plugstack(self.line)
 
@@ -106,7 +111,7 @@ class CapturingCluster(SlurmCluster):
         found = self.entries(job_id, "event")
         return [{**entry.metadata, **orjson.loads(entry.line), "label_host": entry.labels["host"]} for entry in found]
 
-    def wait_closed(self, job_ids: Sequence[str], captures: int) -> None:
+    def wait_closed(self, job_ids: Sequence[str], captures: int, timeout_secs: float = SHIPPED_SECS) -> None:
         """Until so many captures of jobs are over and in Loki. Raises AssertionError."""
 
         def closed() -> bool:
@@ -114,7 +119,7 @@ class CapturingCluster(SlurmCluster):
             return events.count("closed") >= captures
 
         try:
-            wait_until(closed, f"{captures} captures of {job_ids} are closed in Loki", SHIPPED_SECS)
+            wait_until(closed, f"{captures} captures of {job_ids} are closed in Loki", timeout_secs)
         except AssertionError:
             what = f"not {captures} captures closed in Loki"
             raise AssertionError("\n".join(self.told(job_id, what) for job_id in job_ids)) from None
@@ -147,11 +152,16 @@ class CapturingCluster(SlurmCluster):
 
     def told(self, job_id: str, what: str) -> str:
         """What went wrong, with what Loki, spool, agents and daemons say of the job."""
-        events = [f"  {event['event']} {event}" for event in self.events(job_id)]
         spools = [str(path) for node in NODES for path in (self.node_folder(node) / "spool").glob(f"*{job_id}*")]
         agents = [f"  {line}" for agent in self.agents.values() for line in agent.log.read_text().splitlines()[-5:]]
         about = [line for name in NODES for line in self.log(name).splitlines() if job_id in line or "spank" in line]
-        lists = ["events:", *events, "spool:", *spools, "agents:", *agents, "slurmd:", *about[-40:]]
+        ours = [line for line in about if "logshipper" in line]
+        keys = ("event", "step", "task", "attempt", "state", "reason", "message", "lines", "lost")
+        events = [
+            f"  {' '.join(f'{key}={event[key]}' for key in keys if key in event)}" for event in self.events(job_id)
+        ]
+        lists = ["logshipper's of slurmd:", *ours[-20:], "slurmd:", *about[-20:], "spool:", *spools[:20]]
+        lists += ["agents:", *agents, "events:", *events]
         return "\n".join([f"job {job_id}: {what}", *lists])
 
 

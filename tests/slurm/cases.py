@@ -56,10 +56,20 @@ class Run:
     files: dict[str, bytes] = field(default_factory=dict)
 
 
-def run(cluster: CapturingCluster, case: Case, *, opted_in: bool) -> Run:
-    """Raises SlurmFailed, AssertionError."""
-    started = start(cluster, case, opted_in=opted_in)
-    return finish(cluster, case, started)
+def compare(cluster: CapturingCluster, case: Case, plain: Run, captured: Run) -> None:
+    """Both runs to their ends. Raises SlurmFailed, AssertionError where the captured one isn't as the plain one, or its
+    log isn't whole."""
+    for run in (plain, captured):
+        finish(cluster, case, run)
+    found = difference(case, plain, captured)
+    found += log_difference(cluster, case, plain, captured)
+    found += nothing_logged(cluster, plain)
+    assert not found, "\n".join(found)
+
+
+def both(cluster: CapturingCluster, case: Case) -> tuple[Run, Run]:
+    """The plain and the captured run, begun beside each other."""
+    return start(cluster, case, opted_in=False), start(cluster, case, opted_in=True)
 
 
 def start(cluster: CapturingCluster, case: Case, *, opted_in: bool) -> Run:
@@ -76,7 +86,7 @@ def start(cluster: CapturingCluster, case: Case, *, opted_in: bool) -> Run:
     return started
 
 
-def finish(cluster: CapturingCluster, case: Case, started: Run) -> Run:
+def finish(cluster: CapturingCluster, case: Case, started: Run) -> None:
     user = started.user
     if case.command:
         done = cluster.run_as(user, *case.command)
@@ -95,16 +105,16 @@ def finish(cluster: CapturingCluster, case: Case, started: Run) -> Run:
     if case.script:
         started.ends = sorted(cluster.wait_all(started.job_id, JOB_SECS))
     started.files = _normal(read_files(user.home), started.job_ids, user)
-    return started
 
 
 def _normal(files: Mapping[str, bytes], job_ids: Sequence[str], user: JobUser) -> dict[str, bytes]:
-    """With JOB, HOME, USER and TIME for what no two runs have in common."""
+    """With JOB, HOME, USER, NODE and TIME for what no two runs have in common."""
 
     def replaced(text: bytes) -> bytes:
         for number, job_id in enumerate(job_ids):
             text = text.replace(job_id.encode(), b"JOB%d" % number)
         text = text.replace(str(user.home).encode(), b"HOME").replace(user.name.encode(), b"USER")
+        text = re.sub(rb"\b(ON |slurmstepd-)n[12]\b", rb"\1NODE", text)
         return re.sub(rb"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d", b"TIME", text)
 
     return {replaced(name.encode()).decode(): replaced(content) for name, content in files.items()}
@@ -168,6 +178,7 @@ def log_difference(cluster: CapturingCluster, case: Case, plain: Run, captured: 
     cluster.end_processes(captured.user)  # what holds a terminal keeps a capture open: under linuxproc it lives on
     cluster.wait_closed(captured.job_ids, case.captures)
     for job_id in captured.job_ids:
+        cluster.wait_shipped(job_id)  # also what is one capture too many
         for stream, lines in cluster.log_of(job_id).items():
             logs.setdefault(stream, []).extend(lines)
     if case.log == {}:
@@ -198,3 +209,9 @@ def write(user: JobUser, name: str, content: str) -> None:
     """A file of the user's."""
     place: Path = user.home / name
     place.write_text(content)
+
+
+def text_of(user: JobUser, name: str) -> str:
+    """Of a file of the user's, "" where there is none yet."""
+    place: Path = user.home / name
+    return place.read_text() if place.exists() else ""

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from string import Template
 from typing import Any, NamedTuple, Self
@@ -171,6 +171,10 @@ class SlurmCluster:
         """Until all nodes are up and have no job. Raises SlurmFailed."""
         self._wait(self._all_idle, "all nodes are idle", START_SECS)
 
+    def resume_nodes(self) -> None:
+        """Gives back what Slurm took out of service."""
+        self.as_root("scontrol", "update", f"nodename={','.join(NODES)}", "state=resume")
+
     def signal_daemon(self, name: str, signo: int = signal.SIGKILL) -> None:
         """To slurmctld, or the slurmd of a node. Raises SlurmFailed."""
         self._ask(do="signal", name=name, signo=signo)
@@ -254,6 +258,24 @@ class SlurmCluster:
             [*self._enter, *command], cwd="/", env=self._environment(), stdin=subprocess.DEVNULL, capture_output=True,
             text=True, timeout=JOB_SECS,
         )  # fmt: skip
+
+    def start_as_root(self, *command: str, **options: Any) -> "subprocess.Popen[bytes]":  # Any: options of Popen
+        """Starts a command in the cluster. It isn't in the PID namespace: who starts it ends it."""
+        options = {"stdin": subprocess.DEVNULL, **options}
+        return subprocess.Popen([*self._enter, *command], cwd="/", env=self._environment(), **options)
+
+    @contextlib.contextmanager
+    def mounted(self, place: Path, size: str) -> Iterator[Path]:
+        """A disk of so many bytes (as in `64k`) over a folder, with the mode of a spool, seen in the cluster alone.
+        Raises SlurmFailed."""
+        place.mkdir(exist_ok=True)
+        said = self.as_root("mount", "-t", "tmpfs", "-o", f"size={size},mode=711", "none", str(place))
+        if said.returncode:
+            raise self.failed(f"mount said {said.stderr.strip()}")
+        try:
+            yield place
+        finally:
+            self.as_root("umount", "--lazy", str(place))
 
     def start_as(
         self, user: JobUser, *command: str, env: Mapping[str, str] | None = None, **options: Any

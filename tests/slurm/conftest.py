@@ -5,11 +5,15 @@ from typing import TypeVar
 
 import pytest
 
-from tests.slurm import gate, machine
+from tests.servers.running import LokiServer
+from tests.slurm import cases, gate, machine
+from tests.slurm.capturing import CapturingCluster
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.machine import SlurmMissing
+from tests.slurm.users import JobUser
 
 T = TypeVar("T")
+INTERACTIVE = "LaunchParameters=use_interactive_step"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,6 +32,34 @@ def slurm(request: pytest.FixtureRequest, slurm_machine: None) -> Iterator[Slurm
     """A running cluster under each proctrack, which tests share: a test adds users of its own (`add_user`)."""
     with unless_missing(lambda: SlurmCluster(proctrack=request.param)) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session", params=["linuxproc", "cgroup"])
+def cluster(request: pytest.FixtureRequest, slurm_machine: None, loki: LokiServer) -> Iterator[CapturingCluster]:
+    """A running cluster with the plugin, under each proctrack, which tests share: a test adds users of its own. The one
+    under proctrack/cgroup has the plugin for identities, too."""
+    proctrack, identity = request.param, request.param == "cgroup"
+    with unless_missing(
+        lambda: CapturingCluster(loki, proctrack=proctrack, identity=identity, more=INTERACTIVE)
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def user(cluster: CapturingCluster) -> Iterator[JobUser]:
+    """One who opted in. The plugin's arguments that a test changed are again what they were."""
+    user = cluster.add_user()
+    (user.home / ".logoptin").touch()
+    yield user
+    cluster.set_plugstack(cluster.line)
+
+
+@pytest.fixture(scope="session")
+def begun(request: pytest.FixtureRequest, cluster: CapturingCluster) -> dict[str, tuple[cases.Run, cases.Run]]:
+    """Of each case of the table, the plain and the captured run: all that are to be tested run beside each other."""
+    params = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    wanted = {case.name: case for param in params if isinstance(case := param.get("case"), cases.Case)}
+    return {case.name: cases.both(cluster, case) for case in wanted.values()}
 
 
 def unless_missing(get: Callable[[], T]) -> T:

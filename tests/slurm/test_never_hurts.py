@@ -3,57 +3,16 @@ nothing, or not all, was captured."""
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+import subprocess
 
 import pytest
 
-from tests.captured_runs import comm_of, wait_until
-from tests.servers.running import LokiServer
+from tests.captured_runs import wait_until
 from tests.slurm.capturing import CapturingCluster
-from tests.slurm.cases import APART, BOTH
+from tests.slurm.cases import APART
 from tests.slurm.cluster import JobEnd
-from tests.slurm.conftest import unless_missing
 from tests.slurm.users import JobUser
-
-LINES = 300
-OUT, ERR = ("".join(f"{name} {n}\n" for n in range(1, LINES + 1)) for name in ("out", "err"))
-SLOWLY = """
-for i in $(seq 300); do
-    echo out $i; echo err $i >&2
-    [ $i != 100 ] || sleep 3
-done
-"""
-
-
-@pytest.fixture(scope="module", params=["linuxproc", "cgroup"])
-def cluster(request: pytest.FixtureRequest, slurm_machine: None, loki: LokiServer) -> Iterator[CapturingCluster]:
-    with unless_missing(lambda: CapturingCluster(loki, proctrack=request.param)) as running:
-        yield running
-
-
-@pytest.fixture
-def user(cluster: CapturingCluster) -> Iterator[JobUser]:
-    """One who opted in."""
-    user = cluster.add_user()
-    (user.home / ".logoptin").touch()
-    yield user
-    cluster.set_plugstack(cluster.line)
-
-
-def runs_whole(cluster: CapturingCluster, user: JobUser, script: str = BOTH.format(LINES)) -> str:
-    """Runs a job on n1 whose output must be whole; returns its id."""
-    job_id = cluster.sbatch(user, script, "--nodelist=n1", *APART)
-    end = cluster.wait(job_id)
-    assert end == JobEnd("COMPLETED", 0, 0), cluster.told(job_id, str(end))
-    assert ((user.home / "job.out").read_text(), (user.home / "job.err").read_text()) == (OUT, ERR)
-    return job_id
-
-
-def told(cluster: CapturingCluster, job_id: str) -> list[str]:
-    """What the node's log has of the plugin's about a job."""
-    lines = [line for line in cluster.log("n1").splitlines() if job_id in line]
-    return [line for line in lines if "logshipper" in line.partition(job_id)[2] or "spank" in line]
+from tests.slurm.whole import ERR, OUT, SLOWLY, helpers, runs_whole, text, told
 
 
 def test_missing_plugin(cluster: CapturingCluster, user: JobUser) -> None:
@@ -62,37 +21,87 @@ def test_missing_plugin(cluster: CapturingCluster, user: JobUser) -> None:
     assert "missing.so" in cluster.log("n1")
 
 
+def test_not_a_plugin(cluster: CapturingCluster, user: JobUser) -> None:
+    place = cluster.folder / "text.so"
+    place.write_text("no program at all\n")
+    cluster.set_plugstack(f"optional {place} spool=$folder/spool")
+    runs_whole(cluster, user)
+    assert "text.so" in cluster.log("n1")
+
+
+FOREIGN = """
+#include <slurm/spank.h>
+{}
+const char plugin_name[] = "logshipper", plugin_type[] = "{}";
+const unsigned int plugin_version = {}, spank_plugin_version = 1;
+int slurm_spank_init_post_opt(spank_t spank, int argc, char **argv) {{ {} return 0; }}
+"""
+WRONG = {
+    "of_another_release": ("", "spank", "0x990b00", ""),  # whose plugins have another version
+    "of_another_type": ("", "select/spank", "1", ""),
+    "that_needs_what_this_slurm_lacks": (
+        "extern void slurm_of_a_newer_one(void);",
+        "spank",
+        "1",
+        "slurm_of_a_newer_one();",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_wrong_plugin(cluster: CapturingCluster, user: JobUser, kind: str) -> None:
+    """Built for another Slurm."""
+    source, place = cluster.folder / f"{kind}.c", cluster.folder / f"{kind}.so"
+    source.write_text(FOREIGN.format(*WRONG[kind]))
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", place, source], check=True, capture_output=True)
+    cluster.set_plugstack(f"optional {place} spool=$folder/spool")
+    job_id = runs_whole(cluster, user)
+    cluster.wait_shipped(job_id)
+    assert not cluster.entries(job_id)
+
+
 @pytest.mark.parametrize("argument", ["colour=blue", "columns=many", "spool=relative"])
 def test_wrong_argument(cluster: CapturingCluster, user: JobUser, argument: str) -> None:
     cluster.set_plugstack(f"{cluster.line} {argument}")
     assert told(cluster, runs_whole(cluster, user))
 
 
-def test_missing_spool(cluster: CapturingCluster, user: JobUser) -> None:
-    cluster.set_plugstack(f"{cluster.line} spool={cluster.folder}/nowhere")
-    job_id = runs_whole(cluster, user)
-    assert "nowhere" in str(told(cluster, job_id))
-    assert not (cluster.folder / "nowhere").exists()
-
-
-def test_spool_that_is_no_directory(cluster: CapturingCluster, user: JobUser) -> None:
-    (cluster.folder / "file").touch()
-    cluster.set_plugstack(f"{cluster.line} spool={cluster.folder}/file")
-    assert told(cluster, runs_whole(cluster, user))
-
-
-def test_spool_that_others_may_write(cluster: CapturingCluster, user: JobUser) -> None:
-    spool = cluster.folder / "open"
-    spool.mkdir(exist_ok=True)
-    spool.chmod(0o777)
-    cluster.set_plugstack(f"{cluster.line} spool={spool}")
-    assert told(cluster, runs_whole(cluster, user))
-    assert not list(spool.glob("*@*"))
-
-
 def test_missing_python(cluster: CapturingCluster, user: JobUser) -> None:
     cluster.set_plugstack(f"{cluster.line} python={cluster.folder}/no-python")
     assert "no-python" in str(told(cluster, runs_whole(cluster, user)))
+
+
+@pytest.mark.parametrize("keeper", ["missing", "not a program"])
+def test_wrong_keeper(cluster: CapturingCluster, user: JobUser, keeper: str) -> None:
+    place = cluster.folder / f"keeper-{keeper[:3]}"
+    if keeper != "missing":
+        place.write_text("text\n")
+    cluster.set_plugstack(f"{cluster.line} keeper={place}")
+    assert place.name in str(told(cluster, runs_whole(cluster, user)))
+
+
+@pytest.mark.parametrize("python", ["/bin/false", "/bin/true", "/bin/cat", "/dev/null"])
+def test_wrong_python(cluster: CapturingCluster, user: JobUser, python: str) -> None:
+    """What is no Python, but may run."""
+    cluster.set_plugstack(f"{cluster.line} python={python}")
+    job_id = runs_whole(cluster, user)
+    wait_until(lambda: not helpers(cluster), "nobody of logshipper's is left", 30.0)
+    runs_whole(cluster, cluster.add_user())
+    assert told(cluster, job_id)
+
+
+def test_python_that_hangs(cluster: CapturingCluster, user: JobUser) -> None:
+    """The job ends as always; what waits for Python gives up, and the node's log says it."""
+    script = cluster.folder / "hanging-python"
+    script.write_text("#!/bin/sh\nexec sleep 1000\n")
+    script.chmod(0o755)
+    cluster.set_plugstack(f"{cluster.line} python={script} stall_secs=2")
+    job_id = runs_whole(cluster, user)
+    assert cluster.show(job_id)[0]["RunTime"] < "00:00:05"
+    for pids in helpers(cluster).values():
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+    cluster.end_processes(user)
 
 
 def test_python_without_the_package(cluster: CapturingCluster, user: JobUser) -> None:
@@ -103,35 +112,6 @@ def test_python_without_the_package(cluster: CapturingCluster, user: JobUser) ->
     wait_until(lambda: "keeper" not in helpers(cluster), "its keeper has ended", 30.0)
     runs_whole(cluster, cluster.add_user())  # who didn't opt in: nothing more is left to be told
     assert "No module named" in str(told(cluster, job_id))
-
-
-def fifo(place: Path) -> None:
-    place.unlink()
-    os.mkfifo(place, 0o666)
-
-
-def dangling(place: Path) -> None:
-    place.unlink()
-    place.symlink_to("nowhere")
-
-
-def folder(place: Path) -> None:
-    place.unlink()
-    place.mkdir(0o755)
-
-
-def huge(place: Path) -> None:
-    place.write_bytes(b"#" * (1 << 20))
-
-
-@pytest.mark.parametrize("spoil", [fifo, dangling, folder, huge])
-def test_hostile_opt_in_file(cluster: CapturingCluster, user: JobUser, spoil: Callable[[Path], None]) -> None:
-    """It fails closed: nothing is logged, and one event says why (R13)."""
-    spoil(user.home / ".logoptin")
-    job_id = runs_whole(cluster, user)
-    cluster.wait_closed([job_id], 1)
-    events = [event["event"] for event in cluster.events(job_id)]
-    assert (events.count("config_refused"), cluster.log_of(job_id)) == (1, {})
 
 
 def test_opted_out_costs_nothing(cluster: CapturingCluster) -> None:
@@ -147,36 +127,47 @@ def test_opted_out_costs_nothing(cluster: CapturingCluster) -> None:
     assert "logshipper" not in cluster.log("n1")[len(before) :]
 
 
-def helpers(cluster: CapturingCluster) -> dict[str, list[int]]:
-    """Processes of the plugin's on this cluster, by what they are."""
-    found: dict[str, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (path / "cmdline").read_bytes().decode(errors="replace").split("\0")
-        except OSError:
-            continue
-        if "logshipper.slurm_sidecar" in words and str(cluster.folder) in "".join(words):
-            found.setdefault("sidecar", []).append(int(path.name))
-        elif "logshipper-keeper" in words[0] and str(cluster.folder) in "".join(words):
-            found.setdefault(comm_of(int(path.name)).removeprefix("logship-"), []).append(int(path.name))
-    return found
-
-
 @pytest.mark.parametrize("victim", ["sidecar", "relay", "keeper"])
 def test_killed_helper(cluster: CapturingCluster, user: JobUser, victim: str) -> None:
     job_id = cluster.sbatch(user, SLOWLY, "--nodelist=n1", *APART)
-    wait_until(lambda: "out 100\n" in _text(user.home / "job.out"), "it has printed a third", 30.0)
+    wait_until(lambda: "out 100\n" in text(user.home / "job.out"), "it has printed a third", 30.0)
     wait_until(lambda: helpers(cluster).get(victim), f"there is a {victim}: {helpers(cluster)}", 5.0)
     for pid in helpers(cluster)[victim]:
         os.kill(pid, signal.SIGKILL)
     assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)
-    wait_until(lambda: _text(user.home / "job.out") == OUT, "its own output is whole", 10.0)
-    assert _text(user.home / "job.err") == ERR
+    wait_until(lambda: text(user.home / "job.out") == OUT, "its own output is whole", 10.0)
+    assert text(user.home / "job.err") == ERR
     wait_until(lambda: not helpers(cluster), f"nobody of logshipper's is left: {helpers(cluster)}", 30.0)
 
 
-def _text(place: Path) -> str:
-    return place.read_text() if place.exists() else ""
+FLOOD = """#!/usr/bin/python3
+import os
+
+os.set_blocking(1, True)
+for number in range(60_000):
+    os.write(1, b"out %d of a flood that fills pipes and terminals on its way\\n" % number)
+os.write(2, b"err 1\\n")
+"""
+
+
+@pytest.mark.parametrize("opt_in", ["", "tty: false\n"], ids=["terminals", "pipes"])
+@pytest.mark.parametrize("victim", ["sidecar", "relay", "keeper"])
+def test_killed_in_a_flood(cluster: CapturingCluster, user: JobUser, victim: str, opt_in: str) -> None:
+    """Nobody's death may hurt the job: not a byte of its own output is missing, and none is there twice."""
+    (user.home / ".logoptin").write_text(opt_in)
+    job_id = cluster.sbatch(user, FLOOD, "--nodelist=n1", *APART)
+    wait_until(lambda: helpers(cluster).get("sidecar"), "its sidecar has begun", 20.0)
+    wait_until(lambda: len(text(user.home / "job.out")) > 300_000, "it prints", 30.0)
+    pids = helpers(cluster).get(victim)
+    assert pids, "the flood is over too early"
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)
+    wanted = "".join(f"out {n} of a flood that fills pipes and terminals on its way\n" for n in range(60_000))
+    wait_until(lambda: len(text(user.home / "job.out")) >= len(wanted), "its own output is there", 10.0)
+    assert text(user.home / "job.out").split("\n") == wanted.split("\n")
+    assert text(user.home / "job.err") == "err 1\n"
+    wait_until(lambda: not helpers(cluster), "nobody of logshipper's is left", 30.0)
 
 
 def test_agent_down_and_up_again(cluster: CapturingCluster, user: JobUser) -> None:

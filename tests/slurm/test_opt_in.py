@@ -2,24 +2,16 @@
 
 import os
 import stat
-from collections.abc import Iterator
+import subprocess
 
 import pytest
 
 from tests.captured_runs import wait_until
-from tests.servers.running import LokiServer
 from tests.slurm.capturing import CapturingCluster
 from tests.slurm.cluster import NODES, JobEnd
-from tests.slurm.conftest import unless_missing
+from tests.slurm.users import JobUser
 
 OPT_IN, OPT_OUT = "touch ~/.logoptin", "rm ~/.logoptin"
-MANY = 100  # jobs at once
-
-
-@pytest.fixture(scope="module", params=["linuxproc", "cgroup"])
-def cluster(request: pytest.FixtureRequest, slurm_machine: None, loki: LokiServer) -> Iterator[CapturingCluster]:
-    with unless_missing(lambda: CapturingCluster(loki, proctrack=request.param)) as running:
-        yield running
 
 
 def logged(cluster: CapturingCluster, job_id: str) -> list[str]:
@@ -100,25 +92,38 @@ def test_streams_are_terminals(cluster: CapturingCluster) -> None:
     assert ((user.home / "job.out").read_text(), (user.home / "job.err").read_text()) == (told, "")
 
 
-def test_interactive_steps_are_left_alone(cluster: CapturingCluster) -> None:
-    user = cluster.add_user()
-    (user.home / ".logoptin").touch()
+IN_A_TERMINAL = ("script", "--quiet", "--return", "--command")
+INTERACTIVE = {
     # --pty wants a terminal on its stdin
-    command = (
-        "script",
-        "--quiet",
-        "--return",
-        "--command",
-        "srun --quiet --pty bash -c 'tty; echo typed'",
-        "/dev/null",
-    )
-    done = cluster.run_as(user, *command)
-    assert done.returncode == 0, done
-    assert b"typed" in done.stdout
+    "srun_pty": ((*IN_A_TERMINAL, "srun --quiet --pty bash -c 'tty; echo typed'", "/dev/null"), b""),
+    "salloc": ((*IN_A_TERMINAL, "salloc --quiet", "/dev/null"), b"tty; echo ty''ped; echo no$((1+1))tes >&2; exit\n"),
+    "salloc_srun_pty": ((*IN_A_TERMINAL, "salloc --quiet srun --pty bash -c 'tty; echo typed'", "/dev/null"), b""),
+}
+
+
+@pytest.mark.parametrize("how", INTERACTIVE)
+def test_interactive_steps_are_left_alone(cluster: CapturingCluster, user: JobUser, how: str) -> None:
+    command, typed = INTERACTIVE[how]
+    with cluster.start_as(user, *command, stdin=subprocess.PIPE) as process:
+        out, _ = process.communicate(typed, timeout=30.0)
+    assert process.returncode == 0, out
+    assert b"typed" in out
+    assert b"/dev/pts/" in out
     (job_id,) = cluster.job_ids(user.name)
     assert cluster.wait(job_id).state == "COMPLETED"
     assert not logged(cluster, job_id)
     assert not cluster.entries(job_id)
+
+
+def test_steps_of_an_interactive_one_are_captured(cluster: CapturingCluster, user: JobUser) -> None:
+    typed = b"srun --quiet echo of a step; echo of the shell; exit\n"
+    with cluster.start_as(user, *IN_A_TERMINAL, "salloc --quiet", "/dev/null", stdin=subprocess.PIPE) as process:
+        out, _ = process.communicate(typed, timeout=30.0)
+    assert (process.returncode, b"of a step" in out) == (0, True), out
+    (job_id,) = cluster.job_ids(user.name)
+    assert cluster.wait(job_id).state == "COMPLETED"
+    cluster.wait_closed([job_id], 1)
+    assert logged(cluster, job_id) == ["of a step"]
 
 
 def test_users_cannot_write_where_root_does(cluster: CapturingCluster) -> None:
@@ -145,18 +150,3 @@ def test_users_cannot_write_where_root_does(cluster: CapturingCluster) -> None:
     assert cluster.wait(job_id).state == "COMPLETED"
     cluster.wait_closed([job_id], 1)
     assert logged(cluster, job_id) == ["first", "last"]
-
-
-def test_many_jobs_at_once(cluster: CapturingCluster) -> None:
-    user = cluster.add_user()
-    (user.home / ".logoptin").touch()
-    script = "for i in $(seq 20); do echo $SLURM_ARRAY_TASK_ID $i; done"
-    job_id = cluster.sbatch(user, script, f"--array=0-{MANY - 1}", "--output=%a.out")
-    assert {end.state for end in cluster.wait_all(job_id, 100.0)} == {"COMPLETED"}
-    for task in range(MANY):
-        assert (user.home / f"{task}.out").read_text() == "".join(f"{task} {n}\n" for n in range(1, 21))
-    job_ids = cluster.job_ids(user.name)
-    assert len(job_ids) == MANY
-    cluster.wait_closed(job_ids, MANY)
-    lines = [line for one in job_ids for line in logged(cluster, one)]
-    assert sorted(lines) == sorted(f"{task} {n}" for task in range(MANY) for n in range(1, 21))

@@ -1,15 +1,17 @@
-"""Ordinary users of a cluster: names that exist in the cluster's mount namespace alone, where `/etc/passwd` and
-`/etc/group` are ours. Nothing of the machine's user database is touched, so nothing has to be undone."""
+"""Ordinary users of a cluster: names that exist in the cluster's mount namespace alone, where `/etc/passwd`,
+`/etc/group` and `/etc/shadow` are ours. Nothing of the machine's user database is touched: nothing has to be undone."""
 
 import grp
 import os
 import pwd
 import random
+import stat
 from pathlib import Path
 from typing import NamedTuple
 
 UIDS = range(41_000, 59_000)  # neither people's nor systemd's (systemd: uids-gids)
 UIDS_FILE = "uids"
+KINDS = ("passwd", "group", "shadow")
 
 
 class JobUser(NamedTuple):
@@ -28,8 +30,9 @@ class Users:
         self._folder = folder
         self._taken = {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
         self._names = {entry.pw_name for entry in pwd.getpwall()} | {entry.gr_name for entry in grp.getgrall()}
-        self.files = {str(folder / kind): f"/etc/{kind}" for kind in ("passwd", "group")}
+        self.files = {str(folder / kind): f"/etc/{kind}" for kind in KINDS}
         for own, place in self.files.items():
+            Path(own).touch(stat.S_IMODE(os.stat(place).st_mode))
             Path(own).write_text(Path(place).read_text().rstrip("\n") + "\n")
         (folder / UIDS_FILE).touch()
         (folder / "home").mkdir()
@@ -48,6 +51,7 @@ class Users:
             UIDS_FILE: f"{user.uid}\n",
             "passwd": f"{name}:x:{user.uid}:{user.gid}::{user.home}:/bin/bash\n",
             "group": f"{name}:x:{user.gid}:\n",
+            "shadow": f"{name}:*:19000:0:99999:7:::\n",  # without it `su` refuses, and so sbatch --export=NONE
         }
         for file_name, line in lines.items():
             with (self._folder / file_name).open("a") as file:  # in place: mounted over /etc/...

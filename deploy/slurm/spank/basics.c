@@ -1,12 +1,14 @@
 #include "basics.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { MANY_FDS = 65536 };
+enum { MANY_FDS = 65536, COMM_FIELD = 2, STARTED_FIELD = 22 };
 
 int64_t now_ns(void)
 {
@@ -59,6 +61,36 @@ int write_all(int fd, const void *data, size_t size)
         size -= (size_t)done;
     }
     return 0;
+}
+
+int process_started(const char *path, uint64_t *started)
+{
+    char text[1024];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    ssize_t size = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[size > 0 ? size : 0] = 0;
+    const char *at = strrchr(text, ')'); /* the end of its name, in which anything may be */
+    for (int field = COMM_FIELD; at && field < STARTED_FIELD; field++)
+        at = strchr(at + 1, ' ');
+    if (!at)
+        return -1;
+    *started = 0;
+    for (at++; *at >= '0' && *at <= '9'; at++)
+        *started = *started * 10 + (uint64_t)(*at - '0');
+    return 0;
+}
+
+void session_nice(int nice)
+{
+    char text[16];
+    int size = snprintf(text, sizeof text, "%d", nice);
+    int fd = open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC);
+    if (fd >= 0)
+        (void)write_all(fd, text, (size_t)size);
+    close_fd(&fd);
 }
 
 int starts_with(const char *text, const char *with)

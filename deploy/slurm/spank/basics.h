@@ -23,6 +23,13 @@ void close_from(int first);
 /* Writes all; returns 0, or -1 (errno). */
 int write_all(int fd, const void *data, size_t size);
 
+/* When a process began, in the kernel's ticks; path: /proc/PID/stat. Async-signal-safe. Returns 0, or -1. */
+int process_started(const char *path, uint64_t *started);
+
+/* Where the scheduler shares the processor out by session (sched_autogroup_enabled), a process' own nice value counts
+ * among its session's only; this is the one of the session. Elsewhere nothing happens. */
+void session_nice(int nice);
+
 /* Whether text begins with another one. */
 int starts_with(const char *text, const char *with);
 

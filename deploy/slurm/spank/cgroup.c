@@ -11,12 +11,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static FILE *open_below(const char *root, const char *name)
+{
+    char path[PATH_MAX];
+    return (size_t)snprintf(path, sizeof path, "%s%s", root, name) < sizeof path ? fopen(path, "re") : NULL;
+}
+
 /* Where a hierarchy is mounted. controllers: as /proc/self/cgroup names it, "" for version 2. Returns 0 or -1. */
-static int find_mount(const char *controllers, char *path, size_t size)
+static int find_mount(const char *root, const char *controllers, char *path, size_t size)
 {
     char line[2 * PATH_MAX];
     int found = -1;
-    FILE *mounts = fopen("/proc/self/mountinfo", "re");
+    FILE *mounts = open_below(root, "/proc/self/mountinfo");
     if (!mounts)
         return -1;
     while (found && fgets(line, sizeof line, mounts)) {
@@ -36,15 +42,17 @@ static int find_mount(const char *controllers, char *path, size_t size)
             if (strstr(wrapped, wanted))
                 found = 0;
         }
-        if (!found && (size_t)snprintf(path, size, "%s", mount) >= size)
+        if (!found && (size_t)snprintf(path, size, "%s%s", root, mount) >= size)
             found = -1;
     }
     fclose(mounts);
     return found;
 }
 
-static int join(const char *folder)
+static int join(const char *folder, pid_t pid)
 {
+    char number[16];
+    int size = snprintf(number, sizeof number, "%ld", (long)pid);
     char path[PATH_MAX];
     if ((size_t)snprintf(path, sizeof path, "%s/cgroup.procs", folder) >= sizeof path) {
         errno = ENAMETOOLONG;
@@ -53,7 +61,7 @@ static int join(const char *folder)
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0)
         return -1;
-    int failed = write_all(fd, "0", 1);
+    int failed = write_all(fd, number, (size_t)size);
     int error = errno;
     close(fd);
     errno = error;
@@ -61,34 +69,48 @@ static int join(const char *folder)
 }
 
 /* base: the cgroup that Slurm's job_N lies in. */
-static int leave_v2(const char *mount, const char *base)
+static int leave_v2(const char *mount, const char *base, pid_t pid)
 {
     char folder[PATH_MAX];
     if ((size_t)snprintf(folder, sizeof folder, "%s%s/logshipper", mount, base) < sizeof folder &&
-        (mkdir(folder, 0755) == 0 || errno == EEXIST) && join(folder) == 0)
+        (mkdir(folder, 0755) == 0 || errno == EEXIST) && join(folder, pid) == 0)
         return 0;
-    return join(mount);
+    return join(mount, pid);
 }
 
-int cgroup_leave(void (*say)(const char *text))
+/* Where `/job_N` begins in a path; NULL: it is no job's. */
+static char *find_job(char *path)
 {
-    char line[PATH_MAX + 512], mount[PATH_MAX], text[PATH_MAX + 128];
+    for (char *at = path; (at = strstr(at, "/job_")); at++) {
+        const char *number = at + strlen("/job_");
+        size_t digits = strspn(number, "0123456789");
+        if (digits && (number[digits] == '/' || !number[digits]))
+            return at;
+    }
+    return NULL;
+}
+
+int cgroup_leave(const char *root, pid_t pid, void (*say)(const char *text))
+{
+    char line[PATH_MAX + 512], mount[PATH_MAX], text[PATH_MAX + 128], list[32] = "/proc/self/cgroup";
     int left = 0;
-    FILE *groups = fopen("/proc/self/cgroup", "re");
+    if (pid)
+        snprintf(list, sizeof list, "/proc/%ld/cgroup", (long)pid);
+    FILE *groups = open_below(root, list);
     if (!groups)
-        return 0; /* a kernel without cgroups */
+        return 0; /* a kernel without cgroups; or it is gone */
     while (fgets(line, sizeof line, groups)) {
         line[strcspn(line, "\n")] = 0;
         char *controllers = strchr(line, ':');
         char *path = controllers ? strchr(controllers + 1, ':') : NULL;
-        char *job = path ? strstr(path + 1, "/job_") : NULL;
+        char *job = path ? find_job(path + 1) : NULL;
         if (!job)
             continue;
         *controllers++ = *path++ = 0;
         *job = 0; /* path is now what the job's cgroup lies in */
-        if (find_mount(controllers, mount, sizeof mount)) {
+        if (find_mount(root, controllers, mount, sizeof mount)) {
             errno = ENOENT;
-        } else if ((controllers[0] ? join(mount) : leave_v2(mount, path)) == 0) {
+        } else if ((controllers[0] ? join(mount, pid) : leave_v2(mount, path, pid)) == 0 || (pid && errno == ESRCH)) {
             continue;
         }
         left++;

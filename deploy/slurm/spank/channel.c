@@ -2,17 +2,22 @@
 
 #include "basics.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
-static const int64_t HOLD_NS = 20 * MS_NS;
+enum { PTY_READ_BYTES = 4095 /* the most that the kernel gives of a terminal */, PIECE_BYTES = 1024 };
+static const int64_t HOLD_NS = 20 * MS_NS, PIECES_NS = 200 * MS_NS, MOST_NS = SEC_NS, POLL_NS = 5 * MS_NS;
 
-void channel_init(struct channel *channel, int stream, int master, int out, struct counters *counters)
+void channel_init(struct channel *channel, int stream, int master, int out, struct counters *counters,
+                  struct journal *journal)
 {
     channel->stream = stream;
     channel->master = master;
-    output_init(&channel->out, out);
+    output_init(&channel->out, out, &journal->file->entry[stream - 1]);
     channel->counters = counters;
+    channel->journal = journal;
     int flags = fcntl(master, F_GETFL);
     if (flags >= 0)
         (void)fcntl(master, F_SETFL, flags | O_NONBLOCK); /* of a description that is ours alone; can't fail */
@@ -26,38 +31,61 @@ void channel_pair(struct channel *one, struct channel *other, struct shared_line
         one->line = other->line = line;
 }
 
-void channel_count(struct channel *channel, const unsigned char *data, size_t size)
+size_t channel_read(struct channel *channel, const unsigned char **data, int64_t now)
 {
-    channel->after_exit += size;
-    if (!channel->counters)
-        return;
-    uint64_t feeds = 0;
-    for (size_t i = 0; i < size; i++)
-        feeds += data[i] == '\n';
+    struct journal *journal = channel->journal;
+    size_t size = 0;
+    *data = journal_room(journal, channel->stream, TURN_BYTES);
+    while (size < TURN_BYTES) {
+        ssize_t more = read(channel->master, journal_room(journal, channel->stream, TURN_BYTES - size), TURN_BYTES - size);
+        if (more > 0) {
+            journal_took(journal, channel->stream, (size_t)more);
+            size += (size_t)more;
+        } else if (more == 0 || errno != EINTR) {
+            /* 0: a pipe's end; EIO: a pty's */
+            channel->at_end = more == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+            break;
+        }
+    }
+    if (!size)
+        return 0;
+    channel->counters->stream[channel->stream - 1].feeds += journal_count(journal, channel->stream, size);
     channel->counters->stream[channel->stream - 1].bytes += size;
-    channel->counters->stream[channel->stream - 1].feeds += feeds;
-}
-
-static void compact(struct channel *channel)
-{
-    if (channel->at)
-        memmove(channel->pending, channel->pending + channel->at, channel->size);
-    channel->at = 0;
-}
-
-void channel_put(struct channel *channel, const unsigned char *data, size_t size, int64_t now)
-{
+    channel->after_exit += size;
+    channel->cut = size >= PTY_READ_BYTES;
     if (!channel->size)
         channel->held_since_ns = now;
-    compact(channel);
-    if (size > PENDING_BYTES - channel->size)
-        size = PENDING_BYTES - channel->size; /* can't be: a full channel isn't read */
-    memcpy(channel->pending + channel->size, data, size);
     channel->size += size;
-    channel_deliver(channel, now);
+    return size;
 }
 
-/* How many bytes of pending may go out now without tearing a line. */
+/* What is pending. */
+static const unsigned char *pending(const struct channel *channel)
+{
+    return journal_at(channel->journal, channel->stream, channel->out.entry->written);
+}
+
+void channel_polled(struct channel *channel, int64_t now)
+{
+    struct shared_line *line = channel->line;
+    if (!line || line->owner != channel)
+        return;
+    int64_t passed = now - line->polled_ns < POLL_NS ? now - line->polled_ns : POLL_NS;
+    line->polled_ns = now;
+    line->idle_ns = channel->ready ? 0 : line->idle_ns + passed;
+    if (channel->other->size)
+        line->waited_ns += passed;
+}
+
+/* Whether the line that stands open isn't waited for any more. */
+static bool is_given_up(const struct shared_line *line)
+{
+    if (line->waited_ns >= MOST_NS)
+        line->owner->tiring = true;
+    return line->owner->tiring || line->idle_ns >= (line->in_pieces ? PIECES_NS : HOLD_NS);
+}
+
+/* How many bytes may go out now without tearing a line. */
 static size_t allowed(struct channel *channel, int64_t now)
 {
     const struct channel *other = channel->other;
@@ -67,14 +95,14 @@ static size_t allowed(struct channel *channel, int64_t now)
     if (line->owner == other) {
         if (other->size)
             return 0; /* it is blocked, in this very file */
-        if (now >= line->opened_ns + HOLD_NS)
+        if (is_given_up(line))
             return channel->size;
-        channel->due_ns = line->opened_ns + HOLD_NS;
+        channel->due_ns = now + POLL_NS;
         return 0;
     }
     if (channel->at_end || !(other->size || other->ready))
         return channel->size;
-    const unsigned char *start = channel->pending + channel->at;
+    const unsigned char *start = pending(channel);
     const unsigned char *end = memrchr(start, '\n', channel->size);
     if (end)
         return (size_t)(end - start) + 1;
@@ -89,12 +117,26 @@ static void note_line(struct channel *channel, const unsigned char *written, siz
     struct shared_line *line = channel->line;
     if (!line)
         return;
-    if (written[size - 1] == '\n') {
-        line->owner = NULL;
-    } else if (line->owner != channel || memchr(written, '\n', size)) {
-        line->owner = channel;
-        line->opened_ns = now;
-    }
+    const unsigned char *end = memrchr(written, '\n', size);
+    size_t tail = end ? (size_t)(written + size - end) - 1 : size;
+    if (end)
+        channel->tiring = false;
+    if (end || line->owner != channel)
+        *line = (struct shared_line){.owner = tail ? channel : NULL};
+    line->size += tail;
+    line->in_pieces = line->in_pieces || channel->cut || line->size >= PIECE_BYTES;
+    line->polled_ns = now;
+    line->idle_ns = 0;
+}
+
+/* Nobody will have what is pending. */
+static void forget(struct channel *channel)
+{
+    struct entry *entry = channel->out.entry;
+    if (entry)
+        entry_settle(entry, entry->read - entry->written);
+    channel->size = 0;
+    channel->blocked = false;
 }
 
 void channel_deliver(struct channel *channel, int64_t now)
@@ -103,23 +145,19 @@ void channel_deliver(struct channel *channel, int64_t now)
     size_t limit = allowed(channel, now);
     if (!limit)
         return;
-    const unsigned char *start = channel->pending + channel->at;
+    const unsigned char *start = pending(channel);
     size_t written = output_write(&channel->out, start, limit);
     if (channel->out.gone) {
-        channel->at = channel->size = 0;
-        channel->blocked = false;
+        forget(channel);
         return;
     }
     channel->blocked = written < limit;
     if (!written)
         return;
     note_line(channel, start, written, now);
-    channel->at += written;
     channel->size -= written;
     channel->held_since_ns = now;
-    if (!channel->size)
-        channel->at = 0;
-    else if (!channel->blocked)
+    if (channel->size && !channel->blocked)
         channel->due_ns = now + HOLD_NS;
 }
 
@@ -131,11 +169,12 @@ bool channel_full(const struct channel *channel)
 void channel_close(struct channel *channel)
 {
     channel->closed = channel->drained = true;
-    channel->at = channel->size = 0;
-    channel->blocked = false;
+    forget(channel);
     channel->due_ns = 0;
     if (channel->line && channel->line->owner == channel)
         channel->line->owner = NULL;
+    if (channel->out.entry)
+        channel->out.entry->closed = 1;
     close_fd(&channel->master);
-    close_fd(&channel->out.fd);
+    output_close(&channel->out);
 }

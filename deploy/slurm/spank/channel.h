@@ -1,10 +1,17 @@
 /* One stream on its way from the task to the job's own output. The same as logshipper/channel.py: two outputs that are
- * one file never tear each other's lines. They switch at a line's end: the tail of an open line is held back while the
- * other stream waits, and a line that stands open there holds the other stream back, each for 20 ms at most. A line
- * that is longer than 64 KiB goes out open. */
+ * one file never tear each other's lines. They switch at a line's end:
+ * - The tail of an open line is held back while the other stream has whole ones, 20 ms and 64 KiB at most.
+ * - A line that stands open there (its owner's) holds the other stream back until it ends, or its writer is idle: since
+ *   it last grew, polls have found the owner's stream empty for 20 ms; for 200 ms where the line comes in pieces (it is
+ *   over 1 KiB long, or the read that brought its end so far was as much as a full terminal gives), as then its writer
+ *   is in the middle of a write, and only waits for its turn of the processor.
+ * - Time counts by polls, for each 5 ms at most: where the relay itself didn't run, the writer may not have either.
+ * - In all it is waited for no longer than a second. Whose line was given up so isn't waited for again before that line
+ *   ends: a row of dots doesn't slow the other stream down. */
 #ifndef LOGSHIPPER_CHANNEL_H
 #define LOGSHIPPER_CHANNEL_H
 
+#include "journal.h"
 #include "output.h"
 #include "spool.h"
 
@@ -12,14 +19,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { HELD_BYTES = 64 << 10, TURN_BYTES = 60 << 10, PENDING_BYTES = HELD_BYTES + TURN_BYTES };
+enum { HELD_BYTES = 64 << 10, TURN_BYTES = 60 << 10 };
 
 struct channel;
 
 /* The one file of two channels. */
 struct shared_line {
-    const struct channel *owner; /* whose line stands open there */
-    int64_t opened_ns;
+    struct channel *owner;     /* whose line stands open there */
+    size_t size;               /* of that line so far */
+    bool in_pieces;            /* its writer is in the middle of a write */
+    int64_t polled_ns;         /* when it last grew, or was asked for */
+    int64_t idle_ns, waited_ns; /* polled time since it last grew; in which the other one waited */
 };
 
 struct channel {
@@ -28,30 +38,36 @@ struct channel {
     struct output out;
     struct channel *other;         /* NULL where there is one stream alone */
     struct shared_line *line;      /* NULL where the outputs are two files */
-    struct counters *counters;     /* may be NULL */
-    size_t at, size;               /* of pending: read, but not written yet */
-    int64_t held_since_ns, due_ns; /* due: when pending must be tried again though nothing new came; 0: needn't */
+    struct counters *counters;
+    struct journal *journal;
+    size_t size;                   /* of what is pending: read, but not written yet */
+    int64_t held_since_ns, due_ns; /* due: when it must be tried again though nothing new came; 0: needn't */
     size_t after_exit;             /* bytes read since the drain began */
+    bool cut;                      /* the last read was as much as a full terminal gives: more of the same write may follow */
+    bool tiring;                   /* its open line was waited for in vain */
     bool blocked;                  /* out takes nothing now */
     bool failure_said, closed;
     /* the relay's: */
     bool listening, ready, at_end, drained;
-    unsigned char pending[PENDING_BYTES];
+    bool resumed; /* relayed to its end though the relay has stopped, as nobody holds it any more */
+    bool given;   /* the sidecar has it */
 };
 
 /* Owns master and out. */
-void channel_init(struct channel *channel, int stream, int master, int out, struct counters *counters);
+void channel_init(struct channel *channel, int stream, int master, int out, struct counters *counters,
+                  struct journal *journal);
 
 /* Makes two channels know each other; `line` is used where they write to one file. */
 void channel_pair(struct channel *one, struct channel *other, struct shared_line *line);
 
-/* Into the account that survives everybody: bytes and line feeds, as read. */
-void channel_count(struct channel *channel, const unsigned char *data, size_t size);
+/* Reads what there is (TURN_BYTES at most), and counts it in the account that survives everybody: it is pending then.
+ * Returns how much that is, and in *data where it stays for now; sets at_end. */
+size_t channel_read(struct channel *channel, const unsigned char **data, int64_t now);
 
-/* Writes data on (TURN_BYTES at most), as far as that may be; the rest is pending. */
-void channel_put(struct channel *channel, const unsigned char *data, size_t size, int64_t now);
+/* A poll has asked for the channel, and found it `ready` or not. */
+void channel_polled(struct channel *channel, int64_t now);
 
-/* Writes of pending what may be written, and what out takes. */
+/* Writes of what is pending what may be written, and what out takes. */
 void channel_deliver(struct channel *channel, int64_t now);
 
 bool channel_full(const struct channel *channel);

@@ -1,6 +1,7 @@
 #include "decision.h"
 
 #include "basics.h"
+#include "jobs_folder.h"
 #include "wire.h"
 
 #include <errno.h>
@@ -41,14 +42,15 @@ int spool_open(const char *path, char *why, size_t why_size)
 
 static void name_of(char *name, size_t size, uint32_t job_id, uint32_t restarts)
 {
-    snprintf(name, size, ".jobs/%u.%u", job_id, restarts);
+    snprintf(name, size, "%u.%u", job_id, restarts);
 }
 
 int decision_read(int spool, uint32_t job_id, uint32_t restarts, struct look *look)
 {
-    char name[64], text[16 + OPTIN_MAX_BYTES];
+    char name[64], path[80], text[16 + OPTIN_MAX_BYTES];
     name_of(name, sizeof name, job_id, restarts);
-    int fd = openat(spool, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    snprintf(path, sizeof path, ".jobs/%s", name);
+    int fd = openat(spool, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT ? 0 : -1;
     size_t size = 0;
@@ -70,47 +72,16 @@ int decision_read(int spool, uint32_t job_id, uint32_t restarts, struct look *lo
     return -1;
 }
 
-static int write_decision(int folder, const char *name, const struct look *look)
-{
-    int fd = openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return -1;
-    const char *word = WORDS[look->state];
-    int failed = write_all(fd, word, strlen(word)) || write_all(fd, look->content, look->size);
-    int error = errno;
-    if (close(fd) && !failed) {
-        failed = 1;
-        error = errno;
-    }
-    if (failed) {
-        unlinkat(folder, name, 0);
-        errno = error;
-        return -1;
-    }
-    return 0;
-}
-
 int decision_settle(int spool, uint32_t job_id, uint32_t restarts, struct look *look)
 {
-    char making[96], name[64];
+    char name[64];
     int stands = decision_read(spool, job_id, restarts, look);
     if (stands)
         return stands > 0 ? 0 : -1;
-    if (mkdirat(spool, ".jobs", 0700) && errno != EEXIST)
-        return -1;
     name_of(name, sizeof name, job_id, restarts);
-    snprintf(making, sizeof making, ".jobs/.new-%u.%u.%ld", job_id, restarts, (long)getpid());
-    unlinkat(spool, making, 0); /* of a process with our pid, which died */
-    if (write_decision(spool, making, look))
-        return -1;
-    /* linked, not renamed: the first one counts, and is never seen half written */
-    int failed = linkat(spool, making, spool, name, 0);
-    int error = errno;
-    unlinkat(spool, making, 0);
-    if (!failed)
+    if (jobs_write(spool, name, WORDS[look->state], look->content, look->size, false) == 0)
         return 0;
-    errno = error;
-    return error == EEXIST && decision_read(spool, job_id, restarts, look) > 0 ? 0 : -1;
+    return errno == EEXIST && decision_read(spool, job_id, restarts, look) > 0 ? 0 : -1;
 }
 
 int decision_bits(const struct look *look)

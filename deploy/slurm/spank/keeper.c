@@ -8,163 +8,23 @@
  *
  * Usage: logshipper-keeper SETTING=VALUE...      (with the socket as fd 3; see settings.h) */
 
+#include "keeper.h"
+
 #include "basics.h"
 #include "cgroup.h"
 #include "decision.h"
-#include "identity.h"
-#include "modes.h"
-#include "output.h"
-#include "privileges.h"
-#include "relay.h"
-#include "settings.h"
-#include "spool.h"
-#include "wire.h"
-#include "words.h"
+#include "last_words.h"
+#include "looker.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <pwd.h>
-#include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <syslog.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { SOCKET = 3, MAX_TASKS = 1024, STEP_MS = 5000, USER_MS = 1000, REPLY_MS = 100, DYING_MS = 10 };
+enum { STEP_MS = 5000, DYING_MS = 10, START_SESSION_NICE = 15 };
 
-/* One captured task. */
-struct kept {
-    uint32_t task;
-    pid_t relay;
-    int socket; /* to the relay; -1: it is gone */
-    bool drained;
-    struct capture capture; /* open until the relay says that it relays */
-};
-
-struct keeper {
-    struct settings settings;
-    struct wire_step step;
-    struct look decision;
-    bool decided;
-    int spool, socket; /* socket: -1: slurmstepd is gone */
-    int user_pipe;     /* where the user's name comes from; -1: it is there, or won't come */
-    char user[132];
-    unsigned settled; /* tasks that are captured or left alone */
-    unsigned kept_count;
-    struct kept kept[MAX_TASKS];
-};
-
-static struct keeper keeper;
-
-#ifdef SANITIZER_LOG
-const char *__asan_default_options(void);
-const char *__ubsan_default_options(void);
-/* a process that is not dumpable can't be searched for leaks */
-const char *__asan_default_options(void) { return "log_path=" SANITIZER_LOG ":detect_leaks=0:abort_on_error=1"; }
-const char *__ubsan_default_options(void) { return "log_path=" SANITIZER_LOG ":print_stacktrace=1:abort_on_error=1"; }
-#endif
-
-/* ---- the node's log */
-
-static void say(const char *text)
-{
-    char line[1024];
-    snprintf(line, sizeof line, "job %u: %s", keeper.step.job_id, text);
-    for (char *at = line; *at; at++)
-        if ((unsigned char)*at < ' ' || *at == 127)
-            *at = '?';
-    syslog(LOG_WARNING, "%s", line);
-    /* slurmstepd writes it to slurmd's log when it next hears of us */
-    struct wire_head head = {.type = WIRE_SAY, .size = (uint32_t)strlen(line)};
-    if ((keeper.socket < 0 || wire_send(keeper.socket, head, line, NULL, 0, 0)) && keeper.spool >= 0)
-        words_keep(keeper.spool, line); /* it has ended: the next one does */
-}
-
-__attribute__((format(printf, 1, 2))) static void say_format(const char *format, ...)
-{
-    char text[900];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    say(text);
-}
-
-/* ---- start */
-
-static void settle_in(void)
-{
-    /* none of slurmstepd's fds, signals, or folders */
-    close_from(SOCKET + 1);
-    int null = open("/dev/null", O_RDWR);
-    for (int fd = 0; null >= 0 && fd < 3; fd++)
-        if (null != fd)
-            (void)dup2(null, fd);
-    if (null > SOCKET)
-        close(null);
-    (void)fcntl(SOCKET, F_SETFD, FD_CLOEXEC);
-    sigset_t none;
-    sigemptyset(&none);
-    for (int signo = 1; signo < NSIG; signo++)
-        signal(signo, SIG_DFL);
-    /* what is sent to the job or by an impatient user doesn't end it */
-    const int ignored[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU, SIGXFSZ};
-    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
-        signal(ignored[i], SIG_IGN);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    (void)setsid();
-    umask(077);
-    if (chdir("/"))
-        _exit(1);
-    (void)prctl(PR_SET_NAME, "logship-keeper");
-    hide_memory();
-    openlog("logshipper", LOG_PID, LOG_DAEMON);
-}
-
-/* A user's name may take a directory service long, and its libraries much memory: a process of its own asks. */
-static void ask_for_user(void)
-{
-    int ends[2];
-    keeper.user_pipe = -1;
-    if (pipe2(ends, O_CLOEXEC))
-        return;
-    pid_t child = fork();
-    if (child == 0) {
-        const struct passwd *found = getpwuid(keeper.step.uid);
-        if (found && strlen(found->pw_name) < sizeof keeper.user)
-            (void)write_all(ends[1], found->pw_name, strlen(found->pw_name));
-        _exit(0);
-    }
-    close(ends[1]);
-    if (child < 0)
-        close(ends[0]);
-    else
-        keeper.user_pipe = ends[0];
-}
-
-/* Its number where the name can't be had in time. */
-static const char *user_name(void)
-{
-    struct pollfd news = {.fd = keeper.user_pipe, .events = POLLIN};
-    if (keeper.user_pipe >= 0) {
-        ssize_t size = 0;
-        if (poll(&news, 1, USER_MS) > 0)
-            size = read(keeper.user_pipe, keeper.user, sizeof keeper.user - 1);
-        keeper.user[size > 0 ? size : 0] = 0;
-        close_fd(&keeper.user_pipe);
-    }
-    if (!keeper.user[0])
-        snprintf(keeper.user, sizeof keeper.user, "%u", keeper.step.uid);
-    return keeper.user;
-}
+struct keeper keeper;
 
 /* ---- the decision */
 
@@ -214,160 +74,6 @@ static void answer_look(const struct wire_packet *packet)
         (void)wire_tell(packet->fds[0], WIRE_ANSWER, packet->head.task, bits, REPLY_MS);
 }
 
-/* ---- a task */
-
-enum { REPLY, TASK_FDS = 5 };
-
-/* The relay's whole life, in its own process. Ends it. */
-static void be_relay(const struct wire_packet *packet, const struct wire_task *task, struct capture *capture, int socket)
-{
-    static struct relay relay;
-    char folder[512];
-    const int *fds = packet->fds;
-    int reply = fds[REPLY], mode = -1;
-    for (unsigned i = 0; i < keeper.kept_count; i++) {
-        close_fd(&keeper.kept[i].socket);
-        capture_close(&keeper.kept[i].capture);
-    }
-    close_fd(&keeper.user_pipe);
-    close_fd(&keeper.socket);
-    (void)prctl(PR_SET_NAME, "logship-relay");
-    snprintf(folder, sizeof folder, "%s/%s", keeper.settings.spool, capture->name);
-    struct timespec now = {0};
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    relay_init(&relay);
-    relay.keeper = socket;
-    relay.task = packet->head.task;
-    relay.cmd_pid = packet->pid;
-    relay.cmd_pidfd = (int)syscall(SYS_pidfd_open, packet->pid, 0); /* it waits for our word: it is alive */
-    if (relay.cmd_pidfd < 0)
-        relay.cmd_pidfd = -1;
-    int outs[2] = {fds[2], fds[4]};
-    output_own_description(&outs[0]);
-    output_own_description(&outs[1]);
-    mode = modes_open(keeper.spool, &keeper.step);
-    if (become_user(keeper.step.uid, keeper.step.gid)) {
-        close_fd(&keeper.spool);
-        _exit(1);
-    }
-    close_fd(&keeper.spool);
-    relay.counters = counters_make(capture->segments);
-    if (!relay.counters) {
-        snprintf(folder, sizeof folder, "not captured: no counters can be made: %s", strerror(errno));
-        struct wire_head head = {.type = WIRE_SAY, .size = (uint32_t)strlen(folder)};
-        (void)wire_send(socket, head, folder, NULL, 0, 0);
-        _exit(1);
-    }
-    relay_add(&relay, 1, fds[1], outs[0]);
-    relay_add(&relay, 2, fds[3], outs[1]);
-    struct sidecar_plan plan = {
-        .python = keeper.settings.python,
-        .folder = folder,
-        .capture = capture,
-        .content = keeper.decision.content,
-        .content_size = keeper.decision.size,
-        .refused = keeper.decision.state == LOOK_REFUSED,
-        .tty = task->tty != 0,
-        .masters = {fds[1], fds[3]},
-        .outs = {outs[0], outs[1]},
-        .cmd_pid = packet->pid,
-        .cmd_pidfd = relay.cmd_pidfd,
-        .columns = keeper.settings.columns,
-        .rows = keeper.settings.rows,
-        .started_ns = (uint64_t)now.tv_sec * (uint64_t)SEC_NS + (uint64_t)now.tv_nsec,
-        .mode = mode,
-        .stall_secs = keeper.settings.stall_secs,
-    };
-    int started = sidecar_start(&relay.sidecar, &plan) == 0;
-    close_fd(&mode);
-    capture_close(capture);
-    /* from here on somebody holds the streams whoever dies: the task may have them */
-    if (!started || wire_tell(reply, WIRE_READY, packet->head.task, 1, REPLY_MS)) {
-        if (relay.sidecar.pid > 0)
-            kill(relay.sidecar.pid, SIGKILL);
-        _exit(1); /* the task didn't wait so long, or there is no process to be had: it goes on as it was */
-    }
-    close(reply);
-    (void)wire_tell(socket, WIRE_READY, packet->head.task, 0, REPLY_MS);
-    relay_run(&relay);
-    _exit(0);
-}
-
-static int keep_task(const struct wire_packet *packet, char *why, size_t why_size)
-{
-    struct wire_task task;
-    struct capture capture;
-    int pair[2];
-    if (!keeper.decided || !(decision_bits(&keeper.decision) & WIRE_IN)) {
-        snprintf(why, why_size, "a task asks out of turn");
-        return -1;
-    }
-    if (keeper.kept_count >= MAX_TASKS) {
-        snprintf(why, why_size, "a step has %d captured tasks on a node at most", MAX_TASKS);
-        return -1;
-    }
-    memcpy(&task, packet->payload, sizeof task);
-    task.host[sizeof task.host - 1] = 0;
-    if (access(keeper.settings.python, X_OK)) {
-        snprintf(why, why_size, "python=%s can't be run: %s", keeper.settings.python, strerror(errno));
-        return -1;
-    }
-    if (capture_make(&capture, keeper.spool, &keeper.settings, &keeper.step, packet->head.task, task.host, user_name(),
-                     why, why_size))
-        return -1;
-    if (wire_pair(pair)) {
-        snprintf(why, why_size, "no socket can be made: %s", strerror(errno));
-        capture_unmake(&capture, keeper.spool);
-        return -1;
-    }
-    pid_t relay = fork();
-    if (relay == 0) {
-        close(pair[0]);
-        be_relay(packet, &task, &capture, pair[1]);
-    }
-    close(pair[1]);
-    if (relay < 0) {
-        snprintf(why, why_size, "no process can be made: %s", strerror(errno));
-        close(pair[0]);
-        capture_unmake(&capture, keeper.spool);
-        return -1;
-    }
-    capture_sync(&capture, keeper.spool);
-    keeper.kept[keeper.kept_count++] =
-        (struct kept){.task = packet->head.task, .relay = relay, .socket = pair[0], .capture = capture};
-    return 0;
-}
-
-static void take_task(const struct wire_packet *packet)
-{
-    char why[512] = "";
-    keeper.settled++;
-    if (packet->head.size != sizeof(struct wire_task) || packet->fd_count != TASK_FDS || packet->pid <= 0)
-        snprintf(why, sizeof why, "a task's packet isn't whole");
-    else if (keep_task(packet, why, sizeof why) == 0)
-        return;
-    say_format("task %u is not captured: %s", packet->head.task, why);
-    if (packet->fd_count)
-        (void)wire_tell(packet->fds[REPLY], WIRE_READY, packet->head.task, 0, REPLY_MS);
-}
-
-static struct kept *find_kept(uint32_t task)
-{
-    for (unsigned i = 0; i < keeper.kept_count; i++)
-        if (keeper.kept[i].task == task && keeper.kept[i].socket >= 0)
-            return &keeper.kept[i];
-    return NULL;
-}
-
-static void take_exit(const struct wire_packet *packet)
-{
-    const struct kept *kept = find_kept(packet->head.task);
-    if (kept && wire_tell(kept->socket, WIRE_EXIT, packet->head.task, packet->head.value, REPLY_MS) == 0)
-        return;
-    /* not captured, or its relay is dead: then there is nothing to wait for */
-    (void)wire_tell(keeper.socket, WIRE_DRAINED, packet->head.task, 0, 0);
-}
-
 /* ---- the course */
 
 static void slurmstepd_gone(void)
@@ -378,9 +84,23 @@ static void slurmstepd_gone(void)
             (void)wire_tell(keeper.kept[i].socket, WIRE_GONE, 0, 0, 0);
 }
 
+/* Once all tasks run, what still starts in this session is Python, which mustn't keep others' jobs from starting; when
+ * a task has ended, Python has a session of its own, and somebody waits for us. */
+static void share_processor(uint32_t heard)
+{
+    if (heard == WIRE_TASK && keeper.settled == keeper.step.local_tasks)
+        session_nice(START_SESSION_NICE);
+    else if (heard == WIRE_EXIT && !keeper.hurries) {
+        keeper.hurries = true;
+        session_nice(0);
+    }
+}
+
 static void hear_step(struct wire_packet *packet)
 {
     int got = wire_receive(keeper.socket, packet, 0);
+    if (got < 0 && errno == ECONNRESET)
+        last_words_unread(keeper.spool); /* it is gone, as the next look tells */
     if (got < 0)
         return;
     if (got == 0)
@@ -391,54 +111,18 @@ static void hear_step(struct wire_packet *packet)
         take_task(packet);
     else if (packet->head.type == WIRE_RESTARTS)
         take_restarts(packet);
+    else if (packet->head.type == WIRE_LOOKER)
+        looker_note(packet);
     else if (packet->head.type == WIRE_PASS)
         keeper.settled++;
     else if (packet->head.type == WIRE_EXIT)
         take_exit(packet);
     else if (packet->head.type == WIRE_SAY)
         say((const char *)packet->payload);
+    if (got > 0)
+        share_processor(packet->head.type);
     for (unsigned i = 0; i < packet->fd_count; i++)
         close(packet->fds[i]);
-}
-
-static void hear_relay(struct kept *kept, struct wire_packet *packet)
-{
-    int got = wire_receive(kept->socket, packet, 0);
-    if (got < 0)
-        return;
-    for (unsigned i = 0; i < packet->fd_count; i++)
-        close(packet->fds[i]);
-    if (got && packet->head.type == WIRE_SAY) {
-        say_format("task %u: %.700s", kept->task, (const char *)packet->payload);
-        return;
-    }
-    if (got && packet->head.type == WIRE_READY) {
-        capture_close(&kept->capture);
-        return;
-    }
-    if (!got) {
-        close_fd(&kept->socket);
-        if (kept->capture.folder >= 0) {
-            say_format("task %u is not captured: its relay couldn't start", kept->task);
-            capture_unmake(&kept->capture, keeper.spool);
-        }
-    }
-    if (!kept->drained && keeper.socket >= 0)
-        (void)wire_tell(keeper.socket, WIRE_DRAINED, kept->task, 0, 0);
-    kept->drained = true;
-}
-
-static void reap(void)
-{
-    int status;
-    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
-        for (unsigned i = 0; i < keeper.kept_count; i++)
-            if (keeper.kept[i].relay == pid) {
-                keeper.kept[i].relay = 0;
-                if (WIFSIGNALED(status))
-                    say_format("task %u: the relay was killed by signal %d; the sidecar relays on", keeper.kept[i].task,
-                               WTERMSIG(status));
-            }
 }
 
 /* A relay has closed its socket and isn't reaped yet. */
@@ -467,8 +151,9 @@ static void serve(void)
         for (unsigned i = 0; i < keeper.kept_count; i++)
             places[i + 1] = (struct pollfd){.fd = keeper.kept[i].socket, .events = POLLIN};
         unsigned count = keeper.kept_count;
-        if (poll(places, count + 1, is_one_dying() ? DYING_MS : -1) < 0)
+        if (poll(places, count + 1, is_one_dying() ? DYING_MS : looker_wait_ms()) < 0)
             continue; /* EINTR */
+        looker_take_out(false, say);
         for (unsigned i = 0; i < count; i++)
             if (places[i + 1].revents)
                 hear_relay(&keeper.kept[i], &packet);
@@ -483,14 +168,14 @@ int main(int argc, char **argv)
     static struct wire_packet packet;
     char why[512];
     settle_in();
-    keeper.socket = SOCKET;
-    keeper.spool = keeper.user_pipe = -1;
+    keeper.socket = KEEPER_SOCKET;
+    keeper.spool = keeper.user_pipe = keeper.namespace = -1;
     if (settings_parse(&keeper.settings, argc - 1, argv + 1, why, sizeof why)) {
         say(why);
         return 2;
     }
-    (void)cgroup_leave(say);
-    if (wire_receive(SOCKET, &packet, STEP_MS) != 1 || packet.head.type != WIRE_STEP ||
+    (void)cgroup_leave("", 0, say);
+    if (wire_receive(KEEPER_SOCKET, &packet, STEP_MS) != 1 || packet.head.type != WIRE_STEP ||
         packet.head.size != sizeof keeper.step) {
         say("slurmstepd didn't say whose the step is");
         return 2;
@@ -508,5 +193,6 @@ int main(int argc, char **argv)
         return 1;
     ask_for_user();
     serve();
+    looker_take_out(true, say);
     return 0;
 }

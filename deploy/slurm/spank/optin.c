@@ -6,13 +6,18 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pwd.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* From here to look_in_child: between fork and _exit in a program with threads, so async-signal-safe calls alone. */
+enum { PATH_BYTES = 4096, INTRODUCE_MS = 1000, LIFE_SECS = OPTIN_LOOK_MS / 1000 + 1 };
+
+/* From here to fork_looker: between fork and _exit in a program with threads, so async-signal-safe calls alone, but for
+ * find_home. */
 
 static void answer(int fd, char state, const char *text, const char *more)
 {
@@ -101,14 +106,48 @@ static void look_in_child(const char *path, int to)
     close(fd);
 }
 
-static void fork_looker(const char *path, int to)
+/* What `~` is to a shell without HOME. May ask a directory service, and take a lock that a thread of slurmstepd held
+ * at the fork: as any look that hangs. Returns 0, or -1 where there is none. */
+static int find_home(char *path, size_t size)
 {
-    /* the answer goes through the lowest number, all else is closed */
+    const struct passwd *found = getpwuid(getuid());
+    if (!found || !found->pw_dir || found->pw_dir[0] != '/')
+        return -1;
+    int length = snprintf(path, size, "%s/.logoptin", found->pw_dir);
+    return length > 0 && (size_t)length < size ? 0 : -1;
+}
+
+/* Once it is out of the job's cgroups nobody else ends it. */
+static void limit_life(void)
+{
+    sigset_t alarms;
+    sigemptyset(&alarms);
+    sigaddset(&alarms, SIGALRM);
+    (void)signal(SIGALRM, SIG_DFL);
+    (void)sigprocmask(SIG_UNBLOCK, &alarms, NULL);
+    (void)alarm(LIFE_SECS);
+}
+
+static int introduce(int keeper, uint32_t task)
+{
+    struct wire_looker looker;
+    struct wire_head head = {.type = WIRE_LOOKER, .task = task, .size = sizeof looker};
+    return process_started("/proc/self/stat", &looker.started) || wire_send(keeper, head, &looker, NULL, 0, INTRODUCE_MS);
+}
+
+/* path: "" where there is no home to be found it in, yet. */
+static void fork_looker(char *path, int keeper, uint32_t task, int to)
+{
     if (fork() == 0) {
-        if (to != 0 && dup2(to, 0) < 0)
+        limit_life();
+        /* the answer goes through the lowest number, all else is closed */
+        if (introduce(keeper, task) || (to != 0 && dup2(to, 0) < 0))
             _exit(1);
         close_from(1);
-        look_in_child(path, 0);
+        if (!path[0] && find_home(path, PATH_BYTES))
+            answer(0, LOOK_ABSENT, "", "");
+        else
+            look_in_child(path, 0);
     }
     _exit(0);
 }
@@ -148,14 +187,14 @@ static void take_answer(int from, struct look *look)
     }
 }
 
-void optin_look(const char *home, struct look *look)
+void optin_look(const char *home, int keeper, uint32_t task, struct look *look)
 {
-    char path[4096];
+    char path[PATH_BYTES] = "";
     int ends[2];
     look->state = LOOK_UNKNOWN;
     look->size = 0;
-    int length = snprintf(path, sizeof path, "%s/.logoptin", home);
-    if (home[0] != '/' || length < 0 || (size_t)length >= sizeof path) {
+    int length = home[0] == '/' ? snprintf(path, sizeof path, "%s/.logoptin", home) : 0;
+    if (length < 0 || (size_t)length >= sizeof path) {
         look->state = LOOK_ABSENT;
         return;
     }
@@ -163,7 +202,7 @@ void optin_look(const char *home, struct look *look)
         return;
     pid_t child = fork();
     if (child == 0)
-        fork_looker(path, ends[1]);
+        fork_looker(path, keeper, task, ends[1]);
     close(ends[1]);
     if (child > 0) {
         while (waitpid(child, NULL, 0) < 0 && errno == EINTR)

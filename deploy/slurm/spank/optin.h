@@ -4,6 +4,7 @@
 #define LOGSHIPPER_OPTIN_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #define OPTIN_MAX_BYTES (64 << 10)
 enum { OPTIN_LOOK_MS = 2000 };
@@ -22,8 +23,10 @@ struct look {
 };
 
 /* Looks as the calling process, which must be the user's own, never root's. A process of its own touches the file, as
- * a dead file server may keep it waiting for good; it is forked twice, so that what is exec'ed here finds no child. */
-void optin_look(const char *home, struct look *look);
+ * a dead file server may keep it waiting for good; it is forked twice, so that what is exec'ed here finds no child. It
+ * tells the keeper (a socket), which takes it out of the job's cgroups where it hangs; where no keeper is there, it
+ * doesn't look. home: where that is no absolute path, it is the one that the system knows of the user. */
+void optin_look(const char *home, int keeper, uint32_t task, struct look *look);
 
 /* WIRE_NO_TTY and WIRE_PER_TASK where the content has the literal top-level lines `tty: false` and `per_task: true`. */
 int optin_options(const unsigned char *content, size_t size);

@@ -36,15 +36,37 @@ void output_own_description(int *fd)
     *fd = own;
 }
 
-void output_init(struct output *output, int fd)
+/* A pipe of our own: the kernel moves bytes from it to the output, so none is ever in both, or in neither. */
+static enum intent make_stage(struct output *output)
 {
-    struct stat found;
+    return pipe2(output->stage, O_CLOEXEC | O_NONBLOCK) ? INTENT_BLIND : INTENT_STAGED;
+}
+
+void output_init(struct output *output, int fd, struct entry *entry)
+{
+    struct stat found = {0};
     int tty = isatty(fd);
     int flags = fcntl(fd, F_GETFL);
-    int pipe_like = fstat(fd, &found) == 0 && (S_ISFIFO(found.st_mode) || S_ISSOCK(found.st_mode));
-    *output = (struct output){.fd = fd, .cut = !tty, .kind = OUTPUT_WHOLE};
+    (void)fstat(fd, &found);
+    int pipe_like = S_ISFIFO(found.st_mode) || S_ISSOCK(found.st_mode);
+    *output = (struct output){.fd = fd, .cut = !tty, .kind = OUTPUT_WHOLE, .stage = {-1, -1}};
+    output->entry = entry;
     if (pipe_like || tty)
         output->kind = flags >= 0 && flags & O_NONBLOCK ? OUTPUT_FREE : OUTPUT_CAREFUL;
+    if (S_ISFIFO(found.st_mode)) {
+        output->trace = make_stage(output);
+    } else if (output->kind == OUTPUT_WHOLE && lseek(fd, 0, flags & O_APPEND ? SEEK_END : SEEK_CUR) >= 0) {
+        output->trace = INTENT_FILE; /* an appending file's offset is what it should be after its first write only */
+    } else {
+        output->trace = INTENT_BLIND;
+    }
+}
+
+void output_close(struct output *output)
+{
+    close_fd(&output->fd);
+    close_fd(&output->stage[0]);
+    close_fd(&output->stage[1]);
 }
 
 /* Up to the last line's end in the first 4 KiB, or all of these. */
@@ -56,14 +78,64 @@ static size_t piece_of(const struct output *output, const unsigned char *data, s
     return end ? (size_t)(end - data) + 1 : PIECE_BYTES;
 }
 
+static ssize_t write_plain(struct output *output, const unsigned char *data, size_t size)
+{
+    struct pollfd room = {.fd = output->fd, .events = POLLOUT};
+    if (output->kind == OUTPUT_CAREFUL && poll(&room, 1, 0) == 0) {
+        errno = EAGAIN;
+        return -1;
+    }
+    int64_t offset = output->trace == INTENT_FILE ? lseek(output->fd, 0, SEEK_CUR) : 0;
+    entry_intend(output->entry, output->trace, size, offset);
+    ssize_t done = write(output->fd, data, size);
+    int error = errno;
+    entry_settle(output->entry, done > 0 ? (size_t)done : 0);
+    errno = error;
+    return done;
+}
+
+/* The kernel can't move bytes here: as if nothing had been staged. */
+static void unstage(struct output *output)
+{
+    unsigned char away[PIECE_BYTES];
+    output->trace = INTENT_BLIND;
+    entry_settle(output->entry, 0);
+    while (output->staged) {
+        ssize_t got = read(output->stage[0], away, sizeof away);
+        output->staged -= got > 0 ? (size_t)got : output->staged;
+    }
+}
+
+/* What is staged is the beginning of `data`, which grows at its end alone. */
+static ssize_t write_staged(struct output *output, const unsigned char *data, size_t size)
+{
+    if (!output->staged) {
+        entry_intend(output->entry, INTENT_STAGING, size, 0);
+        ssize_t put = write(output->stage[1], data, size);
+        output->staged = put > 0 ? (size_t)put : 0; /* it is empty, and takes PIPE_BUF at least */
+        entry_intend(output->entry, INTENT_STAGED, output->staged, 0);
+    }
+    if (size > output->staged)
+        size = output->staged;
+    ssize_t done = splice(output->stage[0], NULL, output->fd, NULL, size, SPLICE_F_NONBLOCK);
+    if (done > 0) {
+        output->staged -= (size_t)done;
+        entry_moved(output->entry, (size_t)done, output->staged == 0);
+        return done;
+    }
+    if (done < 0 && (errno == EAGAIN || errno == EINTR || errno == EPIPE))
+        return -1;
+    unstage(output);
+    return write_plain(output, data, size);
+}
+
 size_t output_write(struct output *output, const unsigned char *data, size_t size)
 {
     size_t at = 0;
     while (at < size) {
-        struct pollfd room = {.fd = output->fd, .events = POLLOUT};
-        if (output->kind == OUTPUT_CAREFUL && poll(&room, 1, 0) == 0)
-            break;
-        ssize_t done = write(output->fd, data + at, piece_of(output, data + at, size - at));
+        size_t piece = piece_of(output, data + at, size - at);
+        ssize_t done = output->trace == INTENT_STAGED ? write_staged(output, data + at, piece)
+                                                      : write_plain(output, data + at, piece);
         if (done >= 0) {
             at += (size_t)done;
             continue;
@@ -76,6 +148,7 @@ size_t output_write(struct output *output, const unsigned char *data, size_t siz
             output->gone = errno;
         else if (!output->fault)
             output->fault = errno;
+        entry_settle(output->entry, size - at);
         return size;
     }
     return at;

@@ -1,6 +1,7 @@
 /* For the tests: plays slurmstepd, with the very code of the plugin but without Slurm.
  *
  *   play-step KEEPER SETTING=VALUE... -- [WORD=VALUE...] -- CMD ARG...
+ *   play-step leave-cgroups ROOT        (what cgroup.c does in a tree of its own; its exit code is what that returns)
  *
  * WORDs: uid= gid= job= step= restarts= late_restarts= (which only tasks know) array_job= array_task= tasks= home= host= name= account= nested= leave= report=.
  * Runs CMD as each of the tasks, in which PLAY_TASK is the rank; fds 0 to 2 are passed on. Writes to the file report=:
@@ -8,7 +9,9 @@
  * Its exit code is that of task 0. */
 
 #include "basics.h"
+#include "cgroup.h"
 #include "decision.h"
+#include "jobs_folder.h"
 #include "step.h"
 #include "task.h"
 #include "words.h"
@@ -86,6 +89,11 @@ static void run_task(struct task_wish *wish, int keeper, const struct wire_step 
     _exit(127);
 }
 
+static void print_line(const char *text)
+{
+    puts(text);
+}
+
 int main(int argc, char **argv)
 {
     static struct look look;
@@ -94,6 +102,8 @@ int main(int argc, char **argv)
     pid_t pids[MAX_TASKS];
     int statuses[MAX_TASKS] = {0};
     char why[512];
+    if (argc == 3 && strcmp(argv[1], "leave-cgroups") == 0)
+        return cgroup_leave(argv[2], 0, print_line);
     int first = words_begin(argc, argv, 2), second = words_begin(argc, argv, first + 1);
     if (second + 1 >= argc)
         return 2;
@@ -122,6 +132,9 @@ int main(int argc, char **argv)
         log_line(why);
     } else {
         words_take(spool, log_line);
+        jobs_after_boot(spool);
+        step_learn_record(spool, &step);
+        late = late && !step.recorded;
         if (decision_read(spool, step.job_id, step.restarts, &look) > 0)
             bits = decision_bits(&look);
         close(spool);
@@ -137,7 +150,7 @@ int main(int argc, char **argv)
         struct task_wish wish = {
             .keeper = keeper,
             .task = task,
-            .restarts = number(count, words, "late_restarts", 0),
+            .restarts = late ? number(count, words, "late_restarts", 0) : 0,
             .bits = late ? -1 : bits,
             .leave = number(count, words, "leave", 0) != 0,
             .nested = number(count, words, "nested", 0) != 0,

@@ -2,6 +2,7 @@
  *
  * slurmstepd (root)  init_post_opt: does a decision stand? Starts the keeper (step.c). task_exit: waits until drained.
  * task (the user)    task_init: looks at ~/.logoptin, makes ptys, hands masters and outputs over (task.c, optin.c, ends.c).
+ * job's epilog (root) forgets what was kept of the job on this node (jobs_folder.c).
  * keeper (root)      records the decision, makes the captures' directories, forks the relays (keeper.c, spool.c, ...).
  * relay (the user)   one for each task: starts the sidecar (sidecar.c), relays (relay.c, channel.c, output.c).
  *
@@ -10,6 +11,8 @@
 
 #include "basics.h"
 #include "decision.h"
+#include "job_record.h"
+#include "jobs_folder.h"
 #include "settings.h"
 #include "step.h"
 #include "task.h"
@@ -31,10 +34,12 @@
 EXPORT extern const char plugin_name[], plugin_type[];
 EXPORT extern const unsigned int plugin_version, spank_plugin_version;
 EXPORT spank_f slurm_spank_init_post_opt, slurm_spank_task_init, slurm_spank_task_exit, slurm_spank_exit;
+EXPORT spank_f slurm_spank_job_epilog;
 
 SPANK_PLUGIN(logshipper, 1)
 
 #define MARKER "LOGSHIPPER_JOB_ID"
+#define SLURM_MARKER "SLURM_LOGSHIPPER_JOB_ID" /* `srun --export=NONE` passes on what begins with SLURM alone */
 enum { MOST_RESTARTS = 1000000 };
 
 static struct {
@@ -71,7 +76,7 @@ static void text(spank_t spank, const char *name, char *value, size_t size)
     value[size - 1] = 0;
 }
 
-/* How often the job began anew. Slurm 22.05's item is there, but always 0. Its variable is right, but comes with the
+/* How often the job began anew, where no record tells. Slurm's item is there, but always 0 (22.05 to 25.11). Its variable is right, but comes with the
  * user's environment: of a step from the start, of a batch script only in the task. So the larger one counts. Who forges
  * the variable spoils the attempts of the own job alone. A job that a restarted job submitted inherits that one's count
  * until it has one of its own: its first run is called by a later attempt, and may share that with a later run. */
@@ -86,7 +91,8 @@ static uint32_t restarts_of(spank_t spank)
     return count > item ? (uint32_t)count : item;
 }
 
-/* Whose the step is. Numbers are slurmstepd's own; name, account and partition are those of its environment. */
+/* Whose the step is. Numbers are slurmstepd's own; name, account and partition are those of its environment, which of a
+ * batch script slurmd has made, of a step the user. */
 static int learn_step(spank_t spank, struct wire_step *step)
 {
     uid_t uid = 0;
@@ -109,17 +115,20 @@ static int learn_step(spank_t spank, struct wire_step *step)
     return 0;
 }
 
-/* Whether the step's output goes through a capture of the same job: its environment is that of a captured batch (or of
- * `logshipper run`). A job that was submitted from a captured one has the marker too, but of another job. */
-static bool is_nested(spank_t spank, const struct wire_step *step)
+static bool marks(spank_t spank, const char *marker, const struct wire_step *step)
 {
-    char marker[64], own[32], leader[32];
-    text(spank, MARKER, marker, sizeof marker);
-    if (!marker[0] || step->step_id == SLURM_BATCH_SCRIPT)
-        return false;
+    char marked[64], own[32], leader[32];
+    text(spank, marker, marked, sizeof marked);
     snprintf(own, sizeof own, "%u", step->job_id);
     text(spank, "SLURM_JOB_ID", leader, sizeof leader); /* of a heterogeneous job: its first component's */
-    return strcmp(marker, own) == 0 || strcmp(marker, leader) == 0;
+    return marked[0] && (strcmp(marked, own) == 0 || strcmp(marked, leader) == 0);
+}
+
+/* Whether the step's output goes through a capture of the same job: its environment is that of a captured batch (or of
+ * `logshipper run`). A job that was submitted from a captured one has the markers too, but of another job. */
+static bool is_nested(spank_t spank, const struct wire_step *step)
+{
+    return step->step_id != SLURM_BATCH_SCRIPT && (marks(spank, MARKER, step) || marks(spank, SLURM_MARKER, step));
 }
 
 /* logshipper-keeper lies beside this very file, unless keeper= says otherwise. */
@@ -154,8 +163,10 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char **argv)
         return ESPANK_SUCCESS;
     }
     words_take(spool, log_earlier);
-    /* a batch script is its job's first step, and only its task knows for certain how often the job began anew */
-    int stands = state.step.step_id == SLURM_BATCH_SCRIPT
+    jobs_after_boot(spool);
+    step_learn_record(spool, &state.step);
+    /* a batch script is its job's first step, and without a record only its task knows how often the job began anew */
+    int stands = state.step.step_id == SLURM_BATCH_SCRIPT && !state.step.recorded
                      ? 0
                      : decision_read(spool, state.step.job_id, state.step.restarts, &look);
     close(spool);
@@ -192,10 +203,11 @@ int slurm_spank_task_init(spank_t spank, int argc, char **argv)
     text(spank, "SLURMD_NODENAME", host, sizeof host); /* set by slurmstepd, after the user's environment */
     if (spank_get_item(spank, S_TASK_GLOBAL_ID, &task) == ESPANK_SUCCESS && geteuid() == state.step.uid) {
         uint32_t restarts = restarts_of(spank);
+        bool news = restarts > state.step.restarts && state.step.step_id == SLURM_BATCH_SCRIPT && !state.step.recorded;
         struct task_wish wish = {
             .keeper = state.keeper,
             .task = task,
-            .restarts = restarts > state.step.restarts && state.step.step_id == SLURM_BATCH_SCRIPT ? restarts : 0,
+            .restarts = news ? restarts : 0,
             .bits = state.bits,
             .leave = state.leave,
             .nested = state.nested,
@@ -207,6 +219,7 @@ int slurm_spank_task_init(spank_t spank, int argc, char **argv)
         if (task_begin(&wish)) {
             snprintf(job_id, sizeof job_id, "%u", state.step.job_id);
             (void)spank_setenv(spank, MARKER, job_id, 1);
+            (void)spank_setenv(spank, SLURM_MARKER, job_id, 1);
         }
     }
     close_fd(&state.keeper);
@@ -239,5 +252,25 @@ int slurm_spank_exit(spank_t spank, int argc, char **argv)
     if (state.keeper >= 0 && spank_remote(spank) == 1)
         step_take_words(state.keeper, log_line);
     close_fd(&state.keeper);
+    return ESPANK_SUCCESS;
+}
+
+/* In a process of slurmd's, as root, when the job has ended on this node. Its environment is slurmd's alone. */
+int slurm_spank_job_epilog(spank_t spank, int argc, char **argv)
+{
+    struct settings settings;
+    struct wire_step step = {0};
+    char why[512];
+    if (spank_get_item(spank, S_JOB_ID, &step.job_id) != ESPANK_SUCCESS ||
+        settings_parse(&settings, argc, argv, why, sizeof why))
+        return ESPANK_SUCCESS; /* each step says what is wrong there */
+    int spool = spool_open(settings.spool, why, sizeof why);
+    if (spool < 0)
+        return ESPANK_SUCCESS;
+    long restarts = job_restarts();
+    bool later = job_record_apply(spool, &step) && restarts >= 0 && step.restarts > restarts;
+    jobs_forget(spool, step.job_id, restarts, later);
+    jobs_sweep(spool);
+    close(spool);
     return ESPANK_SUCCESS;
 }

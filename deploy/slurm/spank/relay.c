@@ -15,7 +15,6 @@
 enum {
     GATHER_BYTES = 16 << 10,      /* since the last silence: that is a flood. Less is handed over at once */
     LEFT_BEHIND_BYTES = 256 << 10, /* of a stream that never falls silent, once CMD is gone */
-    BUFFER_SIZE = 64 << 10,
 };
 static const int64_t GATHER_NS = 2 * MS_NS; /* in a flood, silence after which streams count as idle */
 static const int64_t SINK_NS = 10 * MS_NS;  /* under constant flow the sidecar is sent what there is as often */
@@ -36,10 +35,16 @@ static void say(const struct relay *relay, const char *text)
 
 /* ---- streams */
 
+static bool is_stopped(const struct relay *relay, const struct channel *channel)
+{
+    return relay->stopped && !channel->resumed;
+}
+
 static void listen_to(struct relay *relay, struct channel *channel)
 {
     bool over = channel->at_end || channel->out.gone || channel->closed;
-    bool wanted = !(relay->sidecar.paused || relay->stopped || over || channel->blocked || channel_full(channel));
+    bool paused = relay->sidecar.paused || is_stopped(relay, channel);
+    bool wanted = !(paused || over || channel->blocked || channel_full(channel));
     if (wanted && !channel->listening)
         relay->fresh = true;
     channel->listening = wanted;
@@ -98,27 +103,15 @@ static void deliver_other(struct relay *relay, struct channel *channel, int64_t 
 
 static void read_channel(struct relay *relay, struct channel *channel, unsigned flags, int64_t now)
 {
-    static unsigned char buffer[BUFFER_SIZE];
-    size_t size = 0;
-    while (size < TURN_BYTES) {
-        ssize_t more = read(channel->master, buffer + size, TURN_BYTES - size);
-        if (more > 0) {
-            size += (size_t)more;
-        } else if (more < 0 && errno == EINTR) {
-            continue;
-        } else {
-            /* 0: a pipe's end; EIO: a pty's */
-            channel->at_end = more == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
-            break;
-        }
-    }
+    const unsigned char *bytes;
+    size_t size = channel_read(channel, &bytes, now);
     if (size) {
-        channel_count(channel, buffer, size);
-        channel_put(channel, buffer, size, now);
+        modes_took(relay->modes, channel->stream, size); /* before anybody can know of these bytes */
+        channel_deliver(channel, now);
         relay->fresh = true;
         relay->burst += size;
         if (relay->sidecar.alive) {
-            side_data(&relay->sidecar.pipe, (unsigned)channel->stream, buffer, size, flags);
+            side_data(&relay->sidecar.pipe, (unsigned)channel->stream, bytes, size, flags);
             sidecar_flush_if_full(&relay->sidecar);
         }
     }
@@ -126,6 +119,11 @@ static void read_channel(struct relay *relay, struct channel *channel, unsigned 
 }
 
 /* ---- the loop */
+
+static bool is_over(const struct relay *relay)
+{
+    return relay->channels[0].closed && relay->channels[1].closed;
+}
 
 /* Of two streams that are readable, the index of the one that became so first: the nearest thing to the order in which
  * CMD wrote to both, which the poll's order doesn't tell. */
@@ -226,8 +224,10 @@ static void fill_poll(const struct relay *relay, struct pollfd places[PLACES])
 {
     for (int i = 0; i < 2; i++) {
         const struct channel *channel = &relay->channels[i];
-        bool writes = channel->blocked && !relay->stopped;
+        bool stopped = is_stopped(relay, channel), writes = channel->blocked && !stopped;
         places[MASTER_1 + i] = (struct pollfd){.fd = channel->listening ? channel->master : -1, .events = POLLIN};
+        if (stopped && !channel->given)
+            places[MASTER_1 + i] = (struct pollfd){.fd = channel->master}; /* only whether it is hung up */
         places[OUT_1 + i] = (struct pollfd){.fd = writes ? channel->out.fd : -1, .events = POLLOUT};
     }
     const struct sidecar *sidecar = &relay->sidecar;
@@ -235,6 +235,14 @@ static void fill_poll(const struct relay *relay, struct pollfd places[PLACES])
     places[SIDE] = (struct pollfd){.fd = waits ? sidecar->pipe.fd : -1, .events = POLLOUT};
     places[REPORT] = (struct pollfd){.fd = sidecar->alive ? sidecar->report : -1, .events = POLLIN};
     places[KEEPER] = (struct pollfd){.fd = relay->keeper, .events = POLLIN};
+}
+
+/* While the relay has stopped: nobody holds the stream any more, so somebody may wait for its end, and hasn't to wait
+ * for the sidecar. What still comes of it the sidecar finds in the journal. */
+static void resume(struct relay *relay, struct channel *channel)
+{
+    channel->resumed = sidecar_take_back(&relay->sidecar, (unsigned)channel->stream);
+    channel->given = !channel->resumed;
 }
 
 static void listen_all(struct relay *relay)
@@ -261,6 +269,9 @@ static void turn(struct relay *relay, int64_t wait_ns)
             channels[i].drained = true;
     }
     int64_t now = now_ns();
+    for (int i = 0; i < 2; i++)
+        if (channels[i].listening)
+            channel_polled(&channels[i], now);
     if (any)
         read_ready(relay, now);
     else
@@ -277,12 +288,16 @@ static void turn(struct relay *relay, int64_t wait_ns)
             deliver(relay, &channels[i], now);
         }
     }
+    for (int i = 0; i < 2; i++)
+        if (is_stopped(relay, &channels[i]) && places[MASTER_1 + i].revents)
+            resume(relay, &channels[i]);
     if (places[SIDE].revents)
         sidecar_unblock(&relay->sidecar);
     if (places[REPORT].revents)
         sidecar_read_report(&relay->sidecar);
     if (places[KEEPER].revents)
         take_word(relay);
+    relay->sidecar.hurry = relay->ended && !relay->stopped && !is_over(relay);
     sidecar_check(&relay->sidecar);
     if (relay->sidecar.trouble[0]) {
         say(relay, relay->sidecar.trouble);
@@ -292,11 +307,6 @@ static void turn(struct relay *relay, int64_t wait_ns)
 }
 
 /* ---- the course */
-
-static bool is_over(const struct relay *relay)
-{
-    return relay->channels[0].closed && relay->channels[1].closed;
-}
 
 static void begin_drain(struct relay *relay)
 {
@@ -340,12 +350,19 @@ static void end_sidecar(struct relay *relay)
         turn(relay, FINISH_NS);
 }
 
+static bool is_one_resumed(const struct relay *relay)
+{
+    const struct channel *channels = relay->channels;
+    return (channels[0].resumed && !channels[0].closed) || (channels[1].resumed && !channels[1].closed);
+}
+
 void relay_init(struct relay *relay)
 {
     relay->order = relay->keeper = relay->cmd_pidfd = -1;
     for (int i = 0; i < 2; i++) {
         relay->channels[i].stream = i + 1;
         relay->channels[i].master = relay->channels[i].out.fd = -1;
+        relay->channels[i].out.stage[0] = relay->channels[i].out.stage[1] = -1;
         relay->channels[i].closed = relay->channels[i].drained = true;
     }
 }
@@ -353,7 +370,7 @@ void relay_init(struct relay *relay)
 void relay_add(struct relay *relay, int stream, int master, int out)
 {
     relay->channels[stream - 1].closed = relay->channels[stream - 1].drained = false;
-    channel_init(&relay->channels[stream - 1], stream, master, out, relay->counters);
+    channel_init(&relay->channels[stream - 1], stream, master, out, relay->counters, &relay->journal);
 }
 
 void relay_run(struct relay *relay)
@@ -370,7 +387,7 @@ void relay_run(struct relay *relay)
     relay->fresh = true;
     while (!relay->ended && !(relay->orphaned && is_over(relay) && cmd_is_dead(relay)))
         turn(relay, relay->orphaned ? ORPHAN_NS : FOREVER_NS);
-    if (relay->ended && relay->counters)
+    if (relay->ended)
         counters_note_end(relay->counters, relay->wait_status);
     begin_drain(relay);
     while (!is_drained(relay))
@@ -380,6 +397,8 @@ void relay_run(struct relay *relay)
     relay->stopped = true;
     listen_all(relay);
     end_sidecar(relay);
+    while (is_one_resumed(relay))
+        turn(relay, FOREVER_NS);
     if (relay->sidecar.alive || relay->sidecar.done)
         return; /* streams that somebody still holds are the sidecar's now */
     relay->stopped = false;

@@ -8,13 +8,16 @@
 #define LOGSHIPPER_RELAY_H
 
 #include "channel.h"
+#include "modes.h"
 #include "sidecar.h"
 
 struct relay {
     struct channel channels[2];
     struct shared_line line;
     struct sidecar sidecar;
-    struct counters *counters; /* NULL: none */
+    struct counters *counters;
+    struct journal journal;
+    struct modes_slot *modes; /* NULL: none */
     int order;   /* an epoll that tells which stream became readable first; -1: none */
     int keeper;  /* socket to the keeper; -1: it is gone */
     uint32_t task;
@@ -29,7 +32,7 @@ struct relay {
     int wait_status;
 };
 
-/* Of a relay that is all zeros: without streams. */
+/* Of a relay that is all zeros: without streams. counters, journal and modes are the caller's to set. */
 void relay_init(struct relay *relay);
 
 /* stream: 1, 2. Takes over both fds. To be called for each stream that there is; then `relay_run`, which returns when

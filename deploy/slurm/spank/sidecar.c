@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -17,7 +18,13 @@
 
 /* Python's start may wait: many at once, as of 64 tasks, mustn't keep relays and tasks from the processor */
 enum { START_NICE = 10, START_SECS = 120 };
-enum { SIDE_PIPE_BYTES = 1 << 20, ARGUMENTS = 32, ARGUMENT_BYTES = 320 };
+/* once the job has ended: as much more may wait, as the job left in its terminals; then who takes nothing is given up */
+enum { HURRY_BYTES = 64 << 10, HURRY_SECS = 2 };
+/* how much longer who hasn't begun yet may keep a job waiting than who has */
+enum { START_FACTOR = 3 };
+/* of one side pipe; and of all of a step's tasks, as far as the least allows */
+enum { SIDE_PIPE_BYTES = 1 << 20, SIDE_PIPE_LEAST_BYTES = 64 << 10, SIDE_PIPES_BYTES = 32 << 20 };
+enum { ARGUMENTS = 32, ARGUMENT_BYTES = 320 };
 static const int64_t MOURNING_NS = SEC_NS;
 
 /* ---- start */
@@ -45,7 +52,10 @@ static void exec_sidecar(const struct sidecar_plan *plan, int pipe_end, int repo
         {"columns", plan->columns},       {"rows", plan->rows},
         {"tty", plan->tty},               {"attempt", plan->capture->attempt},
         {"relay_pid", (long)getppid()},   {"started_ns", (long long)plan->started_ns},
-        {"mode", plan->mode},
+        {"modes", plan->modes->fd},       {"slot", plan->modes->number},
+        {"awaited", plan->modes->awaited}, {"stall_secs", plan->stall_secs},
+        {"journal", plan->journal},
+        {"stdout_stage", plan->stages[0]}, {"stderr_stage", plan->stages[1]},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++, k++) {
         snprintf(texts[k], ARGUMENT_BYTES, "%s=%lld", numbers[i].key, numbers[i].value);
@@ -56,7 +66,9 @@ static void exec_sidecar(const struct sidecar_plan *plan, int pipe_end, int repo
     snprintf(texts[k], ARGUMENT_BYTES, "folder=%s", plan->folder);
     argv[count++] = texts[k++];
     argv[count] = NULL;
-    /* a slurmstepd can't be killed for want of memory, and its children inherit that; this one can be spared */
+    /* a slurmstepd can't be killed for want of memory, and its children inherit that; this one can be spared. The file
+     * is root's as long as our memory is hidden; there is nothing in it yet */
+    (void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
     int score = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (score >= 0) {
         (void)write_all(score, "0", 1);
@@ -66,7 +78,8 @@ static void exec_sidecar(const struct sidecar_plan *plan, int pipe_end, int repo
     for (int signo = 1; signo < NSIG; signo++)
         signal(signo, SIG_DFL); /* what is ignored stays so over an exec */
     if (dup2(report, 2) < 0 || keep(pipe_end) || keep(report) || keep(content) || keep(hands[0]) || keep(hands[1]) ||
-        keep(plan->cmd_pidfd) || keep(plan->mode))
+        keep(plan->cmd_pidfd) || keep(plan->modes->fd) || keep(plan->modes->awaited) || keep(plan->journal) ||
+        keep(plan->stages[0]) || keep(plan->stages[1]))
         _exit(1);
     execve(plan->python, argv, environment);
     const char *reason = strerror(errno);
@@ -99,28 +112,30 @@ static int offer(struct sidecar *sidecar, int stream, int master, int out)
     return sendmsg(sidecar->hands[stream][0], &packet, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -1 : 0;
 }
 
-static void take_back(struct sidecar *sidecar, int stream)
+bool sidecar_take_back(struct sidecar *sidecar, unsigned stream)
 {
     union {
         struct cmsghdr align;
         char bytes[CMSG_SPACE(2 * sizeof(int))];
     } control;
     char byte;
-    int fds[2];
+    int fds[2], *hands = sidecar->hands[stream - 1];
     struct iovec part = {.iov_base = &byte, .iov_len = 1};
     struct msghdr packet = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes,
                             .msg_controllen = sizeof control};
-    if (sidecar->hands[stream][1] >= 0 &&
-        recvmsg(sidecar->hands[stream][1], &packet, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) > 0) {
+    bool back = false;
+    if (hands[1] >= 0 && recvmsg(hands[1], &packet, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) > 0) {
         struct cmsghdr *rights = CMSG_FIRSTHDR(&packet);
+        back = true;
         if (rights && rights->cmsg_len == CMSG_LEN(sizeof fds)) {
             memcpy(fds, CMSG_DATA(rights), sizeof fds);
             close(fds[0]);
             close(fds[1]);
         }
     }
-    close_fd(&sidecar->hands[stream][0]);
-    close_fd(&sidecar->hands[stream][1]);
+    close_fd(&hands[0]);
+    close_fd(&hands[1]);
+    return back;
 }
 
 static int content_file(const unsigned char *content, size_t size)
@@ -131,24 +146,31 @@ static int content_file(const unsigned char *content, size_t size)
     return fd;
 }
 
+int sidecar_make_pipe(int ends[2], unsigned tasks)
+{
+    unsigned size = SIDE_PIPE_BYTES;
+    if (pipe2(ends, O_CLOEXEC))
+        return -1;
+    while (size > SIDE_PIPE_LEAST_BYTES && size > SIDE_PIPES_BYTES / (tasks ? tasks : 1))
+        size /= 2;
+    (void)fcntl(ends[1], F_SETPIPE_SZ, size); /* wished for; any size will do */
+    return 0;
+}
+
 int sidecar_start(struct sidecar *sidecar, const struct sidecar_plan *plan)
 {
-    int bytes[2] = {-1, -1}, reports[2] = {-1, -1}, content = -1, error = 0;
+    int bytes[2] = {plan->pipe[0], plan->pipe[1]}, reports[2] = {-1, -1}, content = -1, error = 0;
     sidecar->report = sidecar->rest = sidecar->pipe.fd = -1;
     sidecar->stall_secs = plan->stall_secs;
     for (int stream = 0; stream < 2; stream++)
         sidecar->hands[stream][0] = sidecar->hands[stream][1] = -1;
-    if (pipe2(bytes, O_CLOEXEC) || pipe2(reports, O_CLOEXEC) ||
-        (content = content_file(plan->content, plan->content_size)) < 0)
+    if (pipe2(reports, O_CLOEXEC) || (content = content_file(plan->content, plan->content_size)) < 0)
         error = errno;
     for (int stream = 0; !error && stream < 2; stream++)
         if (plan->masters[stream] >= 0 && offer(sidecar, stream, plan->masters[stream], plan->outs[stream]))
             error = errno;
-    if (!error) {
-        (void)fcntl(bytes[1], F_SETPIPE_SZ, SIDE_PIPE_BYTES); /* wished for; any size will do */
-        if (fcntl(bytes[1], F_SETFL, O_NONBLOCK) || fcntl(reports[0], F_SETFL, O_NONBLOCK))
-            error = errno;
-    }
+    if (!error && (fcntl(bytes[1], F_SETFL, O_NONBLOCK) || fcntl(reports[0], F_SETFL, O_NONBLOCK)))
+        error = errno;
     if (!error) {
         sidecar->pid = fork();
         if (sidecar->pid == 0) {
@@ -163,8 +185,8 @@ int sidecar_start(struct sidecar *sidecar, const struct sidecar_plan *plan)
     if (error) {
         close_fd(&bytes[1]);
         close_fd(&reports[0]);
-        take_back(sidecar, 0);
-        take_back(sidecar, 1);
+        (void)sidecar_take_back(sidecar, 1);
+        (void)sidecar_take_back(sidecar, 2);
         sidecar->pid = 0;
         errno = error;
         return -1;
@@ -221,8 +243,8 @@ static void lose(struct sidecar *sidecar, const char *how)
     close_fd(&sidecar->report);
     sidecar->pipe.start = sidecar->pipe.end = sidecar->pipe.open = 0;
     sidecar->pipe.blocked = sidecar->paused = false;
-    take_back(sidecar, 0);
-    take_back(sidecar, 1);
+    (void)sidecar_take_back(sidecar, 1);
+    (void)sidecar_take_back(sidecar, 2);
     sidecar->mourned_until_ns = now_ns() + MOURNING_NS;
     if (how) {
         kill_sidecar(sidecar);
@@ -263,7 +285,7 @@ static void begin_waiting(struct sidecar *sidecar)
 
 void sidecar_closed(struct sidecar *sidecar, unsigned stream)
 {
-    take_back(sidecar, (int)stream - 1);
+    (void)sidecar_take_back(sidecar, stream);
     if (sidecar->alive)
         side_frame(&sidecar->pipe, SIDE_CLOSED, stream, 0);
 }
@@ -280,7 +302,10 @@ void sidecar_flush(struct sidecar *sidecar)
     if (sidecar->pipe.blocked && !sidecar->waits)
         begin_waiting(sidecar);
     sidecar->waits = sidecar->pipe.blocked;
-    sidecar->paused = side_waiting(&sidecar->pipe) >= BUFFER_BYTES;
+    bool paused = side_waiting(&sidecar->pipe) >= BUFFER_BYTES + (sidecar->hurry ? HURRY_BYTES : 0U);
+    if (paused && !sidecar->paused && !sidecar->ready)
+        begin_waiting(sidecar); /* until now nobody was kept waiting by it */
+    sidecar->paused = paused;
 }
 
 void sidecar_flush_if_full(struct sidecar *sidecar)
@@ -333,11 +358,23 @@ void sidecar_read_report(struct sidecar *sidecar)
     }
 }
 
+/* How long it may take nothing out of a full pipe. While it hasn't begun that tells nothing of it: on a busy node
+ * Python takes long to start. Where it keeps nobody waiting it may take its time. */
+static unsigned patience_with(const struct sidecar *sidecar)
+{
+    if (sidecar->hurry && (sidecar->paused || sidecar->ready))
+        return sidecar->stall_secs > HURRY_SECS ? HURRY_SECS : sidecar->stall_secs;
+    if (sidecar->ready)
+        return sidecar->stall_secs;
+    return sidecar->paused && !sidecar->pipe.ended ? START_FACTOR * sidecar->stall_secs : START_SECS;
+}
+
 void sidecar_check(struct sidecar *sidecar)
 {
     reap(sidecar);
-    if (sidecar->alive && sidecar->pipe.blocked && has_stalled(sidecar, sidecar->stall_secs)) {
-        give_up(sidecar, "took nothing for", sidecar->stall_secs);
+    unsigned patience = patience_with(sidecar);
+    if (sidecar->alive && sidecar->pipe.blocked && has_stalled(sidecar, patience)) {
+        give_up(sidecar, "took nothing for", patience);
     } else if (sidecar->mourned_until_ns && now_ns() >= sidecar->mourned_until_ns) {
         kill_sidecar(sidecar);
         tell_loss(sidecar, "ended unexpectedly");

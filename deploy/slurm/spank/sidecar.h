@@ -1,12 +1,13 @@
 /* The sidecar as the relay sees it: its process, the side pipe to it, its reports. Nothing of it can hurt the job: a
  * full side pipe slows the job (R28), but who takes nothing for stall_secs is given up. As logshipper/handover.py.
  *
- * The sidecar is an exec'ed Python, which takes its time to start. The duplicates of the streams that it shall relay
- * on when the relay dies wait for it in a socket each; when a stream ends before it took them, the relay takes them
- * back. So nobody waits for Python's start to see the end of the job's output. */
+ * The duplicates of the streams that it shall relay on when the relay dies wait for it in a socket each, until then;
+ * when a stream ends the relay takes them back. So nobody who waits for the end of the job's output waits for the
+ * sidecar: neither for Python's start, nor for one that hangs. */
 #ifndef LOGSHIPPER_SIDECAR_H
 #define LOGSHIPPER_SIDECAR_H
 
+#include "modes.h"
 #include "side_pipe.h"
 #include "spool.h"
 
@@ -26,7 +27,9 @@ struct sidecar_plan {
     int cmd_pidfd; /* -1: the kernel has none */
     unsigned columns, rows;
     uint64_t started_ns;
-    int mode; /* fd of the job's modes on this node; -1: none */
+    const struct modes *modes;
+    int pipe[2]; /* the side pipe */
+    int journal, stages[2]; /* what it needs to relay on; see journal.h */
     unsigned stall_secs;
 };
 
@@ -40,6 +43,7 @@ struct sidecar {
     int hands[2][2]; /* by stream: where its duplicates are put, and where they are taken */
     bool waits;      /* the pipe was full when last looked at */
     bool paused;     /* so much waits that no stream is to be read */
+    bool hurry;      /* the job has ended, and somebody waits for streams that we can't read for the sidecar's sake */
     unsigned stall_secs;
     int64_t looked_ns, still_ns; /* when progress was last looked for; how long there has been none */
     int64_t mourned_until_ns;    /* lost, its exit status not known yet; 0: not so */
@@ -49,10 +53,18 @@ struct sidecar {
     struct side_pipe pipe;
 };
 
-/* Forks it. Returns 0, or -1 (errno) where that can't be done. Reports tell whether Python could be run. */
+/* As root, to whom it is then charged, not to the job's user: makes the side pipe of one of so many tasks of a step.
+ * Returns 0, or -1 (errno). */
+int sidecar_make_pipe(int ends[2], unsigned tasks);
+
+/* Forks it; the plan's pipe is taken over. Returns 0, or -1 (errno) where that can't be done. Reports tell whether Python
+ * could be run. */
 int sidecar_start(struct sidecar *sidecar, const struct sidecar_plan *plan);
 
-/* The stream is over: takes the duplicates back, where the sidecar hasn't taken them, and tells it. */
+/* Takes the duplicates of a stream back; false where the sidecar has taken them, to relay on itself. */
+bool sidecar_take_back(struct sidecar *sidecar, unsigned stream);
+
+/* The stream is over: takes its duplicates back and tells the sidecar. */
 void sidecar_closed(struct sidecar *sidecar, unsigned stream);
 
 /* After frames were added: sends what can be sent, notes whether the relay must pause. */

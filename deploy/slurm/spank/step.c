@@ -1,10 +1,13 @@
 #include "step.h"
 
 #include "basics.h"
+#include "job_record.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
+#include <slurm/slurm.h> /* numbers of special steps only */
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -13,6 +16,7 @@
 enum { KEEPER_FD = 3, MAX_WORDS = 32, SEND_MS = 200 };
 
 static struct wire_packet packet; /* slurmstepd calls plugins from one thread */
+static char program[PATH_MAX];    /* the keeper's */
 
 /* Forked twice, so that slurmstepd, which waits for any child, has none that it doesn't know. Between fork and exec
  * only async-signal-safe calls are made: slurmstepd has threads, which may hold any lock at this moment. */
@@ -26,9 +30,33 @@ static void exec_keeper(const char *keeper, char *const argv[], int socket)
         if (fcntl(KEEPER_FD, F_SETFD, 0))
             _exit(1);
         execve(keeper, argv, environment);
+        (void)wire_tell(KEEPER_FD, WIRE_NO_EXEC, 0, errno, 0);
         _exit(127);
     }
     _exit(pid < 0);
+}
+
+/* As wire_receive. That the other side went without having read all that was sent to it doesn't hide what it said. */
+static int listen_for(int socket, int wait_ms)
+{
+    int got = wire_receive(socket, &packet, wait_ms);
+    if (got < 0 && errno == ECONNRESET)
+        got = wire_receive(socket, &packet, wait_ms);
+    for (unsigned i = 0; got == 1 && i < packet.fd_count; i++)
+        close(packet.fds[i]);
+    return got;
+}
+
+/* A packet that came: what is for the node's log. */
+static void take_word(void (*log)(const char *text))
+{
+    char text[PATH_MAX + 128];
+    if (packet.head.type == WIRE_SAY) {
+        log((const char *)packet.payload);
+    } else if (packet.head.type == WIRE_NO_EXEC) {
+        snprintf(text, sizeof text, "%s doesn't run: %s", program, strerror(packet.head.value));
+        log(text);
+    }
 }
 
 int step_start_keeper(const char *keeper, int argc, char **argv, const struct wire_step *step, char *why, size_t why_size)
@@ -55,15 +83,25 @@ int step_start_keeper(const char *keeper, int argc, char **argv, const struct wi
         while (waitpid(child, &status, 0) < 0 && errno == EINTR)
             ; /* it only forks; where SIGCHLD is ignored it is gone already */
     struct wire_head head = {.type = WIRE_STEP, .size = sizeof *step};
+    snprintf(program, sizeof program, "%s", keeper);
     if (child < 0 || status) {
         snprintf(why, why_size, "no process can be made: %s", strerror(child < 0 ? error : EAGAIN));
     } else if (wire_send(ends[0], head, step, NULL, 0, SEND_MS)) {
-        snprintf(why, why_size, "%s doesn't run: %s", keeper, strerror(errno));
+        error = errno;
+        snprintf(why, why_size, "%s doesn't run: %s", keeper, strerror(listen_for(ends[0], 0) == 1 ? packet.head.value : error));
     } else {
-        return ends[0];
+        return ends[0]; /* that it isn't to be had may show later: take_word */
     }
     close_fd(&ends[0]);
     return -1;
+}
+
+void step_learn_record(int spool, struct wire_step *step)
+{
+    struct wire_step told = *step;
+    told.recorded = job_record_apply(spool, &told);
+    if (told.recorded || told.step_id != SLURM_BATCH_SCRIPT)
+        *step = told;
 }
 
 void step_task_ended(int *socket, uint32_t task, int wait_status, unsigned drain_secs, void (*log)(const char *text))
@@ -77,7 +115,7 @@ void step_task_ended(int *socket, uint32_t task, int wait_status, unsigned drain
         deadline = 0; /* its last words may still be there */
     }
     for (;;) {
-        int got = wire_receive(*socket, &packet, deadline ? ms_until(deadline) : 0);
+        int got = listen_for(*socket, deadline ? ms_until(deadline) : 0);
         if (got == 0 || (got < 0 && errno != EAGAIN && errno != EBADMSG)) {
             close_fd(socket);
             return;
@@ -89,21 +127,14 @@ void step_task_ended(int *socket, uint32_t task, int wait_status, unsigned drain
         }
         if (got < 0)
             continue;
-        for (unsigned i = 0; i < packet.fd_count; i++)
-            close(packet.fds[i]);
-        if (packet.head.type == WIRE_SAY && log)
-            log((const char *)packet.payload);
-        else if (packet.head.type == WIRE_DRAINED && packet.head.task == task)
+        take_word(log);
+        if (packet.head.type == WIRE_DRAINED && packet.head.task == task)
             return;
     }
 }
 
 void step_take_words(int socket, void (*log)(const char *text))
 {
-    while (wire_receive(socket, &packet, 0) == 1) {
-        for (unsigned i = 0; i < packet.fd_count; i++)
-            close(packet.fds[i]);
-        if (packet.head.type == WIRE_SAY)
-            log((const char *)packet.payload);
-    }
+    while (listen_for(socket, 0) == 1)
+        take_word(log);
 }

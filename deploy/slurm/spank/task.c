@@ -30,7 +30,7 @@ static int ask(const struct task_wish *wish)
 {
     static struct look look;
     int reply[2];
-    optin_look(wish->home, &look);
+    optin_look(wish->home, wish->keeper, wish->task, &look);
     struct wire_head head = {.type = WIRE_ASK, .task = wish->task, .value = (int)look.state, .size = (uint32_t)look.size};
     if (look.state == LOOK_ABSENT || look.state == LOOK_UNKNOWN) {
         /* told, not asked: who didn't opt in shall not wait for the keeper's start */
@@ -96,8 +96,8 @@ static bool capture(const struct task_wish *wish, int bits)
 
 bool task_begin(const struct task_wish *wish)
 {
-    /* a real terminal (srun --pty) is left alone */
-    bool leave = wish->leave || isatty(0) || isatty(1) || isatty(2);
+    /* a real terminal (srun --pty) is left alone; `srun --unbuffered` has one as its output only */
+    bool leave = wish->leave || isatty(STDIN_FILENO);
     if (wish->restarts && wire_tell(wish->keeper, WIRE_RESTARTS, wish->task, (int)wish->restarts, SEND_MS)) {
         complain(wish, "the keeper can't be told", errno);
         return false;

@@ -23,6 +23,8 @@ enum wire_type {
     WIRE_SAY,      /* anybody: payload: a line for the node's log */
     WIRE_GONE,     /* keeper -> relay: slurmstepd is gone */
     WIRE_RESTARTS, /* task -> keeper, before it asks: value: more restarts than WIRE_STEP told */
+    WIRE_LOOKER,   /* who looks at ~/.logoptin -> keeper, before it does: struct wire_looker */
+    WIRE_NO_EXEC,  /* what was to become the keeper -> slurmstepd: value: errno */
 };
 
 enum { WIRE_IN = 1, WIRE_NO_TTY = 2, WIRE_PER_TASK = 4 };
@@ -39,12 +41,17 @@ struct wire_step {
     uint32_t job_id, step_id, restarts, array_job_id, array_task_id;
     uint32_t uid, gid;
     uint32_t local_tasks;
+    uint32_t recorded; /* restarts, account and partition are Slurm's own word (job_record.h) */
     char name[260], account[132], partition[132];
 };
 
 struct wire_task {
     uint32_t tty; /* ends are ptys, not pipes */
     char host[256]; /* the node's name, as Slurm knows it */
+};
+
+struct wire_looker {
+    uint64_t started; /* as /proc/PID/stat has it: its pid, which comes with the packet, may be another's by then */
 };
 
 struct wire_packet {

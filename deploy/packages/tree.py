@@ -1,0 +1,194 @@
+"""Lays out what the package `logshipper` installs: the environment in /opt/logshipper out of wheels, links,
+configuration, unit, hooks, completion, documentation.
+
+    python tree.py deb|rpm WHEELS TREE    WHEELS: folder of wheels; TREE: made, the root of what is installed
+
+The environment is for /usr/bin/python3.11, whatever Python runs this. Byte code is compiled by build.sh afterwards.
+"""
+
+import configparser
+import email.parser
+import os
+import shutil
+import stat
+import sys
+import zipfile
+from collections.abc import Iterator
+from email.message import Message
+from pathlib import Path
+
+from argcomplete.shell_integration import shellcode
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+HERE = ROOT / "deploy" / "packages"
+PYTHON = "python3.11"
+OPT = Path("opt/logshipper")
+PROGRAMS = ["logshipper", "logshipper-agent"]
+ZSH = {"deb": "vendor-completions", "rpm": "site-functions"}
+# -I: what a module or a user sets for other Pythons (PYTHONPATH, ~/.local) isn't ours
+SCRIPT = """#!/{opt}/bin/python -I
+import sys
+
+from {module} import {function}
+
+sys.exit({function}())
+"""
+PYVENV = f"""home = /usr/bin
+include-system-site-packages = false
+version = 3.11
+executable = /usr/bin/{PYTHON}
+"""
+COPYRIGHT = """Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: logshipper
+Comment: /opt/logshipper holds packages of the Python Package Index, unchanged, in the versions below. The texts of
+ their licences lie in *.dist-info there.
+
+Files: *
+Copyright: the authors of logshipper
+License: Apache-2.0
+ On Debian systems, the text of the Apache License 2.0 is in /usr/share/common-licenses/Apache-2.0; here it is in
+ /usr/share/doc/logshipper/LICENSE, too.
+"""
+BUNDLED = """
+Files: {files}
+Copyright: its authors: {dist_info}
+License: {license}
+Comment: {name} {version}
+"""
+
+
+def write(path: Path, text: str, mode: int = 0o644) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+
+
+def copy(source: Path, target: Path, mode: int = 0o644) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+    target.chmod(mode)
+
+
+def unpack(wheel: Path, site: Path) -> None:
+    """Into site-packages; scripts of others aren't ours to offer. Raises SystemExit for what would need more."""
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            top, _, rest = name.partition("/")
+            if name.endswith("/") or (top.endswith(".data") and rest.startswith(("scripts/", "data/"))):
+                continue
+            if top.endswith(".data"):
+                kind, _, name_within = rest.partition("/")
+                if kind not in ("purelib", "platlib"):
+                    raise SystemExit(f"{wheel.name}: nobody knows where {name} should go")
+                target = site / name_within
+            else:
+                target = site / name
+            if not target.resolve().is_relative_to(site.resolve()):
+                raise SystemExit(f"{wheel.name}: {name} is outside of it")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(archive.read(name))
+
+
+def environment(wheels: Path, tree: Path) -> Path:
+    """Makes /opt/logshipper; returns its site-packages."""
+    opt = tree / OPT
+    site = opt / "lib" / PYTHON / "site-packages"
+    site.mkdir(parents=True)
+    (opt / "bin").mkdir()
+    write(opt / "pyvenv.cfg", PYVENV)
+    (opt / "bin" / "python").symlink_to(f"/usr/bin/{PYTHON}")
+    for name in ("python3", PYTHON):
+        (opt / "bin" / name).symlink_to("python")
+    (opt / "lib64").symlink_to("lib")  # where Enterprise Linux looks
+    for wheel in sorted(wheels.glob("*.whl")):
+        unpack(wheel, site)
+    (own,) = site.glob("logshipper-*.dist-info")
+    points = configparser.ConfigParser()
+    points.read(own / "entry_points.txt")
+    for name, place in points["console_scripts"].items():
+        module, _, function = place.partition(":")
+        write(opt / "bin" / name, SCRIPT.format(opt=OPT, module=module, function=function), 0o755)
+        link = tree / "usr" / "bin" / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(f"/{OPT}/bin/{name}")
+    return site
+
+
+def completion(kind: str, tree: Path) -> None:
+    share = tree / "usr" / "share"
+    write(share / "bash-completion/completions/logshipper", shellcode(PROGRAMS, True, "bash"))
+    (share / "bash-completion/completions/logshipper-agent").symlink_to("logshipper")
+    write(share / f"zsh/{ZSH[kind]}/_logshipper", shellcode(PROGRAMS, True, "zsh"))
+    for name in PROGRAMS:  # fish looks for a file of the program's name
+        write(share / f"fish/vendor_completions.d/{name}.fish", shellcode([name], True, "fish"))
+
+
+def configuration(tree: Path) -> None:
+    copy(ROOT / "deploy/agent.toml", tree / "etc/logshipper/agent.toml")
+    copy(HERE / "site.toml", tree / "etc/logshipper/site.toml")
+    copy(ROOT / "deploy/systemd/logshipper-agent.service", tree / "usr/lib/systemd/system/logshipper-agent.service")
+    copy(ROOT / "deploy/systemd/logshipper.tmpfiles", tree / "usr/lib/tmpfiles.d/logshipper.conf")
+    for hook in sorted((ROOT / "deploy/slurm/hooks").glob("*")):
+        if hook.is_file():
+            mode = 0o755 if hook.stat().st_mode & stat.S_IXUSR else 0o644
+            copy(hook, tree / "usr/libexec/logshipper" / hook.name, mode)
+
+
+def bundled(site: Path) -> Iterator[tuple[Path, Message]]:
+    """The dist-info and the metadata of each bundled package."""
+    for dist_info in sorted(site.glob("*.dist-info")):
+        if not dist_info.name.startswith("logshipper-"):
+            yield dist_info, email.parser.HeaderParser().parsestr((dist_info / "METADATA").read_text())
+
+
+def license_of(metadata: Message) -> str:
+    """As its metadata names it: an SPDX expression, or the first line of an older field."""
+    told = metadata["License-Expression"] or metadata["License"] or ""
+    classifiers = [line.rpartition(":: ")[2] for line in metadata.get_all("Classifier", []) if "License ::" in line]
+    return (told.strip().splitlines() or classifiers or ["see its text"])[0]
+
+
+def documentation(site: Path, tree: Path) -> None:
+    doc = tree / "usr/share/doc/logshipper"
+    text = COPYRIGHT
+    for dist_info, metadata in bundled(site):
+        tops = sorted({line.split(",")[0].split("/")[0] for line in (dist_info / "RECORD").read_text().splitlines()})
+        files = " ".join(f"{OPT}/lib/{PYTHON}/site-packages/{top}" for top in tops if top not in ("..", ""))
+        place = f"/{OPT}/lib/{PYTHON}/site-packages/{dist_info.name}"
+        text += BUNDLED.format(
+            files=files, dist_info=place, license=license_of(metadata), name=metadata["Name"],
+            version=metadata["Version"],
+        )  # fmt: skip
+    write(doc / "copyright", text)
+    copy(ROOT / "LICENSE", doc / "LICENSE")
+    copy(ROOT / "README.md", doc / "README.md")
+    copy(ROOT / "CHANGELOG.md", doc / "CHANGELOG.md")
+    copy(ROOT / "deploy/slurm/README.md", doc / "deploy/slurm/README.md")
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        copy(page, doc / "docs" / page.name)
+
+
+def set_modes(tree: Path) -> None:
+    """Nothing of the caller's umask or of a wheel's modes stays; what was executable for its owner is so for all."""
+    tree.chmod(0o755)
+    for folder, folders, files in os.walk(tree):
+        for name in (*folders, *files):
+            path = Path(folder, name)
+            if path.is_symlink():
+                continue
+            mode = 0o755 if path.is_dir() or path.stat().st_mode & stat.S_IXUSR else 0o644
+            path.chmod(mode)
+
+
+def main() -> None:
+    kind, wheels, tree = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    tree.mkdir(parents=True)
+    site = environment(wheels, tree)
+    completion(kind, tree)
+    configuration(tree)
+    documentation(site, tree)
+    set_modes(tree)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,330 @@
+"""The page of a cluster: what is captured, and how capture does on its nodes."""
+
+from grafana import links
+from grafana.panels import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    RED,
+    SKY,
+    Json,
+    colored,
+    field,
+    link,
+    place,
+    prometheus,
+    row,
+    stat,
+    table,
+    thresholds,
+    time_graph,
+)
+from grafana.states import COLORS
+from grafana.transforms import merged, organized, rows_with, sorted_by
+from grafana.variables import labels_of, places
+
+_CLUSTER = 'cluster="${cluster:raw}"'
+_AGENTS = f"logshipper_agent_build_info{{{_CLUSTER}, host=~`${{node:pipe}}`}}"
+_RUNNING = f'logshipper_job_state{{{_CLUSTER}, state="RUNNING"}}'
+_START = f"logshipper_job_start_time_seconds{{{_CLUSTER}}}"
+_END = f"logshipper_job_end_time_seconds{{{_CLUSTER}}}"
+_STEP = "1m"  # at least: shorter than the time for which an agent shows a job after its end
+_LAG_SECS, _SPOOL_BYTES = 60, 1 << 30  # from here on a node's capture is worth a look
+
+
+def dashboard() -> Json:
+    return {
+        "uid": links.CLUSTER,
+        "title": "logshipper: cluster",
+        "description": "Captured jobs of a cluster, what they print, and how capture does on each node.",
+        "tags": ["logshipper"],
+        "time": {"from": "now-6h", "to": "now"},
+        "refresh": "1m",
+        "graphTooltip": 1,
+        "templating": {
+            "list": [
+                labels_of("node", "Node", "Nodes with an agent.", f"logshipper_agent_build_info{{{_CLUSTER}}}", "host"),
+                *places(),
+            ]
+        },
+        "annotations": {"list": []},
+        "links": [
+            links.dashboard_link("Jobs", "all captured jobs", links.page(links.JOBS)),
+            links.dashboard_link("Compare", "several jobs over one key", links.page(links.COMPARE)),
+            links.dashboard_link(
+                "Lag in Explore", "the query", links.explore("prometheus", _by_node(_metric("lag_seconds"))), icon="doc"
+            ),
+        ],
+        "panels": place(
+            [
+                *_now(),
+                row("Captured jobs"),
+                *_jobs(),
+                row("What they print"),
+                *_lines(),
+                row("Capture on each node"),
+                *_health(),
+            ]
+        ),
+    }
+
+
+def _metric(name: str) -> str:
+    return f"logshipper_agent_{name}"
+
+
+def _by_node(series: str) -> str:
+    """Of each node: an agent's other metrics have only the address it was scraped at."""
+    return f"sum by(host)(({series}) * on(instance, job) group_left(host) {_AGENTS})"
+
+
+def _rate(name: str) -> str:
+    return _by_node(f"sum by(instance, job)(rate({_metric(name)}[$__rate_interval]))")
+
+
+def _now() -> list[Json]:
+    lost = f'sum(logshipper_job_lines{{{_CLUSTER}, account="lost"}})'
+    up = f"count(group by(host)({_AGENTS}))"
+    in_use = f"count(group by(host)(logshipper_job_info{{{_CLUSTER}}} and on(job_id, attempt, step, task) {_RUNNING}))"
+    started = f"count(group by(job_id)(last_over_time({_START}[$__range]) >= ${{__from}} / 1000))"
+    return [
+        stat(
+            "Captured jobs running",
+            "Jobs of which at least one capture runs. Jobs that aren't captured are not known here.",
+            prometheus(f"count(group by(job_id)({_RUNNING}))", instant=True),
+            width=4,
+            no_value="0",
+        ),
+        stat(
+            "Captured jobs started",
+            "In the page's time.",
+            prometheus(started, instant=True),
+            width=4,
+            no_value="0",
+        ),
+        stat(
+            "Nodes with an agent",
+            "Nodes whose agent Prometheus has scraped in the last minutes.",
+            prometheus(up, instant=True),
+            width=4,
+            no_value="0",
+        ),
+        stat(
+            "Nodes capturing",
+            "Nodes on which a capture runs. Others may be in use by jobs that aren't captured.",
+            prometheus(in_use, instant=True),
+            width=4,
+            no_value="0",
+        ),
+        stat(
+            "Lines lost",
+            "Of the jobs that agents show now (up to 5 minutes after their end): red when it isn't 0.",
+            prometheus(lost, instant=True),
+            width=4,
+            unit="suffix: lines lost",
+            steps=thresholds((None, GREEN), (1, RED)),
+            no_value="0",
+        ),
+        stat(
+            "Largest lag",
+            "Age of the oldest line on any node that Loki has not acknowledged.",
+            prometheus(f"max({_by_node(_metric('lag_seconds'))})", instant=True),
+            width=4,
+            unit="s",
+            steps=thresholds((None, GREEN), (_LAG_SECS, RED)),
+            no_value="–",
+        ),
+    ]
+
+
+def _jobs() -> list[Json]:
+    every = "$__interval_ms / 1000"
+    started = f"count(group by(job_id)({_START} > time() - {every}))"
+    ended = (
+        f"count by(state)(group by(job_id, state)(logshipper_job_state{{{_CLUSTER}}} "
+        f"and on(job_id, attempt, step, task) ({_END} > time() - {every})))"
+    )
+    nodes = f"count(group by(host)(logshipper_job_info{{{_CLUSTER}}} and on(job_id, attempt, step, task) {_RUNNING}))"
+    return [
+        time_graph(
+            "Captured jobs running, and started per interval",
+            "Started: jobs of which a capture began in the interval that a point stands for.",
+            [
+                prometheus(f"count(group by(job_id)({_RUNNING})) or vector(0)", legend="running", ref="A"),
+                prometheus(f"{started} or vector(0)", legend="started", ref="B"),
+            ],
+            width=8,
+            interval=_STEP,
+            overrides=[colored("running", BLUE), colored("started", ORANGE)],
+            defaults={"min": 0},
+        ),
+        time_graph(
+            "Captured jobs ended per interval, by state",
+            "Jobs of which a capture ended in the interval that a point stands for.",
+            [prometheus(ended, legend="{{state}}")],
+            width=8,
+            interval=_STEP,
+            custom={"drawStyle": "bars", "fillOpacity": 60, "stacking": {"mode": "normal", "group": "A"}},
+            overrides=[colored(state, color) for state, color in COLORS.items()],
+            defaults={"min": 0},
+            no_value="none ended",
+        ),
+        time_graph(
+            "Nodes with an agent, and with captured jobs",
+            "Nodes without captured jobs may be in use by jobs that aren't captured.",
+            [
+                prometheus(f"count(group by(host)({_AGENTS}))", legend="with an agent", ref="A"),
+                prometheus(f"{nodes} or vector(0)", legend="with captured jobs", ref="B"),
+            ],
+            width=8,
+            overrides=[colored("with an agent", SKY), colored("with captured jobs", BLUE)],
+            defaults={"min": 0},
+        ),
+    ]
+
+
+def _lines() -> list[Json]:
+    lines = f'sum by(stream)(rate(logshipper_job_lines{{{_CLUSTER}, account="read"}}[$__rate_interval]))'
+    volume = f"sum by(what)(rate(logshipper_job_bytes{{{_CLUSTER}}}[$__rate_interval]))"
+    info = f"max by(job_id, user, name)(logshipper_job_info{{{_CLUSTER}}})"
+    talk = f'sum by(job_id)(rate(logshipper_job_bytes{{{_CLUSTER}, what="printed"}}[5m]))'
+    to_job = links.page(links.JOB, job="${__value.text:percentencode}")
+    return [
+        time_graph(
+            "Lines per second that captured jobs print",
+            "By stream, as terminals show them.",
+            [prometheus(lines, legend="{{stream}}")],
+            width=8,
+            overrides=[colored("stdout", BLUE), colored("stderr", ORANGE)],
+            defaults={"min": 0},
+        ),
+        time_graph(
+            "Bytes per second",
+            "Printed by captured jobs, and logged of that: a progress bar prints much of which little is logged.",
+            [prometheus(volume, legend="{{what}}")],
+            width=8,
+            unit="Bps",
+            overrides=[colored("printed", ORANGE), colored("logged", BLUE)],
+            defaults={"min": 0},
+        ),
+        table(
+            "Captured jobs that print most",
+            "Bytes per second in the last 5 minutes of the page's time. A click on a job opens it.",
+            [prometheus(f"topk(10, {talk} * on(job_id) group_left(user, name) {info})", instant=True, table=True)],
+            width=8,
+            height=8,
+            transformations=[
+                organized(renamed={"Value": "printed"}, order=["job_id", "name", "user", "Value"], hidden=["Time"]),
+                sorted_by("printed", newest_first=True),
+            ],
+            overrides=[
+                field("job_id", displayName="job", links=[link("Open ${__value.text}", to_job)]),
+                field(
+                    "user",
+                    links=[
+                        link("Jobs of ${__value.text}", links.page(links.JOBS, user="${__value.text:percentencode}"))
+                    ],
+                ),
+                field("printed", unit="Bps", custom__width=90),
+            ],
+        ),
+    ]
+
+
+def _health() -> list[Json]:
+    refused = f"sum by(instance, job)(increase({_metric('refused_entries_total')}[$__range]))"
+    retried = f"sum by(instance, job)(increase({_metric('retries_total')}[$__range]))"
+    left_out = f"sum by(instance, job)(increase({_metric('left_out_total')}[$__range]))"
+    captures = f"sum by(instance, job)({_metric('captures')})"
+    lost = f'sum by(instance, job)(logshipper_job_lines{{{_CLUSTER}, account="lost"}})'
+    version = f"max by(host, version)({_AGENTS})"
+    columns = {
+        "A": ("", version),
+        "B": ("lag", _by_node(_metric("lag_seconds"))),
+        "C": ("spool", _by_node(_metric("spool_bytes"))),
+        "D": ("captures", _by_node(captures)),
+        "E": ("refused entries", _by_node(refused)),
+        "F": ("pushes tried again", _by_node(retried)),
+        "G": ("lines lost", _by_node(lost)),
+        "H": ("left out by limits", _by_node(left_out)),
+        "I": ("clock ahead of Loki", _by_node(_metric("clock_skew_seconds"))),
+    }
+    renamed = {f"Value #{ref}": name for ref, (name, _) in columns.items() if name}
+    worth_a_look = {"color": {"mode": "thresholds"}, "custom__displayMode": "color-text"}
+    some = thresholds((None, GREEN), (1, RED))
+    limits = {
+        "lag": ("s", thresholds((None, GREEN), (_LAG_SECS, RED))),
+        "spool": ("bytes", thresholds((None, GREEN), (_SPOOL_BYTES, RED))),
+        "refused entries": ("none", some),
+        "lines lost": ("none", some),
+        "left out by limits": ("none", some),
+        "clock ahead of Loki": ("s", thresholds((None, RED), (-30, GREEN), (30, RED))),
+    }
+    return [
+        table(
+            "Capture health of each node",
+            "Lag, spool, captures and lost lines: at the end of the page's time; refused entries (they are in "
+            "the node's quarantine), retries and what limits left out: within the page's time.",
+            [prometheus(expr, instant=True, table=True, ref=ref) for ref, (_, expr) in columns.items()],
+            height=9,
+            transformations=[
+                merged(),
+                organized(renamed=renamed, order=["host", *renamed, "version"], hidden=["Time", "Value #A"]),
+                rows_with("version"),
+                sorted_by("lag", newest_first=True),
+            ],
+            overrides=[
+                field("host", displayName="node"),
+                *(
+                    field(name, unit=unit, thresholds=steps, decimals=0, **worth_a_look)
+                    for name, (unit, steps) in limits.items()
+                ),
+                *(field(name, unit="none", decimals=0) for name in ("captures", "pushes tried again")),
+            ],
+        ),
+        _of_nodes("Lag of each node", "Age of the oldest line that Loki has not acknowledged.", "lag_seconds", "s"),
+        _of_nodes("Spool of each node", "Bytes that Loki has not acknowledged.", "spool_bytes", "bytes"),
+        time_graph(
+            "Entries per second that Loki acknowledged",
+            "Lines, records, events, heartbeats, bars; by kind.",
+            [
+                prometheus(
+                    f"sum by(kind)(rate({_metric('entries_total')}[$__rate_interval]) "
+                    f"* on(instance, job) group_left(host) {_AGENTS})",
+                    legend="{{kind}}",
+                )
+            ],
+            width=8,
+            overrides=[
+                colored(kind, color)
+                for kind, color in zip(
+                    ("log", "metadata", "event", "status", "command"), (BLUE, ORANGE, GREEN, SKY, PURPLE), strict=True
+                )
+            ],
+        ),
+        _alerts(),
+    ]
+
+
+def _of_nodes(title: str, said: str, name: str, unit: str) -> Json:
+    return time_graph(
+        title, said, [prometheus(_by_node(_metric(name)), legend="{{host}}")], width=8, unit=unit, defaults={"min": 0}
+    )
+
+
+def _alerts() -> Json:
+    return table(
+        "Alerts of logshipper",
+        "What Prometheus' rules whose names begin with Logshipper say at the end of the page's time: "
+        "without such rules, or without an alert, there is no data.",
+        [
+            prometheus(
+                'max by(alertname, alertstate, severity, host, instance)(ALERTS{alertname=~"Logshipper.*"})',
+                instant=True,
+                table=True,
+            )
+        ],
+        height=6,
+        transformations=[organized(order=["alertstate", "alertname", "severity"], hidden=["Time", "Value"])],
+    )

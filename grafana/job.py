@@ -1,0 +1,390 @@
+"""The page of one job: who, where and how it went; what it printed; its numbers over time and over X."""
+
+from grafana import job_around, job_console, job_graphs, links, queries, states
+from grafana.job_variables import variables
+from grafana.panels import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    Json,
+    field,
+    link,
+    loki,
+    null_as,
+    place,
+    row,
+    stat,
+    table,
+    thresholds,
+)
+from grafana.queries import ACCOUNTS, job_events, job_lines, newest
+from grafana.records import as_text as clean_text
+from grafana.transforms import (
+    as_text,
+    as_time,
+    decoded,
+    in_groups,
+    newest_of_each,
+    ordered_by_time,
+    organized,
+    rows_without_blank,
+)
+
+_CAPTURE = ("host", "attempt", "step", "task")
+_HEADING = 'trimPrefix "{" __line__'
+# of tables of captures: these columns are narrow
+_NARROW = [field(name, custom__width=width) for name, width in zip(_CAPTURE, (90, 70, 50, 50), strict=True)]
+_OF_ATTEMPT = "Of the attempt that is chosen above (at first the last one), from the events in Loki."
+_CHOSEN = "${job:queryparam}&${host:queryparam}&${attempt:queryparam}&${task:queryparam}&${stream:queryparam}"
+_DETAILS = "Details: how it went, line ledger, mode changes and other events, lines over time"
+_NODES = "CPU, memory and GPU of the job's nodes (where node_exporter or DCGM are scraped)"
+
+
+def dashboard() -> Json:
+    return {
+        "uid": links.JOB,
+        "title": "logshipper: job",
+        "description": "One captured job: its state, what it printed, and its numbers over time and over X.",
+        "tags": ["logshipper"],
+        "time": {"from": "now-24h", "to": "now"},
+        "refresh": "30s",
+        "graphTooltip": 1,
+        "templating": {"list": variables()},
+        "annotations": {"list": _annotations()},
+        "links": _links(),
+        "panels": place(
+            [
+                *_header(),
+                _who(),
+                _status(),
+                job_console.console(),
+                [job_graphs.all_over_x(), job_graphs.all_over_time()],
+                job_graphs.metadata(),
+                row(_DETAILS, collapsed=[_how(), _ledger(), _events(), job_console.lines_over_time()]),
+                row("From a line to its time in the graphs", collapsed=[job_console.line_table()]),
+                row("Records without ${x}", collapsed=[job_graphs.without_x()]),
+                row(_NODES, collapsed=job_around.nodes()),
+                row("Other captured jobs of the same user", collapsed=[job_around.same_user()]),
+                row("Each key over ${x}"),  # last: there may be many
+                job_graphs.each_over_x(),
+            ]
+        ),
+    }
+
+
+def _links() -> list[Json]:
+    return [
+        links.dashboard_link("Jobs", "all captured jobs", links.page(links.JOBS)),
+        links.dashboard_link("Compare", "this job with others", links.page(links.COMPARE, jobs="${job:percentencode}")),
+        links.dashboard_link("Cluster", "how capture does", links.page(links.CLUSTER)),
+        links.dashboard_link(
+            "X axis: auto",
+            "X is chosen by the rules again",
+            links.page(links.JOB, xsel="auto", same=_CHOSEN),
+            icon="bolt",
+        ),
+    ]
+
+
+def _annotations() -> list[Json]:
+    begun = f"{job_events('started')} | attempt!=`1`"
+    return [
+        _annotation("Restarts", ORANGE, begun, "attempt {{attempt}} begins on {{host}}"),
+        _annotation(
+            "Mode switches", BLUE, job_events("mode_changed", "from", "to"), "mode: {{from}} to {{to}} on {{host}}"
+        ),
+        _annotation("Lines lost", RED, job_events("lines_lost", "lines"), "{{lines}} lines lost on {{host}}"),
+        _annotation("Ends", GREY, job_events(f"ended|{queries.JOB_ENDED}", "state"), "{{state}}: attempt {{attempt}}"),
+        _annotation(
+            "Hints", PURPLE, job_events("command_refused|json_hint|config_refused", "message"), "{{event}}: {{message}}"
+        ),
+    ]
+
+
+def _annotation(name: str, color: str, expr: str, text: str) -> Json:
+    return {
+        "name": name,
+        "datasource": loki("")["datasource"],
+        "enable": True,
+        "hide": True,  # the switch, not the marks
+        "iconColor": color,
+        "expr": expr,
+        "titleFormat": name,
+        "textFormat": text,
+        "tagKeys": "host",
+        "maxLines": 200,
+    }
+
+
+# ---- header
+
+
+def _header() -> list[Json]:
+    lost = f"sum({newest(' | unwrap lost', ACCOUNTS, 'lost', attempts='')})"
+    none = "no capture of this job in this time"
+    return [
+        stat(
+            "State",
+            f"{_OF_ATTEMPT} What Slurm says of its end, else RUNNING while one capture runs, then the worst end; "
+            "UNRESPONSIVE: no sign of life for a minute.",
+            loki(queries.newest_state(), instant=True),
+            width=4,
+            height=2,
+            defaults={"mappings": states.BY_NUMBER},
+            no_value=none,
+        ),
+        stat(
+            "Exit code",
+            f"{_OF_ATTEMPT} The largest of all captures; empty while it runs, and where a signal ended it.",
+            loki(f"max({newest(' | unwrap exit_code', 'ended|closed', 'exit_code')})", instant=True),
+            width=3,
+            height=2,
+            steps=thresholds((None, GREEN), (1, RED)),
+            no_value="none (yet)",
+        ),
+        stat(
+            "Ran for",
+            f"{_OF_ATTEMPT} From its first start to its end, or its last sign of life.",
+            loki(queries.duration(), instant=True),
+            width=3,
+            height=2,
+            unit="s",
+            no_value="–",
+        ),
+        stat(
+            "Mode now",
+            f"{_OF_ATTEMPT} What is logged: enabled, metadata or disabled; of several captures each that there is.",
+            loki(_modes(), instant=True),
+            width=3,
+            height=2,
+            options={"reduceOptions": {"calcs": [], "fields": "/^mode$/", "values": True}},
+            defaults={"mappings": states.MODES},
+            no_value="–",
+        ),
+        stat(
+            "Restarts",
+            "How often the job was started again, in the page's time.",
+            loki(f"count(count by (attempt)({_starts()})) - 1", instant=True),
+            width=3,
+            height=2,
+            steps=thresholds((None, GREEN), (1, ORANGE)),
+            no_value="–",
+        ),
+        stat(
+            "Lines lost",
+            "Lines that were printed and could not be logged, of all attempts: red when it isn't 0. The job's own "
+            "output has them.",
+            loki(lost, instant=True),
+            width=4,
+            height=2,
+            unit="suffix: lines lost",
+            steps=thresholds((None, GREEN), (1, RED)),
+            no_value="–",
+        ),
+        stat(
+            "Metadata records",
+            f"{_OF_ATTEMPT} While it runs, as of the last heartbeat.",
+            loki(f"sum({newest(' | unwrap records', ACCOUNTS, 'records')})", instant=True),
+            width=4,
+            height=2,
+            no_value="–",
+        ),
+    ]
+
+
+def _starts() -> str:
+    return f"count_over_time({job_events('started')} [$__range])"
+
+
+def _modes() -> str:
+    """One series per mode that a capture's newest event names."""
+    ranks = {"enabled": 0, "metadata": 1, "disabled": 2}
+    template = "".join(f'{{{{if eq .mode "{mode}"}}}}{rank}{{{{end}}}}' for mode, rank in ranks.items())
+    value = newest(f" | label_format lsmode=`{template}` | unwrap lsmode", ACCOUNTS, "mode")
+    return " or ".join(
+        f'label_replace(count(({value}) == {rank}), "mode", "{mode}", "", "")' for mode, rank in ranks.items()
+    )
+
+
+def _named_captures(names: str, *fields: str, more: str = "") -> str:
+    """Events as JSON that begins with whose they are."""
+    own = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in _CAPTURE)
+    time = '"time":{{unixEpochMillis __timestamp__}},'
+    return f"{job_events(names, *fields)} | line_format `{{{own}{time}{more}{{{{{_HEADING}}}}}`"
+
+
+def _who() -> Json:
+    """Newest first, so that the last row of an attempt is its first start."""
+    by = ["attempt", "name", "user", "account", "partition"]
+    return table(
+        "Captured job ${job} of ${cluster}",
+        "Who and where, a row for each attempt, the last one first: from the events of the captures' starts. Nodes: "
+        "those of the captured tasks.",
+        [loki(_named_captures("started"), lines=1000)],
+        height=4,
+        width=14,
+        transformations=[
+            *ordered_by_time(newest_first=True),
+            decoded(),
+            *in_groups(by, {"host": "uniqueValues", "time": "last"}),
+            as_time("time"),
+            as_text("host"),
+            organized(
+                renamed={"host": "nodes", "time": "started"},
+                order=["name", "user", "account", "partition", "host", "time", "attempt"],
+            ),
+        ],
+        overrides=[
+            field("name", custom__minWidth=90),
+            *(field(name, custom__width=85) for name in ("account", "partition")),
+            field("nodes", custom__minWidth=90),
+            field("started", unit="dateTimeAsIso", custom__width=160),
+            field("attempt", custom__width=75),
+            field(
+                "user",
+                custom__width=85,
+                links=[link("Jobs of ${__value.text}", links.page(links.JOBS, user="${__value.text:percentencode}"))],
+            ),
+        ],
+    )
+
+
+def _how() -> Json:
+    seen = "{{if .ended_ns}}{{div (int .ended_ns) 1000000}}{{else}}{{unixEpochMillis __timestamp__}}{{end}}"
+    words = clean_text("$lx.words")
+    x_axis = (
+        f"{{{{if .x_axis}}}}{{{{$lx := fromJson .x_axis}}}}{{{{if $lx.words}}}}{{{{{words}}}}}{{{{end}}}}{{{{end}}}}"
+    )
+    ended = f'"state":null,"seen":{seen},"x":"{x_axis}",'
+    shown = ["state", "seen", "exit_code", "signal", "reason", "mode", "lines", "records", "lost", "x"]
+    return table(
+        "How it went: captures of this job",
+        "What the newest event of each capture says: a heartbeat while it runs, then its end. X axis: the X of its "
+        "graphs and the rule that chose it, once it has ended.",
+        [loki(_named_captures(ACCOUNTS, "ended_ns", "x_axis", more=ended), lines=1000)],
+        height=5,
+        transformations=[
+            *ordered_by_time(),
+            decoded(),
+            *newest_of_each(_CAPTURE, shown),
+            as_time("seen"),
+            organized(renamed={"seen": "end or last sign", "exit_code": "exit code", "x": "X axis"}),
+        ],
+        overrides=[
+            *_NARROW,
+            field(
+                "state",
+                mappings=[*states.BY_NAME, *states.STILL_RUNNING],
+                custom__displayMode="color-text",
+                custom__width=118,
+            ),
+            field("mode", mappings=states.MODES, custom__displayMode="color-text", custom__width=80),
+            field("end or last sign", unit="dateTimeAsIso", custom__width=160),
+            *(field(name, custom__width=72) for name in ("signal", "lines", "records")),
+            field("exit code", custom__width=85, mappings=null_as("–")),
+            field("reason", custom__minWidth=80),
+            field("X axis", custom__minWidth=150),
+            field(
+                "lost",
+                unit="none",
+                thresholds=thresholds((None, GREEN), (1, RED)),
+                color={"mode": "thresholds"},
+                custom__displayMode="color-text",
+                custom__width=60,
+            ),
+        ],
+    )
+
+
+def _status() -> Json:
+    own = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in (*_CAPTURE, "stream"))
+    text = f"{{{{{clean_text('__line__')}}}}}"
+    line = f'{{{own}"time":{{{{unixEpochMillis __timestamp__}}}},"shows":"{text}"}}'
+    return table(
+        "What a running bar shows now",
+        "The newest state of each bar that is on the screen and not final yet, every 10 s. Empty: there is none (any "
+        "more).",
+        [loki(f"{job_lines('status', streams='${stream:raw}')} | line_format `{line}`", lines=200)],
+        height=4,
+        width=10,
+        transformations=[
+            *ordered_by_time(),
+            decoded(),
+            *newest_of_each([*_CAPTURE, "stream"], ["time", "shows"]),
+            rows_without_blank("shows"),
+            as_time("time"),
+            organized(order=["shows", "time", "host", "task"], hidden=["attempt", "step", "stream"]),
+        ],
+        overrides=[
+            field("shows", custom__minWidth=200),
+            field("time", unit="dateTimeAsIsoNoDateIfToday", custom__width=80),
+            field("host", custom__width=70),
+            field("task", custom__width=50),
+        ],
+    )
+
+
+def _ledger() -> Json:
+    streams = ("stdout", "stderr")
+    targets = []
+    for ref, stream in zip("AB", streams, strict=True):
+        account = '{{trimPrefix "{" .account}}'
+        own = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in _CAPTURE)
+        events = f'{job_lines("event")} | json event="event", account="ledger.{stream}" | event=~`{ACCOUNTS}`'
+        line = f'{{{own}"stream":"{stream}",{account}'
+        targets.append(loki(f"{events} | line_format `{line}`", lines=1000, ref=ref))
+    accounts = ["read", "stored", "collapsed", "blank", "dropped", "commands", "pending", "lost"]
+    return table(
+        "Line ledger",
+        "What became of each line, by capture and stream: read = stored + collapsed (repeats) + blank + dropped "
+        "(by the mode) + commands + pending (on the screen) + lost.",
+        targets,
+        height=5,
+        transformations=[
+            *ordered_by_time(),
+            decoded(),
+            *newest_of_each([*_CAPTURE, "stream"], accounts, merge=True),
+        ],
+        overrides=[
+            *_NARROW,
+            field("stream", custom__width=70),
+            *(field(account, custom__width=100) for account in accounts if account != "lost"),
+            field(
+                "lost",
+                unit="none",
+                thresholds=thresholds((None, GREEN), (1, RED)),
+                color={"mode": "thresholds"},
+                custom__displayMode="color-text",
+            ),
+        ],
+    )
+
+
+def _events() -> Json:
+    told = "mode_changed|mode_inherited|command_refused|commands_fenced|commands_resumed|json_hint|config_refused"
+    told += f"|config_differs|lines_lost|{queries.JOB_ENDED}"
+    own = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in ("event", *_CAPTURE))
+    said = f"{{{{if .message}}}}{{{{{clean_text('.message')}}}}}{{{{else}}}}{{{{{clean_text('__line__')}}}}}{{{{end}}}}"
+    line = f'{{{own}"time":{{{{unixEpochMillis __timestamp__}}}},"message":"{said}"}}'
+    return table(
+        "Mode changes and other events, newest first",
+        "What capture has to say: switches of the mode, refused commands, lost lines, what the scheduler "
+        "said at the end.",
+        [loki(f"{job_events(told, 'message')} | line_format `{line}`", lines=500)],
+        height=5,
+        transformations=[
+            *ordered_by_time(newest_first=True),
+            decoded(),
+            as_time("time"),
+            organized(order=["time", "event", "message", *_CAPTURE]),
+        ],
+        overrides=[
+            *_NARROW,
+            field("time", unit="dateTimeAsIso", custom__width=160),
+            field("event", custom__width=150),
+            field("message", custom__minWidth=300),
+        ],
+    )

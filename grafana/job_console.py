@@ -1,0 +1,79 @@
+"""What the job printed: over time, as the terminal shows it, and as a table whose lines lead to their time."""
+
+from grafana import links
+from grafana.panels import BLUE, ORANGE, Json, colored, field, link, loki, panel, table, time_graph
+from grafana.queries import MAX_ENTRIES, job_lines
+from grafana.records import as_text
+from grafana.transforms import as_time, decoded, ordered_by_time
+
+_SEARCH = " |~ `(?i)${search:regex}`"
+_LEVELS_NOT_GUESSED = " | drop detected_level | label_format level=`unknown`"
+
+
+def _lines() -> str:
+    return job_lines("log|metadata|command", streams="${stream:raw}", slurm=True)
+
+
+def console() -> Json:
+    return panel(
+        "logs",
+        "Console log: the newest 5,000 lines of this time",
+        "As the terminal shows it. Stderr: the switch Stream above; Search looks for these words, in any case. "
+        "Levels are not guessed.",
+        [loki(f"{_lines()}{_SEARCH}{_LEVELS_NOT_GUESSED}", lines=MAX_ENTRIES)],
+        width=14,
+        height=14,
+        links=[link("This log in Explore", links.explore("loki", _lines()))],
+        options={
+            "showTime": True,
+            "showLabels": False,
+            "showCommonLabels": False,
+            "wrapLogMessage": True,
+            "prettifyLogMessage": False,
+            "enableLogDetails": True,
+            "sortOrder": "Ascending",
+            "dedupStrategy": "none",
+        },
+    )
+
+
+def lines_over_time() -> Json:
+    rate = f"sum by (stream)(count_over_time({_lines()}{_SEARCH} [$__interval]))"
+    return time_graph(
+        "Lines over time",
+        "Lines that were logged, by stream; with a search, those that are found. Restarts, switches of the mode, "
+        "lost lines and ends are marked.",
+        [loki(rate, legend="{{stream}}")],
+        width=24,
+        height=6,
+        custom={"drawStyle": "bars", "fillOpacity": 60, "stacking": {"mode": "normal", "group": "A"}},
+        overrides=[colored("stdout", BLUE), colored("stderr", ORANGE)],
+    )
+
+
+def line_table() -> Json:
+    """Links work in tables only: from here a line leads to its time in the graphs."""
+    at = "(int (unixEpochMillis __timestamp__))"
+    own = '"time":{{unixEpochMillis __timestamp__}},"stream":"{{.stream}}","task":"{{.task}}",'
+    around = f'"from":{{{{sub {at} 30000}}}},"to":{{{{add {at} 30000}}}},'
+    text = f"{{{{{as_text('__line__')}}}}}"
+    to_time = links.page(
+        links.JOB,
+        job="${job:percentencode}",
+        when='from=${__data.fields["from"].numeric}&to=${__data.fields["to"].numeric}',
+    )
+    return table(
+        "Lines as a table: a click on the time shows its minute in all graphs",
+        "The newest 1,000 lines that Search finds.",
+        [loki(f'{_lines()}{_SEARCH} | line_format `{{{own}{around}"line":"{text}"}}`', lines=1000)],
+        height=12,
+        transformations=[*ordered_by_time(newest_first=True), decoded(), as_time("time")],
+        overrides=[
+            field("time", unit="dateTimeAsIso", custom__width=200, links=[link("This minute in all graphs", to_time)]),
+            field("stream", custom__width=80),
+            field("task", custom__width=60),
+            field("line", custom__minWidth=500),
+            field("from", unit="none", custom__hidden=True),  # as a text it would be no number in the link
+            field("to", unit="none", custom__hidden=True),
+        ],
+    )

@@ -1,0 +1,108 @@
+"""The job's numbers: the table of its metadata, graphs over time and over X."""
+
+from grafana import links, queries, records
+from grafana.panels import BLUE, Json, field, link, loki, table, time_graph, xy_graph
+from grafana.queries import MAX_ENTRIES, thinned
+from grafana.transforms import as_time, decoded, ordered_by_time, organized, sorted_by, without_empty_frames
+
+# With `all` chosen each attempt and each task gets its own series, so that lines of different ones don't join.
+_SUFFIX = (
+    '{{if eq "${attempt:raw}" "all"}}{{$ls = print " · attempt " .attempt}}{{end}}'
+    '{{if eq "${task:raw}" "all"}}{{$ls = print $ls " · task " .task}}{{end}}'
+)
+_X = "${x:raw}"
+_NONE = "no numbers in this time"
+
+
+def metadata() -> Json:
+    return table(
+        "Metadata: the newest 5,000 records, newest first",
+        "Every value of every record, of the chosen attempt and task. A column per key of the records; nested "
+        "objects as JSON. Numbers are the browser's: integers beyond 2^53 are exact in the log. A record "
+        "is a line of stdout that is one JSON object.",
+        [loki(queries.job_records() + records.whole(), lines=MAX_ENTRIES)],
+        height=10,
+        links=[link("These records in Explore", links.explore("loki", queries.job_records()))],
+        transformations=[
+            *ordered_by_time(newest_first=True),
+            decoded(),
+            as_time(records.TIME_FIELD),
+            organized(order=[records.TIME_FIELD]),
+        ],
+        overrides=[field(records.TIME_FIELD, unit="dateTimeAsIso", custom__width=170)],
+    )
+
+
+def all_over_time() -> Json:
+    every = queries.job_records() + thinned("${dec:raw}")
+    return time_graph(
+        "All keys over time (${thinned})",
+        "Each key with numbers, when it was printed. A click on a legend entry shows only that key, Ctrl+click "
+        "takes one in or out.",
+        [loki(every + records.over_time(suffix=_SUFFIX), lines=MAX_ENTRIES)],
+        width=10,
+        height=7,
+        custom={"showPoints": "always", "pointSize": 4},
+        transformations=_drawn(as_time(records.TIME_FIELD), sorted_by(records.TIME_FIELD)),
+        no_value=_NONE,
+    )
+
+
+def _drawn(*more: Json) -> list[Json]:
+    return [*ordered_by_time(), decoded(), *more, without_empty_frames()]
+
+
+def all_over_x() -> Json:
+    """Where X stands in no record (it isn't known any more, say), graphs go over the record's number: the second
+    query's answer is the first frame then."""
+    every = queries.job_records() + thinned("${dec:raw}")
+    return xy_graph(
+        "Over ${x} – ${rule} (${thinned})",
+        "All keys over X, which was chosen by the first rule that fits: the key progress; the key epoch; integers that "
+        "never fall; numbers that never fall; integers that only rise or only fall; numbers that do; the first key with"
+        " numbers. Another one: X axis, above; auto: the link above. A click on a legend entry shows only that key, "
+        "Ctrl+click takes one in or out. Without X: over the record's number.",
+        [
+            loki(every + records.over_x(_X, suffix=_SUFFIX), lines=MAX_ENTRIES),
+            loki(every + records.without_x(_X, suffix=_SUFFIX), lines=MAX_ENTRIES, ref="B"),
+        ],
+        width=10,
+        height=7,
+        transformations=_drawn(),
+        no_value=_NONE,
+    )
+
+
+def each_over_x() -> Json:
+    own = queries.job_records() + thinned("${y:raw}")
+    return xy_graph(
+        "${y:text}",
+        "One key over X, thinned by the number of its own records: at most about 4,500 are drawn. A key that never "
+        "stands in a record with X goes over the record's number.",
+        [
+            loki(own + records.over_x(_X, only="${y:text}", suffix=_SUFFIX), lines=MAX_ENTRIES),
+            loki(own + records.without_x(_X, only="${y:text}", suffix=_SUFFIX), lines=MAX_ENTRIES, ref="B"),
+        ],
+        width=8,
+        height=8,
+        transformations=_drawn(),
+        repeat="y",
+        per_row=3,
+        defaults={"color": {"mode": "fixed", "fixedColor": BLUE}},
+        no_value=_NONE,
+    )
+
+
+def without_x() -> Json:
+    """Closed at first, since a graph without data says that something is missing."""
+    every = queries.job_records() + thinned("${dec:raw}")
+    return xy_graph(
+        "Records without ${x}, over their number (${thinned})",
+        "Keys of records that X doesn't stand in, such as a training step's beside a validation's epoch. Records "
+        "are counted by their set of keys. Missing data: every record with numbers has X.",
+        [loki(every + records.without_x(_X, suffix=_SUFFIX), lines=MAX_ENTRIES)],
+        width=24,
+        height=8,
+        transformations=_drawn(),
+        no_value="every record with numbers has X",
+    )

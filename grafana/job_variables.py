@@ -1,0 +1,136 @@
+"""The variables of a job's page. Those in addresses: cluster, job, attempt, task, host, xsel, y, stream, search."""
+
+from grafana import queries
+from grafana.panels import Json
+from grafana.records import RECORD_FIELD
+from grafana.variables import (
+    ALPHABETICAL,
+    HIDDEN,
+    asked,
+    label_pattern,
+    one_of,
+    places,
+    typed,
+)
+
+STREAMS = {"stdout": "stdout", "stdout|stderr": "stdout and stderr", "stderr": "stderr"}
+
+
+def variables() -> list[Json]:
+    return [
+        # typed, since a list would hold all jobs of the time range, and lose a job that Prometheus has forgotten
+        typed("job", "Job", "The job's id. The page Jobs finds it."),
+        asked(
+            "host",
+            "Node",
+            "The nodes that the job's captures ran on; everything on this page is of the chosen ones.",
+            queries.hosts(),
+            label_pattern("host"),
+            sort=ALPHABETICAL,
+            multi=True,
+        ),
+        asked(
+            "slurm",
+            "slurm",
+            "The nodes whose agents tell how Slurm ended jobs.",
+            queries.slurm_hosts(),
+            label_pattern("host"),
+            hide=HIDDEN,
+            multi=True,
+        ),
+        *_captures(),
+        *_x(),
+        asked(
+            "y",
+            "Keys",
+            "The keys that have a graph of their own over X.",
+            queries.keys_to_draw(queries.job_max("logshipper_key", "key!=`${x:raw}`")),
+            label_pattern("picked", "key"),
+            sort=ALPHABETICAL,
+            multi=True,
+        ),
+        one_of("stream", "Stream", "What of the output is shown: stdout, stderr, or both.", STREAMS),
+        typed("search", "Search", "Shows only lines with these words, in upper or lower case."),
+        *places(),
+    ]
+
+
+def _captures() -> list[Json]:
+    """Somebody's choice among attempts and tasks, and what it stands for: `last` holds when the job changes."""
+    attempts, tasks = queries.attempt_choices(), queries.task_choices()
+    return [
+        asked(
+            "attempt",
+            "Attempt",
+            "Which start of a job that was started again; all: each is a series of its own.",
+            attempts,
+            label_pattern("choice"),
+            first="last",
+        ),
+        asked(
+            "attempts",
+            "attempts",
+            "The chosen attempt as a regular expression.",
+            queries.chosen(attempts, "${attempt:raw}", "attempt"),
+            label_pattern("attempt"),
+            hide=HIDDEN,
+        ),
+        asked(
+            "task",
+            "Task",
+            "Whose numbers are shown: at first of the lowest task that has any; all: each is a series of its own.",
+            tasks,
+            label_pattern("choice"),
+            first="lowest",
+        ),
+        asked(
+            "tasks",
+            "tasks",
+            "The chosen task as a regular expression.",
+            queries.chosen(tasks, "${task:raw}", "task"),
+            label_pattern("task"),
+            hide=HIDDEN,
+        ),
+    ]
+
+
+def _x() -> list[Json]:
+    """Somebody's choice of X, and what it comes to: the key, the rule in words, and how much to thin."""
+    ranks = queries.x_ranks("${xsel:raw}")
+    by_number = queries.or_else(ranks, "key", RECORD_FIELD)
+    return [
+        asked(
+            "xsel",
+            "X axis",
+            "The key that graphs have as X; auto: chosen by the rules.",
+            f"group by(choice)({queries.job_max('logshipper_x_rank')}) or on(choice) {queries.constant('auto')}",
+            label_pattern("choice"),
+            sort=ALPHABETICAL,
+            first="auto",
+        ),
+        asked("x", "x", "The key that is X.", by_number, label_pattern("key"), hide=HIDDEN),
+        asked(
+            "rule",
+            "rule",
+            "The rule that chose it, in words.",
+            queries.rule_words(ranks, "${xsel:raw}"),
+            label_pattern("words"),
+            hide=HIDDEN,
+        ),
+        asked(
+            "dec",
+            "dec",
+            "The digits that a record's number ends in to be drawn.",
+            queries.thinning(queries.job_max("logshipper_records")),
+            label_pattern("dec"),
+            hide=HIDDEN,
+        ),
+        asked(
+            "thinned",
+            "thinned",
+            "How much is left out, in words.",
+            queries.thinning_words(queries.job_max("logshipper_records")),
+            label_pattern("words"),
+            hide=HIDDEN,
+        ),
+    ]

@@ -1,0 +1,229 @@
+"""The page that lists captured jobs."""
+
+from grafana import links, queries, states
+from grafana.panels import (
+    BLUE,
+    GREEN,
+    RED,
+    Json,
+    field,
+    link,
+    null_as,
+    place,
+    prometheus,
+    stat,
+    table,
+    thresholds,
+    time_graph,
+)
+from grafana.transforms import as_time, merged, organized, rows_with, sorted_by
+from grafana.variables import ALPHABETICAL, asked, label_pattern, labels_of, one_of, places, typed
+
+_CLUSTER = 'cluster="${cluster:raw}"'
+_OF_INFO = ", ".join(
+    (_CLUSTER, "user=~`${user:pipe}`", "partition=~`${partition:pipe}`", "name=~`(?i).*${name:regex}.*`")
+)
+_STATE = "${state:pipe}"
+_KEYS = ("key1", "key2", "key3")
+_FIRST_KEYS = ("progress", "epoch", "loss")
+_PAD_BEFORE, _PAD_AFTER = 60, 120  # seconds around a job: a short one, and the first scrapes after its end
+_INFO = "logshipper_job_info"
+
+
+def dashboard() -> Json:
+    return {
+        "uid": links.JOBS,
+        "title": "logshipper: captured jobs",
+        "description": "Captured jobs of a cluster, by user, state, partition, name and time, each with its page.",
+        "tags": ["logshipper"],
+        "time": {"from": "now-24h", "to": "now"},
+        "refresh": "1m",
+        "graphTooltip": 1,
+        "templating": {"list": _variables()},
+        "annotations": {"list": []},
+        "links": [
+            links.dashboard_link("Compare", "several jobs over one key", links.page(links.COMPARE)),
+            links.dashboard_link("Cluster", "how capture does", links.page(links.CLUSTER)),
+            links.dashboard_link(
+                "Series in Explore", "the list's query", links.explore("prometheus", _info()), icon="doc"
+            ),
+        ],
+        "panels": place([*_counts(), _list()]),
+    }
+
+
+def _variables() -> list[Json]:
+    of_cluster = f"{_INFO}{{{_CLUSTER}}}"
+    names = {state: state for state in queries.STATES}
+    known = f"group by(key)(last_over_time(logshipper_metadata_value{{{_CLUSTER}}}[$__range]))"
+    always = " or ".join(f'label_replace(vector(0), "key", "{key}", "", "")' for key in _FIRST_KEYS)
+    keys = [
+        asked(
+            name,
+            f"Value {number}",
+            "A key whose last value is a column of the list.",
+            f"{known} or on(key) ({always})",
+            label_pattern("key"),
+            sort=ALPHABETICAL,
+            first=first,
+        )
+        for number, (name, first) in enumerate(zip(_KEYS, _FIRST_KEYS, strict=True), start=1)
+    ]
+    return [
+        labels_of("user", "User", "Whose jobs are listed.", of_cluster, "user"),
+        one_of("state", "State", "Only jobs whose newest attempt is in these states.", names, multi=True),
+        labels_of("partition", "Partition", "The scheduler's partition.", of_cluster, "partition"),
+        typed("name", "Name", "Only jobs whose name contains this, in upper or lower case."),
+        *keys,
+        *places(),
+    ]
+
+
+def _info() -> str:
+    seen = f"last_over_time({_INFO}{{{_OF_INFO}}}[$__range])"
+    return f"topk by(job_id)(1, max by(job_id, name, user, account, partition)({seen}))"
+
+
+def _states() -> str:
+    return queries.where_label(queries.job_states(_CLUSTER), "state", _STATE)
+
+
+def _newest(metric: str) -> str:
+    """Per job, of its newest attempt."""
+    return queries.of_newest_attempt(f"last_over_time({metric}{{{_CLUSTER}}}[$__range])", _CLUSTER)
+
+
+def _counts() -> list[Json]:
+    listed = f"({_states()}) and on(job_id) ({_info()})"
+    running = f'count(group by(job_id)(logshipper_job_state{{{_CLUSTER}, state="RUNNING"}}) and on(job_id) ({_info()}))'
+    lost = (
+        f'sum(last_over_time(logshipper_job_lines{{{_CLUSTER}, account="lost"}}[$__range]) and on(job_id) ({_info()}))'
+    )
+    failed = f"count({queries.where_label(queries.job_states(_CLUSTER), 'state', _BAD)} and on(job_id) ({_info()}))"
+    return [
+        stat(
+            "Captured jobs listed",
+            "Captured jobs that were seen in the page's time and fit what is chosen above. Jobs that weren't captured "
+            "are not known here.",
+            prometheus(f"count({listed})", instant=True),
+            width=4,
+            no_value="0",
+        ),
+        stat(
+            "Captured jobs running",
+            "At the end of the page's time, of the chosen users, partitions and names.",
+            prometheus(running, instant=True),
+            width=4,
+            no_value="0",
+        ),
+        stat(
+            "Captured jobs failed",
+            "Neither completed nor cancelled nor preempted, of the chosen users, partitions and names.",
+            prometheus(failed, instant=True),
+            width=4,
+            steps=thresholds((None, GREEN), (1, RED)),
+            no_value="0",
+        ),
+        stat(
+            "Lines lost",
+            "Lines of these jobs that were printed and could not be logged: red when it isn't 0.",
+            prometheus(lost, instant=True),
+            width=4,
+            unit="suffix: lines lost",
+            steps=thresholds((None, GREEN), (1, RED)),
+            no_value="0",
+        ),
+        time_graph(
+            "Captured jobs running over time",
+            "Of the chosen users, partitions and names.",
+            [
+                prometheus(
+                    f'count(group by(job_id)(logshipper_job_state{{{_CLUSTER}, state="RUNNING"}}) and on(job_id) '
+                    f"group by(job_id)({_INFO}{{{_OF_INFO}}}))",
+                    legend="running",
+                )
+            ],
+            width=8,
+            height=4,
+            defaults={"color": {"mode": "fixed", "fixedColor": BLUE}, "min": 0, "decimals": 0},
+        ),
+    ]
+
+
+_BAD = "TIMEOUT|OUT_OF_MEMORY|FAILED|NODE_FAIL|UNRESPONSIVE"
+
+
+def _list() -> Json:
+    start = f"min by(job_id)({_newest('logshipper_job_start_time_seconds')})"
+    end = f"max by(job_id)({_newest('logshipper_job_end_time_seconds')})"
+    sign = f"max by(job_id)({_newest('logshipper_job_heartbeat_time_seconds')})"
+    over = queries.where_label(queries.job_states(_CLUSTER), "state", _OVER)
+    nodes = f"count by(job_id)(group by(job_id, host)({_newest(_INFO)}))"
+    lost = f'sum by(job_id)(last_over_time(logshipper_job_lines{{{_CLUSTER}, account="lost"}}[$__range]))'
+    columns = {
+        "A": ("", _info()),
+        "B": ("", _states()),
+        "C": ("started", f"{start} * 1000"),
+        "D": ("duration", f"({end} and on(job_id) ({over}) or {sign}) - {start}"),
+        "E": ("nodes", nodes),
+        "F": ("lost", lost),
+        "G": ("from", f"({start} - {_PAD_BEFORE}) * 1000"),
+        "H": ("to", f"({end} + {_PAD_AFTER}) * 1000 and on(job_id) ({over})"),
+    }
+    for ref, key in zip("IJK", _KEYS, strict=True):
+        value = f"logshipper_metadata_value{{{_CLUSTER}, key=`${{{key}:raw}}`}}"
+        newest = queries.of_newest_attempt(f"last_over_time({value}[$__range])", _CLUSTER)
+        columns[ref] = (key, f"max by(job_id)({newest})")
+    renamed = {f"Value #{ref}": name for ref, (name, _) in columns.items() if name}
+    order = ["state", "job_id", "name", "user", "Value #C", "Value #D", "Value #E", "Value #F", "Value #I", "Value #J",
+             "Value #K", "partition", "account"]  # fmt: skip
+    when = 'from=${__data.fields["from"]}&to=${__data.fields["to"]}'
+    to_job = links.page(links.JOB, job="${__data.fields.job_id:percentencode}", when=when)
+    return table(
+        "Captured jobs: newest first",
+        "One row for each captured job that was seen in the page's time: its newest attempt. State: RUNNING while "
+        "one of its captures runs, then the worst end. Values: the last ones, of several tasks the largest. A click on "
+        "a job opens its page at the job's own time.",
+        [prometheus(expr, instant=True, table=True, ref=ref) for ref, (_, expr) in columns.items()],
+        height=22,
+        transformations=[
+            merged(),
+            organized(renamed=renamed, order=order, hidden=["Time", "Value #A", "Value #B", "lsfits"]),
+            rows_with("user", "state"),
+            sorted_by("started", newest_first=True),
+            as_time("started"),
+        ],
+        overrides=[
+            field("state", mappings=states.BY_NAME, custom__displayMode="color-text", custom__width=130),
+            field(
+                "job_id", displayName="job", custom__minWidth=100, links=[link("Open this job at its own time", to_job)]
+            ),
+            field("name", custom__minWidth=100, links=[link("Open this job at its own time", to_job)]),
+            field(
+                "user",
+                custom__width=100,
+                links=[
+                    link("Only jobs of ${__value.text}", links.page(links.JOBS, user="${__value.text:percentencode}"))
+                ],
+            ),
+            field("started", unit="dateTimeAsIso", custom__width=170),
+            field("duration", unit="s", custom__width=110),
+            field("nodes", custom__width=70),
+            field(
+                "lost",
+                unit="none",
+                displayName="lines lost",
+                color={"mode": "thresholds"},
+                thresholds=thresholds((None, GREEN), (1, RED)),
+                custom__displayMode="color-text",
+                custom__width=90,
+            ),
+            *(field(key, displayName=f"${{{key}}}", unit="none", custom__width=100) for key in _KEYS),
+            field("from", unit="none", decimals=0, custom__hidden=True),
+            field("to", unit="none", decimals=0, mappings=null_as("now"), custom__hidden=True),
+        ],
+        options={"footer": {"show": False, "enablePagination": True, "fields": "", "reducer": []}},
+    )
+
+
+_OVER = "|".join(state for state in queries.STATES if state not in ("RUNNING", "UNRESPONSIVE"))

@@ -1,0 +1,306 @@
+"""Rules that every dashboard keeps, whatever it shows. Each rule is given all dashboards, by file name, and yields a
+sentence for each fault."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+Json = dict[str, Any]  # Any: JSON
+Dashboards = Mapping[str, Json]
+
+PALETTE = {"#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#999999"}  # Okabe and Ito
+PANELS = {"stat", "table", "timeseries", "logs", "xychart"}  # bundled with Grafana 9.4 and newer, none of them alpha
+TRANSFORMATIONS = {
+    "convertFieldType",
+    "extractFields",
+    "filterByValue",
+    "filterFieldsByName",
+    "groupBy",
+    "limit",
+    "merge",
+    "organize",
+    "partitionByValues",
+    "reduce",
+    "sortBy",
+}
+_BUILT_IN = re.compile(r"__\w+")
+_VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)(?:[.:\[][^}]*)?\}|\[\[(\w+)")
+_OF_TEMPLATES = re.compile(r"l[a-z]\d?|\d+")  # $lx, $ln1 of line formats, $1 of replacements
+_URL_VARIABLE = re.compile(r"[?&]var-(\w+)=")
+_MATCHER = re.compile(r"\b(cluster|host|instance|Hostname)\s*(?:=~|=|!=|!~)\s*(?:\"([^\"]*)\"|`([^`]*)`)")
+_SELECTOR = re.compile(r"\b(logshipper_(?!agent_)\w+)(\{[^{}]*(?:\$\{[^{}]*\}[^{}]*)*\})?")
+_MAX_ENTRIES = 5000
+
+
+def problems(dashboards: Dashboards) -> list[str]:
+    """All faults; empty where there are none."""
+    return [f"{name}: {fault}" for rule in RULES for name, fault in rule(dashboards)]
+
+
+Faults = Iterator[tuple[str, str]]
+
+
+def panels_of(dashboard: Json) -> Iterator[Json]:
+    """All panels, those in collapsed rows as well."""
+    for panel in dashboard.get("panels", []):
+        yield panel
+        yield from panel.get("panels", [])
+
+
+def _shown(dashboards: Dashboards) -> Iterator[tuple[str, str, Json]]:
+    """File, a name for messages, panel: all but rows."""
+    for name, dashboard in dashboards.items():
+        for panel in panels_of(dashboard):
+            if panel.get("type") != "row":
+                yield name, f"panel {panel.get('title')!r}", panel
+
+
+def texts_of(value: object, *, besides: str = "") -> Iterator[str]:
+    """All strings in a JSON value; besides: a key that isn't looked into."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inside in value.items():
+            yield key
+            if key != besides:
+                yield from texts_of(inside, besides=besides)
+    elif isinstance(value, list):
+        for inside in value:
+            yield from texts_of(inside, besides=besides)
+
+
+def _dashboards_are_named(dashboards: Dashboards) -> Faults:
+    seen: dict[str, str] = {}
+    for name, dashboard in dashboards.items():
+        uid = dashboard.get("uid", "")
+        if f"{uid}.json" != name:
+            yield name, f"its uid is {uid!r}, which isn't the file's name"
+        if uid in seen:
+            yield name, f"{seen[uid]} has the same uid"
+        seen[uid] = name
+        for what in ("title", "description"):
+            if not dashboard.get(what):
+                yield name, f"has no {what}"
+        if dashboard.get("id") is not None:
+            yield name, "has an id: it is Grafana's to give"
+        if not isinstance(dashboard.get("schemaVersion"), int) or dashboard["schemaVersion"] != 37:
+            yield name, "its schemaVersion isn't 37: Grafana 9.4 is the oldest that reads it, newer ones migrate"
+
+
+def _ids_are_unique(dashboards: Dashboards) -> Faults:
+    for name, dashboard in dashboards.items():
+        seen: set[object] = set()
+        for panel in panels_of(dashboard):
+            number = panel.get("id")
+            if type(number) is not int or number <= 0:
+                yield name, f"panel {panel.get('title')!r} has no id"
+            elif number in seen:
+                yield name, f"two panels have the id {number}"
+            seen.add(number)
+
+
+def _panels_do_not_overlap(dashboards: Dashboards) -> Faults:
+    for name, dashboard in dashboards.items():
+        layers = [dashboard.get("panels", []), *(panel.get("panels", []) for panel in dashboard.get("panels", []))]
+        for layer in layers:
+            taken: dict[tuple[int, int], str] = {}
+            for panel in layer:
+                title = panel.get("title", "")
+                place = panel.get("gridPos", {})
+                left, top, width, height = (place.get(side, -1) for side in "xywh")
+                if left < 0 or top < 0 or width < 1 or height < 1 or left + width > 24:
+                    yield name, f"panel {title!r} doesn't lie on the page: {place}"
+                    continue
+                cells = [(x, y) for x in range(left, left + width) for y in range(top, top + height)]
+                under = {taken[cell] for cell in cells if cell in taken}
+                for other in sorted(under):
+                    yield name, f"panels {title!r} and {other!r} overlap"
+                taken.update(dict.fromkeys(cells, title))
+
+
+def _panels_are_explained(dashboards: Dashboards) -> Faults:
+    for name, called, panel in _shown(dashboards):
+        for what in ("title", "description"):
+            if not str(panel.get(what, "")).strip():
+                yield name, f"{called} has no {what}"
+        if not panel.get("fieldConfig", {}).get("defaults", {}).get("unit"):
+            yield name, f"{called} has no unit"
+        if not panel.get("targets"):
+            yield name, f"{called} has no query"
+
+
+def _panels_are_bundled(dashboards: Dashboards) -> Faults:
+    for name, called, panel in _shown(dashboards):
+        if panel.get("type") not in PANELS:
+            yield name, f"{called} is a {panel.get('type')!r}, which isn't one of {', '.join(sorted(PANELS))}"
+        if "pluginVersion" in panel:
+            yield name, f"{called} has a pluginVersion: Grafana 11 would take its options for the new form"
+        for step in panel.get("transformations", []):
+            if step.get("id") not in TRANSFORMATIONS:
+                yield name, f"{called} has the transformation {step.get('id')!r}, which wasn't tried"
+
+
+def _data_sources_are_variables(dashboards: Dashboards) -> Faults:
+    for name, dashboard in dashboards.items():
+        sources = {
+            variable["name"]: variable.get("query")
+            for variable in dashboard.get("templating", {}).get("list", [])
+            if variable.get("type") == "datasource"
+        }
+        asking: list[tuple[str, Json]] = []
+        for panel in panels_of(dashboard):
+            if panel.get("type") != "row":
+                title = f"panel {panel.get('title')!r}"
+                asking += [(title, panel), *((title, target) for target in panel.get("targets", []))]
+        asking += [
+            (f"variable {variable['name']}", variable)
+            for variable in dashboard.get("templating", {}).get("list", [])
+            if variable.get("type") == "query"
+        ]
+        asking += [(f"annotation {one.get('name')!r}", one) for one in dashboard.get("annotations", {}).get("list", [])]
+        for called, one in asking:
+            given = one.get("datasource")
+            source: Json = given if isinstance(given, dict) else {}
+            kind = source.get("type")
+            found = re.fullmatch(r"\$\{(\w+)\}", str(source.get("uid")))
+            if found is None:
+                yield name, f"{called} has the data source {given!r}, which is no variable"
+            elif sources.get(found[1]) != kind:
+                yield name, f"{called} has the data source {found[0]}, which is no variable of type {kind}"
+
+
+def _variables_are_used_and_defined(dashboards: Dashboards) -> Faults:
+    for name, dashboard in dashboards.items():
+        variables = dashboard.get("templating", {}).get("list", [])
+        defined = [variable["name"] for variable in variables]
+        for variable in defined:
+            if defined.count(variable) > 1:
+                yield name, f"variable {variable} is defined twice"
+            if _OF_TEMPLATES.fullmatch(variable):
+                yield name, f"variable {variable} is called as one of a line format's template"
+        used = used_variables({**dashboard, "templating": {}})
+        for variable in variables:
+            used |= used_variables(variable) - {variable["name"]}
+        for panel in panels_of(dashboard):
+            used |= {panel["repeat"]} if panel.get("repeat") else set()
+        for variable in sorted(used - {*defined}):
+            yield name, f"variable {variable} is used and isn't defined"
+        for variable in defined:
+            if variable not in used:
+                yield name, f"variable {variable} is defined and isn't used"
+
+
+def used_variables(value: object) -> set[str]:
+    """The variables that texts name, but for Grafana's own and those of templates."""
+    found = {next(filter(None, match.groups())) for text in texts_of(value) for match in _VARIABLE.finditer(text)}
+    return {one for one in found if not _BUILT_IN.fullmatch(one) and not _OF_TEMPLATES.fullmatch(one)}
+
+
+def _variables_do_not_wait_for_each_other(dashboards: Dashboards) -> Faults:
+    """Grafana asks for each variable after those that it names, in whatever order they stand."""
+    for name, dashboard in dashboards.items():
+        variables = dashboard.get("templating", {}).get("list", [])
+        named = {variable["name"]: used_variables(variable) - {variable["name"]} for variable in variables}
+        waiting = dict(named)
+        while ready := [one for one, others in waiting.items() if not others & waiting.keys()]:
+            for one in ready:
+                del waiting[one]
+        if waiting:
+            yield name, f"variables wait for each other: {', '.join(waiting)}"
+
+
+def _colors_are_told_apart(dashboards: Dashboards) -> Faults:
+    def colors(value: object) -> Iterator[str]:
+        if isinstance(value, dict):
+            for key, inside in value.items():
+                if key in ("color", "fixedColor", "iconColor") and isinstance(inside, str):
+                    yield inside
+                yield from colors(inside)
+        elif isinstance(value, list):
+            for inside in value:
+                yield from colors(inside)
+
+    for name, dashboard in dashboards.items():
+        for color in sorted({*colors(dashboard)} - PALETTE):
+            yield name, f"the colour {color} isn't one that everybody tells from the others"
+
+
+def _nothing_is_hard_wired(dashboards: Dashboards) -> Faults:
+    for name, dashboard in dashboards.items():
+        for text in sorted({*texts_of(dashboard, besides="regex")}):
+            for match in _MATCHER.finditer(text):
+                value = match[2] if match[2] is not None else match[3]
+                if value and "${" not in value:
+                    yield name, f"{match[0]} is hard-wired"
+            for match in _SELECTOR.finditer(text):
+                if "cluster" not in (match[2] or ""):
+                    yield name, f"{match[1]} is asked for without a cluster"
+            if re.search(r"https?://", text):
+                yield name, f"an address of somebody's: {text[:80]!r}"
+
+
+def _answers_are_bounded(dashboards: Dashboards) -> Faults:
+    """Log queries say how many entries they take: 1,000 unless said, and Loki refuses more than it allows."""
+    for name, called, panel in _shown(dashboards):
+        refs = [target.get("refId") for target in panel.get("targets", [])]
+        if len({*refs}) < len(refs) or None in refs:
+            yield name, f"{called}: queries without a refId of their own"
+        for target in panel.get("targets", []):
+            if (target.get("datasource") or {}).get("type") != "loki":
+                continue
+            is_log = str(target.get("expr", "")).lstrip().startswith("{")
+            if is_log and not 0 < target.get("maxLines", 0) <= _MAX_ENTRIES:
+                yield name, f"{called}: a log query without maxLines up to {_MAX_ENTRIES}"
+
+
+def _only_captured_jobs_are_known(dashboards: Dashboards) -> Faults:
+    for name, dashboard in dashboards.items():
+        for panel in panels_of(dashboard):
+            title = str(panel.get("title", ""))
+            if re.search(r"\bjobs\b", title, re.IGNORECASE) and "captured jobs" not in title.lower():
+                yield name, f"panel {title!r}: only captured jobs are known"
+
+
+def _links_lead_somewhere(dashboards: Dashboards) -> Faults:
+    variables = {
+        dashboard.get("uid"): {one["name"] for one in dashboard.get("templating", {}).get("list", [])}
+        for dashboard in dashboards.values()
+    }
+
+    def urls(value: object) -> Iterator[str]:
+        if isinstance(value, dict):
+            if isinstance(value.get("url"), str):
+                yield value["url"]
+            for inside in value.values():
+                yield from urls(inside)
+        elif isinstance(value, list):
+            for inside in value:
+                yield from urls(inside)
+
+    for name, dashboard in dashboards.items():
+        for url in sorted({*urls(dashboard)}):
+            page = re.match(r"/d/([\w-]+)\?", url)
+            if page is None and not url.startswith("/explore?"):
+                yield name, f"a link to {url[:60]!r}, which is no page of ours"
+            elif page is not None and page[1] not in variables:
+                yield name, f"a link to {page[1]}, which isn't there"
+            elif page is not None:
+                for unknown in sorted({*_URL_VARIABLE.findall(url)} - variables[page[1]]):
+                    yield name, f"a link gives {page[1]} the variable {unknown}, which it hasn't"
+
+
+RULES: tuple[Callable[[Dashboards], Faults], ...] = (
+    _dashboards_are_named,
+    _ids_are_unique,
+    _panels_do_not_overlap,
+    _panels_are_explained,
+    _panels_are_bundled,
+    _data_sources_are_variables,
+    _variables_are_used_and_defined,
+    _variables_do_not_wait_for_each_other,
+    _colors_are_told_apart,
+    _nothing_is_hard_wired,
+    _answers_are_bounded,
+    _only_captured_jobs_are_known,
+    _links_lead_somewhere,
+)

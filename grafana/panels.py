@@ -1,0 +1,240 @@
+"""Panels, and how they lie on a page. A panel is a dict as Grafana reads it, but for its size: `place` gives all of a
+page ids and places."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from grafana.variables import LOKI, PROMETHEUS
+
+Json = dict[str, Any]  # Any: JSON
+
+# Okabe and Ito's palette: eight colours that are told apart with any colour vision.
+BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#D55E00",
+    "#CC79A7",
+    "#56B4E9",
+    "#F0E442",
+    "#999999",
+)
+PALETTE = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY)
+PAGE_WIDTH = 24
+
+
+def loki(expr: str, *, instant: bool = False, legend: str = "", lines: int = 0, ref: str = "A") -> Json:
+    """A query of Loki. instant: one value at the end of the range; lines: how many entries at most."""
+    target: Json = {"datasource": LOKI, "expr": expr, "queryType": "instant" if instant else "range", "refId": ref}
+    if lines:
+        target["maxLines"] = lines
+    if legend:
+        target["legendFormat"] = legend
+    return target
+
+
+def prometheus(expr: str, *, instant: bool = False, table: bool = False, legend: str = "", ref: str = "A") -> Json:
+    """A query of Prometheus. instant: at the end of the range; table: labels become columns."""
+    target: Json = {"datasource": PROMETHEUS, "expr": expr, "refId": ref, "instant": instant, "range": not instant}
+    if table:
+        target["format"] = "table"
+    if legend:
+        target["legendFormat"] = legend
+    return target
+
+
+def panel(
+    kind: str,
+    title: str,
+    description: str,
+    targets: Sequence[Json],
+    *,
+    width: int,
+    height: int,
+    unit: str = "none",
+    options: Json | None = None,
+    custom: Json | None = None,
+    defaults: Json | None = None,
+    overrides: Sequence[Json] = (),
+    transformations: Sequence[Json] = (),
+    no_value: str = "",
+    repeat: str = "",
+    per_row: int = 0,
+    interval: str = "",
+    links: Sequence[Json] = (),
+) -> Json:
+    """defaults: further ones of all fields; custom: those of the panel's kind; repeat: a variable, one panel for each
+    of its values; interval: the shortest; links: at the corner of its title."""
+    fields: Json = {"unit": unit, "custom": custom or {}, **(defaults or {})}
+    if no_value:
+        fields["noValue"] = no_value
+    made: Json = {
+        "type": kind,
+        "title": title,
+        "description": description,
+        "datasource": targets[0]["datasource"],
+        "targets": list(targets),
+        "fieldConfig": {"defaults": fields, "overrides": list(overrides)},
+        "options": options or {},
+        "transformations": list(transformations),
+        "gridPos": {"w": width, "h": height},
+    }
+    if interval:
+        made["interval"] = interval
+    if links:
+        made["links"] = list(links)
+    if repeat:
+        made |= {"repeat": repeat, "repeatDirection": "h", "maxPerRow": per_row or 3}
+    return made
+
+
+def stat(
+    title: str, description: str, target: Json, *, width: int, height: int = 4, unit: str = "none", **more: Any
+) -> Json:
+    """One value, large. more: as for `panel`, and `steps`, of thresholds (`thresholds`). Any: those differ in type."""
+    steps = more.pop("steps", None)
+    defaults = more.pop("defaults", {})
+    if steps is None:
+        defaults = {"color": {"mode": "fixed", "fixedColor": BLUE}, **defaults}
+    else:
+        defaults = {"color": {"mode": "thresholds"}, "thresholds": steps, **defaults}
+    options = {
+        "colorMode": "value",
+        "graphMode": "none",
+        "justifyMode": "auto",
+        "orientation": "auto",
+        "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+        "textMode": "auto",
+        **more.pop("options", {}),
+    }
+    return panel(
+        "stat",
+        title,
+        description,
+        [target],
+        width=width,
+        height=height,
+        unit=unit,
+        options=options,
+        defaults=defaults,
+        **more,
+    )
+
+
+def table(
+    title: str, description: str, targets: Sequence[Json], *, height: int, width: int = PAGE_WIDTH, **more: Any
+) -> Json:
+    """Values as they are: Grafana would show a text such as 007 or 1e5 as a number, unless the unit is `string`.
+    more: as for `panel`. Any: those differ in type."""
+    more.setdefault("unit", "string")
+    custom = {"align": "left", "displayMode": "auto", "inspect": True}
+    options = {"showHeader": True, "footer": {"show": False, "fields": "", "reducer": []}, **more.pop("options", {})}
+    return panel(
+        "table", title, description, targets, width=width, height=height, custom=custom, options=options, **more
+    )
+
+
+def time_graph(
+    title: str, description: str, targets: Sequence[Json], *, width: int, height: int = 8, **more: Any
+) -> Json:
+    """Series over time. more: as for `panel`. Any: those differ in type."""
+    custom = {"drawStyle": "line", "lineWidth": 1, "showPoints": "auto", "spanNulls": True, **more.pop("custom", {})}
+    return panel(
+        "timeseries", title, description, targets, width=width, height=height, custom=custom, options=_LEGEND, **more
+    )
+
+
+def xy_graph(title: str, description: str, targets: Sequence[Json], *, width: int, height: int, **more: Any) -> Json:
+    """The first field with numbers is X. The form of Grafana before 11.1, without a `pluginVersion`: newer versions
+    turn it into theirs, as long as they don't take it for theirs. more: as for `panel`. Any: those differ in type."""
+    custom = {"show": "points+lines", "pointSize": {"fixed": 4}, "lineWidth": 1, "axisLabel": " "}
+    options = {"seriesMapping": "auto", "dims": {"frame": 0}, "series": [], **_LEGEND}
+    # X's axis is called as its key, which the first field is; Y's would be called as the first series
+    more["overrides"] = [
+        {"matcher": {"id": "first"}, "properties": [{"id": "custom.axisLabel", "value": ""}]},
+        *more.get("overrides", ()),
+    ]
+    return panel(
+        "xychart", title, description, targets, width=width, height=height, custom=custom, options=options, **more
+    )
+
+
+_LEGEND: Json = {
+    "legend": {"showLegend": True, "displayMode": "list", "placement": "bottom", "calcs": []},
+    "tooltip": {"mode": "single", "sort": "none"},
+}
+
+
+def row(title: str, *, collapsed: Sequence[Json] = ()) -> Json:
+    """A heading; collapsed: panels that are shown when it is opened."""
+    return {
+        "type": "row",
+        "title": title,
+        "collapsed": bool(collapsed),
+        "panels": list(collapsed),
+        "gridPos": {"w": PAGE_WIDTH, "h": 1},
+    }
+
+
+def place(panels: Iterable[Json | list[Json]]) -> list[Json]:
+    """Lays panels from left to right, line by line, and numbers them; those of a list one below the other, as wide as
+    the first."""
+    placed: list[Json] = []
+    _place(panels, placed, first_id=1, top=0)
+    return placed
+
+
+def _place(panels: Iterable[Json | list[Json]], placed: list[Json], *, first_id: int, top: int) -> tuple[int, int]:
+    """Returns the next free id, and the line below all panels."""
+    left, height, number = 0, 0, first_id
+    for one in panels:
+        column = one if isinstance(one, list) else [one]
+        width = column[0]["gridPos"]["w"]
+        if left + width > PAGE_WIDTH:
+            top, left, height = top + height, 0, 0
+        below = 0
+        for part in column:
+            own_height = part["gridPos"]["h"]
+            made = {**part, "id": number, "gridPos": {"x": left, "y": top + below, "w": width, "h": own_height}}
+            placed.append(made)
+            number, below = number + 1, below + own_height
+            if part["type"] == "row" and part["collapsed"]:
+                made["panels"] = []
+                number, _ = _place(part["panels"], made["panels"], first_id=number, top=top + 1)
+        left, height = left + width, max(height, below)
+    return number, top + height
+
+
+# ---- details of fields
+
+
+def thresholds(*steps: tuple[float | None, str]) -> Json:
+    """From each value on (None: from the lowest on) a colour."""
+    return {"mode": "absolute", "steps": [{"value": value, "color": color} for value, color in steps]}
+
+
+def mapped(texts: Mapping[str, tuple[str, str]]) -> list[Json]:
+    """What stands for a value: text and colour."""
+    options = {
+        value: {"text": text, "color": color, "index": index}
+        for index, (value, (text, color)) in enumerate(texts.items())
+    }
+    return [{"type": "value", "options": options}]
+
+
+def null_as(text: str) -> list[Json]:
+    return [{"type": "special", "options": {"match": "null", "result": {"text": text, "index": 0}}}]
+
+
+def field(name: str, **properties: object) -> Json:
+    """An override for one field. properties: by id, with `__` for a dot; custom ones as `custom__width`."""
+    values = [{"id": key.replace("__", "."), "value": value} for key, value in properties.items()]
+    return {"matcher": {"id": "byName", "options": name}, "properties": values}
+
+
+def colored(name: str, color: str) -> Json:
+    return field(name, color={"mode": "fixed", "fixedColor": color})
+
+
+def link(title: str, url: str, *, new_tab: bool = False) -> Json:
+    return {"title": title, "url": url, "targetBlank": new_tab}

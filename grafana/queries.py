@@ -1,0 +1,254 @@
+"""The queries' parts: what of a job is asked of Loki (LogQL) and of Prometheus (PromQL). Variables are Grafana's.
+
+A dashboard's variables hold text that goes into queries as it is: `raw`, where Grafana would escape, `pipe` for a|b.
+"""
+
+# The job's nodes in the selector, so that no other node's streams are read; its id is structured metadata.
+_CLUSTER = 'cluster="${cluster:raw}"'
+_HOSTS = "host=~`${host:pipe}`"
+_HOSTS_AND_SLURM = "host=~`${host:pipe}|${slurm:pipe}`"
+_JOB = " | job_id=`${job:raw}`"
+ATTEMPTS = " | attempt=~`${attempts:raw}`"
+TASKS = " | task=~`${tasks:raw}`"
+MAX_ENTRIES = 5000  # of an answer: Loki's max_entries_limit_per_query, unless an admin changed it
+MAX_DIGITS = 6  # of a number to thin by: 4.5 billion records
+JOB_ENDED = "job_ended"  # what Slurm's controller says of a job's end
+LATE = "1d"  # how much later than the page's time a job may have come to Prometheus
+
+STATES = {  # by how bad: the number is the rank (as in ingest.job.worst_state, and RUNNING above all)
+    "COMPLETED": 0,
+    "CANCELLED": 1,
+    "PREEMPTED": 2,
+    "REQUEUED": 3,
+    "TIMEOUT": 4,
+    "DEADLINE": 5,
+    "OUT_OF_MEMORY": 6,
+    "FAILED": 7,
+    "NODE_FAIL": 8,
+    "BOOT_FAIL": 9,
+    "UNRESPONSIVE": 10,
+    "RUNNING": 11,
+}
+_ALIVE = ("UNRESPONSIVE", "RUNNING")
+_SILENT_SECS = 60  # of a heartbeat in Loki: the agent sends one every 10 s
+_PLACE = "cluster, job_id, attempt, step, task"
+
+
+# ---- LogQL
+
+
+def job_lines(kinds: str, *, streams: str = "", slurm: bool = False) -> str:
+    """The job's entries on the chosen nodes. kinds, streams: regular expressions for `kind` and `stream`; slurm: also
+    what Slurm's controller says of the job, whose agent has another host."""
+    stream = f", stream=~`{streams}`" if streams else ""
+    kind = f'kind="{kinds}"' if kinds.isalpha() else f"kind=~`{kinds}`"
+    return f"{{{_CLUSTER}, {_HOSTS_AND_SLURM if slurm else _HOSTS}, {kind}{stream}}}{_JOB}"
+
+
+def job_records() -> str:
+    """The metadata records of the chosen attempt and task."""
+    return job_lines("metadata") + ATTEMPTS + TASKS
+
+
+def thinned(digits: str) -> str:
+    """Of many records those whose number ends in the digits, and the first hundred of each set of keys."""
+    return f" | n=~`[0-9]{{1,2}}|[0-9]*{digits}`"
+
+
+def job_events(names: str, *fields: str, attempts: str = "") -> str:
+    """The job's events of these names (a regular expression), with fields of theirs as labels. attempts: ATTEMPTS for
+    the chosen ones."""
+    expressions = ", ".join(f'{field}="{field}"' for field in ("event", *fields))
+    return f"{job_lines('event', slurm=JOB_ENDED in names)}{attempts} | json {expressions} | event=~`{names}`"
+
+
+ACCOUNTS = "heartbeat|ended|closed"  # the events that tell how a capture does
+
+
+def newest(value: str, names: str, *fields: str, attempts: str = ATTEMPTS) -> str:
+    """Of each capture the newest event's value. value: what unwraps it; events without one are left out."""
+    events = job_events(names, *fields, attempts=attempts)
+    return f'last_over_time({events}{value} | __error__="" [$__range]) by (host, attempt, step, task)'
+
+
+def newest_state() -> str:
+    """The state of the chosen attempt as a number, as in STATES: what Slurm says of its end, else RUNNING while one
+    capture runs at the end of the page's time, then the worst end."""
+    end = "min (int (unixEpoch now)) (div ${__to} 1000)"  # of the page's time, which may lie ahead
+    silent = f"gt (sub ({end}) (int (unixEpoch __timestamp__))) {_SILENT_SECS}"
+    ranks = "".join(
+        f'{{{{else if eq .state "{state}"}}}}{rank}' for state, rank in STATES.items() if state not in _ALIVE
+    )
+    alive = f"{{{{if {silent}}}}}{STATES['UNRESPONSIVE']}{{{{else}}}}{STATES['RUNNING']}{{{{end}}}}"
+    template = f'{{{{if eq .event "heartbeat"}}}}{alive}{ranks}{{{{else}}}}{STATES["FAILED"]}{{{{end}}}}'
+    unwrapped = f" | label_format lsstate=`{template}` | unwrap lsstate"
+    by_slurm = newest(f' | state!=""{unwrapped}', JOB_ENDED, "state")
+    return f"max({by_slurm}) or max({newest(unwrapped, ACCOUNTS, 'state')})"
+
+
+def duration() -> str:
+    """Seconds from the first start to the last sign of life, or the end."""
+    at = "{{if .ended_ns}}{{.ended_ns}}{{else}}{{unixEpochNanos __timestamp__}}{{end}}"
+    unwrapped = f" | label_format lsat=`{at}` | unwrap lsat"
+    last = f"max({newest(unwrapped, ACCOUNTS, 'ended_ns')})"
+    return f"({last} - min({newest(' | unwrap started_ns', 'started', 'started_ns')})) / 1e9"
+
+
+# ---- PromQL
+
+
+def over_range(function: str, selector: str) -> str:
+    """The function over the page's time, or, of a job that was shipped late, over the day after it."""
+    return f"({function}({selector}[$__range]) or {function}({selector}[{LATE}] offset -{LATE}))"
+
+
+def job_metric(name: str, *matchers: str) -> str:
+    return f"{name}{{{', '.join((_CLUSTER, 'job_id=`${job:raw}`', *matchers))}}}"
+
+
+def job_max(name: str, *matchers: str) -> str:
+    return over_range("max_over_time", job_metric(name, *matchers))
+
+
+def attempt_choices() -> str:
+    """`last`, `all` and each attempt as `choice`, with a regular expression for it as `attempt`."""
+    started = job_max("logshipper_job_start_time_seconds")
+    last = f'label_replace(topk(1, max by(attempt)({started})), "choice", "last", "", "")'
+    each = f'label_replace(group by(attempt)({started}), "choice", "$1", "attempt", "(.+)")'
+    never = f"on(choice) {constant('last', 'attempt')}"  # where Prometheus knows nothing: the choice must outlast that
+    return f"{last} or {never} or {constant('all', 'attempt')} or {each}"
+
+
+def task_choices() -> str:
+    """`lowest`, `all` and each task that has numbers as `choice`, with a regular expression for it as `task`.
+
+    The lowest number among labels: a histogram whose buckets all hold the same has its quantile at the lowest bound.
+    """
+    tasks = f"group by(task)({job_max('logshipper_metadata_value', 'attempt=~`${attempts:raw}`')})"
+    bounds = (
+        f'max by(le)(label_replace({tasks}, "le", "$1", "task", "(.+)") '
+        'or label_replace(vector(1), "le", "+Inf", "", ""))'
+    )
+    lowest = f'count_values("task", histogram_quantile(1, {bounds}) and on() {tasks})'
+    each = f'label_replace({tasks}, "choice", "$1", "task", "(.+)")'
+    lowest = f'label_replace({lowest}, "choice", "lowest", "", "")'
+    return f"{lowest} or on(choice) {constant('lowest', 'task')} or {constant('all', 'task')} or {each}"
+
+
+def constant(choice: str, label: str = "") -> str:
+    """A series with this choice; label: what stands for everything there."""
+    series = f'label_replace(vector(0), "choice", "{choice}", "", "")'
+    return f'label_replace({series}, "{label}", ".*", "", "")' if label else series
+
+
+def chosen(choices: str, choice: str, label: str) -> str:
+    """The choice that a variable names; what fits everything where Prometheus knows nothing of it."""
+    return or_else(f"({choices}) and on(choice) {constant(choice)}", label, ".*")
+
+
+def hosts() -> str:
+    """The job's nodes; all nodes where Prometheus has forgotten the job, none where no job is named."""
+    known = f"group by(host)({job_max('logshipper_job_info')})"
+    named = 'label_replace(vector(0), "named", `${job:raw}`, "", "")'
+    return f'{known} or on() label_replace({named}, "host", ".+", "named", ".+")'
+
+
+def x_ranks(choice: str) -> str:
+    ranks = job_max("logshipper_x_rank", f'choice="{choice}"')
+    return f"bottomk(1, max by(key)({ranks}))"
+
+
+def slurm_hosts() -> str:
+    """The nodes whose agents tell how Slurm ended jobs; `-`, which no host is called, where there are none."""
+    records = 'logshipper_agent_slurm_records_total{outcome="taken"}'
+    told = f"(sum by(instance, job)(max_over_time({records}[$__range])) > 0)"
+    agents = f"max_over_time(logshipper_agent_build_info{{{_CLUSTER}}}[$__range])"
+    return or_else(f"group by(host)({told} * on(instance, job) group_left(host) {agents})", "host", "-")
+
+
+def or_else(series: str, label: str, value: str) -> str:
+    """A value of the label where there are no series."""
+    return f'{series} or on() label_replace(vector(0), "{label}", "{value}", "", "")'
+
+
+# The rules in words (ingest.x_axis), by the rank's integer part; RULE_BY_HAND for all that somebody chose.
+RULES = {
+    1: "the key progress",
+    2: "the key epoch",
+    3: "integers that never fall",
+    4: "numbers that never fall",
+    5: "integers that only rise or only fall",
+    6: "numbers that only rise or only fall",
+    7: "the first key with numbers",
+}
+RULE_BY_HAND = "chosen by hand"
+NO_RULE = "no key with numbers is known"
+
+
+def rule_words(ranks: str, choice: str) -> str:
+    """The rule as the label `words`. ranks: as of x_ranks; choice: `auto`, or somebody's own."""
+    words = f'label_replace(count_values("rule", floor({ranks})), "words", "{RULE_BY_HAND}", "", "")'
+    words = f'label_join(label_replace({words}, "choice", "{choice}", "", ""), "ruled", "/", "choice", "rule")'
+    for rule, said in RULES.items():
+        words = f'label_replace({words}, "words", "{said}", "ruled", "auto/{rule}")'
+    return or_else(f"group by(words)({words})", "words", NO_RULE)
+
+
+def thinning(metric: str) -> str:
+    """The digits to thin by, of a metric with `dec`: those of the largest count."""
+    return f"topk(1, max by(dec)({metric}))"
+
+
+def thinning_words(metric: str) -> str:
+    """`thinning` as the label `words`: "every record", "1 of 10 records", and so on."""
+    words = f'label_replace({thinning(metric)}, "words", "every record", "", "")'
+    for digits in range(1, MAX_DIGITS + 1):
+        words = f'label_replace({words}, "words", "1 of {10**digits:,} records", "dec", "{"0" * digits}")'
+    return or_else(f"group by(words)({words})", "words", f"the newest {MAX_ENTRIES:,} records")
+
+
+# In a query `${y:raw}` is the digits by which a key's own graph is thinned, the end of that filter, and a filter that
+# always holds and names the key: one variable repeats the panels, and each key has digits of its own.
+KEY_FILTER = "`, lskey!=`"
+
+
+def keys_to_draw(metric: str) -> str:
+    """Keys as `key`, each with `picked`: its digits, KEY_FILTER and its name. metric: logshipper_key's series."""
+    largest = f"topk by(key)(1, max by(dec, key)({metric}))"
+    joined = f'label_replace({largest}, "lsfilter", "{KEY_FILTER}", "", "")'
+    return f'max by(key, picked)(label_join({joined}, "picked", "", "dec", "lsfilter", "key"))'
+
+
+def start_of_newest_attempt(matchers: str) -> str:
+    """Of each job the start of the attempt that started last, with `attempt`."""
+    started = f"last_over_time(logshipper_job_start_time_seconds{{{matchers}}}[$__range])"
+    return f"topk by(job_id)(1, max by(job_id, attempt)({started}))"
+
+
+def of_newest_attempt(series: str, matchers: str) -> str:
+    return f"({series}) and on(job_id, attempt) {start_of_newest_attempt(matchers)}"
+
+
+def job_states(matchers: str) -> str:
+    """One series per job, with `state`: the worst end of its newest attempt; before that RUNNING or UNRESPONSIVE.
+
+    A state that is over stays in the time range; so of each capture an end counts before what runs, and what runs only
+    where it is so at the end of the range: what has vanished without an end is UNRESPONSIVE.
+    """
+    metric = "logshipper_job_state"
+    ends = " or ".join(
+        f'last_over_time({metric}{{{matchers}, state="{state}"}}[$__range]) * {rank}'
+        for state, rank in STATES.items()
+        if state not in _ALIVE
+    )
+    now = " or ".join(f'{metric}{{{matchers}, state="{state}"}} * {STATES[state]}' for state in _ALIVE)
+    seen = f'max by({_PLACE})(last_over_time({metric}{{{matchers}, state=~"{"|".join(_ALIVE)}"}}[$__range]))'
+    gone = f'label_replace({seen} * {STATES["UNRESPONSIVE"]}, "state", "UNRESPONSIVE", "", "")'
+    known = f"{ends} or on({_PLACE}) ({now}) or on({_PLACE}) {gone}"
+    return f"topk by(job_id)(1, max by(job_id, state)({of_newest_attempt(known, matchers)}))"
+
+
+def where_label(series: str, label: str, pattern: str) -> str:
+    """The series whose label, which the query itself may have made, fits the regular expression."""
+    marked = f'label_replace({series}, "lsfits", "yes", "{label}", "{pattern}")'
+    return f'{marked} and on(lsfits) label_replace(vector(1), "lsfits", "yes", "", "")'

@@ -1,0 +1,112 @@
+"""LogQL that turns metadata records into JSON objects of numbers, for graphs (R22): {"epoch":3,"opt.beta":2}.
+
+A JSON stage of Loki's can't tell 0.1 from "0.1", and Grafana takes a field's type from its first value only. So a
+template decodes the line, walks it as deep as numbers are graphed, and keeps what JSON calls a number: no strings,
+booleans, nulls. Numbers are floats then, as they are in the browser anyway. Template variables begin with `l`, which no
+dashboard's do, or Grafana would put its own in their place.
+"""
+
+from collections.abc import Callable
+
+MAX_DEPTH = 4  # ingest.metadata_keys.MAX_DEPTH
+TIME_FIELD = "printed at"
+RECORD_FIELD = "record number"  # X, where no key is
+_IS_NUMBER = 'eq $lt "float64"'
+_IS_OBJECT = 'eq $lt "map[string]interface {}"'
+
+
+# JavaScript puts keys that are whole numbers before all others, and so before X: a blank after them, which isn't seen.
+_NO_INDEX = '{{if and (ge $ll "0") (lt $ll ":")}}{{$ll = print $ll " "}}{{end}}'
+
+Body = Callable[[str, str], str]  # what is done, given the variables of a name and its value
+
+
+def _walk(number: Body, other: Body | None = None, source: str = "(fromJson __line__)", above: str = "") -> str:
+    """A template that does `number` for each number of the record, `other` for all else but objects."""
+    depth = int(above.removeprefix("$ln") or 0) + 1
+    key, value, name = f"$lk{depth}", f"$lv{depth}", f"$ln{depth}"
+    full_name = f'printf "%s.%s" {above} {key}' if above else key
+    deeper = f"{{{{else if {_IS_OBJECT}}}}}{_walk(number, other, value, name)}" if depth < MAX_DEPTH else ""
+    rest = f"{{{{else}}}}{other(name, value)}" if other else ""
+    return (
+        f'{{{{range {key}, {value} := {source}}}}}{{{{{name} := {full_name}}}}}{{{{$lt := printf "%T" {value}}}}}'
+        f"{{{{if {_IS_NUMBER}}}}}{number(name, value)}{deeper}{rest}{{{{end}}}}{{{{end}}}}"
+    )
+
+
+def _collect(x: str, *, only: str = "", suffix: str = "", series: str = "") -> str:
+    """Puts X's number into $lx and `,"name":number` of all others (only: of the key of this name) into $lo.
+
+    Names that JSON would write otherwise than Go are left out: with quotes, backslashes, control characters. No other
+    graph has these either (ingest.ranks)."""
+
+    def body(name: str, value: str) -> str:
+        test = f'else if eq {name} "{only}"' if only else "else"
+        label = "$ls" if series else f"(print {name} $ls)" if suffix else name
+        return (
+            f'{{{{if eq {name} "{x}"}}}}{{{{$lx = printf "%v" {value}}}}}'
+            f'{{{{{test}}}}}{{{{$ll := {label}}}}}{_NO_INDEX}{{{{$lq := printf "%q" $ll}}}}'
+            f'{{{{if not (contains "\\\\" $lq)}}}}'
+            f'{{{{$lo = printf "%s,%s:%v" $lo $lq {value}}}}}{{{{end}}}}{{{{end}}}}'
+        )
+
+    begin = '{{$lx := ""}}{{$lo := ""}}' + (f'{{{{$ls := ""}}}}{suffix}{series}' if suffix or series else "")
+    return begin + _walk(body)
+
+
+def as_text(value: str) -> str:
+    """A template's expression for a value as it may stand between quotes in JSON."""
+    clean = f'regexReplaceAllLiteral "[\\x00-\\x1f]" {value} " "'
+    return f'{clean} | replace "\\\\" "\\\\\\\\" | replace "\\"" "\\\\\\""'
+
+
+def _line_format(template: str) -> str:
+    """A line for each record that has something to draw."""
+    return f" | line_format `{template}` |= `{{` | keep attempt, task, step, host, job_id"
+
+
+def over_x(x: str, *, only: str = "", suffix: str = "", series: str = "") -> str:
+    """X first, then the other numbers; records without X are left out. x, only: keys' names, as variables of the
+    dashboard; suffix, series: a part of the template that sets $ls, which is added to names, or is the name."""
+    tail = f'{{{{if and $lx $lo}}}}{{"{x}":{{{{$lx}}}}{{{{$lo}}}}}}{{{{end}}}}'
+    return _line_format(_collect(x, only=only, suffix=suffix, series=series) + tail)
+
+
+def without_x(x: str, *, only: str = "", suffix: str = "", series: str = "") -> str:
+    """The records that over_x leaves out, over their number among records with the same keys."""
+    tail = f'{{{{if and (not $lx) $lo .n}}}}{{"{RECORD_FIELD}":{{{{.n}}}}{{{{$lo}}}}}}{{{{end}}}}'
+    return _line_format(_collect(x, only=only, suffix=suffix, series=series) + tail)
+
+
+def over_time(*, suffix: str = "") -> str:
+    """All numbers, after the time. Records of a burst share a millisecond, and a graph whose points all do stays blank:
+    the record's number parts them, by microseconds."""
+    at = '{{unixEpochMillis __timestamp__}}.{{printf "%03d" (mod (int .n) 1000)}}'
+    tail = f'{{{{if $lo}}}}{{"{TIME_FIELD}":{at}{{{{$lo}}}}}}{{{{end}}}}'
+    return _line_format(_collect("", suffix=suffix) + tail)
+
+
+def whole() -> str:
+    """The record as it was printed, after its time."""
+    return f' | line_format `{{"{TIME_FIELD}":{{{{unixEpochMillis __timestamp__}}}},{{{{trimPrefix "{{" __line__}}}}`'
+
+
+def number_of(name: str) -> str:
+    """Unwraps the number of one key; records without one are left out."""
+
+    def body(found: str, value: str) -> str:
+        return f'{{{{if eq {found} "{name}"}}}}{{{{printf "%v" {value}}}}}{{{{end}}}}'
+
+    return f' | label_format lsnumber=`{_walk(body)}` | lsnumber!="" | unwrap lsnumber | __error__=""'
+
+
+def flat(first: str) -> str:
+    """All values of the record under their full names, texts too, after what `first` gives."""
+
+    def number(name: str, value: str) -> str:
+        return f'{{{{$lo = printf "%s,\\"%s\\":%v" $lo ({as_text(name)}) {value}}}}}'
+
+    def other(name: str, value: str) -> str:
+        return f'{{{{$lo = printf "%s,\\"%s\\":\\"%s\\"" $lo ({as_text(name)}) ({as_text(f"(print {value})")})}}}}'
+
+    return f' | line_format `{{{{$lo := ""}}}}{_walk(number, other)}{{{first}{{{{$lo}}}}}}`'

@@ -1,0 +1,101 @@
+"""Writes the dashboards as JSON, the same bytes each time: `python -m grafana.render`; `--check` only compares.
+
+Exit code 1 where a file isn't what the code makes, or is nobody's; the difference is on standard output.
+"""
+
+import argparse
+import difflib
+import json
+import sys
+from pathlib import Path
+
+from grafana import cluster, compare, job, jobs
+from grafana.panels import Json
+
+FOLDER = Path(__file__).parent / "dashboards"
+SCHEMA_VERSION = 37  # Grafana 9.4's; newer versions migrate what they read
+
+
+def dashboards() -> dict[str, Json]:
+    """All dashboards, whole, by file name."""
+    made = [module.dashboard() for module in (jobs, job, compare, cluster)]
+    return {f"{one['uid']}.json": finished(one) for one in made}
+
+
+def finished(dashboard: Json) -> Json:
+    """With what all of them have in common."""
+    common: Json = {
+        "id": None,
+        "editable": True,
+        "fiscalYearStartMonth": 0,
+        "liveNow": False,
+        "schemaVersion": SCHEMA_VERSION,
+        "style": "dark",
+        "timepicker": {},
+        "timezone": "browser",
+        "version": 1,
+        "weekStart": "",
+    }
+    return {**common, **dashboard}
+
+
+def text_of(dashboard: Json) -> str:
+    return json.dumps(dashboard, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def write(folder: Path) -> list[Path]:
+    """Writes all files, removes dashboards that the code no longer makes; returns those that changed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    changed = []
+    for path, (there, wanted) in _compared(folder).items():
+        if there == wanted:
+            continue
+        if wanted:
+            path.write_text(wanted, encoding="utf-8")
+        else:
+            path.unlink()
+        changed.append(path)
+    return changed
+
+
+def differences(folder: Path) -> str:
+    """What `write` would change, as a diff; "" for nothing."""
+    found: list[str] = []
+    for path, (there, wanted) in _compared(folder).items():
+        lines = difflib.unified_diff(
+            there.splitlines(keepends=True),
+            wanted.splitlines(keepends=True),
+            f"{path.name} (file)",
+            f"{path.name} (code)",
+        )
+        found += lines
+    return "".join(found)
+
+
+def _compared(folder: Path) -> dict[Path, tuple[str, str]]:
+    """By path, what is there and what should be; "" for no file."""
+    wanted = {folder / name: text_of(dashboard) for name, dashboard in dashboards().items()}
+    paths = sorted({*wanted, *folder.glob("*.json")})
+    return {path: (path.read_text("utf-8") if path.exists() else "", wanted.get(path, "")) for path in paths}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m grafana.render", description="Writes the dashboards as JSON.")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; show what differs, and fail if anything does"
+    )
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where they are (default: %(default)s)")
+    options = parser.parse_args()
+    if options.check:
+        difference = differences(options.folder)
+        sys.stdout.write(difference)
+        if difference:
+            sys.stderr.write("the files aren't what the code makes: python -m grafana.render\n")
+        return 1 if difference else 0
+    for path in write(options.folder):
+        sys.stdout.write(f"{path}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

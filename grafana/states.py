@@ -1,0 +1,26 @@
+"""How states, modes and losses look: the same on all pages. Each is told by a word, and by a colour besides."""
+
+from grafana.panels import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, Json, mapped
+from grafana.queries import STATES
+
+COLORS = {
+    "RUNNING": BLUE,
+    "UNRESPONSIVE": ORANGE,
+    "COMPLETED": GREEN,
+    "CANCELLED": GREY,
+    "PREEMPTED": GREY,
+    "REQUEUED": GREY,
+    "TIMEOUT": ORANGE,
+    "DEADLINE": ORANGE,
+    "OUT_OF_MEMORY": PURPLE,
+    "FAILED": RED,
+    "NODE_FAIL": RED,
+    "BOOT_FAIL": RED,
+}
+MODE_COLORS = {"enabled": GREEN, "metadata": SKY, "disabled": GREY}
+BY_NUMBER = mapped({str(rank): (state, COLORS[state]) for state, rank in STATES.items()})
+BY_NAME = mapped({state: (state, color) for state, color in COLORS.items()})
+MODES = mapped({mode: (mode, color) for mode, color in MODE_COLORS.items()})
+STILL_RUNNING: list[Json] = [
+    {"type": "special", "options": {"match": "null", "result": {"text": "no end yet", "color": BLUE, "index": 0}}},
+]

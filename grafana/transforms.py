@@ -1,0 +1,107 @@
+"""Grafana's transformations, as far as the pages use them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Json = dict[str, Any]  # Any: JSON
+
+_NOBODYS_FIELD = "lsnone"
+
+
+def ordered_by_time(*, newest_first: bool = False) -> list[Json]:
+    """Entries in order of time. Those of a burst share a millisecond, so that nanoseconds decide (`tsNs`). Newer data
+    frames have other names; they get those of the older."""
+    return [
+        organized(renamed={"timestamp": "Time", "body": "Line"}),
+        sorted_by("Time", newest_first=newest_first),
+        sorted_by("tsNs", newest_first=newest_first),
+    ]
+
+
+def sorted_by(field: str, *, newest_first: bool = False) -> Json:
+    return {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": field, "desc": newest_first}]}}
+
+
+def decoded(source: str = "Line") -> Json:
+    """The fields of a line's JSON object, and nothing else."""
+    return {"id": "extractFields", "options": {"source": source, "format": "json", "replace": True}}
+
+
+def without_empty_frames() -> Json:
+    """Leaves out frames without a field: an empty answer must not be the first frame, which is what is drawn."""
+    return {"id": "filterFieldsByName", "options": {"exclude": {"names": [_NOBODYS_FIELD]}}}
+
+
+def as_time(*fields: str) -> Json:
+    conversions = [{"targetField": field, "destinationType": "time"} for field in fields]
+    return {"id": "convertFieldType", "options": {"fields": {}, "conversions": conversions}}
+
+
+def as_text(*fields: str) -> Json:
+    """Lists as their values with commas between."""
+    conversions = [{"targetField": field, "destinationType": "string"} for field in fields]
+    return {"id": "convertFieldType", "options": {"fields": {}, "conversions": conversions}}
+
+
+def organized(
+    *, renamed: Mapping[str, str] | None = None, order: Sequence[str] = (), hidden: Sequence[str] = ()
+) -> Json:
+    return {
+        "id": "organize",
+        "options": {
+            "excludeByName": dict.fromkeys(hidden, True),
+            "indexByName": {name: index for index, name in enumerate(order)},
+            "renameByName": dict(renamed or {}),
+        },
+    }
+
+
+def newest_of_each(by: Sequence[str], fields: Sequence[str], *, merge: bool = False) -> list[Json]:
+    """Of rows that share `by` the last one's fields, under their own names. merge: of several queries."""
+    return in_groups(by, dict.fromkeys(fields, "last"), merge=merge)
+
+
+def in_groups(by: Sequence[str], reducers: Mapping[str, str], *, merge: bool = False) -> list[Json]:
+    """A row for all that share `by`, with what the reducers (by field) make of the others, under their own names."""
+    groups: Json = {name: {"operation": "groupby", "aggregations": []} for name in by}
+    groups |= {name: {"operation": "aggregate", "aggregations": [how]} for name, how in reducers.items()}
+    renamed = {f"{name} ({how})": name for name, how in reducers.items()}  # columns are ordered before they are renamed
+    merging = [merged()] if merge else []  # which forgets new names
+    grouped = {"id": "groupBy", "options": {"fields": groups}}
+    return [grouped, *merging, organized(renamed=renamed, order=[*by, *renamed])]
+
+
+def merged() -> Json:
+    """Rows of several queries that agree in all columns that the queries share become one row."""
+    return {"id": "merge", "options": {}}
+
+
+def rows_with(*fields: str) -> Json:
+    """Only rows that have all of these fields: none, where a field isn't there at all, as its query found nothing."""
+    filters = [{"fieldName": field, "config": {"id": "isNotNull", "options": {}}} for field in fields]
+    return {"id": "filterByValue", "options": {"type": "include", "match": "all", "filters": filters}}
+
+
+def rows_without_blank(field: str) -> Json:
+    """Only rows in which the field holds more than blanks."""
+    filters = [{"fieldName": field, "config": {"id": "regex", "options": {"value": "^ *$"}}}]
+    return {"id": "filterByValue", "options": {"type": "exclude", "match": "any", "filters": filters}}
+
+
+def first_row_of_each(field: str) -> list[Json]:
+    """Of rows that share the field's value the first one."""
+    return [
+        {"id": "partitionByValues", "options": {"fields": [field], "keepFields": True}},
+        {"id": "limit", "options": {"limitField": 1}},
+        merged(),
+    ]
+
+
+def different_columns() -> list[Json]:
+    """A row for each column that doesn't hold the same everywhere, with its values in the rows' order."""
+    filters = [{"fieldName": "Distinct Count", "config": {"id": "greater", "options": {"value": 1}}}]
+    return [
+        {"id": "reduce", "options": {"mode": "seriesToRows", "reducers": ["distinctCount", "allValues"]}},
+        {"id": "filterByValue", "options": {"type": "include", "match": "any", "filters": filters}},
+        organized(renamed={"Field": "key", "All values": "values", "Distinct Count": "different values"}),
+    ]

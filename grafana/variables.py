@@ -1,0 +1,136 @@
+"""Variables of dashboards. What Prometheus answers is read by regular expressions: Grafana prints a series as
+`{key="loss",path="loss"} 12 1690000000000`, labels sorted and unescaped."""
+
+from typing import Any
+
+Json = dict[str, Any]  # Any: JSON
+
+LOKI = {"type": "loki", "uid": "${loki}"}
+PROMETHEUS = {"type": "prometheus", "uid": "${prometheus}"}
+SHOWN, WITHOUT_LABEL, HIDDEN = 0, 1, 2
+ON_TIME_RANGE = 2  # refreshed with the time range, and with the variables that the query names
+AS_IT_COMES, ALPHABETICAL = 0, 1
+ALL: Json = {"text": ["All"], "value": ["$__all"]}
+
+
+def label_pattern(value: str, text: str = "") -> str:
+    """Reads labels of a printed series: value, which holds no quotes, and text, which stands before it, where it isn't
+    the same: whatever a text holds, the last of what looks like a value is it."""
+    if not text:
+        return f'/[{{,]{value}="(?<value>[^"]*)"/'
+    return f'/[{{,]{text}="(?<text>.*)",{value}="(?<value>[^"]*)"\\}} /'
+
+
+def _variable(kind: str, name: str, label: str, description: str, **more: object) -> Json:
+    return {"type": kind, "name": name, "label": label, "description": description, "hide": SHOWN, **more}
+
+
+def places() -> list[Json]:
+    """Cluster and data sources, which are seldom changed and stand last. The order is that of the page only: Grafana
+    asks for each variable after those that it names."""
+    return [
+        _cluster(),
+        _data_source("loki", "loki", "Where the logs are."),
+        _data_source("prometheus", "prometheus", "Where the agents' metrics are."),
+    ]
+
+
+def _data_source(name: str, kind: str, description: str) -> Json:
+    """Without its label: what is chosen says which it is."""
+    made = _variable("datasource", name, kind.capitalize(), description, query=kind, refresh=1, regex="", current={})
+    return {**made, "hide": WITHOUT_LABEL}
+
+
+def _cluster() -> Json:
+    """The clusters that Loki has anything of."""
+    query = 'label_values({service_name="logshipper"}, cluster)'
+    return _variable(
+        "query",
+        "cluster",
+        "Cluster",
+        "One of the clusters whose captured jobs are in Loki.",
+        datasource=LOKI,
+        query=query,
+        definition=query,
+        refresh=ON_TIME_RANGE,
+        sort=ALPHABETICAL,
+        regex="",
+    )
+
+
+def asked(
+    name: str,
+    label: str,
+    description: str,
+    promql: str,
+    regex: str,
+    *,
+    sort: int = AS_IT_COMES,
+    hide: int = SHOWN,
+    first: str = "",
+    multi: bool = False,
+    includes_all: bool = True,
+) -> Json:
+    """What a PromQL query answers. first: what is chosen at first; multi: several may be, all at first where
+    includes_all. Hidden ones stay out of addresses."""
+    query = f"query_result({promql})"
+    variable = _variable(
+        "query",
+        name,
+        label,
+        description,
+        datasource=PROMETHEUS,
+        query={"query": query, "refId": name},
+        definition=query,
+        refresh=ON_TIME_RANGE,
+        sort=sort,
+        regex=regex,
+    )
+    variable |= {"hide": hide, "skipUrlSync": hide == HIDDEN}
+    if first:
+        variable["current"] = {"text": first, "value": first}
+    if multi:
+        variable |= {"multi": True, "includeAll": includes_all}
+        if includes_all:
+            variable["current"] = ALL
+    return variable
+
+
+def labels_of(name: str, label: str, description: str, metric: str, values_of: str) -> Json:
+    """The values of a metric's label; `All` is everything, where the label isn't set, too."""
+    query = f"label_values({metric}, {values_of})"
+    return _variable(
+        "query",
+        name,
+        label,
+        description,
+        datasource=PROMETHEUS,
+        query={"query": query, "refId": name},
+        definition=query,
+        refresh=ON_TIME_RANGE,
+        sort=ALPHABETICAL,
+        regex="",
+        multi=True,
+        includeAll=True,
+        allValue=".*",
+        current=ALL,
+    )
+
+
+def typed(name: str, label: str, description: str) -> Json:
+    """What somebody types."""
+    current = {"text": "", "value": ""}
+    return _variable("textbox", name, label, description, query="", current=current, options=[current])
+
+
+def one_of(name: str, label: str, description: str, choices: dict[str, str], *, multi: bool = False) -> Json:
+    """Fixed choices, text by value: the first one at first; multi: all of them."""
+    pairs = [{"text": text, "value": value, "selected": False} for value, text in choices.items()]
+    query = ", ".join(f"{text} : {value}" for value, text in choices.items())
+    variable = _variable("custom", name, label, description, query=query)
+    if multi:
+        everything = {"text": "All", "value": "$__all", "selected": True}
+        options = [everything, *pairs]
+        return variable | {"multi": True, "includeAll": True, "allValue": ".*", "current": ALL, "options": options}
+    pairs[0]["selected"] = True
+    return variable | {"current": {name: pairs[0][name] for name in ("text", "value")}, "options": pairs}

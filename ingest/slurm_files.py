@@ -1,0 +1,147 @@
+"""Slurm's own files as the checks need them: slurm.conf, plugstack.conf, and a plugin's version. Bounded; what can't be
+read is left out, as Slurm does it."""
+
+import glob
+import os
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+FOLDERS = ("/etc/slurm", "/etc/slurm-llnl", "/run/slurm/conf")  # the last one: without files of the node's own
+MAX_FILE_BYTES = 1 << 20
+MAX_FILES = 64
+MAX_PLUGIN_BYTES = 16 << 20
+_PAIR = re.compile(r'([A-Za-z][A-Za-z0-9_]*)\s*[+-]?=\s*("[^"]*"|\S*)')
+_KINDS = ("required", "optional", "include")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_SHT_DYNSYM = 11
+
+
+class StackLine(NamedTuple):
+    """A plugin of plugstack.conf. where: `FILE:LINE`; kind: required or optional."""
+
+    where: str
+    kind: str
+    path: str
+    arguments: tuple[str, ...]
+
+
+class Stack(NamedTuple):
+    """plugins: in their order; problems: lines that Slurm ignores, a sentence each."""
+
+    plugins: list[StackLine]
+    problems: list[str]
+
+
+def find_conf(environment: Mapping[str, str]) -> str:
+    """The node's slurm.conf; "" where there is none."""
+    given = environment.get("SLURM_CONF", "")
+    places = [given] if given else [os.path.join(folder, "slurm.conf") for folder in FOLDERS]
+    return next((place for place in places if os.path.isfile(place)), "")
+
+
+def read_conf(path: str) -> dict[str, str]:
+    """Options by their names in lower case, with what it includes; of one that stands twice the last."""
+    options: dict[str, str] = {}
+    for name, value in _pairs(path, [MAX_FILES]):
+        options[name.lower()] = value.strip('"')
+    return options
+
+
+def _pairs(path: str, left: list[int]) -> Iterator[tuple[str, str]]:
+    for _, line in _lines(path, left):
+        words = line.split(None, 1)
+        if len(words) == 2 and words[0].lower() == "include":
+            place = os.path.join(os.path.dirname(path), words[1].strip())
+            yield from _pairs(place, left)
+        else:
+            yield from _PAIR.findall(line)
+
+
+def stack_path(conf: str, options: Mapping[str, str]) -> str:
+    """Where plugstack.conf is, whether or not it is there."""
+    return options.get("plugstackconfig") or os.path.join(os.path.dirname(conf), "plugstack.conf")
+
+
+def read_stack(path: str) -> Stack:
+    """What plugstack.conf loads, with what it includes."""
+    stack = Stack([], [])
+    _read_stack(path, stack, [MAX_FILES])
+    return stack
+
+
+def _read_stack(path: str, stack: Stack, left: list[int]) -> None:
+    for number, line in _lines(path, left):
+        words = line.split()
+        where = f"{path}:{number}"
+        if words[0] not in _KINDS or len(words) < 2:
+            stack.problems.append(
+                f"{where}: Slurm ignores this line: it takes required, optional or include, and a path"
+            )
+        elif words[0] == "include":
+            for place in sorted(glob.glob(os.path.join(os.path.dirname(path), words[1]))):
+                _read_stack(place, stack, left)
+        else:
+            stack.plugins.append(StackLine(where, words[0], words[1], tuple(words[2:])))
+
+
+def _lines(path: str, left: list[int]) -> Iterator[tuple[int, str]]:
+    """Lines that say something, without comments. left: how many files may still be read, in its only place."""
+    if left[0] <= 0:
+        return
+    left[0] -= 1
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read(MAX_FILE_BYTES)
+    except OSError:
+        return
+    for number, written in enumerate(text.replace("\\\n", " ").split("\n"), start=1):
+        line = written.partition("#")[0].strip()
+        if line:
+            yield number, line
+
+
+def find_plugin(name: str, options: Mapping[str, str]) -> str:
+    """A plugin's file, by PluginDir or where distributions have it; "" where it isn't found."""
+    if name.startswith("/"):
+        return name if os.path.exists(name) else ""
+    usual = [*sorted(glob.glob("/usr/lib/*/slurm-wlm")), *sorted(glob.glob("/usr/lib/*/slurm")), "/usr/lib64/slurm",
+             "/usr/lib/slurm", "/usr/local/lib/slurm"]  # fmt: skip
+    folders = options["plugindir"].split(":") if options.get("plugindir") else usual
+    return next((place for folder in folders if os.path.exists(place := os.path.join(folder, name))), "")
+
+
+def plugin_version(path: str) -> tuple[int, int] | None:
+    """The release of Slurm (major, minor) that a plugin was built against, by its symbol `plugin_version`; None where
+    it can't be told. Nothing of the file is run. (ELF: https://refspecs.linuxfoundation.org/elf/gabi4+/contents.html)
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_PLUGIN_BYTES)
+        number = _symbol_value(data, b"plugin_version")
+    except (OSError, struct.error, IndexError):
+        return None
+    return None if number is None else ((number >> 16) & 0xFF, (number >> 8) & 0xFF)
+
+
+def _symbol_value(data: bytes, name: bytes) -> int | None:
+    if data[:6] != b"\x7fELF\x02\x01":  # 64 bits, little endian
+        return None
+    (at,) = struct.unpack_from("<Q", data, 40)
+    size, count = struct.unpack_from("<HH", data, 58)
+    if size != _SECTION.size:
+        return None
+    sections = [_SECTION.unpack_from(data, at + size * number) for number in range(count)]
+    for _, kind, _, _, offset, length, link, _, _, _ in sections:
+        if kind != _SHT_DYNSYM:
+            continue
+        names = sections[link][4]
+        for symbol in range(offset, offset + length - _SYMBOL.size + 1, _SYMBOL.size):
+            label, _, _, section, value, _ = _SYMBOL.unpack_from(data, symbol)
+            end = names + label + len(name)
+            if data[names + label : end + 1] == name + b"\0" and 0 < section < len(sections):
+                base, place = sections[section][3], sections[section][4]
+                return int(struct.unpack_from("<I", data, place + value - base)[0])
+    return None

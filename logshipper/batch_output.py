@@ -1,0 +1,215 @@
+"""Captures a batch script's output where the cluster has no compiled plugin: started beside the script's shell by
+deploy/slurm/hooks/batch-output, which gives by WORD=VALUE what it holds (numbers of fds) and whose output it is.
+
+The script's shell writes into pipes, from which this process relays to the job's own stdout and stderr first and to a
+sidecar second, as `logshipper run` does. It isn't the shell's parent: how the script ends isn't known here (the
+scheduler's word comes to the log from the controller), only that it did. `begun` on stdout: from there on the script
+depends on us, and on the sidecar after us. Until then whoever started us does without.
+"""
+
+import os
+import select
+import sys
+import syslog
+import time
+from typing import Any, NamedTuple, NoReturn
+
+from logshipper import config, node_agent_socket, optin, relay
+from logshipper.background import detach
+from logshipper.capture import Settings
+from logshipper.channel import Channel
+from logshipper.errors import ConfigError, LogshipperError, SpoolError
+from logshipper.handover import SidecarLink, SidecarPlan
+from logshipper.output import Output
+from logshipper.relay import Owner, Relay
+from logshipper.sidecar import Sidecar
+from logshipper.spool import Capture
+
+COMM = "logship-batch"
+COLUMNS, ROWS = 160, 50  # that lines are rendered for; what the script has are pipes
+UNKNOWN_END = "how the script ended isn't known here: TaskProlog's capture doesn't see it"
+_TURN_SECS = 3600.0
+_CARE_SECS = 0.1
+
+
+class Words(NamedTuple):
+    """pid: of the script's shell. optin: an fd of ~/.logoptin, closed where it isn't a file. note: exists until all of
+    the script's output is delivered and logged; agent: its socket. from_..., to_...: pipes and the job's own: fds."""
+
+    pid: int
+    optin: int
+    note: str
+    agent: str
+    from_stdout: int
+    from_stderr: int
+    to_stdout: int
+    to_stderr: int
+
+    def streams(self) -> dict[int, tuple[int, int]]:
+        return {1: (self.from_stdout, self.to_stdout), 2: (self.from_stderr, self.to_stderr)}
+
+
+class BatchSidecar(Sidecar):
+    """As any, but what it hears of the script's end is only that."""
+
+    def _end(self, state: str, exit_code: int | None, signo: int, reason: str) -> None:
+        super()._end(state, None, 0, reason or UNKNOWN_END)
+
+
+class BatchOutput(Owner):
+    """The relay process. pidfd: of the script's shell; -1 where that is over already."""
+
+    def __init__(self, words: Words, settings: Settings, pidfd: int) -> None:
+        self._words = words
+        self._settings = settings
+        self._pidfd = pidfd
+        self._ended = pidfd < 0
+        self._sidecar = SidecarLink(self._say)
+
+    def begin(self) -> None:
+        """Raises OSError where something can't be had: then nothing of this run has begun."""
+        words, counters = self._words, self._settings.capture.counters
+        plan = SidecarPlan(
+            masters={stream: fds[0] for stream, fds in words.streams().items()},
+            outs={stream: fds[1] for stream, fds in words.streams().items()},
+            cmd_pid=words.pid,
+            cmd_pidfd=self._pidfd,
+            columns=COLUMNS,
+            rows=ROWS,
+            tty=False,
+            counters=counters,
+            relay_pid=os.getpid(),
+            started_ns=time.time_ns(),
+        )
+        channels = [Channel(stream, fds[0], Output(fds[1]), counters) for stream, fds in words.streams().items()]
+        self._sidecar.start(self._serve, plan)
+        self._relay = Relay(channels, self._sidecar, self)
+        if self._pidfd >= 0:
+            self._relay.watch(self._pidfd, select.POLLIN, lambda _: self._note_end())
+        self._sidecar.attach(self._relay)
+
+    def _serve(self, plan: SidecarPlan) -> None:
+        sidecar = BatchSidecar(plan, self._settings)
+        sidecar.start()
+        if not sidecar.follow_relay():
+            relay.take_over(plan, sidecar)
+            sidecar.relay_died()
+        sidecar.close()
+
+    def finish(self) -> None:
+        """Relays until the script is over, its output delivered, and its log on the disk. What others still hold is the
+        sidecar's from then on."""
+        while not (self._ended or self._relay.is_over()):
+            self._turn(_TURN_SECS)
+        self._relay.begin_drain()
+        while not self._relay.is_drained():
+            self._turn(_TURN_SECS)
+        self._relay.stop()
+        self._sidecar.exited(0)
+        while self._sidecar.alive and not self._sidecar.is_flushed:
+            self._turn(_CARE_SECS)
+        self._sidecar.hang_up()
+        while self._sidecar.may_finish():
+            self._turn(_CARE_SECS)
+        self._relay.release()
+
+    def _turn(self, wait_secs: float) -> None:
+        self._relay.turn(min(wait_secs, _CARE_SECS) if self._sidecar.needs_care else wait_secs)
+        self._sidecar.check()
+        if self._sidecar.pid and not self._sidecar.alive:
+            self._reap()
+
+    def _reap(self) -> None:
+        pid, status = os.waitpid(self._sidecar.pid, os.WNOHANG)
+        if pid:
+            self._sidecar.reaped(status)
+
+    def _note_end(self) -> None:
+        self._ended = True
+        self._relay.unwatch(self._pidfd)
+
+    def _say(self, reason: str) -> None:
+        _log(f"job {self._settings.capture.job_id}: {reason}")
+
+
+def parse(argv: list[str]) -> Words:
+    """Raises KeyError, ValueError where a word is missing or wrong: then hook and package aren't of one version."""
+    told = dict(word.split("=", 1) for word in argv)
+    values: dict[str, Any] = {  # Any: int or str, as the field has it
+        name: told[name] if kind is str else int(told[name]) for name, kind in Words.__annotations__.items()
+    }
+    return Words(**values)
+
+
+def configure(number: int) -> tuple[config.Config, tuple[str, ...]]:
+    """What ~/.logoptin says, by the fd that was opened when the script began; and its problems: then logging starts
+    disabled (fails closed)."""
+    try:
+        os.fstat(number)
+        file = f"/proc/self/fd/{number}"  # also where it was removed meanwhile
+    except OSError:
+        file = optin.path()
+    state, content = optin.read(file)
+    if state == optin.PRESENT:
+        try:
+            return config.parse(content, "~/.logoptin"), ()
+        except ConfigError as error:
+            return config.Config(mode="disabled"), error.problems
+    problem = content.decode("utf-8", "replace") if state == optin.REFUSED else "can't be read any more"
+    return config.Config(mode="disabled"), (problem,)
+
+
+def open_capture(agent: str) -> Capture:
+    """A directory of the node's spool, by the agent. Raises SpoolError. The agent knows the job by this process'
+    cgroup, or else takes the wish, with the user's number behind it."""
+    name, job_id = os.environ.get("SLURM_JOB_NAME", "batch")[:256], os.environ.get("SLURM_JOB_ID")
+    capture = node_agent_socket.ask(agent, name, job_id)
+    if capture is None:
+        raise SpoolError(agent, "no agent is there")
+    return capture
+
+
+def _leave_to_the_node_agent() -> None:
+    """It watches its spool by itself."""
+
+
+def _log(text: str) -> None:
+    syslog.openlog("logshipper", syslog.LOG_PID, syslog.LOG_USER)
+    syslog.syslog(syslog.LOG_WARNING, text)
+
+
+def _begin(words: Words) -> BatchOutput:
+    """Raises LogshipperError, OSError."""
+    try:
+        pidfd = os.pidfd_open(words.pid)
+    except ProcessLookupError:  # a short script: its output waits in the pipes
+        pidfd = -1
+    chosen, problems = configure(words.optin)
+    batch = BatchOutput(words, Settings(chosen, problems, open_capture(words.agent), _leave_to_the_node_agent), pidfd)
+    with open(words.note, "w", encoding="ascii") as note:
+        note.write(f"{os.getpid()}\n")
+    batch.begin()
+    return batch
+
+
+def main() -> NoReturn:
+    words = parse(sys.argv[1:])
+    keep = {fd for fds in words.streams().values() for fd in fds}
+    told = os.dup(1)
+    try:
+        detach(COMM, {*keep, words.optin, told})
+        batch = _begin(words)
+    except (LogshipperError, OSError) as error:
+        os.write(told, " ".join(str(error).split()).encode("utf-8", "replace"))
+        os._exit(1)
+    os.write(told, b"begun\n")
+    os.close(told)
+    try:
+        batch.finish()
+    finally:
+        os.unlink(words.note)
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""What a C relay leaves behind (deploy/slurm/spank/journal.h, docs/side-pipe.md): bytes of the job's streams that it
+had read and not yet written on, or not yet handed over, when it was killed; and how far it had come."""
+
+import fcntl
+import mmap
+import os
+import struct
+import termios
+from enum import IntEnum
+from typing import NamedTuple
+
+MAGIC = b"LOGJNL\r\n"
+VERSION = 1
+MARKS_BYTES = 4096
+_HEAD = struct.Struct("<8sII")
+_ENTRY = struct.Struct("<QQQQQqIIQQQQQ")
+_ENTRIES_AT = 128
+_ENTRY_BYTES = 128
+_MARKS_AT = 4096
+_COUNTERS = struct.Struct("<QQ")
+
+
+class Intent(IntEnum):
+    """What the relay was at when it died: how many of the bytes went out shows by..."""
+
+    NONE = 0
+    FILE = 1  # ...the offset of the file
+    STAGING = 2  # none did
+    STAGED = 3  # ...what is left in the relay's own pipe, from which they are moved on
+    BLIND = 4  # nothing: they count as not written
+
+
+class Entry(NamedTuple):
+    """Of one stream. Positions count its bytes from the beginning."""
+
+    read: int
+    marked: int
+    written: int
+    intent_from: int
+    intent_size: int
+    intent_offset: int
+    intent: int
+    counted_in: int
+    bytes_0: int
+    feeds_0: int
+    bytes_1: int
+    feeds_1: int
+    closed: int
+
+
+class Remains:
+    """One stream, once the relay is dead: fixed at the time it is made.
+
+    stage: the relay's own pipe (an fd), out: the stream's output, each -1 where there is none.
+    read: position up to which the relay took bytes from the task. owed: what it had not written on of these.
+    """
+
+    def __init__(self, journal: "Journal", stream: int, stage: int, out: int) -> None:
+        self._journal = journal
+        self._stream = stream
+        entry = journal.entry(stream)
+        self._entry = entry
+        self.read = entry.read + journal.uncounted(stream, entry)
+        written = self._written(stage, out)
+        self.owed = journal.bytes(stream, written, self.read)
+        self.line_is_open = written > 0 and journal.bytes(stream, written - 1, written) != b"\n"
+
+    def _written(self, stage: int, out: int) -> int:
+        entry = self._entry
+        if entry.intent == Intent.NONE:
+            return entry.written
+        going = self._journal.bytes(self._stream, entry.intent_from, entry.intent_from + entry.intent_size)
+        gone = 0
+        if entry.intent == Intent.FILE and out >= 0:
+            gone = written_to_file(out, entry.intent_offset, going)
+        elif entry.intent == Intent.STAGED and stage >= 0:
+            gone = len(going) - _unread(stage)
+        return entry.intent_from + gone
+
+    def after(self, position: int) -> bytes:
+        """What was read from a position on, as far as the ring has it: the relay keeps more than it owes anybody."""
+        return self._journal.bytes(self._stream, max(position, self.read - self._journal.ring_bytes), self.read)
+
+    def counts(self) -> tuple[int, int]:
+        """Bytes and line feeds of all that was read."""
+        entry = self._entry
+        counted, feeds = ((entry.bytes_0, entry.feeds_0), (entry.bytes_1, entry.feeds_1))[entry.counted_in & 1]
+        return self.read, feeds + self.after(counted).count(b"\n")
+
+
+class Journal:
+    """The shared memory. Raises ValueError where it isn't that of the relay's build."""
+
+    def __init__(self, fd: int) -> None:
+        self._map = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+        magic, version, self.ring_bytes = _HEAD.unpack_from(self._map)
+        if magic != MAGIC or version != VERSION or len(self._map) != _MARKS_AT + MARKS_BYTES + 2 * self.ring_bytes:
+            raise ValueError("the relay's journal is of another build")
+
+    def entry(self, stream: int) -> Entry:
+        return Entry(*_ENTRY.unpack_from(self._map, _ENTRIES_AT + (stream - 1) * _ENTRY_BYTES))
+
+    def bytes(self, stream: int, start: int, end: int) -> bytes:
+        """What lies in the ring from position start up to end."""
+        size = end - start
+        at = start % self.ring_bytes
+        ring = _MARKS_AT + MARKS_BYTES + (stream - 1) * self.ring_bytes
+        first = self._map[ring + at : ring + min(at + size, self.ring_bytes)]
+        return first + self._map[ring : ring + max(0, at + size - self.ring_bytes)]
+
+    def uncounted(self, stream: int, entry: Entry) -> int:
+        """How many bytes a last read brought that the relay didn't live to count: up to where marks are whole again."""
+        ahead = self.bytes(stream, entry.read, max(entry.read, entry.marked))
+        marks = self._map[_MARKS_AT : _MARKS_AT + MARKS_BYTES]
+        start = entry.read % MARKS_BYTES
+        untouched = (marks[start:] + marks * (len(ahead) // MARKS_BYTES + 1))[: len(ahead)]
+        if ahead == untouched:
+            return 0
+        return next(at for at in range(len(ahead), 0, -1) if ahead[at - 1] != untouched[at - 1])
+
+
+def written_to_file(fd: int, start: int, going: bytes) -> int:
+    """How many of the bytes that were to be written at an offset are in the file.
+
+    The offset is shared with the relay's, so it has moved where any were. Where others write by it as well, the file's
+    content tells, as far as its user may read it; at worst bytes are written twice, never left out.
+    """
+    end = os.lseek(fd, 0, os.SEEK_CUR)
+    if end <= start:
+        return 0
+    try:
+        own = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return min(len(going), end - start)
+    try:
+        there = os.pread(own, end - start if end - start < len(going) << 2 else len(going) << 2, start)
+    except OSError:
+        return min(len(going), end - start)
+    finally:
+        os.close(own)
+    if going in there:
+        return len(going)
+    pairs = enumerate(zip(going, there, strict=False))
+    return next((at for at, (wanted, found) in pairs if wanted != found), min(len(going), len(there)))
+
+
+def correct_counters(counters: mmap.mmap, stream: int, remains: Remains) -> None:
+    """Brings the capture's shared account to what the relay had read."""
+    _COUNTERS.pack_into(counters, 16 * stream, *remains.counts())
+
+
+def _unread(fd: int) -> int:
+    """Bytes that wait in a pipe."""
+    return int(struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"))[0])

@@ -1,0 +1,157 @@
+"""The modes of a job's captures on one node: separate captures of one job start no wider than the narrowest of them.
+
+A table that the job's relays and sidecars share (deploy/slurm/spank/modes.h; docs/side-pipe.md, "What a job's captures
+share"). The relay of a capture counts there what it has read, its sidecar what it has obeyed of that. What nobody had
+looked at when a later capture began may hold a command that narrows: so that one's sidecar waits, before it logs its
+first line, until somebody has. Only captures are waited for that had printed something before it began, so no two wait
+for each other.
+"""
+
+import fcntl
+import mmap
+import os
+import struct
+import termios
+import time
+from typing import NamedTuple
+
+from logshipper import config
+from logshipper.commands import narrowest
+
+_MAGIC = b"LOGMOD\r\n"
+_VERSION = 1
+_WORD_BYTES, _SLOT_WORDS = 8, 8  # the head is as long as a slot
+_ENDED = 3  # word of the head
+_BEGUN, _TAKEN, _OBEYED, _MODE, _OVER = 0, 1, 3, 5, 6  # words of a slot; two of _TAKEN and of _OBEYED
+_AWAITED = struct.Struct("=QQQQ")
+_FLOCK = struct.Struct("=hhxxxxqqixxxx")  # struct flock of 64-bit Linux: type, whence, start, length, pid
+_F_OFD_GETLK = 36
+_POLL_SECS = 0.01
+_PRESSED_SECS = 3.0  # how long a job is slowed down for it: while its side pipe fills up
+_START_FACTOR = 3  # how much longer others may take to begin than to go on
+
+NO_WIDER = "other output of this job on this node is logged no wider"
+UNKNOWN = "how other output of this job on this node is logged can't be known"
+DIED = "the logging of other output of this job on this node died with some of it unread: it may have asked for that"
+UNREAD = "what this job printed before on this node isn't read yet: it may have asked for that"
+
+
+class Awaited(NamedTuple):
+    """A capture that had printed what its sidecar hadn't obeyed: up to which byte of stdout and of stderr."""
+
+    number: int
+    begun: int
+    stdout: int
+    stderr: int
+
+
+class JobModes:
+    """A capture's view of the table. table, awaited: fds, -1 for none (no table: nothing is known, and nothing told);
+    slot: the capture's own."""
+
+    def __init__(self, table: int, slot: int, awaited: int) -> None:
+        self._fd = table
+        self._own = (slot + 1) * _SLOT_WORDS
+        self._words = _map(table, self._own + _SLOT_WORDS)
+        self._awaited = _read_awaited(awaited) if self._words is not None else []
+
+    def start_mode(self, mode: str, side_pipe: int, patience_secs: float) -> tuple[str, str]:
+        """The mode to start with, and why, where that isn't the configured one. Waits for captures whose output nobody
+        has looked at: patience_secs at most, longer for those that haven't begun, and less where the side pipe fills up
+        meanwhile."""
+        if mode == config.MODES[-1]:
+            return mode, ""
+        if self._words is None:
+            return config.MODES[-1], UNKNOWN
+        if doubt := self._await(side_pipe, patience_secs):
+            return config.MODES[-1], doubt
+        start = narrowest(mode, self._narrowest(self._words))
+        return start, "" if start == mode else NO_WIDER
+
+    def note(self, mode: str, stdout: int, stderr: int) -> None:
+        """All up to these bytes was obeyed, and this is the mode after that."""
+        if self._words is not None:
+            self._words[self._own + _MODE] = config.MODES.index(mode) + 1
+            self._words[self._own + _OBEYED] = stdout
+            self._words[self._own + _OBEYED + 1] = stderr
+
+    def note_over(self) -> None:
+        """No command comes any more."""
+        if self._words is not None:
+            self._words[self._own + _OVER] = 1
+
+    def _narrowest(self, words: "memoryview[int]") -> str:
+        """Of the captures that are here, and of those that are over."""
+        found = words[_ENDED]
+        for at in range(_SLOT_WORDS, len(words), _SLOT_WORDS):
+            if at != self._own and words[at + _BEGUN]:
+                found = max(found, words[at + _MODE])
+        return config.MODES[min(found, len(config.MODES)) - 1] if found else config.MODES[0]
+
+    # ---- what nobody has looked at
+
+    def _await(self, side_pipe: int, patience_secs: float) -> str:
+        """Why there is doubt; "" where there is none."""
+        pressed_secs = 0.0
+        began = last = time.monotonic()
+        while self._awaited:
+            self._awaited = [one for one in self._awaited if not self._has_obeyed(one)]
+            if any(self._is_dead(one) for one in self._awaited):
+                return DIED
+            if not self._awaited:
+                break
+            now = time.monotonic()
+            if _is_filling(side_pipe):
+                pressed_secs += now - last
+            last = now
+            factor = _START_FACTOR if any(self._is_starting(one) for one in self._awaited) else 1
+            if now - began >= factor * patience_secs or pressed_secs >= _PRESSED_SECS:
+                return UNREAD
+            time.sleep(_POLL_SECS)
+        return ""
+
+    def _has_obeyed(self, one: Awaited) -> bool:
+        words = self._words
+        at = (one.number + 1) * _SLOT_WORDS
+        if words is None or at + _SLOT_WORDS > len(words) or words[at + _BEGUN] != one.begun or words[at + _OVER]:
+            return True  # or it is over: then its last mode is in the head, where it had obeyed all
+        return words[at + _OBEYED] >= one.stdout and words[at + _OBEYED + 1] >= one.stderr
+
+    def _is_starting(self, one: Awaited) -> bool:
+        return self._words is not None and not self._words[(one.number + 1) * _SLOT_WORDS + _MODE]
+
+    def _is_dead(self, one: Awaited) -> bool:
+        """It holds its slot's lock no more, and hasn't obeyed."""
+        start = (one.number + 1) * _SLOT_WORDS * _WORD_BYTES
+        wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, _SLOT_WORDS * _WORD_BYTES, 0)
+        try:
+            found = fcntl.fcntl(self._fd, _F_OFD_GETLK, wanted)
+        except OSError:
+            return False  # as good as silent: the wait has its bound
+        return int(_FLOCK.unpack(found)[0]) == fcntl.F_UNLCK and not self._has_obeyed(one)
+
+
+def _map(table: int, least_words: int) -> "memoryview[int] | None":
+    """Words of 64 bits, written and read as a whole each."""
+    if table < 0:
+        return None
+    try:
+        words = memoryview(mmap.mmap(table, 0)).cast("Q")
+    except (OSError, ValueError):  # ValueError: it is empty
+        return None
+    if len(words) < least_words or words[0].to_bytes(_WORD_BYTES, "little") != _MAGIC or words[1] != _VERSION:
+        return None
+    return words
+
+
+def _read_awaited(fd: int) -> list[Awaited]:
+    if fd < 0:
+        return []
+    with open(fd, "rb") as file:
+        return [Awaited(*words) for words in _AWAITED.iter_unpack(file.read())]
+
+
+def _is_filling(side_pipe: int) -> bool:
+    """The relay may soon have to wait for us, and the job for the relay. (Pages of a full pipe may be half full.)"""
+    unread = struct.unpack("i", fcntl.ioctl(side_pipe, termios.FIONREAD, b"\0\0\0\0"))[0]
+    return int(unread) * 5 >= fcntl.fcntl(side_pipe, fcntl.F_GETPIPE_SZ) * 2

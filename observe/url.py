@@ -1,0 +1,161 @@
+"""`logshipper url`: the address of a job's page in Grafana."""
+
+import argparse
+import os
+import re
+import sys
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from ingest.site import SYSTEM_PATH, Site, look, user_file
+from logshipper.errors import ConfigError, QueryError, UnknownJob
+from observe.opening import metrics_of, resolve
+from observe.running import say
+from observe.words import RUNNING_STATES, safe
+
+if TYPE_CHECKING:
+    from ingest.loki_store import LokiStore
+
+LOOK_SECS = 5.0  # in all, for the range of a job whose id is known
+_TIMEOUT_SECS = 2.0
+_PAD_MS = 60_000  # what came a little late, and the samples around a short job
+_MS_NS = 1_000_000
+_ID = re.compile(r"[0-9]+|[A-Za-z0-9._-]+\.u[0-9]+")  # Slurm's, and those that a node's agent gives: ID.uUID
+
+
+class _Page(NamedTuple):
+    """begin_ms: None for the page's own range; end_ms: None for now."""
+
+    job_id: str
+    cluster: str
+    begin_ms: int | None = None
+    end_ms: int | None = None
+
+
+class _Asking:
+    """Asks Loki in a thread of its own, so that a hung server or name service costs no more than LOOK_SECS."""
+
+    def __init__(self, site: Site, args: argparse.Namespace, name: str) -> None:
+        self._site = site
+        self._args = args
+        self._name = name
+        self._outcome: _Page | Exception | None = None
+        self._said: list[str] = []
+
+    def ask(self, secs: float) -> _Page:
+        """Raises QueryError where nobody answers in time, UnknownJob where there is no such job."""
+        thread = threading.Thread(target=self._run, name="asking", daemon=True)
+        thread.start()
+        thread.join(secs)
+        outcome = self._outcome
+        if outcome is None:
+            raise QueryError(f"Loki at {self._site.loki.url}", 0, f"no answer within {secs:g} s")
+        for words in self._said:
+            say(safe(words))
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def _run(self) -> None:
+        try:
+            with _open_store(self._site, self._args, self._said) as store:
+                self._outcome = _page_in(store, self._name, self._args)
+        except Exception as error:  # whatever it is: it is raised where somebody waits for it
+            self._outcome = error
+
+
+def call(args: argparse.Namespace) -> int:
+    site, problems = look(os.environ, path=args.site, loki_url=args.loki_url, prometheus_url=args.prometheus_url)
+    _check(site, problems)
+    page = _own_page(site, args) if args.job is None else None
+    if page is None:
+        name = args.job or os.environ.get("SLURM_JOB_ID")
+        if not name:
+            raise ConfigError("JOB", ["which job? Only inside a Slurm job it may be left out"])
+        page = _page(site, problems, args, name)
+    sys.stdout.write(site.grafana.job_page(*page) + "\n")
+    return 0
+
+
+def _check(site: Site, problems: list[str]) -> None:
+    """Raises ConfigError where the site file gives no address, or a wrong one. What it says of Loki doesn't matter."""
+    if site.grafana.url and not any(problem.startswith("[grafana]") for problem in problems):
+        return
+    if not site.grafana.url:
+        place = f"of {site.path}" if site.path else f"of {user_file(os.environ)} or {SYSTEM_PATH}"
+        missing = 'nothing says where Grafana is: write `url = "https://grafana.example.org"` into the table [grafana]'
+        problems = [*problems, f"{missing} {place}"]
+    raise ConfigError(site.path or "grafana", problems)
+
+
+def _own_page(site: Site, args: argparse.Namespace) -> _Page | None:
+    """Of the job that this is part of; None where it isn't said when that began (Slurm 22.05 and older)."""
+    job_id, began = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_JOB_START_TIME", "")
+    if not job_id or not re.fullmatch(r"[0-9]{1,11}", began, re.ASCII):
+        return None
+    return _Page(job_id, args.cluster or site.grafana.cluster, int(began) * 1000 - _PAD_MS)
+
+
+def _page(site: Site, problems: list[str], args: argparse.Namespace, name: str) -> _Page:
+    """Raises UnknownJob for a name that isn't one, and whatever stops it where only Loki could tell."""
+    by_id = _ID.fullmatch(name) is not None
+    without_range = _Page(name, args.cluster or site.grafana.cluster)
+    if problems or not site.loki.url:
+        why = "; ".join(problems) or f"{site.path or 'the site file'} doesn't say where Loki is"
+        if name == "last":
+            raise ConfigError(site.path or "JOB", [f"{why}: only there it is known which job is the last one"])
+        say(f"{why}: the address has no range of time" + ("" if by_id else f", and takes {safe(name)} for a job's id"))
+        return without_range
+    try:
+        return _Asking(site, args, name).ask(LOOK_SECS if by_id else site.loki.timeout_secs + LOOK_SECS)
+    except QueryError as error:
+        if not by_id:
+            raise
+        say(f"{error}: the address has no range of time")
+    except UnknownJob as error:
+        if not by_id or error.suggestions:
+            raise
+        say(str(error))
+    return without_range
+
+
+def _open_store(site: Site, args: argparse.Namespace, said: list[str]) -> "LokiStore":
+    """said: gets what went wrong and stops nothing."""
+    from ingest.loki import Client
+    from ingest.loki_store import DEFAULT_SINCE_SECS, LokiStore
+
+    def quick(secs: float) -> float:
+        return min(secs, _TIMEOUT_SECS)
+
+    prometheus = replace(site.prometheus, timeout_secs=quick(site.prometheus.timeout_secs))
+    client = Client(replace(site.loki, timeout_secs=quick(site.loki.timeout_secs)))
+    return LokiStore(
+        client,
+        metrics=metrics_of(prometheus, None) if prometheus.url else None,
+        since_secs=DEFAULT_SINCE_SECS if args.since is None else args.since,
+        cluster=args.cluster,
+        say=said.append,
+        close=client.close,
+    )
+
+
+def _page_in(store: "LokiStore", name: str, args: argparse.Namespace) -> _Page:
+    """Of a job that is in Loki. Raises UnknownJob, with suggestions where the name may mean one of several."""
+    if _ID.fullmatch(name):
+        # no beginning of another job's id: the job may not be there yet
+        clusters = store.clusters_of(name)
+        if not clusters:
+            raise UnknownJob(name, f"nothing of job {name} is in {store.name} yet: the address has no range of time")
+        if len(clusters) > 1:
+            raise UnknownJob(name, f"job {name} is there in several clusters: give --cluster NAME", clusters)
+        job_id = name
+    else:
+        job_id = resolve(store, name, args)
+    with store.open(job_id) as reader:
+        summary, captures = reader.summary, reader.captures
+    begins = [capture.started_ns for capture in captures] or [summary.started_ns]
+    ends = [capture.ended_ns for capture in captures if capture.ended_ns] + [summary.ended_ns or summary.heartbeat_ns]
+    running = summary.state in RUNNING_STATES
+    end_ms = None if running else max(ends) // _MS_NS + _PAD_MS
+    return _Page(job_id, store.cluster_of(job_id), min(begins) // _MS_NS - _PAD_MS, end_ms)

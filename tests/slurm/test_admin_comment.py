@@ -1,0 +1,134 @@
+"""The address of a job's page in its AdminComment: written while the job runs, at no cost of the job's start."""
+
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.captured_runs import ROOT, wait_until
+from tests.slurm.cluster import SlurmCluster
+from tests.slurm.conftest import unless_missing
+
+HOOK = ROOT / "deploy" / "slurm" / "hooks" / "admin-comment"
+PAGE = "https://grafana.example.org/g/d/logshipper-job?orgId=2&var-cluster=alpha&var-job="
+SITE = """
+[loki]
+url = "https://loki.example.org"
+cluster = "nobody's"
+
+[grafana]            # where pages are
+url = "https://grafana.example.org/g/"  # with a path
+org_id = 2 # ours
+cluster = 'alpha'
+
+[prometheus]
+url = "https://prometheus.example.org"
+"""
+CALLER = """#!/bin/sh
+export SLURM_CONF={folder}/login/slurm.conf LOGSHIPPER_SITE={folder}/site.toml
+exec {folder}/admin-comment
+"""
+MANY = 40
+
+
+@pytest.fixture(scope="module")
+def cluster(slurm_machine: None) -> Iterator[SlurmCluster]:
+    name = f"comments{secrets.token_hex(4)}"
+    running = unless_missing(lambda: SlurmCluster(cluster=name))
+    caller = running.folder / "prolog"
+    shutil.copy2(HOOK, running.folder / "admin-comment")
+    (running.folder / "site.toml").write_text(SITE)
+    caller.write_text(CALLER.format(folder=running.folder))
+    caller.chmod(0o755)
+    with (running.folder / "slurm.conf").open("a") as file:
+        file.write(f"PrologSlurmctld={caller}\n")
+    with running:
+        yield running
+    shutil.rmtree(f"/tmp/logshipper-admin-comment-{name}-0")
+
+
+def comments(cluster: SlurmCluster, job_id: str) -> dict[str, str]:
+    """By job id, of all tasks of an array."""
+    return {job["JobId"]: job.get("AdminComment", "") for job in cluster.show(job_id)}
+
+
+def test_a_job_has_its_address(cluster: SlurmCluster) -> None:
+    user = cluster.add_user()
+    job_id = cluster.sbatch(user, "sleep 1000", "--time=10")
+    wait_until(lambda: comments(cluster, job_id)[job_id] != "", "the job has a comment")
+    page, _, times = comments(cluster, job_id)[job_id].partition("&from=")
+    assert page == PAGE + job_id
+    begin_ms, end_ms = map(int, times.split("&to="))
+    assert abs(begin_ms + 60_000 - time.time() * 1000) < 60_000
+    assert end_ms - begin_ms == (10 * 60 + 120) * 1000
+    cluster.scancel(user, job_id)
+
+
+def test_a_comment_that_is_there_stays(cluster: SlurmCluster) -> None:
+    user = cluster.add_user()
+    job_id = cluster.sbatch(user, "sleep 1000", "--hold")
+    assert cluster.as_root("scontrol", "update", f"jobid={job_id}", "AdminComment=mine").returncode == 0
+    assert cluster.run_as(user, "scontrol", "release", job_id).returncode == 0
+    cluster.wait_state(job_id, "RUNNING")
+    later = cluster.sbatch(user, "sleep 1000")
+    wait_until(lambda: comments(cluster, later)[later] != "", "a later job has a comment")
+    assert comments(cluster, job_id) == {job_id: "mine"}
+    cluster.scancel(user, job_id, later)
+
+
+def test_each_of_many_tasks_has_its_own(cluster: SlurmCluster) -> None:
+    """One scontrol at a time, and no task waits for it."""
+    user = cluster.add_user()
+    job_id = cluster.sbatch(user, "sleep 1000", f"--array=0-{MANY - 1}", "--time=10")
+    cluster.wait_state(job_id, "RUNNING")
+    wait_until(lambda: all(comments(cluster, job_id).values()), "all tasks have comments")
+    found = comments(cluster, job_id)
+    assert len(found) == MANY
+    for one, page in found.items():
+        assert page.startswith(f"{PAGE}{one}&from=")
+    cluster.scancel(user, job_id)
+
+
+def test_the_parts_of_a_heterogeneous_job(cluster: SlurmCluster) -> None:
+    user = cluster.add_user()
+    job_id = cluster.sbatch(user, "sleep 1000", "--ntasks=1", ":", "--ntasks=1")
+    wait_until(lambda: all(comments(cluster, job_id).values()), "both parts have comments")
+    for one, page in comments(cluster, job_id).items():
+        assert page.startswith(f"{PAGE}{one}&from=")
+    cluster.scancel(user, job_id)
+
+
+def test_without_an_address_jobs_run(cluster: SlurmCluster) -> None:
+    user = cluster.add_user()
+    site = cluster.folder / "site.toml"
+    for text in ("", '[grafana]\nurl = ""\n', '[grafana]\nurl = "ftp://x"\n', None):
+        site.unlink() if text is None else site.write_text(text)
+        job_id = cluster.sbatch(user, "echo one", "--output=job.out")
+        assert cluster.wait(job_id).state == "COMPLETED"
+        assert comments(cluster, job_id) == {job_id: ""}
+    site.write_text(SITE)
+
+
+def test_a_job_waits_for_no_scontrol(cluster: SlurmCluster) -> None:
+    """Also where slurmctld takes its time: here, where scontrol does."""
+    user = cluster.add_user()
+    hook = cluster.folder / "admin-comment"
+    text = hook.read_text()
+    slow = cluster.folder / "slow"
+    slow.mkdir()
+    (slow / "scontrol").write_text("#!/bin/sh\nexec sleep 100\n")
+    (slow / "scontrol").chmod(0o755)
+    Path(hook).write_text(
+        text.replace("PATH=/usr/local/bin", f"PATH={slow}:/usr/local/bin").replace("secs=10", "secs=2")
+    )
+    try:
+        began = time.monotonic()
+        job_id = cluster.sbatch(user, "echo one", "--output=job.out")
+        assert cluster.wait(job_id).state == "COMPLETED"
+        assert time.monotonic() - began < 8
+        assert comments(cluster, job_id) == {job_id: ""}
+    finally:
+        hook.write_text(text)

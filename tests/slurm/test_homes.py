@@ -1,0 +1,206 @@
+"""Homes and opt-in files that are hostile, gone, or hang: the job runs, nothing is captured that nobody asked for, and
+root never looks itself."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.captured_runs import wait_until
+from tests.slurm import gate
+from tests.slurm.capturing import CapturingCluster
+from tests.slurm.cases import APART
+from tests.slurm.cluster import JobEnd
+from tests.slurm.users import JobUser
+from tests.slurm.whole import OUT, PRINTS, helpers, runs_whole, told
+
+FUSE = Path("/dev/fuse")
+SERVER = Path(__file__).with_name("fuse_home.py")
+
+
+def fifo(place: Path) -> None:
+    os.mkfifo(place, 0o666)
+
+
+def dangling(place: Path) -> None:
+    place.symlink_to("nowhere")
+
+
+def to_a_fifo(place: Path) -> None:
+    os.mkfifo(place.with_name("pipe"), 0o666)
+    place.symlink_to("pipe")
+
+
+def to_zeros(place: Path) -> None:
+    place.symlink_to("/dev/zero")
+
+
+def to_a_terminal(place: Path) -> None:
+    place.symlink_to("/dev/ptmx")
+
+
+def to_itself(place: Path) -> None:
+    place.symlink_to(".logoptin")
+
+
+def folder(place: Path) -> None:
+    place.mkdir(0o755)
+
+
+def huge(place: Path) -> None:
+    place.write_bytes(b"#" * ((64 << 10) + 1))
+
+
+def unreadable(place: Path) -> None:
+    place.touch(0o000)
+
+
+def a_socket(place: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as bound:
+        folder_fd = os.open(place.parent, os.O_RDONLY)  # its path may be longer than a socket's
+        bound.bind(f"/proc/self/fd/{folder_fd}/{place.name}")
+        os.close(folder_fd)
+
+
+def no_yaml(place: Path) -> None:
+    place.write_text("mode: [enabled\n")
+
+
+def off(place: Path) -> None:
+    place.write_text("mode: off\n")
+
+
+HOSTILE = [
+    fifo,
+    dangling,
+    to_a_fifo,
+    to_zeros,
+    to_a_terminal,
+    to_itself,
+    folder,
+    huge,
+    unreadable,
+    a_socket,
+    no_yaml,
+    off,
+]
+
+
+def test_hostile_opt_in_files(cluster: CapturingCluster) -> None:
+    """It fails closed: nothing is logged, and one event says why (R13)."""
+    job_ids = {}
+    for spoil in HOSTILE:
+        user = cluster.add_user()
+        spoil(user.home / ".logoptin")
+        for path in user.home.iterdir():
+            os.chown(path, user.uid, user.gid, follow_symlinks=False)
+        job_ids[spoil.__name__] = runs_whole(cluster, user)
+    cluster.wait_closed(list(job_ids.values()), len(job_ids), 60.0)
+    for name, job_id in job_ids.items():
+        events = [event["event"] for event in cluster.events(job_id)]
+        assert (name, events.count("config_refused"), cluster.log_of(job_id)) == (name, 1, {})
+
+
+def test_largest_opt_in_file(cluster: CapturingCluster, user: JobUser) -> None:
+    (user.home / ".logoptin").write_text("# " + "x" * ((64 << 10) - 3) + "\n")
+    job_id = runs_whole(cluster, user)
+    cluster.wait_closed([job_id], 1)
+    assert cluster.log_of(job_id)["1", "batch", "0", "stdout"] == OUT.splitlines()
+
+
+@pytest.fixture
+def away(cluster: CapturingCluster, user: JobUser) -> JobUser:
+    """The user, working elsewhere than in the home; `at_home` is for the job."""
+    elsewhere = cluster.folder / f"scratch-{user.name}"
+    elsewhere.mkdir(0o700)
+    os.chown(elsewhere, user.uid, user.gid)
+    return user._replace(home=elsewhere)
+
+
+def at_home(user: JobUser) -> dict[str, str]:
+    """Not by --export, which has slurmd itself log in there first, capture or not."""
+    return {"HOME": str(user.home)}
+
+
+def runs_at_home(cluster: CapturingCluster, user: JobUser, away: JobUser) -> str:
+    return runs_whole(cluster, away, PRINTS, at_home(user))
+
+
+def test_no_home(cluster: CapturingCluster, user: JobUser, away: JobUser) -> None:
+    shutil.rmtree(user.home)
+    job_id = runs_at_home(cluster, user, away)
+    cluster.wait_shipped(job_id)
+    assert not cluster.entries(job_id)
+
+
+@contextlib.contextmanager
+def fuse(cluster: CapturingCluster, user: JobUser, how: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """The user's home as `how` has it, on all nodes; the server's process."""
+    if not FUSE.exists():
+        gate.lacking(f"there is no {FUSE}: a home that hangs is played by FUSE (modprobe fuse; a container: --device)")
+    command = [os.path.realpath(sys.executable), "-I", "-S", str(SERVER), str(user.home), str(user.uid), how]
+    with cluster.start_as_root(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        try:
+            assert server.stdout.readline() == b"mounted\n"
+            yield server
+        finally:
+            server.kill()  # who waits for it gets an error
+            cluster.as_root("umount", "--lazy", str(user.home))
+
+
+@pytest.mark.parametrize("how", ["stopped", "silent"])
+def test_home_that_hangs(cluster: CapturingCluster, user: JobUser, away: JobUser, how: str) -> None:
+    """Nobody opted in. stopped: who waits can be killed, as where NFS' server is gone; silent: nobody can end it."""
+    with fuse(cluster, user, "serve" if how == "stopped" else "hang") as server:
+        if how == "stopped":
+            server.send_signal(signal.SIGSTOP)
+        try:
+            hanging_home(cluster, user, away)
+        except BaseException:
+            server.kill()
+            cluster.resume_nodes()  # which Slurm drains where a process can't be killed
+            raise
+    wait_until(lambda: not helpers(cluster), "nobody of logshipper's is left", 30.0)
+
+
+def hanging_home(cluster: CapturingCluster, user: JobUser, away: JobUser) -> None:
+    job_id = cluster.sbatch(away, PRINTS, "--nodelist=n1", *APART, env=at_home(user))
+    assert cluster.wait(job_id, 20.0) == JobEnd("COMPLETED", 0, 0)
+    assert (away.home / "job.out").read_text() == OUT
+    assert cluster.show(job_id)[0]["RunTime"] <= "00:00:06"  # the look is given up after 2 s
+    # later steps of a job obey: they don't look again
+    script = "echo first; srun echo second; srun echo third; echo $SECONDS >&2"
+    steps = cluster.sbatch(away, script, "--nodelist=n1", "--output=s.out", "--error=s.err", env=at_home(user))
+    assert cluster.wait(steps, 20.0) == JobEnd("COMPLETED", 0, 0)
+    assert (away.home / "s.out").read_text() == "first\nsecond\nthird\n"
+    assert int((away.home / "s.err").read_text()) < 3
+    for one in (job_id, steps):
+        wait_until(lambda one=one: ".logoptin couldn't be looked at" in str(told(cluster, one)), "it is told", 10.0)  # type: ignore[misc]  # mypy infers no type for a default
+        assert not cluster.entries(one)
+    cluster.wait_idle()
+
+
+def test_home_that_root_may_not_see(cluster: CapturingCluster, user: JobUser, away: JobUser) -> None:
+    """As by NFS with root_squash: the user alone asks for the file, once for all steps of a job."""
+    with fuse(cluster, user, "serve") as server:
+        job_id = runs_at_home(cluster, user, away)
+        steps = "srun --quiet echo first; srun --quiet echo second"
+        salloc = ("salloc", "--quiet", "--nodelist=n1", "env", f"HOME={user.home}", "bash", "-c", steps)
+        assert cluster.run_as(away, *salloc).stdout == b"first\nsecond\n"
+        (two_steps,) = set(cluster.job_ids(user.name)) - {job_id}
+        cluster.wait_closed([job_id, two_steps], 3)
+        cluster.as_root("umount", "--lazy", str(user.home))
+        said, _ = server.communicate(timeout=10.0)
+    asked = [line.split() for line in said.decode().splitlines()]
+    assert {int(uid) for _, uid in asked} == {user.uid}
+    assert [operation for operation, _ in asked].count("open") == 2
+    assert cluster.log_of(job_id)["1", "batch", "0", "stdout"] == OUT.splitlines()
+    assert sorted(line for lines in cluster.log_of(two_steps).values() for line in lines) == ["first", "second"]

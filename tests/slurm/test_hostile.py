@@ -1,0 +1,161 @@
+"""Users who forge, swap and look: what is recorded of a job is what Slurm knows, and nobody else's is touched."""
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.captured_runs import wait_until
+from tests.slurm.capturing import CapturingCluster
+from tests.slurm.cases import APART
+from tests.slurm.cluster import JobEnd
+from tests.slurm.users import JobUser
+from tests.slurm.whole import OUT, helpers, runs_whole
+
+FORGED = {
+    "SLURM_JOB_ACCOUNT": "forged", "SLURM_JOB_PARTITION": "forged", "SLURM_JOB_NAME": "forged", "USER": "forged",
+    "SLURM_JOB_USER": "forged", "SLURMD_NODENAME": "forged", "SLURM_CLUSTER_NAME": "forged", "LOGNAME": "forged",
+    "SLURM_JOB_UID": "0", "SLURM_ARRAY_JOB_ID": "1", "SLURM_ARRAY_TASK_ID": "1", "SLURM_PROCID": "77",
+    "SLURM_STEP_ID": "77", "SLURM_STEPID": "77", "HOSTNAME": "forged",
+}  # fmt: skip
+OUT_SLOWLY = "for i in $(seq 300); do echo out $i; [ $((i % 30)) != 0 ] || sleep 0.4; done"
+ROOTS_SECRET = "what root alone may read"  # noqa: S105  # of nobody
+
+
+@pytest.fixture
+def victim(cluster: CapturingCluster) -> Iterator[tuple[JobUser, str]]:
+    """Somebody else, whose captured job runs on n1 until the test is over; the job's id."""
+    somebody = cluster.add_user()
+    (somebody.home / ".logoptin").touch()
+    script = "echo first; until [ -e go ]; do sleep 0.1; done; echo last"
+    job_id = cluster.sbatch(somebody, script, "--nodelist=n1", *APART)
+    wait_until(lambda: list(capture_of(cluster, job_id)), "its capture is there", 20.0)
+    yield somebody, job_id
+    (somebody.home / "go").touch()
+    assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)
+    cluster.wait_closed([job_id], 1)
+    assert cluster.log_of(job_id) == {("1", "batch", "0", "stdout"): ["first", "last"]}
+    assert {event["user"] for event in cluster.events(job_id)} == {somebody.name}
+
+
+def capture_of(cluster: CapturingCluster, job_id: str) -> list[Path]:
+    return list((cluster.node_folder("n1") / "spool").glob(f"{job_id}@*"))
+
+
+def is_true(cluster: CapturingCluster, job_id: str, user: JobUser, **wanted: object) -> None:
+    """Asserts whose the job is, by what Loki has."""
+    known = {"user": user.name, "uid": user.uid, "partition": "main", "account": "true", "name": "true",
+             "host": "n1", "cluster": cluster.cluster, "label_host": "n1", "attempt": "1", **wanted}  # fmt: skip
+    (started,) = (event for event in cluster.events(job_id) if event["event"] == "started")
+    assert {key: started.get(key) for key in known} == known
+    assert "array_job_id" not in started
+
+
+@pytest.mark.parametrize("how", ["of_sbatch", "of_the_job"])
+def test_forged_environment(cluster: CapturingCluster, user: JobUser, victim: tuple[JobUser, str], how: str) -> None:
+    other = victim[1]
+    forged = {**FORGED, "SLURM_JOB_ID": other, "SLURM_JOBID": other, "LOGSHIPPER_JOB_ID": other}
+    options = ["--account=true", "--job-name=true", "--nodelist=n1", *APART]
+    if how == "of_sbatch":
+        job_id = cluster.sbatch(user, "echo mine", *options, env=forged)
+    else:
+        told = ",".join(f"{name}={value}" for name, value in forged.items())
+        job_id = cluster.sbatch(user, "echo mine", *options, f"--export=ALL,{told}")
+    assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)
+    cluster.wait_closed([job_id], 1)
+    assert cluster.log_of(job_id) == {("1", "batch", "0", "stdout"): ["mine"]}
+    is_true(cluster, job_id, user)
+
+
+def test_forged_environment_of_a_step(cluster: CapturingCluster, user: JobUser, victim: tuple[JobUser, str]) -> None:
+    forged = {**FORGED, "SLURM_JOB_ID": victim[1], "LOGSHIPPER_JOB_ID": victim[1]}
+    told = ",".join(f"{name}={value}" for name, value in forged.items())
+    options = ("--account=true", "--job-name=true", "--nodelist=n1", f"--export=ALL,{told}")
+    done = cluster.run_as(user, "srun", *options, "echo", "mine")
+    assert (done.returncode, done.stdout) == (0, b"mine\n")
+    (job_id,) = cluster.job_ids(user.name)
+    cluster.wait_closed([job_id], 1)
+    assert cluster.log_of(job_id) == {("1", "0", "0", "stdout"): ["mine"]}
+    is_true(cluster, job_id, user)
+
+
+def test_forged_restart(cluster: CapturingCluster, user: JobUser) -> None:
+    """Without the plugin for identities a user can call the own job by another attempt, and nothing else."""
+    job_id = cluster.sbatch(user, "echo mine", "--nodelist=n1", *APART, env={"SLURM_RESTART_COUNT": "7"})
+    assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)
+    cluster.wait_closed([job_id], 1)
+    attempt = "1" if cluster.identity else "8"
+    assert cluster.log_of(job_id) == {(attempt, "batch", "0", "stdout"): ["mine"]}
+
+
+def test_a_name_is_what_it_is(cluster: CapturingCluster, user: JobUser) -> None:
+    """A job's name and account are the user's to choose, bytes of any kind: they are quoted, and forge no field."""
+    name = 'a","user":"root","x":"\\ \x1b[31m\u2028é\n'
+    options = ("--nodelist=n1", f"--job-name={name}", '--account=b","uid":0')
+    assert cluster.run_as(user, "srun", *options, "echo", "mine").stdout == b"mine\n"
+    (job_id,) = cluster.job_ids(user.name)
+    cluster.wait_closed([job_id], 1)
+    (started,) = (event for event in cluster.events(job_id) if event["event"] == "started")
+    assert (started["user"], started["uid"], started["job_id"]) == (user.name, user.uid, job_id)
+    assert started["name"].startswith('a","user":"root","x":"\\ ')
+
+
+def test_what_a_user_puts_into_the_own_capture(
+    cluster: CapturingCluster, user: JobUser, victim: tuple[JobUser, str]
+) -> None:
+    """Links to what root alone may read, FIFOs, folders, and whatever races with those who read and write there."""
+    secret = cluster.folder / "secret"
+    secret.write_text(f'{ROOTS_SECRET}\n{{"loss": 1}}\n')
+    secret.chmod(0o600)
+    job_id = cluster.sbatch(user, OUT_SLOWLY, "--nodelist=n1", *APART)
+    wait_until(lambda: list(capture_of(cluster, job_id)), "its capture is there", 20.0)
+    (capture,) = capture_of(cluster, job_id)
+    segments, other = capture / "segments", capture_of(cluster, victim[1])[0]
+    spoil = f"""cd {segments} || exit 1
+        for round in $(seq 60); do
+            ln -sf {secret} 00000001.seg; ln -sf {secret} 99999999.seg; ln -sf {secret} counters; mkfifo 00000007.seg
+            mkdir -p 00000003.seg lock.d; ln -sf {other}/identity.json {round}.seg; ln -sfn / root; mv counters c.$round
+            [ $round != 30 ] || rm -f *.seg lock; ln -sf {secret} lock
+            ln -sf {other}/segments/00000001.seg 00000002.seg
+            echo x >>{other}/segments/00000001.seg; echo x >{capture}/identity.json; sleep 0.05
+        done 2>/dev/null"""
+    cluster.run_as(user, "bash", "-c", spoil.replace("{round}", "$round"))
+    assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)
+    assert (user.home / "job.out").read_text() == OUT
+    following = cluster.add_user()
+    (following.home / ".logoptin").touch()
+    after = runs_whole(cluster, following)
+    cluster.wait_closed([after], 1)
+    assert cluster.log_of(after)["1", "batch", "0", "stdout"] == OUT.splitlines()
+    wait_until(lambda: len(helpers(cluster).get("relay", [])) <= 1, "its helpers have ended", 30.0)
+    assert secret.read_text() == f'{ROOTS_SECRET}\n{{"loss": 1}}\n'
+    assert not [
+        entry for one in (job_id, victim[1], after) for entry in cluster.entries(one) if ROOTS_SECRET in str(entry)
+    ]
+    assert "Traceback" not in cluster.agents["n1"].log.read_text()
+    assert not cluster.agents["n1"].has_ended()
+
+
+def test_modes_of_what_root_keeps(cluster: CapturingCluster, user: JobUser, victim: tuple[JobUser, str]) -> None:
+    spool = cluster.node_folder("n1") / "spool"
+    kept = [spool / ".jobs", *(spool / ".jobs").iterdir()]
+    assert [path for path in kept if path.stat().st_uid != 0 and not path.name.endswith(".modes")] == []
+    assert stat.S_IMODE((spool / ".jobs").stat().st_mode) == 0o700
+    for path in kept:
+        for attempt in (f"cat {path}", f"ls {path}", f"echo x >>{path}", f"rm -r {path}", f"mv {path} {path}.other"):
+            assert cluster.run_as(user, "bash", "-c", attempt).returncode, attempt
+    refused = cluster.run_as(user, "bash", "-c", f"touch {spool}/.jobs/1.0 || mkdir {spool}/1@1.aaaa || ls {spool}")
+    assert refused.returncode
+
+
+def test_a_users_own_helpers(cluster: CapturingCluster, user: JobUser, victim: tuple[JobUser, str]) -> None:
+    """Another user can neither look into them nor end them; the own user can't look into them either."""
+    keepers = helpers(cluster)
+    assert {"keeper", "relay"} <= keepers.keys()
+    for pid in [pid for pids in keepers.values() for pid in pids]:
+        for attempt in (f"kill -9 {pid}", f"ls /proc/{pid}/fd", f"cat /proc/{pid}/mem"):
+            assert cluster.run_as(user, "bash", "-c", attempt).returncode, attempt
+    relay = keepers["relay"][0]
+    for attempt in (f"ls /proc/{relay}/fd", f"cat /proc/{relay}/environ"):
+        assert cluster.run_as(victim[0], "bash", "-c", attempt).returncode, attempt

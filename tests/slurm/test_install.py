@@ -1,0 +1,202 @@
+"""deploy/slurm/README.md, step by step as written, on machines that have Debian and Slurm and nothing else: installed,
+used, upgraded with a job running, and taken out with a job running."""
+
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.captured_runs import ROOT, wait_until
+from tests.servers.running import LokiServer
+from tests.slurm.clean_root import clean_root
+from tests.slurm.conftest import unless_missing
+from tests.slurm.followed_guide import MACHINES, Site, blocks
+
+BUILD_SECS = 300.0
+SHIPPED_SECS = 60.0
+RUNNING = """#!/bin/bash
+for n in 1 2 3; do echo line $n; done
+echo '{"step": 1}'
+touch begun-$SLURM_JOB_ID
+until [ -e go-on ]; do sleep 0.1; done
+printf 'a bar 10%%\\ra bar 100%%\\n'
+echo '{"step": 2, "unit": "μs"}'
+for n in 4 5 6; do echo line $n; done
+exit 3
+"""
+LOGGED = ["line 1", "line 2", "line 3", '{"step": 1}', "a bar 100%", '{"step": 2, "unit": "μs"}', "line 4", "line 5",
+          "line 6"]  # fmt: skip
+
+pytestmark = pytest.mark.timeout(1800)  # the clean root is made once
+
+
+@pytest.fixture(scope="module")
+def packages(slurm_machine: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Step 1: `make deb` calls this script."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [str(ROOT / "deploy/packages/build.sh"), "deb", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=BUILD_SECS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def newer(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same packages with a higher number."""
+    folder = tmp_path_factory.mktemp("newer")
+    for path in packages.glob("*.deb"):
+        tree = folder / "tree"
+        subprocess.run(["dpkg-deb", "--raw-extract", path, tree], check=True)
+        control = tree / "DEBIAN" / "control"
+        control.write_text(re.sub(r"(Version: \S+|\(= \S+)-1\b", r"\1-2", control.read_text()))
+        name = path.name.replace("-1_", "-2_")
+        subprocess.run(["dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", tree, folder / name], check=True)
+        subprocess.run(["rm", "-r", tree], check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(packages: Path, loki: LokiServer) -> Iterator[Site]:
+    root = unless_missing(clean_root)
+    written = {"http://loki.example.org:3100": loki.url, "http://prometheus.example.org:9090": "http://127.0.0.1:9"}
+    with Site(root, written) as running:
+        for name in MACHINES:
+            copy(running, name, packages)
+        yield running
+
+
+def copy(site: Site, name: str, packages: Path) -> None:
+    site.run(name, "rm -f ~/*.deb")
+    for path in packages.glob("*.deb"):
+        site.put(name, f"/root/{path.name}", path.read_bytes())
+
+
+def submit(site: Site, name: str) -> str:
+    """Starts RUNNING, which waits after its first lines; its id."""
+    site.put("login", f"/home/ann/{name}", RUNNING)
+    job = site.run("login", f"sbatch --parsable {name}", user="ann").strip()
+    site.wait_for(f"test -e begun-{job}")
+    return job
+
+
+def finish(site: Site, job: str) -> None:
+    """Lets RUNNING go on; it ends as usual, and its own output is whole."""
+    site.run("login", "touch go-on", user="ann")
+    wait_until(lambda: "FAILED" in site.run("login", f"scontrol -o show job {job}"), f"{job} is over", SHIPPED_SECS)
+    assert "ExitCode=3:0" in site.run("login", f"scontrol -o show job {job}")
+    whole = site.run("login", f"cat slurm-{job}.out; rm go-on", user="ann").replace("\r", "\n")
+    assert [line for line in whole.splitlines() if line != "a bar 10%"] == LOGGED
+
+
+def logged(site: Site, job: str) -> list[str]:
+    said = site.run("login", f"logshipper logs {job} --from loki 2>/dev/null || :", user="ann")
+    return [line for line in said.splitlines() if not line.startswith("[logshipper")]
+
+
+def wait_logged(site: Site, job: str) -> None:
+    deadline = time.monotonic() + SHIPPED_SECS
+    while logged(site, job) != LOGGED:
+        assert time.monotonic() < deadline, site.told()
+        time.sleep(0.2)
+
+
+def test_every_block_is_followed() -> None:
+    """A step that is added to the guide is to be added here."""
+    assert {heading: len(found) for heading, found in blocks().items()} == {
+        "1. Packages": 1, "2. Every machine": 1, "3. Each compute node": 1, "4. Where users log in": 1,
+        "5. The line in plugstack.conf": 1, "6. The controller": 1, "7. A job": 1, "Is it right?": 1, "Upgrading": 1,
+        "Taking it out": 3,
+    }  # fmt: skip
+    assert blocks()["1. Packages"] == ["make deb\n"]
+    assert "deploy/packages/build.sh deb" in (ROOT / "Makefile").read_text()
+
+
+def test_installed_in_seven_steps(site: Site) -> None:
+    for name in MACHINES:
+        site.follow("2. Every machine", name)
+        assert site.run(name, "logshipper --version").split()[0] == "logshipper"
+        assert not site.has(name, "/run/logshipper"), "nothing starts unasked"
+    site.follow("3. Each compute node", "node")
+    site.follow("4. Where users log in", "login")
+    for name in MACHINES:
+        site.follow("5. The line in plugstack.conf", name)
+    site.follow("6. The controller", "controller")
+
+    said = site.follow("7. A job", "login", user="ann")
+    (job,) = re.findall(r"Submitted batch job (\d+)", said)
+    wanted = ["hello from localhost", "hello from a step"]
+    wait_until(lambda: logged(site, job) == wanted, f"the lines of {job} are in Loki", SHIPPED_SECS)
+    assert job in site.run("login", "logshipper ls --from loki", user="ann")
+    assert site.run("login", f"cat slurm-{job}.out", user="ann").splitlines() == wanted
+
+
+def test_the_check_on_the_node_finds_nothing_wrong(site: Site) -> None:
+    """But for the Prometheus that there isn't."""
+    said = site.follow("Is it right?", "node")
+    assert "plugin" in said
+    assert "spool_dir" in said
+
+
+def test_without_the_file_nothing_is_touched(site: Site) -> None:
+    site.run("login", "mv .logoptin .was", user="ann")
+    said = site.run(
+        "login", "sbatch --wait --wrap 'tty -s <&1 || echo no terminal; env | grep LOGSHIPPER || :'", user="ann"
+    )
+    job = re.findall(r"\d+", said)[0]
+    assert site.run("login", f"cat slurm-{job}.out; mv .was .logoptin", user="ann") == "no terminal\n"
+    assert site.run("node", f"ls /var/spool/logshipper | grep {job} || :") == ""
+
+
+def test_how_slurm_ended_a_job_is_in_its_log(site: Site) -> None:
+    job = submit(site, "cancelled.sh")
+    site.run("login", f"scancel {job}", user="ann")
+    said = ""
+    deadline = time.monotonic() + SHIPPED_SECS
+    while "CANCELLED" not in said:
+        assert time.monotonic() < deadline, said + site.told()
+        said = site.run("login", f"logshipper logs {job} --from loki 2>/dev/null || :", user="ann")
+
+
+def test_upgraded_with_a_job_running(site: Site, newer: Path) -> None:
+    job = submit(site, "upgrade.sh")
+    for name in MACHINES:
+        copy(site, name, newer)
+        site.follow("Upgrading", name)
+        assert site.run(name, "dpkg-query -W -f '${Version}' logshipper logshipper-slurm").count("-2") == 2
+    assert site.run("node", "cat /etc/logshipper/agent.toml").count(site.cluster) == 1, "the admin's file stays"
+    for name in ("node", "controller"):
+        site.systemctl(name, "systemctl restart logshipper-agent")  # the package's script does, where there is systemd
+    finish(site, job)
+    wait_logged(site, job)
+
+
+def test_taken_out_with_a_job_running(site: Site, newer: Path) -> None:
+    job = submit(site, "out.sh")
+    site.follow("Taking it out", "node")
+    site.follow("Taking it out", "controller", which=1)
+    said = ""
+    for name in MACHINES:
+        site.stop(f"agent-{name}")
+        said += site.follow("Taking it out", name, which=2)
+        assert not site.has(name, "/opt/logshipper")
+        assert site.run(name, "ls /etc/logshipper").split() == ["agent.toml", "site.toml"]
+    assert "captures that aren't in Loki yet" in said
+    finish(site, job)
+
+    plain = site.run("login", "sbatch --wait --wrap 'echo plain' 2>&1", user="ann")
+    assert re.fullmatch(r"Submitted batch job \d+\n", plain), "no noise"
+    assert "exited with status" not in site.run("controller", "cat /var/log/slurm/slurmctld.log")
+    assert site.run("node", "ls /var/spool/logshipper").split()[0].startswith(f"{job}@")
+
+    for name in ("node", "login"):
+        site.follow("2. Every machine", name)
+    site.start_agent("node")
+    wait_logged(site, job)  # also what it printed when nothing of logshipper was installed
+
+    site.stop("agent-node")
+    assert "captures" not in site.run("node", "apt-get -qq purge logshipper-slurm logshipper")
+    left = "ls -d /var/spool/logshipper /var/lib/logshipper /etc/logshipper /opt/logshipper 2>/dev/null || :"
+    assert site.run("node", left) == "", "purged, with all shipped"

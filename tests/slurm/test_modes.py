@@ -1,0 +1,120 @@
+"""`/LOGCOMMAND` under Slurm (R16): a secret that is printed after a command that narrows is nowhere in Loki, whoever of
+the job prints it."""
+
+import pytest
+
+from tests.captured_runs import wait_until
+from tests.slurm.capturing import CapturingCluster
+from tests.slurm.cases import APART, write
+from tests.slurm.cluster import JobEnd
+from tests.slurm.users import JobUser
+from tests.slurm.whole import slow_python
+
+SECRET = "hunter2-is-the-secret"  # noqa: S105  # of nobody
+COMMAND = '/LOGCOMMAND {"mode":"disabled"}'
+DISABLE = f"echo '{COMMAND}'"
+# the job's own output has what the relay has read. Before that nothing orders a stream's lines after the other's (R17)
+UNTIL_READ = "until grep -q LOGCOMMAND ~/job.out; do sleep 0.05; done"
+TELL = f"echo {SECRET} $SLURM_PROCID; {UNTIL_READ}; echo {SECRET} err >&2"
+PRINTF = 'printf "/LOGCOMMAND {\\"mode\\":\\"disabled\\"}\\n"'  # between apostrophes
+
+BATCH = {
+    "the_script": f"{DISABLE}; {TELL}",
+    "nested_srun": f"{DISABLE}; srun -n2 bash -c '{TELL}'",
+    "nested_on_two_nodes": f"{DISABLE}; srun -N2 -n2 bash -c '{TELL}'",
+    "command_of_a_step": f"srun bash -c '{PRINTF}'; srun bash -c '{TELL}'; {TELL}",
+    "rank_1": f"srun -n2 bash -c 'if [ $SLURM_PROCID = 0 ]; then {PRINTF}; else {UNTIL_READ}; {TELL}; fi'",
+    "background": f"(until [ -e ~/go ]; do sleep 0.05; done; {TELL}) & {DISABLE}; touch ~/go; wait",
+}
+# ranks with captures of their own obey their own commands and those of captures that were there before, on their node
+OF_RANKS = {"the_script", "nested_srun", "background"}
+KINDS = [(who, "") for who in BATCH] + [(who, "tty: false\n") for who in BATCH]
+KINDS += [(who, "per_task: true\n") for who in sorted(OF_RANKS)]
+
+
+def nowhere(cluster: CapturingCluster, job_id: str) -> None:
+    """Asserts that no line and no label in Loki has the secret, but what was printed before."""
+    found = [str(entry) for entry in cluster.entries(job_id)]
+    assert not [entry for entry in found if SECRET in entry]
+    assert [entry for entry in found if "first of all" in entry], found
+
+
+@pytest.mark.parametrize(("who", "opt_in"), KINDS, ids=lambda word: word.partition(":")[0] or "terminals")
+def test_secret_of_a_batch_job(cluster: CapturingCluster, user: JobUser, who: str, opt_in: str) -> None:
+    (user.home / ".logoptin").write_text(opt_in)
+    nodes = "2" if "two_nodes" in who else "1"
+    job_id = cluster.sbatch(user, f"echo first of all; {BATCH[who]}", f"-N{nodes}", "-n2", *APART)
+    assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)
+    assert SECRET in (user.home / "job.out").read_text()
+    assert SECRET in (user.home / "job.err").read_text()
+    cluster.wait_closed([job_id], 3 if (who, opt_in[:8]) == ("nested_srun", "per_task") else 1)
+    nowhere(cluster, job_id)
+
+
+def next_step(cluster: CapturingCluster, user: JobUser) -> str:
+    steps = f"""srun --quiet printf 'first of all\\n%s\\n' '{COMMAND}' | tee job.out
+        srun --quiet bash -c '{TELL}'"""
+    done = cluster.run_as(user, "salloc", "--quiet", "--nodes=1", "--nodelist=n1", "bash", "-c", steps)
+    assert (done.returncode, done.stdout.decode().count(SECRET), done.stderr.decode().count(SECRET)) == (0, 1, 1)
+    (job_id,) = cluster.job_ids(user.name)
+    cluster.wait_closed([job_id], 2)
+    return job_id
+
+
+def test_secret_of_the_next_step(cluster: CapturingCluster, user: JobUser) -> None:
+    nowhere(cluster, next_step(cluster, user))
+
+
+@pytest.fixture
+def first_is_slow(cluster: CapturingCluster, user: JobUser) -> None:
+    """The first capture's Python takes seconds to begin, later ones' don't: its relay has read, and nobody obeyed."""
+    script = cluster.folder / "python-once-slow"
+    wait = f"mkdir {user.home}/begun 2>/dev/null && sleep 4"
+    script.write_text(f'#!/bin/sh\n{wait}\nexec {cluster.python} "$@"\n')
+    script.chmod(0o755)
+    cluster.set_plugstack(f"{cluster.line} python={script}")
+
+
+@pytest.mark.usefixtures("first_is_slow")
+class TestFirstIsSlow:
+    def test_secret_of_the_next_step(self, cluster: CapturingCluster, user: JobUser) -> None:
+        nowhere(cluster, next_step(cluster, user))
+
+    def test_secret_of_a_rank(self, cluster: CapturingCluster, user: JobUser) -> None:
+        """Ranks with captures of their own, on the node of the batch script's."""
+        (user.home / ".logoptin").write_text("per_task: true\n")
+        job_id = cluster.sbatch(user, f"echo first of all; {BATCH['nested_srun']}", "-N1", "-n2", *APART)
+        assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)
+        cluster.wait_closed([job_id], 3)
+        nowhere(cluster, job_id)
+
+    def test_secret_of_a_step_beside_it(self, cluster: CapturingCluster, user: JobUser) -> None:
+        """A step that begins while another one, which is disabled, still runs."""
+        write(user, "first.sh", f"echo first of all; {DISABLE}; until [ -e ~/over ]; do sleep 0.05; done")
+        steps = f"""srun --quiet --overlap --output=job.out bash first.sh & {UNTIL_READ}
+            srun --quiet --overlap bash -c '{TELL}'; touch ~/over; wait"""
+        done = cluster.run_as(user, "salloc", "--quiet", "--nodes=1", "bash", "-c", steps)
+        assert (done.returncode, SECRET in done.stdout.decode()) == (0, True), done
+        (job_id,) = cluster.job_ids(user.name)
+        cluster.wait_closed([job_id], 2)
+        nowhere(cluster, job_id)
+
+
+def test_secret_before_python_has_begun(cluster: CapturingCluster, user: JobUser) -> None:
+    cluster.set_plugstack(f"{cluster.line} {slow_python(cluster, 2.0)}")
+    job_id = cluster.sbatch(user, f"echo first of all; {DISABLE}; {TELL}", *APART)
+    assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)
+    cluster.wait_closed([job_id], 1)
+    nowhere(cluster, job_id)
+
+
+def test_a_step_may_widen_itself_alone(cluster: CapturingCluster, user: JobUser) -> None:
+    (user.home / ".logoptin").write_text("mode: disabled\n")
+    widen = """printf '/LOGCOMMAND {"mode":"enabled"}\\nfirst of all\\n'"""
+    steps = f"srun --quiet {widen}; srun --quiet bash -c 'echo {SECRET}'"
+    done = cluster.run_as(user, "salloc", "--quiet", "--nodes=1", "bash", "-c", steps)
+    assert (done.returncode, SECRET in done.stdout.decode()) == (0, True), done
+    (job_id,) = cluster.job_ids(user.name)
+    cluster.wait_closed([job_id], 2)
+    wait_until(lambda: cluster.log_of(job_id), "its log is there", 20.0)
+    nowhere(cluster, job_id)

@@ -1,0 +1,64 @@
+"""Jobs whose own output must be whole whatever happens around them, and what the node's log says of them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.captured_runs import comm_of
+from tests.slurm.capturing import CapturingCluster
+from tests.slurm.cases import APART, BOTH
+from tests.slurm.cluster import JobEnd
+from tests.slurm.users import JobUser
+
+LINES = 300
+OUT, ERR = ("".join(f"{name} {n}\n" for n in range(1, LINES + 1)) for name in ("out", "err"))
+PRINTS = BOTH.format(LINES)
+SLOWLY = """
+for i in $(seq 300); do
+    echo out $i; echo err $i >&2
+    [ $i != 100 ] || sleep 3
+done
+"""
+
+
+def runs_whole(
+    cluster: CapturingCluster, user: JobUser, script: str = PRINTS, env: Mapping[str, str] | None = None
+) -> str:
+    """Runs a job on n1 whose output must be whole; returns its id. env: more of sbatch's environment."""
+    job_id = cluster.sbatch(user, script, "--nodelist=n1", *APART, env=env)
+    end = cluster.wait(job_id)
+    assert end == JobEnd("COMPLETED", 0, 0), cluster.told(job_id, str(end))
+    assert (text(user.home / "job.out"), text(user.home / "job.err")) == (OUT, ERR)
+    return job_id
+
+
+def told(cluster: CapturingCluster, job_id: str) -> list[str]:
+    """What the node's log has of the plugin's about a job."""
+    lines = [line for line in cluster.log("n1").splitlines() if job_id in line]
+    return [line for line in lines if "logshipper" in line.partition(job_id)[2] or "spank" in line]
+
+
+def text(place: Path) -> str:
+    return place.read_text() if place.exists() else ""
+
+
+def helpers(cluster: CapturingCluster) -> dict[str, list[int]]:
+    """Processes of the plugin's on this cluster, by what they are."""
+    found: dict[str, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (path / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if "logshipper.slurm_sidecar" in words and str(cluster.folder) in "".join(words):
+            found.setdefault("sidecar", []).append(int(path.name))
+        elif "logshipper-keeper" in words[0] and str(cluster.folder) in "".join(words):
+            found.setdefault(comm_of(int(path.name)).removeprefix("logship-"), []).append(int(path.name))
+    return found
+
+
+def slow_python(cluster: CapturingCluster, secs: float) -> str:
+    """The plugin's argument for a Python that takes so long to begin."""
+    script = cluster.folder / f"python-after-{secs:g}"
+    script.write_text(f'#!/bin/sh\nsleep {secs:g}\nexec {cluster.python} "$@"\n')
+    script.chmod(0o755)
+    return f"python={script}"

@@ -1,0 +1,135 @@
+"""The dashboards keep the rules; and each rule finds what breaks it."""
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from grafana import links
+from grafana.lint import panels_of, problems
+from grafana.render import FOLDER
+
+Json = dict[str, Any]  # Any: JSON
+NAME = f"{links.JOB}.json"
+
+
+@pytest.fixture(scope="module")
+def committed() -> dict[str, Json]:
+    return {path.name: json.loads(path.read_text()) for path in FOLDER.glob("*.json")}
+
+
+def test_the_dashboards_keep_the_rules(committed: dict[str, Json]) -> None:
+    assert len(committed) == 4
+    assert problems(committed) == []
+
+
+def _first(dashboard: Json, kind: str) -> Json:
+    return next(panel for panel in panels_of(dashboard) if panel["type"] == kind)
+
+
+def _variable(dashboard: Json, name: str) -> Json:
+    found: Json = next(one for one in dashboard["templating"]["list"] if one["name"] == name)
+    return found
+
+
+def _overlap(dashboard: Json) -> None:
+    dashboard["panels"][2]["gridPos"]["x"] = 0
+
+
+def _off_the_page(dashboard: Json) -> None:
+    dashboard["panels"][0]["gridPos"]["x"] = 23
+
+
+def _overlap_in_a_row(dashboard: Json) -> None:
+    inside = next(panel for panel in dashboard["panels"] if len(panel.get("panels", [])) > 1)["panels"]
+    inside[1]["gridPos"] = dict(inside[0]["gridPos"])
+
+
+def _same_id(dashboard: Json) -> None:
+    nested = next(panel for panel in dashboard["panels"] if panel.get("panels"))["panels"][0]
+    nested["id"] = dashboard["panels"][0]["id"]
+
+
+def _circle_of_variables(dashboard: Json) -> None:
+    _variable(dashboard, "cluster")["regex"] = "${attempt:raw}"
+
+
+def _unused_variable(dashboard: Json) -> None:
+    dashboard["templating"]["list"].append({"name": "spare", "type": "textbox", "query": ""})
+
+
+def _template_variable(dashboard: Json) -> None:
+    dashboard["templating"]["list"].append({"name": "lx", "type": "textbox", "query": ""})
+
+
+Breaking = Callable[[Json], object]
+BREAKINGS: list[tuple[str, Breaking]] = [
+    ("isn't the file's name", lambda it: it.update(uid="other")),
+    ("has no description", lambda it: it.update(description="")),
+    ("has an id", lambda it: it.update(id=7)),
+    ("schemaVersion isn't 37", lambda it: it.update(schemaVersion=42)),
+    ("two panels have the id", _same_id),
+    ("has no id", lambda it: _first(it, "stat").pop("id")),
+    ("overlap", _overlap),
+    ("overlap", _overlap_in_a_row),
+    ("doesn't lie on the page", _off_the_page),
+    ("panel ' ' has no title", lambda it: _first(it, "stat").update(title=" ")),
+    ("panel 'State' has no description", lambda it: _first(it, "stat").pop("description")),
+    ("panel 'State' has no unit", lambda it: _first(it, "stat")["fieldConfig"]["defaults"].pop("unit")),
+    ("panel 'State' has no query", lambda it: _first(it, "stat").update(targets=[])),
+    ("isn't one of", lambda it: _first(it, "stat").update(type="trend")),
+    ("pluginVersion", lambda it: _first(it, "xychart").update(pluginVersion="11.1.0")),
+    ("which wasn't tried", lambda it: _first(it, "stat").update(transformations=[{"id": "regression"}])),
+    ("which is no variable", lambda it: _first(it, "stat").update(datasource={"type": "loki", "uid": "abc"})),
+    ("which is no variable", lambda it: _first(it, "stat").update(datasource="Loki")),
+    ("which is no variable", lambda it: _first(it, "stat")["targets"][0].pop("datasource")),
+    (
+        "no variable of type prometheus",
+        lambda it: _first(it, "stat").update(datasource={"type": "prometheus", "uid": "${loki}"}),
+    ),
+    ("annotation 'Restarts' has the data source", lambda it: it["annotations"]["list"][0].update(datasource=None)),
+    ("variable xsel has the data source", lambda it: _variable(it, "xsel").update(datasource={"uid": "x"})),
+    ("used and isn't defined", lambda it: _first(it, "stat").update(title="State of $nobody")),
+    ("used and isn't defined", lambda it: _first(it, "stat").update(title="State of ${nobody:raw}")),
+    ("used and isn't defined", lambda it: _first(it, "stat").update(title="State of [[nobody]]")),
+    ("used and isn't defined", lambda it: _first(it, "stat").update(repeat="nobody")),
+    ("variable spare is defined and isn't used", _unused_variable),
+    ("variable lx is called as one of a line format's template", _template_variable),
+    ("defined twice", lambda it: it["templating"]["list"].append(copy.deepcopy(_variable(it, "search")))),
+    ("variables wait for each other: ", _circle_of_variables),
+    ("the colour #FF0000", lambda it: it["annotations"]["list"][0].update(iconColor="#FF0000")),
+    (
+        "the colour red",
+        lambda it: _first(it, "stat")["fieldConfig"]["defaults"].update(color={"mode": "fixed", "fixedColor": "red"}),
+    ),
+    ("is hard-wired", lambda it: _first(it, "stat")["targets"][0].update(expr='{cluster="c1"}')),
+    ("is hard-wired", lambda it: _first(it, "stat")["targets"][0].update(expr='{cluster="${cluster}", host=~`n1|n2`}')),
+    (
+        "asked for without a cluster",
+        lambda it: _first(it, "stat")["targets"][0].update(expr='logshipper_job_state{job_id="${job}"}'),
+    ),
+    ("asked for without a cluster", lambda it: _first(it, "stat")["targets"][0].update(expr="sum(logshipper_key)")),
+    ("an address of somebody's", lambda it: _first(it, "stat").update(description="see https://example.org")),
+    ("without maxLines", lambda it: _first(it, "logs")["targets"][0].pop("maxLines")),
+    ("without maxLines", lambda it: _first(it, "logs")["targets"][0].update(maxLines=50000)),
+    ("without a refId of their own", lambda it: _first(it, "xychart")["targets"][1].update(refId="A")),
+    ("only captured jobs are known", lambda it: _first(it, "stat").update(title="Jobs running")),
+    ("which is no page of ours", lambda it: it["links"][0].update(url="/dashboards")),
+    ("a link to logshipper-gone", lambda it: it["links"][0].update(url="/d/logshipper-gone?from=1")),
+    ("the variable nobody", lambda it: it["links"][0].update(url=f"/d/{links.JOBS}?var-nobody=1")),
+]
+
+
+@pytest.mark.parametrize(("fault", "breaking"), BREAKINGS, ids=[str(number) for number in range(len(BREAKINGS))])
+def test_what_breaks_a_rule_is_found(fault: str, breaking: Breaking, committed: dict[str, Json]) -> None:
+    broken = copy.deepcopy(committed)
+    breaking(broken[NAME])
+    found = problems(broken)
+    assert any(fault in one and one.startswith(NAME) for one in found), found
+
+
+def test_two_dashboards_with_one_uid_are_found(committed: dict[str, Json]) -> None:
+    broken = {**committed, "another.json": copy.deepcopy(committed[NAME])}
+    assert any("has the same uid" in one for one in problems(broken))

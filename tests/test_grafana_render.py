@@ -1,0 +1,146 @@
+"""Dashboards as code: the committed files are what the code makes; the command says what differs."""
+
+import itertools
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from grafana import links, queries, records
+from grafana.panels import PAGE_WIDTH, loki, panel, place, row
+from grafana.render import FOLDER, dashboards, differences, text_of, write
+from grafana.variables import label_pattern
+from ingest.job import _WORST_LAST, SLURM_STATES, worst_state
+from ingest.metadata_keys import MAX_DEPTH
+from ingest.x_axis import _WORDS
+from tests.captured_runs import ROOT
+
+PROVISIONING = ROOT / "grafana" / "provisioning"
+COMPOSE = ROOT / "deploy" / "compose" / "grafana"
+
+
+def render(*words: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "grafana.render", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+def test_the_files_are_what_the_code_makes() -> None:
+    assert differences(FOLDER) == ""
+    names = {f"{uid}.json" for uid in (links.JOBS, links.JOB, links.COMPARE, links.CLUSTER)}
+    assert {path.name for path in FOLDER.iterdir()} == names
+
+
+def test_rendering_is_deterministic() -> None:
+    made = {name: text_of(dashboard) for name, dashboard in dashboards().items()}
+    again = {name: text_of(dashboard) for name, dashboard in dashboards().items()}
+    assert made == again
+    assert all(json.loads(text) == dashboards()[name] for name, text in made.items())
+
+
+def test_check_shows_what_differs(tmp_path: Path) -> None:
+    shutil.copytree(FOLDER, tmp_path / "there")
+    changed = tmp_path / "there" / f"{links.JOB}.json"
+    changed.write_text(changed.read_text().replace('"title": "Lines lost"', '"title": "Lines"'))
+    done = render("--check", "--folder", str(tmp_path / "there"))
+    assert done.returncode == 1
+    assert '-   "title": "Lines",\n' in done.stdout
+    assert '+   "title": "Lines lost",\n' in done.stdout
+    assert "python -m grafana.render" in done.stderr
+    assert '"title": "Lines"' in changed.read_text()  # nothing was written
+
+
+def test_check_finds_missing_files_and_those_of_nobody(tmp_path: Path) -> None:
+    write(tmp_path)
+    assert differences(tmp_path) == ""
+    (tmp_path / f"{links.JOB}.json").unlink()
+    assert f"{links.JOB}.json (file)" in differences(tmp_path)
+    (tmp_path / "old.json").write_text("{}\n")
+    assert "old.json" in differences(tmp_path)
+    assert sorted(path.name for path in write(tmp_path)) == [f"{links.JOB}.json", "old.json"]
+    assert differences(tmp_path) == ""
+
+
+def test_the_command_writes_what_is_missing_and_then_nothing(tmp_path: Path) -> None:
+    first = render("--folder", str(tmp_path))
+    assert first.returncode == 0
+    assert len(first.stdout.splitlines()) == 4
+    assert render("--folder", str(tmp_path)).stdout == ""
+    assert render("--check", "--folder", str(tmp_path)).returncode == 0
+
+
+def test_panels_are_laid_from_left_to_right_and_numbered() -> None:
+    def one(width: int, height: int) -> dict[str, object]:
+        return panel("stat", "t", "d", [loki("{}")], width=width, height=height)
+
+    placed = place([one(16, 4), one(8, 6), row("r"), one(12, 5), row("c", collapsed=[one(24, 3)]), one(24, 2)])
+    places = [(*(one["gridPos"][side] for side in "xywh"),) for one in placed]
+    assert places == [
+        (0, 0, 16, 4),
+        (16, 0, 8, 6),
+        (0, 6, PAGE_WIDTH, 1),
+        (0, 7, 12, 5),
+        (0, 12, PAGE_WIDTH, 1),
+        (0, 13, PAGE_WIDTH, 2),
+    ]
+    assert placed[4]["panels"][0]["gridPos"] == {"x": 0, "y": 13, "w": 24, "h": 3}
+    assert [one["id"] for one in placed] == [1, 2, 3, 4, 5, 7]
+    assert placed[4]["panels"][0]["id"] == 6
+
+
+def test_panels_of_a_list_lie_one_below_the_other() -> None:
+    def one(width: int, height: int) -> dict[str, object]:
+        return panel("stat", "t", "d", [loki("{}")], width=width, height=height)
+
+    placed = place([one(14, 5), [one(10, 3), one(10, 4)], one(24, 2)])
+    places = [(*(one["gridPos"][side] for side in "xywh"),) for one in placed]
+    assert places == [(0, 0, 14, 5), (14, 0, 10, 3), (14, 3, 10, 4), (0, 7, PAGE_WIDTH, 2)]
+    assert [one["id"] for one in placed] == [1, 2, 3, 4]
+
+
+def test_rules_and_states_are_those_of_the_stores() -> None:
+    """The package stands alone at run time; what it repeats must stay the same."""
+    assert {rule: words for rule, words in queries.RULES.items() if rule > 2} == _WORDS
+    assert records.MAX_DEPTH == MAX_DEPTH
+    of_captures = [state for state in sorted(queries.STATES, key=queries.STATES.__getitem__) if state in _WORST_LAST]
+    for better, worse in itertools.pairwise(of_captures):
+        assert worst_state([worse, better]) == worst_state([better, worse]) == worse
+    assert max(queries.STATES, key=queries.STATES.__getitem__) == worst_state([*SLURM_STATES, "RUNNING"])
+    assert {*queries.STATES} == {*SLURM_STATES, "RUNNING", "UNRESPONSIVE"}
+
+
+def test_printed_series_are_read() -> None:
+    printed = '{key="val/acc",picked="0`, lskey!=`val/acc"} 12 1690000000000'
+    pattern = label_pattern("picked", "key")[1:-1].replace("(?<", "(?P<")
+    found = re.search(pattern, printed)
+    assert found is not None
+    assert found.groupdict() == {"text": "val/acc", "value": "0`, lskey!=`val/acc"}
+    forged = '{title="a",value="4712"} 1 · 4711",value="4711"} 1 1690000000000'
+    found = re.search(label_pattern("value", "title")[1:-1].replace("(?<", "(?P<"), forged)
+    assert found is not None
+    assert found["value"] == "4711"
+    found = re.search(label_pattern("key")[1:-1].replace("(?<", "(?P<"), '{key="präzision"} 2.79 1')
+    assert found is not None
+    assert found["value"] == "präzision"
+
+
+@pytest.mark.parametrize("folder", [PROVISIONING, COMPOSE])
+def test_provisioning_files_fit_the_dashboards(folder: Path) -> None:
+    (provider,) = yaml.safe_load((folder / "dashboards" / "logshipper.yaml").read_text())["providers"]
+    assert provider["type"] == "file"
+    assert provider["allowUiUpdates"] is False
+    sources = yaml.safe_load((folder / "datasources" / "logshipper.yaml").read_text())["datasources"]
+    kinds = {source["type"] for source in sources}
+    wanted = {
+        variable["query"]
+        for dashboard in dashboards().values()
+        for variable in dashboard["templating"]["list"]
+        if variable["type"] == "datasource"
+    }
+    assert kinds == wanted
+    (loki_source,) = (source for source in sources if source["type"] == "loki")
+    assert loki_source["jsonData"]["maxLines"] == queries.MAX_ENTRIES

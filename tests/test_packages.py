@@ -1,0 +1,571 @@
+"""The Debian packages and RPMs: both are built, twice, and looked at; the environment in them runs where it would be
+installed, in a mount namespace of its own. Installing and removing them is tested in tests/slurm/test_install.py."""
+
+import base64
+import concurrent.futures
+import email.parser
+import hashlib
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from ingest import site
+from ingest.agent_config import AgentConfig, read
+from tests.slurm import gate
+
+pytestmark = pytest.mark.timeout(400)  # the first test waits for the builds
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ROOT / "deploy" / "packages"
+UNIT = ROOT / "deploy" / "systemd" / "logshipper-agent.service"
+BUILD_SECS = 300.0
+RUN_SECS = 60.0
+NOBODY = 65534
+PROGRAMS = {"dpkg-deb": "dpkg", "rpmbuild": "rpm", "rpm2archive": "rpm", "gcc": "gcc", "make": "make",
+            "unshare": "util-linux", "setpriv": "util-linux"}  # fmt: skip
+SITE = "opt/logshipper/lib/python3.11/site-packages"
+NOT_COPIED = (".venv", ".git", "__pycache__", ".*_cache", ".hypothesis", "build", "dist", "demo-out")
+SCRIPTS = ("postinst", "prerm", "postrm")
+EL9_GLIBC = (2, 34)
+MAGIC_UNCHECKED = 1  # PEP 552: by hash, and not compared with the source
+
+
+class Built(NamedTuple):
+    """folders: one for each of two builds; each has all packages. marks: what in a package would be a trace of them."""
+
+    folders: tuple[Path, Path]
+    marks: tuple[str, ...]
+
+    def one(self, pattern: str, folder: int = 0) -> Path:
+        (found,) = self.folders[folder].glob(pattern)
+        return found
+
+
+@pytest.fixture(scope="session")
+def tools() -> None:
+    gate.skip_if_off()
+    if os.geteuid() != 0:
+        pytest.skip("packages are built, and run where they would be installed, by root only")
+    for program, package in PROGRAMS.items():
+        if shutil.which(program) is None:
+            gate.lacking(f"{program} isn't installed; requirements/system.sh does it (Debian: {package})")
+    for path, package in {"/usr/bin/python3.11": "python3.11", "/usr/include/slurm/spank.h": "libslurm-dev"}.items():
+        if not Path(path).exists():
+            gate.lacking(f"there is no {path}; requirements/system.sh installs it (Debian: {package})")
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that anybody can read, unlike tmp_path."""
+    with tempfile.TemporaryDirectory(prefix="logshipper-packages-", dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+def build(kind: str, clone: Path, folder: Path, wheels: Path, umask: int, environment: Mapping[str, str]) -> None:
+    scratch = folder.with_name(f"{folder.name}-{kind}-scratch")
+    scratch.mkdir()
+    done = subprocess.run(
+        [clone / "deploy" / "packages" / "build.sh", kind, folder],
+        env={**os.environ, "WHEELS": str(wheels), "TMPDIR": str(scratch), **environment},
+        umask=umask, cwd=folder.parent, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=BUILD_SECS,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert list(scratch.iterdir()) == [], "build.sh left something behind"
+
+
+@pytest.fixture(scope="session")
+def built(tools: None, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Both kinds, twice: from and to other places, with another umask, time zone and order of hashes."""
+    folder = tmp_path_factory.mktemp("packages")
+    first, second, wheels = folder / "first", folder / "second-build", folder / "wheels"
+    clones = [folder / "clone", folder / "clone-elsewhere"]
+    for clone, source in zip(clones, (ROOT, clones[0]), strict=True):
+        shutil.copytree(source, clone, ignore=shutil.ignore_patterns(*NOT_COPIED), symlinks=True)
+        (clone / ".venv").symlink_to(ROOT / ".venv")
+    odd = {"TZ": "Asia/Tokyo", "LANG": "de_DE.UTF-8", "PYTHONHASHSEED": "7"}
+    build("deb", clones[0], first, wheels, 0o022, {})
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        rest = [
+            pool.submit(build, "rpm", clones[0], first, wheels, 0o022, {}),
+            *(pool.submit(build, kind, clones[1], second, wheels, 0o077, odd) for kind in ("deb", "rpm")),
+        ]
+        for done in rest:
+            done.result()
+    return Built((first, second), (str(folder), f"{ROOT}/.venv"))
+
+
+class Entry(NamedTuple):
+    """content: of a file, else the link's target, or nothing."""
+
+    member: tarfile.TarInfo
+    content: bytes
+
+
+def entries(archive: bytes) -> dict[str, Entry]:
+    """What a package installs, by path without `/`."""
+    found = {}
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        for member in tar:
+            file = tar.extractfile(member) if member.isreg() else None
+            content = file.read() if file else member.linkname.encode()
+            if name := member.name.removeprefix(".").strip("/"):
+                found[name] = Entry(member, content)
+    return found
+
+
+def read_deb(path: Path) -> dict[str, Entry]:
+    return entries(subprocess.check_output(["dpkg-deb", "--fsys-tarfile", path]))
+
+
+def read_rpm(path: Path) -> dict[str, Entry]:
+    with path.open("rb") as file:
+        return entries(subprocess.check_output(["rpm2archive", "-"], stdin=file))
+
+
+@pytest.fixture(scope="session")
+def deb(built: Built) -> dict[str, Entry]:
+    return read_deb(built.one("logshipper_*.deb"))
+
+
+@pytest.fixture(scope="session")
+def control(built: Built, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The control files of both Debian packages: folders, by the package's name."""
+    folder = tmp_path_factory.mktemp("control")
+    for name in ("logshipper", "logshipper-slurm"):
+        subprocess.run(["dpkg-deb", "--control", built.one(f"{name}_*.deb"), folder / name], check=True)
+    return {name: folder / name for name in ("logshipper", "logshipper-slurm")}
+
+
+@pytest.fixture(scope="session")
+def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The packages' files, unpacked."""
+    folder = tmp_path_factory.mktemp("installed")
+    for package in built.folders[0].glob("*.deb"):
+        subprocess.run(["dpkg-deb", "--extract", package, folder], check=True)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def run_inside(
+    installed: Path, *command: str, as_nobody: bool = False, **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    """Runs a command where /opt/logshipper is the package's, and /opt has nothing else."""
+    become = f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups -- " if as_nobody else ""
+    script = (
+        "mount -t tmpfs -o mode=755 none /opt && mkdir /opt/logshipper && "
+        f'mount --bind "$0/opt/logshipper" /opt/logshipper && cd / && exec {become}"$@"'
+    )
+    return subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, installed, *command],
+        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **environment},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=RUN_SECS,
+    )  # fmt: skip
+
+
+# ---- what all have in common
+
+
+def test_a_second_build_is_the_same_to_the_byte(built: Built) -> None:
+    names = [sorted(path.name for path in folder.iterdir()) for folder in built.folders]
+    assert names[0] == names[1]
+    assert {re.sub(r"[-_][0-9].*?(\.src)?\.(deb|rpm)$", r"\1.\2", name) for name in names[0]} == {
+        "logshipper.deb", "logshipper-slurm.deb", "logshipper.rpm", "logshipper-slurm.rpm", "logshipper-slurm.src.rpm",
+    }  # fmt: skip
+    for name in names[0]:
+        one, other = (folder / name for folder in built.folders)
+        assert one.read_bytes() == other.read_bytes(), name
+
+
+@pytest.mark.parametrize("pattern", ["logshipper_*.deb", "logshipper-slurm_*.deb", "logshipper-0*.x86_64.rpm",
+                                     "logshipper-slurm-*.x86_64.rpm"])  # fmt: skip
+def test_all_is_roots_and_nobody_elses_to_write(built: Built, pattern: str) -> None:
+    path = built.one(pattern)
+    found = read_deb(path) if path.suffix == ".deb" else read_rpm(path)
+    for name, entry in found.items():
+        member = entry.member
+        assert (member.uid, member.gid) == (0, 0), name
+        assert member.isdir() or member.isreg() or member.issym(), name
+        if not member.issym():
+            assert member.mode & 0o7777 == (0o755 if member.isdir() or is_program(name) else 0o644), name
+    if path.suffix == ".rpm":
+        owners = subprocess.check_output(
+            ["rpm", "-qp", "--qf", "[%{FILEUSERNAME}:%{FILEGROUPNAME}\n]", path], text=True
+        )
+        assert set(owners.split()) == {"root:root"}
+
+
+def is_program(name: str) -> bool:
+    folder, _, base = name.rpartition("/")
+    if folder == "usr/libexec/logshipper":
+        return bool((ROOT / "deploy/slurm/hooks" / base).stat().st_mode & 0o100)
+    return name.startswith("opt/logshipper/bin/") or folder.endswith(("/slurm-wlm", "lib64/slurm"))
+
+
+def test_nothing_tells_where_it_was_built(built: Built, control: dict[str, Path], installed: Path) -> None:
+    unpacked = [path for folder in (installed, *control.values()) for path in folder.rglob("*")]
+    files = [path for path in unpacked if path.is_file() and not path.is_symlink()]
+    assert len(files) > 1000
+    for path in files:
+        content = path.read_bytes()
+        for mark in built.marks:
+            assert mark.encode() not in content, path
+    for path in built.folders[0].glob("*.rpm"):
+        header = subprocess.check_output(["rpm", "-qp", "--xml", path], text=True)
+        assert not [mark for mark in built.marks if mark in header], path.name
+        assert "<string>localhost</string>" in header
+
+
+def test_rpm_and_deb_install_the_same(built: Built, deb: dict[str, Entry]) -> None:
+    rpm = read_rpm(built.one("logshipper-0*.x86_64.rpm"))
+    moved = {name.replace("zsh/site-functions", "zsh/vendor-completions"): entry for name, entry in rpm.items()}
+    assert {name for name in deb if not deb[name].member.isdir()} == {
+        name for name in moved if not moved[name].member.isdir()
+    }
+    for name, entry in moved.items():
+        if not entry.member.isdir():
+            assert entry.content == deb[name].content, name
+
+
+# ---- the environment
+
+
+def test_its_files_are_the_wheels(deb: dict[str, Entry]) -> None:
+    """Byte by byte what each wheel's RECORD lists, and byte code; nothing else."""
+    listed = set()
+    for name, entry in list(deb.items()):
+        if name.endswith(".dist-info/RECORD"):
+            for line in entry.content.decode().splitlines():
+                path, digest, _ = line.rsplit(",", 2)
+                listed.add(f"{SITE}/{path}")
+                if digest and ".data/" not in path:
+                    kind, _, wanted = digest.partition("=")
+                    own = base64.urlsafe_b64encode(hashlib.new(kind, deb[f"{SITE}/{path}"].content).digest())
+                    assert own.decode().rstrip("=") == wanted, path
+    there = {name for name, entry in deb.items() if name.startswith(SITE) and entry.member.isreg()}
+    code = {name for name in there if "/__pycache__/" in name}
+    assert there - code == {name for name in listed if ".data/" not in name}
+    sources = {name for name in there if name.endswith(".py")}
+    assert {re.sub(r"/__pycache__/(.+)\.cpython-311\.pyc$", r"/\1.py", name) for name in code} == sources
+
+
+def test_its_packages_are_those_locked_for_run_time(deb: dict[str, Entry]) -> None:
+    locked = dict(re.findall(r"^([a-z][\w.-]*)==(\S+)", (ROOT / "requirements/demo.lock").read_text(), re.MULTILINE))
+    infos = [email.parser.HeaderParser().parsestr(entry.content.decode())
+             for name, entry in deb.items() if name.endswith(".dist-info/METADATA")]  # fmt: skip
+    own = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found = {info["Name"].lower().replace("_", "-"): info["Version"] for info in infos}
+    assert found.pop("logshipper") == own["version"]
+    assert {name: locked[name] for name in found} == found
+    assert {re.split(r"[<>=\[]", name)[0].lower() for name in own["dependencies"]} <= found.keys()
+    assert not {"matplotlib", "numpy", "tqdm", "setuptools", "pip", "pytest"} & found.keys()
+
+
+def test_byte_code_is_found_valid_and_has_the_places_it_is_installed_at(deb: dict[str, Entry]) -> None:
+    checked = 0
+    for name, entry in deb.items():
+        if name.endswith(".pyc"):
+            assert int.from_bytes(entry.content[4:8], "little") == MAGIC_UNCHECKED, name
+            checked += 1
+    assert checked > 500
+    show = "import marshal, sys; sys.stdout.write(marshal.load(sys.stdin.buffer).co_filename)"
+    code = deb[f"{SITE}/logshipper/__pycache__/sidecar.cpython-311.pyc"].content[16:]
+    tried = subprocess.run(["/usr/bin/python3.11", "-c", show], input=code, capture_output=True, check=True)
+    assert tried.stdout.decode() == f"/{SITE}/logshipper/sidecar.py"
+
+
+def test_environment_and_programs(deb: dict[str, Entry]) -> None:
+    config = dict(line.split(" = ") for line in deb["opt/logshipper/pyvenv.cfg"].content.decode().splitlines())
+    assert config["home"] == "/usr/bin"
+    assert config["include-system-site-packages"] == "false"
+    assert deb["opt/logshipper/bin/python"].content == b"/usr/bin/python3.11"
+    for name in ("logshipper", "logshipper-agent"):
+        first = deb[f"opt/logshipper/bin/{name}"].content.decode().splitlines()[0]
+        assert first.split() == ["#!/opt/logshipper/bin/python", "-I"]
+        assert deb[f"usr/bin/{name}"].content.decode() == f"/opt/logshipper/bin/{name}"
+
+
+def test_every_bundled_package_has_its_licence(deb: dict[str, Entry]) -> None:
+    infos = {name.split("/")[5] for name in deb if name.startswith(SITE) and name.split("/")[5:6] and
+             name.split("/")[5].endswith(".dist-info")}  # fmt: skip
+    copyright_file = deb["usr/share/doc/logshipper/copyright"].content.decode()
+    for info in infos:
+        texts = [name for name in deb if f"/{info}/" in name and re.search("licen[sc]e|copying", name, re.IGNORECASE)]
+        assert [name for name in texts if deb[name].content], info
+        assert info in copyright_file or info.startswith("logshipper-")
+    assert deb["usr/share/doc/logshipper/LICENSE"].content == (ROOT / "LICENSE").read_bytes()
+
+
+def test_the_commands_run_where_they_are_installed(installed: Path, tmp_path: Path) -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    for program in ("logshipper", "logshipper-agent"):
+        done = run_inside(installed, f"/opt/logshipper/bin/{program}", "--version", as_nobody=True)
+        assert done.stdout.split() == [program, version], done.stderr
+    config = tmp_path / "agent.toml"
+    config.write_text('[loki]\nurl = "http://loki.example.org:3100"\n')
+    done = run_inside(installed, "/opt/logshipper/bin/logshipper-agent", "validate", "--config", str(config))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_all_of_it_can_be_imported_and_nothing_is_missing(installed: Path) -> None:
+    """By a user whose PYTHONPATH has other packages of the same names."""
+    script = """
+import importlib, pkgutil, re, sys
+from importlib import metadata
+import ingest, logshipper, observe
+for package in (logshipper, ingest, observe):
+    assert package.__file__.startswith("/opt/logshipper/"), package.__file__
+    for found in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        if not found.name.endswith("__main__"):
+            importlib.import_module(found.name)
+for name in ("orjson", "yaml", "cramjam", "rich", "requests", "plotext", "argcomplete", "prometheus_client"):
+    assert importlib.import_module(name).__file__.startswith("/opt/logshipper/"), name
+there = {re.sub("[-_.]+", "-", found.metadata["Name"]).lower() for found in metadata.distributions()}
+for found in metadata.distributions():
+    for needed in found.requires or ():
+        if ";" not in needed:
+            assert re.sub("[-_.]+", "-", re.match(r"[\\w.-]+", needed)[0]).lower() in there, needed
+print(sys.version_info[:2], sys.flags.isolated)
+"""
+    done = run_inside(
+        installed, "/opt/logshipper/bin/python", "-I", "-c", script, as_nobody=True, PYTHONPATH="/nowhere"
+    )
+    assert done.stdout.split("\n")[0] == "(3, 11) 1", done.stderr
+
+
+def test_a_users_own_packages_dont_get_in(installed: Path, public: Path) -> None:
+    (public / "logshipper.py").write_text("raise SystemExit('the wrong one')")
+    plain = run_inside(
+        installed, "/opt/logshipper/bin/python", "-m", "logshipper", as_nobody=True, PYTHONPATH=str(public)
+    )
+    assert "wrong" in plain.stderr
+    done = run_inside(installed, "/opt/logshipper/bin/logshipper", "check", as_nobody=True,
+                      PYTHONPATH=str(public), HOME=str(public))  # fmt: skip
+    assert "wrong" not in done.stdout + done.stderr
+    assert done.returncode == 0, done.stderr
+
+
+# ---- the rest of logshipper's package
+
+
+def test_configuration_is_the_admins(deb: dict[str, Entry], control: dict[str, Path], built: Built) -> None:
+    conffiles = (control["logshipper"] / "conffiles").read_text().split()
+    assert conffiles == ["/etc/logshipper/agent.toml", "/etc/logshipper/site.toml"]
+    assert {f"/{name}" for name in deb if name.startswith("etc/") and deb[name].member.isreg()} == set(conffiles)
+    rpm = built.one("logshipper-0*.x86_64.rpm")
+    assert subprocess.check_output(["rpm", "-qp", "--configfiles", rpm], text=True).split() == conffiles
+    flags = subprocess.check_output(["rpm", "-qp", "--qf", "[%{FILENAMES} %{FILEFLAGS:fflags}\n]", rpm], text=True)
+    assert all(f"{name} cn" in flags.splitlines() for name in conffiles), "config(noreplace)"
+
+
+def test_configuration_says_what_must_be_set(installed: Path) -> None:
+    _, problems = read(str(installed / "etc/logshipper/agent.toml"))
+    assert [problem.partition(":")[0] for problem in problems] == ["[loki] url"]
+    found, problems = site.read(str(installed / "etc/logshipper/site.toml"))
+    assert problems == []
+    assert found.loki.url == found.prometheus.url == found.grafana.url == ""
+
+
+def test_hooks_and_documentation_are_there(deb: dict[str, Entry]) -> None:
+    hooks = {path.name for path in (ROOT / "deploy/slurm/hooks").glob("*") if path.is_file()}
+    assert {name.rpartition("/")[2] for name in deb if name.startswith("usr/libexec/logshipper/")} == hooks
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")}
+    assert {name.rpartition("/")[2] for name in deb if name.startswith("usr/share/doc/logshipper/docs/")} == pages
+    assert "usr/share/doc/logshipper/deploy/slurm/README.md" in deb
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_files_are_valid(installed: Path, shell: str) -> None:
+    share = installed / "usr/share"
+    places = {
+        "bash": "bash-completion/completions/logshipper", "zsh": "zsh/vendor-completions/_logshipper",
+        "fish": "fish/vendor_completions.d/logshipper.fish",
+    }  # fmt: skip
+    text = (share / places[shell]).read_text()
+    if shell == "zsh":
+        assert text.splitlines()[0] == "#compdef logshipper logshipper-agent"
+    if shell == "bash":
+        line = f". {shlex.quote(str(share / places[shell]))}; complete -p logshipper; complete -p logshipper-agent"
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("_python_argcomplete") == 2
+    elif shutil.which(shell):
+        assert subprocess.run([shell, "-n", share / places[shell]]).returncode == 0
+    assert "logshipper" in text
+
+
+def test_completion_answers(installed: Path) -> None:
+    """As the shell asks: on fd 8."""
+    ask = "_ARGCOMPLETE=1 COMP_LINE='logshipper sh' COMP_POINT=13 COMP_TYPE=9 /opt/logshipper/bin/logshipper 8>&1 9>&2"
+    done = run_inside(installed, "sh", "-c", ask)
+    assert "show" in done.stdout, done.stderr
+
+
+# ---- the unit
+
+
+def unit_lines(key: str) -> list[str]:
+    return re.findall(rf"^{key}=(.*)$", UNIT.read_text(), re.MULTILINE)
+
+
+def test_the_unit_is_one_for_systemd(installed: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        gate.lacking("systemd-analyze isn't installed (Debian: systemd)")
+    unit = installed / "usr/lib/systemd/system/logshipper-agent.service"
+    done = run_inside(installed, "systemd-analyze", "verify", "--man=no", str(unit))
+    ours = [line for line in done.stderr.splitlines() if "logshipper" in line]
+    assert ours == []
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_units_folders_are_the_configurations() -> None:
+    agent = AgentConfig().agent
+    assert unit_lines("RuntimeDirectory") == [Path(agent.socket).parent.name]
+    assert unit_lines("StateDirectory") == [Path(agent.state_dir).name]
+    assert unit_lines("RequiresMountsFor") == [f"{agent.spool_dir} {agent.state_dir}"]
+    assert unit_lines("Before") == ["slurmd.service"]
+    tmpfiles = [line.split() for line in (UNIT.with_name("logshipper.tmpfiles")).read_text().splitlines()]
+    made = {words[1]: words[2] for words in tmpfiles if words[0] == "d"}
+    assert made == {agent.spool_dir: "0711", agent.state_dir: "0700"}
+
+
+@pytest.mark.parametrize(
+    ("text", "starts"),
+    [
+        ((ROOT / "deploy/agent.toml").read_text(), False),
+        ('[loki]\nurl = "http://loki.example.org:3100"\n', True),
+        ("[loki]\n  url='http://loki.example.org:3100'\n", True),
+        ('[loki]\n# url = "http://loki.example.org:3100"\n', False),
+        ('[loki]\nurl = ""\n', False),
+        ('[loki]\nurl = "not an address"\n', True),
+    ],
+)
+def test_the_agent_starts_where_something_is_configured(text: str, starts: bool, tmp_path: Path) -> None:
+    """What is configured wrongly starts, fails, and says so; what isn't configured at all stays down in peace."""
+    (condition,) = unit_lines("ExecCondition")
+    config = tmp_path / "agent.toml"
+    config.write_text(text)
+    words = [str(config) if word == "/etc/logshipper/agent.toml" else word for word in shlex.split(condition)]
+    assert str(config) in words
+    assert (subprocess.run(words).returncode == 0) is starts
+    asked = shlex.split(condition)[2]
+    (by_postinst,) = re.findall(r"grep -Eq (\".*\") /etc", (PACKAGES / "deb/logshipper/postinst").read_text())
+    assert shlex.split(by_postinst) == [asked], "the package's script asks the same"
+
+
+def test_the_agent_does_its_work_with_the_units_capabilities(installed: Path, public: Path) -> None:
+    """It starts, answers at its socket, and gives a user a directory that is the user's."""
+    (names,) = unit_lines("CapabilityBoundingSet")
+    bounds = ",".join(["-all", *(f"+{name.removeprefix('CAP_').lower()}" for name in names.split())])
+    config = public / "agent.toml"
+    config.write_text(
+        f'[agent]\nspool_dir = "{public}/spool"\nstate_dir = "{public}/state"\nsocket = "{public}/agent.sock"\n'
+        '[loki]\nurl = "http://127.0.0.1:9"\n[metrics]\nlisten = ""\n'
+    )
+    script = (
+        f"setpriv --bounding-set={bounds} /opt/logshipper/bin/logshipper-agent run --config {config} & agent=$!\n"
+        f"for i in $(seq 1000); do [ -S {public}/agent.sock ] && break; sleep 0.05; done\n"
+        f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups "
+        f"env HOME=/ LOGSHIPPER_AGENT_SOCKET={public}/agent.sock"
+        " /opt/logshipper/bin/logshipper run -- echo captured\n"
+        f"/opt/logshipper/bin/logshipper-agent status --config {config} --json\n"
+        "kill $agent; wait $agent"
+    )
+    done = run_inside(installed, "sh", "-c", script)
+    printed, _, status = done.stdout.partition("\n")
+    assert printed == "captured", done.stderr
+    (capture,) = json.loads(status)["jobs"]
+    assert capture["user"] == "nobody", done.stderr
+    (segments,) = (public / "spool").glob("*@*/segments")
+    assert segments.stat().st_uid == NOBODY
+    assert done.returncode == 0, done.stderr
+
+
+# ---- maintainers' scripts, dependencies
+
+
+def test_scripts_are_shell(control: dict[str, Path], built: Built) -> None:
+    scripts = [path for folder in control.values() for path in folder.iterdir() if path.name in SCRIPTS]
+    assert {path.name for path in scripts} == set(SCRIPTS)
+    texts = {str(path): path.read_text() for path in scripts}
+    for path in built.folders[0].glob("*.x86_64.rpm"):
+        said = subprocess.check_output(["rpm", "-qp", "--scripts", path], text=True)
+        parts = re.split(r"^\w+ scriptlet \(using /bin/sh\):\n", said, flags=re.MULTILINE)[1:]
+        texts |= {f"{path.name} {number}": part for number, part in enumerate(parts)}
+    assert len(texts) >= 8
+    for name, text in texts.items():
+        for shell in ("sh", "bash"):
+            done = subprocess.run([shell, "-n"], input=text, capture_output=True, text=True)
+            assert done.returncode == 0, f"{name}: {done.stderr}"
+        assert "@" not in re.sub(r"'\*@\*'", "", text), f"{name}: something wasn't filled in"
+
+
+def slurm_release() -> tuple[str, str]:
+    """Of the headers here, and the one that would follow."""
+    text = Path("/usr/include/slurm/slurm_version.h").read_text()
+    number = int(re.findall(r"SLURM_VERSION_NUMBER (0x[0-9a-f]+)", text)[0], 16)
+    major, minor = number >> 16, number >> 8 & 255
+    return f"{major}.{minor:02}", f"{major}.{minor + 1:02}"
+
+
+def test_debian_dependencies(control: dict[str, Path]) -> None:
+    fields = {name: email.parser.HeaderParser().parsestr((folder / "control").read_text())
+              for name, folder in control.items()}  # fmt: skip
+    assert "python3.11" in fields["logshipper"]["Depends"].split(", ")
+    version = fields["logshipper"]["Version"]
+    release, next_release = slurm_release()
+    assert fields["logshipper-slurm"]["Depends"].split(", ")[:3] == [
+        f"logshipper (= {version})",
+        f"slurm-wlm-basic-plugins (>= {release})",
+        f"slurm-wlm-basic-plugins (<< {next_release})",
+    ]
+    for field in fields.values():
+        (libc,) = re.findall(r"libc6 \(>= ([0-9.]+)\)", field["Depends"])
+        assert tuple(map(int, libc.split("."))) <= EL9_GLIBC
+        assert field["Architecture"] == subprocess.check_output(["dpkg", "--print-architecture"], text=True).strip()
+
+
+def test_rpm_dependencies(built: Built) -> None:
+    release, next_release = slurm_release()
+    for pattern, wanted in {
+        "logshipper-0*.x86_64.rpm": {"python3.11"},
+        "logshipper-slurm-*.x86_64.rpm": {f"slurm >= {release}", f"slurm < {next_release}"},
+    }.items():
+        path = built.one(pattern)
+        needed = set(subprocess.check_output(["rpm", "-qp", "--requires", path], text=True).splitlines())
+        assert wanted <= needed
+        libc = {tuple(map(int, found.split("."))) for found in re.findall(r"\(GLIBC_([0-9.]+)\)", "\n".join(needed))}
+        assert max(libc) <= EL9_GLIBC, "Enterprise Linux 9 has no newer one"
+        provided = subprocess.check_output(["rpm", "-qp", "--provides", path], text=True)
+        assert not re.findall(r"\.so", provided), "what is bundled is nobody else's"
+
+
+def test_the_source_package_builds_the_plugin_for_the_slurm_at_hand(built: Built, tmp_path: Path) -> None:
+    defined = ["--define", f"_topdir {tmp_path}", "--define", "slurm_plugins /opt/slurm/lib"]
+    command = ["rpmbuild", "--rebuild", "--nodeps", *defined, str(built.one("*.src.rpm"))]
+    done = subprocess.run(command, env={**os.environ, "HOME": str(tmp_path)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (rebuilt,) = tmp_path.glob("RPMS/*/logshipper-slurm-*.rpm")
+    assert {"opt/slurm/lib/logshipper.so", "opt/slurm/lib/logshipper-keeper"} <= read_rpm(rebuilt).keys()
+
+
+def test_the_plugin_goes_where_slurm_looks(built: Built) -> None:
+    found = read_deb(built.one("logshipper-slurm_*.deb"))
+    multiarch = subprocess.check_output(["gcc", "-print-multiarch"], text=True).strip()
+    for name in ("logshipper.so", "logshipper-keeper"):
+        assert found[f"usr/lib/{multiarch}/slurm-wlm/{name}"].content[:4] == b"\x7fELF"
+    line = found["usr/share/logshipper/plugstack.conf"].content.decode().splitlines()[-1].split()
+    assert line == ["optional", "logshipper.so", f"spool={AgentConfig().agent.spool_dir}", "cluster=local"]

@@ -1,0 +1,163 @@
+"""Busy nodes and small limits: a Python that begins late costs no log, and what runs beside a task takes nothing of
+what its user may have (tests/slurm_player.py plays slurmstepd)."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import slurm_player
+from tests.captured_runs import wait_until
+from tests.other_users import needs_root
+from tests.slurm import gate
+from tests.slurm_player import RELAY, SIDECAR, Node, python
+
+STRANGER = 4_054_321  # a uid that has no other process
+# as many processes as one may have: the task itself, and two. Who looked at ~/.logoptin counts until init reaps it
+LIMITED = """
+import os, resource, time
+resource.setrlimit(resource.RLIMIT_NPROC, (3, 3))
+def fork():
+    deadline = time.monotonic() + 20
+    while True:
+        try: return os.fork()
+        except BlockingIOError:
+            if time.monotonic() > deadline: raise
+            time.sleep(0.02)
+for _ in range(2):
+    if fork() == 0: os.read(0, 1); os._exit(0)
+print('both')
+"""
+
+
+@pytest.fixture(scope="module")
+def binaries() -> Iterator[Path]:
+    yield from slurm_player.built()
+
+
+@pytest.fixture
+def node(binaries: Path) -> Iterator[Node]:
+    yield from slurm_player.checked_node(binaries)
+
+
+def late_python(node: Node) -> tuple[str, Path]:
+    """A setting: Python begins once a file, the path, is there."""
+    go = node.folder / "go"
+    waits = node.script("waits", f'while [ ! -e {go} ]; do sleep 0.02; done; exec {node.python} "$@"')
+    return f"python={waits}", go
+
+
+# ---- Python begins late
+
+
+def test_who_keeps_nobody_waiting_is_not_given_up(node: Node) -> None:
+    """The side pipe is full, but not the relay's own buffer: the job runs on, however long Python takes."""
+    setting, go = late_python(node)
+    node.script("prints", "head -c 1100000 /dev/zero | tr '\\0' x; echo; sleep 4; echo end")
+    played = node.run(str(node.folder / "prints"), settings=(setting, "stall_secs=1", "drain_secs=0"))
+    assert len(played.out) == 1_100_005
+    go.touch()
+    [logged] = node.logged()
+    assert (len(logged.lines()[0]), logged.lines()[1:], played.said()) == (1_100_000, [b"end"], "")
+
+
+def test_end_does_not_wait_for_python(node: Node, tmp_path: Path) -> None:
+    """What the job left in its terminal has no room: the step's end is late by drain_secs at most."""
+    setting, go = late_python(node)
+    settings = (setting, "stall_secs=60", "drain_secs=3")
+    with (tmp_path / "slurm.out").open("wb") as file:
+        played = node.start("head", "-c", "9000000", "/dev/zero", settings=settings, stdout=file)
+    wait_until(lambda: relayed(node) >= 1_000_000, "the side pipe is full")
+    [task] = Path(f"/proc/{played.process.pid}/task/{played.process.pid}/children").read_text().split()
+    wait_until(lambda: is_waiting(int(task)), "the task waits for the relay")
+    os.kill(int(task), signal.SIGKILL)
+    played.finish()
+    assert int(played.told("drained")[0][1]) < 4_000_000
+    assert (tmp_path / "slurm.out").stat().st_size == relayed(node)
+    go.touch()
+
+
+def is_waiting(pid: int) -> bool:
+    """A writer that sleeps in each of some looks."""
+    states = set()
+    for _ in range(20):
+        states.add(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0])
+        time.sleep(0.01)
+    return states == {"S"}
+
+
+def relayed(node: Node) -> int:
+    """Bytes of stdout that relays have read."""
+    counts = [path.read_bytes() for path in node.spool.glob("*@*/segments/counters")]
+    return sum(int.from_bytes(count[16:24], "little") for count in counts)
+
+
+@needs_root
+@pytest.mark.parametrize(("tasks", "kib"), [(16, 1024), (100, 256)])
+def test_size_of_side_pipes(node: Node, binaries: Path, tasks: int, kib: int) -> None:
+    """They aren't charged to the user, whose 65th of this size would be refused; all together have a cap."""
+    node.keeper = binaries / "logshipper-keeper"  # sanitizers take much memory
+    node.python = Path("/bin/cat")  # any program: it is only to be seen
+    setting, go = late_python(node)
+    played = node.start(
+        "sh", "-c", f"until [ -e {go} ]; do sleep 1; done", words=(f"tasks={tasks}",), settings=(setting,)
+    )
+    relays = node.process(RELAY, tasks)
+    wait_until(lambda: len(played.told("begin")) == tasks, "all have begun")
+    assert {max(pipe_sizes(relay)) for relay in relays} == {kib << 10}
+    go.touch()
+    played.finish()
+
+
+def pipe_sizes(pid: int) -> list[int]:
+    found = []
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        if os.readlink(path).startswith("pipe:"):
+            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            found.append(fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ))
+            os.close(fd)
+    return found
+
+
+# ---- the user's processes
+
+
+def may_have_namespaces() -> bool:
+    release = tuple(int(number) for number in os.uname().release.split("-")[0].split(".")[:2])
+    return release >= (5, 14) and subprocess.run(["unshare", "--user", "true"], capture_output=True).returncode == 0
+
+
+@needs_root
+def test_small_limit_of_processes(node: Node) -> None:
+    """Relay and sidecar don't count."""
+    if not may_have_namespaces():
+        gate.lacking("no user namespaces here, or Linux before 5.14")
+    node.home.chmod(0o755)
+    words = (f"uid={STRANGER}", f"gid={STRANGER}")
+    played = node.start(*python(LIMITED), words=words, stdin=subprocess.PIPE)
+    wait_until(lambda: node.processes(SIDECAR), "the sidecar has begun")
+    played.finish(b"")
+    assert (played.code, played.out, played.err, played.captured(), played.said()) == (0, b"both\n", b"", [True], "")
+    [logged] = node.logged()
+    assert logged.lines() == [b"both"]
+    assert (logged.path / "segments" / "counters").stat().st_uid == STRANGER
+
+
+@needs_root
+def test_helpers_have_no_capabilities(node: Node) -> None:
+    """In a namespace of their own, too; and there is one for all of a step."""
+    played = node.start("cat", words=("tasks=3",), stdin=subprocess.PIPE)
+    pids = node.process(RELAY, 3) + node.process(SIDECAR, 3)
+    for pid in pids:
+        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        assert {int(status[name], 16) for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")} == {0}
+        assert status["Uid"].split() == [str(node.uid)] * 4
+        assert (status["NoNewPrivs"], status["Groups"].strip()) == ("1", "")
+    assert len({os.readlink(f"/proc/{pid}/ns/user") for pid in pids}) == 1
+    played.finish(b"")
+    assert [one.lines() for one in node.logged(3)] == [[]] * 3

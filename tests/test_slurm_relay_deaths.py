@@ -1,0 +1,339 @@
+"""Nobody's death may hurt the job: sidecar, relay and keeper are killed, or hang, wherever in their course they are
+(tests/slurm_player.py plays slurmstepd)."""
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logshipper.segment import Stream
+from tests import slurm_player
+from tests.captured_runs import wait_until
+from tests.slurm_player import KEEPER, RELAY, SIDECAR, Node, Played, python
+
+# prints, waits for a line on its stdin, prints on; both streams
+WAITING = """
+import os, sys
+print('before', flush=True)
+os.write(2, b'err before\\n')
+while os.read(0, 1) != b'\\n': pass
+for n in range(5000): print('after', n)
+os.write(2, b'err after\\n')
+sys.exit(7)
+"""
+AFTER = [b"before"] + [b"after %d" % n for n in range(5000)]
+AFTER_BYTES = b"".join(line + b"\n" for line in AFTER)
+ERR_BYTES = b"err before\nerr after\n"
+
+
+@pytest.fixture(scope="module")
+def binaries() -> Iterator[Path]:
+    yield from slurm_player.built()
+
+
+@pytest.fixture
+def node(binaries: Path) -> Iterator[Node]:
+    yield from slurm_player.checked_node(binaries)
+
+
+def start_waiting(node: Node, *settings: str) -> Played:
+    """WAITING, once its first line has come through."""
+    played = node.start(*python(WAITING), settings=settings, stdin=subprocess.PIPE)
+    assert played.process.stdout is not None
+    assert played.process.stdout.readline() == b"before\n"
+    return played
+
+
+def finish_waiting(played: Played) -> None:
+    """It ends as without capture, every byte of it where it belongs."""
+    played.finish(b"\n")
+    assert (played.code, b"before\n" + played.out, played.err) == (7, AFTER_BYTES, ERR_BYTES)
+
+
+# ---- nobody's death may hurt the job
+
+
+@pytest.mark.parametrize("content", [b"", b"tty: false\n"])
+def test_sidecar_is_killed(node: Node, content: bytes) -> None:
+    node.opt_in(content)
+    played = start_waiting(node)
+    [pid] = node.process(SIDECAR)
+    os.kill(pid, signal.SIGKILL)
+    finish_waiting(played)
+    wait_until(lambda: not node.processes(KEEPER), "the keeper ends")
+    [logged] = node.readable()
+    assert logged.counters is not None
+    assert logged.counters.printed == {"stdout": len(AFTER_BYTES), "stderr": len(ERR_BYTES)}
+    assert "output is missing from the log, as the logging process was killed by signal 9" in played.said()
+
+
+@pytest.mark.parametrize("content", [b"", b"tty: false\n"])
+def test_relay_is_killed(node: Node, content: bytes) -> None:
+    """The sidecar takes over: no EIO, no lost byte, no lost line."""
+    node.opt_in(content)
+    played = start_waiting(node)
+    wait_until(lambda: any(b"before" in one.lines() for one in node.readable()), "the sidecar has begun")
+    [pid] = node.process(RELAY)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not node.processes(RELAY), "the relay is dead")
+    finish_waiting(played)
+    [logged] = node.logged()
+    assert logged.lines() == AFTER
+    assert logged.lines(Stream.STDERR) == [b"err before", b"err after"]
+    assert "the relay was killed by signal 9; the sidecar relays on" in played.said()
+    assert logged.records("end")[-1]["ledger"]["stdout"]["lost"] == 0
+
+
+def test_relay_is_killed_before_python_runs(node: Node) -> None:
+    """The streams wait for the sidecar in a socket, which holds them meanwhile."""
+    go = node.folder / "go"
+    waits = node.script("waits", f'while [ ! -e {go} ]; do sleep 0.02; done; exec {node.python} "$@"')
+    played = start_waiting(node, f"python={waits}")
+    [pid] = node.process(RELAY)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not node.processes(RELAY), "the relay is dead")
+    go.touch()
+    finish_waiting(played)
+    [logged] = node.logged()
+    assert logged.lines() == AFTER
+
+
+FLOOD = 200_000  # numbered lines, 1.3 MB: more than all buffers on the way hold
+FLOOD_LINES = [b"%d" % n for n in range(1, FLOOD + 1)]
+FLOOD_BYTES = b"".join(line + b"\n" for line in FLOOD_LINES)
+
+
+def relayed(node: Node) -> int:
+    """Bytes that the newest capture's relay has read, of both streams."""
+    for path in node.spool.glob("*@*/segments/counters"):
+        if len(counts := path.read_bytes()) == 64:
+            return sum(struct.unpack_from("<QxxxxxxxxQ", counts, 16))
+    return 0
+
+
+def kill_relay(node: Node, after: int) -> None:
+    """Once it has read so many bytes."""
+    [pid] = node.process(RELAY)
+    wait_until(lambda: relayed(node) >= after, f"the relay has read {after} bytes")
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not node.processes(RELAY), "the relay is dead")
+
+
+@contextlib.contextmanager
+def own_output(kind: str, path: Path) -> Iterator[int]:
+    """What a task gets as its output: a file, one that is appended to, a pipe with a reader that writes to the file."""
+    if kind != "pipe":
+        path.write_bytes(b"" if kind == "file" else b"before\n")
+        with path.open("r+b" if kind == "file" else "ab") as file:
+            yield file.fileno()
+        return
+    with path.open("wb") as file, subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=file) as reader:
+        assert reader.stdin is not None
+        yield reader.stdin.fileno()
+        reader.stdin.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"tty: false\n"])
+@pytest.mark.parametrize("kind", ["file", "append", "pipe"])
+def test_relay_is_killed_in_a_flood(node: Node, binaries: Path, kind: str, content: bytes) -> None:
+    """At any moment: not a byte of the own output is lost or comes twice, and not a line of the log."""
+    node.keeper = binaries / "logshipper-keeper"  # as it is installed: its course isn't the sanitizers'
+    node.opt_in(content)
+    chosen = random.Random(f"{kind} {content!r}")
+    path = node.folder / "own"
+    for job in range(1, 6):
+        with own_output(kind, path) as out:
+            played = node.start("sh", "-c", f"seq {FLOOD}; exit 7", stdout=out, words=(f"job={job}",))
+            kill_relay(node, chosen.randrange(FLOOD))
+            assert played.finish().code == 7
+        [logged] = node.logged()
+        own = path.read_bytes()
+        assert own == (b"before\n" if kind == "append" else b"") + FLOOD_BYTES
+        assert logged.lines() == FLOOD_LINES
+        assert logged.ledger()["stdout"]["lost"] == 0
+        assert logged.counters is not None
+        assert (logged.counters.printed["stdout"], logged.counters.feeds["stdout"]) == (len(FLOOD_BYTES), FLOOD)
+        shutil.rmtree(logged.path)
+
+
+def test_relay_is_killed_between_streams_that_are_one_file(node: Node, binaries: Path) -> None:
+    """As sbatch has it. Each stream's bytes are all there once, in its order: one prints digits, the other letters."""
+    node.keeper = binaries / "logshipper-keeper"
+    path = node.folder / "own"
+    digits = b"".join(FLOOD_LINES[:60000])
+    letters = digits.translate(bytes.maketrans(b"0123456789", b"abcdefghij"))
+    for job, after in enumerate([100_000, 300_000, 500_000], 1):
+        with own_output("file", path) as out:
+            code = "seq 60000 & seq 60000 | tr 0-9 a-j >&2; wait"
+            played = node.start("sh", "-c", code, stdout=out, stderr=out, words=(f"job={job}",))
+            kill_relay(node, after)
+            assert played.finish().code == 0
+        [logged] = node.logged()
+        own = path.read_bytes()
+        assert own.translate(None, b"\nabcdefghij") == digits
+        assert own.translate(None, b"\n0123456789") == letters
+        assert own.count(b"\n") == 120000
+        assert (len(logged.lines()), len(logged.lines(Stream.STDERR))) == (60000, 60000)
+        shutil.rmtree(logged.path)
+
+
+def test_relay_is_killed_in_a_flood_before_python_runs(node: Node) -> None:
+    """The task's writes wait meanwhile, they don't fail."""
+    go = node.folder / "go"
+    waits = node.script("waits", f'while [ ! -e {go} ]; do sleep 0.02; done; exec {node.python} "$@"')
+    with own_output("pipe", node.folder / "own") as out:
+        played = node.start("sh", "-c", f"seq {FLOOD}; exit 7", stdout=out, settings=(f"python={waits}",))
+        kill_relay(node, 100_000)
+        assert played.process.poll() is None
+        go.touch()
+        assert played.finish().code == 7
+    [logged] = node.logged()
+    assert (node.folder / "own").read_bytes() == FLOOD_BYTES
+    assert logged.lines() == FLOOD_LINES
+
+
+def test_keeper_is_killed(node: Node) -> None:
+    played = start_waiting(node)
+    [pid] = node.process(KEEPER)
+    os.kill(pid, signal.SIGKILL)
+    finish_waiting(played)
+    [logged] = node.logged()
+    assert logged.lines() == AFTER
+
+
+def test_hung_sidecar_is_given_up(node: Node) -> None:
+    """A full side pipe slows the job, but who takes nothing for some seconds is given up, and the job runs on.
+    Who hasn't begun has three times as long."""
+    hangs = node.script("hangs", "exec sleep 1000")
+    flood = python("for n in range(100000): print('x' * 40)")
+    played = node.run(*flood, settings=(f"python={hangs}", "stall_secs=1", "drain_secs=5"))
+    assert (played.code, played.out) == (0, (b"x" * 40 + b"\n") * 100000)
+    assert "took nothing for 3 s and was given up" in played.said()
+    wait_until(lambda: not node.processes(RELAY), "the relay ends")
+
+
+def test_python_that_fails_is_told_with_its_reason(node: Node) -> None:
+    broken = node.script("broken", "echo 'ModuleNotFoundError: no such module' >&2; exit 1")
+    played = start_waiting(node, f"python={broken}")
+    finish_waiting(played)
+    assert "output is missing from the log: ModuleNotFoundError: no such module" in played.said()
+
+
+def test_what_is_said_too_late_the_next_step_tells(node: Node) -> None:
+    """Python fails when the step is over, and nobody has waited for it."""
+    go = node.folder / "go"
+    code = f"while [ ! -e {go} ]; do sleep 0.02; done; echo 'ModuleNotFoundError: no such module' >&2; exit 1"
+    played = node.run("echo", "out", settings=(f"python={node.script('broken', code)}",))
+    assert (played.out, played.said()) == (b"out\n", "")
+    go.touch()
+    wait_until(lambda: not node.processes(KEEPER), "the keeper ends")
+    node.optin.unlink()
+    later = [node.run("true", words=(f"job={job}",)).said() for job in (1, 2)]
+    assert later == ["job 4711: task 0: output is missing from the log: ModuleNotFoundError: no such module", ""]
+
+
+def test_missing_python_leaves_the_task_untouched(node: Node) -> None:
+    played = node.run(*python("import os; print(os.isatty(1))"), settings=("python=/nonexistent/python",))
+    assert (played.code, played.out, played.captured()) == (0, b"False\n", [False])
+    assert "python=/nonexistent/python can't be run" in played.said()
+    assert node.names() == []
+
+
+def test_missing_keeper_leaves_the_task_untouched(node: Node) -> None:
+    node.keeper = Path("/nonexistent/keeper")
+    played = node.run("echo", "out")
+    assert (played.code, played.out, played.captured()) == (0, b"out\n", [False])
+
+
+# ---- nobody waits for a sidecar that hangs
+
+
+END_SECS = 3.0
+
+
+def stop_sidecar(node: Node) -> int:
+    [pid] = node.process(SIDECAR)
+    os.kill(pid, signal.SIGSTOP)
+    return pid
+
+
+def ends_in_time(played: Played, since: float) -> None:
+    """The step has ended, and whoever reads its output sees its end."""
+    played.finish()
+    assert time.monotonic() - since < END_SECS
+
+
+def test_hung_sidecar_and_a_quiet_end(node: Node) -> None:
+    """And once it goes on, the log has all."""
+    played = start_waiting(node)
+    pid = stop_sidecar(node)
+    since = time.monotonic()
+    try:
+        finish_waiting(played)
+        assert time.monotonic() - since < END_SECS
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert node.logged()[0].lines() == AFTER
+
+
+# prints until nothing has been taken for a while, and ends; tells how much it was
+FILLING = """
+import os, select, sys, time
+os.write(1, b'begun\\n')
+while not os.path.exists(sys.argv[1]): time.sleep(0.02)
+os.set_blocking(1, False)
+room = select.poll()
+room.register(1, select.POLLOUT)
+written = 0
+while room.poll(500): written += os.write(1, bytes(4096))
+os.write(2, b'%d' % written)
+"""
+
+
+def test_hung_sidecar_and_a_full_side_pipe(node: Node) -> None:
+    """No more can be kept for it: it is given up at the end, and what is left in the pipes goes on its way."""
+    go = node.folder / "go"
+    node.opt_in(b"tty: false\n")
+    with own_output("pipe", node.folder / "own") as out:
+        played = node.start(*python(FILLING), str(go), stdout=out, settings=("stall_secs=60", "drain_secs=10"))
+        wait_until(lambda: any(b"begun" in one.lines() for one in node.readable()), "the sidecar has begun")
+        stop_sidecar(node)
+        go.touch()
+        wait_until(lambda: played.told("exit"), "the task has ended")
+        ends_in_time(played, time.monotonic())
+    assert int(played.err) > 1 << 20
+    assert (node.folder / "own").read_bytes() == b"begun\n" + bytes(int(played.err))
+    wait_until(lambda: not node.processes(SIDECAR), "it is given up")
+
+
+@pytest.mark.parametrize("state", ["hung", "not begun"])
+def test_hung_sidecar_and_what_the_task_left_behind(node: Node, state: str) -> None:
+    """What was left behind ends: who reads the output sees that at once. Once the sidecar goes on, the log has all."""
+    go, later = node.folder / "go", node.folder / "later"
+    waits = node.script("waits", f'while [ ! -e {go} ]; do sleep 0.02; done; exec {node.python} "$@"')
+    code = f"echo now; (while [ ! -e {later} ]; do sleep 0.02; done; echo later) &"
+    settings = (f"python={waits}",) if state == "not begun" else ()
+    node.optin.touch()
+    played = node.start("sh", "-c", f"sleep 0.01; while [ ! -e {node.folder / 'end'} ]; do sleep 0.02; done; {code}",
+                        settings=settings)  # fmt: skip
+    pid = 0
+    if state == "hung":
+        wait_until(lambda: any(one.records("start") for one in node.readable()), "the sidecar has begun")
+        pid = stop_sidecar(node)
+    (node.folder / "end").touch()
+    wait_until(lambda: played.told("drained"), "the task has ended")
+    later.touch()
+    ends_in_time(played, time.monotonic())
+    assert played.out == b"now\nlater\n"
+    if state == "hung":
+        os.kill(pid, signal.SIGCONT)
+    go.touch()
+    assert node.logged()[0].lines() == [b"now", b"later"]

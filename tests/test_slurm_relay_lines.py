@@ -1,0 +1,178 @@
+"""The Slurm plugin in C, without Slurm: two streams that are one file, and the look at ~/.logoptin beside the job."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import slurm_player
+from tests.captured_runs import wait_until
+from tests.other_users import needs_root
+from tests.slurm import gate
+from tests.slurm_player import Node, hung_folder, python
+
+
+@pytest.fixture(scope="module")
+def binaries() -> Iterator[Path]:
+    yield from slurm_player.built()
+
+
+@pytest.fixture
+def node(binaries: Path) -> Iterator[Node]:
+    yield from slurm_player.checked_node(binaries)
+
+
+# ---- one file for both
+
+
+@pytest.mark.parametrize("content", [b"", b"tty: false\n"])
+def test_lines_of_two_processes_are_not_torn(node: Node, tmp_path: Path, content: bytes) -> None:
+    """While nobody gets the processor at once; long lines come in many pieces."""
+    code = """
+import os
+name, fd = (b'err', 2) if os.fork() == 0 else (b'out', 1)
+for n in range(2000):
+    line = b'%s %d %s|\\n' % (name, n, b'x' * (60_000 if n % 400 == 250 else n % 400))
+    while line:
+        line = line[os.write(fd, line):]
+if fd == 1: os.wait()
+"""
+    node.opt_in(content)
+    busy = [subprocess.Popen([*python("while True: pass")]) for _ in range(8)]
+    try:
+        with (tmp_path / "slurm.out").open("wb") as file:
+            node.run(*python(code), stdout=file, stderr=file)
+    finally:
+        for one in busy:
+            one.kill()
+            one.wait()
+    lines = (tmp_path / "slurm.out").read_bytes().split(b"\n")
+    torn = [line[:80] for line in lines if not re.fullmatch(rb"(out|err) \d+ x*\||", line)]
+    assert not torn
+    for name in (b"out", b"err"):
+        assert [int(line.split()[1]) for line in lines if line.startswith(name)] == list(range(2000))
+
+
+def test_line_without_an_end_does_not_slow_the_other_stream_down(node: Node, tmp_path: Path) -> None:
+    """Dots without end, and more on the other stream than waits for them anywhere."""
+    code = """
+import os, time
+pid = os.fork()
+if pid == 0:
+    for n in range(10_000):
+        os.write(2, b'err %d %s\\n' % (n, b'x' * 90))
+    os._exit(0)
+while os.waitpid(pid, os.WNOHANG) == (0, 0):
+    os.write(1, b'.')
+    time.sleep(0.001)
+"""
+    began = time.monotonic()
+    with (tmp_path / "slurm.out").open("wb") as file:
+        node.run(*python(code), stdout=file, stderr=file)
+    assert time.monotonic() - began < 20.0
+    assert (tmp_path / "slurm.out").read_bytes().count(b"err") == 10_000
+
+
+# ---- a look that hangs
+
+
+def until(path: Path) -> str:
+    """A script that ends when path is there."""
+    return f"while [ ! -e {path} ]; do sleep 0.02; done"
+
+
+@pytest.fixture
+def job_cgroup() -> Iterator[Path]:
+    """A job's cgroup as Slurm has it. Skips where none can be made."""
+    lines = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    mounts = [Path(words[4]) for words in lines if "freezer" in words[-1].split(",") or "cgroup2" in words[-3:]]
+    if not mounts:
+        gate.lacking("there is no cgroup hierarchy here")
+    base = mounts[0] / f"logshipper-test-{os.getpid()}"
+    folders = [base, base / "job_1", base / "job_1" / "step_0"]
+    try:
+        for folder in folders:
+            folder.mkdir()
+    except OSError as error:
+        gate.lacking(f"no cgroup can be made: {error.strerror}")
+    try:
+        yield folders[-1]
+    finally:
+        for folder in [*reversed(folders[1:]), base / "logshipper", base]:
+            wait_until(lambda folder=folder: is_removed(folder), f"{folder} is empty")  # type: ignore[misc]  # mypy infers no type for a default
+
+
+def is_removed(folder: Path) -> bool:
+    try:
+        folder.rmdir()
+    except FileNotFoundError:
+        pass
+    except OSError:
+        return False
+    return True
+
+
+def lookers(node: Node) -> list[int]:
+    """Of the job's user, and out of the job's cgroup."""
+    found = []
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        try:
+            status, cgroup = (Path(f"/proc/{pid}/{name}").read_text() for name in ("status", "cgroup"))
+        except OSError:
+            continue
+        if status.startswith("Name:\tplay-step\n") and f"\nUid:\t{node.uid}\t" in status and "/job_1/" not in cgroup:
+            found.append(pid)
+    return found
+
+
+@needs_root
+def test_look_that_hangs_is_taken_out_of_the_job(node: Node, job_cgroup: Path) -> None:
+    """Slurm waits for the job's cgroup to be empty; and nobody waits for ever."""
+    with hung_folder(node.home):
+        played = node.start(
+            "echo", "out", preexec_fn=lambda: (job_cgroup / "cgroup.procs").write_text(str(os.getpid()))
+        )
+        wait_until(lambda: lookers(node), "the looker is out of the job's cgroup", 2.0)
+        assert played.finish().out == b"out\n"
+        wait_until(lambda: not (job_cgroup / "cgroup.procs").read_text(), "nobody is left in the job's cgroup", 0.5)
+        wait_until(lambda: not lookers(node), "the looker ends though the home hangs on")
+
+
+# ---- what the node's log is told
+
+
+@pytest.mark.parametrize("opted_in", [True, False])
+@pytest.mark.parametrize(("content", "why"), [("text\n", "Exec format error"), ("", "No such file or directory")])
+def test_keeper_that_is_no_program_is_told(node: Node, content: str, why: str, opted_in: bool) -> None:
+    """Whether its exec fails before or after the first word to it."""
+    node.keeper = node.folder / "no-keeper"
+    if content:
+        node.keeper.write_text(content)
+        node.keeper.chmod(0o755)
+    if not opted_in:
+        node.optin.unlink()
+    for job in range(20):
+        played = node.run("echo", "out", words=(f"job={job + 1}",))
+        assert (played.code, played.out, played.captured()) == (0, b"out\n", [False])
+        assert played.said() == f"{node.keeper} doesn't run: {why}"
+
+
+def test_words_that_slurmstepd_did_not_read_are_kept(node: Node) -> None:
+    go, end = node.folder / "go", node.folder / "end"
+    broken = node.script("broken", f"{until(go)}; echo 'ModuleNotFoundError: no such module' >&2; exit 1")
+    played = node.start("sh", "-c", until(end), settings=(f"python={broken}",))
+    wait_until(lambda: played.told("begin"), "the task has begun")
+    os.kill(played.process.pid, signal.SIGSTOP)
+    go.touch()
+    wait_until(lambda: not node.processes("broken"), "its Python has failed")
+    played.process.kill()
+    end.touch()
+    wait_until(lambda: not node.processes(slurm_player.KEEPER), "the keeper ends")
+    node.optin.unlink()
+    later = [node.run("true", words=(f"job={job}",)).said() for job in (1, 2)]
+    assert later == ["job 4711: task 0: output is missing from the log: ModuleNotFoundError: no such module", ""]

@@ -1,0 +1,218 @@
+"""Separate captures of one job start no wider than the narrowest of them on their node (R16), whatever of the earlier
+ones isn't read yet when they begin (tests/slurm_player.py plays slurmstepd)."""
+
+import contextlib
+import os
+import signal
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import slurm_player
+from tests.captured_runs import wait_until
+from tests.slurm_player import RELAY, SIDECAR, Logged, Node, Played
+
+COMMAND = '/LOGCOMMAND {"mode":"disabled"}'
+PRINT_COMMAND = f"echo first; echo '{COMMAND}'; echo; echo first err >&2"
+SLOT_BYTES = 64
+
+
+@pytest.fixture(scope="module")
+def binaries() -> Iterator[Path]:
+    yield from slurm_player.built()
+
+
+@pytest.fixture
+def node(binaries: Path) -> Iterator[Node]:
+    yield from slurm_player.checked_node(binaries)
+
+
+def slow_python(node: Node) -> tuple[str, Path]:
+    """A setting: Python begins once a file, the path, is there."""
+    go = node.folder / "go"
+    waits = node.script("waits", f'while [ ! -e {go} ]; do sleep 0.02; done; exec {node.python} "$@"')
+    return f"python={waits}", go
+
+
+def capture_of(node: Node, step: str, captures: int = 2) -> Logged:
+    return next(one for one in node.logged(captures) if one.identity["step"] == step)
+
+
+def inherited(logged: Logged) -> str:
+    """Why it started narrower; it must have told."""
+    [event] = logged.records("event")
+    assert (event["event"], event["from"], event["to"]) == ("mode_inherited", "enabled", "disabled")
+    return str(event["message"])
+
+
+def stored(logged: Logged) -> bytes:
+    return b"".join(path.read_bytes() for path in (logged.path / "segments").iterdir())
+
+
+def has_started(node: Node, step: str) -> bool:
+    """Whether a step's sidecar has begun to log. Captures without their counters are only being made."""
+    made = [name for name in node.names() if (node.spool / name / "segments" / "counters").exists()]
+    captures = [Logged(node.spool, name) for name in made]
+    return any(one.identity["step"] == step and one.records("start") for one in captures)
+
+
+def test_command_that_nobody_has_read(node: Node) -> None:
+    """The first step is over before its Python begins; the next one's waits for it."""
+    setting, go = slow_python(node)
+    node.run("sh", "-c", PRINT_COMMAND, words=("step=0",), settings=(setting,))
+    node.run("echo", "a secret", words=("step=1",))
+    assert not has_started(node, "1")
+    go.touch()
+    later = capture_of(node, "1")
+    assert later.lines() == []
+    assert "no wider" in inherited(later)
+    assert b"secret" not in stored(later)
+    assert capture_of(node, "0").lines()[:1] == [b"first"]
+
+
+def test_nothing_narrows_in_what_nobody_has_read(node: Node) -> None:
+    setting, go = slow_python(node)
+    node.run("sh", "-c", "seq 1000; seq 1000 >&2", words=("step=0",), settings=(setting,))
+    node.run("echo", "open", words=("step=1",))
+    go.touch()
+    later = capture_of(node, "1")
+    assert (later.lines(), later.events()) == ([b"open"], [])
+
+
+@contextlib.contextmanager
+def earlier_step(node: Node) -> Iterator[Played]:
+    """One that waits, once its sidecar has read a first line. Its stdin is closed in the end."""
+    code = "echo first; while read line; do echo $line; done"
+    played = node.start("sh", "-c", code, words=("step=0",), stdin=-1, settings=("stall_secs=60",))
+    assert played.process.stdin is not None
+    assert played.process.stdout is not None
+    assert played.process.stdout.readline() == b"first\n"
+    wait_until(lambda: has_started(node, "0"), "its sidecar has begun")
+    yield played
+    played.finish()
+
+
+def print_line(played: Played, line: str) -> None:
+    """Until it is in the task's own output."""
+    assert played.process.stdin is not None
+    assert played.process.stdout is not None
+    played.process.stdin.write(f"{line}\n".encode())
+    played.process.stdin.flush()
+    assert played.process.stdout.readline() == f"{line}\n".encode()
+
+
+def test_earlier_sidecar_hangs(node: Node) -> None:
+    """The wait has its bound; after that it is in doubt, and says so."""
+    with earlier_step(node) as first:
+        [hung] = node.process(SIDECAR)
+        os.kill(hung, signal.SIGSTOP)
+        print_line(first, COMMAND)
+        began = time.monotonic()
+        played = node.run("echo", "a secret", words=("step=1",), settings=("stall_secs=1",))
+        assert played.out == b"a secret\n"
+        wait_until(lambda: has_started(node, "1"), "the later one doesn't wait for ever", 20.0)
+        assert time.monotonic() - began >= 1.0
+        os.kill(hung, signal.SIGCONT)
+    later = capture_of(node, "1")
+    assert later.lines() == []
+    assert "isn't read yet" in inherited(later)
+
+
+def test_flood_is_not_slowed_down_for_long(node: Node) -> None:
+    with earlier_step(node) as first:
+        [hung] = node.process(SIDECAR)
+        os.kill(hung, signal.SIGSTOP)
+        print_line(first, COMMAND)
+        began = time.monotonic()
+        played = node.run("head", "-c", "4000000", "/dev/zero", words=("step=1",), settings=("stall_secs=30",))
+        assert len(played.out) == 4000000
+        assert time.monotonic() - began < 15.0
+        os.kill(hung, signal.SIGCONT)
+    assert "isn't read yet" in inherited(capture_of(node, "1"))
+
+
+@pytest.mark.parametrize("dead", [SIDECAR, "both"])
+def test_earlier_sidecar_is_dead(node: Node, dead: str) -> None:
+    """Nobody is waited for; what it hadn't read may have been a command."""
+    until = f"until [ -e {node.folder}/$1 ]; do sleep 0.02; done"
+    prints = f"echo '{COMMAND}'; touch {node.home}/printed"
+    code = f"wait_for() {{ {until}; }}; echo first; wait_for print; {prints}; wait_for end"
+    first = node.start("sh", "-c", code, words=("step=0",), settings=("stall_secs=60",))
+    wait_until(lambda: has_started(node, "0"), "its sidecar has begun")
+    pids = node.process(SIDECAR)
+    os.kill(pids[0], signal.SIGSTOP)
+    (node.folder / "print").touch()
+    wait_until((node.home / "printed").exists, "it has printed")
+    wait_until(lambda: taken(node) == [38], "its relay has read that")
+    pids += node.process(RELAY) if dead == "both" else []
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not node.processes(SIDECAR), "it is dead")
+    node.run("echo", "a secret", words=("step=1",), settings=("stall_secs=60",))
+    wait_until(lambda: has_started(node, "1"), "nobody is waited for", 20.0)
+    (node.folder / "end").touch()
+    first.finish()
+    later = next(one for one in node.readable() if one.identity["step"] == "1")
+    assert "died with some of it unread" in inherited(later)
+
+
+def slots(node: Node, job: str = "4711.0") -> list[tuple[int, ...]]:
+    """Those in use: begun, taken, obeyed, mode, over."""
+    table = (node.spool / ".jobs" / f"{job}.modes").read_bytes()[SLOT_BYTES:]
+    return [words for words in struct.iter_unpack("<8Q", table) if words[0]]
+
+
+def taken(node: Node) -> list[int]:
+    return [words[1] for words in slots(node)]
+
+
+def test_dead_sidecar_that_had_read_all(node: Node) -> None:
+    with earlier_step(node):
+        [pid] = node.process(SIDECAR)
+        wait_until(lambda: [words[3] for words in slots(node)] == [6], "it has obeyed all")
+        os.kill(pid, signal.SIGKILL)
+        node.run("echo", "open", words=("step=1",))
+        wait_until(lambda: has_started(node, "1"), "the later one has begun")
+        [later] = [one for one in node.readable() if one.identity["step"] == "1"]
+        wait_until(lambda: Logged(node.spool, later.name).lines() == [b"open"], "its line is logged")
+
+
+def test_ranks_that_begin_together_wait_for_nobody(node: Node) -> None:
+    """However late their Pythons are: none had printed before."""
+    setting, go = slow_python(node)
+    code = "touch $1/begun.$PLAY_TASK; while [ ! -e $1/all ]; do sleep 0.05; done; seq 100"
+    played = node.start("sh", "-c", code, "sh", str(node.home), words=("tasks=16",), settings=(setting, "stall_secs=1"))
+    wait_until(lambda: len(list(node.home.glob("begun.*"))) == 16, "all have begun")
+    (node.home / "all").touch()
+    played.finish()
+    go.touch()
+    for one in node.logged(16):
+        assert (len(one.lines()), one.events()) == (100, [])
+
+
+def test_slots_are_used_again(node: Node) -> None:
+    """A job of many steps; the last mode of each counts on."""
+    for step in range(4):
+        node.run("true", words=(f"step={step}",))
+        node.logged(step + 1)
+    assert len(slots(node)) == 1
+    node.run("sh", "-c", PRINT_COMMAND, words=("step=7",))
+    node.logged(5)
+    for step in (8, 9):
+        node.run("echo", "a secret", words=(f"step={step}",))
+        assert "no wider" in inherited(capture_of(node, str(step), step - 2))
+    assert len(slots(node)) == 1
+
+
+@pytest.mark.parametrize("table", [b"4711@1.abcd disabled\n", b"\0" * 4096, b"x" * 8192])
+def test_table_that_is_none(node: Node, table: bytes) -> None:
+    """Then nothing is known: fails closed."""
+    jobs = node.spool / ".jobs"
+    jobs.mkdir(0o700)
+    (jobs / "4711.0.modes").write_bytes(table)
+    assert node.run("echo", "a secret").out == b"a secret\n"
+    [logged] = node.logged()
+    assert "can't be known" in inherited(logged)

@@ -1,0 +1,585 @@
+"""The controller's agent: records of how jobs ended, from the hook's folder to Loki, through faults and restarts."""
+
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from ingest import shipper, slurm_captured, slurm_intake, slurm_states
+from ingest.agent_config import parse
+from ingest.checkpoints import Checkpoints
+from ingest.loki_push import Entry
+from ingest.loki_sink import LokiSink
+from ingest.metrics_server import AgentMetrics
+from ingest.quarantine import Quarantine
+from ingest.slurm_states import ASKED_AFTER_SECS, SETTLE_SECS, SlurmStates
+from ingest.slurm_waiting import FILE, WaitingEnds, read_counts
+from logshipper.errors import QueryError
+from tests.loki_fake import FakeLoki
+from tests.loki_pushing import Pushing
+from tests.modelled_loki import ModelledLoki, Stored, throttled, unreachable
+
+NS = 10**9
+HOUR_NS = 3600 * NS
+JOB = "4711"
+OF_EVENTS, OF_LOG = 'kind="event"', 'kind="log"'
+_IDS = re.compile(r' \| job_id=~("(?:[^"\\]|\\.)*")')
+
+
+class AskedLoki(FakeLoki):
+    """With the filter by several jobs."""
+
+    def entries(
+        self,
+        logql: str,
+        begin_ns: int,
+        end_ns: int,
+        *,
+        direction: Literal["forward", "backward"] = "forward",
+        page: int = 5000,
+    ) -> Iterator[Entry]:
+        ids = _IDS.search(logql)
+        rest = _IDS.sub("", logql)
+        for entry in super().entries(rest, begin_ns, end_ns, direction=direction, page=page):
+            if ids is None or re.fullmatch(json.loads(ids[1]), entry.metadata["job_id"]):
+                yield entry
+
+
+class Controller:
+    """An agent's part in this process; its clock is `shift_ns` ahead of ours. asked: what it reads of Loki; loki: what
+    it pushes to."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ended = folder / "ended"
+        self.ended.mkdir(mode=0o700)
+        self.state = folder / "state"
+        self.state.mkdir(mode=0o700)
+        agent = {"cluster": "local", "host": "ctl", "spool_dir": str(folder / "spool"), "state_dir": str(self.state)}
+        loki = {"url": "http://modelled", "retry_min_secs": 0.001, "retry_max_secs": 0.002}
+        self.config, problems = parse({"agent": agent, "loki": loki, "slurm": {"ended_dir": str(self.ended)}})
+        assert problems == []
+        self.asked = AskedLoki()
+        self.loki = ModelledLoki()
+        self.said: list[str] = []
+        self.shift_ns = 0
+        self._real_ns = time.time_ns
+        monkeypatch.setattr(time, "time_ns", lambda: self._real_ns() + self.shift_ns)
+        self.begin()
+
+    def begin(self) -> None:
+        self.metrics = AgentMetrics("local", "ctl")
+        self.stop = threading.Event()
+        self.checkpoints = Checkpoints(str(self.state / "state.db"))
+        sink = LokiSink(
+            lambda: self.loki,
+            self.config.loki,
+            lambda key: key.labels("local", "ctl"),
+            self.metrics,
+            self.stop,
+            self.said.append,
+        )
+        quarantine = Quarantine(str(self.state / "quarantine"), 1 << 20)
+        self.states = SlurmStates(
+            self.config, self.checkpoints, sink, quarantine, self.metrics, self.stop, self.said.append, self.asked
+        )
+
+    def end(self) -> None:
+        self.states.close()
+        self.checkpoints.close()
+
+    def restart(self) -> None:
+        self.end()
+        self.begin()
+
+    def now_ns(self) -> int:
+        return time.time_ns()
+
+    def write(self, job_id: str = JOB, *, by: str = "jobcomp", name: str = "", **fields: Any) -> Path:
+        """As the hook does. Any: what a field says."""
+        now = self.now_ns() // NS
+        said = {"by": by, "job_id": job_id, "state": "CANCELLED", "exit": "0:15", "start": now - 60, "end": now,
+                "restarts": "", "user": "ann", "nodes": "n1", **fields}  # fmt: skip
+        place = self.ended / (name or f"{job_id}.{said['end'] or 0}.{by}.17")
+        lines = "".join(f"{field}={value}\n" for field, value in said.items())
+        place.write_text(f"logshipper-ended 1\n{lines}.\n")
+        place.chmod(0o600)
+        return place
+
+    def captured(self, job_id: str = JOB, *, ago_secs: int = 60, attempt: int = 1, host: str = "n1") -> Pushing:
+        """A capture that began so long ago, and is in Loki."""
+        began_ns = self.now_ns() - ago_secs * NS
+        return Pushing(self.asked, job_id=job_id, host=host, began_ns=began_ns, attempt=str(attempt))
+
+    def turn(self, after_secs: float = 0) -> None:
+        """All that is to be done some time later."""
+        self.shift_ns += int(after_secs * NS)
+        self.states.take()
+        while self.states.round():
+            pass
+
+    def counts(self) -> dict[str, int]:
+        """Those that aren't 0; the same as in /metrics."""
+        counts = read_counts(str(self.state / FILE))
+        return {name: count for name, count in counts.items() if count}
+
+    def in_loki(self, *parts: str) -> list[Stored]:
+        return self.loki.found(*parts)
+
+
+@pytest.fixture
+def controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Controller]:
+    controller = Controller(tmp_path, monkeypatch)
+    yield controller
+    controller.end()
+
+
+def event(entry: Stored) -> dict[str, Any]:  # Any: JSON
+    found: dict[str, Any] = json.loads(entry.line)
+    return {**found, **dict(entry.metadata)}
+
+
+# ---- what is sent
+
+
+def test_a_captured_job(controller: Controller) -> None:
+    capture = controller.captured(ago_secs=60)
+    capture.close(62 * NS)  # its last line came when Slurm had ended it
+    file = controller.write()
+    controller.turn()
+    assert not file.exists()
+    assert controller.in_loki() == []
+    controller.turn(3)
+    (told,) = controller.in_loki(OF_EVENTS)
+    (note,) = controller.in_loki(OF_LOG)
+    assert event(told).items() >= {"event": "job_ended", "state": "CANCELLED", "attempt": "1", "user": "ann"}.items()
+    assert note.metadata == (("attempt", "1"), ("job_id", JOB), ("note", "1"), ("user", "ann"))
+    assert note.line.decode().endswith("CANCELLED, signal 15]")
+    assert all(label in note.labels for label in ('host="ctl"', 'cluster="local"', 'stream="stdout"', "logshipper"))
+    assert "stream" not in told.labels
+    assert told.time_ns == note.time_ns > capture.began_ns + 62 * NS
+    assert controller.counts() == {"taken": 1, "shipped": 1}
+    controller.turn(3600)
+    assert len(controller.loki.stored) == 2
+
+
+def test_a_job_that_completed_has_no_line(controller: Controller) -> None:
+    controller.captured().close()
+    controller.write(state="COMPLETED", exit="0:0")
+    controller.turn()
+    controller.turn(3)
+    assert [len(controller.in_loki(kind)) for kind in (OF_EVENTS, OF_LOG)] == [1, 0]
+
+
+def test_nothing_of_a_job_that_was_not_captured(controller: Controller) -> None:
+    controller.captured("4712").close()
+    controller.write()
+    for secs in (0, *ASKED_AFTER_SECS):
+        controller.turn(secs + 1)
+    assert controller.loki.requests == []
+    assert controller.counts() == {"taken": 1, "not_captured": 1}
+    assert any("1 Slurm jobs ended that weren't captured" in line for line in controller.said)
+    assert 5 <= len(controller.asked.asked) <= len(ASKED_AFTER_SECS) + 1
+
+
+def test_a_node_that_lags(controller: Controller) -> None:
+    controller.write()
+    controller.turn()
+    controller.turn(5)
+    controller.turn(600)
+    controller.captured(ago_secs=660).close(60 * NS)
+    controller.turn(3600)
+    (told,) = controller.in_loki(OF_EVENTS)
+    assert event(told)["ended_ns"] < told.time_ns < controller.now_ns() - HOUR_NS
+    assert controller.counts() == {"taken": 1, "shipped": 1}
+
+
+def test_it_waits_for_the_last_lines_but_not_for_long(controller: Controller) -> None:
+    controller.captured()
+    file_end = controller.now_ns() // NS
+    controller.write(end=file_end)
+    controller.turn()
+    for _ in range(10):
+        controller.turn(5)
+    assert controller.in_loki() == []
+    controller.turn(SETTLE_SECS)
+    (told,) = controller.in_loki(OF_EVENTS)
+    assert told.time_ns == (file_end + SETTLE_SECS) * NS
+
+
+def test_hundreds_of_jobs_in_a_few_questions(controller: Controller) -> None:
+    for number in range(500):
+        controller.write(str(5000 + number))
+    controller.captured("5321").close()
+    controller.turn()
+    controller.turn(3)
+    assert len(controller.asked.asked) == 3
+    assert [event(told)["job_id"] for told in controller.in_loki(OF_EVENTS)] == ["5321"]
+    assert controller.counts() == {"taken": 500, "shipped": 1, "waiting": 499}
+
+
+def test_a_job_with_too_many_events_costs_no_other(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_captured, "MAX_ENTRIES", 20)
+    for step in range(30):
+        Pushing(controller.asked, job_id="5003", began_ns=controller.now_ns() - 50 * NS, host="n1", step=str(step))
+    ids = [str(number) for number in range(5000, 5008)]
+    for job_id in ids:
+        controller.captured(job_id).close()
+        controller.write(job_id, start=controller.now_ns() // NS - 61)
+    controller.turn()
+    controller.turn(3)
+    told = {event(one)["job_id"] for one in controller.in_loki(OF_EVENTS)}
+    assert told == {*ids} - {"5003"}  # not all of its captures are closed
+    controller.turn(SETTLE_SECS)
+    assert len(controller.in_loki(OF_EVENTS)) == len(ids)
+
+
+def test_only_its_nodes_are_asked(controller: Controller) -> None:
+    controller.captured(host="n1.example.org").close()
+    controller.captured("4712", host="n17").close()
+    controller.write(nodes="n[1-2]")
+    controller.write("4712", nodes="n[1-2]")
+    controller.turn()
+    controller.turn(3)
+    assert [event(told)["job_id"] for told in controller.in_loki(OF_EVENTS)] == [JOB]
+    assert 'host=~"(n1|n2)([.].+)?"' in controller.asked.asked[0].logql
+
+
+# ---- which run
+
+
+def test_runs_are_told_apart_by_their_times(controller: Controller) -> None:
+    now = controller.now_ns() // NS
+    controller.captured(ago_secs=500, attempt=1).close(100 * NS)
+    controller.captured(ago_secs=100, attempt=2).close(90 * NS)
+    controller.write(start=now - 501, end=now - 400, state="PENDING", exit="0:0")
+    controller.write(start=now - 101, end=now - 10, state="FAILED", exit="1:0")
+    controller.turn()
+    controller.turn(3)
+    told = {event(one)["attempt"]: event(one)["state"] for one in controller.in_loki(OF_EVENTS)}
+    assert told == {"1": "REQUEUED", "2": "FAILED"}
+
+
+def test_a_run_that_was_not_captured_gets_no_other_runs_captures(controller: Controller) -> None:
+    """The user opted out before the job was begun anew, or in."""
+    now = controller.now_ns() // NS
+    controller.captured(ago_secs=500, attempt=2).close(100 * NS)
+    controller.write(start=now - 900, end=now - 700)
+    controller.write(start=now - 300, end=now)
+    controller.turn()
+    controller.turn(3)
+    assert controller.in_loki() == []
+
+
+def test_a_run_whose_captures_lag_is_not_taken_for_the_one_before(controller: Controller) -> None:
+    """They are seconds apart: clocks may differ by as much."""
+    now = controller.now_ns() // NS
+    controller.captured(ago_secs=12).close(2 * NS)
+    controller.write(start=now - 8, end=now)
+    controller.turn()
+    controller.turn(4)
+    assert controller.in_loki() == []
+    controller.captured(ago_secs=11, attempt=2).close(5 * NS)
+    controller.turn(10)
+    assert [event(told)["attempt"] for told in controller.in_loki(OF_EVENTS)] == ["2"]
+
+
+def test_a_node_whose_clock_is_behind(controller: Controller) -> None:
+    now = controller.now_ns() // NS
+    controller.captured(ago_secs=12).close(2 * NS)
+    controller.write(start=now - 8, end=now)
+    controller.turn()
+    controller.turn(5)
+    controller.turn(55)
+    assert len(controller.in_loki(OF_EVENTS)) == 1
+
+
+def test_a_resized_job(controller: Controller) -> None:
+    """Its start is when it was resized."""
+    now = controller.now_ns() // NS
+    controller.captured(ago_secs=500).close(490 * NS)
+    controller.write(start=now - 100, end=now - 5)
+    controller.turn()
+    controller.turn(60)
+    assert len(controller.in_loki(OF_EVENTS)) == 1
+
+
+@pytest.mark.parametrize(("restarts", "closed_ago_secs", "sent"), [(0, 300, 1), (1, 300, 0), (1, 10, 1), (2, 10, 1)])
+def test_an_epilog_without_times(controller: Controller, restarts: int, closed_ago_secs: int, sent: int) -> None:
+    controller.captured(ago_secs=500).close((500 - closed_ago_secs) * NS)
+    file = controller.write(by="epilog", start="", end="", state="", restarts=restarts)
+    now = controller.now_ns()
+    os.utime(file, ns=(now, now))
+    controller.turn()
+    controller.turn(60)
+    assert len(controller.in_loki(OF_EVENTS)) == sent
+
+
+# ---- what goes wrong
+
+
+@pytest.mark.parametrize("point", ["slurm_told", "slurm_sent"])
+def test_killed_in_between_it_sends_the_same_bytes(
+    point: str, controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller.captured().close()
+    controller.write()
+    controller.turn()
+
+    class Killed(BaseException):
+        pass
+
+    def kill(name: str) -> None:
+        if name == point:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shipper, "fault_point", kill)
+        with pytest.raises(Killed):
+            controller.turn(3)
+    controller.restart()
+    controller.captured(ago_secs=30).close(29 * NS)  # Loki knows more by now
+    controller.turn(50)
+    assert len(controller.in_loki()) == 2
+    assert controller.loki.doubles() == []
+    assert controller.counts() == {"taken": 1, "shipped": 1}
+
+
+def test_killed_before_the_file_is_removed(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is sent of a record that might be found once more."""
+    controller.captured().close()
+    file = controller.write()
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", killed)
+        with pytest.raises(Killed):
+            controller.states.take()
+    assert file.exists()
+    controller.restart()
+    controller.shift_ns += 60 * NS
+    controller.states.round()
+    assert controller.in_loki() == []
+    controller.turn()
+    assert not file.exists()
+    assert controller.counts() == {"taken": 1, "shipped": 1}
+    controller.turn(3600)
+    assert controller.loki.doubles() == []
+
+
+def test_a_file_that_cannot_be_removed_is_sent_by_nobody(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller.captured().close()
+    controller.write()
+
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", denied)
+        for _ in range(5):
+            controller.turn(10)
+    assert controller.in_loki() == []
+    assert len([line for line in controller.said if "can't be removed" in line]) == 1
+
+
+def test_loki_throttles_and_goes_away(controller: Controller) -> None:
+    controller.captured().close()
+    controller.write()
+    controller.turn()
+    controller.loki.script = [throttled(), unreachable(), throttled()]
+    controller.turn(3)
+    assert len(controller.in_loki()) == 2
+    assert controller.counts() == {"taken": 1, "shipped": 1}
+
+
+def test_loki_does_not_answer_questions(controller: Controller) -> None:
+    controller.captured().close()
+    controller.write()
+    controller.asked.broken = QueryError("Loki at http://x", 403, "no")
+    controller.turn()
+    with pytest.raises(QueryError):
+        controller.turn(3)
+    assert controller.counts() == {"taken": 1, "waiting": 1}
+    controller.asked.broken = None
+    controller.turn(30)
+    assert controller.counts() == {"taken": 1, "shipped": 1}
+
+
+def test_its_thread_goes_on_after_errors(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_states, "_MAX_RETRY_SECS", 0.01)
+    monkeypatch.setattr(slurm_states, "POLL_SECS", 0.01)
+    monkeypatch.setattr(slurm_states, "Backoff", lambda least, most: shorter(most))
+    errors: list[Exception] = [QueryError("Loki at http://x", 403, "no")] * 3 + [ValueError("a fault")]
+
+    def round_() -> bool:
+        if errors:
+            raise errors.pop(0)
+        controller.stop.set()
+        return False
+
+    monkeypatch.setattr(controller.states, "round", round_)
+    controller.states.run()
+    assert len([line for line in controller.said if "HTTP 403: no; everything waits" in line]) == 1
+    assert len([line for line in controller.said if "ValueError('a fault')" in line]) == 1
+
+
+def shorter(most: float) -> Any:  # Any: a Backoff
+    from ingest.backoff import Backoff
+
+    return Backoff(most, most)
+
+
+def test_what_is_far_behind_goes_to_replay_streams(controller: Controller) -> None:
+    """Whether the agent knows that newer lines are there, or learns it from Loki."""
+    now = controller.now_ns() // NS
+    controller.captured().close()
+    controller.write()
+    controller.turn()
+    controller.turn(3)
+    for number, known in ((5001, True), (5002, False)):
+        if not known:
+            controller.checkpoints.commit([], {})
+            controller.checkpoints._connection.execute("DELETE FROM stream")
+        controller.captured(str(number), ago_secs=5 * 3600).close(3600 * NS)
+        controller.write(str(number), start=now - 5 * 3600, end=now - 4 * 3600)
+        controller.turn()
+        controller.turn(3)
+        controller.turn(1)
+    assert len(controller.in_loki("replay=")) == 4
+    assert controller.counts() == {"taken": 3, "shipped": 3}
+    assert controller.loki.doubles() == []
+
+
+def test_too_old_for_loki(controller: Controller) -> None:
+    now = controller.now_ns() // NS
+    controller.captured(ago_secs=165 * 3600).close(3600 * NS)
+    controller.write(start=now - 165 * 3600, end=now - 164 * 3600)
+    controller.turn()
+    controller.turn(3)
+    assert controller.loki.requests == []
+    assert controller.counts() == {"taken": 1, "refused": 1}
+    (file,) = (controller.state / "quarantine").iterdir()
+    assert "job_ended" in file.read_text()
+
+
+# ---- hostile folders and records
+
+
+def garbage(place: Path) -> None:
+    place.write_bytes(b"\xff\0 garbage")
+
+
+def empty(place: Path) -> None:
+    place.touch()
+
+
+def huge(place: Path) -> None:
+    place.write_bytes(b"logshipper-ended 1\n" + b"x" * (2 << 20))
+
+
+def link(place: Path) -> None:
+    place.symlink_to("/etc/passwd")
+
+
+def pipe(place: Path) -> None:
+    os.mkfifo(place)
+
+
+@pytest.mark.parametrize("make", [garbage, empty, huge, link, pipe])
+def test_what_is_no_record_is_removed_and_counted(make: Callable[[Path], None], controller: Controller) -> None:
+    place = controller.ended / "4711.1700000000.jobcomp.1"
+    make(place)
+    controller.captured("4712").close()
+    controller.write("4712")
+    controller.turn()
+    controller.turn(3)
+    assert list(controller.ended.iterdir()) == []
+    assert controller.counts() == {"taken": 1, "shipped": 1, "malformed": 1}
+    assert len([line for line in controller.said if "counted as malformed" in line]) == 1
+
+
+def test_files_that_are_not_the_hooks_are_left_alone(controller: Controller) -> None:
+    """Somebody may name a folder of others' by mistake."""
+    names = ["passwd", "4711", "4711.1.jobcomp", "4711.1.jobcomp.x", ".new.passwd", "x.1.jobcomp.1", "\udcff"]
+    for name in names:
+        (controller.ended / name).touch()
+        os.utime(controller.ended / name, (0, 0))
+    controller.write("4712")
+    controller.turn()
+    assert sorted(os.listdir(controller.ended)) == sorted(names)
+    assert controller.counts() == {"taken": 1, "waiting": 1}
+
+
+def test_what_the_hook_did_not_finish_is_removed_in_the_end(controller: Controller) -> None:
+    young, old = (controller.ended / f".new.4711.1.jobcomp.{number}" for number in (1, 2))
+    for place in (young, old):
+        place.touch()
+    os.utime(old, (0, 0))
+    controller.turn()
+    assert list(controller.ended.iterdir()) == [young]
+
+
+def test_a_directory_in_the_way(controller: Controller) -> None:
+    (controller.ended / "4711.1.jobcomp.1").mkdir()
+    for _ in range(3):
+        controller.turn(20)
+    assert len([line for line in controller.said if "can't be removed" in line]) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_record_of_somebody_elses(controller: Controller) -> None:
+    os.chown(controller.write(), 65534, 65534)
+    controller.turn()
+    assert controller.counts() == {"malformed": 1}
+    os.chown(controller.ended, 64064, 0)  # SlurmUser's: its own records count
+    os.chown(controller.write("4712"), 64064, 0)
+    controller.turn(1)
+    assert controller.counts() == {"malformed": 1, "taken": 1, "waiting": 1}
+
+
+def test_a_folder_where_others_may_write_or_that_is_missing(controller: Controller) -> None:
+    controller.write()
+    controller.ended.chmod(0o770)
+    controller.turn()
+    assert controller.counts() == {}
+    assert len([line for line in controller.said if "chmod 700 ([slurm] ended_dir)" in line]) == 1
+    controller.ended.rename(controller.ended.with_name("away"))
+    controller.states._take_due = 0.0
+    controller.turn()
+    assert "no such file or directory ([slurm] ended_dir)" in controller.said[-1]
+
+
+def test_too_many_records(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_intake, "MAX_WAITING", 10)
+    for number in range(14):
+        controller.write(str(5000 + number))
+        controller.turn(0.1)
+    assert controller.counts() == {"taken": 14, "waiting": 10, "too_many": 4}
+    waiting = WaitingEnds(str(controller.state / FILE))
+    due = {one.record.job_id for one in waiting.due(1 << 62, 100)}
+    waiting.close()
+    assert due == {str(number) for number in range(5004, 5014)}
+    assert any("1 that waited the longest are dropped" in line for line in controller.said)
+
+
+def test_as_many_at_once_as_one_turn_should_take(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_intake, "MAX_AT_ONCE", 10)
+    for number in range(25):
+        controller.write(str(5000 + number))
+    left = []
+    for _ in range(3):
+        controller.states.take()
+        left.append(len(list(controller.ended.iterdir())))
+    assert left == [15, 5, 0]
