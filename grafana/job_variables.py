@@ -6,6 +6,7 @@ from grafana.records import RECORD_FIELD
 from grafana.variables import (
     ALPHABETICAL,
     HIDDEN,
+    NUMERICAL,
     asked,
     label_pattern,
     one_of,
@@ -65,6 +66,7 @@ def _captures() -> list[Json]:
             "Which start of a job that was started again; all: each is a series of its own.",
             attempts,
             label_pattern("choice"),
+            sort=NUMERICAL,
             first="last",
         ),
         asked(
@@ -81,6 +83,7 @@ def _captures() -> list[Json]:
             "Whose numbers are shown: at first of the lowest task that has any; all: each is a series of its own.",
             tasks,
             label_pattern("choice"),
+            sort=NUMERICAL,
             first="lowest",
         ),
         asked(

@@ -9,7 +9,7 @@ LOKI = {"type": "loki", "uid": "${loki}"}
 PROMETHEUS = {"type": "prometheus", "uid": "${prometheus}"}
 SHOWN, WITHOUT_LABEL, HIDDEN = 0, 1, 2
 ON_TIME_RANGE = 2  # refreshed with the time range, and with the variables that the query names
-AS_IT_COMES, ALPHABETICAL = 0, 1
+AS_IT_COMES, ALPHABETICAL, NUMERICAL = 0, 1, 3  # numerical: what has no number comes first
 ALL: Json = {"text": ["All"], "value": ["$__all"]}
 
 

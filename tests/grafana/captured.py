@@ -1,0 +1,316 @@
+"""The fixture: jobs that the product itself captured, in real Loki and real Prometheus.
+
+Three agents (n1, n2, n10) run as on three nodes, and Prometheus scrapes them. What can't be had in seconds is captured
+with a clock that is set back (`SHIFTED`), by the same programs:
+
+- *late*: captured two hours ago, while its agent had no Loki; shipped now, so that Prometheus learns of it two hours
+  after its end;
+- *old*: captured and shipped 60 days ago, by an agent that Prometheus never saw. Loki takes it, since here it may take
+  anything (`reject_old_samples`), and has written it to disk.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ingest.agent_config import AgentSection
+from ingest.node_spool import NodeIdentity, prepare_capture
+from tests.captured_runs import ROOT, wait_until
+from tests.grafana import printed
+from tests.grafana.frames import Json
+from tests.grafana.printed import Job
+from tests.grafana.sources import LokiSource, PrometheusSource, Range
+from tests.node_agents import NodeAgent
+from tests.servers.running import LokiServer, PrometheusServer
+
+CLUSTER = "grafana-test"
+HOSTS = ("n1", "n2", "n10")
+LATE_SECS, OLD_SECS = 2 * 3600, 60 * 86400
+USER, ACCOUNT, PARTITION = "ann.o'x", "physics", "gpu-a"  # of the job on three nodes
+AT_ONCE = 4
+WAIT_SECS = 60.0
+PAD_BEFORE_MS, PAD_AFTER_MS = 60_000, 120_000  # around a job, as the page of jobs links to it
+SCRAPE_MS = 1000
+
+SHIFTED = """\
+import os, time
+
+_shift_ns = int(os.environ["TEST_CLOCK_SHIFT_SECS"]) * 10**9
+_time_ns = time.time_ns
+time.time_ns = lambda: _time_ns() + _shift_ns
+time.time = lambda: (_time_ns() + _shift_ns) / 1e9
+"""
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A job as it was captured. begin_ms, end_ms: around its run, by this machine's clock, or the shifted one."""
+
+    job: Job
+    job_id: str
+    hosts: tuple[str, ...]
+    begin_ms: int
+    end_ms: int | None
+
+    @property
+    def when(self) -> Range:
+        """The time of its page, as the page of jobs links to it."""
+        end_ms = time.time_ns() // 10**6 if self.end_ms is None else self.end_ms + PAD_AFTER_MS
+        return Range(self.begin_ms - PAD_BEFORE_MS, end_ms)
+
+
+@dataclass(frozen=True)
+class Fixture:
+    """jobs: by name."""
+
+    jobs: dict[str, Captured]
+    loki: LokiSource
+    prometheus: PrometheusSource
+    took_secs: float
+
+    @property
+    def sources(self) -> dict[str, LokiSource | PrometheusSource]:
+        return {"loki": self.loki, "prometheus": self.prometheus}
+
+    @property
+    def today(self) -> Range:
+        now_ms = time.time_ns() // 10**6
+        return Range(now_ms - 86_400_000, now_ms)
+
+
+class ShiftedAgent(NodeAgent):
+    """An agent whose clock, and whose jobs', is off by shift_secs."""
+
+    def __init__(self, folder: Path, loki_url: str, *, host: str, shift_secs: int, **options: Json) -> None:
+        super().__init__(folder, loki_url, cluster=CLUSTER, host=host, **options)
+        self.shift_secs = shift_secs
+        (folder / "clock").mkdir(exist_ok=True)
+        (folder / "clock" / "sitecustomize.py").write_text(SHIFTED)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        path = f"{self.folder / 'clock'}{os.pathsep}{ROOT}"
+        return {**super().environment, "PYTHONPATH": path, "TEST_CLOCK_SHIFT_SECS": str(self.shift_secs)}
+
+    def start(self, *, crash_at: str = "", times: int = 1, wait: bool = True) -> "NodeAgent":
+        begun = self.log.read_text().count("ready:") if self.log.exists() else 0
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "ingest", "run", "--config", str(self.config)],
+                cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, stderr=log,
+            )  # fmt: skip
+        wait_until(lambda: self.log.read_text().count("ready:") > begun or self.has_ended(), "the agent is ready")
+        assert not self.has_ended(), self.log.read_text()
+        return self
+
+
+class TaskSocket:
+    """Stands where the agent's socket is, and gives out the directory of one task, as a scheduler's hook would have
+    made it: job, task and user are what the scheduler says."""
+
+    def __init__(self, agent: NodeAgent, identity: NodeIdentity) -> None:
+        self.path = agent.folder / f"task-{identity.task}.sock"
+        section = AgentSection(**_agent_table(agent))
+        folder = Path(prepare_capture(section, identity))
+        if isinstance(agent, ShiftedAgent):  # what is older than its directory would count as forged
+            made = time.time() + agent.shift_secs - 1
+            os.utime(folder / "identity.json", (made, made))
+        told = {
+            "path": str(folder),
+            **{key: getattr(identity, key) for key in ("job_id", "attempt", "step", "task")},
+        }
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(str(self.path))
+        self._listener.listen(1)
+        self._thread = threading.Thread(target=self._serve, args=(json.dumps(told).encode(),), daemon=True)
+        self._thread.start()
+
+    def _serve(self, answer: bytes) -> None:
+        with self._listener:
+            connection, _ = self._listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.send(answer)
+
+
+def _agent_table(agent: NodeAgent) -> Json:
+    import tomllib
+
+    table: Json = tomllib.loads(agent.config.read_text())["agent"]
+    return table
+
+
+class Maker:
+    """Captures jobs with agents that run. running: processes of jobs that stay."""
+
+    def __init__(self, folder: Path, agents: dict[str, NodeAgent]) -> None:
+        self._folder = folder
+        self._agents = agents
+        self.running: list[subprocess.Popen[bytes]] = []
+
+    def capture(self, job: Job) -> Captured:
+        agent = self._agents[job.host]
+        begin_ms = time.time_ns() // 10**6
+        for attempt in job.attempts or (job,):
+            process = self._start(attempt, agent, f"{job.name}-{len(attempt.lines)}")
+            if attempt.stays:
+                self.running.append(process)
+            else:
+                assert process.wait(WAIT_SECS) == attempt.exit_code, job.name
+        end_ms = None if job.stays else time.time_ns() // 10**6
+        return Captured(job, f"{job.name}.u{os.getuid()}", (agent.host,), begin_ms, end_ms)
+
+    def capture_shifted(self, job: Job, agent: "ShiftedAgent") -> Captured:
+        begin_ms = time.time_ns() // 10**6
+        identity = NodeIdentity(job.name, 1, "0", 0, job.name, os.getuid(), "root", gid=os.getgid())
+        process = self._start(job, agent, job.name, socket=TaskSocket(agent, identity).path)
+        assert process.wait(WAIT_SECS) == 0
+        shift_ms = agent.shift_secs * 1000
+        return Captured(job, job.name, (agent.host,), begin_ms + shift_ms, time.time_ns() // 10**6 + shift_ms)
+
+    def capture_tasks(self, job: Job, job_id: str) -> Captured:
+        """Each attempt of the job is a task on a node of its own."""
+        begin_ms = time.time_ns() // 10**6
+        processes = []
+        for rank, task in enumerate(job.attempts):
+            agent = self._agents[task.host]
+            identity = NodeIdentity(
+                job_id, 1, "0", rank, job.name, os.getuid(), USER, ACCOUNT, PARTITION, os.getgid()
+            )  # fmt: skip
+            path = TaskSocket(agent, identity).path
+            processes.append(self._start(task, agent, f"{job.name}-{rank}", socket=path))
+        for process in processes:
+            assert process.wait(WAIT_SECS) == 0
+        hosts = tuple(task.host for task in job.attempts)
+        return Captured(job, job_id, hosts, begin_ms, time.time_ns() // 10**6)
+
+    def _start(self, job: Job, agent: NodeAgent, name: str, *, socket: Path | None = None) -> "subprocess.Popen[bytes]":
+        folder = self._folder / "jobs" / name
+        folder.mkdir(parents=True)
+        (folder / "out").write_text("".join(f"{line}\n" for line in job.lines))
+        (folder / "err").write_text("".join(f"{line}\n" for line in job.errors))
+        words = [sys.executable, "-m", "logshipper", "run", "--name", job.name]
+        words += ["--job-id", job.name] if socket is None else []
+        words += ["--mode", job.mode] if job.mode else []
+        environment = {**agent.environment, "HOME": str(folder)}
+        if socket is not None:
+            environment["LOGSHIPPER_AGENT_SOCKET"] = str(socket)
+        return subprocess.Popen(
+            [*words, "--", "sh", "-c", job.script],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.PIPE if job.stays else subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def end(self) -> None:
+        for process in self.running:
+            assert process.stdin is not None
+            process.stdin.close()
+            try:
+                process.wait(WAIT_SECS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@contextmanager
+def captured_jobs(folder: Path) -> Iterator[Fixture]:
+    """Servers, agents and jobs; all of it ends with the context."""
+    begun = time.monotonic()
+    with ExitStack() as stack:
+        loki = LokiServer(limits={"reject_old_samples": False})
+        prometheus = PrometheusServer(scrape_interval=f"{SCRAPE_MS // 1000}s")
+        for server in (loki, prometheus):
+            stack.callback(server.close)
+            server.start(wait=False)
+        loki.wait_for_push()
+        agents = {host: _agent(folder, loki, host) for host in HOSTS}
+        late = ShiftedAgent(folder / "late", "http://127.0.0.1:9", host="late1", shift_secs=-LATE_SECS)
+        old = ShiftedAgent(folder / "old", loki.url, host="old1", shift_secs=-OLD_SECS)
+        pool = stack.enter_context(ThreadPoolExecutor(AT_ONCE))
+        starts = []
+        for agent in (*agents.values(), late, old):
+            stack.push(agent)
+            starts.append(pool.submit(agent.start))
+        for start in starts:
+            start.result()
+        maker = Maker(folder, agents)
+        stack.callback(maker.end)
+        jobs = _made(maker, pool, late, old)
+        shipped_late = _agent(folder, loki, "late1", folder / "late").start()
+        stack.enter_context(shipped_late)
+        _settle(loki, prometheus, [*agents.values(), shipped_late], old, jobs)
+        yield Fixture(
+            {one.job.name: one for one in jobs},
+            LokiSource(loki.url),
+            PrometheusSource(prometheus.url, scrape_ms=SCRAPE_MS),
+            time.monotonic() - begun,
+        )
+
+
+def _agent(folder: Path, loki: LokiServer, host: str, own: Path | None = None) -> NodeAgent:
+    return NodeAgent(own or folder / host, loki.url, cluster=CLUSTER, host=host, loki={"heartbeat_secs": 5.0})
+
+
+def _made(maker: Maker, pool: ThreadPoolExecutor, late: ShiftedAgent, old: ShiftedAgent) -> list[Captured]:
+    """The five-second job and the one whose bar is to show begin first."""
+    first = [maker.capture(printed.RUNNING)]
+    others = [job for job in printed.LIVE if job is not printed.RUNNING]
+    others.sort(key=lambda job: -job.pause_secs)
+    waiting = [pool.submit(maker.capture, job) for job in others]
+    waiting += [
+        pool.submit(maker.capture_shifted, printed.LATE, late),
+        pool.submit(maker.capture_shifted, printed.OLD, old),
+    ]
+    waiting += [pool.submit(maker.capture_tasks, printed.THREE_NODES, "4711")]
+    waiting += [pool.submit(maker.capture, printed.REQUEUED)]
+    made = first + [one.result() for one in waiting]
+    assert late.stop() == 0
+    return made
+
+
+def _settle(
+    loki: LokiServer, prometheus: PrometheusServer, agents: list[NodeAgent], old: NodeAgent, jobs: list[Captured]
+) -> None:
+    """Returns when everything is in Loki, and Prometheus has scraped all agents since."""
+    targets = [agent.metrics_url.removeprefix("http://").removesuffix("/metrics") for agent in agents]
+    prometheus.wait_ready()
+    prometheus.set_targets(targets)
+    old.wait_shipped(WAIT_SECS)
+    loki.flush()
+    loki.wait_ready()
+    staying = sum(one.job.stays for one in jobs)
+    wait_until(lambda: sum(len(agent.captures()) for agent in agents) == staying, "all jobs are shipped", WAIT_SECS)
+    shipped = time.time()
+    asked = PrometheusSource(prometheus.url, scrape_ms=SCRAPE_MS)
+    since = f"count(timestamp(logshipper_agent_build_info) > {shipped:.3f} + 1)"
+    _until(lambda: _first(asked, since) == len(agents), "Prometheus has scraped all agents")
+    logs = LokiSource(loki.url)
+    bars = f'count_over_time({{cluster="{CLUSTER}", kind="status"}} | job_id=~"running.*" |= "40%" [1m])'
+    _until(lambda: logs.get("/loki/api/v1/query", {"query": bars})["result"], "the bar of the running job is in Loki")
+    ends = f'count_over_time({{cluster="{CLUSTER}", host="old1", kind="event"}} |= "closed" [62d])'
+    _until(lambda: logs.get("/loki/api/v1/query", {"query": ends})["result"], "the old job is in Loki")
+
+
+def _first(prometheus: PrometheusSource, promql: str) -> float:
+    result = prometheus.get("/api/v1/query", {"query": promql})["result"]
+    return float(result[0]["value"][1]) if result else 0.0
+
+
+def _until(condition: Callable[[], object], what: str) -> None:
+    """As wait_until, for questions to a server: ten a second."""
+    deadline = time.monotonic() + WAIT_SECS
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {WAIT_SECS:g} s: {what}"
+        time.sleep(0.1)

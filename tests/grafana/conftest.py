@@ -1,0 +1,43 @@
+"""The fixture jobs, once for all tests here."""
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from grafana import links
+from tests.grafana.captured import CLUSTER, Fixture, captured_jobs
+from tests.grafana.interpolation import Text
+from tests.grafana.pages import Page
+from tests.grafana.sources import Range
+
+
+@pytest.fixture(scope="session")
+def jobs(servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fixture]:
+    with captured_jobs(tmp_path_factory.mktemp("grafana")) as fixture:
+        yield fixture
+
+
+class Opened:
+    """Pages of the fixture's jobs, each opened once."""
+
+    def __init__(self, fixture: Fixture) -> None:
+        self.fixture = fixture
+        self._pages: dict[tuple[str, str], Page] = {}
+
+    def job(self, name: str, **chosen: Text) -> Page:
+        """The page of one job, at the time that the page of jobs links to. chosen: further variables of its address."""
+        key = (name, repr(sorted(chosen.items())))
+        if key not in self._pages:
+            job = self.fixture.jobs[name]
+            self._pages[key] = Page(
+                links.JOB, self.fixture.sources, job.when, cluster=CLUSTER, job=job.job_id, **chosen
+            )
+        return self._pages[key]
+
+    def page(self, uid: str, chosen: Mapping[str, Text], when: Range | None = None) -> Page:
+        return Page(uid, self.fixture.sources, when or self.fixture.today, cluster=CLUSTER, **chosen)
+
+
+@pytest.fixture(scope="session")
+def opened(jobs: Fixture) -> Opened:
+    return Opened(jobs)

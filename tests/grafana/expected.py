@@ -1,0 +1,62 @@
+"""What graphs and tables are to show, made of what the jobs printed, by the requirements and not by the dashboards."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tests.grafana.frames import Json
+
+MAX_DEPTH = 4
+NO_X = "record number"
+
+
+def numbers(record: Mapping[str, Any], above: str = "", depth: int = 1) -> dict[str, float]:  # Any: JSON
+    """R22: what JSON calls a number, nested ones as `a.b`; without keys that graphs leave out."""
+    found: dict[str, float] = {}
+    for key, value in record.items():
+        name = above + key
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if not set(name) & set('"\\'):
+                found[name] = float(value)
+        elif isinstance(value, dict) and depth < MAX_DEPTH:
+            found |= numbers(value, f"{name}.", depth + 1)
+    return found
+
+
+def over(x: str, records: Sequence[Json], *, only: str = "", suffix: str = "") -> list[dict[str, float]]:
+    """Rows of a graph over X, in order of the records."""
+    return [row for row in _rows(x, records, only, suffix) if x in row and len(row) > 1]
+
+
+def _rows(x: str, records: Sequence[Json], only: str, suffix: str) -> Iterator[dict[str, float]]:
+    for record in records:
+        found = numbers(record)
+        yield {
+            name if name == x else name + suffix: value
+            for name, value in found.items()
+            if not only or name in (x, only)
+        }
+
+
+def numbered(x: str, records: Sequence[Json], *, only: str = "") -> list[dict[str, float]]:
+    """Rows of a graph over the record's number, of records without X: its place among those with the same keys."""
+    counts: dict[tuple[str, ...], int] = {}
+    rows = []
+    for record in records:
+        keys = tuple(sorted(record))
+        counts[keys] = counts.get(keys, 0) + 1
+        found = numbers(record)
+        row = {name: value for name, value in found.items() if not only or name == only}
+        if x not in found and row:
+            rows.append({NO_X: float(counts[keys]), **row})
+    return rows
+
+
+def floats(value: Any) -> Any:  # Any: JSON
+    """JSON as a browser holds it: all numbers are floats; nulls are gone from objects of rows."""
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int | float):
+        return float(value)
+    if isinstance(value, list):
+        return [floats(one) for one in value]
+    return {key: floats(one) for key, one in value.items()}

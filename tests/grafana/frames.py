@@ -1,0 +1,75 @@
+"""Grafana's data frames, as far as panels here need them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+Json = dict[str, Any]  # Any: JSON
+TIME, NUMBER, STRING, BOOLEAN, OTHER = "time", "number", "string", "boolean", "other"
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column. display: the name that a transformation or a legend gave it; labels: of a series' values."""
+
+    name: str
+    kind: str
+    values: list[Any]  # Any: JSON
+    labels: Mapping[str, str] = field(default_factory=dict)
+    display: str = ""
+
+    @property
+    def shown(self) -> str:
+        return self.display or self.name
+
+    def called(self, name: str) -> bool:
+        return name in (self.name, self.shown)
+
+    def at(self, rows: Iterable[int]) -> "Field":
+        return replace(self, values=[self.values[row] for row in rows])
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Columns of the same length. length: of its rows, also where no column is left."""
+
+    fields: tuple[Field, ...]
+    length: int
+    ref: str = "A"
+
+    @property
+    def names(self) -> list[str]:
+        return [one.shown for one in self.fields]
+
+    def column(self, name: str) -> list[Any]:
+        """Raises KeyError where no field is shown under this name."""
+        for one in self.fields:
+            if one.shown == name:
+                return one.values
+        raise KeyError(f"{name!r} isn't one of {self.names}")
+
+    def rows(self) -> list[Json]:
+        """By shown name; fields that a row hasn't are left out."""
+        return [
+            {one.shown: one.values[row] for one in self.fields if one.values[row] is not None}
+            for row in range(self.length)
+        ]
+
+    def of(self, kind: str) -> list[Field]:
+        return [one for one in self.fields if one.kind == kind]
+
+    def with_fields(self, fields: Iterable[Field]) -> "Frame":
+        return replace(self, fields=tuple(fields))
+
+    def at(self, rows: Iterable[int]) -> "Frame":
+        rows = list(rows)
+        return replace(self, fields=tuple(one.at(rows) for one in self.fields), length=len(rows))
+
+
+def kind_of(value: object) -> str:
+    """A field's type by one value, as Grafana guesses it."""
+    if isinstance(value, bool):
+        return BOOLEAN
+    if isinstance(value, int | float):
+        return NUMBER
+    return STRING if isinstance(value, str) else OTHER

@@ -1,0 +1,246 @@
+"""A dashboard as Grafana opens it: its variables are resolved, one after the other, and its panels' queries run."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.captured_runs import ROOT
+from tests.grafana.frames import NUMBER, Frame, Json
+from tests.grafana.interpolation import ALL_TEXT, ALL_VALUE, Scope, Text, Variable, references, replaced
+from tests.grafana.sources import Asked, LokiSource, PrometheusSource, Range, with_table_names
+from tests.grafana.transformations import applied
+from tests.grafana.variable_options import options_of
+
+FOLDER = ROOT / "grafana" / "dashboards"
+Source = LokiSource | PrometheusSource
+Sources = Mapping[str, Source]  # by type
+AT_ONCE = 4  # queries
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A panel as it is on the page. raw: frames before the transformations."""
+
+    title: str
+    model: Json
+    scope: Scope
+    raw: list[Frame]
+    frames: list[Frame]
+    asked: list[Asked]
+
+    @property
+    def frame(self) -> Frame:
+        """What a panel for one frame draws: the first."""
+        return self.frames[0] if self.frames else Frame((), 0)
+
+    def rows(self) -> list[Json]:
+        return [row for frame in self.frames for row in frame.rows()]
+
+    def stat(self) -> float | str | None:
+        """The value of a stat panel: the last one of the first field with numbers."""
+        numbers = [value for frame in self.frames for one in frame.of(NUMBER) for value in one.values]
+        return numbers[-1] if numbers else None
+
+
+class Page:
+    """A dashboard at a time. chosen: of an address, such as {"job": "4711"}; several values as a list.
+
+    Variables are resolved at once, in the order of their dependencies. Raises QueryFailed."""
+
+    def __init__(self, uid: str, sources: Sources, when: Range, **chosen: Text) -> None:
+        self.model = dashboard(uid)
+        self.when = when
+        self._sources = sources
+        self.variables: dict[str, Variable] = {
+            name: Variable(name, "built-in", value, value)
+            for name, value in (
+                ("__from", str(when.begin_ms)),
+                ("__to", str(when.end_ms)),
+                ("__org", "1"),
+                ("__dashboard", self.model["title"]),
+            )
+        }
+        for model in in_order(self.model["templating"]["list"]):
+            self.variables[model["name"]] = self._resolved(model, chosen.get(model["name"]))
+
+    def value(self, name: str) -> Text:
+        return self.variables[name].value
+
+    def text(self, text: str, scope: Scope | None = None) -> str:
+        """A title or a link, as it is shown."""
+        return replaced(text, self.variables, scope)
+
+    # ---- variables
+
+    def _resolved(self, model: Json, chosen: Text | None) -> Variable:
+        current = model.get("current") or {}
+        variable = Variable(
+            model["name"],
+            model["type"],
+            current.get("text", ""),
+            current.get("value", ""),
+            options_of(model, self._answers(model)),
+            bool(model.get("multi")),
+            bool(model.get("includeAll")),
+            model.get("allValue") or "",
+        )
+        if chosen is not None:
+            assert model.get("hide") != 2 or not model.get("skipUrlSync"), f"{model['name']} isn't in addresses"
+            _choose(variable, chosen)
+        _validate(variable, free=chosen is not None or variable.kind == "textbox")
+        return variable
+
+    def _answers(self, model: Json) -> list[str]:
+        if model["type"] == "datasource":
+            source = self._sources[model["query"]]
+            return [source.uid]
+        if model["type"] != "query":
+            return []
+        assert model["refresh"] in (1, 2), f"{model['name']} is never refreshed"
+        source = self._source(model["datasource"])
+        query = model["query"]
+        text = query["query"] if isinstance(query, dict) else query
+        return source.variable(replaced(text, self.variables, plain=source.plain), self.when)
+
+    def _source(self, named: Json) -> Source:
+        uid = replaced(named["uid"], self.variables)
+        source = self._sources[named["type"]]
+        assert source.uid == uid, f"{named} is {uid}"
+        return source
+
+    # ---- panels
+
+    def panels(self) -> list[tuple[Json, Scope]]:
+        """All panels with queries, those of closed rows too, each with the values that it is repeated for."""
+        found: list[tuple[Json, Scope]] = []
+        scopes: Sequence[Scope] = [{}]
+        repeated: list[tuple[Json, Scope]] = []
+        for model in self.model["panels"]:
+            if model["type"] != "row":
+                repeated += [(model, scope) for scope in self._repeats(model, scopes)]
+                continue
+            scopes = self._repeats(model, [{}])
+            for inside in model["panels"]:
+                found += [(inside, scope) for scope in self._repeats(inside, scopes)]
+        return repeated + found
+
+    def _repeats(self, model: Json, scopes: Sequence[Scope]) -> list[Scope]:
+        name = model.get("repeat")
+        if not name:
+            return list(scopes)
+        selected = self.variables[name].selected()
+        if not selected:  # Grafana keeps the panel itself
+            return list(scopes)
+        return [{**scope, name: one} for scope in scopes for one in selected]
+
+    def show(self, title: str) -> Shown:
+        """The panel that is called so, or whose title begins so."""
+        titles = [(self.text(model["title"], scope), model, scope) for model, scope in self.panels()]
+        fitting = [one for one in titles if one[0] == title] or [one for one in titles if one[0].startswith(title)]
+        assert fitting, f"no panel {title!r}: {[one[0] for one in titles]}"
+        return self.run(*fitting[0][1:])
+
+    def run(self, model: Json, scope: Scope) -> Shown:
+        raw: list[Frame] = []
+        asked: list[Asked] = []
+        least = model.get("interval")
+        for target in model["targets"]:
+            source = self._source(target["datasource"])
+            expr = replaced(target["expr"], self.variables, scope, plain=source.plain)
+            answer = source.answer(target, expr, self.when, _duration_ms(least) if least else None)
+            raw += answer.frames
+            asked.append(answer.asked)
+        if all(target.get("format") == "table" for target in model["targets"]):
+            raw = with_table_names(raw)
+        frames = applied(model.get("transformations", ()), raw)
+        return Shown(self.text(model["title"], scope), model, scope, raw, frames, asked)
+
+    def run_all(self) -> list[Shown]:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return [*pool.map(lambda one: self.run(*one), self.panels())]
+
+    def annotations(self) -> dict[str, list[Json]]:
+        """By name, each with `time` (ms), `text` and the labels."""
+        found: dict[str, list[Json]] = {}
+        for model in self.model["annotations"]["list"]:
+            source = self._source(model["datasource"])
+            expr = replaced(model["expr"], self.variables, plain=source.plain)
+            target = {"refId": "Anno", "queryType": "range", "maxLines": model["maxLines"]}
+            frame = source.answer(target, expr, self.when, None).frames[0]
+            marks = zip(frame.column("Time"), frame.column("labels"), strict=True)
+            found[model["name"]] = sorted(
+                ({"time": at, "text": _templated(model["textFormat"], labels), **labels} for at, labels in marks),
+                key=lambda mark: mark["time"],
+            )
+        return found
+
+
+def dashboard(uid: str) -> Json:
+    """As it is committed."""
+    model: Json = json.loads((FOLDER / f"{uid}.json").read_text("utf-8"))
+    return model
+
+
+def dashboards() -> list[Path]:
+    return sorted(FOLDER.glob("*.json"))
+
+
+def in_order(models: Sequence[Json]) -> Iterator[Json]:
+    """Variables, each after those that it refers to. Raises AssertionError where they wait for each other."""
+    names = {model["name"] for model in models}
+    done: set[str] = set()
+    left = list(models)
+    while left:
+        ready = [
+            one
+            for one in left
+            if (references(json.dumps([one.get("query"), one.get("regex"), one.get("datasource")])) & names) <= done
+        ]
+        assert ready, f"variables wait for each other: {[one['name'] for one in left]}"
+        yield ready[0]
+        done.add(ready[0]["name"])
+        left.remove(ready[0])
+
+
+def _choose(variable: Variable, chosen: Text) -> None:
+    """What an address says."""
+    values = chosen if isinstance(chosen, list) else [chosen]
+    if ALL_TEXT in values or ALL_VALUE in values:
+        values = [ALL_VALUE]
+    known = {value: text for text, value in variable.options} | {ALL_VALUE: ALL_TEXT}
+    by_text = dict(variable.options)
+    values = [value if value in known else by_text.get(value, value) for value in values]
+    texts = [known.get(value, value) for value in values]
+    variable.value, variable.text = (values, texts) if variable.multi else (values[0], texts[0])
+
+
+def _validate(variable: Variable, *, free: bool) -> None:
+    """Keeps what is chosen where it is an option; else takes the first one. free: what is no option stays, too."""
+    options = ([(ALL_TEXT, ALL_VALUE)] if variable.include_all else []) + variable.options
+    if free and variable.value != "":
+        return
+    if isinstance(variable.value, list):
+        kept = [option for option in options if option[1] in variable.value]
+        if kept:
+            variable.text, variable.value = [text for text, _ in kept], [value for _, value in kept]
+            return
+    else:
+        kept = [option for option in options if variable.text == option[0] or variable.value == option[1]]
+        if kept and (variable.value or variable.text):
+            variable.text, variable.value = kept[0]
+            return
+    if variable.kind == "textbox":
+        return
+    variable.text, variable.value = options[0] if options else ("None", "")
+
+
+def _duration_ms(text: str) -> int:
+    return int(text[:-1]) * {"s": 1000, "m": 60000, "h": 3600000}[text[-1]]
+
+
+def _templated(text: str, labels: Mapping[str, str]) -> str:
+    for name, value in labels.items():
+        text = text.replace(f"{{{{{name}}}}}", value)
+    return text

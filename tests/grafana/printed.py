@@ -1,0 +1,179 @@
+"""What the fixture's jobs print, and what is expected of it: each job is a list of lines, so that tests know every
+value."""
+
+import json
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]  # Any: JSON
+LONG_RECORDS = 6000  # more than an answer of Loki's holds, so that it is thinned by one digit
+SECRET = "hunter2"  # noqa: S105 - nobody's: printed before somebody opted in
+BAR = "  40%|####      | 4/10"
+REPEATS = 5
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a job prints. lines: of standard output; pause_secs: after the first line; a job that stays runs until it is
+    told to end; attempts: lines and exit code of each, where there are several."""
+
+    name: str
+    lines: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    exit_code: int = 0
+    mode: str = ""
+    pause_secs: int = 0
+    stays: bool = False
+    host: str = "n1"
+    attempts: tuple["Job", ...] = ()
+
+    @property
+    def records(self) -> list[Json]:
+        return [json.loads(line) for line in self.lines if line.startswith("{")]
+
+    @property
+    def script(self) -> str:
+        """For sh; `out` and `err` hold the lines."""
+        words = ["head -n1 out", f"sleep {self.pause_secs}", "tail -n+2 out"] if self.pause_secs else ["cat out"]
+        if self.errors:
+            words.append("cat err >&2")
+        if self.stays:
+            words += [f"printf '\\r%s' '{BAR}'", "read end"]
+        return "; ".join([*words, f"exit {self.exit_code}"])
+
+
+def _lines(*records: Json) -> list[str]:
+    return [json.dumps(record, ensure_ascii=False) for record in records]
+
+
+def _noise(seed: int) -> float:
+    return round(random.Random(seed).uniform(0.1, 2), 6)
+
+
+RUNNING = Job(
+    "running", ["begun", *_lines(*({"step": step, "loss": _noise(step)} for step in range(1, 21)))], stays=True
+)
+ENDED = Job(
+    "ended",
+    [
+        "epochs: 30",
+        *_lines(*({"loss": _noise(epoch), "epoch": epoch, "val/acc": epoch / 40} for epoch in range(1, 31))),
+        *["the same"] * REPEATS,
+        "done",
+    ],
+)
+NO_METADATA = Job(
+    "no-metadata",
+    ["first of stdout", 'A "quoted" \\ line', "{'loss': 1}", "x" * 300, "last of stdout"],
+    ["Traceback: [50%] (a+b)", "ERROR it failed"],
+    exit_code=3,
+    host="n2",
+)
+NO_NUMBERS = Job(
+    "no-numbers",
+    _lines(
+        {"size": "big", "ok": True, "n": "0.1", "at": "2024-01-01", "nothing": None},
+        {"size": "small", "ok": False, "n": "7", "at": "2024-01-02", "list": [1, 2]},
+    ),
+    host="n2",
+)
+OPTED_IN_LATE = Job(
+    "opted-in-late",
+    [
+        f"password {SECRET}",
+        *_lines({"step": 1, SECRET: 1}),
+        '/LOGCOMMAND {"mode":"enabled"}',
+        "from here on",
+        *_lines(*({"step": step, "loss": _noise(step)} for step in (2, 3, 4))),
+    ],
+    mode="disabled",
+)
+MANY_KEYS = Job(
+    "many-keys",
+    _lines(*({"step": step, **{f"k{key:03}": step * 1000 + key for key in range(255)}} for step in range(1, 5))),
+    host="n2",
+)
+ODD_KEYS = Job(
+    "odd-keys",
+    _lines(
+        *(
+            {
+                "opt": {"beta": step / 10, "sched": {"lr": 1 / step}, "name": "adam"},
+                "val/acc": step / 8,
+                "größe": step * 2,
+                "it's": step * 3,
+                'quote"d': step * 4,
+                "back\\slash": step * 5,
+                "with space, and = {x} (y) | z": step * 6,
+                "7": step * 7,
+                "step": step,
+            }
+            for step in range(1, 9)
+        )
+    ),
+    host="n10",
+)
+SOMETIMES_TEXT = Job(
+    "sometimes-text",
+    _lines(
+        {"loss": "0.75", "step": 1, "flag": True},
+        {"loss": 0.5, "step": 2, "flag": 1},
+        {"loss": True, "step": 3, "flag": False},
+        {"loss": None, "step": 4},
+        {"loss": "nan", "step": 5, "flag": 0},
+        {"loss": 0.125, "step": 6},
+        {"loss": {"deep": 3}, "step": 7},
+        {"loss": 1e-7, "step": "8"},
+    ),
+)
+REQUEUED = Job(
+    "requeued",
+    host="n2",
+    attempts=(
+        Job("requeued", _lines(*({"step": step, "loss": 10.5 + step} for step in range(1, 4))), exit_code=1),
+        Job("requeued", _lines(*({"step": step, "loss": 20.5 + step} for step in range(1, 6)))),
+    ),
+)
+THREE_NODES = Job(
+    "three-nodes",
+    attempts=tuple(
+        Job("three-nodes", _lines(*({"epoch": epoch, "loss": rank * 100 + epoch} for epoch in range(1, 6))), host=host)
+        for rank, host in enumerate(("n1", "n2", "n10"))
+    ),
+)
+VALIDATION = Job(
+    "validation",
+    _lines(
+        *(
+            {"step": step, "loss": _noise(step)} if step % 5 else {"epoch": step // 5, "val_loss": _noise(step)}
+            for step in range(1, 31)
+        )
+    ),
+    host="n10",
+)
+SHORT = Job("short", _lines(*({"step": step, "loss": step / 4} for step in range(1, 4))), pause_secs=5, host="n10")
+LONG = Job(
+    "long",
+    _lines(
+        *({"step": number, "loss": number / 2, **({"lr": number / 4} if number % 100 == 0 else {})}
+          for number in range(1, LONG_RECORDS + 1))
+    ),
+    host="n10",
+)  # fmt: skip
+# One job for each further rule of R25, by its number
+RULES: dict[int, Job] = {
+    1: Job("progress", _lines(*({"step": step, "progress": _noise(step), "epoch": step} for step in range(1, 9)))),
+    4: Job("never-falls", _lines(*({"hours": step // 2 / 2, "loss": _noise(step)} for step in range(1, 9)))),
+    5: Job("only-falls", _lines(*({"left": 9 - step, "loss": _noise(step)} for step in range(1, 9)))),
+    6: Job("falls-in-parts", _lines(*({"rate": 1 / step, "loss": _noise(step)} for step in range(1, 9)))),
+    7: Job("any-numbers", _lines(*({"loss": _noise(step), "acc": _noise(-step)} for step in range(1, 9)))),
+}
+LATE = Job(
+    "late", ["late words", *_lines(*({"step": step, "loss": _noise(step)} for step in range(1, 6)))], host="late1"
+)
+OLD = Job("old", ["old words", *_lines(*({"step": step, "loss": _noise(step)} for step in range(1, 8)))], host="old1")
+
+LIVE = (RUNNING, ENDED, NO_METADATA, NO_NUMBERS, OPTED_IN_LATE, MANY_KEYS, ODD_KEYS, SOMETIMES_TEXT, VALIDATION, SHORT,
+        LONG, *RULES.values())  # fmt: skip
+EVERY = (*LIVE, REQUEUED, THREE_NODES, LATE, OLD)

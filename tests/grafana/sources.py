@@ -1,0 +1,274 @@
+"""The data sources: asks Loki and Prometheus what Grafana would ask, and makes its frames of the answers."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import requests
+
+from tests.grafana.frames import NUMBER, OTHER, STRING, TIME, Field, Frame, Json
+from tests.grafana.interpolation import Text, Variable
+
+POINTS = 1000  # a wide panel has about as many pixels
+TIMEOUT_SECS = 30.0
+_STEPS_MS = (
+    (10, 1), (15, 10), (35, 20), (75, 50), (150, 100), (350, 200), (750, 500), (1500, 1000), (3500, 2000),
+    (7500, 5000), (12500, 10000), (17500, 15000), (25000, 20000), (45000, 30000), (90000, 60000), (210000, 120000),
+    (450000, 300000), (750000, 600000), (1050000, 900000), (1500000, 1200000), (2700000, 1800000), (5400000, 3600000),
+    (9000000, 7200000), (16200000, 10800000), (32400000, 21600000), (86400000, 43200000), (604800000, 86400000),
+)  # fmt: skip
+
+
+class Range(NamedTuple):
+    """A page's time, in ms since 1970."""
+
+    begin_ms: int
+    end_ms: int
+
+    @property
+    def secs(self) -> int:
+        return round((self.end_ms - self.begin_ms) / 1000)
+
+    def interval_ms(self, least_ms: int) -> int:
+        """`$__interval`, for a panel of POINTS."""
+        width = (self.end_ms - self.begin_ms) / POINTS
+        return max(least_ms, next((step for below, step in _STEPS_MS if width < below), 604800000))
+
+    def built_in(self, interval_ms: int) -> dict[str, str]:
+        interval = f"{interval_ms}ms" if interval_ms % 1000 else f"{interval_ms // 1000}s"
+        return {
+            "__range": f"{self.secs}s",
+            "__range_s": str(self.secs),
+            "__range_ms": str(self.end_ms - self.begin_ms),
+            "__interval": interval,
+            "__interval_ms": str(interval_ms),
+        }
+
+
+class Asked(NamedTuple):
+    """A query as it was run, and how many lines, chunks and bytes Loki looked at (0 for Prometheus)."""
+
+    expr: str
+    lines: int = 0
+    chunks: int = 0
+    data_bytes: int = 0
+
+
+class Answer(NamedTuple):
+    frames: list[Frame]
+    asked: Asked
+
+
+class QueryFailed(Exception):
+    """A server refused a query, or an entry of the answer has an error."""
+
+
+class _Server:
+    method = "GET"
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._threads = threading.local()
+        self.asked: list[Asked] = []
+
+    def get(self, path: str, params: Mapping[str, Any]) -> Any:  # Any: JSON, and what a query string takes
+        if not hasattr(self._threads, "session"):
+            self._threads.session = requests.Session()
+            self._threads.session.trust_env = False
+        given = {"params" if self.method == "GET" else "data": params}
+        answer = self._threads.session.request(self.method, self._url + path, timeout=TIMEOUT_SECS, **given)
+        if answer.status_code != requests.codes.ok:
+            raise QueryFailed(f"{answer.status_code} {answer.text.strip()[:600]}\nof {json.dumps(params)[:3000]}")
+        return answer.json()["data"]
+
+    @contextmanager
+    def recorded(self) -> Iterator[list[Asked]]:
+        """What all threads asked in the meantime, once it is over."""
+        before = len(self.asked)
+        found: list[Asked] = []
+        yield found
+        found += self.asked[before:]
+
+
+class LokiSource(_Server):
+    kind, uid = "loki", "loki-uid"
+
+    @staticmethod
+    def plain(value: Text, variable: Variable) -> str:
+        """What names no format."""
+        if isinstance(value, str) and not (variable.multi or variable.include_all):
+            return value.replace("'", "\\\\'")
+        return "|".join(_escaped_twice(one) for one in ([value] if isinstance(value, str) else value))
+
+    def variable(self, query: object, when: Range) -> list[str]:
+        found = re.fullmatch(r"label_values\((?:(.+),\s*)?([a-zA-Z_]\w*)\)\s*", str(query))
+        assert found, f"no query of a Loki variable: {query!r}"
+        params: Json = {"start": when.begin_ms * 10**6, "end": when.end_ms * 10**6}
+        if found[1] is None:
+            return list(self.get(f"/loki/api/v1/label/{found[2]}/values", params) or [])
+        series = self.get("/loki/api/v1/series", {**params, "match[]": found[1]})
+        return list(dict.fromkeys(one[found[2]] for one in series if one.get(found[2])))
+
+    def answer(self, target: Json, expr: str, when: Range, least_ms: int | None) -> Answer:
+        expr = _filled(expr, when.built_in(when.interval_ms(least_ms or 1)))
+        instant = target.get("queryType") == "instant"
+        params: Json = {"query": expr, "direction": "backward", "limit": target.get("maxLines") or 1000}
+        if instant:
+            answer = self.get("/loki/api/v1/query", {**params, "time": when.end_ms * 10**6})
+        else:
+            span = {"start": when.begin_ms * 10**6, "end": when.end_ms * 10**6}
+            step = f"{when.interval_ms(least_ms or 1)}ms"
+            answer = self.get("/loki/api/v1/query_range", {**params, **span, "step": step})
+        asked = _looked_at(expr, answer["stats"])
+        self.asked.append(asked)
+        ref = target["refId"]
+        if answer["resultType"] == "streams":
+            return Answer([_log_frame(answer["result"], expr, ref)], asked)
+        for one in answer["result"]:
+            if "__error__" in one["metric"]:
+                raise QueryFailed(f"{one['metric']} of {expr}")
+        return Answer(_metric_frames(answer["result"], target, as_table=instant), asked)
+
+
+class PrometheusSource(_Server):
+    """scrape_ms: the scrape interval that the data source is told."""
+
+    kind, uid = "prometheus", "prometheus-uid"
+    method = "POST"
+
+    def __init__(self, url: str, *, scrape_ms: int) -> None:
+        super().__init__(url)
+        self._scrape_ms = scrape_ms
+
+    @staticmethod
+    def plain(value: Text, variable: Variable) -> str:
+        """What names no format."""
+        if isinstance(value, str) and not (variable.multi or variable.include_all):
+            return value.replace("\\", "\\\\").replace("'", "\\\\'")
+        escaped = [_escaped_twice(one) for one in ([value] if isinstance(value, str) else value)]
+        return escaped[0] if len(escaped) == 1 else f"({'|'.join(escaped)})"
+
+    def variable(self, query: object, when: Range) -> list[str]:
+        text = query["query"] if isinstance(query, dict) else str(query)
+        text = _filled(text, when.built_in(when.interval_ms(self._scrape_ms)))
+        asked = re.fullmatch(r"query_result\((.+)\)\s*", text)
+        if asked:
+            self.asked.append(Asked(asked[1]))
+            answer = self.get("/api/v1/query", {"query": asked[1], "time": when.end_ms / 1000})
+            return [_printed(one) for one in answer["result"]]
+        found = re.fullmatch(r"label_values\((?:(.+),\s*)?([a-zA-Z_]\w*)\)\s*", text)
+        assert found, f"no query of a Prometheus variable: {text!r}"
+        params = {"match[]": found[1], "start": when.begin_ms / 1000, "end": when.end_ms / 1000}
+        series = self.get("/api/v1/series", params)
+        return list(dict.fromkeys(one[found[2]] for one in series if one.get(found[2])))
+
+    def answer(self, target: Json, expr: str, when: Range, least_ms: int | None) -> Answer:
+        step_ms = when.interval_ms(max(least_ms or 0, self._scrape_ms))
+        rate_ms = max(step_ms + self._scrape_ms, 4 * self._scrape_ms)
+        expr = _filled(expr, {**when.built_in(step_ms), "__rate_interval": f"{rate_ms}ms"})
+        asked = Asked(expr)
+        self.asked.append(asked)
+        if target.get("instant"):
+            answer = self.get("/api/v1/query", {"query": expr, "time": when.end_ms / 1000})
+        else:
+            begin, end = (at // step_ms * step_ms / 1000 for at in when)
+            answer = self.get(
+                "/api/v1/query_range", {"query": expr, "start": begin, "end": end, "step": step_ms / 1000}
+            )
+        as_table = target.get("format") == "table"
+        return Answer(_metric_frames(answer["result"], target, as_table=as_table), asked)
+
+
+def _escaped_twice(text: str) -> str:
+    """For a regular expression within quotes."""
+    return re.sub(r"[$^*{}\[\]'+?.()|]", r"\\\\\g<0>", text.replace("\\", "\\" * 4))
+
+
+def with_table_names(frames: Sequence[Frame]) -> list[Frame]:
+    """Prometheus' tables: where only one query has an answer, its values are called `Value`."""
+    if len({frame.ref for frame in frames}) > 1:
+        return list(frames)
+    return [
+        frame.with_fields(
+            Field("Value", one.kind, one.values) if one.name == f"Value #{frame.ref}" else one for one in frame.fields
+        )
+        for frame in frames
+    ]
+
+
+def _filled(text: str, built_in: Mapping[str, str]) -> str:
+    return re.sub(r"\$(__\w+)|\$\{(__\w+)\}", lambda match: built_in.get(match[1] or match[2], match[0]), text)
+
+
+def _printed(one: Json) -> str:
+    """A series as Grafana prints it for a variable's regular expression: labels as they come (sorted), unescaped."""
+    labels = {name: value for name, value in one["metric"].items() if name != "__name__"}
+    inside = ",".join(f'{name}="{value}"' for name, value in labels.items())
+    at, value = one["value"]
+    return f"{one['metric'].get('__name__', '')}{{{inside}}} {value} {at * 1000:g}"
+
+
+def _looked_at(expr: str, stats: Json) -> Asked:
+    ingester, store = stats["ingester"], stats["querier"]["store"]
+    chunks = ingester["totalChunksMatched"] + store["totalChunksRef"]
+    summary = stats["summary"]
+    return Asked(expr, summary["totalLinesProcessed"], chunks, summary["totalBytesProcessed"])
+
+
+def _log_frame(streams: Sequence[Json], expr: str, ref: str) -> Frame:
+    """Rows come stream by stream: parsed labels make each entry a stream of its own, so they are in no order."""
+    labels: list[Json] = []
+    times: list[int] = []
+    lines: list[str] = []
+    for one in streams:
+        if "__error__" in one["stream"]:
+            raise QueryFailed(f"{one['stream']} of {expr}")
+        for value in one["values"]:
+            labels.append(one["stream"])
+            times.append(int(value[0]))
+            lines.append(value[1])
+    fields = (
+        Field("labels", OTHER, labels),
+        Field("Time", TIME, [at // 10**6 for at in times]),
+        Field("Line", STRING, lines),
+        Field("tsNs", STRING, [str(at) for at in times]),
+        Field("id", STRING, [f"{at}_{row}_{ref}" for row, at in enumerate(times)]),
+    )
+    return Frame(fields, len(lines), ref)
+
+
+def _metric_frames(result: Sequence[Json], target: Json, *, as_table: bool) -> list[Frame]:
+    ref = target["refId"]
+    if not as_table:
+        return [_series(one, ref, target.get("legendFormat", "")) for one in result]
+    return [_table(result, ref, f"Value #{ref}")] if result else []
+
+
+def _number(text: str) -> float:
+    return float(text.replace("Inf", "inf"))
+
+
+def _samples(one: Json) -> list[tuple[float, str]]:
+    return one["values"] if "values" in one else [one["value"]]
+
+
+def _series(one: Json, ref: str, legend: str) -> Frame:
+    labels: dict[str, str] = one["metric"]
+    named = re.sub(r"\{\{\s*(.+?)\s*\}\}", lambda match: labels.get(match[1], ""), legend)
+    shown = named or "{" + ", ".join(f'{name}="{value}"' for name, value in sorted(labels.items())) + "}"
+    samples = _samples(one)
+    times = Field("Time", TIME, [round(float(at) * 1000) for at, _ in samples])
+    values = Field("Value", NUMBER, [_number(value) for _, value in samples], labels, shown)
+    return Frame((times, values), len(samples), ref)
+
+
+def _table(result: Sequence[Json], ref: str, value_name: str) -> Frame:
+    names = sorted({name for one in result for name in one["metric"]})
+    samples = [(one["metric"], *sample) for one in result for sample in _samples(one)]
+    fields = [Field("Time", TIME, [round(float(at) * 1000) for _, at, _ in samples])]
+    fields += [Field(name, STRING, [labels.get(name, "") for labels, _, _ in samples]) for name in names]
+    fields.append(Field(value_name, NUMBER, [_number(value) for _, _, value in samples]))
+    return Frame(tuple(fields), len(samples), ref)

@@ -1,0 +1,215 @@
+"""A job's page besides its numbers: the header, what it printed, marks and links, for each kind of job."""
+
+import json
+import re
+
+import pytest
+
+from grafana import queries
+from tests.grafana import printed
+from tests.grafana.captured import ACCOUNT, HOSTS, PARTITION, USER
+from tests.grafana.conftest import Opened
+from tests.grafana.frames import Json
+from tests.grafana.pages import Page
+from tests.grafana.printed import Job
+
+LOG = "Console log"
+ENDS = {job.name: "COMPLETED" for job in printed.EVERY} | {"running": "RUNNING", "no-metadata": "FAILED"}
+
+
+def state_of(page: Page) -> str:
+    names = {float(number): name for name, number in queries.STATES.items()}
+    value = page.show("State").stat()
+    assert isinstance(value, float)
+    return names[value]
+
+
+def log_of(page: Page) -> list[str]:
+    """Its lines in order of time."""
+    rows = sorted(page.show(LOG).rows(), key=lambda row: int(row["tsNs"]))
+    return [row["Line"] for row in rows]
+
+
+# ---- header
+
+
+@pytest.mark.parametrize("name", list(ENDS))
+def test_state_and_exit_code(name: str, opened: Opened) -> None:
+    page = opened.job(name)
+    assert state_of(page) == ENDS[name]
+    exit_code = page.show("Exit code").stat()
+    assert exit_code == {"running": None, "no-metadata": 3.0}.get(name, 0.0)
+    assert page.show("Lines lost").stat() == 0
+    assert [row["mode"] for row in page.show("Mode now").rows()] == ["enabled"]
+
+
+def test_each_attempt_has_its_own_end(opened: Opened) -> None:
+    assert state_of(opened.job("requeued", attempt="1")) == "FAILED"
+    assert state_of(opened.job("requeued", attempt="2")) == "COMPLETED"
+    assert opened.job("requeued", attempt="1").show("Exit code").stat() == 1
+    assert opened.job("requeued").show("Restarts").stat() == 1
+    assert opened.job("ended").show("Restarts").stat() == 0
+    assert [row["attempt"] for row in opened.job("requeued").show("Captured job ").rows()] == ["2", "1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "records"),
+    [("ended", 30), ("no-metadata", 0), ("no-numbers", 2), ("opted-in-late", 3), ("three-nodes", 15), ("long", 6000),
+     ("old", 7), ("late", 5)],
+)  # fmt: skip
+def test_records_are_counted(name: str, records: int, opened: Opened) -> None:
+    assert opened.job(name).show("Metadata records").stat() == records
+
+
+def test_a_job_of_five_seconds(opened: Opened) -> None:
+    page = opened.job("short")
+    ran = page.show("Ran for").stat()
+    assert isinstance(ran, float)
+    assert 5 <= ran < 15
+    graph = page.show("Lines over time").frame
+    assert sum(graph.column("stdout")) == 3
+    assert len({at for at, value in zip(graph.column("Time"), graph.column("stdout"), strict=True) if value}) > 1
+
+
+def test_who_and_where(opened: Opened) -> None:
+    (row,) = opened.job("three-nodes").show("Captured job ").rows()
+    assert (row["user"], row["account"], row["partition"]) == (USER, ACCOUNT, PARTITION)
+    assert (row["name"], {*row["nodes"].split(",")}) == ("three-nodes", {*HOSTS})
+    captures = opened.job("three-nodes").show("How it went").rows()
+    assert sorted((one["host"], one["task"], one["state"]) for one in captures) == [
+        ("n1", "0", "COMPLETED"),
+        ("n10", "2", "COMPLETED"),
+        ("n2", "1", "COMPLETED"),
+    ]
+
+
+def test_a_running_job(opened: Opened) -> None:
+    """Its bar is shown, without the marks that draw it; it has no end."""
+    page = opened.job("running")
+    assert [row["shows"] for row in page.show("What a running bar shows").rows()] == [printed.BAR]
+    (row,) = page.show("How it went").rows()
+    assert "state" not in row
+    assert page.annotations()["Ends"] == []
+    ran = page.show("Ran for").stat()
+    assert isinstance(ran, float)
+    assert ran > 5
+
+
+@pytest.mark.parametrize("name", [name for name in ENDS if name != "running"])
+def test_no_bar_is_left_of_a_job_that_ended(name: str, opened: Opened) -> None:
+    assert opened.job(name).show("What a running bar shows").rows() == []
+
+
+@pytest.mark.parametrize("name", list(ENDS))
+def test_the_ledger_adds_up(name: str, opened: Opened) -> None:
+    rows = opened.job(name, attempt="all").show("Line ledger").rows()
+    job = next(job for job in printed.EVERY if job.name == name)
+    parts = job.attempts or (job,)
+    assert sum(row["read"] for row in rows if row["stream"] == "stdout") == sum(
+        len(part.lines) + part.stays for part in parts
+    )
+    assert sum(row["read"] for row in rows if row["stream"] == "stderr") == sum(len(part.errors) for part in parts)
+    for row in rows:
+        rest = ("stored", "collapsed", "blank", "dropped", "commands", "pending", "lost")
+        assert row["read"] == sum(row[account] for account in rest)
+
+
+# ---- what it printed
+
+
+@pytest.mark.parametrize(
+    "job", [printed.RUNNING, printed.NO_METADATA, printed.NO_NUMBERS, printed.ODD_KEYS, printed.SHORT, printed.LATE,
+            printed.OLD], ids=lambda job: job.name
+)  # fmt: skip
+def test_the_log_is_what_was_printed(job: Job, opened: Opened) -> None:
+    assert log_of(opened.job(job.name)) == job.lines
+
+
+def test_the_log_has_all_attempts_and_nodes(opened: Opened) -> None:
+    both = [line for attempt in printed.REQUEUED.attempts for line in attempt.lines]
+    assert log_of(opened.job("requeued")) == both
+    every = [line for task in printed.THREE_NODES.attempts for line in task.lines]
+    assert sorted(log_of(opened.job("three-nodes"))) == sorted(every)
+
+
+def test_repeats_are_one_line_and_a_note(opened: Opened) -> None:
+    lines = log_of(opened.job("ended"))
+    assert lines.count("the same") == 1
+    assert any(str(printed.REPEATS - 1) in line for line in lines[lines.index("the same") + 1 :])
+
+
+def test_stderr_is_behind_a_switch(opened: Opened) -> None:
+    job = printed.NO_METADATA
+    assert log_of(opened.job(job.name, stream="stderr")) == job.errors
+    assert sorted(log_of(opened.job(job.name, stream="stdout|stderr"))) == sorted(job.lines + job.errors)
+    options = [value for _, value in opened.job(job.name).variables["stream"].options]
+    assert options == ["stdout", "stdout|stderr", "stderr"]
+
+
+@pytest.mark.parametrize(
+    ("search", "found"),
+    [
+        ("[50%] (a+b)", ["Traceback: [50%] (a+b)"]),
+        ('"quoted" \\ line', ['A "quoted" \\ line']),
+        ("LAST OF", ["last of stdout"]),
+        ("nowhere", []),
+        (".*", []),
+    ],
+)
+def test_search(search: str, found: list[str], opened: Opened) -> None:
+    page = opened.job("no-metadata", stream="stdout|stderr", search=search)
+    assert log_of(page) == found
+    assert [row["line"] for row in page.show("Lines as a table").rows()] == found
+
+
+def test_levels_are_not_guessed(opened: Opened) -> None:
+    rows = opened.job("no-metadata", stream="stdout|stderr").show(LOG).rows()
+    assert {row["labels"].get("level", "unknown") for row in rows} == {"unknown"}
+    assert not any("detected_level" in row["labels"] for row in rows)
+
+
+def test_a_lines_time_leads_to_the_graphs(opened: Opened) -> None:
+    for row in opened.job("short").show("Lines as a table").rows():
+        assert row["from"] < row["time"] < row["to"]
+        assert row["to"] - row["from"] <= 120_000
+
+
+def test_opted_in_late(opened: Opened) -> None:
+    page = opened.job("opted-in-late")
+    assert log_of(page) == printed.OPTED_IN_LATE.lines[2:]
+    (event,) = page.show("Mode changes").rows()
+    assert (event["event"], event["message"]) == ("mode_changed", "mode changed from disabled to enabled")
+    (mark,) = page.annotations()["Mode switches"]
+    assert mark["text"] == "mode: disabled to enabled on n1"
+
+
+# ---- marks
+
+
+def test_restarts_and_ends_are_marked(opened: Opened) -> None:
+    marks = opened.job("requeued").annotations()
+    assert [mark["text"] for mark in marks["Restarts"]] == ["attempt 2 begins on n2"]
+    assert [mark["text"] for mark in marks["Ends"]] == ["FAILED: attempt 1", "COMPLETED: attempt 2"]
+    assert marks["Ends"][0]["time"] <= marks["Restarts"][0]["time"] <= marks["Ends"][1]["time"]
+    assert opened.job("ended").annotations()["Restarts"] == []
+
+
+# ---- links
+
+
+@pytest.mark.parametrize("name", ["ended", "three-nodes"])
+def test_links_above_the_page(name: str, opened: Opened) -> None:
+    page = opened.job(name)
+    urls = [page.text(link["url"]) for link in page.model["links"]]
+    assert not any(re.search(r"\$\{|\$\w", url) for url in urls), urls
+    compare = next(url for url in urls if "logshipper-compare" in url)
+    assert f"var-jobs={opened.fixture.jobs[name].job_id}" in compare
+    assert all(f"from={page.when.begin_ms}" in url for url in urls if url.startswith("/d/"))
+
+
+def test_other_jobs_of_the_same_user(opened: Opened) -> None:
+    rows: list[Json] = opened.job("three-nodes").show("Captured jobs of the same user").rows()
+    assert [row["job_id"] for row in rows] == ["4711"]
+    others = opened.job("ended").show("Captured jobs of the same user").rows()
+    assert {row["user"] for row in others} == {"root"} or USER not in json.dumps(others)
+    assert "4711" not in {row["job_id"] for row in others}

@@ -1,0 +1,110 @@
+"""Every query of every panel, variable and annotation, for every job, on real servers: none fails, and Loki reads the
+job's own streams only."""
+
+import re
+
+import pytest
+
+from grafana import links
+from tests.grafana import printed
+from tests.grafana.captured import Captured, Fixture
+from tests.grafana.conftest import Opened
+from tests.grafana.interpolation import Text
+from tests.grafana.pages import Shown, dashboard, dashboards
+from tests.grafana.sources import Asked, LokiSource, Range
+
+NAMES = [job.name for job in printed.EVERY]
+FORGOTTEN = printed.OLD.name  # by Prometheus: nobody knows any more which nodes it ran on
+IN_BOTH = 2  # Loki looks at an entry twice, as long as it is in memory and on disk
+_SELECTOR = re.compile(r"\{cluster=[^{}]*\}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_jobs_page(name: str, opened: Opened) -> None:
+    page = opened.job(name)
+    with opened.fixture.loki.recorded() as asked:
+        panels = page.run_all()
+        marks = page.annotations()
+    assert {*marks} == {"Restarts", "Mode switches", "Lines lost", "Ends", "Hints"}
+    for panel in panels:
+        assert len(panel.asked) == len(panel.model["targets"]), panel.title
+        assert "$" not in panel.title, panel.title
+        _is_whole(panel)
+    _reads_its_own_streams_only(asked, opened.fixture, opened.fixture.jobs[name])
+
+
+def _is_whole(panel: Shown) -> None:
+    """No answer is cut off at the number of entries that was asked for, unseen."""
+    for frame in panel.raw:
+        most = max((target.get("maxLines", 0) for target in panel.model["targets"]), default=0)
+        if most and frame.length >= most:
+            assert re.search(r"newest 5,000|newest 1,000", panel.model["title"] + panel.model["description"])
+
+
+def _reads_its_own_streams_only(asked: list[Asked], fixture: Fixture, job: Captured) -> None:
+    """A query names the job's nodes, and looks at no more lines than these have in the page's time."""
+    known: dict[str, tuple[set[str], int]] = {}
+    for one in asked:
+        selectors = _SELECTOR.findall(one.expr)
+        assert selectors, one.expr
+        lines = 0
+        for selector in selectors:
+            if selector not in known:
+                known[selector] = _streams(fixture.loki, selector, job.when)
+            hosts, found = known[selector]
+            if job.job.name != FORGOTTEN:
+                assert hosts <= {*job.hosts}, f"{one.expr} reads streams of {hosts}"
+            lines += found
+        assert one.lines <= lines, f"{one.expr} looked at {one.lines} lines of {lines}"
+
+
+def _streams(loki: LokiSource, selector: str, when: Range) -> tuple[set[str], int]:
+    span = {"start": when.begin_ms * 10**6, "end": when.end_ms * 10**6}
+    series = loki.get("/loki/api/v1/series", {"match[]": selector, **span})
+    counting = f"sum(count_over_time({selector} [{when.secs + 1}s]))"
+    counted = loki.get("/loki/api/v1/query", {"query": counting, "time": when.end_ms * 10**6})["result"]
+    return {one["host"] for one in series}, IN_BOTH * int(counted[0]["value"][1]) if counted else 0
+
+
+def test_the_forgotten_jobs_page_reads_nothing_of_other_times(opened: Opened) -> None:
+    with opened.fixture.loki.recorded() as asked:
+        opened.job(FORGOTTEN).run_all()
+    assert max(one.lines for one in asked) <= 3 * IN_BOTH * (len(printed.OLD.lines) + 5)  # some events, three selectors
+
+
+@pytest.mark.parametrize(
+    ("uid", "names"),
+    [
+        (links.JOBS, []),
+        (links.CLUSTER, []),
+        (links.COMPARE, []),
+        (links.COMPARE, ["ended", "three-nodes", "no-metadata", "odd-keys"]),
+    ],
+)
+def test_another_page(uid: str, names: list[str], opened: Opened) -> None:
+    chosen: dict[str, Text] = {"jobs": [opened.fixture.jobs[name].job_id for name in names]} if names else {}
+    for panel in opened.page(uid, chosen).run_all():
+        assert len(panel.asked) == len(panel.model["targets"]), panel.title
+
+
+@pytest.mark.parametrize("job", ["", "never.heard"])
+def test_a_job_that_is_not_there(job: str, opened: Opened) -> None:
+    chosen: dict[str, Text] = {"job": job} if job else {}
+    for panel in opened.page(links.JOB, chosen).run_all():
+        assert panel.rows() == [], panel.title
+
+
+def test_every_dashboard_is_tried() -> None:
+    assert {path.stem for path in dashboards()} == {links.JOBS, links.JOB, links.COMPARE, links.CLUSTER}
+
+
+def test_parts_are_kept_in_newer_versions() -> None:
+    """partitionByValues leaves out its fields since Grafana 10, unless it is told otherwise."""
+    found = [
+        step["options"]
+        for path in dashboards()
+        for panel in dashboard(path.stem)["panels"]
+        for step in panel.get("transformations", [])
+        if step["id"] == "partitionByValues"
+    ]
+    assert all(options.get("keepFields") is True for options in found)

@@ -1,0 +1,309 @@
+"""Models of Grafana's transformations, of those that the dashboards use; `applied` fails on any other, and on options
+that aren't modelled. What Grafana 9.4 does, where nothing else is said:
+
+- **extractFields** (`format: json`, `replace`): the objects' keys become fields in the order in which they first come,
+  row by row; but JavaScript puts keys that are whole numbers before all others of an object. A field's type is that of
+  its first value that isn't null. Of a repeated key the first place and the last value count. What isn't JSON is an
+  empty row. With `replace` no other field stays, not even of an empty answer.
+- **organize**: leaves out, orders, and then gives names *to show*: a field's own name stays, and both are found later.
+- **sortBy**: only the first field of `sort`; stable; a frame without the field stays as it is.
+- **convertFieldType** to time: a field whose first value is a number is taken for one; to string: as JavaScript writes
+  it, lists with commas between (9.5 and 10 write them as JSON).
+- **groupBy**: one row per combination of values, in the order of first rows; aggregates are called `NAME (last)`, and
+  with `last` they keep their type.
+- **merge**: of several frames; rows that agree in all fields that every frame has, and contradict each other nowhere,
+  become one. Names to show are lost.
+- **filterByValue**: all frames lose the rows of the same numbers. A missing field fits nothing.
+- **filterFieldsByName**: frames that have no field left are left out.
+- **partitionByValues**: of the first frame only, a frame per value; all fields stay, as newer versions do with
+  `keepFields` only. **limit**: each frame's first rows.
+- **reduce** (`seriesToRows`): a row per field, but for time fields, of all frames.
+"""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cmp_to_key
+from typing import Any
+
+from tests.grafana.frames import NUMBER, OTHER, STRING, TIME, Field, Frame, Json, kind_of
+
+_MAX_INDEX = 2**32 - 2  # JavaScript's largest array index
+
+
+def applied(transformations: Sequence[Json], frames: Sequence[Frame]) -> list[Frame]:
+    """The frames that a panel gets."""
+    for one in transformations:
+        assert {*one} <= {"id", "options"}, f"not modelled: {one}"
+        frames = _MODELS[one["id"]](one["options"], list(frames))
+    return list(frames)
+
+
+def parsed_object(line: str) -> Json:
+    """A JSON object as JavaScript holds it: numbers are floats, keys that are array indices come first, ascending."""
+    try:
+        found: Any = json.loads(line, parse_int=float, parse_constant=_no_constant)  # Any: JSON
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    indices = sorted((key for key in found if _is_index(key)), key=int)
+    return {key: found[key] for key in [*indices, *(key for key in found if not _is_index(key))]}
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} isn't JSON")
+
+
+def _is_index(key: str) -> bool:
+    return key.isascii() and key.isdigit() and str(int(key)) == key and int(key) <= _MAX_INDEX
+
+
+def _find(frame: Frame, name: str) -> Field | None:
+    return next((one for one in frame.fields if one.called(name)), None)
+
+
+def _extract_fields(options: Json, frames: list[Frame]) -> list[Frame]:
+    assert {*options} == {"source", "format", "replace"}, options
+    assert options["format"] == "json", options
+    return [_extracted(frame, options["source"], keep=not options["replace"]) for frame in frames]
+
+
+def _extracted(frame: Frame, source: str, *, keep: bool) -> Frame:
+    found = _find(frame, source)
+    if found is None:
+        return frame
+    columns: dict[str, list[Any]] = {}  # Any: JSON
+    for row, line in enumerate(found.values):
+        for key, value in parsed_object(line).items():
+            columns.setdefault(key, [None] * frame.length)[row] = value
+    made = [Field(name, _kind(values), values) for name, values in columns.items()]
+    return frame.with_fields([*(frame.fields if keep else ()), *made])
+
+
+def _kind(values: Sequence[object]) -> str:
+    return next((kind_of(value) for value in values if value is not None), OTHER)
+
+
+def _organize(options: Json, frames: list[Frame]) -> list[Frame]:
+    assert {*options} == {"excludeByName", "indexByName", "renameByName"}, options
+    hidden = [name for name, out in options["excludeByName"].items() if out]
+    places, names = options["indexByName"], options["renameByName"]
+    made = []
+    for frame in _without(hidden, frames):
+        fields = sorted(frame.fields, key=lambda one: places.get(one.shown, 1 << 53)) if places else frame.fields
+        made.append(frame.with_fields(replace(one, display=names.get(one.shown) or one.display) for one in fields))
+    return made
+
+
+def _without(names: Sequence[str], frames: list[Frame]) -> list[Frame]:
+    if not names:
+        return frames
+    made = []
+    for frame in frames:
+        fields = [one for one in frame.fields if not any(one.called(name) for name in names)]
+        if fields:
+            made.append(frame.with_fields(fields))
+    return made
+
+
+def _filter_fields(options: Json, frames: list[Frame]) -> list[Frame]:
+    assert {*options} == {"exclude"}, options
+    return _without(options["exclude"]["names"], frames)
+
+
+def _sort_by(options: Json, frames: list[Frame]) -> list[Frame]:
+    wanted = options["sort"][0]
+    return [_sorted(frame, wanted["field"], descending=wanted.get("desc", False)) for frame in frames]
+
+
+def _sorted(frame: Frame, name: str, *, descending: bool) -> Frame:
+    found = next((one for one in frame.fields if one.shown == name), None)
+    if found is None or found.kind == OTHER:
+        return frame
+    values = found.values
+
+    def compare(first: int, second: int) -> int:
+        one, two = (values[second], values[first]) if descending else (values[first], values[second])
+        if found.kind != NUMBER and (not one or not two):
+            return int(bool(two)) - int(bool(one))
+        if found.kind == NUMBER:
+            one, two = one or 0, two or 0
+        return int(one > two) - int(one < two)
+
+    return frame.at(sorted(range(frame.length), key=cmp_to_key(compare)))
+
+
+def _convert(options: Json, frames: list[Frame]) -> list[Frame]:
+    for conversion in options["conversions"]:
+        name, convert = conversion["targetField"], _CONVERSIONS[conversion["destinationType"]]
+        frames = [
+            frame.with_fields(convert(one) if one.called(name) else one for one in frame.fields) for frame in frames
+        ]
+    return frames
+
+
+def _as_time(field: Field) -> Field:
+    """Texts become no time here: none of our dashboards has any."""
+    if field.values and isinstance(field.values[0], int | float):
+        return replace(field, kind=TIME)
+    assert not any(isinstance(value, str) for value in field.values), f"texts as time aren't modelled: {field.shown}"
+    return replace(field, kind=TIME)
+
+
+def _as_string(field: Field) -> Field:
+    return replace(field, kind=STRING, values=[_as_text(value) for value in field.values])
+
+
+_CONVERSIONS: dict[str, Callable[[Field], Field]] = {"time": _as_time, "string": _as_string}
+
+
+def _group_by(options: Json, frames: list[Frame]) -> list[Frame]:
+    wanted = options["fields"]
+    by = [name for name, how in wanted.items() if how["operation"] == "groupby"]
+    made = []
+    for frame in frames:
+        keys = [one for one in frame.fields if any(one.called(name) for name in by)]
+        if not keys:
+            continue
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for row in range(frame.length):
+            groups.setdefault(tuple(str(one.values[row]) for one in keys), []).append(row)
+        fields = [replace(one.at(rows[0] for rows in groups.values()), labels={}) for one in keys]
+        for one in frame.fields:
+            how = wanted.get(one.shown, {"operation": None})
+            if how["operation"] != "aggregate":
+                continue
+            (reducer,) = how["aggregations"]
+            values = [_REDUCERS[reducer]([one.values[row] for row in rows]) for rows in groups.values()]
+            kind = one.kind if reducer == "last" else _kind(values)
+            fields.append(Field(f"{one.shown} ({reducer})", kind, values))
+        made.append(Frame(tuple(fields), len(groups), frame.ref))
+    return made
+
+
+_REDUCERS: dict[str, Callable[[list[Any]], Any]] = {  # Any: JSON
+    "last": lambda values: values[-1],
+    "uniqueValues": lambda values: list(dict.fromkeys(values)),
+    "max": lambda values: max((value for value in values if value is not None), default=None),
+    "min": lambda values: min((value for value in values if value is not None), default=None),
+    "sum": lambda values: sum(value for value in values if value is not None),
+    "count": len,
+}
+
+
+def _merge(_: Json, frames: list[Frame]) -> list[Frame]:
+    if len(frames) <= 1:
+        return frames
+    whole = [frame for frame in frames if frame.fields]
+    if not whole:
+        return frames[:1]
+    kinds: dict[str, str] = {}
+    for frame in whole:
+        for one in frame.fields:
+            kinds.setdefault(one.name, one.kind)
+    shared = [name for name in kinds if all(any(one.name == name for one in frame.fields) for frame in whole)]
+    if not shared:
+        return frames
+    merged: list[Json] = []
+    by_key: dict[str, list[Json]] = {}
+    for frame in whole:
+        for row in range(frame.length):
+            new = {one.name: one.values[row] for one in frame.fields}
+            key = "".join(str(new[name]) for name in shared)
+            fitting = [old for old in by_key.setdefault(key, []) if _agree(old, new)]
+            for old in fitting:
+                old.update(new)
+            if not fitting:
+                by_key[key].append(new)
+                merged.append(new)
+    fields = tuple(Field(name, kind, [row.get(name) for row in merged]) for name, kind in kinds.items())
+    return [Frame(fields, len(merged), whole[0].ref)]
+
+
+def _agree(old: Json, new: Json) -> bool:
+    return all(old.get(name) is None or old[name] == value for name, value in new.items())
+
+
+def _filter_rows(options: Json, frames: list[Frame]) -> list[Frame]:
+    together = {"any": any, "all": all}[options["match"]]
+    rows: set[int] = set()
+    for frame in frames:
+        tests = [(_find(frame, one["fieldName"]), one["config"]) for one in options["filters"]]
+        rows |= {
+            row
+            for row in range(frame.length)
+            if together(field is not None and _fits(field.values[row], config) for field, config in tests)
+        }
+    include = options["type"] == "include"
+    return [frame.at(row for row in range(frame.length) if (row in rows) == include) for frame in frames]
+
+
+def _fits(value: object, config: Json) -> bool:
+    if config["id"] == "isNull":
+        return value is None
+    if config["id"] == "isNotNull":
+        return value is not None
+    if config["id"] == "regex":
+        return re.search(config["options"]["value"], _as_text(value)) is not None
+    assert config["id"] == "greater", config
+    return isinstance(value, int | float) and value > config["options"]["value"]
+
+
+def _as_text(value: object) -> str:
+    """As JavaScript writes it."""
+    if value is None:
+        return "undefined"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ",".join(_as_text(one) for one in value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _partition(options: Json, frames: list[Frame]) -> list[Frame]:
+    assert {*options} <= {"fields", "keepFields"}, options
+    if not frames:
+        return frames
+    frame = frames[0]
+    keys = [one for one in frame.fields if any(one.called(name) for name in options["fields"])]
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for row in range(frame.length):
+        groups.setdefault(tuple(str(one.values[row]) for one in keys), []).append(row)
+    return [frame.at(rows) for rows in groups.values()]
+
+
+def _limit(options: Json, frames: list[Frame]) -> list[Frame]:
+    return [frame.at(range(min(frame.length, options["limitField"]))) for frame in frames]
+
+
+def _reduce(options: Json, frames: list[Frame]) -> list[Frame]:
+    assert options["mode"] == "seriesToRows", options
+    columns = {"distinctCount": "Distinct Count", "allValues": "All values"}
+    fields = [one for frame in frames for one in frame.fields if one.kind != TIME]
+    calculated: dict[str, list[Any]] = {  # Any: JSON
+        "distinctCount": [len({json.dumps(value) for value in one.values}) for one in fields],
+        "allValues": [one.values for one in fields],
+    }
+    made = [Field("Field", STRING, [one.shown for one in fields])]
+    made += [
+        Field(columns[name], NUMBER if name == "distinctCount" else OTHER, calculated[name])
+        for name in sorted(options["reducers"], key=list(columns).index)
+    ]
+    return [Frame(tuple(made), len(fields))] if frames else []
+
+
+_MODELS: dict[str, Callable[[Json, list[Frame]], list[Frame]]] = {
+    "convertFieldType": _convert,
+    "extractFields": _extract_fields,
+    "filterByValue": _filter_rows,
+    "filterFieldsByName": _filter_fields,
+    "groupBy": _group_by,
+    "limit": _limit,
+    "merge": _merge,
+    "organize": _organize,
+    "partitionByValues": _partition,
+    "reduce": _reduce,
+    "sortBy": _sort_by,
+}

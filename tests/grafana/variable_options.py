@@ -1,0 +1,91 @@
+"""The options of a variable, made of a data source's answers by its regular expression and order, as Grafana does."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from tests.grafana.frames import Json
+from tests.grafana.interpolation import ALL_VALUE, Option
+
+_INTERVALS = re.compile(r"\d+(?:ms|[smhdwMy])")
+
+
+def options_of(model: Json, answers: Sequence[str]) -> list[Option]:
+    """Text and value of each option, without `All`. answers: of the query of a query's or a data source's variable."""
+    kind = model["type"]
+    if kind == "query":
+        return in_order(filtered(answers, model.get("regex") or ""), model.get("sort") or 0)
+    if kind == "datasource":
+        return filtered(answers, model.get("regex") or "")
+    if kind == "custom":
+        return custom(model["query"])
+    if kind == "interval":
+        return [(text, text) for text in _INTERVALS.findall(model["query"])]
+    assert kind in ("constant", "textbox"), f"not modelled: {kind}"
+    return [(model["query"], model["query"])] if model["query"] else []
+
+
+def custom(query: str) -> list[Option]:
+    """`a, b : c`: commas between options, ` : ` between a text and its value."""
+    found = []
+    for part in re.findall(r"(?:\\,|[^,])+", query):
+        text, _, value = part.replace("\\,", ",").strip().partition(" : ")
+        found.append((text.strip(), (value or text).strip()))
+    return [option for option in found if option[1] != ALL_VALUE]
+
+
+def filtered(answers: Sequence[str], pattern: str) -> list[Option]:
+    """What the expression finds in each answer: groups `value` and `text`, or the first group. An empty group counts as
+    none, and then the first group does. Options of equal value are one."""
+    if not pattern:
+        return _unique((answer, answer) for answer in answers)
+    begin, _, flags = pattern.rpartition("/")
+    assert begin.startswith("/"), f"no regular expression of JavaScript's: {pattern}"
+    expression = re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", begin[1:]), re.IGNORECASE if "i" in flags else 0)
+    found: list[Option] = []
+    for answer in answers:
+        matches = list(expression.finditer(answer)) if "g" in flags else [*filter(None, [expression.search(answer)])]
+        if matches:
+            found += _of_matches(answer, matches)
+    return _unique(found)
+
+
+def _of_matches(answer: str, matches: Sequence[re.Match[str]]) -> list[Option]:
+    groups = [match.groupdict() for match in matches]
+    by_value = next((group for group in groups if group.get("value")), None)
+    by_text = next((group for group in groups if group.get("text")), None)
+    if by_value or by_text:
+        value = (by_value or {}).get("value") or (by_text or {}).get("text") or ""
+        return [((by_text or {}).get("text") or value, value)]
+    if not matches[0].re.groups:
+        return [(answer, answer)]
+    firsts = [match[1] or "" for match in matches]
+    return [(one, one) for one in (firsts if len(firsts) > 1 else firsts[:1])]
+
+
+def _unique(options: Iterable[Option]) -> list[Option]:
+    by_value: dict[str, Option] = {}
+    for option in options:
+        by_value.setdefault(option[1], option)
+    return list(by_value.values())
+
+
+def in_order(options: list[Option], sort: int) -> list[Option]:
+    """sort: Grafana's number: 0 none, 1 and 2 by text, 3 and 4 by its first number, 5 and 6 in any case; even: down."""
+    if not sort:
+        return options
+    key = (_by_text, _by_number, _in_any_case)[(sort + 1) // 2 - 1]
+    made = sorted(options, key=key)
+    return made[::-1] if sort % 2 == 0 else made
+
+
+def _by_text(option: Option) -> tuple[str, int]:
+    return option[0], 0
+
+
+def _by_number(option: Option) -> tuple[str, int]:
+    found = re.search(r"\d+", option[0])
+    return "", int(found[0]) if found else -1
+
+
+def _in_any_case(option: Option) -> tuple[str, int]:
+    return option[0].lower(), 0
