@@ -82,10 +82,11 @@ class JobModes:
 
     def _narrowest(self, words: "memoryview[int]") -> str:
         """Of the captures that are here, and of those that are over."""
-        found = words[_ENDED]
+        found = 0
         for at in range(_SLOT_WORDS, len(words), _SLOT_WORDS):
             if at != self._own and words[at + _BEGUN]:
                 found = max(found, words[at + _MODE])
+        found = max(found, words[_ENDED])  # last: who ends meanwhile stands here before the slot is free
         return config.MODES[min(found, len(config.MODES)) - 1] if found else config.MODES[0]
 
     # ---- what nobody has looked at

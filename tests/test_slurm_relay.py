@@ -206,7 +206,7 @@ def test_directory_is_as_the_node_agent_makes_it(node: Node) -> None:
     assert logged.name.startswith("4711@3.")
     assert (logged.identity["array_job_id"], logged.identity["array_task_id"]) == ("77", "3")
     assert (logged.identity["step"], logged.identity["attempt"], logged.identity["host"]) == ("5", 3, "n1")
-    assert [path.stat().st_mode & 0o777 for path in (logged.path, logged.path / "identity.json")] == [0o711, 0o644]
+    assert [path.stat().st_mode & 0o777 for path in (logged.path, logged.path / "identity.json")] == [0o711, 0o600]
     segments = (logged.path / "segments").stat()
     assert (segments.st_mode & 0o777, segments.st_uid) == (0o700, node.uid)
     node.run("true", words=(b"name=" + name,))

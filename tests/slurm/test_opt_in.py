@@ -135,7 +135,7 @@ def test_users_cannot_write_where_root_does(cluster: CapturingCluster) -> None:
     wait_until(lambda: list(spool.glob(f"{job_id}@1.*/segments/*")), "its capture is there")
     (capture,) = spool.glob(f"{job_id}@1.*")
     modes = [stat.S_IMODE(os.stat(path).st_mode) for path in (spool, capture, capture / "identity.json")]
-    assert modes == [0o711, 0o711, 0o644]
+    assert modes == [0o711, 0o711, 0o600]
     assert {os.stat(path).st_uid for path in (spool, capture, capture / "identity.json")} == {0}
     tries = [
         f"echo x >> {capture}/identity.json", f"mv {capture} {spool}/other", f"rm -r {capture}/identity.json",

@@ -22,7 +22,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STEP_MS = 5000, DYING_MS = 10, START_SESSION_NICE = 15 };
+enum { STEP_MS = 5000, DYING_MS = 10, ORPHANED_MS = 1000, START_SESSION_NICE = 15 };
 
 struct keeper keeper;
 
@@ -151,7 +151,8 @@ static void serve(void)
         for (unsigned i = 0; i < keeper.kept_count; i++)
             places[i + 1] = (struct pollfd){.fd = keeper.kept[i].socket, .events = POLLIN};
         unsigned count = keeper.kept_count;
-        if (poll(places, count + 1, is_one_dying() ? DYING_MS : looker_wait_ms()) < 0)
+        int wait_ms = is_one_dying() ? DYING_MS : looker_wait_ms();
+        if (poll(places, count + 1, wait_ms < 0 && keeper.socket < 0 ? ORPHANED_MS : wait_ms) < 0)
             continue; /* EINTR */
         looker_take_out(false, say);
         for (unsigned i = 0; i < count; i++)
@@ -160,6 +161,8 @@ static void serve(void)
         if (places[0].revents)
             hear_step(&packet);
         reap();
+        if (keeper.socket < 0)
+            end_stopped();
     }
 }
 

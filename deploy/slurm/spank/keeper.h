@@ -18,7 +18,7 @@ struct kept {
     uint32_t task;
     pid_t relay;
     int socket; /* to the relay; -1: it is gone */
-    bool drained;
+    bool drained, stopped;
     struct capture capture; /* open until the relay says that it relays */
 };
 
@@ -62,7 +62,10 @@ void take_exit(const struct wire_packet *packet);
 /* A relay has something to say, or is gone. */
 void hear_relay(struct kept *kept, struct wire_packet *packet);
 
-/* Relays that have ended. */
+/* Relays that have ended, or were stopped. */
 void reap(void);
+
+/* Kills relays that their user has stopped: they would stay for good, beyond the job. The sidecar takes over. */
+void end_stopped(void);
 
 #endif

@@ -88,9 +88,11 @@ void ask_for_user(void)
         return;
     pid_t child = fork();
     if (child == 0) {
+        (void)dup2(ends[1], KEEPER_SOCKET); /* it may hang, and mustn't hold slurmstepd's socket meanwhile */
+        close_from(KEEPER_SOCKET + 1);
         const struct passwd *found = getpwuid(keeper.step.uid);
         if (found && strlen(found->pw_name) < sizeof keeper.user)
-            (void)write_all(ends[1], found->pw_name, strlen(found->pw_name));
+            (void)write_all(KEEPER_SOCKET, found->pw_name, strlen(found->pw_name));
         _exit(0);
     }
     close(ends[1]);

@@ -71,8 +71,6 @@ static int start_sidecar(struct relay *relay, const struct wire_task *task, cons
         .content_size = keeper.decision.size,
         .refused = keeper.decision.state == LOOK_REFUSED,
         .tty = task->tty != 0,
-        .masters = {channels[0].master, channels[1].master},
-        .outs = {channels[0].out.fd, channels[1].out.fd},
         .cmd_pid = relay->cmd_pid,
         .cmd_pidfd = relay->cmd_pidfd,
         .columns = keeper.settings.columns,
@@ -98,7 +96,10 @@ static void be_relay(const struct wire_packet *packet, const struct wire_task *t
     output_own_description(&outs[0]);
     output_own_description(&outs[1]);
     modes_begin(&modes, keeper.spool, &keeper.step);
+    /* root's, so that it isn't charged to the user; the user's to open anew, which tells how much is unread in it */
     int failed = sidecar_make_pipe(side, keeper.step.local_tasks) ||
+                 (geteuid() == 0 && fchown(side[0], keeper.step.uid, keeper.step.gid)) ||
+                 sidecar_offer(&relay.sidecar, (const int[2]){packet->fds[1], packet->fds[3]}, outs) ||
                  become_user(keeper.step.uid, keeper.step.gid, keeper.namespace);
     close_fd(&keeper.namespace);
     close_fd(&keeper.spool);
@@ -245,12 +246,21 @@ void hear_relay(struct kept *kept, struct wire_packet *packet)
 void reap(void)
 {
     int status;
-    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0;)
         for (unsigned i = 0; i < keeper.kept_count; i++)
-            if (keeper.kept[i].relay == pid) {
+            if (keeper.kept[i].relay == pid && (WIFSTOPPED(status) || WIFCONTINUED(status))) {
+                keeper.kept[i].stopped = WIFSTOPPED(status);
+            } else if (keeper.kept[i].relay == pid) {
                 keeper.kept[i].relay = 0;
                 if (WIFSIGNALED(status))
                     say_format("task %u: the relay was killed by signal %d; the sidecar relays on", keeper.kept[i].task,
                                WTERMSIG(status));
             }
+}
+
+void end_stopped(void)
+{
+    for (unsigned i = 0; i < keeper.kept_count; i++)
+        if (keeper.kept[i].relay > 0 && keeper.kept[i].stopped)
+            kill(keeper.kept[i].relay, SIGKILL);
 }

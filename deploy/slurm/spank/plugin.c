@@ -40,7 +40,7 @@ SPANK_PLUGIN(logshipper, 1)
 
 #define MARKER "LOGSHIPPER_JOB_ID"
 #define SLURM_MARKER "SLURM_LOGSHIPPER_JOB_ID" /* `srun --export=NONE` passes on what begins with SLURM alone */
-enum { MOST_RESTARTS = 1000000 };
+enum { MOST_RESTARTS = 1000 }; /* each may leave a file of root's until the job's end */
 
 static struct {
     struct settings settings;

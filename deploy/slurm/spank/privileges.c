@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { NAMESPACE_MS = 1000 };
+enum { NAMESPACE_MS = 1000, NOBODY = 65534 };
 
 void hide_memory(void)
 {
@@ -80,7 +80,10 @@ int become_user(uint32_t uid, uint32_t gid, int namespace)
         (void)setrlimit(RLIMIT_NICE, &usual);
         if (namespace >= 0 && setns(namespace, CLONE_NEWUSER))
             return -1;
-        if (setgroups(0, NULL) || setresgid(gid, gid, gid) || setresuid(uid, uid, uid))
+        /* without a namespace of root's only this keeps the user's other processes from tracing what is exec'ed here: all
+         * three of its groups would have to be theirs */
+        gid_t real_gid = namespace >= 0 || uid == 0 ? gid : gid != NOBODY ? NOBODY : NOBODY - 1;
+        if (setgroups(0, NULL) || setresgid(real_gid, gid, gid) || setresuid(uid, uid, uid))
             return -1;
     }
     if (getresuid(&real, &effective, &saved) || real != uid || effective != uid || saved != uid)

@@ -7,6 +7,7 @@
 
 #include "decision.h"
 #include "job_record.h"
+#include "jobs_folder.h"
 #include "settings.h"
 #include "wire.h"
 
@@ -54,6 +55,7 @@ int slurm_spank_job_prolog(spank_t spank, int argc, char **argv)
     step.restarts = restarts > 0 ? (uint32_t)restarts : 0;
     take(step.account, sizeof step.account, "SLURM_JOB_ACCOUNT");
     take(step.partition, sizeof step.partition, "SLURM_JOB_PARTITION");
+    jobs_after_boot(spool); /* before the first step does, which would take this for one of an earlier boot's */
     if (job_record_write(spool, &step, restarts >= 0, true))
         slurm_info("logshipper-identity: job %u can't be recorded in %s/.jobs: %s", step.job_id, settings.spool,
                    strerror(errno));

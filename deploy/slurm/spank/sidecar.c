@@ -112,6 +112,16 @@ static int offer(struct sidecar *sidecar, int stream, int master, int out)
     return sendmsg(sidecar->hands[stream][0], &packet, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -1 : 0;
 }
 
+int sidecar_offer(struct sidecar *sidecar, const int masters[2], const int outs[2])
+{
+    for (int stream = 0; stream < 2; stream++)
+        sidecar->hands[stream][0] = sidecar->hands[stream][1] = -1;
+    for (int stream = 0; stream < 2; stream++)
+        if (offer(sidecar, stream, masters[stream], outs[stream]))
+            return -1;
+    return 0;
+}
+
 bool sidecar_take_back(struct sidecar *sidecar, unsigned stream)
 {
     union {
@@ -162,13 +172,8 @@ int sidecar_start(struct sidecar *sidecar, const struct sidecar_plan *plan)
     int bytes[2] = {plan->pipe[0], plan->pipe[1]}, reports[2] = {-1, -1}, content = -1, error = 0;
     sidecar->report = sidecar->rest = sidecar->pipe.fd = -1;
     sidecar->stall_secs = plan->stall_secs;
-    for (int stream = 0; stream < 2; stream++)
-        sidecar->hands[stream][0] = sidecar->hands[stream][1] = -1;
     if (pipe2(reports, O_CLOEXEC) || (content = content_file(plan->content, plan->content_size)) < 0)
         error = errno;
-    for (int stream = 0; !error && stream < 2; stream++)
-        if (plan->masters[stream] >= 0 && offer(sidecar, stream, plan->masters[stream], plan->outs[stream]))
-            error = errno;
     if (!error && (fcntl(bytes[1], F_SETFL, O_NONBLOCK) || fcntl(reports[0], F_SETFL, O_NONBLOCK)))
         error = errno;
     if (!error) {

@@ -22,7 +22,6 @@ struct sidecar_plan {
     const unsigned char *content; /* of ~/.logoptin, or why it is refused */
     size_t content_size;
     bool refused, tty;
-    int masters[2], outs[2]; /* by stream; -1: none */
     pid_t cmd_pid;
     int cmd_pidfd; /* -1: the kernel has none */
     unsigned columns, rows;
@@ -56,6 +55,10 @@ struct sidecar {
 /* As root, to whom it is then charged, not to the job's user: makes the side pipe of one of so many tasks of a step.
  * Returns 0, or -1 (errno). */
 int sidecar_make_pipe(int ends[2], unsigned tasks);
+
+/* Likewise as root: puts duplicates of both streams' fds where the sidecar finds them; fds on their way count against
+ * what others of the sender's may send. Returns 0, or -1 (errno). */
+int sidecar_offer(struct sidecar *sidecar, const int masters[2], const int outs[2]);
 
 /* Forks it; the plan's pipe is taken over. Returns 0, or -1 (errno) where that can't be done. Reports tell whether Python
  * could be run. */

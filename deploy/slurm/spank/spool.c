@@ -97,7 +97,7 @@ static int fill(struct capture *capture, int spool, const char *making, const ch
     if (capture->folder < 0)
         return -1;
     capture->identity = openat(capture->folder, "identity.json", O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (capture->identity < 0 || write_all(capture->identity, text, size) || fchmod(capture->identity, 0644))
+    if (capture->identity < 0 || write_all(capture->identity, text, size))
         return -1;
     if (mkdirat(capture->folder, "segments", 0700))
         return -1;
@@ -154,8 +154,11 @@ void capture_sync(const struct capture *capture, int spool)
 {
     if (fork() != 0)
         return; /* where there is no process to be had, the kernel syncs it within half a minute */
-    int failed = fsync(capture->identity) | fsync(capture->folder) | fsync(spool);
-    _exit(failed ? 1 : 0);
+    const int fds[] = {capture->identity, capture->folder, spool};
+    for (int i = 0; i < 3; i++) /* fds 0 to 2 are no others' here: nothing of the task's stays open while it waits */
+        (void)dup2(fds[i], i);
+    close_from(3);
+    _exit(fsync(0) | fsync(1) | fsync(2) ? 1 : 0);
 }
 
 void capture_unmake(struct capture *capture, int spool)
