@@ -1,6 +1,6 @@
 #!/bin/sh
-# Before tests that root runs on Debian or Ubuntu: programs that some tests drive (tmux, an editor, a pager; unless the
-# tests of the Slurm parts are left out, Slurm, munge, and what plugin and packages are built and tried by). No service is
+# Before tests that root runs on Debian or Ubuntu: programs that some tests drive (tmux, an editor, a pager; where the
+# tests of the Slurm parts are asked for, Slurm, munge, and what plugin and packages are built and tried by). No service is
 # started, now or at the next boot.
 # Never for an ordinary user, never fatal: tests of programs that aren't there are skipped, or fail, and say so.
 set -eu

@@ -1,5 +1,7 @@
 """Acts as other real users, in forked processes: what they can do is the kernel's word, not a mock's."""
 
+import atexit
+import functools
 import json
 import os
 import shutil
@@ -18,6 +20,7 @@ import pytest
 from tests.captured_runs import ROOT
 
 ANN, BEN = 65534, 12345  # neither owns anything; the second one has no entry in the user database
+NOT_FOR_JOBS = "__pycache__ mypy* ruff* numpy* matplotlib* mpl_toolkits PIL pillow* fontTools hypothesis* pip*".split()
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as two other users")
 
 
@@ -80,9 +83,22 @@ def open_folder() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
+@functools.cache
 def ordinary_python() -> tuple[str, str] | None:
-    """A Python that ordinary users can run with our packages, and its PYTHONPATH; None where there is none."""
+    """A Python that ordinary users can run with our packages, and its PYTHONPATH; None where there is none. Where they
+    can't pass the folders of the packages, these are copied for them, until this process ends."""
     path = os.pathsep.join((str(ROOT), sysconfig.get_path("purelib")))
+    found = _runs_with(path)
+    if found is None and os.geteuid() == 0:
+        site = Path(tempfile.mkdtemp(prefix="logshipper-test-", dir="/tmp"))
+        atexit.register(shutil.rmtree, site, ignore_errors=True)
+        copy_packages(site)
+        path = str(site)
+        found = _runs_with(path)
+    return (found, path) if found else None
+
+
+def _runs_with(path: str) -> str | None:
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     for python in (sys.executable, os.path.realpath(sys.executable), f"/usr/bin/{version}", "/usr/bin/python3"):
         command = [python, "-c", "import logshipper.sidecar, orjson, yaml"]
@@ -93,5 +109,14 @@ def ordinary_python() -> tuple[str, str] | None:
         except OSError:
             continue
         if tried.returncode == 0:
-            return python, path
+            return python
     return None
+
+
+def copy_packages(site: Path) -> None:
+    """What a capture needs, into a folder that anybody may read."""
+    for name in ("logshipper", "ingest"):
+        shutil.copytree(ROOT / name, site / name, ignore=shutil.ignore_patterns("__pycache__"))
+    ignored = shutil.ignore_patterns(*NOT_FOR_JOBS)
+    shutil.copytree(sysconfig.get_path("purelib"), site, dirs_exist_ok=True, symlinks=True, ignore=ignored)
+    subprocess.run(["chmod", "-R", "a+rX", str(site)], check=True)

@@ -1,18 +1,16 @@
 """The Slurm plugin as it is built from the clone, and a Python that a job's user can run the sidecar by."""
 
 import os
-import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 from tests.captured_runs import ROOT
+from tests.other_users import copy_packages
 from tests.slurm.machine import SlurmMissing
 
 SOURCE = ROOT / "deploy" / "slurm" / "spank"
 NOBODY = 65534
-NOT_FOR_JOBS = "__pycache__ mypy* ruff* numpy* matplotlib* mpl_toolkits PIL pillow* fontTools hypothesis* pip*".split()
 NEEDED = "import logshipper.sidecar, orjson, yaml"
 
 
@@ -36,11 +34,7 @@ def python_for_users(folder: Path) -> Path:
     if _runs(Path(sys.executable)):
         return Path(sys.executable)
     site = folder / "site"
-    for source, name in ((ROOT / "logshipper", "logshipper"), (ROOT / "ingest", "ingest")):
-        shutil.copytree(source, site / name, ignore=shutil.ignore_patterns("__pycache__"))
-    not_for_jobs = shutil.ignore_patterns(*NOT_FOR_JOBS)
-    shutil.copytree(sysconfig.get_path("purelib"), site, dirs_exist_ok=True, symlinks=True, ignore=not_for_jobs)
-    subprocess.run(["chmod", "-R", "a+rX", str(site)], check=True)
+    copy_packages(site)
     script = folder / "python"
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     for python in (sys.executable, os.path.realpath(sys.executable), f"/usr/bin/{version}"):
