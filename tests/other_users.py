@@ -84,12 +84,12 @@ def open_folder() -> Iterator[Path]:
 
 
 @functools.cache
-def ordinary_python() -> tuple[str, str] | None:
-    """A Python that ordinary users can run with our packages, and its PYTHONPATH; None where there is none. Where they
-    can't pass the folders of the packages, these are copied for them, until this process ends."""
+def ordinary_python(*, copied: bool = False) -> tuple[str, str] | None:
+    """A Python that ordinary users can run with our packages, and its PYTHONPATH; None where there is none. copied: where
+    they can't pass the folders of what a capture needs, it is copied for them, until this process ends."""
     path = os.pathsep.join((str(ROOT), sysconfig.get_path("purelib")))
     found = _runs_with(path)
-    if found is None and os.geteuid() == 0:
+    if found is None and copied and os.geteuid() == 0:
         site = Path(tempfile.mkdtemp(prefix="logshipper-test-", dir="/tmp"))
         atexit.register(shutil.rmtree, site, ignore_errors=True)
         copy_packages(site)

@@ -166,7 +166,7 @@ class Node:
         self.spool.chmod(0o711)
         self.keeper = binaries / "test" / "logshipper-keeper" if sanitized else binaries / "logshipper-keeper"
         self._play = binaries / "test" / "play-step"
-        found = ordinary_python()
+        found = ordinary_python(copied=True)
         self.uid = ANN if os.getuid() == 0 and found else os.getuid()
         python, path = found or (sys.executable, os.pathsep.join([str(ROOT), *filter(None, sys.path)]))
         self.python = self.script("python", f'PYTHONPATH={path} exec {python} "$@"')
