@@ -85,8 +85,8 @@ def open_folder() -> Iterator[Path]:
 
 @functools.cache
 def ordinary_python(*, copied: bool = False) -> tuple[str, str] | None:
-    """A Python that ordinary users can run with our packages, and its PYTHONPATH; None where there is none. copied: where
-    they can't pass the folders of what a capture needs, it is copied for them, until this process ends."""
+    """A Python that ordinary users can run with our packages, and its PYTHONPATH; None where there is none. copied:
+    where they can't pass the folders of what a capture needs, it is copied for them, until this process ends."""
     path = os.pathsep.join((str(ROOT), sysconfig.get_path("purelib")))
     found = _runs_with(path)
     if found is None and copied and os.geteuid() == 0:
