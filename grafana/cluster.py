@@ -1,6 +1,6 @@
 """The page of a cluster: what is captured, and how capture does on its nodes."""
 
-from grafana import links
+from grafana import links, queries
 from grafana.panels import (
     BLUE,
     GREEN,
@@ -8,10 +8,12 @@ from grafana.panels import (
     PURPLE,
     RED,
     SKY,
+    STACKED_BARS,
     Json,
     colored,
     field,
     link,
+    lost_lines,
     place,
     prometheus,
     row,
@@ -27,6 +29,10 @@ from grafana.variables import labels_of, places
 _CLUSTER = 'cluster="${cluster:raw}"'
 _AGENTS = f"logshipper_agent_build_info{{{_CLUSTER}, host=~`${{node:pipe}}`}}"
 _RUNNING = f'logshipper_job_state{{{_CLUSTER}, state="RUNNING"}}'
+_JOBS_RUNNING = f"count(group by(job_id)({_RUNNING}))"
+_NODES_WITH_AGENT = f"count(group by(host)({_AGENTS}))"
+_INFO_RUNNING = f"logshipper_job_info{{{_CLUSTER}}} and on(job_id, attempt, step, task) {_RUNNING}"
+_NODES_CAPTURING = f"count(group by(host)({_INFO_RUNNING}))"
 _START = f"logshipper_job_start_time_seconds{{{_CLUSTER}}}"
 _END = f"logshipper_job_end_time_seconds{{{_CLUSTER}}}"
 _STEP = "1m"  # at least: shorter than the time for which an agent shows a job after its end
@@ -38,17 +44,14 @@ def dashboard() -> Json:
         "uid": links.CLUSTER,
         "title": "logshipper: cluster",
         "description": "Captured jobs of a cluster, what they print, and how capture does on each node.",
-        "tags": ["logshipper"],
         "time": {"from": "now-6h", "to": "now"},
         "refresh": "1m",
-        "graphTooltip": 1,
         "templating": {
             "list": [
                 labels_of("node", "Node", "Nodes with an agent.", f"logshipper_agent_build_info{{{_CLUSTER}}}", "host"),
                 *places(),
             ]
         },
-        "annotations": {"list": []},
         "links": [
             links.dashboard_link("Jobs", "all captured jobs", links.page(links.JOBS)),
             links.dashboard_link("Compare", "several jobs over one key", links.page(links.COMPARE)),
@@ -85,14 +88,12 @@ def _rate(name: str) -> str:
 
 def _now() -> list[Json]:
     lost = f'sum(logshipper_job_lines{{{_CLUSTER}, account="lost"}})'
-    up = f"count(group by(host)({_AGENTS}))"
-    in_use = f"count(group by(host)(logshipper_job_info{{{_CLUSTER}}} and on(job_id, attempt, step, task) {_RUNNING}))"
     started = f"count(group by(job_id)(last_over_time({_START}[$__range]) >= ${{__from}} / 1000))"
     return [
         stat(
             "Captured jobs running",
             "Jobs of which at least one capture runs. Jobs that aren't captured are not known here.",
-            prometheus(f"count(group by(job_id)({_RUNNING}))", instant=True),
+            prometheus(_JOBS_RUNNING, instant=True),
             width=4,
             no_value="0",
         ),
@@ -106,25 +107,20 @@ def _now() -> list[Json]:
         stat(
             "Nodes with an agent",
             "Nodes whose agent Prometheus has scraped in the last minutes.",
-            prometheus(up, instant=True),
+            prometheus(_NODES_WITH_AGENT, instant=True),
             width=4,
             no_value="0",
         ),
         stat(
             "Nodes capturing",
             "Nodes on which a capture runs. Others may be in use by jobs that aren't captured.",
-            prometheus(in_use, instant=True),
+            prometheus(_NODES_CAPTURING, instant=True),
             width=4,
             no_value="0",
         ),
-        stat(
-            "Lines lost",
+        lost_lines(
             "Of the jobs that agents show now (up to 5 minutes after their end): red when it isn't 0.",
             prometheus(lost, instant=True),
-            width=4,
-            unit="suffix: lines lost",
-            steps=thresholds((None, GREEN), (1, RED)),
-            no_value="0",
         ),
         stat(
             "Largest lag",
@@ -141,17 +137,20 @@ def _now() -> list[Json]:
 def _jobs() -> list[Json]:
     every = "$__interval_ms / 1000"
     started = f"count(group by(job_id)({_START} > time() - {every}))"
-    ended = (
-        f"count by(state)(group by(job_id, state)(logshipper_job_state{{{_CLUSTER}}} "
-        f"and on(job_id, attempt, step, task) ({_END} > time() - {every})))"
+    in_interval = f"{_END} > time() - {every}"
+    captured = f"logshipper_job_state{{{_CLUSTER}}} and on(job_id, attempt, step, task) ({in_interval})"
+    told = f"{queries.SLURM_END}{{{_CLUSTER}}}"  # up to some minutes after a capture's end
+    told = (
+        f"max by(job_id, attempt, state)(last_over_time({told}[$__interval]) or last_over_time({told}[5m] offset -5m))"
     )
-    nodes = f"count(group by(host)(logshipper_job_info{{{_CLUSTER}}} and on(job_id, attempt, step, task) {_RUNNING}))"
+    by_slurm = f"{told} and on(job_id, attempt) ({in_interval})"
+    ended = f"count by(state)(group by(job_id, state)(({by_slurm}) or on(job_id, attempt) ({captured})))"
     return [
         time_graph(
             "Captured jobs running, and started per interval",
             "Started: jobs of which a capture began in the interval that a point stands for.",
             [
-                prometheus(f"count(group by(job_id)({_RUNNING})) or vector(0)", legend="running", ref="A"),
+                prometheus(f"{_JOBS_RUNNING} or vector(0)", legend="running", ref="A"),
                 prometheus(f"{started} or vector(0)", legend="started", ref="B"),
             ],
             width=8,
@@ -161,11 +160,12 @@ def _jobs() -> list[Json]:
         ),
         time_graph(
             "Captured jobs ended per interval, by state",
-            "Jobs of which a capture ended in the interval that a point stands for.",
+            "Jobs of which a capture ended in the interval that a point stands for; the state is Slurm's, where the "
+            "controller's agent tells it.",
             [prometheus(ended, legend="{{state}}")],
             width=8,
             interval=_STEP,
-            custom={"drawStyle": "bars", "fillOpacity": 60, "stacking": {"mode": "normal", "group": "A"}},
+            custom=STACKED_BARS,
             overrides=[colored(state, color) for state, color in COLORS.items()],
             defaults={"min": 0},
             no_value="none ended",
@@ -174,8 +174,8 @@ def _jobs() -> list[Json]:
             "Nodes with an agent, and with captured jobs",
             "Nodes without captured jobs may be in use by jobs that aren't captured.",
             [
-                prometheus(f"count(group by(host)({_AGENTS}))", legend="with an agent", ref="A"),
-                prometheus(f"{nodes} or vector(0)", legend="with captured jobs", ref="B"),
+                prometheus(_NODES_WITH_AGENT, legend="with an agent", ref="A"),
+                prometheus(f"{_NODES_CAPTURING} or vector(0)", legend="with captured jobs", ref="B"),
             ],
             width=8,
             overrides=[colored("with an agent", SKY), colored("with captured jobs", BLUE)],
@@ -185,51 +185,68 @@ def _jobs() -> list[Json]:
 
 
 def _lines() -> list[Json]:
-    lines = f'sum by(stream)(rate(logshipper_job_lines{{{_CLUSTER}, account="read"}}[$__rate_interval]))'
-    volume = f"sum by(what)(rate(logshipper_job_bytes{{{_CLUSTER}}}[$__rate_interval]))"
+    of_nodes = f"* on(instance, job) group_left(host) {_AGENTS}"
+    lines = f"sum by(stream)(rate({_metric('lines_total')}[$__rate_interval]) {of_nodes})"
+    volume = f"sum by(what)(rate({_metric('bytes_total')}[$__rate_interval]) {of_nodes})"
+    users = f'sum by(user)(rate({_metric("bytes_total")}{{what="printed"}}[5m]) {of_nodes})'
     info = f"max by(job_id, user, name)(logshipper_job_info{{{_CLUSTER}}})"
     talk = f'sum by(job_id)(rate(logshipper_job_bytes{{{_CLUSTER}, what="printed"}}[5m]))'
     to_job = links.page(links.JOB, job="${__value.text:percentencode}")
     return [
         time_graph(
             "Lines per second that captured jobs print",
-            "By stream, as terminals show them.",
+            "By stream, as terminals show them, on the chosen nodes.",
             [prometheus(lines, legend="{{stream}}")],
-            width=8,
+            width=6,
             overrides=[colored("stdout", BLUE), colored("stderr", ORANGE)],
             defaults={"min": 0},
         ),
         time_graph(
             "Bytes per second",
-            "Printed by captured jobs, and logged of that: a progress bar prints much of which little is logged.",
+            "Printed by captured jobs on the chosen nodes, and logged of that: a progress bar prints much of which "
+            "little is logged.",
             [prometheus(volume, legend="{{what}}")],
-            width=8,
+            width=6,
             unit="Bps",
             overrides=[colored("printed", ORANGE), colored("logged", BLUE)],
             defaults={"min": 0},
         ),
-        table(
+        _most(
+            "Users whose captured jobs print most",
+            "Bytes per second in the last 5 minutes of the page's time, on the chosen nodes. Without a name: of users "
+            "past the 500th of a node, or where jobs' values aren't shown.",
+            f"topk(10, {users} > 0)",
+            ["user"],
+        ),
+        _most(
             "Captured jobs that print most",
             "Bytes per second in the last 5 minutes of the page's time. A click on a job opens it.",
-            [prometheus(f"topk(10, {talk} * on(job_id) group_left(user, name) {info})", instant=True, table=True)],
-            width=8,
-            height=8,
-            transformations=[
-                organized(renamed={"Value": "printed"}, order=["job_id", "name", "user", "Value"], hidden=["Time"]),
-                sorted_by("printed", newest_first=True),
-            ],
-            overrides=[
-                field("job_id", displayName="job", links=[link("Open ${__value.text}", to_job)]),
-                field(
-                    "user",
-                    links=[
-                        link("Jobs of ${__value.text}", links.page(links.JOBS, user="${__value.text:percentencode}"))
-                    ],
-                ),
-                field("printed", unit="Bps", custom__width=90),
-            ],
+            f"topk(10, {talk} * on(job_id) group_left(user, name) {info})",
+            ["job_id", "name", "user"],
+            field("job_id", displayName="job", links=[link("Open ${__value.text}", to_job)]),
         ),
     ]
+
+
+def _most(title: str, said: str, promql: str, columns: list[str], *overrides: Json) -> Json:
+    """What prints most, the most first."""
+    of_user = links.page(links.JOBS, user="${__value.text:percentencode}")
+    return table(
+        title,
+        said,
+        [prometheus(promql, instant=True, table=True)],
+        width=6,
+        height=8,
+        transformations=[
+            organized(renamed={"Value": "printed"}, order=[*columns, "Value"], hidden=["Time"]),
+            sorted_by("printed", newest_first=True),
+        ],
+        overrides=[
+            *overrides,
+            field("user", links=[link("Jobs of ${__value.text}", of_user)]),
+            field("printed", unit="Bps", custom__width=90),
+        ],
+    )
 
 
 def _health() -> list[Json]:

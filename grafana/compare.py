@@ -2,7 +2,7 @@
 
 from grafana import links, queries, records, states
 from grafana.panels import Json, field, link, loki, place, prometheus, row, table, xy_graph
-from grafana.queries import MAX_ENTRIES, over_range, thinned
+from grafana.queries import over_range, thinned
 from grafana.transforms import (
     as_time,
     decoded,
@@ -15,10 +15,10 @@ from grafana.transforms import (
     without_empty_frames,
 )
 from grafana.variables import ALPHABETICAL, HIDDEN, asked, label_pattern, labels_of, places
+from grafana.x_axis import CHOICE, X, over_x_or_number, x_choice
 
 _CLUSTER = 'cluster="${cluster:raw}"'
 _JOBS = f"{_CLUSTER}, job_id=~`${{jobs:pipe}}`"
-_X = "${x:raw}"
 _SAFE_NAME = r"[\\pL\\pN _.:/+@,-]+"  # of a job: as it may stand in a query
 _RECORDS = f'{{{_CLUSTER}, host=~`${{host:pipe}}`, kind="metadata"}} | job_id=~`${{jobs:pipe}}`'
 
@@ -37,12 +37,9 @@ def dashboard() -> Json:
         "uid": links.COMPARE,
         "title": "logshipper: compare captured jobs",
         "description": "Several captured jobs over one key that they share, and how their configurations differ.",
-        "tags": ["logshipper"],
         "time": {"from": "now-7d", "to": "now"},
         "refresh": "",
-        "graphTooltip": 1,
         "templating": {"list": _variables()},
-        "annotations": {"list": []},
         "links": [
             links.dashboard_link("Jobs", "all captured jobs", links.page(links.JOBS)),
             links.dashboard_link(
@@ -58,9 +55,9 @@ def dashboard() -> Json:
             [
                 _compared(),
                 _differences(),
-                row("${y:text} over ${x} – ${rule}") | {"repeat": "y"},
+                row("${y:text} over ${x} – ${rule} (${thinned})") | {"repeat": "y"},
                 _graph(),
-                _values(),
+                [_last(), _least_and_largest()],
             ]
         ),
     }
@@ -75,8 +72,6 @@ def _variables() -> list[Json]:
     label = 'label_join({}, "title", " · ", "name", "job_id", "user")'
     jobs = f'group by(title, value)(label_replace({label.format(info)}, "value", "$1", "job_id", "(.+)"))'
     hosts = f"group by(host)({_seen('logshipper_job_info')})"
-    ranks = f"bottomk(1, {_shared_ranks()})"
-    by_number = queries.or_else(ranks, "key", records.RECORD_FIELD)
     return [
         labels_of("user", "User", "Whose jobs can be chosen.", f"logshipper_job_info{{{_CLUSTER}}}", "user"),
         asked(
@@ -99,32 +94,27 @@ def _variables() -> list[Json]:
             hide=HIDDEN,
             multi=True,
         ),
-        asked(
-            "xsel",
-            "X axis",
+        *x_choice(
             "The key that graphs have as X, of those that all jobs share; auto: chosen by the rules.",
-            f"group by(choice)({_shared_choices()}) or on(choice) {queries.constant('auto')}",
-            label_pattern("choice"),
-            sort=ALPHABETICAL,
-            first="auto",
-        ),
-        asked("x", "x", "The key that is X.", by_number, label_pattern("key"), hide=HIDDEN),
-        asked(
-            "rule",
-            "rule",
-            "The rule that chose it, in words.",
-            queries.rule_words(ranks, "${xsel:raw}"),
-            label_pattern("words"),
-            hide=HIDDEN,
+            _shared_choices(),
+            f"bottomk(1, {_shared_ranks()})",
         ),
         asked(
             "y",
             "Keys",
             "The keys that are drawn over X.",
-            queries.keys_to_draw(_seen("logshipper_key", f"key!=`{_X}`")),
+            queries.keys_to_draw(queries.thinning_together(*_counted(), by="key")),
             label_pattern("picked", "key"),
             sort=ALPHABETICAL,
             multi=True,
+        ),
+        asked(
+            "thinned",
+            "thinned",
+            "How much is left out, in words.",
+            queries.thinning_words(queries.thinning_together(*_counted()), at_least="at least "),
+            label_pattern("words"),
+            hide=HIDDEN,
         ),
         *places(),
     ]
@@ -139,6 +129,11 @@ def _names() -> str:
     return f"group by(called)({named})"
 
 
+def _counted() -> tuple[str, str]:
+    """How many records the keys have that may be drawn, and the captures that they are of."""
+    return _seen("logshipper_key", f"key!=`{X}`"), _seen("logshipper_metadata_value")
+
+
 def _with_records() -> str:
     return f"scalar(count(group by(job_id)({_seen('logshipper_records')})))"
 
@@ -149,7 +144,7 @@ def _shared_keys() -> str:
 
 
 def _shared_ranks() -> str:
-    ranks = _seen("logshipper_x_rank", 'choice="${xsel:raw}"')
+    ranks = _seen("logshipper_x_rank", f'choice="{CHOICE}"')
     return f"max by(key)({ranks}) and on(key) {_shared_keys()}"
 
 
@@ -215,16 +210,13 @@ def _differences() -> Json:
 
 
 def _graph() -> Json:
-    own = f"{_RECORDS}{thinned('${y:raw}')}"
     return xy_graph(
         "${y:text}",
         "A series for each job, and for each further attempt and task. X is a key that all of them share, by the same "
         "rule as on a job's page over what they share, or the chosen one; the rule stands above. Where no "
-        "record has both, over the record's number.",
-        [
-            loki(own + records.over_x(_X, only="${y:text}", series=_SERIES), lines=MAX_ENTRIES),
-            loki(own + records.without_x(_X, only="${y:text}", series=_SERIES), lines=MAX_ENTRIES, ref="B"),
-        ],
+        "record has both, over the record's number. Thinned so that all jobs together have at most about 5,000 points: "
+        "of each its records whose number ends in so many zeros, and the first hundred of each set of keys.",
+        over_x_or_number(_RECORDS + thinned("${y:raw}"), only="${y:text}", series=_SERIES),
         width=15,
         height=9,
         transformations=[*ordered_by_time(), decoded(), without_empty_frames()],
@@ -232,31 +224,49 @@ def _graph() -> Json:
     )
 
 
-def _values() -> Json:
-    number = f"{_RECORDS}{records.number_of('${y:text}')}"
-    functions = {"A": ("last", "last_over_time"), "B": ("min", "min_over_time"), "C": ("max", "max_over_time")}
-    targets = [
-        loki(f"{function}({number} [$__range]) by (job_id, attempt, task)", instant=True, ref=ref)
-        for ref, (_, function) in functions.items()
-    ]
+def _last() -> Json:
+    value = over_range("last_over_time", f"logshipper_metadata_value{{{_JOBS}, key=`${{y:text}}`}}")
+    return _by_capture(
+        "${y:text}: last",
+        "The last number of each job, attempt and task, as its agent showed it: whatever is thinned.",
+        [prometheus(f"max by(job_id, attempt, task)({value})", instant=True, table=True)],
+        {"Value": "last"},
+        height=4,
+    )
+
+
+def _least_and_largest() -> Json:
+    """All records of long jobs would be minutes of Loki's work: each is taken apart."""
+    numbers = f"{_RECORDS}{thinned('${y:raw}')}{records.number_of('${y:text}')}"
+    functions = {"A": "min", "B": "max"}
+    return _by_capture(
+        "${y:text}: least, largest",
+        "Of the records that the graph has: of a job that is thinned, others may be less or larger.",
+        [
+            loki(f"{name}_over_time({numbers} [$__range]) by (job_id, attempt, task)", instant=True, ref=ref)
+            for ref, name in functions.items()
+        ],
+        {f"Value #{ref}": name for ref, name in functions.items()},
+        height=5,
+    )
+
+
+def _by_capture(title: str, said: str, targets: list[Json], columns: dict[str, str], *, height: int) -> Json:
+    """columns: what values are called, by their fields' names."""
     return table(
-        "${y:text}: last, least, largest",
-        "Over all of its numbers, none left out.",
+        title,
+        said,
         targets,
         width=9,
-        height=9,
+        height=height,
         transformations=[
             merged(),
-            organized(
-                renamed={f"Value #{ref}": name for ref, (name, _) in functions.items()},
-                order=["job_id", "attempt", "task", "Value #A", "Value #B", "Value #C"],
-                hidden=["Time"],
-            ),
+            organized(renamed=columns, order=["job_id", "attempt", "task", *columns], hidden=["Time"]),
         ],
         overrides=[
             field("job_id", displayName="job", custom__minWidth=80),
             field("attempt", custom__width=75),
             field("task", custom__width=50),
-            *(field(name, custom__minWidth=70) for name, _ in functions.values()),
+            *(field(name, custom__minWidth=70) for name in columns.values()),
         ],
     )

@@ -13,6 +13,7 @@ from grafana.panels import (
     field,
     link,
     loki,
+    lost_lines,
     null_as,
     place,
     row,
@@ -48,10 +49,8 @@ def dashboard() -> Json:
         "uid": links.JOB,
         "title": "logshipper: job",
         "description": "One captured job: its state, what it printed, and its numbers over time and over X.",
-        "tags": ["logshipper"],
         "time": {"from": "now-24h", "to": "now"},
         "refresh": "30s",
-        "graphTooltip": 1,
         "templating": {"list": variables()},
         "annotations": {"list": _annotations()},
         "links": _links(),
@@ -173,15 +172,11 @@ def _header() -> list[Json]:
             steps=thresholds((None, GREEN), (1, ORANGE)),
             no_value="–",
         ),
-        stat(
-            "Lines lost",
+        lost_lines(
             "Lines that were printed and could not be logged, of all attempts: red when it isn't 0. The job's own "
             "output has them.",
             loki(lost, instant=True),
-            width=4,
             height=2,
-            unit="suffix: lines lost",
-            steps=thresholds((None, GREEN), (1, RED)),
             no_value="–",
         ),
         stat(
@@ -287,15 +282,20 @@ def _how() -> Json:
             field("exit code", custom__width=85, mappings=null_as("–")),
             field("reason", custom__minWidth=80),
             field("X axis", custom__minWidth=150),
-            field(
-                "lost",
-                unit="none",
-                thresholds=thresholds((None, GREEN), (1, RED)),
-                color={"mode": "thresholds"},
-                custom__displayMode="color-text",
-                custom__width=60,
-            ),
+            _lost(custom__width=60),
         ],
+    )
+
+
+def _lost(**properties: object) -> Json:
+    """The column of lines that could not be logged."""
+    return field(
+        "lost",
+        unit="none",
+        thresholds=thresholds((None, GREEN), (1, RED)),
+        color={"mode": "thresholds"},
+        custom__displayMode="color-text",
+        **properties,
     )
 
 
@@ -352,13 +352,7 @@ def _ledger() -> Json:
             *_NARROW,
             field("stream", custom__width=70),
             *(field(account, custom__width=100) for account in accounts if account != "lost"),
-            field(
-                "lost",
-                unit="none",
-                thresholds=thresholds((None, GREEN), (1, RED)),
-                color={"mode": "thresholds"},
-                custom__displayMode="color-text",
-            ),
+            _lost(),
         ],
     )
 

@@ -1,7 +1,7 @@
 """What the job printed: over time, as the terminal shows it, and as a table whose lines lead to their time."""
 
 from grafana import links
-from grafana.panels import BLUE, ORANGE, Json, colored, field, link, loki, panel, table, time_graph
+from grafana.panels import BLUE, ORANGE, STACKED_BARS, Json, colored, field, link, loki, panel, table, time_graph
 from grafana.queries import MAX_ENTRIES, job_lines
 from grafana.records import as_text
 from grafana.transforms import as_time, decoded, ordered_by_time
@@ -46,7 +46,7 @@ def lines_over_time() -> Json:
         [loki(rate, legend="{{stream}}")],
         width=24,
         height=6,
-        custom={"drawStyle": "bars", "fillOpacity": 60, "stacking": {"mode": "normal", "group": "A"}},
+        custom=STACKED_BARS,
         overrides=[colored("stdout", BLUE), colored("stderr", ORANGE)],
     )
 

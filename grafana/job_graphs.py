@@ -4,13 +4,13 @@ from grafana import links, queries, records
 from grafana.panels import BLUE, Json, field, link, loki, table, time_graph, xy_graph
 from grafana.queries import MAX_ENTRIES, thinned
 from grafana.transforms import as_time, decoded, ordered_by_time, organized, sorted_by, without_empty_frames
+from grafana.x_axis import X, over_x_or_number, over_x_or_own
 
 # With `all` chosen each attempt and each task gets its own series, so that lines of different ones don't join.
 _SUFFIX = (
     '{{if eq "${attempt:raw}" "all"}}{{$ls = print " · attempt " .attempt}}{{end}}'
     '{{if eq "${task:raw}" "all"}}{{$ls = print $ls " · task " .task}}{{end}}'
 )
-_X = "${x:raw}"
 _NONE = "no numbers in this time"
 
 
@@ -33,13 +33,17 @@ def metadata() -> Json:
     )
 
 
+def _every() -> str:
+    """The records that graphs of all keys draw."""
+    return queries.job_records() + thinned("${dec:raw}")
+
+
 def all_over_time() -> Json:
-    every = queries.job_records() + thinned("${dec:raw}")
     return time_graph(
         "All keys over time (${thinned})",
         "Each key with numbers, when it was printed. A click on a legend entry shows only that key, Ctrl+click "
         "takes one in or out.",
-        [loki(every + records.over_time(suffix=_SUFFIX), lines=MAX_ENTRIES)],
+        [loki(_every() + records.over_time(suffix=_SUFFIX), lines=MAX_ENTRIES)],
         width=10,
         height=7,
         custom={"showPoints": "always", "pointSize": 4},
@@ -55,17 +59,13 @@ def _drawn(*more: Json) -> list[Json]:
 def all_over_x() -> Json:
     """Where X stands in no record (it isn't known any more, say), graphs go over the record's number: the second
     query's answer is the first frame then."""
-    every = queries.job_records() + thinned("${dec:raw}")
     return xy_graph(
         "Over ${x} – ${rule} (${thinned})",
         "All keys over X, which was chosen by the first rule that fits: the key progress; the key epoch; integers that "
         "never fall; numbers that never fall; integers that only rise or only fall; numbers that do; the first key with"
         " numbers. Another one: X axis, above; auto: the link above. A click on a legend entry shows only that key, "
         "Ctrl+click takes one in or out. Without X: over the record's number.",
-        [
-            loki(every + records.over_x(_X, suffix=_SUFFIX), lines=MAX_ENTRIES),
-            loki(every + records.without_x(_X, suffix=_SUFFIX), lines=MAX_ENTRIES, ref="B"),
-        ],
+        over_x_or_number(_every(), suffix=_SUFFIX),
         width=10,
         height=7,
         transformations=_drawn(),
@@ -74,15 +74,12 @@ def all_over_x() -> Json:
 
 
 def each_over_x() -> Json:
-    own = queries.job_records() + thinned("${y:raw}")
     return xy_graph(
         "${y:text}",
         "One key over X, thinned by the number of its own records: at most about 4,500 are drawn. A key that never "
-        "stands in a record with X goes over the record's number.",
-        [
-            loki(own + records.over_x(_X, only="${y:text}", suffix=_SUFFIX), lines=MAX_ENTRIES),
-            loki(own + records.without_x(_X, only="${y:text}", suffix=_SUFFIX), lines=MAX_ENTRIES, ref="B"),
-        ],
+        "stands in a record with X has an X of its own, which the axis names: by the same rules, of the keys that its "
+        "records have; where they have no other, it goes over the record's number.",
+        over_x_or_own(queries.job_records() + thinned("${y:raw}"), only="${y:text}", suffix=_SUFFIX),
         width=8,
         height=8,
         transformations=_drawn(),
@@ -95,12 +92,11 @@ def each_over_x() -> Json:
 
 def without_x() -> Json:
     """Closed at first, since a graph without data says that something is missing."""
-    every = queries.job_records() + thinned("${dec:raw}")
     return xy_graph(
         "Records without ${x}, over their number (${thinned})",
         "Keys of records that X doesn't stand in, such as a training step's beside a validation's epoch. Records "
         "are counted by their set of keys. Missing data: every record with numbers has X.",
-        [loki(every + records.without_x(_X, suffix=_SUFFIX), lines=MAX_ENTRIES)],
+        [loki(_every() + records.without_x(X, suffix=_SUFFIX), lines=MAX_ENTRIES)],
         width=24,
         height=8,
         transformations=_drawn(),

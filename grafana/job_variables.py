@@ -2,7 +2,6 @@
 
 from grafana import queries
 from grafana.panels import Json
-from grafana.records import RECORD_FIELD
 from grafana.variables import (
     ALPHABETICAL,
     HIDDEN,
@@ -13,6 +12,7 @@ from grafana.variables import (
     places,
     typed,
 )
+from grafana.x_axis import CHOICE, X, x_choice
 
 STREAMS = {"stdout": "stdout", "stdout|stderr": "stdout and stderr", "stderr": "stderr"}
 
@@ -45,7 +45,7 @@ def variables() -> list[Json]:
             "y",
             "Keys",
             "The keys that have a graph of their own over X.",
-            queries.keys_to_draw(queries.job_max("logshipper_key", "key!=`${x:raw}`")),
+            queries.keys_to_draw(queries.job_max("logshipper_key", f"key!=`{X}`")),
             label_pattern("picked", "key"),
             sort=ALPHABETICAL,
             multi=True,
@@ -98,27 +98,12 @@ def _captures() -> list[Json]:
 
 
 def _x() -> list[Json]:
-    """Somebody's choice of X, and what it comes to: the key, the rule in words, and how much to thin."""
-    ranks = queries.x_ranks("${xsel:raw}")
-    by_number = queries.or_else(ranks, "key", RECORD_FIELD)
+    """Somebody's choice of X, and how much to thin."""
     return [
-        asked(
-            "xsel",
-            "X axis",
+        *x_choice(
             "The key that graphs have as X; auto: chosen by the rules.",
-            f"group by(choice)({queries.job_max('logshipper_x_rank')}) or on(choice) {queries.constant('auto')}",
-            label_pattern("choice"),
-            sort=ALPHABETICAL,
-            first="auto",
-        ),
-        asked("x", "x", "The key that is X.", by_number, label_pattern("key"), hide=HIDDEN),
-        asked(
-            "rule",
-            "rule",
-            "The rule that chose it, in words.",
-            queries.rule_words(ranks, "${xsel:raw}"),
-            label_pattern("words"),
-            hide=HIDDEN,
+            queries.job_max("logshipper_x_rank"),
+            queries.x_ranks(CHOICE),
         ),
         asked(
             "dec",

@@ -8,6 +8,7 @@ from grafana.panels import (
     Json,
     field,
     link,
+    lost_lines,
     null_as,
     place,
     prometheus,
@@ -35,12 +36,9 @@ def dashboard() -> Json:
         "uid": links.JOBS,
         "title": "logshipper: captured jobs",
         "description": "Captured jobs of a cluster, by user, state, partition, name and time, each with its page.",
-        "tags": ["logshipper"],
         "time": {"from": "now-24h", "to": "now"},
         "refresh": "1m",
-        "graphTooltip": 1,
         "templating": {"list": _variables()},
-        "annotations": {"list": []},
         "links": [
             links.dashboard_link("Compare", "several jobs over one key", links.page(links.COMPARE)),
             links.dashboard_link("Cluster", "how capture does", links.page(links.CLUSTER)),
@@ -118,20 +116,15 @@ def _counts() -> list[Json]:
         ),
         stat(
             "Captured jobs failed",
-            "Neither completed nor cancelled nor preempted, of the chosen users, partitions and names.",
+            "Neither completed nor cancelled, preempted or requeued, of the chosen users, partitions and names.",
             prometheus(failed, instant=True),
             width=4,
             steps=thresholds((None, GREEN), (1, RED)),
             no_value="0",
         ),
-        stat(
-            "Lines lost",
+        lost_lines(
             "Lines of these jobs that were printed and could not be logged: red when it isn't 0.",
             prometheus(lost, instant=True),
-            width=4,
-            unit="suffix: lines lost",
-            steps=thresholds((None, GREEN), (1, RED)),
-            no_value="0",
         ),
         time_graph(
             "Captured jobs running over time",
@@ -150,7 +143,7 @@ def _counts() -> list[Json]:
     ]
 
 
-_BAD = "TIMEOUT|OUT_OF_MEMORY|FAILED|NODE_FAIL|UNRESPONSIVE"
+_BAD = "TIMEOUT|DEADLINE|OUT_OF_MEMORY|FAILED|NODE_FAIL|BOOT_FAIL|UNRESPONSIVE"
 
 
 def _list() -> Json:
@@ -181,9 +174,9 @@ def _list() -> Json:
     to_job = links.page(links.JOB, job="${__data.fields.job_id:percentencode}", when=when)
     return table(
         "Captured jobs: newest first",
-        "One row for each captured job that was seen in the page's time: its newest attempt. State: RUNNING while "
-        "one of its captures runs, then the worst end. Values: the last ones, of several tasks the largest. A click on "
-        "a job opens its page at the job's own time.",
+        "One row for each captured job that was seen in the page's time: its newest attempt. State: what Slurm says "
+        "of its end, else RUNNING while one of its captures runs, then the worst end. Values: the last ones, of "
+        "several tasks the largest. A click on a job opens its page at the job's own time.",
         [prometheus(expr, instant=True, table=True, ref=ref) for ref, (_, expr) in columns.items()],
         height=22,
         transformations=[

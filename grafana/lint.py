@@ -69,6 +69,18 @@ def texts_of(value: object, *, besides: str = "") -> Iterator[str]:
             yield from texts_of(inside, besides=besides)
 
 
+def _texts_under(value: object, *keys: str) -> Iterator[str]:
+    """The strings that have one of these keys, anywhere in a JSON value."""
+    if isinstance(value, dict):
+        for key, inside in value.items():
+            if key in keys and isinstance(inside, str):
+                yield inside
+            yield from _texts_under(inside, *keys)
+    elif isinstance(value, list):
+        for inside in value:
+            yield from _texts_under(inside, *keys)
+
+
 def _dashboards_are_named(dashboards: Dashboards) -> Faults:
     seen: dict[str, str] = {}
     for name, dashboard in dashboards.items():
@@ -210,18 +222,8 @@ def _variables_do_not_wait_for_each_other(dashboards: Dashboards) -> Faults:
 
 
 def _colors_are_told_apart(dashboards: Dashboards) -> Faults:
-    def colors(value: object) -> Iterator[str]:
-        if isinstance(value, dict):
-            for key, inside in value.items():
-                if key in ("color", "fixedColor", "iconColor") and isinstance(inside, str):
-                    yield inside
-                yield from colors(inside)
-        elif isinstance(value, list):
-            for inside in value:
-                yield from colors(inside)
-
     for name, dashboard in dashboards.items():
-        for color in sorted({*colors(dashboard)} - PALETTE):
+        for color in sorted({*_texts_under(dashboard, "color", "fixedColor", "iconColor")} - PALETTE):
             yield name, f"the colour {color} isn't one that everybody tells from the others"
 
 
@@ -266,19 +268,8 @@ def _links_lead_somewhere(dashboards: Dashboards) -> Faults:
         dashboard.get("uid"): {one["name"] for one in dashboard.get("templating", {}).get("list", [])}
         for dashboard in dashboards.values()
     }
-
-    def urls(value: object) -> Iterator[str]:
-        if isinstance(value, dict):
-            if isinstance(value.get("url"), str):
-                yield value["url"]
-            for inside in value.values():
-                yield from urls(inside)
-        elif isinstance(value, list):
-            for inside in value:
-                yield from urls(inside)
-
     for name, dashboard in dashboards.items():
-        for url in sorted({*urls(dashboard)}):
+        for url in sorted({*_texts_under(dashboard, "url")}):
             page = re.match(r"/d/([\w-]+)\?", url)
             if page is None and not url.startswith("/explore?"):
                 yield name, f"a link to {url[:60]!r}, which is no page of ours"

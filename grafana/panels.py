@@ -21,6 +21,7 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY = (
 )
 PALETTE = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY)
 PAGE_WIDTH = 24
+STACKED_BARS: Json = {"drawStyle": "bars", "fillOpacity": 60, "stacking": {"mode": "normal", "group": "A"}}
 
 
 def loki(expr: str, *, instant: bool = False, legend: str = "", lines: int = 0, ref: str = "A") -> Json:
@@ -118,6 +119,20 @@ def stat(
         options=options,
         defaults=defaults,
         **more,
+    )
+
+
+def lost_lines(description: str, target: Json, *, height: int = 4, no_value: str = "0") -> Json:
+    """How many lines could not be logged. target: their number."""
+    return stat(
+        "Lines lost",
+        description,
+        target,
+        width=4,
+        height=height,
+        unit="suffix: lines lost",
+        steps=thresholds((None, GREEN), (1, RED)),
+        no_value=no_value,
     )
 
 

@@ -11,8 +11,10 @@ _JOB = " | job_id=`${job:raw}`"
 ATTEMPTS = " | attempt=~`${attempts:raw}`"
 TASKS = " | task=~`${tasks:raw}`"
 MAX_ENTRIES = 5000  # of an answer: Loki's max_entries_limit_per_query, unless an admin changed it
+FIRST_RECORDS = 99  # of each set of keys, which `thinned` keeps
 MAX_DIGITS = 6  # of a number to thin by: 4.5 billion records
 JOB_ENDED = "job_ended"  # what Slurm's controller says of a job's end
+SLURM_END = "logshipper_job_slurm_end_time_seconds"  # the same in Prometheus
 LATE = "1d"  # how much later than the page's time a job may have come to Prometheus
 
 STATES = {  # by how bad: the number is the rank (as in ingest.job.worst_state, and RUNNING above all)
@@ -199,24 +201,43 @@ def thinning(metric: str) -> str:
     return f"topk(1, max by(dec)({metric}))"
 
 
-def thinning_words(metric: str) -> str:
-    """`thinning` as the label `words`: "every record", "1 of 10 records", and so on."""
+def thinning_together(counts: str, captures: str, *, by: str = "") -> str:
+    """The digits to thin by, as `dec`, so that what remains of several jobs fits into one answer, and the first
+    hundred of each capture besides; the most of all keys, or by key. counts: series of logshipper_key; captures: of
+    logshipper_metadata_value."""
+    first = f"{FIRST_RECORDS} * scalar(count(group by(job_id, attempt, step, task)({captures})))"
+    room = f"clamp_min(vector({MAX_ENTRIES} - {first}), {FIRST_RECORDS})"
+    each = f"sum by(key)(max by(key, job_id, instance, job)({counts})) / on() group_left {room}"
+    digits = f"clamp_min(ceil(log10({each if by else f'max({each})'})), 0)"
+    series = f'count_values{f" by({by})" if by else ""}("digits", {digits})'
+    for number in range(1, MAX_DIGITS + 1):
+        series = f'label_replace({series}, "dec", "{"0" * number}", "digits", "{number}")'
+    return series
+
+
+def thinning_words(metric: str, *, at_least: str = "") -> str:
+    """`thinning` as the label `words`: "every record", "1 of 10 records", and so on. at_least: words before that."""
     words = f'label_replace({thinning(metric)}, "words", "every record", "", "")'
     for digits in range(1, MAX_DIGITS + 1):
-        words = f'label_replace({words}, "words", "1 of {10**digits:,} records", "dec", "{"0" * digits}")'
+        words = f'label_replace({words}, "words", "{at_least}1 of {10**digits:,} records", "dec", "{"0" * digits}")'
     return or_else(f"group by(words)({words})", "words", f"the newest {MAX_ENTRIES:,} records")
 
 
-# In a query `${y:raw}` is the digits by which a key's own graph is thinned, the end of that filter, and a filter that
-# always holds and names the key: one variable repeats the panels, and each key has digits of its own.
+# In a query `${y:raw}` is the digits by which a key's own graph is thinned, the end of that filter, a filter that
+# always holds and names the key, and a label for the X that the key has of its own: one variable repeats the panels,
+# and each key has digits and an X of its own.
 KEY_FILTER = "`, lskey!=`"
+OWN_X = "lsown"
+_OWN_X_LABEL = f"` | label_format {OWN_X}=`"
 
 
 def keys_to_draw(metric: str) -> str:
-    """Keys as `key`, each with `picked`: its digits, KEY_FILTER and its name. metric: logshipper_key's series."""
-    largest = f"topk by(key)(1, max by(dec, key)({metric}))"
+    """Keys as `key`, each with `picked`: its digits, KEY_FILTER and its name, its own X. metric: logshipper_key's
+    series, of which the largest is the newest."""
+    largest = f"topk by(key)(1, max by(dec, key, x)({metric}))"
     joined = f'label_replace({largest}, "lsfilter", "{KEY_FILTER}", "", "")'
-    return f'max by(key, picked)(label_join({joined}, "picked", "", "dec", "lsfilter", "key"))'
+    joined = f'label_replace({joined}, "lslabel", "{_OWN_X_LABEL}", "", "")'
+    return f'max by(key, picked)(label_join({joined}, "picked", "", "dec", "lsfilter", "key", "lslabel", "x"))'
 
 
 def start_of_newest_attempt(matchers: str) -> str:
@@ -230,7 +251,8 @@ def of_newest_attempt(series: str, matchers: str) -> str:
 
 
 def job_states(matchers: str) -> str:
-    """One series per job, with `state`: the worst end of its newest attempt; before that RUNNING or UNRESPONSIVE.
+    """One series per job, with `state`, of its newest attempt: what Slurm says of its end; else RUNNING or UNRESPONSIVE
+    while one capture is so, then the worst end.
 
     A state that is over stays in the time range; so of each capture an end counts before what runs, and what runs only
     where it is so at the end of the range: what has vanished without an end is UNRESPONSIVE.
@@ -245,7 +267,11 @@ def job_states(matchers: str) -> str:
     seen = f'max by({_PLACE})(last_over_time({metric}{{{matchers}, state=~"{"|".join(_ALIVE)}"}}[$__range]))'
     gone = f'label_replace({seen} * {STATES["UNRESPONSIVE"]}, "state", "UNRESPONSIVE", "", "")'
     known = f"{ends} or on({_PLACE}) ({now}) or on({_PLACE}) {gone}"
-    return f"topk by(job_id)(1, max by(job_id, state)({of_newest_attempt(known, matchers)}))"
+    by_slurm = f"last_over_time({SLURM_END}{{{matchers}}}[$__range])"  # its last word: the value is when it ended
+    each = (
+        f"topk by(job_id)(1, max by(job_id, state)({of_newest_attempt(one, matchers)}))" for one in (by_slurm, known)
+    )
+    return " or on(job_id) ".join(each)
 
 
 def where_label(series: str, label: str, pattern: str) -> str:

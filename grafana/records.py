@@ -34,23 +34,26 @@ def _walk(number: Body, other: Body | None = None, source: str = "(fromJson __li
     )
 
 
-def _collect(x: str, *, only: str = "", suffix: str = "", series: str = "") -> str:
-    """Puts X's number into $lx and `,"name":number` of all others (only: of the key of this name) into $lo.
+def _collect(x: str, *, only: str = "", suffix: str = "", series: str = "", own_x: str = "") -> str:
+    """Puts X's number into $lx and `,"name":number` of all others (only: of the key of this name) into $lo; own_x: a
+    label that names a further key, whose number comes into $lw.
 
     Names that JSON would write otherwise than Go are left out: with quotes, backslashes, control characters. No other
     graph has these either (ingest.ranks)."""
 
     def body(name: str, value: str) -> str:
         test = f'else if eq {name} "{only}"' if only else "else"
+        own = f'{{{{else if eq {name} $lz}}}}{{{{$lw = printf "%v" {value}}}}}' if own_x else ""
         label = "$ls" if series else f"(print {name} $ls)" if suffix else name
         return (
-            f'{{{{if eq {name} "{x}"}}}}{{{{$lx = printf "%v" {value}}}}}'
+            f'{{{{if eq {name} "{x}"}}}}{{{{$lx = printf "%v" {value}}}}}{own}'
             f'{{{{{test}}}}}{{{{$ll := {label}}}}}{_NO_INDEX}{{{{$lq := printf "%q" $ll}}}}'
             f'{{{{if not (contains "\\\\" $lq)}}}}'
             f'{{{{$lo = printf "%s,%s:%v" $lo $lq {value}}}}}{{{{end}}}}{{{{end}}}}'
         )
 
     begin = '{{$lx := ""}}{{$lo := ""}}' + (f'{{{{$ls := ""}}}}{suffix}{series}' if suffix or series else "")
+    begin += f'{{{{$lw := ""}}}}{{{{$lz := .{own_x}}}}}' if own_x else ""
     return begin + _walk(body)
 
 
@@ -76,6 +79,15 @@ def without_x(x: str, *, only: str = "", suffix: str = "", series: str = "") -> 
     """The records that over_x leaves out, over their number among records with the same keys."""
     tail = f'{{{{if and (not $lx) $lo .n}}}}{{"{RECORD_FIELD}":{{{{.n}}}}{{{{$lo}}}}}}{{{{end}}}}'
     return _line_format(_collect(x, only=only, suffix=suffix, series=series) + tail)
+
+
+def over_own_x(x: str, own_x: str, *, only: str, suffix: str = "") -> str:
+    """The records that over_x leaves out, over the key that own_x, a label, names; over their number where it names
+    none."""
+    number = f'{{{{if .n}}}}{{"{RECORD_FIELD}":{{{{.n}}}}{{{{$lo}}}}}}{{{{end}}}}'
+    over_own = '{{if $lw}}{"{{$lz}}":{{$lw}}{{$lo}}}{{end}}'
+    tail = f"{{{{if and (not $lx) $lo}}}}{{{{if $lz}}}}{over_own}{{{{else}}}}{number}{{{{end}}}}{{{{end}}}}"
+    return _line_format(_collect(x, only=only, suffix=suffix, own_x=own_x) + tail)
 
 
 def over_time(*, suffix: str = "") -> str:

@@ -26,11 +26,14 @@ def finished(dashboard: Json) -> Json:
     """With what all of them have in common."""
     common: Json = {
         "id": None,
+        "annotations": {"list": []},
         "editable": True,
         "fiscalYearStartMonth": 0,
+        "graphTooltip": 1,
         "liveNow": False,
         "schemaVersion": SCHEMA_VERSION,
         "style": "dark",
+        "tags": ["logshipper"],
         "timepicker": {},
         "timezone": "browser",
         "version": 1,

@@ -73,19 +73,7 @@ def asked(
 ) -> Json:
     """What a PromQL query answers. first: what is chosen at first; multi: several may be, all at first where
     includes_all. Hidden ones stay out of addresses."""
-    query = f"query_result({promql})"
-    variable = _variable(
-        "query",
-        name,
-        label,
-        description,
-        datasource=PROMETHEUS,
-        query={"query": query, "refId": name},
-        definition=query,
-        refresh=ON_TIME_RANGE,
-        sort=sort,
-        regex=regex,
-    )
+    variable = _of_prometheus(name, label, description, f"query_result({promql})", sort=sort, regex=regex)
     variable |= {"hide": hide, "skipUrlSync": hide == HIDDEN}
     if first:
         variable["current"] = {"text": first, "value": first}
@@ -98,7 +86,21 @@ def asked(
 
 def labels_of(name: str, label: str, description: str, metric: str, values_of: str) -> Json:
     """The values of a metric's label; `All` is everything, where the label isn't set, too."""
-    query = f"label_values({metric}, {values_of})"
+    return _of_prometheus(
+        name,
+        label,
+        description,
+        f"label_values({metric}, {values_of})",
+        sort=ALPHABETICAL,
+        regex="",
+        multi=True,
+        includeAll=True,
+        allValue=".*",
+        current=ALL,
+    )
+
+
+def _of_prometheus(name: str, label: str, description: str, query: str, **more: object) -> Json:
     return _variable(
         "query",
         name,
@@ -108,12 +110,7 @@ def labels_of(name: str, label: str, description: str, metric: str, values_of: s
         query={"query": query, "refId": name},
         definition=query,
         refresh=ON_TIME_RANGE,
-        sort=ALPHABETICAL,
-        regex="",
-        multi=True,
-        includeAll=True,
-        allValue=".*",
-        current=ALL,
+        **more,
     )
 
 

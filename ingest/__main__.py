@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 
 from ingest import agent_config, prepare, user_agent
-from logshipper import __version__
-from logshipper.errors import ConfigError, LogshipperError
+from ingest.console_script import run_command
+from logshipper import __version__, node_agent_socket
 from logshipper.spool import store_root
 
 _EXAMPLES = """examples:
@@ -16,7 +16,7 @@ _EXAMPLES = """examples:
   logshipper-agent check --config /etc/logshipper/agent.toml       does it fit Loki, Prometheus and this node?
   logshipper-agent run --config /etc/logshipper/agent.toml         serves all jobs of this node
   logshipper-agent status --config /etc/logshipper/agent.toml      what is spooled, shipped, refused, per job
-  logshipper-agent status                                          the same of your own store, without a server
+  logshipper-agent status                                          as root the same, else of your own store
 """
 _RUN_EXAMPLES = """With --config: the node agent. It serves the captures of all users of this node as they appear, until
 SIGTERM. Without: your own agent, which takes your spool into your store; `logshipper run` starts one by itself.
@@ -26,7 +26,10 @@ examples:
   logshipper-agent run                          ends 10 s after the last capture
   logshipper-agent run --idle-secs 3600         for a service that is started again when it ends
 """
-_STATUS_EXAMPLES = """examples:
+_STATUS_EXAMPLES = """With --config: of the node agent. Root needn't name /etc/logshipper/agent.toml where it is
+there, and neither --store nor $LOGSHIPPER_STORE names a store. Else: of your own store.
+
+examples:
   logshipper-agent status --config /etc/logshipper/agent.toml
   logshipper-agent status --config /etc/logshipper/agent.toml --json | jq '.jobs[] | select(.lag_secs > 60)'
   logshipper-agent status --store /scratch/logs --json
@@ -48,26 +51,7 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit code: 0, 1 for an error, 2 for wrong usage (argparse)."""
-    parser = build_parser()
-    if "_ARGCOMPLETE" in os.environ:
-        import argcomplete
-
-        argcomplete.autocomplete(parser)
-    options = parser.parse_args(arguments)
-    try:
-        return int(options.call(options))
-    except ConfigError as error:
-        for problem in error.problems:
-            sys.stderr.write(f"logshipper-agent: {error.source}: {problem}\n")
-        return 1
-    except LogshipperError as error:
-        sys.stderr.write(f"logshipper-agent: {error}\n")
-        return 1
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would complain at its end
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    return run_command(build_parser(), arguments)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -168,13 +152,29 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    if options.config:
+    config = options.config or _config_of_root(options)
+    if config:
         from ingest import node_status
 
-        return node_status.status(agent_config.load(options.config), as_json=options.json)
+        return node_status.status(agent_config.load(config), as_json=options.json)
     from ingest import store_status
 
     return store_status.status(store_root(options.store), as_json=options.json)
+
+
+def _config_of_root(options: argparse.Namespace) -> str:
+    """Who asks as root, and names no store, means the node's agent; "" where its configuration isn't in its place."""
+    if os.geteuid() != 0 or options.store or os.environ.get("LOGSHIPPER_STORE"):
+        return ""
+    if os.path.lexists(agent_config.DEFAULT_PATH):
+        return agent_config.DEFAULT_PATH
+    socket = node_agent_socket.socket_path()
+    if socket and os.path.lexists(socket):
+        sys.stderr.write(
+            f"logshipper-agent: this is root's own store. The node's agent has its configuration elsewhere than in "
+            f"{agent_config.DEFAULT_PATH}: give --config FILE.\n"
+        )
+    return ""
 
 
 def _validate(options: argparse.Namespace) -> int:

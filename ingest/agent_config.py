@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ingest.job import NAME
 from ingest.server_access import ServerAccess
+from ingest.tenants import NOBODYS, TENANT_BY
 from ingest.toml_section import fill, hint, read_toml
 from logshipper.errors import ConfigError
 
@@ -32,13 +33,15 @@ class AgentSection:
 
 @dataclass(frozen=True)
 class LokiSection:
-    """batch_max_bytes: of a push, before compression; batch_wait_secs: how long entries may wait for others;
-    stream_max_bytes_per_sec: of one stream, 0 for any: above some 1.5 MB/s Loki may hide refusals (docs/agent.md);
+    """tenant_by: "user" sends each job to a tenant that is called after its user, "" all to `tenant`; batch_max_bytes:
+    of a push, before compression; batch_wait_secs: how long entries may wait for others; stream_max_bytes_per_sec: of
+    one stream, 0 for any: above some 1.5 MB/s Loki may hide refusals (docs/agent.md);
     max_line_bytes: longer lines are split; max_age_hours: older entries Loki would refuse; retry_min_secs,
     retry_max_secs: pauses between tries; heartbeat_secs: between two heartbeats of a capture, in Loki;
     quarantine_max_bytes: of what Loki refused for good, on this node."""
 
     access: ServerAccess = field(default_factory=ServerAccess)
+    tenant_by: str = ""
     batch_max_bytes: int = 1_000_000
     batch_wait_secs: float = 1.0
     stream_max_bytes_per_sec: int = 1_400_000
@@ -113,7 +116,7 @@ def read(path: str) -> tuple[AgentConfig, list[str]]:
 
 
 def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, list[str]]:
-    """The same, of tables that were read already. host is filled in."""
+    """The same, of tables that were read already. host is filled in, and what tenants by user ask for."""
     problems = [
         f"[{name}]: there is no such table{hint(name, list(SECTIONS))}" for name in tables if name not in SECTIONS
     ]
@@ -124,6 +127,9 @@ def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, li
     slurm = fill(SlurmSection, tables.get("slurm", {}), "slurm", problems)
     if not agent.host:
         agent = replace(agent, host=os.uname().nodename)
+    if loki.tenant_by:
+        loki = replace(loki, access=replace(loki.access, tenant=loki.access.tenant or NOBODYS))
+        metrics = replace(metrics, job_values=False)  # Prometheus has no users: its readers would see all jobs
     problems += _agent_problems(agent) + _loki_problems(loki) + _metrics_problems(metrics)
     problems += prometheus.access.problems("prometheus") + _slurm_problems(slurm, agent)
     return AgentConfig(agent, loki, metrics, prometheus, slurm, path), problems
@@ -150,6 +156,7 @@ def _agent_problems(agent: AgentSection) -> list[str]:
 def _loki_problems(loki: LokiSection) -> list[str]:
     rules = {
         "url": (bool(loki.access.url), "is missing: where Loki is, such as http://loki.example.org:3100"),
+        "tenant_by": (loki.tenant_by in TENANT_BY, 'must be "user", or "" for one tenant'),
         "batch_max_bytes": (10_000 <= loki.batch_max_bytes <= 10_000_000, "must be 10000 to 10000000"),
         "batch_wait_secs": (0 <= loki.batch_wait_secs <= 60, "must be 0 to 60"),
         "stream_max_bytes_per_sec": (

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ingest.job import RUNNING, Capture, Json
+from ingest.job import END_STATES, RUNNING, Capture, Json
 from ingest.metadata_keys import parse_record
 from ingest.summary import CaptureFacts
 from ingest.x_axis import XAxis
+from logshipper.config import MODES
 from logshipper.segment import MAX_RECORD_BYTES, Frame, FrameType, Kind, Stream
 from logshipper.spool import outcome
 
@@ -37,8 +38,6 @@ LEDGER_COUNTS = (
     "line_feeds",
     "bytes",
 )
-_END_STATES = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED")
-_MODES = ("enabled", "metadata", "disabled")
 _STORED = (Kind.LOG, Kind.METADATA)  # the kinds that a ledger counts as stored
 
 
@@ -280,7 +279,7 @@ class CaptureAccount(CaptureFacts):
 
     def _take_end(self, record: Json, time_ns: int) -> None:
         state = record.get("state")
-        self.state = state if state in _END_STATES else "FAILED"
+        self.state = state if state in END_STATES else "FAILED"
         code, signal = record.get("exit_code"), record.get("signal")
         self.exit_code = code if type(code) is int and 0 <= code <= 255 else None
         self.signal = signal if type(signal) is int and 0 <= signal <= 127 else 0
@@ -288,7 +287,7 @@ class CaptureAccount(CaptureFacts):
         self.ended_ns = min(_count_of(record, "ended_ns") or time_ns, MAX_TIME_NS)
 
     def _set_mode(self, mode: object) -> None:
-        if isinstance(mode, str) and mode in _MODES:
+        if isinstance(mode, str) and mode in MODES:
             self.mode = mode
 
     # ---- what comes of it

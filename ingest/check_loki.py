@@ -4,6 +4,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 
 from ingest.agent_config import AgentConfig
 from ingest.check_loki_limits import check_limits
@@ -68,7 +69,9 @@ def _push_and_read(client: Client, config: AgentConfig) -> list[Finding]:
     except ValueError as error:
         return [Finding("wrong", "loki push", str(error))]
     pushed = Finding("ok", "loki push", "an entry was accepted")
-    return [pushed, _read_back(client, labels, entry)]
+    read = _read_back(client, labels, entry)
+    apart = [_told_apart(config, labels, entry)] if config.loki.tenant_by and read.level == "ok" else []
+    return [pushed, read, *apart]
 
 
 def _push_mend(error: PushError) -> str:
@@ -87,13 +90,32 @@ def _push_mend(error: PushError) -> str:
     return ""
 
 
-def _read_back(client: Client, labels: dict[str, str], entry: Entry) -> Finding:
+def _ask_for(client: Client, labels: dict[str, str], entry: Entry) -> list[Entry]:
     selector = ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items())
+    logql = f'{{{selector}}} |= "{entry.metadata["check"]}"'
+    return list(client.entries(logql, entry.time_ns, entry.time_ns + 1))
+
+
+def _told_apart(config: AgentConfig, labels: dict[str, str], entry: Entry) -> Finding:
+    """Loki without auth_enabled takes every tenant for the same one, and says nothing."""
+    access = config.loki.access
+    with Client(replace(access, tenant=f"{access.tenant}!")) as other:
+        try:
+            found = _ask_for(other, labels, entry)
+        except QueryError as error:
+            return Finding("note", "loki tenants", f"weren't looked at: {error}")
+    if found:
+        mend = "auth_enabled: true in Loki's configuration. Until then every user reads all jobs."
+        return Finding("wrong", "loki tenants", "one tenant reads what was pushed for another", mend)
+    return Finding("ok", "loki tenants", "are told apart")
+
+
+def _read_back(client: Client, labels: dict[str, str], entry: Entry) -> Finding:
     token = entry.metadata["check"]
     begin = time.monotonic()
     while True:
         try:
-            found = list(client.entries(f'{{{selector}}} |= "{token}"', entry.time_ns, entry.time_ns + 1))
+            found = _ask_for(client, labels, entry)
         except QueryError as error:
             mend = "The agent itself only pushes; `--from loki`, on any machine, needs to read."
             return Finding("note", "loki query", f"{error}", mend)

@@ -12,6 +12,7 @@ from ingest.agent_config import AgentConfig
 from ingest.findings import Finding
 from ingest.slurm_files import StackLine, find_conf, find_plugin, plugin_version, read_conf, read_stack, stack_path
 from logshipper import __version__
+from logshipper.errors import os_words
 from logshipper.filesystem import network_type
 
 DEFAULTS = {
@@ -28,6 +29,11 @@ _PROGRAM_SECS = 20.0
 _NOBODY = 65534
 _ASK = "import logshipper, logshipper.slurm_sidecar; print(logshipper.__version__)"
 _ABOUT = "slurm plugin"
+_V2 = "cgroup v2"
+_UNTRIED = (
+    "It was tested with cgroup v1. Begin with one node that has no other jobs, and run a job, one that is cancelled "
+    "and one that runs out of memory there."
+)
 
 
 class _Slurm(NamedTuple):
@@ -58,6 +64,8 @@ def _program(name: str) -> str:
 
 def _compute_node(config: AgentConfig, slurm: _Slurm, path: str) -> Iterator[Finding]:
     yield _facts(slurm)
+    if _cgroup() == _V2:
+        yield Finding("note", "slurm", f"{_V2}: the plugin is untried there", _UNTRIED)
     stack = read_stack(path)
     for problem in stack.problems:
         yield Finding("wrong", "slurm plugstack.conf", problem, "Mend or remove it.")
@@ -101,7 +109,7 @@ def _facts(slurm: _Slurm) -> Finding:
 
 def _cgroup() -> str:
     if os.path.exists("/sys/fs/cgroup/cgroup.controllers"):
-        return "cgroup v2"
+        return _V2
     return "cgroup v1" if os.path.isdir("/sys/fs/cgroup/freezer") else "no cgroups"
 
 
@@ -221,7 +229,7 @@ def _owned(about: str, path: str, what: str, *, program: bool = True) -> Iterato
     try:
         found = os.stat(path)
     except OSError as error:
-        yield Finding("wrong", about, f"{what} {path}: {(error.strerror or str(error)).lower()}", "Install it there.")
+        yield Finding("wrong", about, f"{what} {path}: {os_words(error)}", "Install it there.")
         return
     if not stat.S_ISREG(found.st_mode):
         yield Finding("wrong", about, f"{what} {path} isn't a file")
@@ -270,7 +278,7 @@ def _spool(path: str) -> Iterator[Finding]:
         found = os.lstat(path)
     except OSError as error:
         mend = "Does the agent run? It makes its spool."
-        yield Finding("wrong", _ABOUT, f"spool={path}: {(error.strerror or str(error)).lower()}", mend)
+        yield Finding("wrong", _ABOUT, f"spool={path}: {os_words(error)}", mend)
         return
     if found.st_uid != 0 or stat.S_IMODE(found.st_mode) & 0o777 != 0o711 or not stat.S_ISDIR(found.st_mode):
         words = f"spool={path}: must be a folder of root's with mode 0711, and is uid {found.st_uid}'s with"

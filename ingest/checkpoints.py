@@ -8,20 +8,16 @@ after everything up to there was acknowledged. Segments before both positions ma
 
 import json
 import sqlite3
-import threading
 from collections.abc import Iterable, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ingest.capture_account import CaptureAccount
 from ingest.capture_folder import Identity
 from ingest.segment_reader import SpoolPosition
-from ingest.sqlite_file import damaged, open_reader, open_writer, store_errors
+from ingest.sqlite_file import damaged, open_reader, store_errors
+from ingest.state_file import StateFile
 from ingest.x_axis import XAxis
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 VERSION = 1
 SCHEMA = """
@@ -90,35 +86,16 @@ class Learnt(NamedTuple):
     axis: XAxis
 
 
-class Checkpoints:
-    """The file, open for writing. One process at a time: the agent's lock sees to it; its threads share this object.
-    Raises StoreError."""
+class Checkpoints(StateFile):
+    """The file, open for writing."""
 
     def __init__(self, path: str) -> None:
-        self.path = path
-        self._lock = threading.Lock()
-        self._connection = open_writer(path, SCHEMA, VERSION, wal=True, shared=True)
-
-    def close(self) -> None:
-        with self._lock:
-            self._connection.close()
-
-    @contextmanager
-    def _transaction(self) -> "Iterator[sqlite3.Connection]":
-        with self._lock, store_errors(self.path):
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
+        super().__init__(path, SCHEMA, VERSION)
 
     def shipped(self, folder: str | None = None) -> list[Shipped]:
         """Of one capture, or of all."""
-        with self._lock, store_errors(self.path):
-            return read_shipped(self._connection, self.path, folder)
+        with self._reading() as connection:
+            return read_shipped(connection, self.path, folder)
 
     def commit(self, captures: Iterable[Shipped], newest_ns: Mapping[str, int]) -> None:
         """Everything up to these positions was acknowledged. newest_ns: of each stream that was sent to."""
@@ -147,12 +124,12 @@ class Checkpoints:
 
     def streams(self) -> dict[str, int]:
         """The newest time sent, by stream."""
-        with self._lock, store_errors(self.path):
-            return dict(self._connection.execute("SELECT labels, newest_ns FROM stream").fetchall())
+        with self._reading() as connection:
+            return dict(connection.execute("SELECT labels, newest_ns FROM stream").fetchall())
 
     def learnt(self, folder: str) -> Learnt | None:
-        with self._lock, store_errors(self.path):
-            found = self._connection.execute(
+        with self._reading() as connection:
+            found = connection.execute(
                 "SELECT folder, segment, offset, done, account, x_axis FROM learnt WHERE folder = ?", (folder,)
             ).fetchone()
         if found is None:

@@ -11,19 +11,23 @@ _RULES = {(_RISING, True): 3, (_RISING, False): 4, (_ONE_WAY, True): 5, (_ONE_WA
 
 class Trend(NamedTuple):
     """How a key's numbers have run so far, in one capture or several. shape: the larger the worse, 0 while nothing has
-    moved; integer: no number was written with a fraction or an exponent; records: those with a number for the key."""
+    moved; integer: no number was written with a fraction or an exponent; records: those with a number for the key;
+    own_x: the key that is its best X over its own records, and how many it has in the capture that says so."""
 
     shape: int
     integer: bool
     records: int
+    own_x: tuple[int, Path] = (0, ())
 
     def rule(self) -> int:
         """R25's, 3 to 7; 0 while nothing has moved."""
         return 0 if self.shape == _UNKNOWN else _RULES.get((self.shape, self.integer), 7)
 
     def merged(self, other: "Trend") -> "Trend":
-        """The worst of both, as `Course.absorb`: neither side's rule is worse."""
-        return Trend(max(self.shape, other.shape), self.integer and other.integer, self.records + other.records)
+        """The worst of both, as `Course.absorb`: neither side's rule is worse. The capture with the most records says
+        which X the key has of its own."""
+        integer, own_x = self.integer and other.integer, max(self.own_x, other.own_x)
+        return Trend(max(self.shape, other.shape), integer, self.records + other.records, own_x)
 
 
 class Course:
@@ -55,10 +59,12 @@ class Course:
         open_shape = _ANY if self.rose == self.fell else _RISING if self.rose else _ONE_WAY
         return max(self.worst, open_shape)
 
-    def trend(self, over: bool, records: int) -> Trend:
+    def trend(self, over: bool, records: int, own_x: Path = ()) -> Trend:
         """How it has run. A course that has not moved yet counts only once it is over: so a trend never gets better."""
         judged = over or self.rose or self.fell
-        return Trend(self.shape() if judged else self.worst, self.integer, records)
+        return Trend(
+            self.shape() if judged else self.worst, self.integer, records, (records, own_x) if own_x else (0, ())
+        )
 
     def rule(self) -> int:
         return _RULES.get((self.shape(), self.integer), 7)

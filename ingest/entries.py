@@ -34,12 +34,22 @@ _EXTRA_BYTES = 24
 
 class StreamKey(NamedTuple):
     """What tells an agent's streams apart. stream: stdout, stderr, "" for events; replay: "" or the hour of the week,
-    see `replay_hour`; host: the capture's, "" for the agent's own."""
+    see `replay_hour`; host: the capture's, "" for the agent's own; tenant: see `tenants.tenant_of`."""
 
     stream: str
     kind: str
     replay: str = ""
     host: str = ""
+    tenant: str = ""
+
+    @property
+    def text(self) -> str:
+        """For the checkpoints, which `from_text` reads."""
+        return "/".join(self if self.tenant else self[:-1])
+
+    @classmethod
+    def from_text(cls, text: str) -> "StreamKey":
+        return cls(*text.split("/"))
 
     def labels(self, cluster: str, host: str) -> dict[str, str]:
         """Loki's labels; empty ones are left out. host: the agent's."""
@@ -108,9 +118,9 @@ class Metadata(NamedTuple):
 
 
 class EntryBuilder:
-    """Builds the entries of one capture. max_line_bytes: longer lines are split into parts."""
+    """Builds the entries of one capture. max_line_bytes: longer lines are split into parts; tenant: whose they are."""
 
-    def __init__(self, folder: str, identity: Identity, max_line_bytes: int) -> None:
+    def __init__(self, folder: str, identity: Identity, max_line_bytes: int, tenant: str = "") -> None:
         self._folder = folder
         self._max_line_bytes = max_line_bytes
         named = {
@@ -122,6 +132,7 @@ class EntryBuilder:
         }
         pairs = {name: value for name, value in named.items() if value}
         self._metadata = Metadata(pairs, encode_metadata(pairs), identity.uid)
+        self._tenant = tenant
         self._host = identity.host if NAME.fullmatch(identity.host) else ""
 
     def chunks(self, rows: Rows) -> Iterator[Chunk]:
@@ -138,7 +149,7 @@ class EntryBuilder:
                 begin = at
 
     def _key(self, stream: str, kind: str) -> StreamKey:
-        return StreamKey(stream, kind, host=self._host)
+        return StreamKey(stream, kind, host=self._host, tenant=self._tenant)
 
     # ---- lines
 

@@ -22,7 +22,7 @@ from ingest.job_db import CaptureRow, JobWriter, fault_point
 from ingest.learning import learn, new_account
 from ingest.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
 from ingest.sqlite_file import UnwritableError
-from logshipper.errors import LogshipperError, StoreError
+from logshipper.errors import LogshipperError, StoreError, os_words
 
 BATCH_BYTES = 4 << 20
 MAX_PROBLEMS = 100  # told by one run
@@ -113,10 +113,7 @@ class Intake:
         """What is in the spool, sizes as if nothing of it were taken in."""
         found = []
         for folder in self._folders():
-            try:
-                identity = folder.identity(complete=True)
-            except LogshipperError:
-                identity = None
+            identity = _identity_of(folder)
             size = folder.bytes_from(SpoolPosition())
             found.append(SpooledCapture(folder.name, identity.job_id if identity else "", folder.life(), size))
         return found
@@ -143,14 +140,11 @@ class Intake:
                 while not folder.remove():
                     pass
             except OSError as error:
-                raise StoreError(folder.path, f"can't be removed: {(error.strerror or str(error)).lower()}") from None
+                raise StoreError(folder.path, f"can't be removed: {os_words(error)}") from None
 
     def _folders_of(self, job_id: str) -> Iterator[tuple[CaptureFolder, Identity]]:
         for folder in self._folders():
-            try:
-                identity = folder.identity(complete=True)
-            except LogshipperError:
-                continue  # no job's
+            identity = _identity_of(folder)
             if identity is not None and identity.job_id == job_id:
                 yield folder, identity
 
@@ -308,6 +302,14 @@ def _enter(job: JobWriter, folder: CaptureFolder, identity: Identity, attempt: i
     return job.add_capture(folder.key, attempt, identity.step, identity.task, new_account(folder, identity))
 
 
+def _identity_of(folder: CaptureFolder) -> Identity | None:
+    """Whose capture it is; None where that can't be told."""
+    try:
+        return folder.identity(complete=True)
+    except LogshipperError:
+        return None
+
+
 def _segments(folder: CaptureFolder) -> str:
     return os.path.join(folder.path, "segments")
 
@@ -318,7 +320,7 @@ def _open_spool(path: str) -> int | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StoreError(path, f"the spool can't be opened: {(error.strerror or str(error)).lower()}") from None
+        raise StoreError(path, f"the spool can't be opened: {os_words(error)}") from None
 
 
 @contextmanager
@@ -332,7 +334,7 @@ def _reported(run: _Run) -> Iterator[None]:
     except OSError as error:
         run.complete = False
         where = error.filename if isinstance(error.filename, str) else "the spool"
-        run.problems.append(f"{where}: {(error.strerror or str(error)).lower()}")
+        run.problems.append(f"{where}: {os_words(error)}")
     except Exception as error:  # a capture is hostile input: what it may bring out here must not stop the others
         run.complete = False
         run.problems.append(f"taking in failed, by a fault of logshipper's own: {error!r}")
@@ -344,7 +346,7 @@ def intake_lock(path: str, deadline: float) -> Iterator[bool]:
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise UnwritableError(path, f"can't be opened: {(error.strerror or str(error)).lower()}") from None
+        raise UnwritableError(path, f"can't be opened: {os_words(error)}") from None
     try:
         yield _lock_until(fd, path, deadline)
     finally:
@@ -363,6 +365,6 @@ def _lock_until(fd: int, path: str, deadline: float) -> bool:
             time.sleep(min(wait, left))
             wait = min(2 * wait, 0.2)
         except OSError as error:
-            raise UnwritableError(path, f"can't be locked: {(error.strerror or str(error)).lower()}") from None
+            raise UnwritableError(path, f"can't be locked: {os_words(error)}") from None
         else:
             return True

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ingest.capture_account import CaptureAccount, Rows
 from ingest.segment_reader import SpoolPosition
-from ingest.sqlite_file import damaged, open_writer, store_errors
+from ingest.sqlite_file import damaged, open_writer, store_errors, transaction
 from ingest.x_axis import XAxis
 
 VERSION = 1
@@ -103,41 +103,29 @@ class JobWriter:
         """Enters a capture. The attempt is the next free one where another folder has the same attempt already."""
         axis = XAxis()
         values = (folder, step, task, account.to_json().decode(), axis.to_json())
-        with store_errors(self.path):
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                taken = self._connection.execute(
-                    "SELECT 1 FROM capture WHERE attempt = ? AND step = ? AND task = ?", (attempt, step, task)
-                ).fetchone()
-                if taken:
-                    attempt = 1 + int(self._connection.execute("SELECT max(attempt) FROM capture").fetchone()[0])
-                cursor = self._connection.execute(
-                    "INSERT INTO capture (folder, step, task, account, x_axis, attempt, segment, offset, done)"
-                    " VALUES (?, ?, ?, ?, ?, ?, 0, 0, 0)",
-                    (*values, attempt),
-                )
-                self._connection.execute("COMMIT")
-            except BaseException:
-                self._roll_back()
-                raise
+        with store_errors(self.path), transaction(self._connection):
+            taken = self._connection.execute(
+                "SELECT 1 FROM capture WHERE attempt = ? AND step = ? AND task = ?", (attempt, step, task)
+            ).fetchone()
+            if taken:
+                attempt = 1 + int(self._connection.execute("SELECT max(attempt) FROM capture").fetchone()[0])
+            cursor = self._connection.execute(
+                "INSERT INTO capture (folder, step, task, account, x_axis, attempt, segment, offset, done)"
+                " VALUES (?, ?, ?, ?, ?, ?, 0, 0, 0)",
+                (*values, attempt),
+            )
         return CaptureRow(cursor.lastrowid or 0, folder, attempt, step, task, SpoolPosition(), False, account, axis)
 
     def write(self, capture: CaptureRow, rows: Rows) -> None:
         """Adds rows and replaces what is known of the capture, its position included, in one transaction."""
-        with store_errors(self.path):
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                self._insert(capture.id, rows)
-                self._connection.execute(
-                    "UPDATE capture SET segment = ?, offset = ?, done = ?, account = ?, x_axis = ? WHERE id = ?",
-                    (*capture.position, capture.done, capture.account.to_json().decode(), capture.axis.to_json(),
-                     capture.id),
-                )  # fmt: skip
-                fault_point("rows written")
-                self._connection.execute("COMMIT")
-            except BaseException:
-                self._roll_back()
-                raise
+        with store_errors(self.path), transaction(self._connection):
+            self._insert(capture.id, rows)
+            self._connection.execute(
+                "UPDATE capture SET segment = ?, offset = ?, done = ?, account = ?, x_axis = ? WHERE id = ?",
+                (*capture.position, capture.done, capture.account.to_json().decode(), capture.axis.to_json(),
+                 capture.id),
+            )  # fmt: skip
+            fault_point("rows written")
 
     def _insert(self, capture: int, rows: Rows) -> None:
         self._connection.executemany(
@@ -168,10 +156,6 @@ class JobWriter:
             "INSERT OR REPLACE INTO status (capture, stream, time_ns, text) VALUES (?, ?, ?, ?)",
             ((capture, *row[:2], row.text.decode("utf-8", "replace")) for row in rows.statuses.values()),
         )
-
-    def _roll_back(self) -> None:
-        if self._connection.in_transaction:  # some errors have rolled back already
-            self._connection.execute("ROLLBACK")
 
 
 def _packed(text: bytes) -> tuple[int, bytes]:

@@ -5,7 +5,7 @@ little; keys are ranked and series written at scrape time, and kept as text unti
 over is merged into its job for good: a job's ranks outlive the captures that max_captures leaves out.
 
 Limits: max_captures captures, of those that are over the oldest go first; MAX_JOB_KEYS keys of a job are compared,
-max_keys shown. What is left out is counted and said.
+max_keys shown; MAX_SLURM_ENDS ends that Slurm told. What is left out is counted and said.
 """
 
 import threading
@@ -22,12 +22,22 @@ from ingest.agent_config import MetricsSection
 from ingest.capture_folder import Identity
 from ingest.courses import Trend
 from ingest.job import RUNNING, UNRESPONSIVE_NS, Json
-from ingest.job_series import FAMILIES, CaptureValues, JobValues, capture_labels, family_header, job_series
+from ingest.job_series import (
+    FAMILIES,
+    SLURM_END,
+    CaptureValues,
+    JobValues,
+    capture_labels,
+    family_header,
+    job_series,
+    slurm_end_series,
+)
 from ingest.metadata_keys import Number, Path
 from ingest.ranks import REASONS, JobKeys, escape
 from ingest.x_axis import EPOCH, PROGRESS, XAxis
 
 MAX_JOB_KEYS = 1024
+MAX_SLURM_ENDS = 20_000
 _MAX_REMEMBERED = 100_000  # captures that were left out: those beyond are left out as well, but not counted
 
 
@@ -112,6 +122,7 @@ class JobMetrics(Collector):
         self._scrape_lock = threading.Lock()  # for keys and texts of jobs; taken before the other one
         self._jobs: dict[str, _Job] = {}
         self._job_of: dict[str, _Job] = {}  # by the capture's key
+        self._slurm_ends: dict[tuple[str, int], tuple[int, str]] = {}  # by job and attempt: when it was told, its line
         self._over = 0
         self._left_out: set[str] = set()
         self.keys_left_out = Counter(
@@ -138,6 +149,23 @@ class JobMetrics(Collector):
                 job.captures[view.key] = capture = _values_of(view, before.labels, before)
                 self._changed(job, capture, before)
 
+    def slurm_ended(self, job_id: str, attempt: int, state: str, end_secs: int) -> int:
+        """How Slurm ended an attempt of a captured job, wherever it ran; the last word counts. end_secs: since 1970.
+        Returns how many such ends, the oldest, are left out for it."""
+        if not self._section.job_values:
+            return 0
+        line = slurm_end_series(self._job_labels(job_id), attempt, state, end_secs)
+        with self._lock:
+            self._slurm_ends.pop((job_id, attempt), None)
+            self._slurm_ends[job_id, attempt] = self._clock(), line
+            if len(self._slurm_ends) <= MAX_SLURM_ENDS:
+                return 0
+            del self._slurm_ends[next(iter(self._slurm_ends))]
+            return 1
+
+    def _job_labels(self, job_id: str) -> str:
+        return f'cluster="{escape(self._cluster)}",job_id="{escape(job_id)}"'
+
     def _add(self, view: CaptureView) -> None:
         job_id = view.identity.job_id
         if len(self._job_of) >= self._section.max_captures:
@@ -148,8 +176,7 @@ class JobMetrics(Collector):
         self._left_out.discard(view.key)
         job = self._jobs.get(job_id)
         if job is None:
-            labels = f'cluster="{escape(self._cluster)}",job_id="{escape(job_id)}"'
-            job = self._jobs[job_id] = _Job(job_id, labels, self._keys_of(job_id))
+            job = self._jobs[job_id] = _Job(job_id, self._job_labels(job_id), self._keys_of(job_id))
         capture = _values_of(view, capture_labels(job.labels, view.identity, self._host), None)
         job.captures[view.key] = capture
         self._job_of[view.key] = job
@@ -191,7 +218,10 @@ class JobMetrics(Collector):
     def expire(self, now_ns: int) -> None:
         """Forgets jobs all captures of which were over expire_secs ago. Call it about once a second: a job's time runs
         from the first call that finds it over, so that what is learnt late is shown for as long."""
+        oldest_ns = now_ns - int(self._section.expire_secs * 1e9)
         with self._lock:
+            for key in [key for key, (told_ns, _) in self._slurm_ends.items() if told_ns <= oldest_ns]:
+                del self._slurm_ends[key]
             for job_id, job in list(self._jobs.items()):
                 if not all(capture.over for capture in job.captures.values()):
                     continue
@@ -199,8 +229,8 @@ class JobMetrics(Collector):
                     job.over_ns = now_ns
                 if now_ns - job.over_ns >= self._section.expire_secs * 1e9:
                     del self._jobs[job_id]
-                    for key in job.captures:
-                        del self._job_of[key]
+                    for capture in job.captures:
+                        del self._job_of[capture]
                     self._over -= len(job.captures)
 
     def _keys_of(self, job_id: str) -> JobKeys:
@@ -220,11 +250,14 @@ class JobMetrics(Collector):
         with self._scrape_lock:
             with self._lock:
                 jobs = list(self._jobs.values())
+                slurm_ends = [line for _, line in self._slurm_ends.values()]
             for job in jobs:
                 self._write(job)
             parts = []
             for family in FAMILIES:
                 texts = [text for job in jobs if (text := job.texts.get(family))]
+                if family == SLURM_END:
+                    texts = slurm_ends
                 if texts:
                     parts += [family_header(family), *texts]
             return "".join(parts)

@@ -14,6 +14,7 @@ from ingest.job import Json, derived_state
 from ingest.metadata_keys import Number, Path
 from ingest.ranks import JobKeys, KeyLabels, escape, rank, thinning_digits
 
+SLURM_END = "logshipper_job_slurm_end_time_seconds"  # of a job, told by the controller's agent
 FAMILIES = {
     "logshipper_x_rank": "How good a key is as X axis of its job's graphs: the rule, and the place in the alphabet.",
     "logshipper_key": "Metadata records with a number for the key.",
@@ -24,6 +25,7 @@ FAMILIES = {
     "logshipper_job_mode": "What of a job's output is logged.",
     "logshipper_job_start_time_seconds": "When it started, since 1970.",
     "logshipper_job_end_time_seconds": "When it ended, since 1970.",
+    SLURM_END: "How Slurm ended an attempt of a job, and when, since 1970.",
     "logshipper_job_heartbeat_time_seconds": "Its last sign of life, since 1970.",
     "logshipper_job_exit_code": "Its exit code.",
     "logshipper_job_signal": "The signal that ended it.",
@@ -99,6 +101,11 @@ def capture_labels(job_labels: str, identity: Identity, host: str) -> tuple[str,
     return own, own + "".join(f',{label}="{escape(value)}"' for label, value in facts.items())
 
 
+def slurm_end_series(job_labels: str, attempt: int, state: str, end_secs: int) -> str:
+    """The line that says how Slurm ended an attempt."""
+    return f'{SLURM_END}{{{job_labels},attempt="{attempt}",state="{escape(state)}"}} {end_secs}\n'
+
+
 def job_series(values: JobValues, keys: JobKeys, now_ns: int) -> dict[str, str]:
     """The lines of each family that the job has series of."""
     lines: dict[str, list[str]] = {family: [] for family in FAMILIES}
@@ -141,8 +148,10 @@ def _write_keys(lines: dict[str, list[str]], values: JobValues, shown: Mapping[P
             ranks.append(f'{begin_rank},choice="auto",{named}{value}\n')
         if key != "auto":  # two series with the same labels would be one; `auto` stays what it is
             ranks.append(f'{begin_rank},choice="{key}",{named}{value}\n')
-        count = values.trends[path].records
-        records.append(f'{begin_key},dec="{thinning_digits(count)}",{named}{count}\n')
+        trend = values.trends[path]
+        own = shown.get(trend.own_x[1])
+        x = own[0].key if own else ""
+        records.append(f'{begin_key},dec="{thinning_digits(trend.records)}",x="{x}",{named}{trend.records}\n')
     if values.records:
         digits = thinning_digits(values.records)
         lines["logshipper_records"].append(f'logshipper_records{{{values.labels},dec="{digits}"}} {values.records}\n')

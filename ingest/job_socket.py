@@ -21,7 +21,7 @@ from ingest.agent_config import AgentSection
 from ingest.node_spool import NodeIdentity, NodeSpool, TooManyCaptures, sync_capture
 from ingest.peer import Accounts, Peer, PeerUnknown, credentials, identify
 from ingest.socket_file import bind, unlink_own
-from logshipper.errors import ConfigError, LogshipperError, SpoolError
+from logshipper.errors import ConfigError, LogshipperError, SpoolError, os_words
 from logshipper.spool import JOB_ID_MAX_CHARS, check_job_id
 
 PEER_SECS = 2.0
@@ -131,7 +131,7 @@ class JobSocket:
             self._own = bind(self._listener, self._agent.socket)
         except OSError as error:
             self._listener.close()
-            reason = (error.strerror or str(error)).lower()
+            reason = os_words(error)
             raise SpoolError(self._agent.socket, f"{reason}; [agent] socket names another place, or none") from None
         except BaseException:
             self._listener.close()

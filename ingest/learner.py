@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
-from ingest.capture_account import Rows
+from ingest.capture_account import STREAM_NAMES, CaptureAccount, Rows
 from ingest.capture_folder import Life
 from ingest.checkpoints import Checkpoints
 from ingest.followed_capture import FollowedCapture
@@ -14,6 +15,7 @@ from ingest.metrics_server import AgentMetrics
 from ingest.segment_reader import Outcome
 from logshipper.errors import LogshipperError
 
+MAX_USERS = 500  # of the counters of lines and bytes; who comes later is counted without a name
 BATCH_BYTES = 1 << 20  # of each capture in turn
 QUIET_SECS = 1.0  # how long a capture that brings nothing is left alone
 SAVE_SECS = 2.0
@@ -21,8 +23,21 @@ TURN_SECS = 1.0  # of reading; then what else the agent's main thread does has i
 MAX_DAMAGES_TOLD = 20
 
 
+class _Printed(NamedTuple):
+    """What a capture has printed, as far as it is known. lines: by stream; bytes: printed, and logged of it."""
+
+    lines: dict[str, int]
+    bytes: dict[str, int]
+
+    @classmethod
+    def of(cls, account: CaptureAccount) -> "_Printed":
+        lines = {stream: account.ledger.get(stream, {}).get("read", 0) for stream in STREAM_NAMES.values()}
+        return cls(lines, {"printed": account.bytes_printed, "logged": account.bytes_logged})
+
+
 class Learner:
-    """metrics: None where job values aren't shown. say: lines for the agent's log."""
+    """metrics: None where job values aren't shown. say: lines for the agent's log; names_users: whether the counters of
+    lines and bytes do."""
 
     def __init__(
         self,
@@ -31,12 +46,16 @@ class Learner:
         agent_metrics: AgentMetrics,
         poll_secs: float,
         say: Callable[[str], None],
+        *,
+        names_users: bool = True,
     ) -> None:
         self._checkpoints = checkpoints
         self._metrics = metrics
         self._agent_metrics = agent_metrics
         self._poll_secs = poll_secs
         self._say = say
+        self._names_users = names_users
+        self._users: set[str] = set()
         self._save_due = 0.0
 
     def turn(self, captures: Iterable[FollowedCapture]) -> bool:
@@ -80,7 +99,9 @@ class Learner:
         batch = capture.learn_reader.read(BATCH_BYTES, alive=life is Life.LIVE)
         if batch.outcome is Outcome.MORE:
             capture.pause_secs = 0.0
+        before = _Printed.of(known.account)
         learnt = learn(known.account, known.axis, Rows(), batch, capture.folder, life, time.time_ns())
+        self._count(capture.identity.user, before, _Printed.of(known.account))
         if learnt.blocked and learnt.blocked != capture.blocked:
             self._say(f"{capture.folder.path}: waits in the spool: {learnt.blocked}")
         capture.blocked = learnt.blocked
@@ -92,6 +113,18 @@ class Learner:
         known.account.host = capture.identity.host or known.account.host
         capture.learnt = known._replace(position=batch.position, done=learnt.done)
         return bool(batch.frames) or learnt.done or batch.position != known.position
+
+    def _count(self, user: str, before: _Printed, now: _Printed) -> None:
+        """Adds what a capture has printed meanwhile to its user's counters."""
+        if now == before:
+            return
+        if not self._names_users or (user not in self._users and len(self._users) >= MAX_USERS):
+            user = ""
+        self._users.add(user)
+        for stream, count in now.lines.items():
+            self._agent_metrics.lines.labels(user, stream).inc(max(count - before.lines[stream], 0))
+        for what, count in now.bytes.items():
+            self._agent_metrics.bytes.labels(user, what).inc(max(count - before.bytes[what], 0))
 
     def _tell_damages(self, capture: FollowedCapture, damages: list[str]) -> None:
         """The agent's log is everybody's: of one capture some lines are enough, its own events have more."""

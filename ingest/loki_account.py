@@ -24,6 +24,7 @@ from ingest.job import (
     derived_state,
 )
 from ingest.summary import CaptureFacts, summarise
+from logshipper.config import MODES
 from logshipper.segment import Stream
 
 STARTED, HEARTBEAT, ENDED, CLOSED = MARKS = ("started", "heartbeat", "ended", "closed")
@@ -37,7 +38,6 @@ MAX_CAPTURES = 100_000  # of a job, and of a list
 MAX_NESTED = 200  # objects and arrays in an event
 STREAMS = {"": Stream.NONE, "stdout": Stream.STDOUT, "stderr": Stream.STDERR}
 _WHOLE = re.compile(r"[0-9]{1,9}", re.ASCII)
-_MODES = ("enabled", "metadata", "disabled")
 _RANKS = {STARTED: 0, HEARTBEAT: 1, ENDED: 2, CLOSED: 3}
 
 
@@ -120,7 +120,7 @@ class EventAccount(CaptureFacts):
         elif self.start_at_ns == MAX_TIME_NS:
             self.started_ns = self.first_ns
         mode = event.get("to") if name == "mode_changed" else event.get("mode") if name in MARKS else None
-        if isinstance(mode, str) and mode in _MODES and time_ns >= self.mode_ns:
+        if isinstance(mode, str) and mode in MODES and time_ns >= self.mode_ns:
             self.mode, self.mode_ns = mode, time_ns
         if name == HEARTBEAT and time_ns not in self.beats_ns:
             self.beats_ns = sorted([*self.beats_ns, time_ns])[-BEATS:]

@@ -4,6 +4,11 @@ Only 204 counts. What may be taken later is tried again, for as long as it takes
 some entries were refused and the others stored: the batch is halved until the refused ones are alone; pushing the
 others once more does no harm, as Loki drops exact repeats. Where somebody has to mend something first (401, 403, 404,
 and all answers that nobody expects) everything waits and `status` tells.
+
+Where users have tenants of their own, one's limits aren't the others': a delivery that fails isn't tried again here,
+but given back to the caller (TenantWaits), who goes on with the others until `waiting_tenants` names it no more. Any
+later push that it takes ends its trouble, and so does that nobody has anything for it: the stream that failed may never
+come again.
 """
 
 import random
@@ -11,7 +16,7 @@ import re
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
@@ -28,11 +33,20 @@ _PROBE = b'{"event":"checked"}'
 _PROBE_METADATA = encode_metadata(dict.fromkeys(("job_id", "user", "task", "attempt"), "checked"))
 _MAX_TOLD = 100
 _SPLITTING = (400, 413)  # something about these entries
+_ALL_TENANTS = (0, 404)  # nothing about one of them
 _BEHIND = re.compile(r"oldest acceptable timestamp is:? (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
 
 
 class Stopped(Exception):
     """The agent ends: what is under way is sent again by the next one."""
+
+
+class TenantWaits(Exception):
+    """Nothing more of this tenant's is taken now."""
+
+    def __init__(self, tenant: str) -> None:
+        super().__init__(tenant)
+        self.tenant = tenant
 
 
 class PushClient(Protocol):
@@ -41,7 +55,7 @@ class PushClient(Protocol):
     @property
     def answer_date_ns(self) -> int | None: ...
 
-    def push_body(self, body: bytes) -> object: ...
+    def push_body(self, body: bytes, tenant: str = "") -> object: ...
 
 
 class SinkState(NamedTuple):
@@ -51,6 +65,14 @@ class SinkState(NamedTuple):
     since_ns: int = 0
     status: int = 0
     words: str = ""
+
+
+class _Pause(NamedTuple):
+    """Of a user's stream that failed. at, until: when, and when it is tried again, by the monotonic clock."""
+
+    backoff: Backoff
+    at: float
+    until: float
 
 
 class LokiSink:
@@ -77,13 +99,34 @@ class LokiSink:
         self._troubles: dict[StreamKey, SinkState] = {}
         self._last = SinkState()
         self._allowances: dict[StreamKey, Allowance] = {}
-        self._told: set[tuple[int, str]] = set()  # of this outage: each thing once, not once a stream
+        self._pauses: dict[StreamKey, _Pause] = {}
+        self._wanted: dict[str, frozenset[str]] = {}
+        self._told: set[tuple[str, int, str]] = set()  # of this outage: each thing once, not once a stream
 
     @property
     def state(self) -> SinkState:
         """The longest trouble of all streams, or that all is well."""
         with self._lock:
             return min(self._troubles.values(), key=lambda trouble: trouble.since_ns, default=SinkState())
+
+    def waiting_tenants(self) -> set[str]:
+        """Those that aren't to be sent to yet."""
+        now = time.monotonic()
+        with self._lock:
+            return {key.tenant for key, pause in self._pauses.items() if pause.until > now}
+
+    def failing_tenants(self) -> set[str]:
+        """Those that didn't take what they were sent last, whether they are to be sent to again or not."""
+        with self._lock:
+            return {key.tenant for key in self._pauses}
+
+    def want(self, party: str, tenants: Collection[str]) -> None:
+        """All tenants that a party has something for, before it delivers that: others' trouble is over, where no party
+        has anything for them."""
+        with self._lock:
+            self._wanted[party] = frozenset(tenants)
+            wanted = frozenset[str]().union(*self._wanted.values())
+            self._forget([key for key in self._failed() if key.tenant not in wanted])
 
     @property
     def last_refusal(self) -> SinkState:
@@ -93,7 +136,7 @@ class LokiSink:
 
     def deliver(self, batch: Sequence[Chunk]) -> list[Refusal]:
         """Returns when all entries of a batch (of one stream) are acknowledged, but for those it returns. Raises
-        Stopped."""
+        Stopped, TenantWaits."""
         refusals: list[Refusal] = []
         todo = [list(batch)]
         while todo:
@@ -121,7 +164,7 @@ class LokiSink:
         were sent: a limit of Loki's is in the way, or a gateway before it."""
         probe = encode_block([_PROBE], time.time_ns(), _PROBE_METADATA)
         try:
-            self._client().push_body(compress(assemble(self._labels(key), [probe])))
+            self._client().push_body(compress(assemble(self._labels(key), [probe])), key.tenant)
         except PushError:
             return False
         return True
@@ -129,7 +172,7 @@ class LokiSink:
     def _hold(self, key: StreamKey, error: PushError) -> None:
         """Everything waits: somebody has to mend something."""
         self._trouble(key, error)
-        self._wait(self._section.retry_max_secs)
+        self._pause(key, self._backoff(key), self._section.retry_max_secs)
 
     def _take_known(self, part: list[Chunk], error: PushError, refusals: list[Refusal]) -> list[Chunk]:
         """Where Loki says from which time on it takes entries: those before it are refused at once. Returns the rest,
@@ -150,27 +193,34 @@ class LokiSink:
         key = part[0].key
         body = compress(assemble(self._labels(key), [chunk.encoded() for chunk in part]))
         self._keep_to_rate(key, sum(chunk.size for chunk in part))
-        backoff = Backoff(self._section.retry_min_secs, self._section.retry_max_secs)
+        backoff = self._backoff(key)
         client = self._client()
         while True:
             if self._stop.is_set():
                 raise Stopped
             begin = time.monotonic()
             try:
-                client.push_body(body)
+                client.push_body(body, key.tenant)
             except PushError as error:
                 self._note(key, error)
                 if not isinstance(error, RetryablePushError) and error.status in _SPLITTING:
                     return error
                 backoff = backoff.failed()
                 self._metrics.retries.labels(str(error.status or "no_connection")).inc()
-                self._wait(backoff.pause_secs(random.random(), error.retry_after_secs))  # noqa: S311  jitter
+                secs = backoff.pause_secs(random.random(), error.retry_after_secs)  # noqa: S311  jitter
+                self._pause(key, backoff, secs)
             else:
                 self._metrics.pushes.labels("204").inc()
                 self._metrics.push_seconds.observe(time.monotonic() - begin)
                 self._metrics.pushed_bytes.inc(len(body))
-                self._recovered(key, client.answer_date_ns)
+                self._recovered(key, begin, client.answer_date_ns)
                 return None
+
+    def _backoff(self, key: StreamKey) -> Backoff:
+        """As earlier deliveries of the stream left it."""
+        with self._lock:
+            known = self._pauses.get(key)
+        return known.backoff if known else Backoff(self._section.retry_min_secs, self._section.retry_max_secs)
 
     def _client(self) -> PushClient:
         if not hasattr(self._clients, "own"):
@@ -187,6 +237,16 @@ class LokiSink:
         if pause:
             self._wait(pause)
 
+    def _pause(self, key: StreamKey, backoff: Backoff, secs: float) -> None:
+        """Before the next try: here, or where the tenant is a user's, with whoever has others to go on with."""
+        if not key.tenant:
+            self._wait(secs)
+            return
+        now = time.monotonic()
+        with self._lock:
+            self._pauses[key] = _Pause(backoff, now, now + secs)
+        raise TenantWaits(key.tenant)
+
     def _wait(self, secs: float) -> None:
         if self._stop.wait(secs):
             raise Stopped
@@ -201,27 +261,44 @@ class LokiSink:
             self._trouble(key, error)
 
     def _trouble(self, key: StreamKey, error: PushError) -> None:
+        tenant = "" if error.status in _ALL_TENANTS else key.tenant
         with self._lock:
             known = self._troubles.get(key)
             since_ns = known.since_ns if known else time.time_ns()
             self._troubles[key] = SinkState(since_ns, error.status, error.excerpt)
-            told = (error.status, error.excerpt)
+            told = (tenant, error.status, error.excerpt)
             is_news = told not in self._told
             if is_news and len(self._told) < _MAX_TOLD:
                 self._told.add(told)
         if is_news:
-            self._say(f"{error}; {_mend(error.status)}")
+            self._say(f"{error}; {_mend(error.status, tenant)}")
 
-    def _recovered(self, key: StreamKey, date_ns: int | None) -> None:
+    def _recovered(self, key: StreamKey, begin: float, date_ns: int | None) -> None:
+        """begin: of the push that was taken; what failed after that, beside it, is still in trouble."""
         if date_ns is not None:
             self._metrics.clock_skew_seconds.set((time.time_ns() - date_ns) / 1e9)
         with self._lock:
+            earlier = (one for one, pause in self._pauses.items() if one.tenant == key.tenant and pause.at <= begin)
+            troubles = self._forget([key, *earlier])
+            is_over = not self._troubles
+        if troubles and is_over:
+            since_ns = min(trouble.since_ns for trouble in troubles)
+            self._say(f"Loki takes everything again, after {(time.time_ns() - since_ns) / 1e9:.0f} s")
+
+    def _failed(self) -> list[StreamKey]:
+        """Users' streams. The caller has the lock, here and below."""
+        return [key for key in {**self._troubles, **self._pauses} if key.tenant]
+
+    def _forget(self, keys: Iterable[StreamKey]) -> list[SinkState]:
+        """Returns their troubles."""
+        troubles: list[SinkState] = []
+        for key in keys:
+            self._pauses.pop(key, None)
             trouble = self._troubles.pop(key, None)
-            is_over = trouble is not None and not self._troubles
-            if is_over:
-                self._told.clear()
-        if trouble is not None and is_over:
-            self._say(f"Loki takes everything again, after {(time.time_ns() - trouble.since_ns) / 1e9:.0f} s")
+            troubles += [trouble] if trouble else []
+        if troubles and not self._troubles:
+            self._told.clear()
+        return troubles
 
 
 def _halves(part: Sequence[Chunk]) -> list[list[Chunk]]:
@@ -254,14 +331,15 @@ def _floor_ns(words: str) -> int:
     return int(whole.timestamp()) * 10**9 + int((found[2] or "").ljust(9, "0"))
 
 
-def _mend(status: int) -> str:
+def _mend(status: int, tenant: str) -> str:
+    waits = f"what is of the tenant {tenant} waits" if tenant else "everything waits"
     if status in (401, 403):
-        return "credentials or tenant are wrong: look at [loki] in the agent's configuration; everything waits"
+        return f"credentials or tenant are wrong: look at [loki] in the agent's configuration; {waits}"
     if status in _SPLITTING:
         return (
             "it refuses whatever it is sent: `logshipper-agent check` says which of Loki's settings is in the way, if "
-            "it is Loki that answers; everything waits"
+            f"it is Loki that answers; {waits}"
         )
     if status == 404:
         return "there is no Loki at this address: look at [loki] url; everything waits"
-    return "everything waits in the spool, and is tried again"
+    return f"{waits} in the spool, and is tried again"

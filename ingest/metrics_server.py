@@ -29,7 +29,7 @@ from ingest.job_socket import REASONS as SOCKET_REASONS
 from ingest.refusals import REASONS
 from ingest.slurm_waiting import OUTCOMES as SLURM_OUTCOMES
 from logshipper import __version__
-from logshipper.errors import ConfigError
+from logshipper.errors import ConfigError, os_words
 
 MAX_CONNECTIONS = 16
 HEAD_SECS = 2.0  # from the connection to the end of the request's head
@@ -38,7 +38,7 @@ SHARED_SECS = 1.0  # how long one answer is given to all that ask
 _MAX_THREADS = 4 * MAX_CONNECTIONS  # connections that had to go included, until their threads have noticed
 _POLL_SECS = 0.25
 RETRY_REASONS = ("no_connection", "429", "500", "503")
-LEFT_OUT_REASONS = ("quarantine_full",)
+LEFT_OUT_REASONS = ("quarantine_full", "slurm_ends")
 _PUSH_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
 _OPENMETRICS = "application/openmetrics-text"
@@ -75,6 +75,8 @@ class AgentMetrics:
         self.spool_bytes = gauge("spool_bytes", "Bytes in the spool that Loki has not acknowledged.")
         self.captures = gauge("captures", "Captures in the spool.", "life")
         self.left_out = counter("left_out", "What a limit of the agent left out.", "reason")
+        self.lines = counter("lines", "Lines that captured jobs printed.", "user", "stream")
+        self.bytes = counter("bytes", "Bytes that captured jobs printed, and that were logged of it.", "user", "what")
         self.damaged_bytes = counter("damaged_bytes", "Damaged bytes of segments that were skipped.")
         self.socket_captures = counter("socket_captures", "Directories given to `logshipper run`.")
         self.socket_refusals = counter("socket_refusals", "Requests at the socket that were refused.", "reason")
@@ -138,7 +140,7 @@ class MetricsServer:
         try:
             self._server = server = _Server(address, agent, jobs, say)
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
+            reason = os_words(error)
             raise ConfigError("[metrics] listen", [f"can't listen on {listen}: {reason}; name another one"]) from None
         self.port = server.server_port
         self._thread = threading.Thread(

@@ -35,7 +35,7 @@ from ingest.quarantine import Quarantine
 from ingest.shipper import Shipper, ship_until
 from ingest.slurm_states import SlurmStates
 from logshipper import __version__
-from logshipper.errors import LogshipperError, SpoolError, StoreError
+from logshipper.errors import LogshipperError, SpoolError, StoreError, os_words
 from logshipper.spool import make_private_folder
 from logshipper.terminal import fill_standard_fds
 
@@ -76,14 +76,16 @@ class NodeAgent:
         self._metrics = AgentMetrics(config.agent.cluster, config.agent.host)
         jobs = JobMetrics(config.metrics, config.agent.cluster, config.agent.host, say=say)
         self._job_metrics = jobs
-        self._learner = Learner(self._checkpoints, jobs, self._metrics, config.agent.poll_secs, say)
+        self._learner = Learner(
+            self._checkpoints, jobs, self._metrics, config.agent.poll_secs, say, names_users=config.metrics.job_values
+        )
         self._sink = LokiSink(
             lambda: Client(config.loki.access), config.loki, self._labels, self._metrics, self._stop, say
         )
         quarantine = Quarantine(os.path.join(config.agent.state_dir, QUARANTINE), config.loki.quarantine_max_bytes)
         self._shipper = Shipper(config, self._checkpoints, self._sink, quarantine, self._metrics, say)
         self._slurm = (
-            SlurmStates(config, self._checkpoints, self._sink, quarantine, self._metrics, self._stop, say)
+            SlurmStates(config, self._checkpoints, self._sink, quarantine, self._metrics, self._stop, say, jobs=jobs)
             if config.slurm.ended_dir
             else None
         )
@@ -246,7 +248,7 @@ class NodeAgent:
             if not capture.folder.remove():
                 return False
         except OSError as error:  # the others go on; it is left in the spool, and tried again
-            words = (error.strerror or str(error)).lower()
+            words = os_words(error)
             self._refuse(capture.folder.name, f"is shipped, but can't be removed: {words}")
         self._drop(capture.folder.name)
         return True
@@ -325,7 +327,7 @@ def _open_spool(path: str) -> int:
         named = "[agent] spool_dir" in error.reason
         raise SpoolError(error.path, error.reason if named else f"{error.reason} ([agent] spool_dir)") from None
     except OSError as error:
-        reason = f"{(error.strerror or str(error)).lower()}; [agent] spool_dir names another place"
+        reason = f"{os_words(error)}; [agent] spool_dir names another place"
         raise SpoolError(error.filename or path, reason) from None
 
 
@@ -339,7 +341,7 @@ def _take_lock(state_dir: str) -> int:
         reason = error.reason.replace("--store or LOGSHIPPER_STORE", option).replace("--store", option)
         raise StoreError(error.path, reason if option in reason else f"{reason}; {option} names one") from None
     except OSError as error:
-        reason = f"{(error.strerror or str(error)).lower()}; {option} names its folder"
+        reason = f"{os_words(error)}; {option} names its folder"
         raise StoreError(path, reason) from None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import orjson
 
 from ingest.agent_config import AgentSection
-from logshipper.errors import ConfigError, SpoolError, SpoolFull
+from logshipper.errors import ConfigError, SpoolError, SpoolFull, os_words
 from logshipper.spool import check_job_id, short_id
 
 LOCK_SECS = 1.5  # a maker holds it for a millisecond or two
@@ -250,7 +250,7 @@ def _error(path: str, error: OSError) -> SpoolError:
     where = error.filename if isinstance(error.filename, str) and os.path.isabs(error.filename) else path
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return SpoolFull(where, "no room left there; free some, or choose another folder ([agent] spool_dir)")
-    reason = (error.strerror or str(error)).lower()
+    reason = os_words(error)
     return SpoolError(where, f"{reason}; [agent] spool_dir names a folder that uid {os.geteuid()} owns")
 
 

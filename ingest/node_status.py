@@ -18,7 +18,7 @@ from ingest.slurm_waiting import FILE as SLURM_FILE
 from ingest.slurm_waiting import OUTCOMES, read_counts
 from ingest.text_table import printed_table, shown_size
 from ingest.user_agent import running_agent
-from logshipper.errors import LogshipperError, StoreError
+from logshipper.errors import LogshipperError, StoreError, os_words
 
 SCHEMA = "logshipper-agent.node-status/1"
 PREPARED = "PREPARED"  # a directory was made for it, and nobody writes there yet
@@ -115,7 +115,7 @@ def _spooled(spool: str, positions: dict[str, SpoolPosition]) -> Iterator[_Spool
     except FileNotFoundError:
         return
     except OSError as error:
-        raise StoreError(spool, f"can't be opened: {(error.strerror or str(error)).lower()}") from None
+        raise StoreError(spool, f"can't be opened: {os_words(error)}") from None
     try:
         for name in list_folders(spool_fd):
             try:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from logshipper.errors import LogshipperError
+from logshipper.errors import LogshipperError, os_words
 
 _SO_PEERPIDFD = 77  # Linux 6.5; `socket` doesn't name it yet
 _PEERCRED = struct.Struct("iII")
@@ -114,7 +114,7 @@ def identify(connection: socket.socket, seen_ns: int) -> Peer:
         finally:
             os.close(folder)
     except OSError as error:
-        raise PeerUnknown(f"the asking process can't be looked at: {(error.strerror or str(error)).lower()}") from None
+        raise PeerUnknown(f"the asking process can't be looked at: {os_words(error)}") from None
     finally:
         if process >= 0:
             os.close(process)

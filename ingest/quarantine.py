@@ -11,7 +11,7 @@ from typing import NamedTuple
 import orjson
 
 from ingest.entries import Chunk
-from logshipper.errors import StoreError
+from logshipper.errors import StoreError, os_words
 
 USER_SHARE = 1 / 8  # of max_bytes
 _SLICE_BYTES = 256 << 10  # written at a time
@@ -90,7 +90,7 @@ class Quarantine:
             os.close(fd)
 
     def _error(self, error: OSError) -> StoreError:
-        return StoreError(self._folder, f"can't be written: {(error.strerror or str(error)).lower()}")
+        return StoreError(self._folder, f"can't be written: {os_words(error)}")
 
 
 def _write(fd: int, refusals: Sequence[Refusal], room: int) -> int:

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from logshipper import __version__
-from logshipper.errors import ConfigError
+from logshipper.errors import ConfigError, os_words
 
 if TYPE_CHECKING:
     import requests
 
 MAX_SECRET_BYTES = 64 << 10
+TENANT_HEADER = "X-Scope-OrgID"
 _TENANT = re.compile(r"[A-Za-z0-9!_.*'()-]{1,150}")  # what Loki takes: others it answers by a 400
 _USER_INFO = re.compile(r"^([a-z][a-z0-9+.-]*://)?.*@", re.I | re.S)
 
@@ -41,7 +42,7 @@ class ServerAccess:
         """What is wrong with these settings, a sentence each that names the option; files are looked at. where: the
         TOML table."""
         found = []
-        parts = _split(self.url)
+        parts = split_url(self.url)
         if self.url and (parts is None or parts.scheme not in ("http", "https") or not parts.hostname):
             shown = _USER_INFO.sub(r"\1...@", self.url)  # no password in a log
             found.append(f"[{where}] url: {shown!r} isn't an address; it looks like http://loki.example.org:3100")
@@ -101,7 +102,7 @@ class ServerAccess:
         session = requests.Session()
         session.headers["User-Agent"] = f"logshipper/{__version__}"
         if self.tenant:
-            session.headers["X-Scope-OrgID"] = self.tenant
+            session.headers[TENANT_HEADER] = self.tenant
         if self.username:
             password = read_secret(self.password_file, "password_file")
             pair = base64.b64encode(f"{self.username}:{password}".encode()).decode()
@@ -138,7 +139,7 @@ def read_secret(path: str, option: str = "") -> str:
         with open(path, "rb", opener=_open_at_once) as file:
             text = file.read(MAX_SECRET_BYTES + 1) or b""
     except (OSError, ValueError) as error:
-        raise ConfigError(source, [f"can't be read: {_os_words(error)}"]) from None
+        raise ConfigError(source, [f"can't be read: {os_words(error)}"]) from None
     secret = text.decode("utf-8", "replace").strip("\r\n")
     if not secret or len(text) > MAX_SECRET_BYTES or not secret.isprintable():
         raise ConfigError(source, ["holds no secret: one line of text is expected"])
@@ -157,10 +158,11 @@ def _pem_words(error: Exception, usual: str) -> str:
     if hasattr(error, "reason") or not isinstance(error, OSError):  # OpenSSL's
         reason = str(getattr(error, "reason", None) or "").replace("_", " ").lower()
         return f"{usual} ({reason})" if reason else usual
-    return _os_words(error)
+    return os_words(error)
 
 
-def _split(url: str) -> "urllib.parse.SplitResult | None":
+def split_url(url: str) -> "urllib.parse.SplitResult | None":
+    """None where it is no address."""
     try:
         parts = urllib.parse.urlsplit(url)
         _ = parts.port  # raises for one that is no number
@@ -180,11 +182,7 @@ def _file_problems(option: str, path: str, *, secret: bool) -> list[str]:
             secret = secret or b"PRIVATE KEY" in (file.read(MAX_SECRET_BYTES) or b"")
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         shown = path if path.isprintable() else repr(path)
-        return [f"{option}: {shown}: {_os_words(error)}"]
+        return [f"{option}: {shown}: {os_words(error)}"]
     if secret and stat.S_IMODE(mode) & 0o007:
         return [f"{option}: {path}: everybody may read it; `chmod o= {path}`"]
     return []
-
-
-def _os_words(error: Exception) -> str:
-    return str(getattr(error, "strerror", None) or error).lower()

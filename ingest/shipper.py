@@ -3,9 +3,15 @@
 A round takes a share of each capture that has something, so that no job waits for another's flood; its entries go
 stream by stream, the oldest first. When all of a round is acknowledged, or what Loki refused for good lies in the
 quarantine, one transaction moves the positions. Whoever is killed before that sends the same bytes again, which Loki
-drops as exact repeats. An error of our own goes back to the last checkpoint.
+drops as exact repeats. An error of our own goes back to the last checkpoint; so do captures of a user whose tenant
+doesn't take them now, while the others' are remembered.
+
+A tenant that failed last is tried with a batch or so of one capture: what is taken counts against its user's limits.
+For the same reason, what it took of a capture that went back isn't sent again by the same agent; else a tenant that
+takes every second push might never take all streams of a round.
 """
 
+import hashlib
 import threading
 import time
 from bisect import bisect_left, bisect_right
@@ -21,10 +27,11 @@ from ingest.checkpoints import Checkpoints
 from ingest.entries import Chunk, EntryBuilder, StreamKey, batches, with_replay
 from ingest.followed_capture import FollowedCapture
 from ingest.learning import learn
-from ingest.loki_sink import LokiSink, Stopped
+from ingest.loki_sink import LokiSink, Stopped, TenantWaits
 from ingest.metrics_server import AgentMetrics
 from ingest.quarantine import Quarantine, Refusal
 from ingest.segment_reader import Batch, Outcome
+from ingest.tenants import tenant_of
 
 SHARE_BYTES = 512 << 10  # of a capture in a round; more where few have something
 MAX_SHARE_BYTES = 4 << 20
@@ -42,6 +49,13 @@ class _Piece(NamedTuple):
     capture: FollowedCapture
     chunks: list[Chunk]
     done: bool
+
+
+class _Sent(NamedTuple):
+    """What came of a stream, or of several. taken: what is acknowledged, but for batches of which some was refused."""
+
+    refusals: list[Refusal]
+    taken: list[Chunk]
 
 
 class Shipper:
@@ -62,9 +76,10 @@ class Shipper:
         self._quarantine = quarantine
         self._metrics = metrics
         self._say = say
-        self._newest = {_stream_key(text): time_ns for text, time_ns in checkpoints.streams().items()}
+        self._newest = {StreamKey.from_text(text): time_ns for text, time_ns in checkpoints.streams().items()}
         self._pool = ThreadPoolExecutor(STREAMS_AT_ONCE, "ship")
         self._turn = 0
+        self._taken: dict[str, set[bytes]] = {}  # by capture, of those that went back
 
     def close(self) -> None:
         self._pool.shutdown()
@@ -74,6 +89,9 @@ class Shipper:
         our own brings out, after going back to the last checkpoint."""
         pieces: list[_Piece] = []
         touched: list[FollowedCapture] = []
+        if self._taken:
+            there = {capture.folder.key for capture in captures}
+            self._taken = {key: taken for key, taken in self._taken.items() if key in there}
         try:
             more = self._read_share(captures, touched, pieces)
             if pieces:
@@ -96,17 +114,26 @@ class Shipper:
         size, more = 0, False
         self._turn += 1
         waiting = [capture for capture in captures if capture.waits]
+        self._sink.want("captures", {self._tenant(capture) for capture in waiting})
+        held, failing = self._sink.waiting_tenants(), self._sink.failing_tenants()
+        tried: set[str] = set()  # of those that fail
+        waiting = [capture for capture in waiting if self._tenant(capture) not in held]
         share = min(max(SHARE_BYTES, ROUND_BYTES // max(len(waiting), 1)), MAX_SHARE_BYTES)
         for capture in self._in_turn(waiting):
             if size >= ROUND_BYTES:
                 return True
+            tenant = self._tenant(capture)
+            if tenant in tried:
+                more = True
+                continue
+            most = min(share, self._config.loki.batch_max_bytes) if tenant in failing else share
             capture.served_turn = self._turn
             touched.append(capture)
             if capture.stale:
                 capture.reload(self._checkpoints)
             life = capture.life
             try:
-                batch, life = capture.held or (capture.ship_reader.read(share, alive=life is Life.LIVE), life)
+                batch, life = capture.held or (capture.ship_reader.read(most, alive=life is Life.LIVE), life)
             except OSError as error:  # that capture's trouble; the others go on
                 touched.pop()
                 capture.reload(self._checkpoints)
@@ -121,6 +148,7 @@ class Shipper:
             more |= batch.outcome is Outcome.MORE
             if batch.frames or batch.damages or ends:
                 pieces.append(self._piece(capture, batch, life))
+                tried |= failing & {tenant}
         return more
 
     def _in_turn(self, waiting: Sequence[FollowedCapture]) -> Iterator[FollowedCapture]:
@@ -149,7 +177,8 @@ class Shipper:
             closed_ns = max(account.newest_ns, account.started_ns) + 1
             rows.marks.append(EventRow(closed_ns, {"event": "closed", **self._last_words(capture)}))
         if capture.entries is None:
-            capture.entries = EntryBuilder(capture.folder.key, capture.identity, self._config.loki.max_line_bytes)
+            most = self._config.loki.max_line_bytes
+            capture.entries = EntryBuilder(capture.folder.key, capture.identity, most, self._tenant(capture))
         capture.shipped.position = batch.position
         return _Piece(capture, list(capture.entries.chunks(rows)), learnt.done)
 
@@ -166,6 +195,9 @@ class Shipper:
             return mark
         return EventRow(mark.time_ns, {**mark.event, "hosts": [self._host(capture)]})
 
+    def _tenant(self, capture: FollowedCapture) -> str:
+        return tenant_of(self._config.loki.tenant_by, capture.identity.user, capture.identity.uid)
+
     def _host(self, capture: FollowedCapture) -> str:
         return capture.identity.host or self._config.agent.host
 
@@ -177,16 +209,53 @@ class Shipper:
     # ---- sending
 
     def _send(self, pieces: Sequence[_Piece]) -> None:
-        streams = self._by_stream(chunk for piece in pieces for chunk in piece.chunks)
-        refusals = self._untimely(pieces, streams) + self._deliver(streams)
+        streams = self._by_stream(chunk for piece in pieces for chunk in piece.chunks if not self._is_taken(chunk))
+        held: set[str] = set()  # tenants that don't take theirs now
+        refusals = self._untimely(pieces, streams)
+        sent = self._deliver(streams, held)
+        refusals += sent.refusals
         late = [refusal for refusal in refusals if refusal.reason == "too_far_behind" and not refusal.chunk.key.replay]
         if late:
             refusals = [one for one in refusals if one.reason != "too_far_behind" or one.chunk.key.replay]
-            refusals += self._deliver(self._by_stream(chunk for refusal in late for chunk in _in_replay(refusal)))
+            replayed = self._by_stream(chunk for refusal in late for chunk in _in_replay(refusal))
+            again = self._deliver(replayed, held)
+            refusals += again.refusals
+            sent.taken.extend(again.taken)
+        if held:
+            self._remember(chunk for chunk in sent.taken if chunk.key.tenant in held)
+            refusals = [one for one in refusals if one.chunk.key.tenant not in held]
+            pieces = self._without(held, pieces)
         if refusals:
             self._put_aside(refusals)
         fault_point("sent")
         self._commit(pieces, refusals)
+
+    def _remember(self, taken: Iterable[Chunk]) -> None:
+        for chunk in taken:
+            self._taken.setdefault(chunk.capture, set()).add(_digest(chunk))
+
+    def _forget_taken(self, piece: _Piece) -> None:
+        """But for what lies behind the piece: a larger share was tried before."""
+        key = piece.capture.folder.key
+        if key in self._taken:
+            self._taken[key] -= set(map(_digest, piece.chunks))
+            if piece.done or not self._taken[key]:
+                del self._taken[key]
+
+    def _is_taken(self, chunk: Chunk) -> bool:
+        known = self._taken.get(chunk.capture)
+        return known is not None and _digest(chunk) in known
+
+    def _without(self, held: set[str], pieces: Sequence[_Piece]) -> list[_Piece]:
+        """The pieces of other tenants than these, whose captures go back to their last checkpoint."""
+        kept: list[_Piece] = []
+        for piece in pieces:
+            if self._tenant(piece.capture) in held:
+                piece.capture.stale = True
+                piece.capture.reload(self._checkpoints)
+            else:
+                kept.append(piece)
+        return kept
 
     def _by_stream(self, chunks: Iterable[Chunk]) -> dict[StreamKey, list[Chunk]]:
         """By stream, the oldest first; what is far behind the stream's newest entry goes to a replay stream."""
@@ -225,21 +294,40 @@ class Shipper:
             streams[key] = kept
         return refusals
 
-    def _deliver(self, streams: dict[StreamKey, list[Chunk]]) -> list[Refusal]:
+    def _deliver(self, streams: dict[StreamKey, list[Chunk]], held: set[str]) -> _Sent:
         """Streams beside each other, the batches of each in order; events last: who reads of a capture's end finds all
-        its lines. Raises what the first of them raises."""
-        refusals: list[Refusal] = []
+        its lines. held: nothing more is sent to these tenants; those that don't take theirs are added. Raises what the
+        first of the others raises."""
+        sent = _Sent([], [])
         for events in (False, True):
-            of_kind = [chunks for key, chunks in streams.items() if chunks and (key.kind == "event") is events]
-            tasks = [self._pool.submit(self._deliver_stream, chunks) for chunks in of_kind]
-            refusals += [refusal for task in tasks for refusal in task.result()]
-        return refusals
+            of_kind = [
+                chunks
+                for key, chunks in streams.items()
+                if chunks and (key.kind == "event") is events and key.tenant not in held
+            ]
+            tasks = [self._pool.submit(self._deliver_stream, chunks, held) for chunks in of_kind]
+            for task in tasks:
+                refusals, taken = task.result()
+                sent.refusals.extend(refusals)
+                sent.taken.extend(taken)
+        return sent
 
-    def _deliver_stream(self, chunks: Sequence[Chunk]) -> list[Refusal]:
-        found: list[Refusal] = []
-        for batch in batches(chunks, self._config.loki.batch_max_bytes):
-            found += self._sink.deliver(batch)
-        return found
+    def _deliver_stream(self, chunks: Sequence[Chunk], held: set[str]) -> _Sent:
+        """held: shared with other streams' threads."""
+        sent = _Sent([], [])
+        tenant = chunks[0].key.tenant
+        for whole in batches(chunks, self._config.loki.batch_max_bytes):
+            if tenant in held:
+                break
+            batch = [chunk for chunk in whole if not self._is_taken(chunk)]  # parts of a chunk are told apart here
+            try:
+                refusals = self._sink.deliver(batch) if batch else []
+            except TenantWaits:
+                held.add(tenant)
+                break
+            sent.refusals.extend(refusals)
+            sent.taken.extend([] if refusals else batch)
+        return sent
 
     def _put_aside(self, refusals: list[Refusal]) -> None:
         dropped = self._quarantine.put(refusals)
@@ -277,7 +365,7 @@ class Shipper:
             count = len(refusal.chunk.lines)
             counts.entries[refusal.chunk.key.kind] -= count
             counts.refused[refusal.reason] = counts.refused.get(refusal.reason, 0) + count
-        texts = {"/".join(key): time_ns for key, time_ns in newest.items()}
+        texts = {key.text: time_ns for key, time_ns in newest.items()}
         self._checkpoints.commit(by_folder.values(), texts)
         fault_point("committed")
         for key, time_ns in newest.items():
@@ -285,14 +373,17 @@ class Shipper:
         for piece in pieces:
             piece.capture.noted_shipped()
             piece.capture.remove_old_segments()
+            self._forget_taken(piece)
 
 
 def _in_replay(refusal: Refusal) -> list[Chunk]:
     return with_replay(refusal.chunk, refusal.chunk.times_ns[-1] + 1)
 
 
-def _stream_key(text: str) -> StreamKey:
-    return StreamKey(*text.split("/"))
+def _digest(chunk: Chunk) -> bytes:
+    """What tells a chunk apart from others of its capture, whichever stream it goes to as a replay."""
+    where = "/".join((chunk.key.stream, chunk.key.kind, ""))
+    return hashlib.blake2b(where.encode() + chunk.encoded(), digest_size=16).digest()
 
 
 def fault_point(name: str) -> None:

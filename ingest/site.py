@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ingest.job import NAME
-from ingest.server_access import ServerAccess
+from ingest.server_access import ServerAccess, split_url
 from ingest.toml_section import fill, hint, read_toml
 from logshipper.errors import ConfigError
 
@@ -175,10 +175,6 @@ def _origin(url: str) -> tuple[str, str]:
 
 
 def _is_page(url: str) -> bool:
-    try:
-        parts = urllib.parse.urlsplit(url)
-        _ = parts.port  # raises for one that is no number
-    except ValueError:
-        return False
+    parts = split_url(url)
     plain = url.isascii() and url.isprintable() and not any(char in url for char in ' <>"?#@')
-    return plain and parts.scheme in ("http", "https") and bool(parts.hostname)
+    return plain and parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname)

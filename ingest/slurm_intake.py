@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from ingest.slurm_record import MAX_RECORD_BYTES, BadRecord, EndRecord, parse_end
 from ingest.slurm_waiting import MALFORMED, Waiting, WaitingEnds
-from logshipper.errors import SpoolError
+from logshipper.errors import SpoolError, os_words
 
 MAX_WAITING = 100_000  # records: of the longest waiting the most are jobs' that weren't captured
 MAX_AT_ONCE = 1000
@@ -107,14 +107,14 @@ class EndedFolder:
         try:
             folder = os.open(self._path, _FOLDER_FLAGS)
         except OSError as error:
-            raise SpoolError(self._path, f"{(error.strerror or str(error)).lower()} ([slurm] ended_dir)") from None
+            raise SpoolError(self._path, f"{os_words(error)} ([slurm] ended_dir)") from None
         try:
             about = os.fstat(folder)
             if stat.S_IMODE(about.st_mode) & 0o022:
                 raise SpoolError(self._path, "others than its owner may write there: chmod 700 ([slurm] ended_dir)")
             yield folder, about.st_uid
         except OSError as error:
-            raise SpoolError(self._path, f"{(error.strerror or str(error)).lower()} ([slurm] ended_dir)") from None
+            raise SpoolError(self._path, f"{os_words(error)} ([slurm] ended_dir)") from None
         finally:
             os.close(folder)
 

@@ -8,14 +8,13 @@ killed in between sends the same bytes again.
 
 import json
 import sqlite3
-import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from ingest.slurm_record import EndRecord
-from ingest.sqlite_file import damaged, open_reader, open_writer, store_errors
+from ingest.sqlite_file import damaged, open_reader, store_errors
+from ingest.state_file import StateFile
 
 VERSION = 1
 FILE = "slurm.db"  # in the agent's state_dir
@@ -59,29 +58,11 @@ class Waiting(NamedTuple):
     told: Told | None = None
 
 
-class WaitingEnds:
-    """The file, open for writing: one process's, its threads share this object. Raises StoreError."""
+class WaitingEnds(StateFile):
+    """The file, open for writing."""
 
     def __init__(self, path: str) -> None:
-        self.path = path
-        self._lock = threading.Lock()
-        self._connection = open_writer(path, SCHEMA, VERSION, wal=True, shared=True)
-
-    def close(self) -> None:
-        with self._lock:
-            self._connection.close()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, store_errors(self.path):
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
+        super().__init__(path, SCHEMA, VERSION)
 
     def put(self, taken: Iterable[Waiting], most: int) -> Mapping[str, int]:
         """Takes records whose files are still there. Where there are more than `most`, those that have waited the
@@ -106,8 +87,8 @@ class WaitingEnds:
 
     def unready(self) -> set[str]:
         """Names of those whose files may still be there."""
-        with self._lock, store_errors(self.path):
-            return {name for (name,) in self._connection.execute("SELECT name FROM waiting WHERE ready = 0")}
+        with self._reading() as connection:
+            return {name for (name,) in connection.execute("SELECT name FROM waiting WHERE ready = 0")}
 
     def make_ready(self, names: Collection[str]) -> None:
         """Their files are gone."""
@@ -116,8 +97,8 @@ class WaitingEnds:
 
     def due(self, now_ns: int, most: int) -> list[Waiting]:
         """Those that are due, the longest first."""
-        with self._lock, store_errors(self.path):
-            rows = self._connection.execute(
+        with self._reading() as connection:
+            rows = connection.execute(
                 "SELECT name, record, taken_ns, due_ns, told FROM waiting WHERE ready = 1 AND due_ns <= ?"
                 " ORDER BY due_ns LIMIT ?",
                 (now_ns, most),
@@ -156,8 +137,8 @@ class WaitingEnds:
 
     def number(self) -> int:
         """How many wait."""
-        with self._lock, store_errors(self.path):
-            return _number(self._connection)
+        with self._reading() as connection:
+            return _number(connection)
 
 
 def _number(connection: sqlite3.Connection) -> int:

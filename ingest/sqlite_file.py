@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from logshipper.errors import StoreError
+from logshipper.errors import StoreError, os_words
 
 APPLICATION_ID = 0x4C4F4753  # "LOGS"
 BUSY_SECS = 10.0
@@ -100,16 +100,24 @@ def open_writer(
 
 
 def _create(connection: sqlite3.Connection, schema: str, version: int) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection):
         if _user_version(connection) == 0:  # nobody else was quicker
             for statement in schema.split(";"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version={version}")
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All that is done with the connection meanwhile is committed, or none of it. Raises SQLite's own errors."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # some errors have rolled back already
+            connection.execute("ROLLBACK")
         raise
 
 
@@ -163,7 +171,7 @@ def _connect_copy(path: str) -> sqlite3.Connection:
             for suffix in ("", "-wal"):
                 shutil.copyfile(path + suffix, copy + suffix)
         except OSError as error:
-            raise StoreError(path, f"can't be copied to be read: {(error.strerror or str(error)).lower()}") from None
+            raise StoreError(path, f"can't be copied to be read: {os_words(error)}") from None
         connection = sqlite3.connect(copy, isolation_level=None)
         try:
             connection.execute("PRAGMA journal_mode=DELETE")  # all in one file, which lives on when its name is gone

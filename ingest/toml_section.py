@@ -9,7 +9,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from logshipper.errors import ConfigError
+from logshipper.errors import ConfigError, os_words
 
 MAX_FILE_BYTES = 1 << 20
 Section = TypeVar("Section")
@@ -26,7 +26,7 @@ def read_toml(path: str) -> dict[str, Any]:  # Any: TOML
                 raise ConfigError(path, [f"is over {MAX_FILE_BYTES >> 20} MiB"])
             return tomllib.load(file)
     except OSError as error:
-        raise ConfigError(path, [f"can't be read: {(error.strerror or str(error)).lower()}"]) from None
+        raise ConfigError(path, [f"can't be read: {os_words(error)}"]) from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(path, [f"isn't TOML: {error}"]) from None
     except UnicodeDecodeError:

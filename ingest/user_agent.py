@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from ingest.agent_start import let_go
 from ingest.capture_folder import Life
 from ingest.local_store import LocalStore
-from logshipper.errors import LogshipperError, StoreError
+from logshipper.errors import LogshipperError, StoreError, os_words
 
 IDLE_SECS = 10.0
 STUCK_SECS = 60.0  # as long it tries on with what can't be taken in
@@ -92,7 +92,7 @@ def take_lock(root: str) -> int | None:
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise StoreError(path, f"can't be opened: {(error.strerror or str(error)).lower()}") from None
+        raise StoreError(path, f"can't be opened: {os_words(error)}") from None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.ftruncate(fd, 0)
@@ -102,7 +102,7 @@ def take_lock(root: str) -> int | None:
         return None
     except OSError as error:
         os.close(fd)
-        raise StoreError(path, f"can't be locked: {(error.strerror or str(error)).lower()}") from None
+        raise StoreError(path, f"can't be locked: {os_words(error)}") from None
     return fd
 
 

@@ -270,8 +270,25 @@ class XAxis:
     def trends(self, *, over: bool) -> dict[Path, Trend]:
         """How each key's numbers run, so that it only ever gets worse while records are added: a key that has not
         moved yet has shape 0 until its capture is over."""
-        groups = self._group_of
-        return {path: groups[path].courses[path].trend(over, tally.seen) for path, tally in self._numbers.items()}
+        groups, own_x = self._group_of, self._own_x()
+        return {
+            path: groups[path].courses[path].trend(over, tally.seen, own_x.get(path, ()))
+            for path, tally in self._numbers.items()
+        }
+
+    def _own_x(self) -> dict[Path, Path]:
+        """Of each key that one of the other keys in its records that would be their X, as in `x_for`."""
+        found: dict[Path, Path] = {}
+        for group in self._groups:
+            best = self._best(group.courses)
+            if best is None:
+                continue
+            second = self._best({path: course for path, course in group.courses.items() if path != best[1]})
+            for path in group.members:
+                own = best if path != best[1] else second
+                if own is not None:
+                    found[path] = own[1]
+        return found
 
     # ---- looking at keys
 

@@ -7,7 +7,15 @@ from logshipper import signals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
+    from typing import Any
+
+
+def parse_words(argv: list[str], kinds: "Mapping[str, type]") -> "dict[str, Any]":  # Any: int or str, as its kind is
+    """The values of words NAME=VALUE that such a process is started with. kinds: int or str, by name. Raises KeyError,
+    ValueError where a word is missing or wrong."""
+    told = dict(word.split("=", 1) for word in argv)
+    return {name: told[name] if kind is str else int(told[name]) for name, kind in kinds.items()}
 
 
 def detach(name: str, keep: "Collection[int]") -> None:

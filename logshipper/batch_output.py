@@ -12,17 +12,17 @@ import select
 import sys
 import syslog
 import time
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
-from logshipper import config, node_agent_socket, optin, relay
-from logshipper.background import detach
-from logshipper.capture import Settings
+from logshipper import config, node_agent_socket, optin
+from logshipper.background import detach, parse_words
+from logshipper.capture import Settings, leave_to_the_node_agent
 from logshipper.channel import Channel
-from logshipper.errors import ConfigError, LogshipperError, SpoolError
+from logshipper.errors import LogshipperError, SpoolError
 from logshipper.handover import SidecarLink, SidecarPlan
 from logshipper.output import Output
 from logshipper.relay import Owner, Relay
-from logshipper.sidecar import Sidecar
+from logshipper.sidecar import Sidecar, run
 from logshipper.spool import Capture
 
 COMM = "logship-batch"
@@ -89,12 +89,7 @@ class BatchOutput(Owner):
         self._sidecar.attach(self._relay)
 
     def _serve(self, plan: SidecarPlan) -> None:
-        sidecar = BatchSidecar(plan, self._settings)
-        sidecar.start()
-        if not sidecar.follow_relay():
-            relay.take_over(plan, sidecar)
-            sidecar.relay_died()
-        sidecar.close()
+        run(plan, BatchSidecar(plan, self._settings))
 
     def finish(self) -> None:
         """Relays until the script is over, its output delivered, and its log on the disk. What others still hold is the
@@ -134,11 +129,7 @@ class BatchOutput(Owner):
 
 def parse(argv: list[str]) -> Words:
     """Raises KeyError, ValueError where a word is missing or wrong: then hook and package aren't of one version."""
-    told = dict(word.split("=", 1) for word in argv)
-    values: dict[str, Any] = {  # Any: int or str, as the field has it
-        name: told[name] if kind is str else int(told[name]) for name, kind in Words.__annotations__.items()
-    }
-    return Words(**values)
+    return Words(**parse_words(argv, Words.__annotations__))
 
 
 def configure(number: int) -> tuple[config.Config, tuple[str, ...]]:
@@ -151,10 +142,7 @@ def configure(number: int) -> tuple[config.Config, tuple[str, ...]]:
         file = optin.path()
     state, content = optin.read(file)
     if state == optin.PRESENT:
-        try:
-            return config.parse(content, "~/.logoptin"), ()
-        except ConfigError as error:
-            return config.Config(mode="disabled"), error.problems
+        return config.parse_opt_in(content)
     problem = content.decode("utf-8", "replace") if state == optin.REFUSED else "can't be read any more"
     return config.Config(mode="disabled"), (problem,)
 
@@ -169,10 +157,6 @@ def open_capture(agent: str) -> Capture:
     return capture
 
 
-def _leave_to_the_node_agent() -> None:
-    """It watches its spool by itself."""
-
-
 def _log(text: str) -> None:
     syslog.openlog("logshipper", syslog.LOG_PID, syslog.LOG_USER)
     syslog.syslog(syslog.LOG_WARNING, text)
@@ -185,7 +169,7 @@ def _begin(words: Words) -> BatchOutput:
     except ProcessLookupError:  # a short script: its output waits in the pipes
         pidfd = -1
     chosen, problems = configure(words.optin)
-    batch = BatchOutput(words, Settings(chosen, problems, open_capture(words.agent), _leave_to_the_node_agent), pidfd)
+    batch = BatchOutput(words, Settings(chosen, problems, open_capture(words.agent), leave_to_the_node_agent), pidfd)
     with open(words.note, "w", encoding="ascii") as note:
         note.write(f"{os.getpid()}\n")
     batch.begin()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from logshipper import config, node_agent_socket, optin, spool
-from logshipper.errors import ConfigError, SpoolError
+from logshipper.errors import SpoolError
 from logshipper.handover import SidecarPlan
 from logshipper.run import RunOptions, run
 from logshipper.terminal import fill_standard_fds
@@ -69,7 +69,7 @@ def _make(store: str | None, name: str, job_id: str | None) -> tuple[spool.Captu
         print(f"logshipper: {error}; this run is kept in {root} instead", file=sys.stderr)
         made = None
     if made is not None:
-        return made, _leave_to_the_node_agent
+        return made, leave_to_the_node_agent
     wants_agent = os.environ.get("LOGSHIPPER_AGENT", "on") != "off"
 
     def start_agent() -> None:
@@ -81,7 +81,7 @@ def _make(store: str | None, name: str, job_id: str | None) -> tuple[spool.Captu
     return spool.create_capture(root, name, job_id), start_agent
 
 
-def _leave_to_the_node_agent() -> None:
+def leave_to_the_node_agent() -> None:
     """It watches its spool by itself."""
 
 
@@ -91,10 +91,9 @@ def _configure(looked: tuple[str, bytes]) -> tuple[config.Config, tuple[str, ...
     if state == optin.ABSENT:
         return config.Config(), ()  # run by hand: that is opting in
     if state == optin.PRESENT:
-        try:
-            return config.parse(content, "~/.logoptin"), ()
-        except ConfigError as error:
-            problems = error.problems
+        chosen, problems = config.parse_opt_in(content)
+        if not problems:
+            return chosen, ()
     elif state == optin.REFUSED:
         problems = (content.decode("utf-8", "replace"),)
     else:

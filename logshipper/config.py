@@ -58,6 +58,14 @@ def parse(content: bytes, source: str) -> Config:
     return Config(**read)
 
 
+def parse_opt_in(content: bytes) -> tuple[Config, tuple[str, ...]]:
+    """What ~/.logoptin says, and its problems: then logging starts disabled (fails closed)."""
+    try:
+        return parse(content, "~/.logoptin"), ()
+    except ConfigError as error:
+        return Config(mode="disabled"), error.problems
+
+
 def _read_mode(key: str, setting: object, problems: list[str]) -> str:
     if setting in MODES:
         return str(setting)

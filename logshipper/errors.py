@@ -96,3 +96,8 @@ class QueryError(LogshipperError):
         self.status = status
         self.excerpt = excerpt
         super().__init__(f"{server}: {f'HTTP {status}: ' if status else ''}{excerpt}")
+
+
+def os_words(error: Exception) -> str:
+    """What the system says of a failure, for the middle of a sentence."""
+    return str(getattr(error, "strerror", None) or error).lower()

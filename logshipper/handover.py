@@ -138,7 +138,7 @@ class SidecarLink:
             raise
         if pid == 0:
             plan.side_pipe, plan.report = read, send
-            _be_sidecar(serve, plan)
+            be_sidecar(plan.fds, plan.report, lambda: serve(plan))
         os.close(read)
         os.close(send)
         os.set_blocking(write, False)
@@ -360,19 +360,20 @@ class SidecarLink:
             self._blocked = False
 
 
-def _be_sidecar(serve: "Callable[[SidecarPlan], None]", plan: SidecarPlan) -> "NoReturn":
+def be_sidecar(fds: "Callable[[], set[int]]", report: int, serve: "Callable[[], None]") -> "NoReturn":
+    """Serves in a process of its own, and ends it. fds: to be kept; report: the write end."""
     status = 1
     try:
-        detach(COMM, plan.fds())
-        serve(plan)
+        detach(COMM, fds())
+        serve()
         status = 0
     except BaseException as error:  # whatever it is: there is nobody above who could know
-        report_failure(plan.report, error)
+        _report_failure(report, error)
     finally:
         os._exit(status)
 
 
-def report_failure(report: int, error: BaseException) -> None:
+def _report_failure(report: int, error: BaseException) -> None:
     """A sidecar's last words to its relay."""
     words = str(error) if isinstance(error, LogshipperError) else f"{type(error).__name__}: {error}"
     try:

@@ -67,10 +67,7 @@ class BatchJob:
             raise
         finally:
             os.close(failed)
-        error = launch.outcome(receive)
-        if error:
-            os.waitpid(self.pid, 0)
-            raise launch.refusal(argv, error)
+        launch.await_exec(argv, self.pid, receive)
         self._open_pidfd()
 
     def _open_pidfd(self) -> None:
@@ -204,10 +201,7 @@ class InteractiveJob(BatchJob):
         finally:
             os.close(failed)
             os.close(send)
-        error = launch.outcome(receive)
-        if error:
-            os.waitpid(self._monitor, 0)
-            raise launch.refusal(argv, error)
+        launch.await_exec(argv, self._monitor, receive)
         self._read_report()
         if not self.pid:
             raise OSError(errno.EAGAIN, "the terminal's session couldn't be made")

@@ -58,13 +58,16 @@ def become(
         os._exit(127)
 
 
-def outcome(failed: int) -> int:
-    """The errno that `become` sent, 0 where CMD runs. Waits for the exec; closes the pipe's end failed."""
+def await_exec(argv: list[str], pid: int, failed: int) -> None:
+    """Waits for `become`, which sends an errno or nothing; closes the pipe's end failed. pid: our child, CMD or above
+    it. Raises CaptureError where CMD can't be run; the child is reaped then."""
     try:
         said = os.read(failed, 16)
     finally:
         os.close(failed)
-    return int(said) if said else 0
+    if said:
+        os.waitpid(pid, 0)
+        raise refusal(argv, int(said))
 
 
 def refusal(argv: list[str], error: int) -> CaptureError:

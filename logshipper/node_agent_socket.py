@@ -8,7 +8,7 @@ import os
 import select
 import time
 
-from logshipper.errors import ConfigError, SpoolError
+from logshipper.errors import ConfigError, SpoolError, os_words
 from logshipper.spool import Capture, check_job_id, open_capture
 
 DEFAULT_PATH = "/run/logshipper/agent.sock"
@@ -37,7 +37,7 @@ def ask(path: str, name: str, job_id: str | None) -> Capture | None:
     try:
         answer = _exchange(path, _request(name, job_id), deadline)
     except OSError as error:
-        raise SpoolError(path, f"the node's agent can't be asked: {(error.strerror or str(error)).lower()}") from None
+        raise SpoolError(path, f"the node's agent can't be asked: {os_words(error)}") from None
     return _take(path, answer, name)
 
 

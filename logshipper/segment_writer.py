@@ -11,7 +11,7 @@ import os
 import threading
 
 from logshipper import segment
-from logshipper.errors import SpoolError, SpoolFull
+from logshipper.errors import SpoolError, SpoolFull, os_words
 
 SYNC_SECS = 0.05
 MAX_SEGMENT_BYTES = 32 << 20
@@ -61,9 +61,7 @@ class SegmentWriter:
             self._dirty.set()
             self._syncer.join()
             try:
-                os.fdatasync(self._fd)
-            except OSError as error:
-                raise _spool_error(self._folder, error) from None
+                self.sync()
             finally:
                 os.close(self._fd)
 
@@ -154,4 +152,4 @@ def _write_whole(fd: int, data: bytes, offset: int, folder: str) -> int:
 def _spool_error(folder: str, error: OSError) -> SpoolError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return SpoolFull(folder, "no room left there")
-    return SpoolError(folder, (error.strerror or str(error)).lower())
+    return SpoolError(folder, os_words(error))

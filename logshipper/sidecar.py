@@ -14,7 +14,7 @@ import time
 from logshipper import __version__, relay, side_pipe
 from logshipper.capture import Settings
 from logshipper.classifier import Classifier, Event, Lines
-from logshipper.errors import SpoolError
+from logshipper.errors import SpoolError, os_words
 from logshipper.frame_builder import FrameBuilder
 from logshipper.handover import SidecarPlan
 from logshipper.segment import Json, Kind, Stream
@@ -31,7 +31,11 @@ _READ_BYTES = 1 << 20
 
 def serve(plan: SidecarPlan, settings: Settings) -> None:
     """Runs until the capture is over. Raises SpoolError where the spool can't be written at all."""
-    sidecar = Sidecar(plan, settings)
+    run(plan, Sidecar(plan, settings))
+
+
+def run(plan: SidecarPlan, sidecar: "Sidecar") -> None:
+    """As `serve`, with a sidecar that isn't started yet."""
     sidecar.start()
     if not sidecar.follow_relay():
         relay.take_over(plan, sidecar)
@@ -292,5 +296,5 @@ def _take_lock(path: str) -> int:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(fd, fcntl.LOCK_EX)
     except OSError as error:
-        raise SpoolError(path, (error.strerror or str(error)).lower()) from None
+        raise SpoolError(path, os_words(error)) from None
     return fd

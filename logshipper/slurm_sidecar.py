@@ -11,14 +11,14 @@ import mmap
 import os
 import sys
 import time
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 from logshipper import config, relay
-from logshipper.background import detach
-from logshipper.capture import Settings
+from logshipper.background import parse_words
+from logshipper.capture import Settings, leave_to_the_node_agent
 from logshipper.channel import Channel
-from logshipper.errors import ConfigError, SpoolError
-from logshipper.handover import COMM, SidecarPlan, report_failure
+from logshipper.errors import SpoolError, os_words
+from logshipper.handover import SidecarPlan, be_sidecar
 from logshipper.output import Output
 from logshipper.segment import Json, Stream
 from logshipper.sidecar import Sidecar
@@ -103,21 +103,14 @@ class TaskSidecar(Sidecar):
 
 def parse(argv: list[str]) -> Words:
     """Raises KeyError, ValueError where a word is missing or wrong: then relay and package aren't from one build."""
-    told = dict(word.split("=", 1) for word in argv)
-    values: dict[str, Any] = {  # Any: int or str, as the field has it
-        name: told[name] if kind is str else int(told[name]) for name, kind in Words.__annotations__.items()
-    }
-    return Words(**values)
+    return Words(**parse_words(argv, Words.__annotations__))
 
 
 def configure(words: Words, content: bytes) -> tuple[config.Config, tuple[str, ...]]:
     """The configuration, and its problems: then logging starts disabled (fails closed)."""
     if words.refused:
         return config.Config(mode="disabled"), (content.decode("utf-8", "replace"),)
-    try:
-        return config.parse(content, "~/.logoptin"), ()
-    except ConfigError as error:
-        return config.Config(mode="disabled"), error.problems
+    return config.parse_opt_in(content)
 
 
 def serve(words: Words) -> None:
@@ -134,7 +127,7 @@ def serve(words: Words) -> None:
     if reason:
         text = f"starts as {start}: {reason}"
         events.append({"event": "mode_inherited", "message": text, "from": chosen.mode, "to": start})
-    settings = Settings(chosen._replace(mode=start), problems, _open_capture(words), _leave_to_the_node_agent)
+    settings = Settings(chosen._replace(mode=start), problems, _open_capture(words), leave_to_the_node_agent)
     plan = SidecarPlan(
         masters={},
         outs={},
@@ -216,12 +209,8 @@ def _open_capture(words: Words) -> Capture:
         finally:
             os.close(fd)
     except (OSError, ValueError) as error:  # ValueError: it is shorter
-        raise SpoolError(path, str(getattr(error, "strerror", None) or error).lower()) from None
+        raise SpoolError(path, os_words(error)) from None
     return Capture(words.folder, words.job_id, words.attempt, "", counters)
-
-
-def _leave_to_the_node_agent() -> None:
-    """It watches its spool by itself."""
 
 
 def _take_stream(plan: SidecarPlan, stream: int, number: int) -> None:
@@ -255,16 +244,12 @@ def _run_as_usual() -> None:
 
 def main() -> NoReturn:
     words = parse(sys.argv[1:])
-    status = 1
-    try:
-        detach(COMM, words.fds())
+
+    def serve_as_usual() -> None:
         _run_as_usual()
         serve(words)
-        status = 0
-    except BaseException as error:  # whatever it is: there is nobody above who could know
-        report_failure(words.report, error)
-    finally:
-        os._exit(status)
+
+    be_sidecar(words.fds, words.report, serve_as_usual)
 
 
 if __name__ == "__main__":

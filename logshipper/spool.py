@@ -9,7 +9,7 @@ import mmap
 import os
 import struct
 
-from logshipper.errors import ConfigError, SpoolError, SpoolFull
+from logshipper.errors import ConfigError, SpoolError, SpoolFull, os_words
 from logshipper.filesystem import network_type
 
 COUNTERS = struct.Struct("<8sIIQQQQ")  # magic, version, relay's pid, then bytes and line feeds of stdout and of stderr
@@ -162,7 +162,7 @@ def open_capture(path: str, job_id: str, attempt: int, name: str) -> Capture:
             raise SpoolError(path, "may be written by others")
         return Capture(path, job_id, attempt, name, _make_counters(os.path.join(segments, "counters")))
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
-        raise SpoolError(segments, str(getattr(error, "strerror", None) or error).lower()) from None
+        raise SpoolError(segments, os_words(error)) from None
 
 
 def _write_identity(capture: Capture) -> None:
@@ -296,4 +296,4 @@ def _spool_error(path: str, error: OSError) -> SpoolError:
     where = error.filename if isinstance(error.filename, str) else path
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return SpoolFull(where, "no room left there; free some, or choose another place with --store")
-    return SpoolError(where, f"{(error.strerror or str(error)).lower()}; choose another place with --store")
+    return SpoolError(where, f"{os_words(error)}; choose another place with --store")

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-PROGRAMS = ("logshipper", "logshipper-agent")
+PROGRAMS = ("logshipper", "logshipper-agent", "logshipper-grafana")
 SHELLS = ("bash", "zsh", "fish")
 HOW_TO = """\
 put this line into the file that your shell reads when it starts:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from logshipper.errors import LogshipperError
+from logshipper.errors import LogshipperError, os_words
 from observe.series import Graph
 from observe.ticks import time_unit
 
@@ -111,4 +111,4 @@ def _save(figure: "Figure", path: str) -> None:
         figure.savefig(path, format="png")
     except OSError as error:
         where = os.path.abspath(path)
-        raise LogshipperError(f"{where}: the PNG can't be written: {(error.strerror or str(error)).lower()}") from None
+        raise LogshipperError(f"{where}: the PNG can't be written: {os_words(error)}") from None

@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Callable
 
-from logshipper.errors import LogshipperError
+from logshipper.errors import LogshipperError, os_words
 
 Call = Callable[[argparse.Namespace], int]
 
@@ -35,7 +35,7 @@ def guarded(call: Call) -> Call:
         except OSError as error:
             _abandon_stdout()
             where = error.filename if isinstance(error.filename, str) else "standard output"
-            raise LogshipperError(f"{where}: {(error.strerror or str(error)).lower()}") from None
+            raise LogshipperError(f"{where}: {os_words(error)}") from None
         return code
 
     return run

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Before tests that root runs on Debian or Ubuntu: programs that some tests drive (tmux, an editor, a pager; where the
-# tests of the Slurm parts are asked for, Slurm, munge, and what plugin and packages are built and tried by). No service is
-# started, now or at the next boot.
+# Before tests that root runs on Debian or Ubuntu: programs that some tests drive (tmux, an editor, a pager, nginx; where
+# the tests of the Slurm parts are asked for, Slurm, munge, and what plugin and packages are built and tried by). No service
+# is started, now or at the next boot.
 # Never for an ordinary user, never fatal: tests of programs that aren't there are skipped, or fail, and say so.
 set -eu
 cd "$(dirname "$0")/.."
@@ -9,11 +9,11 @@ cd "$(dirname "$0")/.."
 
 [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1 || exit 0
 
-SERVICES="munge slurmctld slurmd"
+SERVICES="nginx munge slurmctld slurmd"
 POLICY=/usr/sbin/policy-rc.d
 
 # PACKAGE=PROGRAM, where the program isn't called as the package; a file where it begins with /
-programs="tmux less vim-tiny=vim"
+programs="tmux less vim-tiny=vim nginx"
 slurm="slurmctld slurmd slurm-client=srun munge=munged libslurm-dev=/usr/include/slurm/spank.h
     make gcc libc6-dev=/usr/include/stdio.h valgrind rpm=rpmbuild debootstrap python3.11=/usr/bin/python3.11
     systemd=systemd-analyze"
@@ -41,9 +41,9 @@ fi
 
 # a package's script asks this policy before it starts a service; enabled ones would start at the next boot
 services=
-[ -z "$slurm" ] || for service in $SERVICES; do is_installed "$service" || services="$services $service"; done
+for service in $SERVICES; do case "$missing " in *" $service "*) services="$services $service" ;; esac; done
 own_policy=
-if [ -n "$slurm" ] && [ ! -e "$POLICY" ]; then
+if [ -n "$services" ] && [ ! -e "$POLICY" ]; then
     own_policy=$POLICY
     trap 'rm -f "$own_policy"' EXIT
     trap 'exit 130' INT

@@ -101,5 +101,13 @@ def comm_of(pid: int) -> str:
         return ""
 
 
+def parent_of(pid: int) -> int:
+    """0 where it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
 def kill(pid: int, signo: int = signal.SIGKILL) -> None:
     os.kill(pid, signo)

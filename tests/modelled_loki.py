@@ -30,7 +30,9 @@ class ModelledLoki:
 
     script: what the next pushes are answered by instead, in order: an error, which is raised, or a function that is
     called with the labels and may raise one; None for the usual answer. stored: in the order of their coming, exact
-    repeats too; requests: (labels, entries) of each push, whatever came of it.
+    repeats too; requests: (labels, entries) of each push, whatever came of it. Tenants are told apart by a label that a
+    real one doesn't have; those in refusing get the error there. takes: whether a push is within the rate, by its
+    number from 1.
     """
 
     def __init__(self) -> None:
@@ -39,16 +41,24 @@ class ModelledLoki:
         self.bodies: list[bytes] = []
         self.newest_ns: dict[str, int] = {}
         self.script: list[PushError | Callable[[str], None] | None] = []
+        self.refusing: dict[str, PushError] = {}
+        self.takes: Callable[[int], bool] = lambda number: True
         self.answer_date_ns: int | None = None
         self._lock = threading.Lock()
 
-    def push_body(self, body: bytes) -> None:
+    def push_body(self, body: bytes, tenant: str = "") -> None:
         with self._lock:
             labels, entries = decode(decompress(body))
             labels = labels.replace('",', '", ')  # as Loki writes them itself
+            if tenant:
+                labels = f'{labels[:-1]}, tenant="{tenant}"}}'
             self.bodies.append(body)
             self.requests.append((labels, entries))
             self.answer_date_ns = time.time_ns() // 10**9 * 10**9
+            if tenant in self.refusing:
+                raise self.refusing[tenant]
+            if not self.takes(len(self.requests)):
+                raise throttled()
             told = self.script.pop(0) if self.script else None
             if isinstance(told, PushError):
                 raise told

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from logshipper.spool import read_counters
+from tests.captured_runs import comm_of
 
 ROOT = Path(__file__).resolve().parent.parent
 WAIT_SECS = 20.0  # for what happens at once unless something is broken
@@ -44,7 +45,7 @@ def nothing_left() -> Iterator[None]:
             until = time.monotonic() + 5.0
             while (left := _marked(own)) and time.monotonic() < until:
                 time.sleep(0.01)
-            names = [f"{pid} {comm(pid)}" for pid in left]
+            names = [f"{pid} {comm_of(pid)}" for pid in left]
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -59,13 +60,6 @@ def _marked(mark: bytes) -> list[int]:
                 if mark in (entry / "environ").read_bytes().split(b"\0"):
                     found.append(int(entry.name))
     return found
-
-
-def comm(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
 
 
 def state(pid: int) -> str:

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ingest.capture_folder import CaptureFolder, Life
 from ingest.segment_reader import Outcome, SegmentReader, SpoolPosition
 from logshipper.segment import Frame, FrameType, Kind, Stream
@@ -44,8 +46,9 @@ def build(folder: Path) -> Path:
     return folder
 
 
-def built() -> Iterator[Path]:
-    """All of it, for a fixture: skips where it can't be built."""
+@pytest.fixture(scope="module")
+def binaries() -> Iterator[Path]:
+    """All of it; skips where it can't be built."""
     gate.skip_if_off()
     if missing():
         gate.lacking(missing())
@@ -54,7 +57,7 @@ def built() -> Iterator[Path]:
 
 
 def checked_node(binaries: Path) -> "Iterator[Node]":
-    """A node whose user has opted in, for a fixture. Its keepers are built with AddressSanitizer: what they find fails
+    """A node whose user has opted in, for fixtures. Its keepers are built with AddressSanitizer: what they find fails
     the test."""
     with open_folder("logshipper-node-") as folder:
         node = Node(folder, binaries)
@@ -68,6 +71,11 @@ def checked_node(binaries: Path) -> "Iterator[Node]":
     for path in found:
         path.unlink()
     assert not texts, texts
+
+
+@pytest.fixture
+def node(binaries: Path) -> "Iterator[Node]":
+    yield from checked_node(binaries)
 
 
 class Logged:
@@ -326,6 +334,13 @@ def open_folder(prefix: str) -> Iterator[Path]:
         yield path
     finally:
         shutil.rmtree(path)
+
+
+def late_python(node: Node) -> tuple[str, Path]:
+    """A setting: Python begins once a file, the path, is there."""
+    go = node.folder / "go"
+    waits = node.script("waits", f'while [ ! -e {go} ]; do sleep 0.02; done; exec {node.python} "$@"')
+    return f"python={waits}", go
 
 
 def python(code: str) -> list[str]:

@@ -55,7 +55,7 @@ def _values(tmp_path: Path) -> dict[str, Any]:  # Any: TOML
     secret.chmod(0o600)
     return {
         "cluster": "c-1.x_y", "host": "node-7", "spool_dir": "/a/spool", "state_dir": "/a/state", "socket": "",
-        "max_captures_per_user": 5, "poll_secs": 2, "url": "http://[::1]:9/x", "tenant": "team-a",
+        "max_captures_per_user": 5, "poll_secs": 2, "url": "http://[::1]:9/x", "tenant": "team-a", "tenant_by": "user",
         "username": "ann", "password_file": str(secret), "token_file": str(secret), "ca_file": str(secret),
         "cert_file": str(secret), "key_file": str(secret), "timeout_secs": 3.5, "batch_max_bytes": 20_000,
         "batch_wait_secs": 0, "stream_max_bytes_per_sec": 0, "max_line_bytes": 1000, "max_age_hours": 24,
@@ -147,6 +147,7 @@ def test_all_problems_are_said_at_once(tmp_path: Path) -> None:
         ("loki", {"url": "http://x/?a=b"}),
         ("loki", {"tenant": "a/b"}),
         ("loki", {"tenant": "a\r\nX: y"}),
+        ("loki", {"tenant_by": "project"}),
         ("loki", {"timeout_secs": 0}),
         ("loki", {"timeout_secs": float("inf")}),
         ("loki", {"batch_max_bytes": 10_000_001}),

@@ -13,7 +13,7 @@ import pytest
 from ingest import check_slurm
 from ingest.__main__ import main
 from ingest.agent_config import AgentConfig, AgentSection, SlurmSection
-from ingest.findings import Finding
+from ingest.findings import Finding, exit_code
 from ingest.slurm_files import MAX_FILES, plugin_version, read_conf, read_stack
 from logshipper import __version__
 from tests import slurm_player
@@ -69,6 +69,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setattr(check_slurm, "_program", lambda name: "/usr/sbin/slurmd" if name == "slurmd" else "")
     monkeypatch.setattr(check_slurm, "_slurm_version", lambda: (22, 5))
     monkeypatch.setattr(check_slurm, "plugin_version", lambda path: (22, 5))
+    monkeypatch.setattr(check_slurm, "_cgroup", lambda: "cgroup v1")
     return found
 
 
@@ -83,6 +84,13 @@ def test_all_is_well(node: Node) -> None:
     for part in ("ProctrackType=proctrack/cgroup", "loads it, with spool and cluster of /etc/agent.toml",
                  "was built for this Slurm, 22.05", "the keeper", f"can run logshipper {__version__}"):  # fmt: skip
         assert part in said
+
+
+def test_cgroup_that_nobody_has_tried(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_slurm, "_cgroup", lambda: "cgroup v2")
+    found = node.check()
+    assert (words(found, "wrong"), exit_code(found)) == ("", 0)
+    assert words(found, "note").startswith("cgroup v2: the plugin is untried there It was tested with cgroup v1. Begin")
 
 
 def test_no_slurm_no_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

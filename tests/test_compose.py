@@ -137,7 +137,7 @@ def test_the_image_runs_as_an_ordinary_user() -> None:
 def test_the_image_is_made_of_files_that_are_there_and_sent() -> None:
     copied = re.findall(r"^COPY (.*) \S+$", DOCKERFILE.read_text(), re.MULTILINE)
     paths = [path for words in copied for path in words.split()]
-    assert len(paths) == 8
+    assert len(paths) == 9
     assert all((ROOT / path).exists() for path in paths)
     rules = [
         rule for rule in (COMPOSE / "agent" / "Dockerfile.dockerignore").read_text().splitlines() if rule[0] != "#"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from grafana.__main__ import build_parser as grafana_parser
 from ingest.__main__ import build_parser as agent_parser
 from logshipper.cli import build_parser
 
@@ -26,9 +27,13 @@ def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPa
     return {}
 
 
+def parsers() -> dict[str, argparse.ArgumentParser]:
+    return {"logshipper": build_parser(), "logshipper-agent": agent_parser(), "logshipper-grafana": grafana_parser()}
+
+
 def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Every command, as in `logshipper logs`, with its own parser."""
-    for program, parser in (("logshipper", build_parser()), ("logshipper-agent", agent_parser())):
+    for program, parser in parsers().items():
         for name, own in subparsers(parser).items():
             yield f"{program} {name}", own
 
@@ -40,7 +45,7 @@ def options(parser: argparse.ArgumentParser) -> set[str]:
 
 def table_rows() -> dict[str, str]:
     """The rows of the table of all commands, by the command's two words."""
-    rows = re.findall(r"^\| `(logshipper(?:-agent)? [a-z]+)[^`]*`.*$", COMMANDS_PAGE.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `(logshipper(?:-agent|-grafana)? [a-z]+)[^`]*`.*$", COMMANDS_PAGE.read_text(), re.MULTILINE)
     lines = COMMANDS_PAGE.read_text().splitlines()
     return {name: next(line for line in lines if line.startswith(f"| `{name}")) for name in rows}
 
@@ -73,18 +78,18 @@ def example_lines() -> Iterator[tuple[str, str]]:
             if language in ("", "sh", "console"):
                 for written in text.splitlines():
                     line = written.strip().removeprefix("$ ")
-                    if re.match(r"logshipper(-agent)? [a-z-]", line):
+                    if re.match(r"logshipper(-agent|-grafana)? [a-z-]", line):
                         yield page.name, line
 
 
 @pytest.mark.parametrize(("page", "line"), list(example_lines()))
 def test_examples_are_understood(page: str, line: str) -> None:
     words = shlex.split(re.split(r" {3,}|  #", line)[0], comments=True)
-    parsers = {"logshipper": build_parser(), "logshipper-agent": agent_parser()}
+    known = parsers()
     for one in split_on(words, SHELL_WORDS):
-        if one and one[0] in parsers:
+        if one and one[0] in known:
             try:
-                parsers[one[0]].parse_args(one[1:])
+                known[one[0]].parse_args(one[1:])
             except SystemExit as error:
                 if error.code:
                     pytest.fail(f"{page}: {line}")

@@ -83,7 +83,7 @@ def test_what_is_empty_of_an_identity_is_left_out() -> None:
 
 def test_a_block_of_plain_lines_is_one_chunk_a_nanosecond_apart() -> None:
     (chunk,) = chunks(block([b"a", b"", b"c"]))
-    assert chunk.key == ("stdout", "log", "", "n1")
+    assert chunk.key == StreamKey("stdout", "log", host="n1")
     assert [(entry.time_ns - T0, entry.line) for entry in pushed(chunk)] == [(0, b"a"), (1, b""), (2, b"c")]
 
 
@@ -184,7 +184,7 @@ def test_pieces_are_whole_characters_and_join_to_the_line(line: bytes, max_bytes
 def test_a_status_is_cut_between_characters_and_never_empty() -> None:
     for text, shown in ((b"", " "), (b"50 %", "50 %"), ("€".encode() * 500, "€" * 333), (b"\xff", "\ufffd")):
         (chunk,) = builder().chunks(Rows(statuses={Stream.STDERR: StatusRow(Stream.STDERR, T0, text)}))
-        assert chunk.key == ("stderr", "status", "", "n1")
+        assert chunk.key == StreamKey("stderr", "status", host="n1")
         assert [entry.line.decode() for entry in pushed(chunk)] == [shown]
 
 

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from ingest import job_metrics as job_metrics_module
 from ingest.agent_config import MetricsSection
 from ingest.job import UNRESPONSIVE_NS
 from ingest.job_metrics import MAX_JOB_KEYS, JobMetrics
-from ingest.job_series import LEDGER_ACCOUNTS, number_text
+from ingest.job_series import LEDGER_ACCOUNTS, SLURM_END, number_text
 from tests.job_views import SECOND, START_NS, FakeCapture, Labels, auto_ranks, job_metrics, samples
 
 CAPTURE: Labels = (("attempt", "1"), ("step", ""), ("task", "0"))
@@ -61,8 +62,10 @@ def test_a_running_capture() -> None:
     assert samples(text, "logshipper_job_bytes") == {labels(what="printed"): 100, labels(what="logged"): 90}
     assert values(jobs) == {"epoch": 1, "loss": 0.25, "opt.beta": 0.9}  # R22: booleans and "0.1" are no numbers
     assert samples(text, "logshipper_records") == {(("dec", ""),): 1}
-    keys = {("epoch", "epoch"), ("loss", "loss"), ("opt.beta", 'opt"]["beta')}
-    assert samples(text, "logshipper_key") == {(("dec", ""), ("key", key), ("path", path)): 1 for key, path in keys}
+    keys = {("epoch", "epoch", "loss"), ("loss", "loss", "epoch"), ("opt.beta", 'opt"]["beta', "epoch")}
+    assert samples(text, "logshipper_key") == {
+        (("dec", ""), ("key", key), ("path", path), ("x", own_x)): 1 for key, path, own_x in keys
+    }
     ranks = {(dict(found)["choice"], dict(found)["path"]): int(value) for found, value in x_ranks(jobs).items()}
     assert ranks == {("auto", "epoch"): 2, ("epoch", "epoch"): 2, ("loss", "loss"): 0, ("opt.beta", 'opt"]["beta'): 0}
     assert 'cluster="c1",job_id="4711"' in text
@@ -107,6 +110,42 @@ def test_captures_of_a_job_are_merged_where_a_series_is_the_job_s() -> None:
     assert by_task == {"0": 1.5, "1": 2.5}
     counts = {dict(found)["key"]: value for found, value in samples(text, "logshipper_key").items()}
     assert counts == {"step": 4, "loss": 2}
+
+
+def own_x(jobs: JobMetrics) -> dict[str, str]:
+    """As a page asks for it: of each key's series the largest is the newest."""
+    largest: dict[str, tuple[float, str]] = {}
+    for found, count in samples(jobs.text(), "logshipper_key").items():
+        named = dict(found)
+        largest[named["key"]] = max(largest.get(named["key"], (0.0, "")), (count, named["x"]))
+    return {key: x for key, (_, x) in largest.items()}
+
+
+def test_each_key_s_own_x_is_that_of_its_records() -> None:
+    """R25's arrow: a validation's keys, and those of training records, which have no epoch. As `x_for` says it."""
+    jobs = job_metrics()
+    capture = FakeCapture()
+    for step in range(1, 20):
+        record = {"epoch": step // 5, "val_loss": 1 / step} if step % 5 == 0 else {"step": step, "loss": 1 / step}
+        jobs.update(capture.print(record).view())
+    capture.print({"temperature": 40})
+    jobs.update(capture.view())
+    assert own_x(jobs) == {"epoch": "val_loss", "val_loss": "epoch", "step": "loss", "loss": "step", "temperature": ""}
+    for key in ("step", "loss", "val_loss"):
+        assert capture.axis.x_for(key).key == (own_x(jobs)[key])
+
+
+def test_of_several_captures_the_one_with_most_records_says_a_key_s_own_x() -> None:
+    jobs = job_metrics()
+    jobs.update(FakeCapture(key="c1").print(*({"step": at, "loss": 1} for at in range(3))).view(over=True))
+    jobs.update(FakeCapture(key="c2", attempt=2).print(*({"epoch": at, "loss": 1} for at in range(5))).view())
+    assert own_x(jobs) == {"step": "loss", "epoch": "loss", "loss": "epoch"}
+
+
+def test_a_key_that_no_query_can_hold_is_nobody_s_x() -> None:
+    jobs = job_metrics()
+    jobs.update(FakeCapture().print({"$a": 1, "loss": 1}, {"$a": 2, "loss": 1}).view())
+    assert own_x(jobs) == {"loss": ""}
 
 
 def test_long_jobs_are_thinned_by_their_number_and_each_key_by_its_own() -> None:
@@ -300,6 +339,32 @@ def test_a_new_attempt_ends_the_countdown() -> None:
     assert jobs.text() == ""
 
 
+def test_how_slurm_ended_a_job_is_shown_for_as_long() -> None:
+    """Wherever it ran: the controller has no capture of it."""
+    jobs = job_metrics(MetricsSection(expire_secs=300))  # its clock stands still
+    assert jobs.slurm_ended("4711", 1, "REQUEUED", 1_700_000_000) == 0
+    assert jobs.slurm_ended("4711", 2, "CANCELLED", 1_700_000_050) == 0
+    assert jobs.slurm_ended("4711", 2, "TIMEOUT", 1_700_000_060) == 0  # the better word
+    assert samples(jobs.text(), SLURM_END) == {
+        (("attempt", "1"), ("state", "REQUEUED")): 1_700_000_000,
+        (("attempt", "2"), ("state", "TIMEOUT")): 1_700_000_060,
+    }
+    assert 'cluster="c1",job_id="4711"' in jobs.text()
+    told_ns = START_NS + 61 * SECOND
+    jobs.expire(told_ns + 300 * SECOND - 1)
+    assert len(samples(jobs.text(), SLURM_END)) == 2
+    jobs.expire(told_ns + 300 * SECOND)
+    assert jobs.text() == ""
+
+
+def test_how_slurm_ended_jobs_has_a_cap_and_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_metrics_module, "MAX_SLURM_ENDS", 2)
+    jobs = job_metrics()
+    assert [jobs.slurm_ended(job_id, 1, "FAILED", 1) for job_id in ("1", "2", "1", "3")] == [0, 0, 0, 1]
+    assert 'job_id="2"' not in jobs.text()
+    assert len(samples(jobs.text().replace('job_id="1"', 'job_id="1",one="1"'), SLURM_END)) == 2
+
+
 def test_over_max_captures_those_that_are_over_go_first_the_oldest_before_others() -> None:
     said: list[str] = []
     jobs = job_metrics(MetricsSection(max_captures=3), say=said.append)
@@ -335,6 +400,12 @@ def test_a_job_keeps_its_ranks_when_an_earlier_attempt_is_left_out() -> None:
     jobs.update(FakeCapture(key="c2", attempt=2).print({"a": 1}, {"a": 2}).view())
     assert {key: int(rank) for (key, _), rank in auto_ranks(jobs).items()} == {"a": 7}
     assert samples(jobs.text(), "logshipper_records") == {(("dec", ""),): 5}
+
+
+def test_without_job_values_slurm_s_word_is_not_shown() -> None:
+    jobs = job_metrics(MetricsSection(job_values=False))
+    assert jobs.slurm_ended("4711", 1, "TIMEOUT", 1) == 0
+    assert jobs.text() == ""
 
 
 def test_without_job_values_there_is_nothing_of_jobs() -> None:
@@ -430,7 +501,8 @@ def test_an_update_keeps_no_record_and_no_axis() -> None:
             jobs.update(capture.print({"step": at, "loss": 1 / (at + 1)}).view())
         jobs.text()
         gc.collect()
-        return tracemalloc.get_traced_memory()[0]
+        ours = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/ingest/*")])  # not other threads'
+        return sum(one.size for one in ours.statistics("filename"))
 
     tracemalloc.start()
     try:

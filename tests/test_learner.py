@@ -1,6 +1,7 @@
 """The learner: all that a capture tells reaches /metrics once, whatever Loki does and however often it is restarted."""
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -9,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from ingest import learner
 from ingest.capture_folder import Life
 from ingest.learner import BATCH_BYTES
+from ingest.metrics_server import exposition
 from ingest.segment_reader import Batch
 from tests.segment_factory import make_ledger
 from tests.shipping_node import ShippingNode, soon_ns
@@ -110,6 +113,53 @@ def test_a_restart_counts_nothing_twice(saved: bool, node: ShippingNode) -> None
     assert (learnt.account.lines, learnt.account.records) == (20, 10)
     assert learnt.axis.records == 10
     assert learnt.axis.choose().key == "step"
+
+
+def test_what_is_printed_is_counted_by_user(node: ShippingNode) -> None:
+    """Once, and what an earlier agent has counted isn't counted again."""
+    with node.capture("job1", soon_ns(), user="ann") as ann, node.capture("job2", soon_ns(), user="bob") as bob:
+        for capture, lines in ((ann, 3), (bob, 5)):
+            capture.start()
+            capture.lines(["x" * 9] * lines)
+            capture.counters((lines * 10, lines))
+            capture.heartbeat(ledger=make_ledger({"stored": lines, "bytes": lines * 10}))
+        node.learn()
+        node.learn()
+        assert printed(node) == {("ann", "lines"): 3, ("ann", "bytes"): 30, ("bob", "lines"): 5, ("bob", "bytes"): 50}
+        node.restart()
+        assert printed(node) == {}
+        ann.lines(["y" * 9])
+        ann.counters((40, 4))
+        ann.heartbeat(ledger=make_ledger({"stored": 4, "bytes": 40}))
+        node.learn()
+        assert printed(node) == {("ann", "lines"): 1, ("ann", "bytes"): 10}
+
+
+def printed(node: ShippingNode) -> dict[tuple[str, str], float]:
+    """What the exposition says, without zeros."""
+    text = exposition(node.health, None)[0].decode()
+    found = re.findall(
+        r'^logshipper_agent_(lines|bytes)_total\{(?:stream="stdout",|)user="(\w*)"(?:,what="printed"|)\} (\S+)$',
+        text,
+        re.M,
+    )
+    return {(user, what): float(count) for what, user, count in found if float(count)}
+
+
+@pytest.mark.parametrize(("most", "named"), [(1, True), (500, False)])
+def test_users_without_a_name(most: int, named: bool, node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past the limit, and where values of jobs aren't shown."""
+    monkeypatch.setattr(learner, "MAX_USERS", most)
+    node.learner._names_users = named
+    for user in ("ann", "bob"):
+        with node.capture(user, soon_ns(), user=user) as capture:
+            capture.start()
+            capture.counters((10, 1))
+            capture.lines(["x" * 9])
+        node.learn()
+    users = {user for user, _ in printed(node)}
+    assert users == ({"ann", ""} if named else {""})
+    assert sum(count for (_, what), count in printed(node).items() if what == "bytes") == 20
 
 
 def test_saving_is_put_off_and_never_forgotten(node: ShippingNode) -> None:

@@ -14,10 +14,10 @@ from ingest.capture_folder import Identity
 from ingest.entries import Chunk, EntryBuilder, StreamKey
 from ingest.loki import Client
 from ingest.loki_push import Entry, compress, encode_push
-from ingest.loki_sink import LokiSink, Stopped
+from ingest.loki_sink import LokiSink, Stopped, TenantWaits
 from ingest.metrics_server import AgentMetrics
 from ingest.quarantine import Refusal
-from logshipper.errors import RejectedPushError
+from logshipper.errors import PushError, RejectedPushError
 from logshipper.segment import Stream
 from tests.captured_runs import wait_until
 from tests.modelled_loki import HOUR_NS, ModelledLoki, refused, throttled, unreachable
@@ -198,6 +198,83 @@ def test_a_streams_rate_is_kept_to_and_another_streams_is_its_own(monkeypatch: p
     other = Chunk(big.capture, StreamKey("stderr", "log"), range(now_ns, now_ns + 1), [b"y"], big.common)
     sink.deliver([other])
     assert len(waits) == 1
+
+
+# ---- tenants
+
+
+def of_tenant(tenant: str, stream: str, time_ns: int) -> Chunk:
+    made = chunk([b"a"], time_ns)
+    return Chunk(made.capture, StreamKey(stream, "log", tenant=tenant), made.times_ns, made.lines, made.common)
+
+
+def failed(sink: Sink, tenant: str, stream: str, error: PushError) -> None:
+    sink.loki.script = [error]
+    with pytest.raises(TenantWaits):
+        sink.deliver([of_tenant(tenant, stream, time.time_ns())])
+
+
+def test_what_a_tenant_takes_ends_the_trouble_of_all_its_streams() -> None:
+    sink = Sink(retry_min_secs=600.0, retry_max_secs=600.0)
+    failed(sink, "ann", "stdout", throttled())
+    failed(sink, "ann", "stderr", refused(403))
+    failed(sink, "ben", "stdout", throttled())
+    sink.deliver([of_tenant("ann", "", time.time_ns())])
+    assert sink.sink.failing_tenants() == sink.sink.waiting_tenants() == {"ben"}
+    assert sink.sink.state.status == 429
+    sink.deliver([of_tenant("ben", "", time.time_ns())])
+    assert sink.sink.state.since_ns == 0
+    assert "takes everything again" in sink.said[-1]
+
+
+def test_a_push_that_was_on_its_way_ends_no_later_trouble() -> None:
+    sink = Sink(retry_min_secs=600.0, retry_max_secs=600.0)
+    earlier = of_tenant("ann", "stderr", time.time_ns())
+    answer = sink.loki.push_body
+
+    def meanwhile(body: bytes, tenant: str = "") -> None:
+        sink.loki.push_body = answer  # type: ignore[method-assign]
+        failed(sink, "ann", "stdout", throttled())
+        answer(body, tenant)
+
+    sink.loki.push_body = meanwhile  # type: ignore[method-assign]
+    sink.deliver([earlier])
+    assert sink.sink.waiting_tenants() == {"ann"}
+    assert sink.sink.state.status == 429
+
+
+def test_trouble_with_a_tenant_that_nobody_has_anything_for_is_over() -> None:
+    sink = Sink()
+    sink.sink.want("captures", {"ann"})
+    sink.sink.want("slurm", {"ben"})
+    failed(sink, "ann", "stdout", throttled())
+    failed(sink, "ben", "stdout", throttled())
+    sink.sink.want("captures", set())
+    assert sink.sink.failing_tenants() == {"ben"}
+    assert sink.sink.state.since_ns > 0
+    sink.sink.want("slurm", set())
+    assert sink.sink.failing_tenants() == set()
+    assert sink.sink.state.since_ns == 0
+
+
+@pytest.mark.parametrize("error", [refused(401), refused(403), refused(400), throttled(), refused(500)], ids=str)
+def test_who_waits_is_said_where_it_is_one_user(error: PushError) -> None:
+    sink = Sink()
+    sink.loki.refusing = {"ann": error}
+    with pytest.raises(TenantWaits):
+        sink.deliver([of_tenant("ann", "stdout", time.time_ns())])
+    (line,) = sink.said
+    assert "what is of the tenant ann waits" in line
+    assert "everything waits" not in line
+
+
+@pytest.mark.parametrize("error", [refused(404), unreachable()], ids=str)
+def test_what_is_no_tenant_s_trouble_is_said_once_for_all(error: PushError) -> None:
+    sink = Sink()
+    failed(sink, "ann", "stdout", error)
+    failed(sink, "ben", "stdout", error)
+    (line,) = sink.said
+    assert "everything waits" in line
 
 
 # ---- refusals

@@ -10,7 +10,7 @@ from ingest.agent_config import MetricsSection
 from ingest.job import RUNNING, UNRESPONSIVE
 from ingest.job_metrics import MAX_JOB_KEYS
 from ingest.job_series import FAMILIES, LEDGER_ACCOUNTS
-from ingest.metrics_server import DEADLINE_SECS, MAX_CONNECTIONS, AgentMetrics, exposition
+from ingest.metrics_server import DEADLINE_SECS, LEFT_OUT_REASONS, MAX_CONNECTIONS, AgentMetrics, exposition
 from ingest.ranks import REASONS, alphabetical_code, rank
 from tests.job_views import FakeCapture, job_metrics
 
@@ -36,11 +36,14 @@ def exported() -> dict[str, tuple[str, set[str]]]:
     ledger = dict.fromkeys(("stdout", "stderr"), dict.fromkeys(LEDGER_ACCOUNTS, 1))
     capture = FakeCapture(identity={"name": "x"}).print({"a": 1, "$": 1}, {"a": 2})
     jobs.update(capture.view(over=True, ledger=ledger, signal=9))
+    jobs.slurm_ended("4711", 1, "TIMEOUT", 1_700_000_000)
     labelled = {
         *(agent.pushes, agent.entries, agent.retries, agent.refused_entries, agent.left_out, agent.captures),
     }
     for metric in labelled:
         metric.labels("x")
+    for counter in (agent.lines, agent.bytes):
+        counter.labels("x", "x")
     text = exposition(agent, jobs)[0].decode()
     found: dict[str, tuple[str, set[str]]] = {}
     for family in text_string_to_metric_families(text):
@@ -73,6 +76,10 @@ def test_values_of_labels_and_reasons() -> None:
     assert set(REASONS) == {name for name in table if not name.startswith("logshipper_")}
     assert set(LEDGER_ACCOUNTS) | {"account", "stream", "stdout", "stderr"} == code(table["logshipper_job_lines"][1])
     assert {RUNNING, UNRESPONSIVE} < code(table["logshipper_job_state"][1])
+
+
+def test_reasons_of_what_is_left_out() -> None:
+    assert set(LEFT_OUT_REASONS) == set(re.findall(r"of what was left out: `(\w+)`, `(\w+)`", PAGE)[0])
 
 
 def test_numbers_in_the_text() -> None:

@@ -1,6 +1,7 @@
 """`logshipper-agent status --config`: every job once, what waits, what was refused, and nothing that forges."""
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from ingest import agent_config
+from ingest.__main__ import main
 from ingest.node_status import SCHEMA, status
 from tests.modelled_loki import refused
 from tests.shipping_node import ShippingNode, soon_ns
@@ -181,3 +184,60 @@ def test_jobs_with_something_in_the_spool_come_first(node: ShippingNode, capsys:
         assert [job["job_id"] for job in found] == ["older", "newer"]
         del node.captures[over.folder.name]
         over.close()
+
+
+# ---- without --config
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of the deployed configuration; root's own store is there, and no agent."""
+    if os.geteuid() != 0:
+        pytest.skip("an ordinary user without --config means the own store")
+    monkeypatch.setattr(agent_config, "DEFAULT_PATH", str(tmp_path / "agent.toml"))
+    monkeypatch.setenv("LOGSHIPPER_AGENT_SOCKET", str(tmp_path / "agent.sock"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.delenv("LOGSHIPPER_STORE", raising=False)
+    (tmp_path / "data" / "logshipper" / "spool").mkdir(parents=True, mode=0o700)
+    return tmp_path / "agent.toml"
+
+
+def configured(place: Path) -> None:
+    folders = "".join(f'{name} = "{place.parent / name}"\n' for name in ("spool_dir", "state_dir"))
+    place.write_text(f'[agent]\ncluster = "alpha"\n{folders}[loki]\nurl = "http://127.0.0.1:1"\n')
+
+
+def schema_of(captured: Captured, *arguments: str) -> str:
+    assert main(["status", "--json", *arguments]) == 0
+    return str(json.loads(captured.readouterr().out)["schema"])
+
+
+def test_root_means_the_nodes_agent(
+    place: Path, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configured(place)
+    assert schema_of(capsys) == SCHEMA
+    store = str(tmp_path / "data" / "logshipper")
+    assert schema_of(capsys, "--store", store) == "logshipper-agent.status/1"
+    monkeypatch.setenv("LOGSHIPPER_STORE", store)
+    assert schema_of(capsys) == "logshipper-agent.status/1"
+    monkeypatch.delenv("LOGSHIPPER_STORE")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr("ingest.store_status.status", lambda root, as_json: print(f'{{"schema": "{root}"}}') or 0)
+    assert schema_of(capsys) == store
+
+
+def test_wrong_configuration_in_its_place_is_told(place: Path, capsys: Captured) -> None:
+    place.write_text("[agent]\nclutser = 1\n")
+    assert main(["status"]) == 1
+    assert f"{place}: [agent] clutser" in capsys.readouterr().err
+
+
+def test_root_is_told_what_to_give_where_it_is_elsewhere(place: Path, capsys: Captured) -> None:
+    assert main(["status"]) == 0
+    assert capsys.readouterr().err == ""
+    (place.parent / "agent.sock").touch()
+    assert main(["status"]) == 0
+    shown = capsys.readouterr()
+    assert f"configuration elsewhere than in {place}: give --config FILE" in shown.err
+    assert shown.out.startswith("store ")

@@ -35,6 +35,7 @@ RUN_SECS = 60.0
 NOBODY = 65534
 PROGRAMS = {"dpkg-deb": "dpkg", "rpmbuild": "rpm", "rpm2archive": "rpm", "gcc": "gcc", "make": "make",
             "unshare": "util-linux", "setpriv": "util-linux"}  # fmt: skip
+DOC = "usr/share/doc/logshipper"
 SITE = "opt/logshipper/lib/python3.11/site-packages"
 NOT_COPIED = (".venv", ".git", "__pycache__", ".*_cache", ".hypothesis", "build", "dist", "demo-out")
 SCRIPTS = ("postinst", "prerm", "postrm")
@@ -292,7 +293,7 @@ def test_environment_and_programs(deb: dict[str, Entry]) -> None:
     assert config["home"] == "/usr/bin"
     assert config["include-system-site-packages"] == "false"
     assert deb["opt/logshipper/bin/python"].content == b"/usr/bin/python3.11"
-    for name in ("logshipper", "logshipper-agent"):
+    for name in ("logshipper", "logshipper-agent", "logshipper-grafana"):
         first = deb[f"opt/logshipper/bin/{name}"].content.decode().splitlines()[0]
         assert first.split() == ["#!/opt/logshipper/bin/python", "-I"]
         assert deb[f"usr/bin/{name}"].content.decode() == f"/opt/logshipper/bin/{name}"
@@ -311,7 +312,7 @@ def test_every_bundled_package_has_its_licence(deb: dict[str, Entry]) -> None:
 
 def test_the_commands_run_where_they_are_installed(installed: Path, tmp_path: Path) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    for program in ("logshipper", "logshipper-agent"):
+    for program in ("logshipper", "logshipper-agent", "logshipper-grafana"):
         done = run_inside(installed, f"/opt/logshipper/bin/{program}", "--version", as_nobody=True)
         assert done.stdout.split() == [program, version], done.stderr
     config = tmp_path / "agent.toml"
@@ -325,13 +326,14 @@ def test_all_of_it_can_be_imported_and_nothing_is_missing(installed: Path) -> No
     script = """
 import importlib, pkgutil, re, sys
 from importlib import metadata
-import ingest, logshipper, observe
-for package in (logshipper, ingest, observe):
+import grafana, ingest, logshipper, observe
+for package in (logshipper, ingest, observe, grafana):
     assert package.__file__.startswith("/opt/logshipper/"), package.__file__
     for found in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
         if not found.name.endswith("__main__"):
             importlib.import_module(found.name)
-for name in ("orjson", "yaml", "cramjam", "rich", "requests", "plotext", "argcomplete", "prometheus_client"):
+for name in ("orjson", "yaml", "cramjam", "rich", "requests", "plotext", "argcomplete", "prometheus_client",
+             "grafana_client"):
     assert importlib.import_module(name).__file__.startswith("/opt/logshipper/"), name
 there = {re.sub("[-_.]+", "-", found.metadata["Name"]).lower() for found in metadata.distributions()}
 for found in metadata.distributions():
@@ -383,8 +385,20 @@ def test_hooks_and_documentation_are_there(deb: dict[str, Entry]) -> None:
     hooks = {path.name for path in (ROOT / "deploy/slurm/hooks").glob("*") if path.is_file()}
     assert {name.rpartition("/")[2] for name in deb if name.startswith("usr/libexec/logshipper/")} == hooks
     pages = {path.name for path in (ROOT / "docs").glob("*.md")}
-    assert {name.rpartition("/")[2] for name in deb if name.startswith("usr/share/doc/logshipper/docs/")} == pages
-    assert "usr/share/doc/logshipper/deploy/slurm/README.md" in deb
+    assert {Path(name).name for name in deb if re.fullmatch(f"{DOC}/docs/[^/]+[.]md", name)} == pages
+    assert f"{DOC}/deploy/slurm/README.md" in deb
+
+
+def test_no_link_of_the_documentation_is_dead(deb: dict[str, Entry]) -> None:
+    checked = 0
+    for name, entry in deb.items():
+        if name.startswith(f"{DOC}/") and name.endswith(".md"):
+            for link in re.findall(r"\]\(([^)\s]+)\)", entry.content.decode()):
+                target = os.path.normpath(os.path.join(os.path.dirname(name), link.partition("#")[0]))
+                if not re.match(r"[a-z]+:|#", link):
+                    assert target in deb, f"{name}: {link}"
+                    checked += 1
+    assert checked > 100
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -396,12 +410,13 @@ def test_completion_files_are_valid(installed: Path, shell: str) -> None:
     }  # fmt: skip
     text = (share / places[shell]).read_text()
     if shell == "zsh":
-        assert text.splitlines()[0] == "#compdef logshipper logshipper-agent"
+        assert text.splitlines()[0] == "#compdef logshipper logshipper-agent logshipper-grafana"
     if shell == "bash":
-        line = f". {shlex.quote(str(share / places[shell]))}; complete -p logshipper; complete -p logshipper-agent"
+        programs = "logshipper logshipper-agent logshipper-grafana"
+        line = f". {shlex.quote(str(share / places[shell]))}; complete -p {programs}"
         done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        assert done.stdout.count("_python_argcomplete") == 2
+        assert done.stdout.count("_python_argcomplete") == 3
     elif shutil.which(shell):
         assert subprocess.run([shell, "-n", share / places[shell]]).returncode == 0
     assert "logshipper" in text

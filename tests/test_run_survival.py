@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.relay_tools import Driver, comm, is_alive, nothing_left, python, state, wait_for
+from tests.captured_runs import comm_of
+from tests.relay_tools import Driver, is_alive, nothing_left, python, state, wait_for
 
 # prints, waits for a line on its stdin, prints on; both streams
 WAITING = """
@@ -58,7 +59,7 @@ def test_sidecar_is_killed(driver: Driver, options: tuple[str, ...]) -> None:
     process = start(driver, options=options)
     driver.wait_captured(b"before")
     pid = driver.plan()["pid"]
-    assert comm(pid) == "logshipper-side"
+    assert comm_of(pid) == "logshipper-side"
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not is_alive(pid), "the sidecar dies")
     out, err = process.communicate(b"\n", timeout=30)

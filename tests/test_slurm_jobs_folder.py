@@ -3,6 +3,7 @@ Prolog and epilog are run as slurmd runs them, by the real slurmstepd. And how t
 
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -10,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests import slurm_player
+from tests.captured_runs import wait_until
+from tests.other_users import needs_root
 from tests.slurm import gate
-from tests.slurm_player import Node
+from tests.slurm_player import Node, binaries, checked_node
+
+__all__ = ["binaries"]  # a fixture
 
 SLURMSTEPD = "/usr/sbin/slurmstepd"
 SLURM_CONF = """
@@ -24,14 +28,9 @@ PartitionName=p Nodes=n1
 """
 
 
-@pytest.fixture(scope="module")
-def binaries() -> Iterator[Path]:
-    yield from slurm_player.built()
-
-
 @pytest.fixture
 def node(binaries: Path) -> Iterator[Node]:
-    for node in slurm_player.checked_node(binaries):
+    for node in checked_node(binaries):
         plugstack = node.folder / "plugstack.conf"
         lines = [
             f"optional {binaries}/{name} spool={node.spool}" for name in ("logshipper.so", "logshipper-identity.so")
@@ -62,10 +61,20 @@ def kept(node: Node) -> set[str]:
     return {path.name for path in (node.spool / ".jobs").iterdir() if not path.name.startswith(".")}
 
 
-def put(node: Node, *names: str) -> None:
+def named(node: Node, name: str, *, uid: int | None = None) -> str:
+    job, _, rest = name.partition(".")
+    return f"{job}.{node.uid if uid is None else uid}.{rest}"
+
+
+def all_named(node: Node, *names: str) -> set[str]:
+    return {named(node, name) for name in names}
+
+
+def put(node: Node, *names: str, uid: int | None = None) -> None:
+    """Files of jobs, named without the user's id: `5.0` is the first run of job 5."""
     (node.spool / ".jobs").mkdir(0o700, exist_ok=True)
     for name in names:
-        (node.spool / ".jobs" / name).write_text("out absent\n")
+        (node.spool / ".jobs" / named(node, name, uid=uid)).write_text("out absent\n")
 
 
 def age(path: Path, days: float) -> None:
@@ -79,10 +88,10 @@ def age(path: Path, days: float) -> None:
 def test_epilog_forgets_the_job(node: Node) -> None:
     assert node.run("true").captured() == [True]
     node.logged()
-    assert kept(node) == {"4711.0", "4711.0.modes", "4711.slurm"}
+    assert kept(node) == all_named(node, "4711.0", "4711.0.modes", "4711.slurm")
     put(node, "47110.0", "471.0", "4712.0.modes")
     assert job_script(node, "epilog", 4711, 0) == ""
-    assert kept(node) == {"47110.0", "471.0", "4712.0.modes"}
+    assert kept(node) == all_named(node, "47110.0", "471.0", "4712.0.modes")
 
 
 def test_epilog_of_a_run_leaves_the_next_one(node: Node) -> None:
@@ -90,7 +99,7 @@ def test_epilog_of_a_run_leaves_the_next_one(node: Node) -> None:
     put(node, "5.0", "5.0.modes", "5.1", "5.2", "5.2.modes", "5.3", "5.999")
     job_script(node, "prolog", 5, 2)
     job_script(node, "epilog", 5, 1)
-    assert kept(node) == {"5.2", "5.2.modes", "5.slurm"}
+    assert kept(node) == all_named(node, "5.2", "5.2.modes", "5.slurm")
     job_script(node, "epilog", 5, 2)
     assert kept(node) == set()
 
@@ -98,7 +107,41 @@ def test_epilog_of_a_run_leaves_the_next_one(node: Node) -> None:
 def test_epilog_that_isnt_told_the_run_forgets_all(node: Node) -> None:
     put(node, "5.0", "5.1.modes", "5.slurm", "6.0")
     job_script(node, "epilog", 5, None)
-    assert kept(node) == {"6.0"}
+    assert kept(node) == all_named(node, "6.0")
+
+
+FORGED = 1000  # as MOST_RESTARTS of jobs_folder.h
+CROWD = 30_000
+
+
+def crowd(node: Node) -> None:
+    """Files of other jobs, more than an epilog looks through."""
+    for number in range(CROWD):
+        os.close(os.open(node.spool / ".jobs" / named(node, f"6.{number}"), os.O_WRONLY | os.O_CREAT))
+
+
+@pytest.mark.parametrize("restarts", [1, None])
+def test_epilog_finds_its_own_among_all_others(node: Node, restarts: int | None) -> None:
+    """However many files other jobs have here, and whatever this one has forged."""
+    own = [f"5.{run}{rest}" for run in (0, 1, 2, 3, FORGED) for rest in ("", ".modes")] + ["5.slurm"]
+    put(node, *own[::2])
+    crowd(node)
+    put(node, *own[1::2])
+    order = [entry.name for entry in os.scandir(node.spool / ".jobs")]
+    assert all_named(node, *own) & set(order[20_000:])
+    job_script(node, "epilog", 5, restarts)
+    left = {name for name in kept(node) if name.startswith("5.")}
+    assert left == (set() if restarts is None else all_named(node, "5.2", "5.2.modes"))
+    assert len(kept(node) - left) == CROWD
+
+
+def test_epilog_forgets_earlier_jobs_of_its_number(node: Node) -> None:
+    put(node, "5.0", "5.1", "5.slurm", "55.0", uid=node.uid + 1)
+    for name in ("5.0", "5.0.modes", "5.slurm"):  # of a release that didn't name the user
+        (node.spool / ".jobs" / name).write_text("out absent\n")
+    put(node, "5.1")
+    job_script(node, "epilog", 5, 0)
+    assert kept(node) == {named(node, "5.1"), named(node, "55.0", uid=node.uid + 1)}
 
 
 @pytest.mark.parametrize("fault", ["missing", "mode"])
@@ -118,14 +161,27 @@ def test_epilog_and_prolog_never_fail(node: Node, fault: str) -> None:
 def test_old_files_are_swept_once_a_day(node: Node) -> None:
     node.run("true", words=("job=1",))
     put(node, "2.0", "3.0")
-    age(node.spool / ".jobs" / "2.0", 61)
-    age(node.spool / ".jobs" / "3.0", 59)
+    age(node.spool / ".jobs" / named(node, "2.0"), 61)
+    age(node.spool / ".jobs" / named(node, "3.0"), 59)
     job_script(node, "epilog", 9, 0)
-    assert {"2.0", "3.0"} <= kept(node)
+    assert all_named(node, "2.0", "3.0") <= kept(node)
     age(node.spool / ".jobs" / ".boot", 1.1)
     job_script(node, "epilog", 9, 0)
-    assert {"1.0", "3.0"} <= kept(node)
-    assert "2.0" not in kept(node)
+    assert all_named(node, "1.0", "3.0") <= kept(node)
+    assert named(node, "2.0") not in kept(node)
+
+
+def test_old_files_are_swept_however_many_there_are(node: Node) -> None:
+    old = [f"2.{number}" for number in range(40)]
+    put(node, *old[::2])
+    crowd(node)
+    put(node, *old[1::2])
+    for name in all_named(node, *old):
+        age(node.spool / ".jobs" / name, 61)
+    (node.spool / ".jobs" / ".boot").touch()
+    age(node.spool / ".jobs" / ".boot", 1.1)
+    job_script(node, "epilog", 9, 0)
+    assert len(kept(node)) == CROWD
 
 
 def test_what_an_earlier_boot_left_counts_no_more(node: Node) -> None:
@@ -143,6 +199,43 @@ def test_what_an_earlier_boot_left_counts_no_more(node: Node) -> None:
     assert (jobs / ".boot").read_text() == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
+# ---- whose it is
+
+
+def test_decision_of_another_users_job_of_that_number_counts_no_more(node: Node) -> None:
+    """Slurm gives numbers again. Nor does one count that names no user."""
+    jobs = node.spool / ".jobs"
+    put(node, "4711.0", uid=node.uid + 1)
+    (jobs / "4711.0").write_text("out absent\n")
+    assert node.run("echo", "out").captured() == [True]
+    assert (jobs / named(node, "4711.0")).read_text().startswith("in present")
+    assert node.logged()[0].lines() == [b"out"]
+    node.optin.unlink()
+    (jobs / named(node, "5.0", uid=node.uid + 1)).write_text("in present\n")
+    (jobs / "5.0").write_text("in present\n")
+    assert node.run("true", words=("job=5",)).captured() == [False]
+
+
+def test_modes_of_another_users_job_of_that_number_count_no_more(node: Node) -> None:
+    node.run("sh", "-c", """echo first; echo '/LOGCOMMAND {"mode":"disabled"}'""", words=("step=0",))
+    node.logged()
+    jobs = node.spool / ".jobs"
+    for name in ("4711.0.modes", named(node, "4711.0.modes", uid=node.uid + 1)):
+        shutil.copy(jobs / named(node, "4711.0.modes"), jobs / name)
+    (jobs / named(node, "4711.0.modes")).unlink()
+    node.run("echo", "open", words=("step=1",))
+    assert next(one for one in node.logged(2) if one.identity["step"] == "1").lines() == [b"open"]
+
+
+def test_record_of_another_users_job_of_that_number_counts_no_more(node: Node) -> None:
+    (node.spool / ".jobs").mkdir(0o700)
+    for name in ("4711.slurm", named(node, "4711.slurm", uid=node.uid + 1)):
+        (node.spool / ".jobs" / name).write_text("restarts=7\naccount=physics\npartition=gpu\n")
+    node.run("true", words=("step=0", "account=own"))
+    [logged] = node.logged()
+    assert (logged.identity["account"], logged.identity["attempt"]) == ("own", 1)
+
+
 # ---- what Slurm says of a job
 
 
@@ -153,7 +246,7 @@ def test_prolog_records_what_a_step_might_forge(node: Node) -> None:
     [logged] = node.logged()
     identity = logged.identity
     assert (identity["account"], identity["partition"], identity["attempt"]) == ("physics", "gpu", 4)
-    assert "4711.3" in kept(node)
+    assert named(node, "4711.3") in kept(node)
 
 
 def test_record_is_renewed_by_the_next_run(node: Node) -> None:
@@ -236,6 +329,97 @@ def test_cgroup_v2_that_cant_be_left_is_told(tmp_path: Path, binaries: Path) -> 
     root = cgroups(tmp_path, V2, f"0::/{SCOPE}/job_5/step_0/slurm\n", SCOPE)
     (root / "sys/fs/cgroup" / SCOPE / "logshipper").write_text("no folder")
     assert leave(binaries, root) == (1, "the job's (v2) cgroup can't be left: No such file or directory\n")
+
+
+class Looker:
+    """A process that looks at ~/.logoptin for long, in a job's cgroup; and those that move it."""
+
+    def __init__(self, folder: Path, binaries: Path) -> None:
+        self.process = subprocess.Popen(["sleep", "1000"])
+        self.started = int(Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        self.root = cgroups(folder, V1, "", "memory", "memory/slurm_n1/uid_1000/job_5/step_0")
+        self.procs = self.root / "sys/fs/cgroup/memory/cgroup.procs"
+        own = self.root / "proc" / str(self.process.pid)
+        own.mkdir()
+        (own / "cgroup").write_text("7:memory:/slurm_n1/uid_1000/job_5/step_0\n")
+        self._play = str(binaries / "test" / "play-step")
+        self._movers: list[subprocess.Popen[str]] = []
+
+    def hold_movers(self) -> None:
+        """In the midst of a move, until somebody reads who is moved."""
+        self.procs.unlink()
+        os.mkfifo(self.procs)
+
+    def start_mover(self, started: int | None = None) -> "subprocess.Popen[str]":
+        numbers = [str(number) for number in (self.process.pid, self.started if started is None else started)]
+        argv = [self._play, "move-looker", str(self.root), *numbers]
+        self._movers.append(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True))
+        return self._movers[-1]
+
+    def move(self, started: int | None = None) -> str:
+        """What the mover says."""
+        return self.start_mover(started).communicate(timeout=20)[0]
+
+    def status(self) -> str:
+        return Path(f"/proc/{self.process.pid}/status").read_text()
+
+    def close(self) -> None:
+        self.process.kill()
+        for mover in self._movers:
+            mover.kill()
+            mover.communicate()
+        self.process.wait()
+
+
+@pytest.fixture
+def looker(tmp_path: Path, binaries: Path) -> Iterator[Looker]:
+    made = Looker(tmp_path, binaries)
+    yield made
+    made.close()
+
+
+@needs_root
+def test_who_looks_is_moved_and_looks_on(looker: Looker) -> None:
+    assert looker.move() == ""
+    assert looker.procs.read_text() == str(looker.process.pid)
+    assert looker.process.poll() is None
+    assert "TracerPid:\t0\n" in looker.status()
+
+
+def test_number_that_is_anothers_by_now_is_not_moved(looker: Looker) -> None:
+    assert looker.move(looker.started - 1) == ""
+    looker.process.kill()
+    os.waitid(os.P_PID, looker.process.pid, os.WEXITED | os.WNOWAIT)
+    assert looker.move() == ""  # it is dead, and not reaped
+    looker.process.wait()
+    assert looker.move() == ""
+    assert looker.procs.read_text() == ""
+
+
+@needs_root
+@pytest.mark.parametrize("signo", [signal.SIGKILL, signal.SIGTERM])
+def test_number_of_who_looks_is_nobody_elses_while_it_is_moved(looker: Looker, signo: int) -> None:
+    """Its user kills it in that moment, so that another process gets its number, and is freed of the job's limits."""
+    looker.hold_movers()
+    mover = looker.start_mover()
+    wait_until(lambda: f"TracerPid:\t{mover.pid}\n" in looker.status(), "it is traced")
+    looker.process.send_signal(signo)
+    if signo == signal.SIGKILL:
+        wait_until(lambda: "State:\tZ" in looker.status(), "it is dead")
+    assert os.waitpid(looker.process.pid, os.WNOHANG) == (0, 0)
+    assert looker.procs.read_text() == str(looker.process.pid)
+    assert mover.communicate(timeout=20)[0] == ""
+    assert looker.process.wait(20) == -signo
+
+
+@needs_root
+def test_who_cannot_be_traced_is_not_moved(looker: Looker) -> None:
+    """Somebody traces it already. Without that its number isn't certain to be its own."""
+    looker.hold_movers()
+    first = looker.start_mover()
+    wait_until(lambda: f"TracerPid:\t{first.pid}\n" in looker.status(), "it is traced")
+    said = "who looks at ~/.logoptin stays in the job's cgroups: it can't be traced: Operation not permitted\n"
+    assert looker.move() == said
 
 
 @pytest.mark.parametrize("own", ["0::/system.slice/slurmd.service\n", f"0::/{SCOPE}/system\n", "0::/job_x/y\n", ""])

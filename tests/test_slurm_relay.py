@@ -8,13 +8,11 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from logshipper.segment import Stream
-from tests import slurm_player
 from tests.captured_runs import wait_until
 from tests.other_users import BEN, as_user, needs_root, refused
 from tests.slurm import gate
@@ -22,11 +20,16 @@ from tests.slurm_player import (
     KEEPER,
     RELAY,
     Node,
+    binaries,
+    fill,
     hung_folder,
+    node,
     python,
     resident_bytes,
     small_disk,
 )
+
+__all__ = ["binaries", "node"]  # fixtures
 
 # both streams, no last newline, a bar, bytes that are no text, more than a pipe or pty holds
 BOTH = r"""
@@ -40,16 +43,6 @@ sys.stdout.flush()
 os.write(1, b'\xff\xfe not text\n' + b'x' * 200000 + b'\n')
 print('the end', end='')
 """
-
-
-@pytest.fixture(scope="module")
-def binaries() -> Iterator[Path]:
-    yield from slurm_player.built()
-
-
-@pytest.fixture
-def node(binaries: Path) -> Iterator[Node]:
-    yield from slurm_player.checked_node(binaries)
 
 
 # ---- what is printed, and what is logged
@@ -247,7 +240,7 @@ def test_full_spool(node: Node) -> None:
     """No room for the directory: the task isn't touched. No room for lines: its output is whole, the loss is told."""
     with small_disk(node.spool, 256):
         filler = node.spool / ".filler"
-        slurm_player.fill(filler)
+        fill(filler)
         played = node.run("echo", "out")
         assert (played.out, played.captured(), node.names()) == (b"out\n", [False], [])
         assert "No space left on device" in played.said()
@@ -281,7 +274,7 @@ def test_other_users_get_nowhere(node: Node) -> None:
     own = [
         lambda: (logged.path / "identity.json").write_text("mine"),
         lambda: (logged.path / "segments").rename(logged.path / "other"),
-        (node.spool / ".jobs" / "4711.0").read_text,
+        (node.spool / ".jobs" / f"4711.{node.uid}.0").read_text,
     ]
     assert as_user(node.uid, lambda: refused(own)) == ["PermissionError"] * 3
 
@@ -294,7 +287,7 @@ def test_nobody_opted_in(node: Node) -> None:
     played = node.run(*python("import os; print(os.isatty(1))"))
     assert (played.out, played.captured(), node.names()) == (b"False\n", [False], [])
     wait_until(lambda: not node.processes(KEEPER), "the keeper ends")
-    assert [path.name for path in (node.spool / ".jobs").glob("[!.]*")] == ["4711.0"]
+    assert [path.name for path in (node.spool / ".jobs").glob("[!.]*")] == [f"4711.{node.uid}.0"]
 
 
 def test_decision_stands(node: Node) -> None:
@@ -315,7 +308,8 @@ def test_restarts_that_only_the_task_knows(node: Node) -> None:
     assert node.run("true", words=("late_restarts=1",)).captured() == [False]
     node.opt_in()
     assert node.run("true", words=("late_restarts=2",)).captured() == [True]
-    assert [path.name for path in sorted((node.spool / ".jobs").glob("4711.[0-9]"))] == ["4711.0", "4711.1", "4711.2"]
+    decisions = sorted((node.spool / ".jobs").glob(f"4711.{node.uid}.[0-9]"))
+    assert [path.name.rpartition(".")[2] for path in decisions] == ["0", "1", "2"]
     wait_until(lambda: len(node.names()) == 2, "two captures")
     assert sorted(name.split(".")[0] for name in node.names()) == ["4711@1", "4711@3"]
 

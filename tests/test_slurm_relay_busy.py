@@ -6,16 +6,16 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests import slurm_player
 from tests.captured_runs import wait_until
 from tests.other_users import needs_root
 from tests.slurm import gate
-from tests.slurm_player import RELAY, SIDECAR, Node, python
+from tests.slurm_player import RELAY, SIDECAR, Node, binaries, late_python, node, python
+
+__all__ = ["binaries", "node"]  # fixtures
 
 STRANGER = 4_054_321  # a uid that has no other process
 # as many processes as one may have: the task itself, and two. Who looked at ~/.logoptin counts until init reaps it
@@ -33,23 +33,6 @@ for _ in range(2):
     if fork() == 0: os.read(0, 1); os._exit(0)
 print('both')
 """
-
-
-@pytest.fixture(scope="module")
-def binaries() -> Iterator[Path]:
-    yield from slurm_player.built()
-
-
-@pytest.fixture
-def node(binaries: Path) -> Iterator[Node]:
-    yield from slurm_player.checked_node(binaries)
-
-
-def late_python(node: Node) -> tuple[str, Path]:
-    """A setting: Python begins once a file, the path, is there."""
-    go = node.folder / "go"
-    waits = node.script("waits", f'while [ ! -e {go} ]; do sleep 0.02; done; exec {node.python} "$@"')
-    return f"python={waits}", go
 
 
 # ---- Python begins late

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from logshipper.segment import Stream
-from tests import slurm_player
 from tests.captured_runs import wait_until
-from tests.slurm_player import KEEPER, RELAY, SIDECAR, Node, Played, python
+from tests.slurm_player import KEEPER, RELAY, SIDECAR, Node, Played, binaries, node, python
+
+__all__ = ["binaries", "node"]  # fixtures
 
 # prints, waits for a line on its stdin, prints on; both streams
 WAITING = """
@@ -32,16 +33,6 @@ sys.exit(7)
 AFTER = [b"before"] + [b"after %d" % n for n in range(5000)]
 AFTER_BYTES = b"".join(line + b"\n" for line in AFTER)
 ERR_BYTES = b"err before\nerr after\n"
-
-
-@pytest.fixture(scope="module")
-def binaries() -> Iterator[Path]:
-    yield from slurm_player.built()
-
-
-@pytest.fixture
-def node(binaries: Path) -> Iterator[Node]:
-    yield from slurm_player.checked_node(binaries)
 
 
 def start_waiting(node: Node, *settings: str) -> Played:
@@ -223,6 +214,9 @@ def test_hung_sidecar_is_given_up(node: Node) -> None:
 def test_python_that_fails_is_told_with_its_reason(node: Node) -> None:
     broken = node.script("broken", "echo 'ModuleNotFoundError: no such module' >&2; exit 1")
     played = start_waiting(node, f"python={broken}")
+    [pid] = node.process(RELAY)
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    wait_until(lambda: not children.read_text(), "the relay has seen its sidecar's end")
     finish_waiting(played)
     assert "output is missing from the log: ModuleNotFoundError: no such module" in played.said()
 

@@ -10,21 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests import slurm_player
 from tests.captured_runs import wait_until
 from tests.other_users import needs_root
 from tests.slurm import gate
-from tests.slurm_player import Node, hung_folder, python
+from tests.slurm_player import KEEPER, Node, binaries, hung_folder, node, python
 
-
-@pytest.fixture(scope="module")
-def binaries() -> Iterator[Path]:
-    yield from slurm_player.built()
-
-
-@pytest.fixture
-def node(binaries: Path) -> Iterator[Node]:
-    yield from slurm_player.checked_node(binaries)
+__all__ = ["binaries", "node"]  # fixtures
 
 
 # ---- one file for both
@@ -172,7 +163,7 @@ def test_words_that_slurmstepd_did_not_read_are_kept(node: Node) -> None:
     wait_until(lambda: not node.processes("broken"), "its Python has failed")
     played.process.kill()
     end.touch()
-    wait_until(lambda: not node.processes(slurm_player.KEEPER), "the keeper ends")
+    wait_until(lambda: not node.processes(KEEPER), "the keeper ends")
     node.optin.unlink()
     later = [node.run("true", words=(f"job={job}",)).said() for job in (1, 2)]
     assert later == ["job 4711: task 0: output is missing from the log: ModuleNotFoundError: no such module", ""]

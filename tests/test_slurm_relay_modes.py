@@ -7,34 +7,17 @@ import signal
 import struct
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests import slurm_player
 from tests.captured_runs import wait_until
-from tests.slurm_player import RELAY, SIDECAR, Logged, Node, Played
+from tests.slurm_player import RELAY, SIDECAR, Logged, Node, Played, binaries, late_python, node
+
+__all__ = ["binaries", "node"]  # fixtures
 
 COMMAND = '/LOGCOMMAND {"mode":"disabled"}'
 PRINT_COMMAND = f"echo first; echo '{COMMAND}'; echo; echo first err >&2"
 SLOT_BYTES = 64
-
-
-@pytest.fixture(scope="module")
-def binaries() -> Iterator[Path]:
-    yield from slurm_player.built()
-
-
-@pytest.fixture
-def node(binaries: Path) -> Iterator[Node]:
-    yield from slurm_player.checked_node(binaries)
-
-
-def slow_python(node: Node) -> tuple[str, Path]:
-    """A setting: Python begins once a file, the path, is there."""
-    go = node.folder / "go"
-    waits = node.script("waits", f'while [ ! -e {go} ]; do sleep 0.02; done; exec {node.python} "$@"')
-    return f"python={waits}", go
 
 
 def capture_of(node: Node, step: str, captures: int = 2) -> Logged:
@@ -61,7 +44,7 @@ def has_started(node: Node, step: str) -> bool:
 
 def test_command_that_nobody_has_read(node: Node) -> None:
     """The first step is over before its Python begins; the next one's waits for it."""
-    setting, go = slow_python(node)
+    setting, go = late_python(node)
     node.run("sh", "-c", PRINT_COMMAND, words=("step=0",), settings=(setting,))
     node.run("echo", "a secret", words=("step=1",))
     assert not has_started(node, "1")
@@ -74,7 +57,7 @@ def test_command_that_nobody_has_read(node: Node) -> None:
 
 
 def test_nothing_narrows_in_what_nobody_has_read(node: Node) -> None:
-    setting, go = slow_python(node)
+    setting, go = late_python(node)
     node.run("sh", "-c", "seq 1000; seq 1000 >&2", words=("step=0",), settings=(setting,))
     node.run("echo", "open", words=("step=1",))
     go.touch()
@@ -159,9 +142,9 @@ def test_earlier_sidecar_is_dead(node: Node, dead: str) -> None:
     assert "died with some of it unread" in inherited(later)
 
 
-def slots(node: Node, job: str = "4711.0") -> list[tuple[int, ...]]:
+def slots(node: Node) -> list[tuple[int, ...]]:
     """Those in use: begun, taken, obeyed, mode, over."""
-    table = (node.spool / ".jobs" / f"{job}.modes").read_bytes()[SLOT_BYTES:]
+    table = (node.spool / ".jobs" / f"4711.{node.uid}.0.modes").read_bytes()[SLOT_BYTES:]
     return [words for words in struct.iter_unpack("<8Q", table) if words[0]]
 
 
@@ -182,7 +165,7 @@ def test_dead_sidecar_that_had_read_all(node: Node) -> None:
 
 def test_ranks_that_begin_together_wait_for_nobody(node: Node) -> None:
     """However late their Pythons are: none had printed before."""
-    setting, go = slow_python(node)
+    setting, go = late_python(node)
     code = "touch $1/begun.$PLAY_TASK; while [ ! -e $1/all ]; do sleep 0.05; done; seq 100"
     played = node.start("sh", "-c", code, "sh", str(node.home), words=("tasks=16",), settings=(setting, "stall_secs=1"))
     wait_until(lambda: len(list(node.home.glob("begun.*"))) == 16, "all have begun")
@@ -212,7 +195,7 @@ def test_table_that_is_none(node: Node, table: bytes) -> None:
     """Then nothing is known: fails closed."""
     jobs = node.spool / ".jobs"
     jobs.mkdir(0o700)
-    (jobs / "4711.0.modes").write_bytes(table)
+    (jobs / f"4711.{node.uid}.0.modes").write_bytes(table)
     assert node.run("echo", "a secret").out == b"a secret\n"
     [logged] = node.logged()
     assert "can't be known" in inherited(logged)

@@ -2,11 +2,15 @@
 
 import json
 import os
+import pwd
 import re
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -14,10 +18,13 @@ import pytest
 from ingest import shipper, slurm_captured, slurm_intake, slurm_states
 from ingest.agent_config import parse
 from ingest.checkpoints import Checkpoints
+from ingest.job_metrics import JobMetrics
+from ingest.job_series import SLURM_END
 from ingest.loki_push import Entry
 from ingest.loki_sink import LokiSink
-from ingest.metrics_server import AgentMetrics
+from ingest.metrics_server import AgentMetrics, exposition
 from ingest.quarantine import Quarantine
+from ingest.server_access import ServerAccess
 from ingest.slurm_states import ASKED_AFTER_SECS, SETTLE_SECS, SlurmStates
 from ingest.slurm_waiting import FILE, WaitingEnds, read_counts
 from logshipper.errors import QueryError
@@ -55,13 +62,14 @@ class Controller:
     """An agent's part in this process; its clock is `shift_ns` ahead of ours. asked: what it reads of Loki; loki: what
     it pushes to."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
+        # Any: of [loki]
         self.ended = folder / "ended"
         self.ended.mkdir(mode=0o700)
         self.state = folder / "state"
         self.state.mkdir(mode=0o700)
         agent = {"cluster": "local", "host": "ctl", "spool_dir": str(folder / "spool"), "state_dir": str(self.state)}
-        loki = {"url": "http://modelled", "retry_min_secs": 0.001, "retry_max_secs": 0.002}
+        loki = {"url": "http://modelled", "retry_min_secs": 0.001, "retry_max_secs": 0.002, **options}
         self.config, problems = parse({"agent": agent, "loki": loki, "slurm": {"ended_dir": str(self.ended)}})
         assert problems == []
         self.asked = AskedLoki()
@@ -74,9 +82,10 @@ class Controller:
 
     def begin(self) -> None:
         self.metrics = AgentMetrics("local", "ctl")
+        self.jobs = JobMetrics(self.config.metrics, "local", "ctl")
         self.stop = threading.Event()
         self.checkpoints = Checkpoints(str(self.state / "state.db"))
-        sink = LokiSink(
+        self.sink = sink = LokiSink(
             lambda: self.loki,
             self.config.loki,
             lambda key: key.labels("local", "ctl"),
@@ -86,8 +95,9 @@ class Controller:
         )
         quarantine = Quarantine(str(self.state / "quarantine"), 1 << 20)
         self.states = SlurmStates(
-            self.config, self.checkpoints, sink, quarantine, self.metrics, self.stop, self.said.append, self.asked
-        )
+            self.config, self.checkpoints, sink, quarantine, self.metrics, self.stop, self.said.append, self.asked,
+            self.jobs,
+        )  # fmt: skip
 
     def end(self) -> None:
         self.states.close()
@@ -174,6 +184,24 @@ def test_a_job_that_completed_has_no_line(controller: Controller) -> None:
     controller.turn()
     controller.turn(3)
     assert [len(controller.in_loki(kind)) for kind in (OF_EVENTS, OF_LOG)] == [1, 0]
+
+
+def test_the_state_of_a_captured_job_is_shown(controller: Controller) -> None:
+    """As Prometheus sees it; of the right run, and of captured jobs alone."""
+    now = controller.now_ns() // NS
+    controller.captured(ago_secs=500, attempt=1).close(100 * NS)
+    controller.captured(ago_secs=100, attempt=2).close(90 * NS)
+    controller.write(start=now - 501, end=now - 400, state="PENDING", exit="0:0", restarts="0")
+    controller.write(start=now - 101, end=now - 5, state="TIMEOUT", exit="0:0")
+    controller.write("4712", state="TIMEOUT")
+    controller.turn()
+    assert controller.jobs.text() == ""
+    controller.turn(60)
+    shown = re.findall(r"^(\w+)\{(.*)\} (\d+)$", exposition(controller.metrics, controller.jobs)[0].decode(), re.M)
+    assert sorted(one for one in shown if one[0].startswith("logshipper_job_")) == [
+        (SLURM_END, f'cluster="local",job_id="{JOB}",attempt="{attempt}",state="{state}"', str(end))
+        for attempt, state, end in ((1, "REQUEUED", now - 400), (2, "TIMEOUT", now - 5))
+    ]
 
 
 def test_nothing_of_a_job_that_was_not_captured(controller: Controller) -> None:
@@ -472,6 +500,189 @@ def test_too_old_for_loki(controller: Controller) -> None:
     assert controller.counts() == {"taken": 1, "refused": 1}
     (file,) = (controller.state / "quarantine").iterdir()
     assert "job_ended" in file.read_text()
+
+
+# ---- a tenant for each user
+
+
+class Tenants:
+    """A Loki for each, as the controller asks them. asked: whom, in order."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, AskedLoki] = defaultdict(AskedLoki)
+        self.asked: list[str] = []
+
+    def client(self, access: ServerAccess) -> AbstractContextManager[AskedLoki]:
+        self.asked.append(access.tenant)
+        return nullcontext(self.of[access.tenant])
+
+
+@pytest.fixture
+def tenants(monkeypatch: pytest.MonkeyPatch) -> Tenants:
+    made = Tenants()
+    monkeypatch.setattr(slurm_states, "Client", made.client)
+    return made
+
+
+@pytest.fixture
+def by_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tenants: Tenants) -> Iterator[Controller]:
+    made = Controller(tmp_path, monkeypatch, tenant_by="user", retry_max_secs=30.0)
+    yield made
+    made.end()
+
+
+def captured_by(tenants: Tenants, tenant: str, controller: Controller, job_id: str) -> None:
+    began_ns = controller.now_ns() - 60 * NS
+    Pushing(tenants.of[tenant], job_id=job_id, host="n1", began_ns=began_ns).close()
+
+
+def broken(status: int) -> QueryError:
+    return QueryError("Loki at http://x", status, "no")
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 504])
+def test_a_tenant_that_gives_no_answer_holds_up_no_other(
+    by_user: Controller, tenants: Tenants, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(slurm_states, "BATCH", 4)
+    for number in range(3):
+        by_user.write(str(100 + number), user="ann")
+        captured_by(tenants, "ann", by_user, str(100 + number))
+    for number in range(3):
+        by_user.write(str(200 + number), user="ben")
+        captured_by(tenants, "ben", by_user, str(200 + number))
+    tenants.of["ann"].broken = broken(status)
+    by_user.turn()
+    by_user.turn(3)
+    assert by_user.counts() == {"taken": 6, "shipped": 3, "waiting": 3}
+    assert len(by_user.in_loki('tenant="ben"', OF_EVENTS)) == 3
+    before = len(tenants.asked)
+    by_user.turn(3)
+    assert len(tenants.asked) == before, "put off"
+    by_user.write("203", user="ben")
+    captured_by(tenants, "ben", by_user, "203")
+    by_user.states.take()
+    by_user.turn(31)
+    assert tenants.asked[before:].count("ann") == 1
+    assert len([line for line in by_user.said if "those of the tenant ann wait" in line]) == 1
+    tenants.of["ann"].broken = None
+    by_user.turn(31)
+    assert by_user.counts() == {"taken": 7, "shipped": 7}
+    assert len(by_user.in_loki('tenant="ann"', OF_EVENTS)) == 3
+
+
+def test_a_batch_of_one_user_s_that_is_at_its_limits_lets_others_pass(
+    by_user: Controller, tenants: Tenants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_states, "BATCH", 2)
+    for number in range(5):
+        by_user.write(str(100 + number), user="ann")
+    tenants.of["ann"].broken = broken(429)
+    by_user.turn()
+    by_user.shift_ns += NS // 10
+    captured_by(tenants, "ben", by_user, "200")
+    by_user.write("200", user="ben")
+    by_user.turn()
+    by_user.turn(3)
+    assert by_user.counts() == {"taken": 6, "shipped": 1, "waiting": 5}
+
+
+def test_what_is_never_answered_for_a_tenant_is_dropped_in_the_end(by_user: Controller, tenants: Tenants) -> None:
+    by_user.write(user="ann")
+    tenants.of["ann"].broken = broken(403)
+    by_user.turn()
+    by_user.turn(ASKED_AFTER_SECS[-1] - 60)
+    assert by_user.counts() == {"taken": 1, "waiting": 1}
+    by_user.turn(61)
+    assert by_user.counts() == {"taken": 1, "not_captured": 1}
+
+
+@pytest.mark.parametrize("statuses", [{"ann": 0}, {"ben": 0}, {"ann": 403, "ben": 429}])
+def test_a_loki_that_answers_nobody_is_an_error_and_nothing_is_dropped(
+    by_user: Controller, tenants: Tenants, statuses: dict[str, int]
+) -> None:
+    for job_id, user in (("100", "ann"), ("200", "ben")):
+        by_user.write(job_id, user=user)
+        captured_by(tenants, user, by_user, job_id)
+    for user, status in statuses.items():
+        tenants.of[user].broken = broken(status)
+    by_user.turn()
+    with pytest.raises(QueryError):
+        by_user.turn(ASKED_AFTER_SECS[-1] + 60)
+    assert by_user.counts() == {"taken": 2, "waiting": 2}
+    waiting = WaitingEnds(str(by_user.state / FILE))
+    heads = [one.record.user for one in waiting.due(by_user.now_ns(), 100)]
+    waiting.close()
+    assert not statuses.keys() & set(heads), "others' turn comes"
+    for user in statuses:
+        tenants.of[user].broken = None
+    by_user.turn(31)
+    by_user.turn(31)
+    assert by_user.counts() == {"taken": 2, "shipped": 2}
+
+
+class Directory:
+    """Instead of the machine's users. asked: whom, in order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **uids: int) -> None:
+        self.asked: list[str] = []
+        self._uids = uids
+        monkeypatch.setattr(pwd, "getpwnam", self._look_up)
+
+    def _look_up(self, user: str) -> Any:  # Any: as pwd's
+        self.asked.append(user)
+        return SimpleNamespace(pw_uid=self._uids[user])
+
+
+def test_a_user_is_looked_up_where_the_name_is_no_tenant_and_once_a_round(
+    by_user: Controller, tenants: Tenants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = Directory(monkeypatch, Ann=1007)
+    for job_id, user, tenant in (("1", "ben", "ben"), ("2", "1009", "uid!1009"), ("3", "Ann", "uid!1007"),
+                                 ("4", "Ann", "uid!1007")):  # fmt: skip
+        by_user.write(job_id, user=user)
+        captured_by(tenants, tenant, by_user, job_id)
+    by_user.turn()
+    by_user.turn(3)
+    assert by_user.counts() == {"taken": 4, "shipped": 4}
+    assert directory.asked == ["Ann"]
+    assert len(by_user.in_loki('tenant="uid!1007"', OF_EVENTS)) == 2
+    assert len(by_user.in_loki('tenant="uid!1009"', OF_EVENTS)) == 1
+
+
+def test_a_job_whose_node_did_not_know_the_name_is_found_by_number(
+    by_user: Controller, tenants: Tenants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = Directory(monkeypatch, ann=1007)
+    by_user.write(user="ann")
+    captured_by(tenants, "uid!1007", by_user, JOB)
+    by_user.turn()
+    by_user.turn(3)
+    assert directory.asked == []
+    by_user.loki.refusing = {"uid!1007": throttled()}
+    by_user.turn(slurm_states.BY_UID_AFTER_SECS)
+    by_user.loki.refusing = {}
+    by_user.turn(31)
+    assert by_user.counts() == {"taken": 1, "shipped": 1}
+    assert len(by_user.in_loki('tenant="uid!1007"', OF_EVENTS)) == 1
+    assert by_user.in_loki('tenant="ann"') == []
+
+
+def test_trouble_with_a_tenant_lasts_as_long_as_a_record_waits_for_it(
+    by_user: Controller, tenants: Tenants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever the shipper says that it has nothing for it."""
+    monkeypatch.setattr(shipper, "fault_point", lambda at: by_user.sink.want("captures", set()))
+    by_user.write(user="ann")
+    captured_by(tenants, "ann", by_user, JOB)
+    by_user.loki.refusing = {"ann": throttled()}
+    by_user.turn()
+    by_user.turn(3)
+    assert by_user.sink.state.status == 429
+    by_user.loki.refusing = {}
+    by_user.turn(31)
+    assert by_user.counts() == {"taken": 1, "shipped": 1}
+    assert by_user.sink.state.since_ns == 0
 
 
 # ---- hostile folders and records

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ("pyproject.toml", "README.md", "LICENSE", "logshipper", "ingest", "observe")
+SOURCES = ("pyproject.toml", "README.md", "LICENSE", "logshipper", "ingest", "observe", "grafana")
+PACKAGES = SOURCES[3:]
 BUILD_SECS = RUN_SECS = 100
 
 
@@ -82,11 +83,15 @@ def test_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     tops = {name.split("/")[0] for name in names}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"logshipper", "ingest", "observe"}
-    for package in ("logshipper", "ingest", "observe"):
+    assert {top for top in tops if not top.endswith(".dist-info")} == {*PACKAGES}
+    for package in PACKAGES:
         assert f"{package}/py.typed" in names
         sources = {str(path.relative_to(ROOT)) for path in (ROOT / package).rglob("*.py")}
         assert sources <= set(names)
+    for kind in ("dashboards/*.json", "provisioning/*/*.yaml"):
+        files = {str(path.relative_to(ROOT)) for path in (ROOT / "grafana").glob(kind)}
+        assert files
+        assert files <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
@@ -111,7 +116,7 @@ def test_captures_and_shows_outside_of_the_clone(installed: Path, tmp_path: Path
     assert '{"epoch": 24,' in (tmp_path / "printed.txt").read_text()
 
 
-def test_both_commands_start(installed: Path, tmp_path: Path) -> None:
+def test_all_commands_start(installed: Path, tmp_path: Path) -> None:
     with open(ROOT / "pyproject.toml", "rb") as file:
         project = tomllib.load(file)["project"]
     for command in project["scripts"]:
@@ -119,3 +124,16 @@ def test_both_commands_start(installed: Path, tmp_path: Path) -> None:
         assert command in help_text
     version = subprocess.check_output([installed / "logshipper", "--version"], cwd=tmp_path, text=True)
     assert version.split()[-1] == project["version"]
+
+
+def test_grafana_says_what_it_lacks(installed: Path, tmp_path: Path) -> None:
+    """Its library comes by an extra, which isn't installed here."""
+    token = tmp_path / "token"
+    token.write_text("secret")
+    token.chmod(0o600)
+    words = ["apply", "--url", "http://127.0.0.1:9", "--token-file", str(token)]
+    done = subprocess.run(
+        [installed / "logshipper-grafana", *words], cwd=tmp_path, capture_output=True, text=True, timeout=RUN_SECS
+    )
+    assert done.returncode == 1
+    assert "pip install 'logshipper[grafana]'" in done.stderr

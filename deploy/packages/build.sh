@@ -84,7 +84,7 @@ download() {
 # from a copy: setuptools leaves folders beside its sources
 make_wheel() {
     mkdir "$scratch/source" &&
-        cp -R pyproject.toml README.md LICENSE logshipper ingest observe "$scratch/source" &&
+        cp -R pyproject.toml README.md LICENSE logshipper ingest observe grafana "$scratch/source" &&
         find "$scratch/source" -name __pycache__ -prune -exec rm -rf {} + &&
         "$PY" -m pip wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir "$scratch/wheels" "$scratch/source"
 }

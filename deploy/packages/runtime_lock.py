@@ -1,5 +1,5 @@
-"""Writes the part of requirements/demo.lock that the packages bundle: what pyproject.toml needs at run time on Python
-3.11 and Linux, and what that needs in turn, as the metadata of what .venv has installed tells.
+"""Writes the part of requirements/dev.lock that the packages bundle: what pyproject.toml needs at run time on Python
+3.11 and Linux, with EXTRAS, and what that needs in turn, as the metadata of what .venv has installed tells.
 
     .venv/bin/python deploy/packages/runtime_lock.py OUTPUT    from the clone
 """
@@ -14,7 +14,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LOCK = ROOT / "requirements" / "demo.lock"
+LOCK = ROOT / "requirements" / "dev.lock"
+EXTRAS = ("grafana",)  # nobody could add it to the packages' own environment
 TARGET = {
     "implementation_name": "cpython",
     "os_name": "posix",
@@ -35,7 +36,7 @@ def needed() -> set[str]:
     """Names of all packages that are needed at run time, in their normal form."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     found: set[str] = set()
-    waiting = list(project["dependencies"])
+    waiting = [*project["dependencies"], *(line for name in EXTRAS for line in project["optional-dependencies"][name])]
     while waiting:
         requirement = Requirement(waiting.pop())
         name = canonicalize_name(requirement.name)

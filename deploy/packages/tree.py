@@ -9,11 +9,12 @@ The environment is for /usr/bin/python3.11, whatever Python runs this. Byte code
 import configparser
 import email.parser
 import os
+import re
 import shutil
 import stat
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from email.message import Message
 from pathlib import Path
 
@@ -23,7 +24,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 HERE = ROOT / "deploy" / "packages"
 PYTHON = "python3.11"
 OPT = Path("opt/logshipper")
-PROGRAMS = ["logshipper", "logshipper-agent"]
+PROGRAMS = ["logshipper", "logshipper-agent", "logshipper-grafana"]
+PAGES = ["README.md", "CHANGELOG.md", "deploy/slurm/README.md"]
+LINK = re.compile(r"\]\((?![a-z]+:|#)([^)\s#]+)")
 ZSH = {"deb": "vendor-completions", "rpm": "site-functions"}
 # -I: what a module or a user sets for other Pythons (PYTHONPATH, ~/.local) isn't ours
 SCRIPT = """#!/{opt}/bin/python -I
@@ -117,7 +120,8 @@ def environment(wheels: Path, tree: Path) -> Path:
 def completion(kind: str, tree: Path) -> None:
     share = tree / "usr" / "share"
     write(share / "bash-completion/completions/logshipper", shellcode(PROGRAMS, True, "bash"))
-    (share / "bash-completion/completions/logshipper-agent").symlink_to("logshipper")
+    for name in PROGRAMS[1:]:
+        (share / "bash-completion/completions" / name).symlink_to(PROGRAMS[0])
     write(share / f"zsh/{ZSH[kind]}/_logshipper", shellcode(PROGRAMS, True, "zsh"))
     for name in PROGRAMS:  # fish looks for a file of the program's name
         write(share / f"fish/vendor_completions.d/{name}.fish", shellcode([name], True, "fish"))
@@ -148,6 +152,20 @@ def license_of(metadata: Message) -> str:
     return (told.strip().splitlines() or classifiers or ["see its text"])[0]
 
 
+def linked(pages: Iterable[Path]) -> set[Path]:
+    """Pages, and all that they link to, paths from ROOT. Raises SystemExit for a link that leads nowhere."""
+    found, waiting = set[Path](), set(pages)
+    while waiting:
+        page = waiting.pop()
+        found.add(page)
+        for link in LINK.findall((ROOT / page).read_text()) if page.suffix == ".md" else []:
+            target = Path(os.path.normpath(page.parent / link))
+            if target.is_absolute() or ".." in target.parts or not (ROOT / target).is_file():
+                raise SystemExit(f"{page}: {link} is no file that could be packaged")
+            waiting |= {target} - found
+    return found
+
+
 def documentation(site: Path, tree: Path) -> None:
     doc = tree / "usr/share/doc/logshipper"
     text = COPYRIGHT
@@ -161,11 +179,10 @@ def documentation(site: Path, tree: Path) -> None:
         )  # fmt: skip
     write(doc / "copyright", text)
     copy(ROOT / "LICENSE", doc / "LICENSE")
-    copy(ROOT / "README.md", doc / "README.md")
-    copy(ROOT / "CHANGELOG.md", doc / "CHANGELOG.md")
-    copy(ROOT / "deploy/slurm/README.md", doc / "deploy/slurm/README.md")
-    for page in sorted((ROOT / "docs").glob("*.md")):
-        copy(page, doc / "docs" / page.name)
+    pages = [*map(Path, PAGES), *(page.relative_to(ROOT) for page in (ROOT / "docs").glob("*.md"))]
+    included = {page.relative_to(ROOT) for page in (ROOT / "deploy/gateway/logshipper").iterdir()}  # by what is linked
+    for path in sorted(linked(pages) | included):
+        copy(ROOT / path, doc / path)
 
 
 def set_modes(tree: Path) -> None:

@@ -1,7 +1,8 @@
 """The fixture: jobs that the product itself captured, in real Loki and real Prometheus.
 
-Three agents (n1, n2, n10) run as on three nodes, and Prometheus scrapes them. What can't be had in seconds is captured
-with a clock that is set back (`SHIFTED`), by the same programs:
+Three agents (n1, n2, n10) run as on three nodes, a fourth one as on Slurm's controller, whose hook's record is written
+here, and Prometheus scrapes them. What can't be had in seconds is captured with a clock that is set back (`SHIFTED`),
+by the same programs:
 
 - *late*: captured two hours ago, while its agent had no Loki; shipped now, so that Prometheus learns of it two hours
   after its end;
@@ -34,6 +35,7 @@ from tests.servers.running import LokiServer, PrometheusServer
 
 CLUSTER = "grafana-test"
 HOSTS = ("n1", "n2", "n10")
+CONTROLLER = "slurmctl"
 LATE_SECS, OLD_SECS = 2 * 3600, 60 * 86400
 USER, ACCOUNT, PARTITION = "ann.o'x", "physics", "gpu-a"  # of the job on three nodes
 AT_ONCE = 4
@@ -118,7 +120,7 @@ class TaskSocket:
     made it: job, task and user are what the scheduler says."""
 
     def __init__(self, agent: NodeAgent, identity: NodeIdentity) -> None:
-        self.path = agent.folder / f"task-{identity.task}.sock"
+        self.path = agent.folder / f"task-{identity.job_id}-{identity.task}.sock"
         section = AgentSection(**_agent_table(agent))
         folder = Path(prepare_capture(section, identity))
         if isinstance(agent, ShiftedAgent):  # what is older than its directory would count as forged
@@ -188,8 +190,8 @@ class Maker:
             )  # fmt: skip
             path = TaskSocket(agent, identity).path
             processes.append(self._start(task, agent, f"{job.name}-{rank}", socket=path))
-        for process in processes:
-            assert process.wait(WAIT_SECS) == 0
+        for process, task in zip(processes, job.attempts, strict=True):
+            assert process.wait(WAIT_SECS) == task.exit_code
         hosts = tuple(task.host for task in job.attempts)
         return Captured(job, job_id, hosts, begin_ms, time.time_ns() // 10**6)
 
@@ -236,21 +238,24 @@ def captured_jobs(folder: Path) -> Iterator[Fixture]:
             server.start(wait=False)
         loki.wait_for_push()
         agents = {host: _agent(folder, loki, host) for host in HOSTS}
+        controller = _agent(folder, loki, CONTROLLER, slurm={"ended_dir": str(_ended_dir(folder))})
         late = ShiftedAgent(folder / "late", "http://127.0.0.1:9", host="late1", shift_secs=-LATE_SECS)
         old = ShiftedAgent(folder / "old", loki.url, host="old1", shift_secs=-OLD_SECS)
         pool = stack.enter_context(ThreadPoolExecutor(AT_ONCE))
         starts = []
-        for agent in (*agents.values(), late, old):
+        for agent in (*agents.values(), controller, late, old):
             stack.push(agent)
             starts.append(pool.submit(agent.start))
         for start in starts:
             start.result()
+        prometheus.set_targets([_target(agent) for agent in (*agents.values(), controller)])
         maker = Maker(folder, agents)
         stack.callback(maker.end)
         jobs = _made(maker, pool, late, old)
+        _tell_end(_ended_dir(folder), next(one for one in jobs if one.job is printed.TIMED_OUT), "TIMEOUT")
         shipped_late = _agent(folder, loki, "late1", folder / "late").start()
         stack.enter_context(shipped_late)
-        _settle(loki, prometheus, [*agents.values(), shipped_late], old, jobs)
+        _settle(loki, prometheus, [*agents.values(), controller, shipped_late], old, jobs)
         yield Fixture(
             {one.job.name: one for one in jobs},
             LokiSource(loki.url),
@@ -259,8 +264,26 @@ def captured_jobs(folder: Path) -> Iterator[Fixture]:
         )
 
 
-def _agent(folder: Path, loki: LokiServer, host: str, own: Path | None = None) -> NodeAgent:
-    return NodeAgent(own or folder / host, loki.url, cluster=CLUSTER, host=host, loki={"heartbeat_secs": 5.0})
+def _agent(folder: Path, loki: LokiServer, host: str, own: Path | None = None, **options: Json) -> NodeAgent:
+    heartbeat = {"heartbeat_secs": 5.0}
+    return NodeAgent(own or folder / host, loki.url, cluster=CLUSTER, host=host, loki=heartbeat, **options)
+
+
+def _ended_dir(folder: Path) -> Path:
+    place = folder / "ended"
+    place.mkdir(mode=0o700, exist_ok=True)
+    return place
+
+
+def _tell_end(place: Path, job: Captured, state: str) -> None:
+    """As the hook job-ended does."""
+    assert job.end_ms is not None
+    said = {"by": "jobcomp", "job_id": job.job_id, "state": state, "exit": "0:0", "start": job.begin_ms // 1000,
+            "end": job.end_ms // 1000, "restarts": "0", "user": USER, "nodes": ",".join(job.hosts)}  # fmt: skip
+    written = place / f".new.{job.job_id}.{said['end']}.jobcomp.1"
+    written.write_text("".join(["logshipper-ended 1\n", *(f"{name}={value}\n" for name, value in said.items()), ".\n"]))
+    written.chmod(0o600)
+    written.rename(place / written.name.removeprefix(".new."))
 
 
 def _made(maker: Maker, pool: ThreadPoolExecutor, late: ShiftedAgent, old: ShiftedAgent) -> list[Captured]:
@@ -274,6 +297,7 @@ def _made(maker: Maker, pool: ThreadPoolExecutor, late: ShiftedAgent, old: Shift
         pool.submit(maker.capture_shifted, printed.OLD, old),
     ]
     waiting += [pool.submit(maker.capture_tasks, printed.THREE_NODES, "4711")]
+    waiting += [pool.submit(maker.capture_tasks, printed.TIMED_OUT, "4712")]
     waiting += [pool.submit(maker.capture, printed.REQUEUED)]
     made = first + [one.result() for one in waiting]
     assert late.stop() == 0
@@ -284,23 +308,28 @@ def _settle(
     loki: LokiServer, prometheus: PrometheusServer, agents: list[NodeAgent], old: NodeAgent, jobs: list[Captured]
 ) -> None:
     """Returns when everything is in Loki, and Prometheus has scraped all agents since."""
-    targets = [agent.metrics_url.removeprefix("http://").removesuffix("/metrics") for agent in agents]
     prometheus.wait_ready()
-    prometheus.set_targets(targets)
+    prometheus.set_targets([_target(agent) for agent in agents])
     old.wait_shipped(WAIT_SECS)
     loki.flush()
     loki.wait_ready()
     staying = sum(one.job.stays for one in jobs)
     wait_until(lambda: sum(len(agent.captures()) for agent in agents) == staying, "all jobs are shipped", WAIT_SECS)
+    logs = LokiSource(loki.url)
+    told = f'count_over_time({{cluster="{CLUSTER}", host="{CONTROLLER}", kind="event"}} |= "TIMEOUT" [1h])'
+    _until(lambda: logs.get("/loki/api/v1/query", {"query": told})["result"], "how Slurm ended a job is in Loki")
     shipped = time.time()
     asked = PrometheusSource(prometheus.url, scrape_ms=SCRAPE_MS)
     since = f"count(timestamp(logshipper_agent_build_info) > {shipped:.3f} + 1)"
     _until(lambda: _first(asked, since) == len(agents), "Prometheus has scraped all agents")
-    logs = LokiSource(loki.url)
     bars = f'count_over_time({{cluster="{CLUSTER}", kind="status"}} | job_id=~"running.*" |= "40%" [1m])'
     _until(lambda: logs.get("/loki/api/v1/query", {"query": bars})["result"], "the bar of the running job is in Loki")
     ends = f'count_over_time({{cluster="{CLUSTER}", host="old1", kind="event"}} |= "closed" [62d])'
     _until(lambda: logs.get("/loki/api/v1/query", {"query": ends})["result"], "the old job is in Loki")
+
+
+def _target(agent: NodeAgent) -> str:
+    return agent.metrics_url.removeprefix("http://").removesuffix("/metrics")
 
 
 def _first(prometheus: PrometheusSource, promql: str) -> float:

@@ -152,6 +152,11 @@ VALIDATION = Job(
     ),
     host="n10",
 )
+ALONE = Job(
+    "alone",
+    _lines(*({"temperature": 40 + _noise(step)} if step % 4 == 0 else {"step": step, "loss": 1 / step}
+             for step in range(1, 21))),
+)  # fmt: skip
 SHORT = Job("short", _lines(*({"step": step, "loss": step / 4} for step in range(1, 4))), pause_secs=5, host="n10")
 LONG = Job(
     "long",
@@ -161,6 +166,13 @@ LONG = Job(
     ),
     host="n10",
 )  # fmt: skip
+# Its script sees a signal only; Slurm's controller knows why
+TIMED_OUT = Job(
+    "timed-out",
+    attempts=(
+        Job("timed-out", _lines(*({"step": step, "loss": _noise(step)} for step in range(1, 4))), exit_code=143),
+    ),
+)
 # One job for each further rule of R25, by its number
 RULES: dict[int, Job] = {
     1: Job("progress", _lines(*({"step": step, "progress": _noise(step), "epoch": step} for step in range(1, 9)))),
@@ -174,6 +186,6 @@ LATE = Job(
 )
 OLD = Job("old", ["old words", *_lines(*({"step": step, "loss": _noise(step)} for step in range(1, 8)))], host="old1")
 
-LIVE = (RUNNING, ENDED, NO_METADATA, NO_NUMBERS, OPTED_IN_LATE, MANY_KEYS, ODD_KEYS, SOMETIMES_TEXT, VALIDATION, SHORT,
-        LONG, *RULES.values())  # fmt: skip
-EVERY = (*LIVE, REQUEUED, THREE_NODES, LATE, OLD)
+LIVE = (RUNNING, ENDED, NO_METADATA, NO_NUMBERS, OPTED_IN_LATE, MANY_KEYS, ODD_KEYS, SOMETIMES_TEXT, VALIDATION, ALONE,
+        SHORT, LONG, *RULES.values())  # fmt: skip
+EVERY = (*LIVE, REQUEUED, THREE_NODES, TIMED_OUT, LATE, OLD)

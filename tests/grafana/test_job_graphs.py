@@ -30,6 +30,7 @@ AXES: list[tuple[Job, str, int, list[str]]] = [
     (printed.OPTED_IN_LATE, "step", 3, ["loss"]),
     (printed.SOMETIMES_TEXT, "step", 3, ["flag", "loss", "loss.deep"]),
     (printed.VALIDATION, "epoch", 2, ["loss", "step", "val_loss"]),
+    (printed.ALONE, "step", 3, ["loss", "temperature"]),
     (printed.SHORT, "step", 3, ["loss"]),
     (printed.LONG, "step", 3, ["loss", "lr"]),
     (printed.LATE, "step", 3, ["loss"]),
@@ -46,6 +47,8 @@ AXES: list[tuple[Job, str, int, list[str]]] = [
     (printed.RULES[6], "rate", 6, ["loss"]),
     (printed.RULES[7], "acc", 7, ["loss"]),
 ]  # fmt: skip
+# of keys that never stand in a record with the job's X
+OWN_X = {("validation", "loss"): "step", ("validation", "step"): "loss"}
 WHOLE = [printed.RUNNING, printed.ENDED, printed.SOMETIMES_TEXT, printed.VALIDATION, printed.SHORT, printed.LATE,
          printed.ODD_KEYS, *printed.RULES.values()]  # fmt: skip
 SHOWN_LATE = [json.loads(line) for line in printed.OPTED_IN_LATE.lines[-3:]]
@@ -161,11 +164,11 @@ def test_one_key_over_x(job: Job, opened: Opened) -> None:
     page = opened.job(job.name)
     x = str(page.value("x"))
     for panel in _repeated(page):
-        wanted = over(x, job.records, only=panel.title) or numbered(x, job.records, only=panel.title)
+        own_x = OWN_X.get((job.name, panel.title), x)
+        wanted = over(own_x, job.records, only=panel.title)
         assert panel.frame.rows() == wanted, panel.title
-        over_what = x if x in wanted[0] else "record number"
-        assert panel.frame.names == [over_what, panel.title]
-        is_over(panel.frame, over_what)
+        assert panel.frame.names == [own_x, panel.title]
+        is_over(panel.frame, own_x)
 
 
 @pytest.mark.parametrize("job", WHOLE, ids=ids)
@@ -185,13 +188,23 @@ def test_strings_and_booleans_are_in_no_graph(opened: Opened) -> None:
 
 
 def test_epoch_of_validation_records_is_x(opened: Opened) -> None:
-    """The keys of training records, which have none, go over the record's number."""
+    """The keys of training records, which have none, have an X of their own, by the same rules over these (R25)."""
     page = opened.job("validation")
     assert [panel.frame.names for panel in _repeated(page)] == [
-        ["record number", "loss"],
-        ["record number", "step"],
+        ["step", "loss"],
+        ["loss", "step"],
         ["epoch", "val_loss"],
     ]
+
+
+def test_a_key_that_is_alone_goes_over_the_records_number(opened: Opened) -> None:
+    """With somebody's X as well."""
+    page = opened.job("alone")
+    assert page.value("x") == "step"
+    assert [panel.frame.names for panel in _repeated(page)] == [["step", "loss"], ["record number", "temperature"]]
+    assert page.show("temperature").frame.rows() == numbered("step", printed.ALONE.records, only="temperature")
+    chosen = opened.job("alone", xsel="temperature")
+    assert chosen.show("loss").frame.rows() == over("step", printed.ALONE.records, only="loss")
 
 
 def test_a_job_opted_in_late_shows_what_came_after(opened: Opened) -> None:

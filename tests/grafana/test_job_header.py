@@ -14,7 +14,11 @@ from tests.grafana.pages import Page
 from tests.grafana.printed import Job
 
 LOG = "Console log"
-ENDS = {job.name: "COMPLETED" for job in printed.EVERY} | {"running": "RUNNING", "no-metadata": "FAILED"}
+ENDS = {job.name: "COMPLETED" for job in printed.EVERY} | {
+    "running": "RUNNING",
+    "no-metadata": "FAILED",
+    "timed-out": "TIMEOUT",
+}
 
 
 def state_of(page: Page) -> str:
@@ -38,7 +42,7 @@ def test_state_and_exit_code(name: str, opened: Opened) -> None:
     page = opened.job(name)
     assert state_of(page) == ENDS[name]
     exit_code = page.show("Exit code").stat()
-    assert exit_code == {"running": None, "no-metadata": 3.0}.get(name, 0.0)
+    assert exit_code == {"running": None, "no-metadata": 3.0, "timed-out": 143.0}.get(name, 0.0)
     assert page.show("Lines lost").stat() == 0
     assert [row["mode"] for row in page.show("Mode now").rows()] == ["enabled"]
 
@@ -183,6 +187,16 @@ def test_opted_in_late(opened: Opened) -> None:
     assert mark["text"] == "mode: disabled to enabled on n1"
 
 
+def test_slurms_word_stands_behind_the_last_line(opened: Opened) -> None:
+    """It comes from another host: the controller's."""
+    page = opened.job("timed-out")
+    *lines, word = log_of(page)
+    assert lines == printed.TIMED_OUT.attempts[0].lines
+    assert re.fullmatch(r"\[logshipper: Slurm ended job 4712 at .*: TIMEOUT\]", word)
+    assert [row["event"] for row in page.show("Mode changes").rows()] == ["job_ended"]
+    assert [mark["text"] for mark in page.annotations()["Ends"]] == ["FAILED: attempt 1", "TIMEOUT: attempt 1"]
+
+
 # ---- marks
 
 
@@ -209,7 +223,7 @@ def test_links_above_the_page(name: str, opened: Opened) -> None:
 
 def test_other_jobs_of_the_same_user(opened: Opened) -> None:
     rows: list[Json] = opened.job("three-nodes").show("Captured jobs of the same user").rows()
-    assert [row["job_id"] for row in rows] == ["4711"]
+    assert sorted(row["job_id"] for row in rows) == ["4711", "4712"]
     others = opened.job("ended").show("Captured jobs of the same user").rows()
     assert {row["user"] for row in others} == {"root"} or USER not in json.dumps(others)
     assert "4711" not in {row["job_id"] for row in others}

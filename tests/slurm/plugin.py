@@ -1,5 +1,6 @@
 """The Slurm plugin as it is built from the clone, and a Python that a job's user can run the sidecar by."""
 
+import compileall
 import os
 import subprocess
 import sys
@@ -31,10 +32,12 @@ def build(folder: Path) -> Path:
 def python_for_users(folder: Path) -> Path:
     """A program that runs our Python with our packages for anybody: ours, or a script in folder that runs it or the
     system's with what anybody can read. Raises SlurmMissing."""
+    compileall.compile_dir(ROOT / "logshipper", quiet=1)  # as an installation does: a job's user couldn't
     if _runs(Path(sys.executable)):
         return Path(sys.executable)
     site = folder / "site"
     copy_packages(site)
+    compileall.compile_dir(site / "logshipper", quiet=1)
     script = folder / "python"
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     for python in (sys.executable, os.path.realpath(sys.executable), f"/usr/bin/{version}"):

@@ -12,6 +12,7 @@ import pytest
 from tests.captured_runs import ROOT, wait_until
 from tests.slurm import machine
 from tests.slurm.cluster import PREFIX, JobEnd, SlurmCluster, SlurmFailed
+from tests.slurm.users import processes_of
 
 KILLED = """
 import sys, time
@@ -24,18 +25,6 @@ with SlurmCluster(proctrack=sys.argv[1]) as cluster:
     print(cluster.folder, user.uid, flush=True)
     time.sleep(1000)
 """
-
-
-def processes_of(uid: int) -> list[str]:
-    """Names of a user's processes."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if folder.stat().st_uid == uid:
-                found.append((folder / "comm").read_text().strip())
-        except OSError:
-            continue
-    return found
 
 
 def test_jobs_of_two_users(slurm: SlurmCluster) -> None:
@@ -117,7 +106,7 @@ def test_an_orphan_lives_on_under_linuxproc_alone(slurm: SlurmCluster) -> None:
     job = slurm.sbatch(user, "setsid bash -c 'sleep 1000 & exit' & wait; echo over")
     assert slurm.wait(job).state == "COMPLETED"
     expected = ["sleep"] if "linuxproc" in slurm.as_root("scontrol", "show", "config").stdout else []
-    wait_until(lambda: processes_of(user.uid) == expected, f"processes are {expected}")
+    wait_until(lambda: list(processes_of(user.uid).values()) == expected, f"processes are {expected}")
 
 
 def test_a_node_fails_and_comes_back(slurm: SlurmCluster) -> None:
@@ -135,7 +124,7 @@ def test_nothing_is_left_of_a_killed_cluster(slurm_machine: None, proctrack: str
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         folder, uid = process.stdout.readline().split()
-        wait_until(lambda: processes_of(int(uid)).count("sleep") >= 1, "its job runs")
+        wait_until(lambda: "sleep" in processes_of(int(uid)).values(), "its job runs")
         process.kill()
     wait_until(lambda: not processes_of(int(uid)), "all of it has ended")
     wait_until(lambda: folder not in Path("/proc/self/mounts").read_text(), "nothing is mounted")

@@ -14,7 +14,8 @@ from tests.slurm.cluster import JobEnd
 from tests.slurm.conftest import unless_missing
 from tests.slurm.fallback import FallbackCluster
 from tests.slurm.test_homes import fuse
-from tests.slurm.users import JobUser
+from tests.slurm.users import JobUser, processes_of
+from tests.slurm.whole import text
 
 COMPLETED = JobEnd("COMPLETED", 0, 0)
 APART = ("--output=job.out", "--error=job.err")
@@ -218,7 +219,7 @@ def test_scancel_loses_nothing(cluster: FallbackCluster) -> None:
 def test_scancel_of_all_of_it(cluster: FallbackCluster) -> None:
     user = opted_in(cluster)
     run = begin(cluster, user, "seq 3000; sleep 1000", *APART)
-    wait_until(lambda: (user.home / "job.out").exists() and output(run)[0].endswith(b"\n3000\n"), "it has printed")
+    wait_until(lambda: text(user.home / "job.out").endswith("\n3000\n"), "it has printed")
     cluster.scancel(user, run.job_id)
     assert cluster.wait(run.job_id).state == "CANCELLED"
     cluster.wait_closed([run.log_id], 1)
@@ -263,28 +264,10 @@ def test_a_killed_process_costs_the_job_nothing(victim: str, cluster: FallbackCl
     script = "for i in $(seq 100); do echo $i; sleep 0.02; done; echo err >&2"
     run = begin(cluster, user, script, *APART)
     wait_until(lambda: lines(cluster, run)[:1] == ["1"], "its log begins")
-    (pid,) = (pid for pid in processes_of(user.uid) if comm(pid) == victim)
+    (pid,) = (pid for pid, name in processes_of(user.uid).items() if name == victim)
     os.kill(pid, signal.SIGKILL)
     assert cluster.wait(run.job_id) == COMPLETED
     assert output(run) == ("".join(f"{n}\n" for n in range(1, 101)).encode(), b"err\n")
-
-
-def processes_of(uid: int) -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if path.stat().st_uid == uid:
-                found.append(int(path.name))
-        except OSError:
-            continue
-    return found
-
-
-def comm(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
 
 
 @UNDER_CGROUP

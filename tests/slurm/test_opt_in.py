@@ -51,33 +51,39 @@ def test_each_node_decides_for_itself(cluster: CapturingCluster) -> None:
     assert {event["label_host"] for event in cluster.events(job_id)} == {"n2"}
 
 
-def test_requeued_job(cluster: CapturingCluster) -> None:
+def start_first_run(cluster: CapturingCluster) -> tuple[JobUser, str]:
+    """A user who has opted in, and the id of a job that has printed and waits to be requeued."""
     user = cluster.add_user()
     (user.home / ".logoptin").touch()
     script = "echo run ${SLURM_RESTART_COUNT-0}; [ ${SLURM_RESTART_COUNT-0} = 1 ] || sleep 1000"
     job_id = cluster.sbatch(user, script, "--requeue", "--open-mode=append", "--output=job.out")
     output = user.home / "job.out"
     wait_until(lambda: output.exists() and output.read_text().startswith("run 0\n"), "the first run prints")
+    return user, job_id
+
+
+def run_again(cluster: CapturingCluster, user: JobUser, job_id: str) -> str:
+    """Requeues the job; what both runs printed."""
     cluster.requeue(job_id)
     end = cluster.wait(job_id)
-    assert end == JobEnd("COMPLETED", 0, 0), cluster.told(job_id, f"{end}, {output.read_text()!r}")
-    assert output.read_text().split("\n")[-2:] == ["run 1", ""]
+    output = (user.home / "job.out").read_text()
+    assert end == JobEnd("COMPLETED", 0, 0), cluster.told(job_id, f"{end}, {output!r}")
+    return output
+
+
+def test_requeued_job(cluster: CapturingCluster) -> None:
+    user, job_id = start_first_run(cluster)
+    output = run_again(cluster, user, job_id)
+    assert output.split("\n")[-2:] == ["run 1", ""]
     cluster.wait_closed([job_id], 2)
     log = cluster.log_of(job_id)
     assert log == {("1", "batch", "0", "stdout"): ["run 0"], ("2", "batch", "0", "stdout"): ["run 1"]}
 
 
 def test_a_restart_decides_anew(cluster: CapturingCluster) -> None:
-    user = cluster.add_user()
-    (user.home / ".logoptin").touch()
-    script = "echo run ${SLURM_RESTART_COUNT-0}; [ ${SLURM_RESTART_COUNT-0} = 1 ] || sleep 1000"
-    job_id = cluster.sbatch(user, script, "--requeue", "--open-mode=append", "--output=job.out")
-    output = user.home / "job.out"
-    wait_until(lambda: output.exists() and output.read_text().startswith("run 0\n"), "the first run prints")
+    user, job_id = start_first_run(cluster)
     (user.home / ".logoptin").unlink()
-    cluster.requeue(job_id)
-    end = cluster.wait(job_id)
-    assert end == JobEnd("COMPLETED", 0, 0), cluster.told(job_id, f"{end}, {output.read_text()!r}")
+    run_again(cluster, user, job_id)
     cluster.wait_closed([job_id], 1)
     assert logged(cluster, job_id) == ["run 0"]
 
@@ -140,7 +146,7 @@ def test_users_cannot_write_where_root_does(cluster: CapturingCluster) -> None:
     tries = [
         f"echo x >> {capture}/identity.json", f"mv {capture} {spool}/other", f"rm -r {capture}/identity.json",
         f"mkdir {spool}/99@1.mine", f"ln -s /tmp {spool}/99@1.mine", f"mv {capture}/segments {capture}/other",
-        f"ln -sf /tmp {capture}/segments2", f"echo x > {spool}/.jobs/{job_id}.0", f"ls {spool}",
+        f"ln -sf /tmp {capture}/segments2", f"echo x > {spool}/.jobs/{job_id}.{ann.uid}.0", f"ls {spool}",
     ]  # fmt: skip
     for user in (ann, ben):
         for attempt in tries:

@@ -23,6 +23,18 @@ class JobUser(NamedTuple):
     home: Path
 
 
+def processes_of(uid: int) -> dict[int, str]:
+    """A user's processes: names by pid."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if folder.stat().st_uid == uid:
+                found[int(folder.name)] = (folder / "comm").read_text().strip()
+        except OSError:
+            continue
+    return found
+
+
 class Users:
     """files: which file goes over which one's place; in folder: the machine's, and the users as they are added."""
 

@@ -73,6 +73,8 @@ int process_started(const char *path, uint64_t *started)
     close(fd);
     text[size > 0 ? size : 0] = 0;
     const char *at = strrchr(text, ')'); /* the end of its name, in which anything may be */
+    if (at && (starts_with(at, ") Z") || starts_with(at, ") X")))
+        return -1;
     for (int field = COMM_FIELD; at && field < STARTED_FIELD; field++)
         at = strchr(at + 1, ' ');
     if (!at)

@@ -23,7 +23,8 @@ void close_from(int first);
 /* Writes all; returns 0, or -1 (errno). */
 int write_all(int fd, const void *data, size_t size);
 
-/* When a process began, in the kernel's ticks; path: /proc/PID/stat. Async-signal-safe. Returns 0, or -1. */
+/* When a process began, in the kernel's ticks; path: /proc/PID/stat. Async-signal-safe. Returns 0, or -1 where there is
+ * none, or it is dead. */
 int process_started(const char *path, uint64_t *started);
 
 /* Where the scheduler shares the processor out by session (sched_autogroup_enabled), a process' own nice value counts

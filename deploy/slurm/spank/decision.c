@@ -40,15 +40,15 @@ int spool_open(const char *path, char *why, size_t why_size)
     return -1;
 }
 
-static void name_of(char *name, size_t size, uint32_t job_id, uint32_t restarts)
+static void name_of(char *name, size_t size, uint32_t job_id, uint32_t uid, uint32_t restarts)
 {
-    snprintf(name, size, "%u.%u", job_id, restarts);
+    snprintf(name, size, "%u.%u.%u", job_id, uid, restarts);
 }
 
-int decision_read(int spool, uint32_t job_id, uint32_t restarts, struct look *look)
+int decision_find(int spool, uint32_t job_id, uint32_t uid, uint32_t restarts, struct look *look)
 {
     char name[64], path[80], text[16 + OPTIN_MAX_BYTES];
-    name_of(name, sizeof name, job_id, restarts);
+    name_of(name, sizeof name, job_id, uid, restarts);
     snprintf(path, sizeof path, ".jobs/%s", name);
     int fd = openat(spool, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
@@ -72,16 +72,16 @@ int decision_read(int spool, uint32_t job_id, uint32_t restarts, struct look *lo
     return -1;
 }
 
-int decision_settle(int spool, uint32_t job_id, uint32_t restarts, struct look *look)
+int decision_make(int spool, uint32_t job_id, uint32_t uid, uint32_t restarts, struct look *look)
 {
     char name[64];
-    int stands = decision_read(spool, job_id, restarts, look);
+    int stands = decision_find(spool, job_id, uid, restarts, look);
     if (stands)
         return stands > 0 ? 0 : -1;
-    name_of(name, sizeof name, job_id, restarts);
+    name_of(name, sizeof name, job_id, uid, restarts);
     if (jobs_write(spool, name, WORDS[look->state], look->content, look->size, false) == 0)
         return 0;
-    return errno == EEXIST && decision_read(spool, job_id, restarts, look) > 0 ? 0 : -1;
+    return errno == EEXIST && decision_find(spool, job_id, uid, restarts, look) > 0 ? 0 : -1;
 }
 
 int decision_bits(const struct look *look)

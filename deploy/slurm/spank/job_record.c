@@ -10,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static void name_of(char *name, size_t size, uint32_t job_id)
+static void name_of(char *name, size_t size, const struct wire_step *step)
 {
-    snprintf(name, size, "%u.slurm", job_id);
+    snprintf(name, size, "%u.%u.slurm", step->job_id, step->uid);
 }
 
 static void take_word(struct wire_step *step, const char *line, bool *has_restarts)
@@ -34,7 +34,7 @@ bool job_record_apply(int spool, struct wire_step *step)
 {
     char name[32], path[64], text[512];
     bool has_restarts = false;
-    name_of(name, sizeof name, step->job_id);
+    name_of(name, sizeof name, step);
     snprintf(path, sizeof path, ".jobs/%s", name);
     int fd = openat(spool, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
@@ -53,7 +53,7 @@ bool job_record_apply(int spool, struct wire_step *step)
 int job_record_write(int spool, const struct wire_step *step, bool with_restarts, bool replace)
 {
     char name[32], text[512], restarts[32] = "";
-    name_of(name, sizeof name, step->job_id);
+    name_of(name, sizeof name, step);
     if (with_restarts)
         snprintf(restarts, sizeof restarts, "restarts=%u\n", step->restarts);
     if (strchr(step->account, '\n') || strchr(step->partition, '\n')) {

@@ -1,5 +1,5 @@
 /* What Slurm itself says of a job, where a step's environment may be the user's own words: kept by root in the spool's
- * `.jobs/JOB.slurm` at the job's prolog, or by the keeper of its batch script. */
+ * `.jobs/JOB.UID.slurm` at the job's prolog, or by the keeper of its batch script. */
 #ifndef LOGSHIPPER_JOB_RECORD_H
 #define LOGSHIPPER_JOB_RECORD_H
 

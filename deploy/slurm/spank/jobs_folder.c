@@ -16,7 +16,16 @@
 #define JOBS ".jobs"
 #define BOOT ".boot" /* the boot in which the files were made; its time: when they were last swept */
 enum { FOLDER_FLAGS = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC };
-enum { BOOT_BYTES = 36, MOST_LOOKED_AT = 20000, KEPT_DAYS = 60, DAY_SECS = 24 * 3600 };
+enum { BOOT_BYTES = 36, KEPT_DAYS = 60, DAY_SECS = 24 * 3600 };
+/* files looked at: at a job's end, which can try its own ones' names besides; and once a day, or after a reboot. The
+ * second is what a thousand jobs at once have here that all forge as many restarts as they may; that takes ten seconds */
+enum { MOST_LOOKED_AT = 20000, MOST_SWEPT = 2000000 };
+
+struct job_end {
+    uint32_t job_id, uid;
+    long restarts;
+    bool next_is_recorded;
+};
 
 static size_t read_small(int folder, const char *path, char *text, size_t size)
 {
@@ -85,43 +94,79 @@ int jobs_write(int spool, const char *name, const char *line, const void *rest, 
     return failed;
 }
 
-/* Removes what `is_stale` says, of the first MOST_LOOKED_AT files. */
-static void remove_stale(int jobs, bool (*is_stale)(const char *name, const struct stat *found, const void *with),
+/* Removes what `is_stale` says, of the first `most` files. Returns whether these are all. */
+static bool remove_stale(int jobs, int most, bool (*is_stale)(int jobs, const char *name, const void *with),
                          const void *with)
 {
-    struct stat found;
     int fd = openat(jobs, ".", FOLDER_FLAGS);
     DIR *folder = fd < 0 ? NULL : fdopendir(fd);
     if (!folder) {
         close_fd(&fd);
-        return;
+        return false;
     }
-    struct dirent *entry;
-    for (int looked = 0; looked < MOST_LOOKED_AT && (entry = readdir(folder)); looked++)
-        if (fstatat(jobs, entry->d_name, &found, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(found.st_mode) &&
-            is_stale(entry->d_name, &found, with))
+    struct dirent *entry = NULL;
+    for (int looked = 0; looked < most && (entry = readdir(folder)); looked++)
+        if (is_stale(jobs, entry->d_name, with))
             unlinkat(jobs, entry->d_name, 0);
     closedir(folder);
+    return !entry;
 }
 
-static bool is_older(const char *name, const struct stat *found, const void *with)
+static bool is_older(int jobs, const char *name, const void *with)
 {
-    return strcmp(name, BOOT) != 0 && found->st_mtime < *(const time_t *)with;
+    struct stat found;
+    return strcmp(name, BOOT) != 0 && fstatat(jobs, name, &found, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(found.st_mode) &&
+           found.st_mtime < *(const time_t *)with;
 }
 
-static bool is_of_job(const char *name, const struct stat *found, const void *with)
+static bool is_over(const struct job_end *job, long run)
 {
-    const long *wanted = with; /* its number, its restarts, whether a later run has its record */
-    char *end = NULL;
-    (void)found;
-    if (name[0] < '0' || name[0] > '9' || strtol(name, &end, 10) != wanted[0] || *end != '.')
+    return job->restarts < 0 || run != job->restarts + 1;
+}
+
+static bool is_digit(char character)
+{
+    return character >= '0' && character <= '9';
+}
+
+static bool is_of_job(int jobs, const char *name, const void *with)
+{
+    const struct job_end *job = with;
+    char own[32], *end = NULL;
+    (void)jobs;
+    if (!is_digit(name[0]) || strtoul(name, &end, 10) != job->job_id || *end != '.')
         return false;
-    if (end[1] < '0' || end[1] > '9')
-        return !wanted[2];
-    if (wanted[1] < 0)
+    int size = snprintf(own, sizeof own, "%u.%u.", job->job_id, job->uid);
+    if (!starts_with(name, own))
         return true;
-    long restarts = strtol(end + 1, NULL, 10);
-    return restarts <= wanted[1] || restarts > wanted[1] + 1;
+    return is_digit(name[size]) ? is_over(job, strtol(name + size, NULL, 10)) : !job->next_is_recorded;
+}
+
+static void remove_named(int jobs, const struct job_end *job, const char *rest)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%u.%u.%s", job->job_id, job->uid, rest);
+    unlinkat(jobs, name, 0);
+}
+
+static void remove_run(int jobs, const struct job_end *job, long run)
+{
+    char rest[32];
+    snprintf(rest, sizeof rest, "%ld", run);
+    remove_named(jobs, job, rest);
+    snprintf(rest, sizeof rest, "%ld.modes", run);
+    remove_named(jobs, job, rest);
+}
+
+static void remove_by_name(int jobs, const struct job_end *job)
+{
+    for (long run = 0; run <= MOST_RESTARTS; run++)
+        if (is_over(job, run))
+            remove_run(jobs, job, run);
+    if (job->restarts > MOST_RESTARTS)
+        remove_run(jobs, job, job->restarts);
+    if (!job->next_is_recorded)
+        remove_named(jobs, job, "slurm");
 }
 
 void jobs_after_boot(int spool)
@@ -137,18 +182,18 @@ void jobs_after_boot(int spool)
         size = read_small(folder, BOOT, noted, sizeof noted);
         const time_t before = time(NULL) - 1; /* what is made now stays */
         if (size == sizeof boot && memcmp(noted, boot, sizeof boot) != 0)
-            remove_stale(folder, is_older, &before);
+            (void)remove_stale(folder, MOST_SWEPT, is_older, &before);
         note_boot(folder);
     }
     close(folder);
 }
 
-void jobs_forget(int spool, uint32_t job_id, long restarts, bool next_is_recorded)
+void jobs_forget(int spool, uint32_t job_id, uint32_t uid, long restarts, bool next_is_recorded)
 {
-    const long wanted[] = {(long)job_id, restarts, next_is_recorded};
+    const struct job_end job = {job_id, uid, restarts, next_is_recorded};
     int folder = openat(spool, JOBS, FOLDER_FLAGS);
-    if (folder >= 0)
-        remove_stale(folder, is_of_job, wanted);
+    if (folder >= 0 && !remove_stale(folder, MOST_LOOKED_AT, is_of_job, &job))
+        remove_by_name(folder, &job);
     close_fd(&folder);
 }
 
@@ -159,7 +204,7 @@ void jobs_sweep(int spool)
     const time_t now = time(NULL), before = now - (time_t)KEPT_DAYS * DAY_SECS;
     if (folder >= 0 && fstatat(folder, BOOT, &last, AT_SYMLINK_NOFOLLOW) == 0 && last.st_mtime < now - DAY_SECS) {
         (void)utimensat(folder, BOOT, NULL, AT_SYMLINK_NOFOLLOW);
-        remove_stale(folder, is_older, &before);
+        (void)remove_stale(folder, MOST_SWEPT, is_older, &before);
     }
     close_fd(&folder);
 }

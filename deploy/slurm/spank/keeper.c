@@ -31,7 +31,8 @@ struct keeper keeper;
 /* Whether a decision stands, for the restart that is known now. Returns 0, or -1 where that can't be known. */
 static int read_decision(void)
 {
-    int stands = decision_read(keeper.spool, keeper.step.job_id, keeper.step.restarts, &keeper.decision);
+    const struct wire_step *step = &keeper.step;
+    int stands = decision_find(keeper.spool, step->job_id, step->uid, step->restarts, &keeper.decision);
     if (stands < 0)
         say_format("not captured: the job's decision can't be read: %s", strerror(errno));
     keeper.decided = stands > 0;
@@ -53,13 +54,14 @@ static void take_restarts(const struct wire_packet *packet)
 
 static void answer_look(const struct wire_packet *packet)
 {
+    const struct wire_step *step = &keeper.step;
     if (!keeper.decided) {
         keeper.decision.state = packet->head.value >= LOOK_ABSENT && packet->head.value <= LOOK_REFUSED
                                     ? (enum look_state)packet->head.value
                                     : LOOK_UNKNOWN;
         keeper.decision.size = packet->head.size <= OPTIN_MAX_BYTES ? packet->head.size : 0;
         memcpy(keeper.decision.content, packet->payload, keeper.decision.size);
-        if (decision_settle(keeper.spool, keeper.step.job_id, keeper.step.restarts, &keeper.decision)) {
+        if (decision_make(keeper.spool, step->job_id, step->uid, step->restarts, &keeper.decision)) {
             say_format("not captured: %s/.jobs can't be written: %s", keeper.settings.spool, strerror(errno));
             keeper.decision.state = LOOK_UNKNOWN; /* a later step could decide otherwise: then nothing is logged now */
         } else if (keeper.decision.state == LOOK_UNKNOWN) {
@@ -84,16 +86,30 @@ static void slurmstepd_gone(void)
             (void)wire_tell(keeper.kept[i].socket, WIRE_GONE, 0, 0, 0);
 }
 
+/* Whether each task of the step is left alone, or its relay relays. */
+static bool has_each_begun(void)
+{
+    for (unsigned i = 0; i < keeper.kept_count; i++)
+        if (keeper.kept[i].capture.folder >= 0 && keeper.kept[i].socket >= 0)
+            return false;
+    return keeper.settled == keeper.step.local_tasks;
+}
+
 /* Once all tasks run, what still starts in this session is Python, which mustn't keep others' jobs from starting; when
  * a task has ended, Python has a session of its own, and somebody waits for us. */
-static void share_processor(uint32_t heard)
+static void share_processor(void)
 {
-    if (heard == WIRE_TASK && keeper.settled == keeper.step.local_tasks)
-        session_nice(START_SESSION_NICE);
-    else if (heard == WIRE_EXIT && !keeper.hurries) {
-        keeper.hurries = true;
-        session_nice(0);
-    }
+    bool yields = !keeper.hurries && has_each_begun();
+    if (yields != keeper.yields)
+        session_nice(yields ? START_SESSION_NICE : 0);
+    keeper.yields = yields;
+}
+
+static void hear_exit(const struct wire_packet *packet)
+{
+    keeper.hurries = true;
+    share_processor();
+    take_exit(packet);
 }
 
 static void hear_step(struct wire_packet *packet)
@@ -116,11 +132,9 @@ static void hear_step(struct wire_packet *packet)
     else if (packet->head.type == WIRE_PASS)
         keeper.settled++;
     else if (packet->head.type == WIRE_EXIT)
-        take_exit(packet);
+        hear_exit(packet);
     else if (packet->head.type == WIRE_SAY)
         say((const char *)packet->payload);
-    if (got > 0)
-        share_processor(packet->head.type);
     for (unsigned i = 0; i < packet->fd_count; i++)
         close(packet->fds[i]);
 }
@@ -161,6 +175,7 @@ static void serve(void)
         if (places[0].revents)
             hear_step(&packet);
         reap();
+        share_processor();
         if (keeper.socket < 0)
             end_stopped();
     }

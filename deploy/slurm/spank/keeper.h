@@ -28,6 +28,7 @@ struct keeper {
     struct look decision;
     bool decided;
     bool hurries; /* a task has ended */
+    bool yields;  /* this session has little of the processor */
     int spool, socket; /* socket: -1: slurmstepd is gone */
     int user_pipe;     /* where the user's name comes from; -1: it is there, or won't come */
     int namespace;     /* of the user's helpers; -1: none */

@@ -172,6 +172,10 @@ static void take_answer(int from, struct look *look)
         if (!told) {
             more = read(from, &state, 1);
             told = more == 1;
+            if (told && state == LOOK_ABSENT) { /* no more follows: its end isn't waited for */
+                look->state = LOOK_ABSENT;
+                return;
+            }
         } else if (look->size < OPTIN_MAX_BYTES) {
             more = read(from, look->content + look->size, OPTIN_MAX_BYTES - look->size);
             look->size += more > 0 ? (size_t)more : 0;
@@ -200,7 +204,7 @@ void optin_look(const char *home, int keeper, uint32_t task, struct look *look)
     }
     if (pipe2(ends, O_CLOEXEC))
         return;
-    pid_t child = fork();
+    pid_t child = vfork(); /* which only forks, and need not have a copy of our memory for that */
     if (child == 0)
         fork_looker(path, keeper, task, ends[1]);
     close(ends[1]);

@@ -2,6 +2,7 @@
  *
  *   play-step KEEPER SETTING=VALUE... -- [WORD=VALUE...] -- CMD ARG...
  *   play-step leave-cgroups ROOT        (what cgroup.c does in a tree of its own; its exit code is what that returns)
+ *   play-step move-looker ROOT PID STARTED   (likewise what looker.c does with a process that hangs)
  *
  * WORDs: uid= gid= job= step= restarts= late_restarts= (which only tasks know) array_job= array_task= tasks= home= host= name= account= nested= leave= report=.
  * Runs CMD as each of the tasks, in which PLAY_TASK is the rank; fds 0 to 2 are passed on. Writes to the file report=:
@@ -12,6 +13,7 @@
 #include "cgroup.h"
 #include "decision.h"
 #include "jobs_folder.h"
+#include "looker.h"
 #include "step.h"
 #include "task.h"
 #include "words.h"
@@ -104,6 +106,10 @@ int main(int argc, char **argv)
     char why[512];
     if (argc == 3 && strcmp(argv[1], "leave-cgroups") == 0)
         return cgroup_leave(argv[2], 0, print_line);
+    if (argc == 5 && strcmp(argv[1], "move-looker") == 0) {
+        looker_move(argv[2], (pid_t)strtol(argv[3], NULL, 10), strtoull(argv[4], NULL, 10), print_line);
+        return 0;
+    }
     int first = words_begin(argc, argv, 2), second = words_begin(argc, argv, first + 1);
     if (second + 1 >= argc)
         return 2;
@@ -135,7 +141,7 @@ int main(int argc, char **argv)
         jobs_after_boot(spool);
         step_learn_record(spool, &step);
         late = late && !step.recorded;
-        if (decision_read(spool, step.job_id, step.restarts, &look) > 0)
+        if (decision_find(spool, step.job_id, step.uid, step.restarts, &look) > 0)
             bits = decision_bits(&look);
         close(spool);
         if (late || bits < 0 || bits & WIRE_IN)

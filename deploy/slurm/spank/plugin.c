@@ -40,7 +40,6 @@ SPANK_PLUGIN(logshipper, 1)
 
 #define MARKER "LOGSHIPPER_JOB_ID"
 #define SLURM_MARKER "SLURM_LOGSHIPPER_JOB_ID" /* `srun --export=NONE` passes on what begins with SLURM alone */
-enum { MOST_RESTARTS = 1000 }; /* each may leave a file of root's until the job's end */
 
 static struct {
     struct settings settings;
@@ -168,7 +167,7 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char **argv)
     /* a batch script is its job's first step, and without a record only its task knows how often the job began anew */
     int stands = state.step.step_id == SLURM_BATCH_SCRIPT && !state.step.recorded
                      ? 0
-                     : decision_read(spool, state.step.job_id, state.step.restarts, &look);
+                     : decision_find(spool, state.step.job_id, state.step.uid, state.step.restarts, &look);
     close(spool);
     state.bits = stands > 0 ? decision_bits(&look) : -1;
     state.nested = is_nested(spank, &state.step);
@@ -260,16 +259,19 @@ int slurm_spank_job_epilog(spank_t spank, int argc, char **argv)
 {
     struct settings settings;
     struct wire_step step = {0};
+    uid_t uid = 0;
     char why[512];
     if (spank_get_item(spank, S_JOB_ID, &step.job_id) != ESPANK_SUCCESS ||
+        spank_get_item(spank, S_JOB_UID, &uid) != ESPANK_SUCCESS ||
         settings_parse(&settings, argc, argv, why, sizeof why))
         return ESPANK_SUCCESS; /* each step says what is wrong there */
     int spool = spool_open(settings.spool, why, sizeof why);
     if (spool < 0)
         return ESPANK_SUCCESS;
+    step.uid = uid;
     long restarts = job_restarts();
     bool later = job_record_apply(spool, &step) && restarts >= 0 && step.restarts > restarts;
-    jobs_forget(spool, step.job_id, restarts, later);
+    jobs_forget(spool, step.job_id, step.uid, restarts, later);
     jobs_sweep(spool);
     close(spool);
     return ESPANK_SUCCESS;

@@ -39,10 +39,13 @@ int slurm_spank_job_prolog(spank_t spank, int argc, char **argv)
 {
     struct settings settings;
     struct wire_step step = {0};
+    uid_t uid = 0;
     char why[512];
     long restarts = job_restarts();
-    if (spank_get_item(spank, S_JOB_ID, &step.job_id) != ESPANK_SUCCESS)
+    if (spank_get_item(spank, S_JOB_ID, &step.job_id) != ESPANK_SUCCESS ||
+        spank_get_item(spank, S_JOB_UID, &uid) != ESPANK_SUCCESS)
         return ESPANK_SUCCESS;
+    step.uid = uid;
     if (settings_parse(&settings, argc, argv, why, sizeof why)) {
         slurm_info("logshipper-identity: %s", why);
         return ESPANK_SUCCESS;

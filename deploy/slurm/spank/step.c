@@ -18,21 +18,26 @@ enum { KEEPER_FD = 3, MAX_WORDS = 32, SEND_MS = 200 };
 static struct wire_packet packet; /* slurmstepd calls plugins from one thread */
 static char program[PATH_MAX];    /* the keeper's */
 
-/* Forked twice, so that slurmstepd, which waits for any child, has none that it doesn't know. Between fork and exec
- * only async-signal-safe calls are made: slurmstepd has threads, which may hold any lock at this moment. */
+/* Between vfork and exec only async-signal-safe calls are made: slurmstepd has threads, which may hold any lock at this
+ * moment. Its memory is lent, not copied: that would be a good part of what a job that isn't captured waits for. */
 static void exec_keeper(const char *keeper, char *const argv[], int socket)
 {
     static char *const environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", NULL};
-    pid_t pid = fork();
-    if (pid == 0) {
-        if (socket != KEEPER_FD && dup2(socket, KEEPER_FD) < 0)
-            _exit(1);
-        if (fcntl(KEEPER_FD, F_SETFD, 0))
-            _exit(1);
-        execve(keeper, argv, environment);
-        (void)wire_tell(KEEPER_FD, WIRE_NO_EXEC, 0, errno, 0);
-        _exit(127);
-    }
+    if (socket != KEEPER_FD && dup2(socket, KEEPER_FD) < 0)
+        _exit(1);
+    if (fcntl(KEEPER_FD, F_SETFD, 0))
+        _exit(1);
+    execve(keeper, argv, environment);
+    (void)wire_tell(KEEPER_FD, WIRE_NO_EXEC, 0, errno, 0);
+    _exit(127);
+}
+
+/* In a child that ends right after, so that slurmstepd, which waits for any child, has none that it doesn't know. */
+static void fork_keeper(const char *keeper, char *const argv[], int socket)
+{
+    pid_t pid = vfork();
+    if (pid == 0)
+        exec_keeper(keeper, argv, socket);
     _exit(pid < 0);
 }
 
@@ -73,9 +78,9 @@ int step_start_keeper(const char *keeper, int argc, char **argv, const struct wi
         snprintf(why, why_size, "no socket can be made: %s", strerror(errno));
         return -1;
     }
-    pid_t child = fork();
+    pid_t child = vfork();
     if (child == 0)
-        exec_keeper(keeper, words, ends[1]);
+        fork_keeper(keeper, words, ends[1]);
     int error = errno;
     close_fd(&ends[1]);
     int status = 0;

@@ -4,25 +4,35 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define WORDS ".jobs/words"
-enum { MOST_BYTES = 16 << 10, LINE_BYTES = 1024 };
+enum { MOST_BYTES = 16 << 10, LINE_BYTES = 1024, TRIES = 3 };
+
+/* Returns whether it was the last one to have its name: else somebody may have read it already. */
+static bool append(int spool, const char *text, size_t size)
+{
+    struct stat found;
+    int fd = openat(spool, WORDS, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return true;
+    if (fstat(fd, &found) == 0 && found.st_size + (off_t)size <= MOST_BYTES)
+        (void)write_all(fd, text, size);
+    bool kept = fstat(fd, &found) || found.st_nlink;
+    close(fd);
+    return kept;
+}
 
 void words_keep(int spool, const char *line)
 {
     char text[LINE_BYTES + 1];
-    struct stat found;
-    int fd = openat(spool, WORDS, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return;
     int size = snprintf(text, sizeof text, "%.*s\n", LINE_BYTES - 1, line);
-    if (size > 0 && fstat(fd, &found) == 0 && found.st_size + size <= MOST_BYTES)
-        (void)write_all(fd, text, (size_t)size);
-    close(fd);
+    for (int tries = 0; size > 0 && tries < TRIES && !append(spool, text, (size_t)size); tries++)
+        ; /* taken meanwhile: told twice rather than never */
 }
 
 void words_take(int spool, void (*log)(const char *text))

@@ -1,0 +1,287 @@
+"""How long the queries of a job's page take in a cluster's Loki, and what they read (`make bench-grafana`).
+
+A real Loki gets a day of 10, 100 and 1,000 hosts; a job's page is opened as the tests open it, and each of its queries
+of Loki runs again and again, one at a time. Prometheus, which names the job's nodes and keys, is real as well. Prints
+Markdown.
+"""
+
+import argparse
+import contextlib
+import os
+import re
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import requests
+
+from benchmarks.cluster_logs import CLUSTER, CONTROLLER, HOUR_SECS, LIMITS, SECOND_NS, Filler, Job, host_name, usual_job
+from grafana import links
+from ingest.agent_config import MetricsSection
+from ingest.job_metrics import CaptureView, JobMetrics
+from ingest.metadata_keys import parse_record
+from ingest.metrics_server import AgentMetrics, MetricsServer
+from ingest.x_axis import XAxis
+from tests.captured_runs import wait_until
+from tests.grafana.captured import PAD_AFTER_MS, PAD_BEFORE_MS
+from tests.grafana.pages import Page, Source
+from tests.grafana.sources import LokiSource, PrometheusSource, Range
+from tests.servers.progress import Progress
+from tests.servers.running import LokiServer, PrometheusServer
+
+HOSTS = (10, 100, 1000)
+ROUNDS = 20
+BEGIN_HOUR = 22  # of the day, which ends when all begins
+JOB_SECS = 2 * HOUR_SECS - 600
+LINES, RECORDS = 20_000, 4000
+FLOOD_LINE_BYTES = 87
+SCRAPE_MS = 1000
+SETTLE_SECS = 300.0
+_KIND = re.compile(r"kind=~?[`\"]([a-z|]+)")
+_SELECTOR = re.compile(r"\{cluster=[^{}]*\}")
+# what a query is for: by `kind` of the streams that it reads, and the panel
+GROUPS: Mapping[str, Callable[["Asked"], bool]] = {
+    "header, tables of events, marks": lambda one: one.kind == "event",
+    "running bar": lambda one: one.kind == "status",
+    "table and graphs of metadata": lambda one: one.kind == "metadata",
+    "console": lambda one: one.kind.startswith("log") and one.title.startswith("Console log"),
+    "lines over time, as a table (closed rows)": lambda one: (
+        one.kind.startswith("log") and not one.title.startswith("Console log")
+    ),
+}
+
+
+@dataclass
+class Asked:
+    """A query's runs. seconds: of each, what wasn't answered in time included; stats: Loki's, of the first answer."""
+
+    title: str
+    kind: str
+    seconds: list[float] = field(default_factory=list)
+    stats: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON
+
+    @property
+    def lines(self) -> int:
+        return int(self.stats["summary"]["totalLinesProcessed"]) if self.stats else 0
+
+    @property
+    def read_bytes(self) -> int:
+        return int(self.stats["summary"]["totalBytesProcessed"]) if self.stats else 0
+
+    @property
+    def chunks(self) -> int:
+        """On disk, by whichever part of Loki read it, and in memory."""
+        if not self.stats:
+            return 0
+        querier, ingester = self.stats["querier"], self.stats["ingester"]
+        on_disk = querier["store"]["totalChunksDownloaded"] + ingester["store"]["totalChunksDownloaded"]
+        return int(on_disk + ingester["totalChunksMatched"])
+
+
+class TimedLoki(LokiSource):
+    """Notes how long each query took, as the browser sees it, and what Loki says that it read."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.title = ""
+        self.asked_of: dict[tuple[str, str], Asked] = {}
+        self.selectors: set[str] = set()
+
+    def get(self, path: str, params: Mapping[str, Any]) -> Any:  # Any: JSON, and what a query string takes
+        if "query" not in params:
+            return super().get(path, params)
+        logql = str(params["query"])
+        kind = _KIND.search(logql)
+        known = self.asked_of.setdefault((self.title, logql), Asked(self.title, kind[1] if kind else ""))
+        self.selectors.update(_SELECTOR.findall(logql))
+        begin = time.perf_counter()
+        try:
+            found = super().get(path, params)
+            known.stats = known.stats or found["stats"]
+        finally:
+            known.seconds.append(time.perf_counter() - begin)
+        return found
+
+
+@dataclass
+class Measured:
+    """A job's page. streams: those that its queries could read; foreign: hosts of other jobs among them."""
+
+    name: str
+    hosts: int
+    job: Job
+    asked: list[Asked]
+    streams: int
+    foreign: set[str]
+
+
+class Bench:
+    """One run. hosts: how many, one after the other; rounds: how often each query runs."""
+
+    def __init__(self, hosts: Sequence[int], rounds: int, flood_bytes: int) -> None:
+        self.hosts = hosts
+        self.rounds = rounds
+        self.day_ns = (time.time_ns() // SECOND_NS - 24 * HOUR_SECS) * SECOND_NS
+        self.begin_ns = self.day_ns + (BEGIN_HOUR * HOUR_SECS + 300) * SECOND_NS
+        self.small = self._job("4711", 0)
+        self.large = self._job("4712", 1, times=10)
+        self.quiet = self._job("4713", 2)
+        self.flood = Job("4714", host_name(2), self.begin_ns, JOB_SECS, flood_bytes // FLOOD_LINE_BYTES, 0, user="bob")
+        self.until_ms = 0  # of the page's time: when Prometheus knew everything
+
+    def _job(self, job_id: str, host: int, *, times: int = 1) -> Job:
+        return Job(job_id, host_name(host), self.begin_ns, JOB_SECS, LINES * times, RECORDS * times)
+
+    def run(self) -> None:
+        with LokiServer(limits=LIMITS) as loki, contextlib.ExitStack() as stack:
+            print(f"A job's page in Loki {loki.version}, {os.cpu_count()} cores, {self.rounds} runs of each query\n")
+            targets = [stack.enter_context(_agent(host, jobs)) for host, jobs in self._known().items()]
+            prometheus = stack.enter_context(PrometheusServer(targets, scrape_interval=f"{SCRAPE_MS // 1000}s"))
+            source = PrometheusSource(prometheus.url, scrape_ms=SCRAPE_MS)
+            known = "count(logshipper_records) == 3 and on() count(logshipper_agent_build_info) == 4"
+            wait_until(lambda: source.get("/api/v1/query", {"query": known})["result"], "Prometheus knows", 60.0)
+            self.until_ms = time.time_ns() // 10**6
+            before = 0
+            for number in self.hosts:
+                further = (self.small, self.large, self.quiet, self.flood) if not before else ()
+                self._fill(loki, before, number, further)
+                self._measure("a job", number, self.small, loki, source)
+                before = number
+            self._measure("ten times the job", before, self.large, loki, source)
+            self._measure("the job beside a flood", before, self.quiet, loki, source)
+            forgotten = usual_job(4, BEGIN_HOUR - 12, self.day_ns, 0)
+            self._measure("an hour's job that Prometheus has forgotten", before, forgotten, loki, source)
+
+    def _known(self) -> dict[str, list[Job]]:
+        """Jobs that Prometheus knows, by node; the controller's agent has none."""
+        known = {job.host: [job] for job in (self.small, self.large, self.quiet)}
+        known[self.quiet.host].append(self.flood)
+        return {**known, CONTROLLER: []}
+
+    def _fill(self, loki: LokiServer, first: int, last: int, further: Sequence[Job]) -> None:
+        with Progress(f"Filling Loki with the day of {last - first} hosts") as progress:
+
+            def say(words: str) -> None:
+                progress.doing = words
+
+            filler = Filler(loki, say)
+            try:
+                filler.hosts(first, last, self.day_ns, further)
+            finally:
+                filler.close()
+            say("Loki writes its chunks")
+            _wait_flushed(loki)
+        print(f"  {filler.entries:,} entries, {filler.line_bytes / 1e6:,.0f} MB of lines", flush=True)
+
+    def _measure(self, name: str, hosts: int, job: Job, loki: LokiServer, prometheus: PrometheusSource) -> None:
+        source = TimedLoki(loki.url)
+        is_known = any(job in jobs for jobs in self._known().values())
+        end_ms = self.until_ms if is_known else job.end_ns // 10**6 + PAD_AFTER_MS
+        when = Range(job.begin_ns // 10**6 - PAD_BEFORE_MS, end_ms)
+        sources: dict[str, Source] = {"loki": source, "prometheus": prometheus}
+        with Progress(f"Opening the page: {name}, {hosts:,} hosts") as progress:
+            page = Page(links.JOB, sources, when, cluster=CLUSTER, job=job.job_id)
+            for round_ in range(1 + self.rounds):
+                progress.doing = f"round {round_} of {self.rounds}"
+                for model, scope in page.panels():
+                    if model["datasource"]["type"] == "loki":
+                        source.title = page.text(model["title"], scope)
+                        with contextlib.suppress(requests.Timeout):
+                            page.run(model, scope)
+                source.title = "marks"
+                page.annotations()
+        found = [one for selector in source.selectors for one in _streams(source, selector, when)]
+        streams = {tuple(sorted(one.items())) for one in found}
+        foreign = {one["host"] for one in found} - {job.host, CONTROLLER}
+        self._print(Measured(name, hosts, job, [*source.asked_of.values()], len(streams), foreign))
+
+    # ---- what is printed
+
+    def _print(self, one: Measured) -> None:
+        print(f"\n### {one.name[0].upper()}{one.name[1:]}, {one.hosts:,} hosts\n")
+        print("| queries of | number | first, ms | p50, ms | p95, ms | lines read | MB read | chunks |")
+        print("|---|---|---|---|---|---|---|---|")
+        for words, is_of in GROUPS.items():
+            self._print_group(words, [asked for asked in one.asked if is_of(asked)])
+        slowest = max(one.asked, key=lambda asked: _p95(asked.seconds[1:]))
+        print(
+            f"\n{one.streams:,} streams are in reach, of {len(one.foreign):,} nodes that aren't the job's; it has "
+            f"{one.job.lines + one.job.records:,} lines. Slowest: {slowest.title}, p95 "
+            f"{_p95(slowest.seconds[1:]) * 1000:,.0f} ms.\n",
+            flush=True,
+        )
+
+    def _print_group(self, words: str, asked: Sequence[Asked]) -> None:
+        """Lines, bytes and chunks: of the query that reads most."""
+        again = [seconds for query in asked for seconds in query.seconds[1:]]
+        first = max(query.seconds[0] for query in asked)
+        most = max(asked, key=lambda query: query.lines)
+        print(
+            f"| {words} | {len(asked)} | {first * 1000:,.0f} "
+            f"| {statistics.median(again) * 1000:,.0f} | {_p95(again) * 1000:,.0f} "
+            f"| {most.lines:,} | {most.read_bytes / 1e6:,.1f} | {most.chunks} |"
+        )
+
+
+@contextlib.contextmanager
+def _agent(host: str, jobs: Sequence[Job]) -> Iterator[str]:
+    """Serves what an agent shows of these jobs; gives its address. The controller's tells how jobs ended."""
+    metrics = AgentMetrics(CLUSTER, host)
+    if host == CONTROLLER:
+        metrics.slurm_records.labels("taken").inc(1000)
+    shown = JobMetrics(MetricsSection(), CLUSTER, host)
+    for job in jobs:
+        shown.update(_view(job))
+    server = MetricsServer("127.0.0.1:0", metrics, shown)
+    try:
+        yield f"127.0.0.1:{server.port}"
+    finally:
+        server.close()
+
+
+def _view(job: Job) -> CaptureView:
+    axis = XAxis()
+    for number in range(1, job.records + 1):
+        record = parse_record(str(job.record(number)).replace("'", '"').encode())
+        assert record is not None
+        axis.add(record)
+    counts = {name: value for name, value in job.counts().items() if name != "lost"}
+    return CaptureView(key=job.job_id, identity=job.identity, state=job.state, exit_code=0, signal=0,
+                       started_ns=job.begin_ns, ended_ns=job.end_ns, heartbeat_ns=job.end_ns, mode="enabled",
+                       reason="", axis=axis, latest=axis.latest(), over=True, **counts)  # fmt: skip
+
+
+def _streams(loki: LokiSource, selector: str, when: Range) -> list[dict[str, str]]:
+    span = {"start": when.begin_ms * 10**6, "end": when.end_ms * 10**6}
+    found: list[dict[str, str]] = loki.get("/loki/api/v1/series", {"match[]": selector, **span})
+    return found
+
+
+def _wait_flushed(loki: LokiServer) -> None:
+    deadline = time.monotonic() + SETTLE_SECS
+    while time.monotonic() < deadline:
+        text = requests.get(f"{loki.url}/metrics", timeout=30).text
+        lines = [line for line in text.splitlines() if line.startswith("loki_ingester_memory_chunks ")]
+        if not sum(float(line.rpartition(" ")[2]) for line in lines):
+            return
+        time.sleep(1)
+    raise SystemExit(f"Loki didn't write its chunks within {SETTLE_SECS:.0f} s")
+
+
+def _p95(seconds: Sequence[float]) -> float:
+    return statistics.quantiles(seconds, n=20)[-1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--hosts", default=",".join(map(str, HOSTS)), help="how many, one after the other")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"runs of each query (default {ROUNDS})")
+    parser.add_argument("--flood-mb", type=int, default=1000, help="what the flood prints (default 1000)")
+    arguments = parser.parse_args()
+    Bench([int(one) for one in arguments.hosts.split(",")], arguments.rounds, arguments.flood_mb * 10**6).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""`logshipper-grafana`: brings the dashboards into a Grafana, and says whether they find there what they need; wiring
+of options to what they call."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ingest.console_script import run_command
+from ingest.server_access import ServerAccess
+from logshipper import __version__
+from logshipper.errors import ConfigError
+
+if TYPE_CHECKING:
+    from grafana.apply import Step
+
+_CHANGES_WAIT = 3
+_EXAMPLES = """examples:
+  logshipper-grafana apply --url https://grafana.example.org --token-file token --dry-run    what would change?
+  logshipper-grafana apply --url https://grafana.example.org --token-file token
+  logshipper-grafana check --url https://grafana.example.org --token-file token
+"""
+_APPLY_EXAMPLES = """Twice the same changes nothing the second time. A data source is made where its server's address
+is given, and else left as it is. What somebody changed in Grafana stays: a dashboard that was saved by another than
+this command is refused, options of a data source are kept; --dry-run shows the difference, --force puts the code's in
+its place.
+
+The token is that of a service account with the role Admin (Editor, where Grafana has the data sources already). A
+token or password in a file that everybody may read is refused.
+
+exit codes: 0 done, or nothing to be done; 1 something was refused, or went wrong; 2 wrong usage; 3 with --dry-run:
+nothing is wrong, and something would change
+
+examples:
+  logshipper-grafana apply --url https://grafana.example.org --token-file ~/grafana.token \\
+      --loki-url http://loki.example.org:3100 --prometheus-url http://prometheus.example.org:9090
+  logshipper-grafana apply --url https://grafana.example.org --token-file ~/grafana.token --dry-run --prune
+  logshipper-grafana apply --url http://localhost:3000 --username admin --password-file ~/grafana.password
+"""
+_CHECK_EXAMPLES = """It asks through Grafana, as the pages do, and changes nothing: are the data sources there and of
+use, do Loki's limits and labels fit, does Prometheus scrape the agents, does each query of each page answer, for the
+newest captured job?
+
+exit codes: 0 all is well, 1 something is wrong (each with its mend), 2 wrong usage
+
+examples:
+  logshipper-grafana check --url https://grafana.example.org --token-file ~/grafana.token
+  logshipper-grafana check --url https://grafana.example.org --token-file ~/grafana.token --job 4711
+  logshipper-grafana check --url https://grafana.example.org --token-file ~/grafana.token --json \\
+      | jq -r '.findings[] | select(.level == "wrong")'
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The console script. Returns the exit code: 0, 1 for an error, 2 for wrong usage (argparse), 3 (see above)."""
+    return run_command(build_parser(), arguments)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="logshipper-grafana",
+        description="Brings the dashboards into a Grafana, and checks what they need there.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name: str, summary: str, description: str, examples: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(
+            name,
+            help=summary,
+            description=description,
+            epilog=examples,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        _add_access(made)
+        return made
+
+    apply = add(
+        "apply",
+        "bring folder, data sources and dashboards into a Grafana",
+        "Brings folder, data sources and dashboards into a Grafana.",
+        _APPLY_EXAMPLES,
+    )
+    apply.add_argument(
+        "--folder", default="logshipper", metavar="NAME", help="title or uid of the dashboards' (default: %(default)s)"
+    )
+    apply.add_argument("--loki-url", default="", metavar="URL", help="Loki, as Grafana reaches it")
+    apply.add_argument("--prometheus-url", default="", metavar="URL", help="Prometheus, as Grafana reaches it")
+    apply.add_argument("--dry-run", action="store_true", help="change nothing; show a unified diff of what would be")
+    apply.add_argument(
+        "--prune", action="store_true", help="remove dashboards of ours in the folder that this version no longer has"
+    )
+    apply.add_argument("--force", action="store_true", help="also where somebody changed it in Grafana")
+    apply.set_defaults(call=_apply)
+    check = add(
+        "check",
+        "do the dashboards find in a Grafana what they need?",
+        "Says whether the dashboards find in a Grafana what they need, and what to mend.",
+        _CHECK_EXAMPLES,
+    )
+    check.add_argument("--loki-uid", default="", metavar="UID", help="the data source (default: logshipper-loki)")
+    check.add_argument("--prometheus-uid", default="", metavar="UID", help="likewise (default: logshipper-prometheus)")
+    check.add_argument("--job", default="", metavar="JOB", help="id of the job to ask for (default: the newest)")
+    check.add_argument("--json", action="store_true", help="for programs")
+    check.set_defaults(call=_check)
+    return parser
+
+
+def _add_access(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--url", required=True, metavar="URL", help="Grafana's address, before /api")
+    who = parser.add_mutually_exclusive_group(required=True)
+    who.add_argument("--token-file", default="", metavar="FILE", help="holds a service account's token")
+    who.add_argument("--username", default="", metavar="NAME", help="instead: a user, with --password-file")
+    parser.add_argument("--password-file", default="", metavar="FILE", help="holds the user's password")
+    parser.add_argument("--ca-file", default="", metavar="FILE", help="PEM of the CA that signed Grafana's certificate")
+    parser.add_argument(
+        "--timeout-secs", type=float, default=30.0, metavar="SECS", help="for each answer (default: %(default)g)"
+    )
+
+
+def _access(options: argparse.Namespace) -> ServerAccess:
+    """Raises ConfigError with all that is wrong with the options."""
+    from grafana.server import as_options
+
+    def path(given: str) -> str:
+        return os.path.abspath(os.path.expanduser(given)) if given else ""
+
+    access = ServerAccess(
+        url=options.url,
+        username=options.username,
+        password_file=path(options.password_file),
+        token_file=path(options.token_file),
+        ca_file=path(options.ca_file),
+        timeout_secs=options.timeout_secs,
+    )
+    found = [_problem("--url", problem) for problem in access.problems("url")]
+    for option in ("loki_url", "prometheus_url"):
+        address = ServerAccess(url=getattr(options, option, ""))
+        found += [_problem(f"--{option.replace('_', '-')}", problem) for problem in address.problems("url")]
+    if found:
+        raise ConfigError(options.command, [as_options(problem) for problem in found])
+    return access
+
+
+def _problem(option: str, problem: str) -> str:
+    """A problem of ServerAccess, whose table is called `url` here, with the option that holds the address."""
+    words = problem.removeprefix("[url] ")
+    if option != "--url" and "credentials go" in words:
+        return f"{option}: credentials belong to the data source's page in Grafana, not into the address"
+    return f"{option}{words.removeprefix('url')}" if words.startswith("url:") else words
+
+
+def _apply(options: argparse.Namespace) -> int:
+    from grafana.apply import CHANGES, Step, Wish, applied  # late: --help and completion need none of it
+    from grafana.server import Grafana
+
+    addresses = {"loki": options.loki_url, "prometheus": options.prometheus_url}
+    wish = Wish(options.folder, addresses, options.dry_run, options.prune, options.force)
+    steps: list[Step] = []
+    with Grafana(_access(options)) as grafana:
+        for step in applied(grafana, wish):
+            steps.append(step)
+            _show(step, dry_run=options.dry_run)
+    counts = {done: sum(step.done == done for step in steps) for done in (*CHANGES, "unchanged", "kept", "refused")}
+    changes = sum(counts[done] for done in CHANGES)
+    words = ", ".join(f"{count} {done}" for done, count in counts.items() if count)
+    sys.stdout.write(f"{'would be: ' if options.dry_run else ''}{words}\n")
+    if not changes and not counts["refused"]:
+        sys.stdout.write("nothing to change\n")
+    if counts["refused"]:
+        return 1
+    return _CHANGES_WAIT if changes and options.dry_run else 0
+
+
+def _show(step: "Step", *, dry_run: bool) -> None:
+    text = f"{step.done:9} {step.what}{': ' if step.words else ''}{step.words}\n"
+    if step.diff and (dry_run or step.done == "refused"):
+        text += step.diff
+    # what others wrote into Grafana may hold anything
+    text = "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _check(options: argparse.Namespace) -> int:
+    from grafana.check import Sought, check
+    from ingest.findings import as_document, exit_code, print_findings
+
+    findings = check(_access(options), Sought(options.loki_uid, options.prometheus_uid, options.job))
+    if options.json:
+        import json
+
+        sys.stdout.write(json.dumps(as_document(findings), indent=2) + "\n")
+    else:
+        print_findings(findings)
+    return exit_code(findings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

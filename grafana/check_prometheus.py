@@ -1,0 +1,150 @@
+"""Is the Prometheus behind a data source what the dashboards need: are the agents scraped, often enough, with labels as
+they give them? Asked through Grafana."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from grafana.check_loki import reach_mend
+from grafana.panels import Json
+from grafana.server import as_options
+from ingest.findings import Finding
+from ingest.prometheus import Client, Target
+from ingest.server_access import ServerAccess
+from ingest.server_units import duration_secs, words_of_secs
+from logshipper.errors import QueryError
+
+LEAST_VERSION = (2, 33)  # queries have a negative offset
+MOST_SCRAPE_SECS = 100.0  # of a job's series, there for 300 s after its end, three scrapes
+LEAST_RETENTION_SECS = 86_400.0
+_DEFAULT_RETENTION = "15d"  # where Prometheus was told nothing
+_BUILD_INFO = "logshipper_agent_build_info"
+_JOB_INFO = "logshipper_job_info"
+_OF_EACH_JOB = ("logshipper_job_state", "logshipper_job_start_time_seconds", "logshipper_job_lines")
+_LABELS = ("cluster", "host")
+
+
+def check_prometheus(access: ServerAccess, source: Json) -> list[Finding]:
+    """access: by way of Grafana; source: the data source. Findings that come first explain what follows."""
+    with Client(access) as client:
+        try:
+            version = client.build_info().get("version", "")
+        except QueryError as error:
+            if error.status != 404 or not _answers(client):
+                return [Finding("wrong", "prometheus", as_options(str(error)), reach_mend(error, "prometheus"))]
+            version = ""
+        try:
+            agents = [one.labels for one in client.query(f"last_over_time({_BUILD_INFO}[1d])")]
+            jobs = [one.labels for one in client.query(f"last_over_time({_JOB_INFO}[1d])")]
+            there = client.query('group by(__name__)(last_over_time({__name__=~"logshipper_job_.+"}[1d]))')
+        except QueryError as error:
+            return [_version(version), Finding("wrong", "prometheus", as_options(str(error)))]
+        names = {one.labels.get("__name__", "") for one in there}
+        return [
+            _version(version),
+            _retention(client),
+            *judged_series(agents, jobs, names),
+            *(_scrapes(client, agents, source) if agents else []),
+        ]
+
+
+def _answers(client: Client) -> bool:
+    """Whether it speaks Prometheus' language at all: others than Prometheus don't tell a version."""
+    try:
+        return bool(client.query("vector(1)"))
+    except QueryError:
+        return False
+
+
+def _version(version: str) -> Finding:
+    numbers = re.match(r"v?(\d+)\.(\d+)", version)
+    if numbers is None:
+        return Finding("note", "prometheus version", "isn't told; queries need what Prometheus 2.33 can")
+    if (int(numbers[1]), int(numbers[2])) < LEAST_VERSION:
+        mend = "Prometheus 2.33 or newer: queries look at the day after the page's time (`offset -1d`)."
+        return Finding("wrong", "prometheus version", f"{version} is too old", mend)
+    return Finding("ok", "prometheus version", version)
+
+
+def _retention(client: Client) -> Finding:
+    try:
+        flags = client.flags()
+    except QueryError as error:
+        return Finding("note", "prometheus retention", f"isn't told: {as_options(error.excerpt)}")
+    told = flags.get("storage.tsdb.retention.time", "")
+    secs = duration_secs(told) or duration_secs(flags.get("storage.tsdb.retention", ""))
+    secs = secs or duration_secs(_DEFAULT_RETENTION) or 0.0
+    words = f"{words_of_secs(secs)}; of older jobs the pages have what Loki knows"
+    if secs < LEAST_RETENTION_SECS:
+        mend = "--storage.tsdb.retention.time=15d: lists, X and thinning come from Prometheus."
+        return Finding("note", "prometheus retention", words, mend)
+    return Finding("ok", "prometheus retention", words)
+
+
+def judged_series(
+    agents: Sequence[Mapping[str, str]], jobs: Sequence[Mapping[str, str]], names: Iterable[str]
+) -> list[Finding]:
+    """agents, jobs: labels of build_info and job_info in the last day; names: of metrics of jobs. Pure."""
+    if not agents and not jobs:
+        mend = "scrape_configs: a job with each node's agent, port 9310 (docs/metrics.md)."
+        return [Finding("wrong", "prometheus series", f"no agent was scraped in the last day ({_BUILD_INFO})", mend)]
+    found: list[Finding] = []
+    moved = sorted({name for one in (*agents, *jobs) for name in one if name.startswith("exported_")})
+    if moved:
+        names_given = ", ".join(name.removeprefix("exported_") for name in moved)
+        words = f"agents' own labels were renamed: {', '.join(moved)}"
+        mend = f"scrape_configs: honor_labels: true, or no label {names_given} of the targets' own."
+        found.append(Finding("wrong", "prometheus labels", words, mend))
+    missing = [name for name in _LABELS if any(name not in one for one in (*agents, *jobs))]
+    if missing and not moved:
+        mend = "scrape_configs: let no metric_relabel_configs drop labels of logshipper_ metrics."
+        found.append(Finding("wrong", "prometheus labels", f"series without {', '.join(missing)}", mend))
+    if not missing and not moved:
+        found.append(Finding("ok", "prometheus labels", f"{len(agents)} agents', as they give them"))
+    if not jobs:
+        mend = "Nothing was captured since, or [metrics] job_values = false in the agents' configuration."
+        found.append(Finding("note", "prometheus series", "no captured job is known from the last day", mend))
+        return found
+    lacking = [name for name in _OF_EACH_JOB if name not in {*names}]
+    if lacking:
+        mend = "scrape_configs: let no metric_relabel_configs drop logshipper_ metrics."
+        found.append(Finding("wrong", "prometheus series", f"jobs are known, but not their {', '.join(lacking)}", mend))
+    else:
+        count = len({(one.get("cluster"), one.get("job_id")) for one in jobs})
+        found.append(Finding("ok", "prometheus series", f"{count} captured jobs of the last day are known"))
+    return found
+
+
+def _scrapes(client: Client, agents: Sequence[Mapping[str, str]], source: Json) -> list[Finding]:
+    try:
+        targets = client.targets()
+    except QueryError as error:
+        return [Finding("note", "prometheus scrape", f"what it scrapes isn't told: {as_options(error.excerpt)}")]
+    instances = {one.get("instance", "") for one in agents}
+    own = [target for target in targets if target.labels.get("instance") in instances]
+    told = (source.get("jsonData") or {}).get("timeInterval")
+    return judged_scrapes(own, duration_secs(told))
+
+
+def judged_scrapes(targets: Sequence[Target], told_secs: float | None) -> list[Finding]:
+    """targets: the agents; told_secs: what the data source has as scrape interval, None for Grafana's 15 s. Pure."""
+    found: list[Finding] = []
+    down = [target for target in targets if target.health == "down"]
+    if down:
+        words = f"{len(down)} of {len(targets)} agents are down, such as {down[0].scrape_url}: {down[0].last_error}"
+        found.append(Finding("note", "prometheus scrape", words, "Does the agent run, and does Prometheus reach it?"))
+    known = [target.interval_secs for target in targets if target.interval_secs]
+    if not known:
+        return found
+    slowest = max(known)
+    if slowest > MOST_SCRAPE_SECS:
+        words = f"agents are scraped every {words_of_secs(slowest)} only"
+        mend = "scrape_configs: scrape_interval: 1m, or less: a job's series are there for 5 min after its end."
+        found.append(Finding("wrong", "prometheus scrape", words, mend))
+    else:
+        found.append(Finding("ok", "prometheus scrape", f"{len(targets)} agents, every {words_of_secs(slowest)}"))
+    expected = 15.0 if told_secs is None else told_secs
+    if slowest > expected:
+        words = f"the data source's is {words_of_secs(expected)}, but agents are scraped every {words_of_secs(slowest)}"
+        mend = f"On the data source's page: Scrape interval {slowest:g}s; rates over less stay empty."
+        found.append(Finding("note", "data source timeInterval", words, mend))
+    return found

@@ -1,0 +1,178 @@
+"""Does each query of each page answer? Asked through Grafana, with variables as the pages have them at first, for one
+job and the last hour; of a panel that is repeated, the first one."""
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from grafana.panels import Json
+from grafana.resolved import Chosen, Option, chosen_of, filled, in_order, printed, query_of
+from grafana.server import as_options
+from grafana.wanted import wanted_dashboards
+from ingest import loki, prometheus
+from ingest.findings import Finding
+from ingest.server_access import ServerAccess
+from logshipper.errors import QueryError
+
+RANGE_SECS = 3600
+STEP_SECS = 15.0
+MANY = 1000  # entries of an answer, where a panel doesn't say
+_NOTHING = "none"  # stands for a cluster or job where there is none: an empty one would be no query
+_LABEL_VALUES = re.compile(r"label_values\((.+),\s*(\w+)\)")
+_QUERY_RESULT = re.compile(r"query_result\((.+)\)")
+_BUILT_IN = {
+    "__range": f"{RANGE_SECS}s",
+    "__range_s": str(RANGE_SECS),
+    "__range_ms": str(RANGE_SECS * 1000),
+    "__interval": f"{STEP_SECS:.0f}s",
+    "__interval_ms": f"{STEP_SECS * 1000:.0f}",
+    "__rate_interval": f"{4 * STEP_SECS:.0f}s",
+}
+_MENDS = (  # the first that is found in a server's words
+    ("max entries limit", "Loki, limits_config: max_entries_limit_per_query: 5000."),
+    ("query time range exceeds", "Loki, limits_config: max_query_length: 30d1h."),
+    ("maximum number of series", "Loki, limits_config: max_query_series: 500, or more."),
+    ("maximum of series", "Loki, limits_config: max_query_series: 500, or more."),
+    ("read too many bytes", "Loki, limits_config: max_query_bytes_read: more, or 0."),
+    ("query would read", "Loki, limits_config: max_query_bytes_read: more, or 0."),
+    ("parse error", "Is the server as new as docs/grafana.md asks for?"),
+    ("unknown function", "Is the server as new as docs/grafana.md asks for?"),
+    ("query timed out", "The server is slow: look at its load, and at query_timeout or query.timeout."),
+    ("no answer within", "The server is slow: look at its load; --timeout-secs waits for longer."),
+)
+
+
+class Asking(NamedTuple):
+    """loki, prometheus: how they are reached through Grafana; job: the id to ask for; cluster: its own. "" for none."""
+
+    loki: ServerAccess
+    prometheus: ServerAccess
+    job: str = ""
+    cluster: str = ""
+
+
+class _Page:
+    """A dashboard with its variables, and two clients: for one thread."""
+
+    def __init__(self, dashboard: Json, asking: Asking) -> None:
+        self.dashboard = dashboard
+        self.asked = 0
+        self._wished = {"job": asking.job, "jobs": asking.job, "cluster": asking.cluster}
+        self._loki = loki.Client(asking.loki)
+        self._prometheus = prometheus.Client(asking.prometheus)
+        self._end_ns = time.time_ns()
+        self._begin_ns = self._end_ns - RANGE_SECS * 10**9
+        built_in = _BUILT_IN | {"__from": str(self._begin_ns // 10**6), "__to": str(self._end_ns // 10**6)}
+        self._chosen = {name: Chosen([Option(value, value)]) for name, value in built_in.items()}
+
+    def check(self) -> Iterator[Finding]:
+        about = f"page {self.dashboard['uid']}"
+        with self._loki, self._prometheus:
+            begun = time.monotonic()
+            found = [*self._variables(), *self._panels(), *self._annotations()]
+            yield from (Finding("wrong", f"{about}, {what}", words, mend) for what, words, mend in found)
+            if not found:
+                job = self._chosen.get("job") or self._chosen.get("jobs")
+                named = f" for the job {job.options[0].value}" if job and job.options[0].value else ""
+                secs = time.monotonic() - begun
+                yield Finding("ok", about, f"all {self.asked} queries answer{named}, in {secs:.1f} s")
+
+    def _variables(self) -> Iterator[tuple[str, str, str]]:
+        for variable in in_order(self.dashboard["templating"]["list"]):
+            name = variable["name"]
+            answers: list[str] = []
+            if variable["type"] == "query":
+                try:
+                    answers = self._answers(variable)
+                except QueryError as error:
+                    yield f"variable {name}", *_said(error)
+            self._chosen[name] = chosen_of(variable, answers, self._wished.get(name, ""))
+            if name in ("cluster", "job") and not self._chosen[name].options[0].value:
+                self._chosen[name] = Chosen([Option(_NOTHING, _NOTHING)])
+
+    def _answers(self, variable: Json) -> list[str]:
+        self.asked += 1
+        query = filled(query_of(variable), self._chosen)
+        of_loki = variable["datasource"]["type"] == "loki"
+        if asked := _QUERY_RESULT.fullmatch(query):
+            series = self._prometheus.query(asked[1], time_ns=self._end_ns)
+            return [printed(one.labels.get("__name__", ""), one.labels, one.samples[0].value) for one in series]
+        asked = _LABEL_VALUES.fullmatch(query)
+        if asked is None:
+            raise ValueError(f"no query of a variable: {query}")
+        client = self._loki if of_loki else self._prometheus
+        found = client.series(asked[1], begin_ns=self._begin_ns, end_ns=self._end_ns)
+        return sorted({labels[asked[2]] for labels in found if labels.get(asked[2])})
+
+    def _panels(self) -> Iterator[tuple[str, str, str]]:
+        for panel in _panels_of(self.dashboard):
+            chosen = self._chosen | self._first_of(panel.get("repeat") or "")
+            for target in panel.get("targets", ()):
+                try:
+                    self._ask(target, chosen)
+                except QueryError as error:
+                    yield f"panel {panel['title']!r}, query {target['refId']}", *_said(error)
+
+    def _annotations(self) -> Iterator[tuple[str, str, str]]:
+        for one in self.dashboard["annotations"]["list"]:
+            try:
+                self._ask(one, self._chosen)
+            except QueryError as error:
+                yield f"annotation {one['name']!r}", *_said(error)
+
+    def _first_of(self, repeated: str) -> dict[str, Chosen]:
+        """The variable that a panel is repeated for, with its first value. Without any, Grafana keeps the panel."""
+        options = self._chosen[repeated].options[:1] if repeated else []
+        return {repeated: Chosen(options)} if options else {}
+
+    def _ask(self, target: Json, chosen: Mapping[str, Chosen]) -> None:
+        self.asked += 1
+        query = filled(target["expr"], chosen)
+        if target["datasource"]["type"] == "prometheus":
+            if target.get("instant"):
+                self._prometheus.query(query, time_ns=self._end_ns)
+            else:
+                self._prometheus.query_range(query, self._begin_ns, self._end_ns, step_secs=STEP_SECS)
+            return
+        limit = target.get("maxLines") or MANY
+        if target.get("queryType") == "instant":
+            found = self._loki.query(query, time_ns=self._end_ns, limit=limit)
+        else:
+            found = self._loki.query_range(
+                query, self._begin_ns, self._end_ns, limit=limit, direction="backward", step_secs=STEP_SECS
+            )
+        for one in found:
+            if "__error__" in one.labels:
+                raise QueryError("Loki", 200, f"{one.labels['__error__']}: {one.labels.get('__error_details__', '')}")
+
+
+def check_queries(asking: Asking, dashboards: Mapping[str, Json] | None = None) -> list[Finding]:
+    """A finding for each query that fails, or one for a page where none does. dashboards: by uid, None for ours."""
+    pages = [_Page(dashboard, asking) for dashboard in (dashboards or wanted_dashboards()).values()]
+    with ThreadPoolExecutor(len(pages)) as pool:
+        return [finding for found in pool.map(lambda page: [*page.check()], pages) for finding in found]
+
+
+def of_job(asking: Asking, job: str) -> Asking:
+    """With the id and the cluster of a job, "" for the one that began last, as Prometheus saw them in the last day.
+    Raises QueryError."""
+    matcher = f"{{job_id={json.dumps(job)}}}" if job else ""
+    query = f"topk(1, max by(job_id, cluster)(max_over_time(logshipper_job_start_time_seconds{matcher}[1d])))"
+    with prometheus.Client(asking.prometheus) as client:
+        labels = next((one.labels for one in client.query(query)), {})
+    return asking._replace(job=job or labels.get("job_id", ""), cluster=labels.get("cluster", ""))
+
+
+def _panels_of(dashboard: Json) -> Iterator[Json]:
+    for panel in dashboard["panels"]:
+        yield panel
+        yield from panel.get("panels", ())
+
+
+def _said(error: QueryError) -> tuple[str, str]:
+    """What a finding says of it, and the mend."""
+    words = as_options(str(error))
+    return words, next((mend for known, mend in _MENDS if known in words), "")

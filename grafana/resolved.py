@@ -1,0 +1,117 @@
+"""Variables of dashboards and what Grafana puts in their places, as far as our own dashboards need it: for asking their
+queries without a browser. Pure."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from grafana.panels import Json
+
+ALL = "$__all"
+_REFERENCE = re.compile(r"\$\{(\w+)(?::(\w+))?\}|\$(\w+)")
+_SPECIAL = re.compile(r"[\\^$*+?.()|\[\]{}/]")
+
+
+class Option(NamedTuple):
+    text: str
+    value: str
+
+
+class Chosen(NamedTuple):
+    """What stands for a variable. every: all are chosen; all_value: what is put for all of them, "" for each."""
+
+    options: Sequence[Option]
+    all_value: str = ""
+    every: bool = False
+
+
+def filled(text: str, chosen: Mapping[str, Chosen]) -> str:
+    """A query with its variables put in. Names that no variable has stay: templates of LogQL have `$` of their own."""
+
+    def one(match: re.Match[str]) -> str:
+        found = chosen.get(match[1] or match[3])
+        return match[0] if found is None else _formatted(found, match[2] or "raw")
+
+    return _REFERENCE.sub(one, text)
+
+
+def _formatted(found: Chosen, form: str) -> str:
+    """Raises KeyError for a format that no dashboard of ours has."""
+    if form == "text":
+        return "All" if found.every else " + ".join(option.text for option in found.options)
+    if found.all_value:
+        return found.all_value
+    values = [option.value for option in found.options]
+    if form == "regex":
+        values = [_SPECIAL.sub(r"\\\g<0>", value) for value in values]
+        return values[0] if len(values) == 1 else f"({'|'.join(values)})"
+    return {"raw": ",", "pipe": "|"}[form].join(values)
+
+
+def in_order(variables: Sequence[Json]) -> Iterator[Json]:
+    """Each after those that it names. Raises ValueError where they wait for each other."""
+    names = {one["name"] for one in variables}
+    done: set[str] = set()
+    left = list(variables)
+    while left:
+        ready = [one for one in left if named(one) & names <= done]
+        if not ready:
+            raise ValueError(f"variables wait for each other: {', '.join(one['name'] for one in left)}")
+        yield ready[0]
+        done.add(ready[0]["name"])
+        left.remove(ready[0])
+
+
+def named(variable: Json) -> set[str]:
+    """Names that its query and its data source refer to."""
+    text = f"{query_of(variable)} {(variable.get('datasource') or {}).get('uid', '')}"
+    return {match[1] or match[3] for match in _REFERENCE.finditer(text)}
+
+
+def query_of(variable: Json) -> str:
+    query = variable.get("query") or ""
+    return str(query["query"] if isinstance(query, dict) else query)
+
+
+def chosen_of(variable: Json, answers: Sequence[str], wished: str = "") -> Chosen:
+    """What is chosen at first. answers: of its query; wished: the value to take, if it is one of the options, or
+    typed."""
+    kind = variable["type"]
+    if kind == "textbox":
+        return Chosen([Option(wished, wished)])
+    options = _custom(query_of(variable)) if kind == "custom" else _read(answers, variable.get("regex") or "")
+    current = (variable.get("current") or {}).get("value")
+    if current == [ALL]:
+        return Chosen(options, str(variable.get("allValue") or ""), every=True)
+    values = [wished] if wished else []
+    values += current if isinstance(current, list) else [current or ""]
+    fitting = [option for value in values for option in options if option.value == value]
+    return Chosen((fitting or options or [Option("", "")])[:1])
+
+
+def _custom(query: str) -> list[Option]:
+    pairs = [part.strip().partition(" : ") for part in query.split(",")]
+    return [Option(text.strip(), (value or text).strip()) for text, _, value in pairs]
+
+
+def _read(answers: Sequence[str], pattern: str) -> list[Option]:
+    """Options of equal value are one."""
+    found: dict[str, Option] = {}
+    expression = re.compile(pattern[1:-1].replace("(?<", "(?P<")) if pattern else None
+    for answer in answers:
+        text = value = answer
+        if expression is not None:
+            match = expression.search(answer)
+            if match is None:
+                continue
+            groups = match.groupdict()
+            value = groups.get("value") or ""
+            text = groups.get("text") or value
+        found.setdefault(value, Option(text, value))
+    return list(found.values())
+
+
+def printed(name: str, labels: Mapping[str, str], value: float) -> str:
+    """A series as a variable's regular expression sees it: labels sorted and unescaped."""
+    inside = ",".join(f'{label}="{labels[label]}"' for label in sorted(labels) if label != "__name__")
+    return f"{name}{{{inside}}} {value:g} 0"

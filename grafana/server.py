@@ -1,0 +1,250 @@
+"""Grafana's HTTP interface: paths and verbs are grafana-client's, the calls are this project's own (bounded, without
+redirects, no secret shown), and every failure says which address, which option, and the mend."""
+
+import json
+import re
+import urllib.parse
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from grafana.panels import Json
+from ingest.server_access import ServerAccess
+from ingest.server_calls import Answer, NoAnswer, Server
+from logshipper.errors import ConfigError, QueryError
+
+TAG = "logshipper"  # of all dashboards of ours
+MAX_ANSWER_BYTES = 64 << 20
+FIRST_BY_UID = 11  # version from which data sources are asked for by uid
+MAX_HITS = 5000  # of a search: Grafana gives no more at once
+_FIRST = "Initial save"
+NEEDS = "the token needs a service account with the role Admin for data sources, Editor for folder and dashboards"
+_MENDS = {
+    401: "the token may have expired, or be of another Grafana",
+    403: NEEDS,
+    429: "too many calls at once: try later",
+}
+_OPTIONS = re.compile(r"\b(token_file|password_file|ca_file|timeout_secs|username)\b|\burl (?=must|is http|begins)")
+_FLAGS = {"url ": "--url "}
+
+
+class Refused(QueryError):
+    """An answer that isn't a success. kind: Grafana's word for it, such as `version-mismatch`, "" for none."""
+
+    def __init__(self, server: str, status: int, excerpt: str, kind: str = "") -> None:
+        self.kind = kind
+        super().__init__(server, status, excerpt)
+
+
+def as_options(words: str) -> str:
+    """With the names of settings as this command's options."""
+    return _OPTIONS.sub(lambda match: _FLAGS.get(match[0], f"--{match[0].replace('_', '-')}"), words)
+
+
+class Grafana:
+    """A Grafana. Every method raises QueryError. One thread at a time.
+
+    Raises ConfigError where grafana-client isn't installed."""
+
+    def __init__(self, access: ServerAccess) -> None:
+        try:
+            from grafana_client import GrafanaApi  # late: it isn't everybody's
+        except ImportError:
+            mend = "isn't installed here: pip install 'logshipper[grafana]'"
+            raise ConfigError("grafana-client", [mend]) from None
+        self.access = access
+        self._server = Server("Grafana", access, MAX_ANSWER_BYTES)
+        self._api = GrafanaApi()
+        self._api.client.s.close()
+        self._api.client.s = _Session(self._server)
+        self._api.client.url = "/api"
+
+    def __enter__(self) -> "Grafana":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.close()
+
+    @property
+    def name(self) -> str:
+        """Such as `Grafana at http://...`."""
+        return self._server.name
+
+    def proxied(self, source: Json, version: str) -> ServerAccess:
+        """How a data source's server is reached through Grafana, with Grafana's own credentials for it. version:
+        Grafana's, as 9.4 gets lost in uids with a `-`, and later ones are to lose the numbers."""
+        major = version.partition(".")[0]
+        by_number = major.isdecimal() and int(major) < FIRST_BY_UID and type(source.get("id")) is int
+        way = str(source["id"]) if by_number else f"uid/{urllib.parse.quote(str(source['uid']), safe='')}"
+        return replace(self.access, url=f"{self.access.url.rstrip('/')}/api/datasources/proxy/{way}")
+
+    def version(self) -> str:
+        """Nothing where it doesn't tell. Needs no token."""
+        return str(self._object(self._api.health.check()).get("version") or "")
+
+    # ---- data sources
+
+    def data_sources(self) -> list[Json]:
+        return self._list(self._api.datasource.list_datasources())
+
+    def data_source(self, uid: str) -> Json:
+        """With its version, which `change_data_source` needs."""
+        return self._object(self._api.datasource.get_datasource_by_uid(uid))
+
+    def add_data_source(self, source: Json) -> None:
+        self._api.datasource.create_datasource(source)
+
+    def change_data_source(self, uid: str, source: Json) -> None:
+        """Its secrets stay. Refused (409) where somebody changed it in the meantime."""
+        self._api.datasource.update_datasource_by_uid(uid, source)
+
+    # ---- folders
+
+    def folder(self, uid: str) -> Json | None:
+        return self._unless_missing(lambda: self._api.folder.get_folder(uid))
+
+    def folders(self) -> list[Json]:
+        """Those that aren't in others."""
+        return self._list(self._api.folder.get_all_folders())
+
+    def add_folder(self, title: str, uid: str | None) -> str:
+        """Returns its uid."""
+        return str(self._object(self._api.folder.create_folder(title, uid))["uid"])
+
+    # ---- dashboards
+
+    def dashboard(self, uid: str) -> Json | None:
+        """`dashboard` and `meta`."""
+        return self._unless_missing(lambda: self._api.dashboard.get_dashboard(uid))
+
+    def newest_message(self, uid: str) -> str | None:
+        """What was said when the dashboard was saved last; None where Grafana doesn't tell."""
+        try:
+            found = self._api.dashboard_versions.get_dashboard_versions_by_uid(uid, limit=1)
+        except QueryError as error:
+            if error.status in (403, 404):
+                return None
+            raise
+        versions = found.get("versions") if isinstance(found, dict) else found  # from Grafana 11 on in an object
+        known = [one for one in versions if isinstance(one, dict)] if isinstance(versions, list) else []
+        if not known:
+            return None
+        newest = max(known, key=lambda one: int(one.get("version") or 0))
+        message = str(newest.get("message") or "")
+        if not message.startswith(_FIRST):
+            return message
+        # the list has this in place of what was said; the version itself has it
+        first = self._unless_missing(lambda: self._version(uid, newest.get("version")))
+        return str((first or {}).get("message") or "")
+
+    def _version(self, uid: str, number: object) -> Any:  # Any: JSON
+        return self._api.dashboard_versions.get_dashboard_version_by_uid(uid, number)
+
+    def save_dashboard(self, dashboard: Json, folder_uid: str, message: str) -> None:
+        """Refused (412) where its `version` isn't the newest one: somebody saved it in the meantime."""
+        self._api.dashboard.update_dashboard(
+            {"dashboard": dashboard, "folderUid": folder_uid, "message": message, "overwrite": False}
+        )
+
+    def remove_dashboard(self, uid: str) -> None:
+        self._api.dashboard.delete_dashboard(uid)
+
+    def tagged(self) -> list[Json]:
+        """All dashboards with our tag, as a search finds them."""
+        return self._list(self._api.search.search_dashboards(tag=TAG, type_="dash-db", limit=MAX_HITS))
+
+    # ---- answers
+
+    def _unless_missing(self, ask: Callable[[], Any]) -> Json | None:  # Any: JSON, looked at here
+        try:
+            return self._object(ask())
+        except QueryError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def _object(self, found: Any) -> Json:  # Any: JSON
+        if not isinstance(found, dict):
+            raise self._odd()
+        return found
+
+    def _list(self, found: Any) -> list[Json]:  # Any: JSON
+        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+            raise self._odd()
+        return found
+
+    def _odd(self) -> QueryError:
+        return QueryError(self.name, 200, "this isn't how Grafana answers: is --url what stands before /api?")
+
+
+class _Said:
+    """What grafana-client reads of an answer."""
+
+    def __init__(self, answer: Answer, document: Any) -> None:  # Any: JSON
+        self.status_code = answer.status
+        self.headers = {"Content-Type": "application/json"}
+        self.text = answer.body.decode("utf-8", "replace")
+        self._document = document
+
+    def json(self) -> Any:
+        return self._document
+
+
+class _Session:
+    """What grafana-client calls in place of a session of requests. It hands in its own idea of credentials, TLS and
+    time-outs, which counts for nothing here."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def get(self, path: str, *, json: Any = None, **_: object) -> _Said:  # Any: JSON, as below
+        return self._call("GET", path, json)
+
+    def post(self, path: str, *, json: Any = None, **_: object) -> _Said:
+        return self._call("POST", path, json)
+
+    def put(self, path: str, *, json: Any = None, **_: object) -> _Said:
+        return self._call("PUT", path, json)
+
+    def delete(self, path: str, *, json: Any = None, **_: object) -> _Said:
+        return self._call("DELETE", path, json)
+
+    def _call(self, method: str, path: str, document: Any) -> _Said:
+        body = None if document is None else json.dumps(document).encode()
+        headers = {"Accept": "application/json"} | ({} if body is None else {"Content-Type": "application/json"})
+        try:
+            answer = self._server.call(method, path, body, headers)
+        except NoAnswer as error:
+            words = as_options(str(error))
+            if ";" not in words:  # or they have a mend
+                words += "; does Grafana run there, is --url right, does a firewall stand between?"
+            raise QueryError(self._server.name, 0, words) from None
+        if not answer.complete:
+            raise QueryError(self._server.name, 0, "the answer was cut off")
+        found = _parsed(answer.body)
+        if answer.status >= 300:
+            raise self._refused(answer, found)
+        if found is None:
+            words = "no JSON came: is --url what stands before /api, with any path that Grafana is served below?"
+            raise QueryError(self._server.name, answer.status, words)
+        return _Said(answer, found)
+
+    def _refused(self, answer: Answer, found: Any) -> Refused:
+        words = as_options(self._server.refusal(answer))
+        mend = _MENDS.get(answer.status, "")
+        if answer.status == 404 and not isinstance(found, dict):  # Grafana's own have a message in JSON
+            mend = "is --url what stands before /api, with any path that Grafana is served below?"
+        elif answer.status >= 500:
+            mend = "Grafana's own log, or that of a gateway before it, tells more"
+        kind = str(found.get("status") or "") if isinstance(found, dict) else ""
+        return Refused(self._server.name, answer.status, f"{words}; {mend}" if mend else words, kind)
+
+
+def _parsed(body: bytes) -> Any:
+    """None where it is no JSON. Nothing at all is what Grafana 9 says when it removed something."""
+    if not body.strip():
+        return ""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,63 @@
+"""The X of graphs: the variables that choose it, and the queries that draw over it."""
+
+from grafana import queries, records
+from grafana.panels import Json, loki
+from grafana.queries import MAX_ENTRIES
+from grafana.variables import ALPHABETICAL, HIDDEN, asked, label_pattern
+
+X = "${x:raw}"
+CHOICE = "${xsel:raw}"
+
+
+def x_choice(description: str, choices: str, ranks: str) -> list[Json]:
+    """Somebody's choice of X, and what it comes to: the key, and the rule in words. choices: series with `choice`;
+    ranks: the key's, as of queries.x_ranks."""
+    return [
+        asked(
+            "xsel",
+            "X axis",
+            description,
+            f"group by(choice)({choices}) or on(choice) {queries.constant('auto')}",
+            label_pattern("choice"),
+            sort=ALPHABETICAL,
+            first="auto",
+        ),
+        asked(
+            "x",
+            "x",
+            "The key that is X.",
+            queries.or_else(ranks, "key", records.RECORD_FIELD),
+            label_pattern("key"),
+            hide=HIDDEN,
+        ),
+        asked(
+            "rule",
+            "rule",
+            "The rule that chose it, in words.",
+            queries.rule_words(ranks, CHOICE),
+            label_pattern("words"),
+            hide=HIDDEN,
+        ),
+    ]
+
+
+def over_x_or_number(selected: str, *, only: str = "", suffix: str = "", series: str = "") -> list[Json]:
+    """Queries for the records over X, and for those without X over their number. selected: the records; otherwise as
+    records.over_x."""
+    return [
+        loki(selected + records.over_x(X, only=only, suffix=suffix, series=series), lines=MAX_ENTRIES),
+        loki(selected + records.without_x(X, only=only, suffix=suffix, series=series), lines=MAX_ENTRIES, ref="B"),
+    ]
+
+
+def over_x_or_own(selected: str, *, only: str, suffix: str = "") -> list[Json]:
+    """The same for one key; records without X go over the key's own X, where it has one. selected: with what
+    queries.keys_to_draw picks."""
+    return [
+        loki(selected + records.over_x(X, only=only, suffix=suffix), lines=MAX_ENTRIES),
+        loki(
+            selected + records.over_own_x(X, queries.OWN_X, only=only, suffix=suffix),
+            lines=MAX_ENTRIES,
+            ref="B",
+        ),
+    ]

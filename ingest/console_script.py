@@ -1,0 +1,32 @@
+"""How the admins' console scripts end: exit codes, and errors as lines that say what to mend."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from logshipper.errors import ConfigError, LogshipperError
+
+
+def run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
+    """Parses the command line, or completes it for a shell, and calls `call` of what was chosen. Returns its exit code;
+    1 for an error, 2 for wrong usage (argparse), 130 for Ctrl-C."""
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
+    options = parser.parse_args(arguments)
+    try:
+        return int(options.call(options))
+    except ConfigError as error:
+        for problem in error.problems:
+            sys.stderr.write(f"{parser.prog}: {error.source}: {problem}\n")
+        return 1
+    except LogshipperError as error:
+        sys.stderr.write(f"{parser.prog}: {error}\n")
+        return 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would complain at its end
+        return 1
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,1 @@
+"""A gateway before Loki and Prometheus keeps users apart (R32)."""

@@ -1,0 +1,121 @@
+"""A site where users read their own jobs only, once for all tests here: two users' jobs, captured by the product."""
+
+import os
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ingest.node_spool import NodeIdentity
+from tests.gateway.nginx import Nginx, SiteCertificates, site_certificates
+from tests.grafana.captured import TaskSocket
+from tests.node_agents import NodeAgent
+from tests.servers.places import ServerMissing
+from tests.servers.running import LokiServer
+
+ANN, BEN, ODD = "ann", "ben", "Ann.O'Dd"  # the last one's name can't be a tenant's
+PROGRAM = r"""
+import json, os, sys
+word = sys.argv[1]
+print("a line of", word)
+print("stderr of", word, file=sys.stderr)
+for epoch in range(3):
+    print(json.dumps({"epoch": epoch, "loss": float(sys.argv[2]), f"key_{word}": epoch}))
+"""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A captured job. word: stands in its lines, its name and a key, and nowhere else; loss: a number that only it
+    has; task: no two of a node have the same."""
+
+    user: str
+    job_id: str
+    host: str
+    task: int
+    word: str
+    loss: str
+
+    @property
+    def marks(self) -> list[bytes]:
+        """What a stranger must see nothing of."""
+        return [mark.encode() for mark in (self.word, self.job_id, self.loss, f'"user":"{self.user}"')]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A Loki with tenants, and the gateway before it. Each user has a job on n1; ben has another one on n2, so that he
+    has labels which ann's streams have not."""
+
+    loki: LokiServer
+    gateway: Nginx
+    jobs: list[Job]
+    begin_ns: int
+
+    def of(self, user: str) -> list[Job]:
+        return [job for job in self.jobs if job.user == user]
+
+    def seen_of(self, user: str, body: bytes) -> list[bytes]:
+        """What an answer has of a user's jobs."""
+        return [mark for job in self.of(user) for mark in job.marks if mark in body]
+
+    @property
+    def span(self) -> dict[str, str]:
+        """The time of all that was captured."""
+        return {"start": str(self.begin_ns), "end": str(time.time_ns() + 10**9)}
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> SiteCertificates:
+    return site_certificates(tmp_path_factory.mktemp("site"))
+
+
+def started(loki: LokiServer, made: SiteCertificates, by: str, until: ExitStack) -> Nginx:
+    """The gateway; without nginx the test is skipped."""
+    try:
+        return until.enter_context(Nginx(loki.url, made, by=by))
+    except ServerMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def site(servers: None, certificates: SiteCertificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    begin_ns = time.time_ns() - 10**9
+    folder = tmp_path_factory.mktemp("nodes")
+    with ExitStack() as until:
+        loki = until.enter_context(LokiServer(auth_enabled=True, limits={"volume_enabled": True}))
+        gateway = started(loki, certificates, "certificate", until)
+        jobs = []
+        for host, users in (("n1", (ANN, BEN, ODD)), ("n2", (BEN,))):
+            agent = until.enter_context(tenant_agent(folder / host, gateway, host))
+            for number, user in enumerate(users):
+                jobs.append(new_job(user, host, number))
+                capture(agent, jobs[-1])
+            agent.wait_shipped()
+        yield Site(loki, gateway, jobs, begin_ns)
+
+
+def tenant_agent(folder: Path, gateway: Nginx, host: str, **options: object) -> NodeAgent:
+    """An agent whose users have tenants of their own, behind the gateway. options: of [loki]."""
+    node = gateway.made.node
+    loki = {"tenant_by": "user", "ca_file": str(gateway.made.grafana_ca), "cert_file": str(node.cert),
+            "key_file": str(node.key), **options}  # fmt: skip
+    return NodeAgent(folder, gateway.agents_url, cluster="site", host=host, loki=loki)
+
+
+def new_job(user: str, host: str, task: int) -> Job:
+    word = f"w{uuid.uuid4().hex[:12]}"
+    return Job(user, f"job-{word[::-1]}", host, task, word, f"{uuid.uuid4().int % 10**6 + 10**6}.4375")
+
+
+def capture(agent: NodeAgent, job: Job) -> None:
+    """Runs a job in a directory that a scheduler's hook has made: whose it is, is the hook's word."""
+    identity = NodeIdentity(job.job_id, 1, "", job.task, job.word, os.getuid(), job.user, gid=os.getgid())
+    environment = {"LOGSHIPPER_AGENT_SOCKET": str(TaskSocket(agent, identity).path)}
+    ran = agent.run(sys.executable, "-c", PROGRAM, job.word, job.loss, env=environment)
+    assert (ran.returncode, job.word.encode() in ran.stdout) == (0, True)

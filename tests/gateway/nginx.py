@@ -1,0 +1,201 @@
+"""deploy/gateway as a site has it, with addresses and certificates of a test's own, run by a real nginx."""
+
+import http.client
+import io
+import os
+import shutil
+import socket
+import ssl
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.captured_runs import ROOT, TIMEOUT_SECS
+from tests.servers.places import ServerMissing
+from tests.servers.running import READY_TIMEOUT_SECS, Server, free_port
+from tests.tls_gateway import Authority, Pair
+
+DEPLOYED = ROOT / "deploy" / "gateway"
+GRAFANA, CONTROLLER = "grafana.example.org", "slurmctld.example.org"  # as deploy/gateway names them
+SECRET = "s3cretOfGrafanaAlone"  # noqa: S105  of these tests
+QUESTION = "/loki/api/v1/query"
+_MAIN = """\
+daemon off;
+master_process off;
+pid nginx.pid;
+error_log stderr notice;
+events {{}}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    include {folder}/logshipper.conf;
+}}
+"""
+
+
+class SiteCertificates(NamedTuple):
+    """The two CAs that a site has for it, and certificates of these. neighbour: of Grafana's CA, but not Grafana's."""
+
+    grafana_ca: Path
+    agents_ca: Path
+    server: Pair
+    grafana: Pair
+    neighbour: Pair
+    node: Pair
+    controller: Pair
+
+
+def site_certificates(folder: Path) -> SiteCertificates:
+    grafana, agents = Authority(folder / "grafana"), Authority(folder / "agents")
+    return SiteCertificates(
+        grafana.ca,
+        agents.ca,
+        grafana.issue("server", "IP:127.0.0.1"),
+        grafana.issue(GRAFANA),
+        grafana.issue("neighbour"),
+        agents.issue("node7"),
+        agents.issue(CONTROLLER),
+    )
+
+
+class Answer(NamedTuple):
+    """status: 0 where the connection was closed without any."""
+
+    status: int
+    body: bytes
+
+
+class Nginx(Server):
+    """The gateway. by: how Grafana proves itself, "certificate" or "secret". Raises ServerMissing."""
+
+    name = "nginx"
+
+    def __init__(self, loki_url: str, made: SiteCertificates, *, by: str = "certificate") -> None:
+        program = shutil.which("nginx", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
+        if program is None:
+            raise ServerMissing("there is no `nginx`; requirements/system.sh installs it (Debian: nginx)")
+        self._program = program
+        super().__init__(None, stay=False)
+        self.agents_port = free_port(besides=self.port)
+        self.made = made
+        self._configure({
+            "/etc/nginx/": f"{self.folder}/",
+            "server 127.0.0.1:3100;": f"server {urllib.parse.urlsplit(loki_url).netloc};",
+            "listen 3443 ssl;": f"listen 127.0.0.1:{self.port} ssl;",
+            "listen 3444 ssl;": f"listen 127.0.0.1:{self.agents_port} ssl;",
+        }, by)  # fmt: skip
+
+    def _configure(self, replaced: Mapping[str, str], by: str) -> None:
+        folder = self.folder
+        shutil.copytree(DEPLOYED, folder, dirs_exist_ok=True)
+        whole = ""
+        for path in folder.rglob("*.conf"):
+            text = path.read_text()
+            whole += text
+            for old, new in replaced.items():
+                text = text.replace(old, new)
+            path.write_text(text)
+        assert all(old in whole for old in replaced)
+        if by == "secret":
+            site = folder / "logshipper.conf"
+            text = site.read_text().replace("grafana-by-certificate.conf", "none").replace("\n#include", "\ninclude")
+            site.write_text("\n".join(line for line in text.splitlines() if "/none" not in line))
+        own = folder / "logshipper"
+        shutil.copy(self.made.server.cert, own / "server.pem")
+        shutil.copy(self.made.server.key, own / "server.key")
+        shutil.copy(self.made.grafana_ca, own / "grafana-ca.pem")
+        shutil.copy(self.made.agents_ca, own / "agents-ca.pem")
+        (own / "grafana.secret").write_text(f'"~^{SECRET}\\z" 1;\n')
+        (folder / "nginx.conf").write_text(_MAIN.format(folder=folder))
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def agents_url(self) -> str:
+        return f"https://127.0.0.1:{self.agents_port}"
+
+    def wait_ready(self, timeout_secs: float = READY_TIMEOUT_SECS) -> None:
+        def listens() -> bool:
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", self.agents_port)) == 0
+
+        self._wait(listens, "listen", timeout_secs)
+
+    def _command(self) -> list[str]:
+        return [self._program, "-p", str(self.folder), "-c", "nginx.conf", "-e", "stderr"]
+
+    # ---- what clients do
+
+    def ask(
+        self,
+        target: str,
+        headers: Sequence[tuple[str, str]] = (),
+        *,
+        method: str = "GET",
+        body: bytes = b"",
+        certificate: Pair | None = None,
+        port: int = 0,
+    ) -> Answer:
+        """The answer to one request, whose line and headers are sent as they are given."""
+        lines = [f"{method} {target} HTTP/1.1", "Host: loki", "Connection: close"]
+        lines += [f"{name}: {value}" for name, value in headers]
+        if body and not any(name.lower() in ("content-length", "transfer-encoding") for name, _ in headers):
+            lines.append(f"Content-Length: {len(body)}")
+        return self.send("\r\n".join([*lines, "", ""]).encode() + body, certificate, port or self.port)
+
+    def send(self, request: bytes, certificate: Pair | None, port: int) -> Answer:
+        """The answer to these bytes; where there are several, all of the others are its body's."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.load_verify_locations(self.made.grafana_ca)
+        if certificate is not None:
+            context.load_cert_chain(certificate.cert, certificate.key)
+        with (
+            socket.create_connection(("127.0.0.1", port), TIMEOUT_SECS) as connection,
+            context.wrap_socket(connection) as wrapped,
+        ):
+            wrapped.sendall(request)
+            received = bytearray()
+            while part := wrapped.recv(1 << 16):
+                received += part
+        return answer_of(bytes(received))
+
+    def as_grafana(
+        self, user: str | None, target: str, *more: tuple[str, str], method: str = "GET", body: bytes = b""
+    ) -> Answer:
+        """What Grafana is answered, for a user; None: it names none."""
+        named = [] if user is None else [("X-Grafana-User", user)]
+        return self.ask(target, [*named, *more], method=method, body=body, certificate=self.made.grafana)
+
+
+def answer_of(received: bytes) -> Answer:
+    head, _, rest = received.partition(b"\r\n\r\n")
+    if not head.startswith(b"HTTP/"):
+        return Answer(0, received)  # nothing, or HTTP 0.9
+    parsed = http.client.parse_headers(io.BytesIO(head.partition(b"\r\n")[2] + b"\r\n\r\n"))
+    chunked = parsed.get("Transfer-Encoding", "") == "chunked"
+    return Answer(int(head.split()[1]), _unchunked(rest) if chunked else rest)
+
+
+def _unchunked(body: bytes) -> bytes:
+    parts: list[bytes] = []
+    while body:
+        size, _, rest = body.partition(b"\r\n")
+        length = int(size, 16)
+        if length == 0:
+            return b"".join(parts) + rest.removeprefix(b"\r\n")
+        parts.append(rest[:length])
+        body = rest[length + 2 :]
+    return b"".join(parts)
+
+
+def question(path: str, **params: str) -> str:
+    """A target, with parameters."""
+    return f"/loki/api/v1/{path}?{urllib.parse.urlencode(params)}"

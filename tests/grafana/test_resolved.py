@@ -1,0 +1,85 @@
+"""Variables as `logshipper-grafana check` resolves them: as the tests' own model of Grafana does, on real servers."""
+
+import time
+
+import pytest
+
+from grafana import links
+from grafana.check_queries import Asking, _Page
+from grafana.resolved import ALL, Chosen, Option, chosen_of, filled, in_order, printed
+from grafana.wanted import wanted_dashboards
+from ingest.server_access import ServerAccess
+from tests.grafana import printed as jobs_printed
+from tests.grafana.captured import CLUSTER, Fixture
+from tests.grafana.conftest import Opened
+from tests.grafana.frames import Json
+from tests.grafana.interpolation import replaced
+from tests.grafana.sources import Range
+from tests.grafana.test_check import panels_of
+
+NAMES = ["ended", "three-nodes", "odd-keys", "no-metadata"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_jobs_page_as_grafana_has_it(name: str, opened: Opened, jobs: Fixture) -> None:
+    job = jobs.jobs[name].job_id
+    asking = Asking(ServerAccess(url=jobs.loki._url), ServerAccess(url=jobs.prometheus._url), job, CLUSTER)
+    ours = _Page(wanted_dashboards()[links.JOB], asking)
+    assert [finding.level for finding in ours.check()] == ["ok"]
+    now_ms = time.time_ns() // 10**6
+    page = opened.page(links.JOB, {"job": job}, Range(now_ms - 3_600_000, now_ms))
+    for variable in page.model["templating"]["list"]:
+        if variable["type"] == "datasource":
+            continue
+        written = f"${{{variable['name']}:raw}} ${{{variable['name']}:pipe}}"
+        assert filled(written, ours._chosen) == replaced(written, page.variables), variable["name"]
+    repeated = [panel for panel in panels_of(page.model) if panel.get("repeat")]
+    assert repeated
+    for panel in repeated:
+        scopes = [scope for model, scope in page.panels() if model["id"] == panel["id"]]
+        chosen = {**ours._chosen, **ours._first_of(panel["repeat"])}
+        for target in panel["targets"]:
+            assert filled(target["expr"], chosen) == replaced(target["expr"], page.variables, scopes[0])
+
+
+def test_jobs_are_known() -> None:
+    assert {*NAMES} <= {job.name for job in jobs_printed.EVERY}
+
+
+def test_formats() -> None:
+    chosen = {
+        "a": Chosen([Option("x", "1.5"), Option("y", "2")]),
+        "b": Chosen([Option("z", "b|c")]),
+        "c": Chosen([], ".*"),
+    }
+    assert filled("${a:raw} ${a:pipe} ${a:regex} ${a:text} $a", chosen) == r"1.5,2 1.5|2 (1\.5|2) x + y 1.5,2"
+    assert filled("${a:text}", {"a": chosen["a"]._replace(every=True)}) == "All"
+    assert filled("${b:regex} ${c:pipe} ${c:raw} $lx ${d} {{$ln}}", chosen) == r"b\|c .* .* $lx ${d} {{$ln}}"
+    with pytest.raises(KeyError):
+        filled("${a:json}", chosen)
+
+
+def test_what_is_chosen_at_first() -> None:
+    custom = {"type": "custom", "query": "a, both : a|b", "current": {"value": "a"}}
+    assert chosen_of(custom, []).options == [Option("a", "a")]
+    several = {**custom, "current": {"value": [ALL]}, "allValue": ".*"}
+    assert chosen_of(several, []) == Chosen([Option("a", "a"), Option("both", "a|b")], ".*", every=True)
+    asked = {"type": "query", "query": "q", "regex": '/[{,]key="(?<value>[^"]*)"/'}
+    answers = [printed("", {"key": "b"}, 1.0), printed("", {"key": "a"}, 2.0), printed("", {"key": "b"}, 3.0), "{} 1 0"]
+    assert chosen_of(asked, answers).options == [Option("b", "b")]
+    assert chosen_of(asked, answers, "a").options == [Option("a", "a")]
+    assert chosen_of(asked, answers, "gone").options == [Option("b", "b")]
+    assert chosen_of(asked, []).options == [Option("", "")]
+    assert chosen_of({"type": "textbox", "query": ""}, [], "4711").options == [Option("4711", "4711")]
+
+
+def test_order() -> None:
+    models: list[Json] = [{"name": "b", "query": {"query": "f(${a:raw})"}}, {"name": "a", "query": "x"}]
+    assert [one["name"] for one in in_order(models)] == ["a", "b"]
+    with pytest.raises(ValueError, match="wait for each other: a, b"):
+        list(in_order([{"name": "a", "query": "$b"}, {"name": "b", "query": "$a"}]))
+
+
+def test_series_are_printed_as_grafana_does() -> None:
+    labels = {"__name__": "m", "path": 'a"]["b', "key": "a.b"}
+    assert printed("m", labels, 1.0).startswith('m{key="a.b",path="a"]["b"} 1 ')
