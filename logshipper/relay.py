@@ -181,18 +181,24 @@ class Relay:
 
     def _read(self, channel: Channel, flags: int, now: float) -> None:
         size = 0
+        hung_up = False
         buffer = self._buffer
-        try:
-            while size < TURN_BYTES:
+        while size < TURN_BYTES:
+            try:
                 last = os.readv(channel.master, [buffer[size:]])
-                if not last:
-                    channel.at_end = True  # a pipe's end
-                    break
-                size += last
-        except BlockingIOError:
-            pass
-        except OSError:  # EIO: a pty's end
-            channel.at_end = True
+            except BlockingIOError:
+                break
+            except (
+                OSError
+            ):  # EIO: a pty's end, but of what was written right before Linux may give the last bytes after it
+                if not hung_up:
+                    hung_up = True
+                    continue
+                last = 0
+            if not last:
+                channel.at_end = True  # a pipe's end, too
+                break
+            size += last
         if size:
             data = bytes(buffer[:size])
             channel.count(data)

@@ -264,7 +264,7 @@ def test_its_files_are_the_wheels(deb: dict[str, Entry]) -> None:
 
 
 def test_its_packages_are_those_locked_for_run_time(deb: dict[str, Entry]) -> None:
-    locked = dict(re.findall(r"^([a-z][\w.-]*)==(\S+)", (ROOT / "requirements/demo.lock").read_text(), re.MULTILINE))
+    locked = dict(re.findall(r"^([a-z][\w.-]*)==(\S+)", (ROOT / "requirements/dev.lock").read_text(), re.MULTILINE))
     infos = [email.parser.HeaderParser().parsestr(entry.content.decode())
              for name, entry in deb.items() if name.endswith(".dist-info/METADATA")]  # fmt: skip
     own = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import time
+import tty
 from collections.abc import Iterator
 from typing import Any
 
@@ -576,6 +577,27 @@ def test_counters_go_on_from_where_they_are() -> None:
     assert struct.unpack_from("<QQQQ", counters, 16) == (0, 0, 113, 12)
     os.close(write)
     relay.turn(0)
+
+
+@pytest.mark.parametrize("early", [0, 1])
+def test_a_terminals_last_bytes_after_its_first_eio(monkeypatch: pytest.MonkeyPatch, early: int) -> None:
+    """Linux says EIO too early now and then, where they are still on their way between both ends."""
+    master, slave = os.openpty()
+    tty.setraw(slave)
+    channel = Channel(OUT, master, Output(os.open(os.devnull, os.O_WRONLY)), None)
+    relay, readv, errors = Relay([channel], told := Told(), Owner()), os.readv, [errno.EIO] * early
+    os.write(slave, b"last\n")
+    os.close(slave)
+
+    def read(fd: int, buffers: Any) -> int:  # Any: as os.readv's
+        if fd == master and errors:
+            raise OSError(errors.pop(), "too early")
+        return readv(fd, buffers)
+
+    monkeypatch.setattr(os, "readv", read)
+    while not channel.closed:
+        relay.turn(0)
+    assert told.of(OUT) == b"last\n"
 
 
 # ---- the drain

@@ -35,12 +35,15 @@ size_t channel_read(struct channel *channel, const unsigned char **data, int64_t
 {
     struct journal *journal = channel->journal;
     size_t size = 0;
+    bool hung_up = false;
     *data = journal_room(journal, channel->stream, TURN_BYTES);
     while (size < TURN_BYTES) {
         ssize_t more = read(channel->master, journal_room(journal, channel->stream, TURN_BYTES - size), TURN_BYTES - size);
         if (more > 0) {
             journal_took(journal, channel->stream, (size_t)more);
             size += (size_t)more;
+        } else if (more < 0 && errno == EIO && !hung_up) {
+            hung_up = true; /* of what was written right before, Linux may give the last bytes after its first EIO */
         } else if (more == 0 || errno != EINTR) {
             /* 0: a pipe's end; EIO: a pty's */
             channel->at_end = more == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);

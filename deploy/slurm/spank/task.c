@@ -46,10 +46,13 @@ static int ask(const struct task_wish *wish)
     int error = errno;
     close_fd(&reply[1]);
     int bits = 0;
+    int got = sent ? -1 : wire_receive(reply[0], &packet, ANSWER_MS);
     if (sent)
         complain(wish, "the keeper can't be asked", error);
-    else if (wire_receive(reply[0], &packet, ANSWER_MS) == 1 && packet.head.type == WIRE_ANSWER)
+    else if (got == 1 && packet.head.type == WIRE_ANSWER)
         bits = packet.head.value;
+    else
+        complain(wish, "the keeper doesn't answer", got < 0 ? errno : ECONNRESET);
     close_fd(&reply[0]);
     return bits;
 }
