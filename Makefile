@@ -12,7 +12,9 @@ step = @requirements/step.sh
 # what is required isn't skipped; `off` leaves it out. Root on Debian, where namespaces may be made, gets installed what
 # Slurm's tests need
 export LOGSHIPPER_TEST_SERVERS ?= required
-export LOGSHIPPER_TEST_SLURM ?= $(shell [ "$$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null || ! unshare --mount --pid --fork true 2>/dev/null || echo required)
+ifndef LOGSHIPPER_TEST_SLURM # asked once, not for each recipe
+export LOGSHIPPER_TEST_SLURM := $(shell [ "$$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null || ! unshare --mount --pid --fork true 2>/dev/null || echo required)
+endif
 
 help: ## says what there is
 	@echo 'make TARGET [PYTHON=/path/to/python3]'

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from grafana.check_loki import reach_mend
 from grafana.panels import Json
 from grafana.server import as_options
+from ingest.check_prometheus import retention_secs
 from ingest.findings import Finding
 from ingest.prometheus import Client, Target
 from ingest.server_access import ServerAccess
@@ -16,7 +17,6 @@ from logshipper.errors import QueryError
 LEAST_VERSION = (2, 33)  # queries have a negative offset
 MOST_SCRAPE_SECS = 100.0  # of a job's series, there for 300 s after its end, three scrapes
 LEAST_RETENTION_SECS = 86_400.0
-_DEFAULT_RETENTION = "15d"  # where Prometheus was told nothing
 _BUILD_INFO = "logshipper_agent_build_info"
 _JOB_INFO = "logshipper_job_info"
 _OF_EACH_JOB = ("logshipper_job_state", "logshipper_job_start_time_seconds", "logshipper_job_lines")
@@ -70,9 +70,7 @@ def _retention(client: Client) -> Finding:
         flags = client.flags()
     except QueryError as error:
         return Finding("note", "prometheus retention", f"isn't told: {as_options(error.excerpt)}")
-    told = flags.get("storage.tsdb.retention.time", "")
-    secs = duration_secs(told) or duration_secs(flags.get("storage.tsdb.retention", ""))
-    secs = secs or duration_secs(_DEFAULT_RETENTION) or 0.0
+    secs = retention_secs(flags)
     words = f"{words_of_secs(secs)}; of older jobs the pages have what Loki knows"
     if secs < LEAST_RETENTION_SECS:
         mend = "--storage.tsdb.retention.time=15d: lists, X and thinning come from Prometheus."

@@ -2,6 +2,7 @@
 
 import socket
 import urllib.parse
+from collections.abc import Mapping
 
 from ingest.agent_config import AgentConfig, listen_address
 from ingest.findings import Finding
@@ -40,10 +41,15 @@ def _retention(client: Client) -> Finding:
         flags = client.flags()
     except QueryError as error:
         return Finding("note", "prometheus retention", f"isn't told: {error.excerpt}")
-    found = flags.get("storage.tsdb.retention.time", "")
-    secs = duration_secs(found) or duration_secs(flags.get("storage.tsdb.retention", "")) or 0.0
-    shown = words_of_secs(secs) if secs else words_of_secs(duration_secs(_DEFAULT_RETENTION) or 0.0)
-    return Finding("ok", "prometheus retention", f"{shown}; of older jobs Loki alone knows")
+    return Finding(
+        "ok", "prometheus retention", f"{words_of_secs(retention_secs(flags))}; of older jobs Loki alone knows"
+    )
+
+
+def retention_secs(flags: Mapping[str, str]) -> float:
+    """How long Prometheus keeps samples, by its flags."""
+    told = (flags.get(name, "") for name in ("storage.tsdb.retention.time", "storage.tsdb.retention"))
+    return next((secs for one in (*told, _DEFAULT_RETENTION) if (secs := duration_secs(one))), 0.0)
 
 
 def _scraped(client: Client, config: AgentConfig) -> list[Finding]:

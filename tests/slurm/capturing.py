@@ -20,7 +20,7 @@ from tests.node_agents import NodeAgent, entries_of
 from tests.servers.running import LokiServer
 from tests.slurm import machine, plugin
 from tests.slurm.cluster import NODES, SlurmCluster
-from tests.slurm.users import JobUser
+from tests.slurm.users import JobUser, processes_of
 
 Stream = tuple[str, str, str, str]  # of a log: attempt, step, task, stdout or stderr
 SHIPPED_SECS = 20.0
@@ -135,10 +135,10 @@ class CapturingCluster(SlurmCluster):
 
     def end_processes(self, user: JobUser) -> None:
         """Kills what jobs of a user left behind; nothing of logshipper's."""
-        for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if folder.stat().st_uid == user.uid and (folder / "comm").read_text().strip() in {"sleep", "bash"}:
-                    os.kill(int(folder.name), signal.SIGKILL)
+        for pid, name in processes_of(user.uid).items():
+            if name in {"sleep", "bash"}:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
 
     def log_of(self, job_id: str) -> dict[Stream, list[str]]:
         """The lines of a job in Loki, without logshipper's own."""
