@@ -18,9 +18,9 @@ from ingest.folder_removal import FolderRemoval
 from ingest.job import NAME
 from ingest.segment_reader import SpoolPosition, list_segments, segment_name
 from logshipper.errors import SpoolError
-from logshipper.spool import COUNTERS_BYTES, Counters, read_counters
+from logshipper.spool import COUNTERS_BYTES, Counters, process_started, read_counters
 
-GRACE_SECS = 10.0  # how long a capture may take from its directory to its first frame
+GRACE_SECS = 60.0  # how long a capture may take from its directory to its first frame
 MAX_IDENTITY_BYTES = 64 << 10
 _MAX_FOLDERS = 100_000
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -168,11 +168,12 @@ class CaptureFolder:
 
     def life(self) -> Life:
         """Looked at before segments are read: once it is DEAD or ORPHANED they don't grow any more."""
+        begun = self.segments_fd >= 0 and bool(list_segments(self.segments_fd))  # first: it may begin right now
         if self._is_locked():
             return Life.LIVE
         counters = self.counters()
-        relay_runs = counters is not None and _process_runs(counters.pid, self.writer, self.begun_ns())
-        if self.segments_fd < 0 or not list_segments(self.segments_fd):
+        relay_runs = counters is not None and _process_runs(counters.pid, counters.started, self.writer)
+        if not begun:
             ended = counters is not None and counters.end is not None
             young = not ended and time.time_ns() - self.begun_ns() < GRACE_SECS * 1e9
             return Life.STARTING if young or relay_runs else Life.DEAD
@@ -249,20 +250,16 @@ def list_folders(spool_fd: int) -> list[str]:
     return sorted(found)
 
 
-def _process_runs(pid: int, uid: int, before_ns: int) -> bool:
-    """Whether the process that had this pid at a time still runs: a later one with the same pid is another one."""
+def _process_runs(pid: int, started: int, uid: int) -> bool:
+    """Whether a user's process that started at a time (clock ticks since boot, 0: any) still runs: another one may have
+    its number meanwhile."""
     try:
-        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-            facts = dict(line.split(":", 1) for line in file if ":" in line)
-        with open(f"/proc/{pid}/stat", "rb") as stat_file:
-            numbers = stat_file.read().rpartition(b")")[2].split()  # the name before may hold blanks
+        with open(f"/proc/{pid}/status", "rb") as file:  # the folder's own owner is root where memory is hidden
+            owner = next((line.split()[1] for line in file if line.startswith(b"Uid:")), b"")
     except OSError:
         return False
-    if facts["Uid"].split()[0] != str(uid) or facts["State"].split()[0] in ("Z", "X"):
-        return False
-    started_ticks = int(numbers[19])  # since boot: field 22 of proc_pid_stat(5)
-    age_secs = time.clock_gettime(time.CLOCK_BOOTTIME) - started_ticks / os.sysconf("SC_CLK_TCK")
-    return time.time_ns() - age_secs * 1e9 < before_ns + 2e9
+    found = process_started(pid)
+    return found != 0 and owner == b"%d" % uid and started in (0, found)
 
 
 def _words(value: object) -> str:

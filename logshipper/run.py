@@ -9,7 +9,6 @@ import errno
 import os
 import select
 import signal
-import struct
 import time
 
 from logshipper import launch, signals, terminal
@@ -19,11 +18,9 @@ from logshipper.handover import STALL_SECS, SidecarLink, SidecarPlan
 from logshipper.job import BatchJob, InteractiveJob
 from logshipper.relay import NoSink, Owner, Relay
 from logshipper.signals import SignalPipe
-from logshipper.spool import note_end
+from logshipper.spool import note_end, note_relay
 from logshipper.streams import STREAMS, Streams
 
-_PID = struct.Struct("<I")
-_PID_OFFSET = 12  # in a capture's counters
 _FOREVER_SECS = 3600.0
 _CARE_SECS = 0.5
 _FINISH_SECS = 0.1
@@ -138,7 +135,7 @@ class RelayProcess(Owner):
     def _start_sidecar(self, started_ns: int) -> None:
         job, streams = self._job, self._streams
         if self._counters is not None:
-            _PID.pack_into(self._counters, _PID_OFFSET, os.getpid())
+            note_relay(self._counters)
         plan = SidecarPlan(
             masters={channel.stream: channel.master for channel in self._channels},
             outs={channel.stream: channel.out.fd for channel in self._channels},

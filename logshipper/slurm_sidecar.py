@@ -24,7 +24,7 @@ from logshipper.segment import Json, Stream
 from logshipper.sidecar import Sidecar
 from logshipper.slurm_journal import Journal, Remains, correct_counters
 from logshipper.slurm_modes import JobModes
-from logshipper.spool import COUNTERS_BYTES, Capture
+from logshipper.spool import COUNTERS, Capture
 
 CLOSING_SECS = 5.0  # how long a relay that has taken a stream back may need to be through with it
 _STREAMS = {1: "stdout", 2: "stderr"}
@@ -205,11 +205,13 @@ def _open_capture(words: Words) -> Capture:
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            counters = mmap.mmap(fd, COUNTERS_BYTES)
+            counters = mmap.mmap(fd, 0)  # all of it: another release's may have another length
         finally:
             os.close(fd)
-    except (OSError, ValueError) as error:  # ValueError: it is shorter
+    except (OSError, ValueError) as error:  # ValueError: it is empty
         raise SpoolError(path, os_words(error)) from None
+    if len(counters) < COUNTERS.size:
+        raise SpoolError(path, f"has {len(counters)} bytes only")
     return Capture(words.folder, words.job_id, words.attempt, "", counters)
 
 

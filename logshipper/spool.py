@@ -14,8 +14,12 @@ from logshipper.filesystem import network_type
 
 COUNTERS = struct.Struct("<8sIIQQQQ")  # magic, version, relay's pid, then bytes and line feeds of stdout and of stderr
 COUNTERS_MAGIC = b"LOGCNT\r\n"
-COUNTERS_BYTES = 64
+COUNTERS_BYTES = 72
 _END = struct.Struct("<IiQ")  # behind the counters: 1 where CMD has ended, its wait status, when (ns)
+_PID = struct.Struct("<I")
+_PID_OFFSET = 12
+_STARTED = struct.Struct("<Q")  # when the relay started: with its number, which process it is
+_STARTED_OFFSET = COUNTERS.size + _END.size
 JOB_ID_MAX_CHARS = 64
 _CANCELLING = (1, 2, 9, 15)  # HUP, INT, KILL, TERM: somebody, or the scheduler, ended the job
 _MAX_COUNT = (1 << 62) - 1
@@ -27,7 +31,7 @@ _INTERPRETERS = ("python", "bash", "sh", "zsh", "Rscript", "julia", "node", "per
 class Capture:
     """A capture's own directory, made and ready to be written.
 
-    path: the directory; counters: 64 bytes shared with whoever outlives the relay.
+    path: the directory; counters: 72 bytes shared with whoever outlives the relay.
     """
 
     __slots__ = ("attempt", "counters", "job_id", "name", "path")
@@ -198,23 +202,43 @@ def _make_counters(path: str) -> mmap.mmap:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         # written, not only sized: a hole on a full disk would be a SIGBUS later, in the midst of the relay
-        head = COUNTERS.pack(COUNTERS_MAGIC, 1, os.getpid(), 0, 0, 0, 0)
-        os.write(fd, head.ljust(COUNTERS_BYTES, b"\0"))
-        return mmap.mmap(fd, COUNTERS_BYTES)
+        os.write(fd, COUNTERS.pack(COUNTERS_MAGIC, 1, 0, 0, 0, 0, 0).ljust(COUNTERS_BYTES, b"\0"))
+        counters = mmap.mmap(fd, COUNTERS_BYTES)
     finally:
         os.close(fd)
+    note_relay(counters)
+    return counters
+
+
+def note_relay(counters: mmap.mmap) -> None:
+    """Says that this process is the relay."""
+    _STARTED.pack_into(counters, _STARTED_OFFSET, process_started(os.getpid()))
+    _PID.pack_into(counters, _PID_OFFSET, os.getpid())
+
+
+def process_started(pid: int) -> int:
+    """When a process started, in clock ticks since boot (field 22 of proc_pid_stat(5)); 0 where there is none, or none
+    but a zombie. The wall clock, which is set now and then, has no part in it."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()  # the name before may hold blanks
+    except OSError:
+        return 0
+    return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 class Counters:
     """What the relay counted, by stream name (`stdout`, `stderr`), and its word on CMD's end.
 
-    pid: the relay's; printed: bytes; feeds: line feeds; end: wait status and when (ns), None where CMD hasn't ended.
+    pid: the relay's; started: when it was, 0 where nobody said; printed: bytes; feeds: line feeds; end: wait status and
+    when (ns), None where CMD hasn't ended.
     """
 
-    __slots__ = ("end", "feeds", "pid", "printed")
+    __slots__ = ("end", "feeds", "pid", "printed", "started")
 
-    def __init__(self, pid: int, counts: tuple[int, ...], end: tuple[int, int] | None) -> None:
+    def __init__(self, pid: int, started: int, counts: tuple[int, ...], end: tuple[int, int] | None) -> None:
         self.pid = pid
+        self.started = started
         self.printed = {"stdout": counts[0], "stderr": counts[2]}
         self.feeds = {"stdout": counts[1], "stderr": counts[3]}
         self.end = end
@@ -224,14 +248,14 @@ def read_counters(data: bytes) -> Counters | None:
     """None where data isn't a counters file of this version. Hostile input: counts are capped, nothing raises."""
     if len(data) < COUNTERS.size:
         return None
+    data = data.ljust(COUNTERS_BYTES, b"\0")  # of an earlier release, it is shorter
     magic, version, pid, *counts = COUNTERS.unpack_from(data)
     if magic != COUNTERS_MAGIC or version != 1:
         return None
-    end = None
-    if len(data) >= COUNTERS_BYTES:
-        ended, wait_status, ended_ns = _END.unpack_from(data, COUNTERS.size)
-        end = (wait_status, min(ended_ns, _MAX_COUNT)) if ended == 1 else None
-    return Counters(pid, tuple(min(count, _MAX_COUNT) for count in counts), end)
+    ended, wait_status, ended_ns = _END.unpack_from(data, COUNTERS.size)
+    end = (wait_status, min(ended_ns, _MAX_COUNT)) if ended == 1 else None
+    started = _STARTED.unpack_from(data, _STARTED_OFFSET)[0]
+    return Counters(pid, started, tuple(min(count, _MAX_COUNT) for count in counts), end)
 
 
 def note_end(counters: mmap.mmap, wait_status: int, ended_ns: int) -> None:

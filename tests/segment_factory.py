@@ -197,11 +197,15 @@ class CaptureWriter:
         self.append(segment.encode_end(self.tick(), closed=True))
 
     def counters(
-        self, stdout: tuple[int, int] = (0, 0), stderr: tuple[int, int] = (0, 0), pid: int = NO_PROCESS
+        self,
+        stdout: tuple[int, int] = (0, 0),
+        stderr: tuple[int, int] = (0, 0),
+        pid: int = NO_PROCESS,
+        started: int = 0,
     ) -> None:
-        """What the relay counted: bytes and line feeds."""
-        packed = COUNTERS.pack(COUNTERS_MAGIC, 1, pid, *stdout, *stderr)
-        (self.segments / "counters").write_bytes(packed.ljust(COUNTERS_BYTES, b"\0"))
+        """What the relay counted, bytes and line feeds, and when it started."""
+        packed = COUNTERS.pack(COUNTERS_MAGIC, 1, pid, *stdout, *stderr).ljust(COUNTERS_BYTES - 8, b"\0")
+        (self.segments / "counters").write_bytes(packed + started.to_bytes(8, "little"))
 
 
 def make_ledger(stdout: Json | None = None, stderr: Json | None = None, **counts: int) -> Json:

@@ -267,7 +267,9 @@ class Node:
                 if pipe is not None:
                     pipe.close()
         try:
-            wait_until(lambda: not self._left(), "keepers, relays and sidecars end", 20.0)
+            wait_until(lambda: not self._left(), "keepers, relays and sidecars end", TIMEOUT_SECS)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {[_how_it_stands(pid) for pid in self._left()]}") from None
         finally:
             for pid in self._left():
                 with contextlib.suppress(ProcessLookupError):
@@ -279,6 +281,15 @@ class Node:
 
 def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _how_it_stands(pid: int) -> str:
+    """The name, state and place in the kernel of a process that should be gone."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return f"{pid} {comm_of(pid)} {state} {Path(f'/proc/{pid}/wchan').read_text()}"
+    except OSError:
+        return f"{pid} is gone by now"
 
 
 def _command_line(pid: int) -> bytes:
@@ -339,7 +350,7 @@ def open_folder(prefix: str) -> Iterator[Path]:
 def late_python(node: Node) -> tuple[str, Path]:
     """A setting: Python begins once a file, the path, is there."""
     go = node.folder / "go"
-    waits = node.script("waits", f'while [ ! -e {go} ]; do sleep 0.02; done; exec {node.python} "$@"')
+    waits = node.script("waits", f'while [ ! -e {go} ]; do sleep 0.1; done; exec {node.python} "$@"')
     return f"python={waits}", go
 
 

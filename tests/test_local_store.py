@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ingest import capture_folder
+from ingest.capture_folder import CaptureFolder, Life
 from ingest.local_store import JobReader, LocalStore
 from logshipper.errors import StoreError, UnknownJob
 from logshipper.segment import Kind, Stream
+from logshipper.spool import process_started
 from tests.segment_factory import (
     SECOND_NS,
     START_NS,
@@ -341,14 +342,31 @@ def test_while_the_relay_runs_on_the_job_does_too(store: LocalStore, spool: Path
     assert not capture.path.exists()
 
 
-def test_a_later_process_with_the_relay_s_number_is_not_the_relay(spool: Path) -> None:
+def test_the_relay_is_known_by_its_number_and_its_start(store: LocalStore, spool: Path) -> None:
+    """However long after the directory it came, as on a node that is too busy, and whatever the wall clock did since: a
+    capture whose sidecar is still to come isn't over."""
     capture = CaptureWriter(spool)
-    capture.counters(pid=os.getpid())
     died(capture)
-    long_ago = time.time_ns() - 10 * 365 * 86400 * SECOND_NS
-    assert not capture_folder._process_runs(os.getpid(), os.getuid(), long_ago)
-    assert capture_folder._process_runs(os.getpid(), os.getuid(), time.time_ns())
-    assert not capture_folder._process_runs(os.getpid(), os.getuid() + 1, time.time_ns())
+    for segment in capture.segments.glob("*.seg"):
+        segment.unlink()
+    own = process_started(os.getpid())
+    capture.counters((400, 100), pid=os.getpid(), started=own)
+    assert life(capture) is Life.STARTING
+    capture.counters((400, 100), pid=os.getpid(), started=0)  # an earlier release's
+    assert life(capture) is Life.STARTING
+    capture.counters((400, 100), pid=os.getpid(), started=own - 1)  # a later process has the number
+    assert life(capture) is Life.DEAD
+    job = take(store).summary
+    assert (job.state, job.lost) == ("FAILED", 100)
+
+
+def life(capture: CaptureWriter) -> Life:
+    spool_fd = os.open(capture.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with CaptureFolder(spool_fd, str(capture.path.parent), capture.path.name, os.geteuid()) as folder:
+            return folder.life()
+    finally:
+        os.close(spool_fd)
 
 
 # ---- attempts, tasks, steps

@@ -72,6 +72,8 @@ def test_create(tmp_path: Path) -> None:
     counters = spool.read_counters((Path(made.path) / "segments" / "counters").read_bytes())
     assert counters is not None
     assert (counters.pid, counters.printed, counters.end) == (os.getpid(), {"stdout": 77, "stderr": 0}, None)
+    assert counters.started == spool.process_started(os.getpid()) > 0
+    assert spool.process_started(2**22 + 1) == 0  # no process can have this id
     assert spool.read_counters(b"short") is None
     assert spool.read_counters(b"x" * 64) is None
 

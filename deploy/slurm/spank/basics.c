@@ -63,18 +63,30 @@ int write_all(int fd, const void *data, size_t size)
     return 0;
 }
 
+/* What follows the name in /proc/PID/stat, from its bracket on; NULL where there is no such process, or it is dead. */
+static const char *read_stat(const char *path, char *text, size_t text_size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    ssize_t size = read(fd, text, text_size - 1);
+    close(fd);
+    text[size > 0 ? size : 0] = 0;
+    const char *at = strrchr(text, ')'); /* in the name anything may be */
+    return at && !starts_with(at, ") Z") && !starts_with(at, ") X") ? at : NULL;
+}
+
+bool process_waits_for_processor(const char *path)
+{
+    char text[1024];
+    const char *at = read_stat(path, text, sizeof text);
+    return at && starts_with(at, ") R");
+}
+
 int process_started(const char *path, uint64_t *started)
 {
     char text[1024];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    ssize_t size = read(fd, text, sizeof text - 1);
-    close(fd);
-    text[size > 0 ? size : 0] = 0;
-    const char *at = strrchr(text, ')'); /* the end of its name, in which anything may be */
-    if (at && (starts_with(at, ") Z") || starts_with(at, ") X")))
-        return -1;
+    const char *at = read_stat(path, text, sizeof text);
     for (int field = COMM_FIELD; at && field < STARTED_FIELD; field++)
         at = strchr(at + 1, ' ');
     if (!at)

@@ -2,6 +2,7 @@
 #ifndef LOGSHIPPER_BASICS_H
 #define LOGSHIPPER_BASICS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,9 @@ int write_all(int fd, const void *data, size_t size);
 /* When a process began, in the kernel's ticks; path: /proc/PID/stat. Async-signal-safe. Returns 0, or -1 where there is
  * none, or it is dead. */
 int process_started(const char *path, uint64_t *started);
+
+/* Whether it runs, or would if it were let; path as above. Async-signal-safe. */
+bool process_waits_for_processor(const char *path);
 
 /* Where the scheduler shares the processor out by session (sched_autogroup_enabled), a process' own nice value counts
  * among its session's only; this is the one of the session. Elsewhere nothing happens. */

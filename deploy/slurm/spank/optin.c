@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = 4096, INTRODUCE_MS = 1000, LIFE_SECS = OPTIN_LOOK_MS / 1000 + 1 };
+enum { PATH_BYTES = 4096, INTRODUCE_MS = OPTIN_LOOK_MS, LIFE_SECS = OPTIN_BUSY_MS / 1000 + 1, GLANCE_MS = 100 };
 
 /* From here to fork_looker: between fork and _exit in a program with threads, so async-signal-safe calls alone, but for
  * find_home. */
@@ -136,9 +136,12 @@ static int introduce(int keeper, uint32_t task)
 }
 
 /* path: "" where there is no home to be found it in, yet. */
-static void fork_looker(char *path, int keeper, uint32_t task, int to)
+static void fork_looker(char *path, int keeper, uint32_t task, int to, volatile pid_t *looker)
 {
-    if (fork() == 0) {
+    pid_t forked = fork();
+    if (forked > 0)
+        *looker = forked; /* the caller's memory: we are its vfork */
+    if (forked == 0) {
         limit_life();
         /* the answer goes through the lowest number, all else is closed */
         if (introduce(keeper, task) || (to != 0 && dup2(to, 0) < 0))
@@ -152,22 +155,31 @@ static void fork_looker(char *path, int keeper, uint32_t task, int to)
     _exit(0);
 }
 
-/* Reads what the looker says to its end, or until the time is up. */
-static void take_answer(int from, struct look *look)
+/* Waits for more of the looker's words; false when the time is up. waited_ms: what counts of it, so far. */
+static bool hear(int from, pid_t looker, int64_t deadline, int *waited_ms)
 {
-    int64_t deadline = now_ns() + OPTIN_LOOK_MS * MS_NS;
-    unsigned char state = LOOK_UNKNOWN;
-    int told = 0;
-    for (;;) {
+    char path[32];
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)looker);
+    while (*waited_ms < OPTIN_LOOK_MS && now_ns() < deadline) {
         struct pollfd news = {.fd = from, .events = POLLIN};
-        int left_ms = ms_until(deadline);
-        if (!left_ms)
-            return;
-        int found = poll(&news, 1, left_ms);
+        int found = poll(&news, 1, GLANCE_MS);
+        if (found > 0)
+            return true;
         if (found < 0 && errno != EINTR)
-            return;
-        if (found <= 0)
-            continue;
+            return false;
+        if (!process_waits_for_processor(path))
+            *waited_ms += GLANCE_MS;
+    }
+    return false;
+}
+
+/* Reads what the looker says to its end, or until the time is up. */
+static void take_answer(int from, pid_t looker, struct look *look)
+{
+    int64_t deadline = now_ns() + OPTIN_BUSY_MS * MS_NS;
+    unsigned char state = LOOK_UNKNOWN;
+    int told = 0, waited_ms = 0;
+    while (hear(from, looker, deadline, &waited_ms)) {
         ssize_t more;
         if (!told) {
             more = read(from, &state, 1);
@@ -204,14 +216,15 @@ void optin_look(const char *home, int keeper, uint32_t task, struct look *look)
     }
     if (pipe2(ends, O_CLOEXEC))
         return;
+    volatile pid_t looker = 0;
     pid_t child = vfork(); /* which only forks, and need not have a copy of our memory for that */
     if (child == 0)
-        fork_looker(path, keeper, task, ends[1]);
+        fork_looker(path, keeper, task, ends[1], &looker);
     close(ends[1]);
     if (child > 0) {
         while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
             ; /* it only forks */
-        take_answer(ends[0], look);
+        take_answer(ends[0], looker, look);
     }
     close(ends[0]);
 }

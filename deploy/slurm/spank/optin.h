@@ -7,7 +7,9 @@
 #include <stdint.h>
 
 #define OPTIN_MAX_BYTES (64 << 10)
-enum { OPTIN_LOOK_MS = 2000 };
+/* How long it may take; and where the node is too busy to look: time in which who looks waits for a processor isn't the
+ * home's */
+enum { OPTIN_LOOK_MS = 2000, OPTIN_BUSY_MS = 10000 };
 
 enum look_state {
     LOOK_ABSENT = 0,  /* no such file: nobody opted in */

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define MAKING ".new-"
-enum { LOCK_MS = 1500, IDENTITY_BYTES = 8192, COUNTERS_BYTES = 64, RANDOM_CHARS = 4 };
+enum { LOCK_MS = 1500, IDENTITY_BYTES = 8192, COUNTERS_BYTES = 72, RANDOM_CHARS = 4 };
 enum { FOLDER_FLAGS = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC };
 
 _Static_assert(sizeof(struct counters) == COUNTERS_BYTES, "the layout of logshipper/spool.py");
@@ -181,6 +181,7 @@ void capture_close(struct capture *capture)
 struct counters *counters_make(int segments)
 {
     struct counters first = {.magic = {'L', 'O', 'G', 'C', 'N', 'T', '\r', '\n'}, .version = 1, .pid = (uint32_t)getpid()};
+    (void)process_started("/proc/self/stat", &first.started); /* 0: only its number is known */
     int fd = openat(segments, "counters", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return NULL;

@@ -28,7 +28,7 @@ void capture_unmake(struct capture *capture, int spool);
 
 void capture_close(struct capture *capture);
 
-/* The shared account of a relay: 64 bytes, docs/segment-format.md, "Counters". */
+/* The shared account of a relay: 72 bytes, docs/segment-format.md, "Counters". */
 struct counters {
     char magic[8];
     uint32_t version, pid;
@@ -37,7 +37,7 @@ struct counters {
     } stream[2];
     uint32_t ended;
     int32_t wait_status;
-    uint64_t ended_ns;
+    uint64_t ended_ns, started;
 };
 
 /* As the job's user: makes and maps the file. Returns NULL where that can't be done (errno). */

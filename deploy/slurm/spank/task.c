@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* How long a task waits for the keeper, at most. It may be the first to wake it, and 64 may come at once. */
-enum { ANSWER_MS = 5000, READY_MS = 10000, SEND_MS = 1000 };
+enum { ANSWER_MS = 10000, READY_MS = 10000, SEND_MS = 1000 };
 
 static struct wire_packet packet; /* of this process alone: Slurm forks one for each task */
 
