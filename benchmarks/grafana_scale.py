@@ -128,6 +128,7 @@ class Bench:
         self.small = self._job("4711", 0)
         self.large = self._job("4712", 1, times=10)
         self.quiet = self._job("4713", 2)
+        self.alike = self._job("4724", 2)  # with the flood in one stream: its id ends in the same digit
         self.flood = Job("4714", host_name(2), self.begin_ns, JOB_SECS, flood_bytes // FLOOD_LINE_BYTES, 0, user="bob")
         self.until_ms = 0  # of the page's time: when Prometheus knew everything
 
@@ -140,24 +141,25 @@ class Bench:
             targets = [stack.enter_context(_agent(host, jobs)) for host, jobs in self._known().items()]
             prometheus = stack.enter_context(PrometheusServer(targets, scrape_interval=f"{SCRAPE_MS // 1000}s"))
             source = PrometheusSource(prometheus.url, scrape_ms=SCRAPE_MS)
-            known = "count(logshipper_records) == 3 and on() count(logshipper_agent_build_info) == 4"
+            known = "count(logshipper_records) == 4 and on() count(logshipper_agent_build_info) == 4"
             wait_until(lambda: source.get("/api/v1/query", {"query": known})["result"], "Prometheus knows", 60.0)
             self.until_ms = time.time_ns() // 10**6
             before = 0
             for number in self.hosts:
-                further = (self.small, self.large, self.quiet, self.flood) if not before else ()
+                further = (self.small, self.large, self.quiet, self.alike, self.flood) if not before else ()
                 self._fill(loki, before, number, further)
                 self._measure("a job", number, self.small, loki, source)
                 before = number
             self._measure("ten times the job", before, self.large, loki, source)
             self._measure("the job beside a flood", before, self.quiet, loki, source)
+            self._measure("the job beside a flood, in its stream", before, self.alike, loki, source)
             forgotten = usual_job(4, BEGIN_HOUR - 12, self.day_ns, 0)
             self._measure("an hour's job that Prometheus has forgotten", before, forgotten, loki, source)
 
     def _known(self) -> dict[str, list[Job]]:
         """Jobs that Prometheus knows, by node; the controller's agent has none."""
         known = {job.host: [job] for job in (self.small, self.large, self.quiet)}
-        known[self.quiet.host].append(self.flood)
+        known[self.quiet.host] += [self.alike, self.flood]
         return {**known, CONTROLLER: []}
 
     def _fill(self, loki: LokiServer, first: int, last: int, further: Sequence[Job]) -> None:

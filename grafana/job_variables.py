@@ -31,6 +31,14 @@ def variables() -> list[Json]:
             multi=True,
         ),
         asked(
+            "shard",
+            "shard",
+            "Which of their streams hold the job's lines.",
+            queries.shard(),
+            label_pattern("shard"),
+            hide=HIDDEN,
+        ),
+        asked(
             "slurm",
             "slurm",
             "The nodes whose agents tell how Slurm ended jobs.",

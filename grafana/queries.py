@@ -7,6 +7,7 @@ A dashboard's variables hold text that goes into queries as it is: `raw`, where 
 _CLUSTER = 'cluster="${cluster:raw}"'
 _HOSTS = "host=~`${host:pipe}`"
 _HOSTS_AND_SLURM = "host=~`${host:pipe}|${slurm:pipe}`"
+_SHARD = "job_shard=~`|${shard:raw}`"  # of lines; streams without one belong to each job
 _JOB = " | job_id=`${job:raw}`"
 ATTEMPTS = " | attempt=~`${attempts:raw}`"
 TASKS = " | task=~`${tasks:raw}`"
@@ -44,7 +45,8 @@ def job_lines(kinds: str, *, streams: str = "", slurm: bool = False) -> str:
     what Slurm's controller says of the job, whose agent has another host."""
     stream = f", stream=~`{streams}`" if streams else ""
     kind = f'kind="{kinds}"' if kinds.isalpha() else f"kind=~`{kinds}`"
-    return f"{{{_CLUSTER}, {_HOSTS_AND_SLURM if slurm else _HOSTS}, {kind}{stream}}}{_JOB}"
+    shard = f", {_SHARD}" if "log" in kinds.split("|") else ""
+    return f"{{{_CLUSTER}, {_HOSTS_AND_SLURM if slurm else _HOSTS}, {kind}{stream}{shard}}}{_JOB}"
 
 
 def job_records() -> str:
@@ -153,6 +155,12 @@ def hosts() -> str:
     known = f"group by(host)({job_max('logshipper_job_info')})"
     named = 'label_replace(vector(0), "named", `${job:raw}`, "", "")'
     return f'{known} or on() label_replace({named}, "host", ".+", "named", ".+")'
+
+
+def shard() -> str:
+    """The label of the job's lines that tells them from most other jobs' (ingest.job.job_shard)."""
+    named = 'label_replace(label_replace(vector(0), "job_id", `${job:raw}`, "", ""), "shard", "x", "", "")'
+    return f'label_replace({named}, "shard", "$1", "job_id", ".*([0-9])")'
 
 
 def x_ranks(choice: str) -> str:

@@ -13,7 +13,7 @@ from ingest.findings import Finding
 from ingest.loki import MAX_PAGE, MAX_RANGE_NS
 from ingest.server_units import duration_secs, size_bytes, words_of_bytes, words_of_secs
 
-LABELS = ("cluster", "host", "stream", "kind", "service_name", "replay")
+LABELS = ("cluster", "host", "stream", "kind", "service_name", "replay", "job_shard")
 METADATA_BYTES = 4096  # of an entry, at most: job id, user, step, task, attempt and four more, all short
 METADATA_PAIRS = 16
 ANSWER_BYTES = 16 << 20  # a longest line, 4 MiB, in pieces, and room for Grafana's 5,000 lines

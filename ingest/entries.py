@@ -17,7 +17,7 @@ import orjson
 
 from ingest.capture_account import STREAM_NAMES, BlockRow, EventRow, Rows, StatusRow
 from ingest.capture_folder import Identity
-from ingest.job import NAME, Json
+from ingest.job import NAME, Json, job_shard
 from ingest.loki_push import as_utf8, encode_block, encode_metadata
 from logshipper.segment import Kind
 
@@ -34,18 +34,20 @@ _EXTRA_BYTES = 24
 
 class StreamKey(NamedTuple):
     """What tells an agent's streams apart. stream: stdout, stderr, "" for events; replay: "" or the hour of the week,
-    see `replay_hour`; host: the capture's, "" for the agent's own; tenant: see `tenants.tenant_of`."""
+    see `replay_hour`; host: the capture's, "" for the agent's own; tenant: see `tenants.tenant_of`; shard: of a job's
+    lines, see `job.job_shard`."""
 
     stream: str
     kind: str
     replay: str = ""
     host: str = ""
     tenant: str = ""
+    shard: str = ""
 
     @property
     def text(self) -> str:
         """For the checkpoints, which `from_text` reads."""
-        return "/".join(self if self.tenant else self[:-1])
+        return "/".join(self).rstrip("/")
 
     @classmethod
     def from_text(cls, text: str) -> "StreamKey":
@@ -54,7 +56,7 @@ class StreamKey(NamedTuple):
     def labels(self, cluster: str, host: str) -> dict[str, str]:
         """Loki's labels; empty ones are left out. host: the agent's."""
         own = {"stream": self.stream, "kind": self.kind, "replay": self.replay, "host": self.host or host}
-        labels = {"cluster": cluster, "service_name": SERVICE, **own}
+        labels = {"cluster": cluster, "service_name": SERVICE, **own, "job_shard": self.shard}
         return {name: value for name, value in labels.items() if value}
 
 
@@ -133,6 +135,7 @@ class EntryBuilder:
         pairs = {name: value for name, value in named.items() if value}
         self._metadata = Metadata(pairs, encode_metadata(pairs), identity.uid)
         self._tenant = tenant
+        self._shard = job_shard(identity.job_id)
         self._host = identity.host if NAME.fullmatch(identity.host) else ""
 
     def chunks(self, rows: Rows) -> Iterator[Chunk]:
@@ -149,7 +152,8 @@ class EntryBuilder:
                 begin = at
 
     def _key(self, stream: str, kind: str) -> StreamKey:
-        return StreamKey(stream, kind, host=self._host, tenant=self._tenant)
+        shard = self._shard if kind == "log" else ""  # a flood is one of lines; others' streams have none
+        return StreamKey(stream, kind, host=self._host, tenant=self._tenant, shard=shard)
 
     # ---- lines
 
@@ -260,9 +264,12 @@ def with_replay(chunk: Chunk, floor_ns: int) -> list[Chunk]:
         return [chunk]
     hours = [replay_hour(time_ns) if time_ns < floor_ns else "" for time_ns in chunk.times_ns]
     cuts = [0, *(at for at in range(1, len(hours)) if hours[at] != hours[at - 1]), len(hours)]
-    return [
-        replace(chunk.slice(begin, end), key=chunk.key._replace(replay=hours[begin])) for begin, end in pairwise(cuts)
-    ]
+    return [replace(chunk.slice(begin, end), key=_replayed(chunk.key, hours[begin])) for begin, end in pairwise(cuts)]
+
+
+def _replayed(key: StreamKey, hour: str) -> StreamKey:
+    """An hour's stream is all jobs': else catching up would open ten times as many."""
+    return key._replace(replay=hour, shard="") if hour else key
 
 
 def batches(chunks: Iterable[Chunk], max_bytes: int) -> Iterator[list[Chunk]]:

@@ -19,6 +19,12 @@ JOB_ENDED = "job_ended"  # the event that tells how Slurm ended a job
 _WORST_LAST = ("COMPLETED", "CANCELLED", "FAILED", "NODE_FAIL")
 
 
+def job_shard(job_id: str) -> str:
+    """The label that keeps a job's lines apart from most others' of its node: the last digit of its id, `x` where that
+    isn't one. Whoever knows the id knows it, dashboards (PromQL) included."""
+    return job_id[-1] if job_id[-1:] in frozenset("0123456789") else "x"
+
+
 @dataclass(frozen=True)
 class JobSummary:
     """One job. State, exit code, times, host and mode are those of its newest attempt; lines (stored), records, lost

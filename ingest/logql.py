@@ -19,10 +19,15 @@ def any_of(values: Iterable[str]) -> str:
 
 
 def selector(
-    kinds: Collection[str], *, cluster: str | None = None, hosts: Collection[str] = (), streams: Collection[str] = ()
+    kinds: Collection[str],
+    *,
+    cluster: str | None = None,
+    hosts: Collection[str] = (),
+    streams: Collection[str] = (),
+    shard: str = "",
 ) -> str:
     """`{...}` for streams of logshipper's. cluster: None for all; hosts, streams: empty for all; "" is a stream
-    without that label."""
+    without that label. shard: a job's, "" for all; streams that have none belong to each."""
     matchers = [f"service_name={quoted(SERVICE)}", _matcher("kind", kinds)]
     if cluster is not None:
         matchers.append(_matcher("cluster", [cluster]))
@@ -30,6 +35,8 @@ def selector(
         matchers.append(_matcher("host", hosts))
     if streams:
         matchers.append(_matcher("stream", streams))
+    if shard and "log" in kinds:
+        matchers.append(_matcher("job_shard", [shard, ""]))
     return "{" + ",".join(matchers) + "}"
 
 

@@ -11,7 +11,17 @@ from dataclasses import replace
 from itertools import islice
 from typing import Literal, NamedTuple, Protocol
 
-from ingest.job import JOB_ENDED, RUNNING, UNRESPONSIVE, JobEvent, JobSummary, LogLine, MetadataRecord, Position
+from ingest.job import (
+    JOB_ENDED,
+    RUNNING,
+    UNRESPONSIVE,
+    JobEvent,
+    JobSummary,
+    LogLine,
+    MetadataRecord,
+    Position,
+    job_shard,
+)
 from ingest.keyed_reader import KeyedReader
 from ingest.logql import selector, with_metadata
 from ingest.loki_account import STREAMS, CaptureKey, Entry, JobAccount, as_capture
@@ -137,7 +147,8 @@ class LokiJobReader(KeyedReader):
         names = [name for name, stream in STREAMS.items() if stream in (*streams, Stream.NONE)] if streams else []
         key = self._account.key
         hosts = "" if len(names) == len(STREAMS) else names
-        chosen = selector(kinds, cluster=key.cluster, hosts=self._span.hosts, streams=hosts)
+        shard = job_shard(key.job_id)
+        chosen = selector(kinds, cluster=key.cluster, hosts=self._span.hosts, streams=hosts, shard=shard)
         return chosen + with_metadata({"job_id": key.job_id})
 
     def _lines(

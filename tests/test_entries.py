@@ -68,6 +68,19 @@ def test_labels_are_those_of_the_contract_and_never_empty() -> None:
         "cluster": "c", "host": "h", "service_name": "logshipper", "stream": "stdout", "kind": "log"}  # fmt: skip
     assert StreamKey("", "event", "007").labels("c", "h") == {
         "cluster": "c", "host": "h", "service_name": "logshipper", "kind": "event", "replay": "007"}  # fmt: skip
+    assert StreamKey("stdout", "log", shard="7").labels("c", "h")["job_shard"] == "7"
+
+
+@pytest.mark.parametrize(
+    ("job_id", "shard"), [("4711", "1"), ("7", "7"), ("k3x", "x"), ("4711.batch", "x"), ("4_20", "0")]
+)
+def test_a_job_s_lines_have_a_stream_of_their_own_among_ten(job_id: str, shard: str) -> None:
+    """And only its lines: of all else there is less, and it is asked for more often."""
+    rows = Rows(
+        blocks=[block([b"x", b"{}"], runs=[(int(Kind.LOG), 1), (int(Kind.METADATA), 1)])], marks=[EventRow(T0, {})]
+    )
+    made = EntryBuilder("f", IDENTITY._replace(job_id=job_id), 1000).chunks(rows)
+    assert [(chunk.key.kind, chunk.key.shard) for chunk in made] == [("log", shard), ("metadata", ""), ("event", "")]
 
 
 def test_what_is_empty_of_an_identity_is_left_out() -> None:
@@ -83,7 +96,7 @@ def test_what_is_empty_of_an_identity_is_left_out() -> None:
 
 def test_a_block_of_plain_lines_is_one_chunk_a_nanosecond_apart() -> None:
     (chunk,) = chunks(block([b"a", b"", b"c"]))
-    assert chunk.key == StreamKey("stdout", "log", host="n1")
+    assert chunk.key == StreamKey("stdout", "log", host="n1", shard="1")
     assert [(entry.time_ns - T0, entry.line) for entry in pushed(chunk)] == [(0, b"a"), (1, b""), (2, b"c")]
 
 
@@ -260,6 +273,7 @@ def test_a_long_block_crosses_the_floor_within() -> None:
     (chunk,) = chunks(block([b"%d" % number for number in range(10)]))
     late, rest = with_replay(chunk, T0 + 4)
     assert (late.key.replay, rest.key.replay) == (replay_hour(T0), "")
+    assert (late.key.shard, rest.key.shard) == ("", "1")
     assert [*late.lines, *rest.lines] == list(chunk.lines)
     assert late.encoded() + rest.encoded() == chunk.encoded()
     assert with_replay(late, T0 + HOUR_NS) == [late]

@@ -393,7 +393,7 @@ def test_replay_streams_take_a_week_in_any_order(node: ShippingNode) -> None:
         node.ship()
         hours = [5, 150, 30, 31, 2, 99, 149, 3]
         for hour in hours:
-            with node.capture(f"job{hour}", now_ns - hour * HOUR_NS) as capture:
+            with node.capture(f"job{hour}x", now_ns - hour * HOUR_NS) as capture:
                 capture.lines([f"{hour} first", f"{hour} second"])
                 capture.lines([f"{hour} later"], time_ns=now_ns - hour * HOUR_NS + 40 * 60 * SECOND_NS)
             node.ship()

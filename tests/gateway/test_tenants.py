@@ -74,6 +74,8 @@ def test_streams_are_remembered_with_and_without_a_tenant() -> None:
         StreamKey("stdout", "log", "", "n1"),
         StreamKey("", "event", "007"),
         StreamKey("", "event", tenant="ann"),
+        StreamKey("stdout", "log", "007", "n1", "ann", "3"),
+        StreamKey("stdout", "log", "", "n1", "", "3"),
     ):
         assert StreamKey.from_text(key.text) == key
     assert StreamKey("stdout", "log", "", "n1").text == "stdout/log//n1"
