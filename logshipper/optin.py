@@ -7,8 +7,11 @@ process of its own (a hung home must not hang the job) and says within LOOK_SECS
 import os
 import select
 import sys
+from time import monotonic
 
 LOOK_SECS = 2.0
+BUSY_SECS = 10.0  # where the machine is too busy to look: waiting for a processor isn't the home's time
+_GLANCE_SECS = 0.1
 MAX_BYTES = 64 << 10
 
 ABSENT = "absent"  # no such file: nobody opted in
@@ -31,6 +34,7 @@ def look(file: str, timeout_secs: float = LOOK_SECS) -> tuple[str, bytes]:
         try:
             if os.fork() == 0:
                 os.close(receive)
+                _write_all(send, b"%d\n" % os.getpid())
                 said, content = read(file)
                 _write_all(send, said.encode() + b"\n" + content)
         finally:
@@ -41,7 +45,8 @@ def look(file: str, timeout_secs: float = LOOK_SECS) -> tuple[str, bytes]:
     os.close(receive)
     if answer is None:
         return UNKNOWN, b""
-    state, _, content = answer.partition(b"\n")
+    _, _, said_so = answer.partition(b"\n")
+    state, _, content = said_so.partition(b"\n")
     return (state.decode(), content) if state else (UNKNOWN, b"")
 
 
@@ -102,16 +107,28 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 def _read_all(fd: int, timeout_secs: float) -> bytes | None:
-    """All that comes until the other end is closed, or None when the time is up first."""
+    """All that comes until the other end is closed, its process' number first; None when the time is up before."""
     poll = select.poll()
     poll.register(fd, select.POLLIN)
-    left_ms = int(timeout_secs * 1000)
+    deadline = monotonic() + BUSY_SECS
+    waited_secs = 0.0
     answer = b""
-    while True:
-        # the file is small and local once it could be read at all: each piece may take the time anew, a few at most
-        if not poll.poll(left_ms):
-            return None
+    while waited_secs < timeout_secs and monotonic() < deadline:
+        if not poll.poll(int(_GLANCE_SECS * 1000)):
+            if answer and not _waits_for_processor(int(answer.partition(b"\n")[0])):
+                waited_secs += _GLANCE_SECS
+            continue
         piece = os.read(fd, MAX_BYTES + 4096)
         if not piece:
             return answer
         answer += piece
+    return None
+
+
+def _waits_for_processor(pid: int) -> bool:
+    """Whether it runs, or would if it were let."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] == b"R"
+    except OSError:
+        return False

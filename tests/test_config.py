@@ -172,6 +172,21 @@ def test_a_home_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     os.close(os.open(fifo, os.O_WRONLY))  # lets the hanging process end
 
 
+def test_a_busy_machine_is_no_home_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who looks wants a processor all the time, or has it."""
+
+    def want_a_processor(file: str) -> tuple[str, bytes]:
+        until = time.monotonic() + 1.0
+        while time.monotonic() < until:
+            pass
+        return optin.PRESENT, b"x"
+
+    monkeypatch.setattr(optin, "read", want_a_processor)
+    assert optin.look("~/.logoptin", timeout_secs=0.2) == (optin.PRESENT, b"x")
+    monkeypatch.setattr(optin, "BUSY_SECS", 0.5)
+    assert optin.look("~/.logoptin", timeout_secs=0.2) == (optin.UNKNOWN, b"")
+
+
 def test_the_look_leaves_no_child_behind(tmp_path: Path) -> None:
     """A job that is exec'ed after the look and loops on wait() must find none."""
     program = "import os, sys; from logshipper import optin; optin.look(sys.argv[1]); os.wait()"
