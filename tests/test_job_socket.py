@@ -24,6 +24,7 @@ from ingest.job_socket import JobSocket, parse_request
 from ingest.peer import Peer, SchedulerJob, identify
 from logshipper import node_agent_socket
 from logshipper.errors import SpoolError
+from logshipper.spool import COUNTERS_BYTES
 from tests.captured_runs import ROOT, wait_until
 from tests.other_users import ANN, BEN, Forked, as_user, needs_root, open_folder, ordinary_python
 
@@ -567,7 +568,7 @@ def _client_says(path: Path) -> str:
 def test_the_client(server: Server) -> None:
     made = node_agent_socket.ask(server.agent.socket, "tr\udc80ain", "mine")
     assert made is not None
-    assert (made.job_id, made.attempt, len(made.counters)) == (f"mine.u{ME}", 1, 64)
+    assert (made.job_id, made.attempt, len(made.counters)) == (f"mine.u{ME}", 1, COUNTERS_BYTES)
     assert identity(made.path)["name"] == "tr?ain"
     assert os.listdir(f"{made.path}/segments") == ["counters"]
     assert node_agent_socket.ask("", "x", None) is None

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from logshipper.segment import Stream
+from logshipper.spool import COUNTERS_BYTES
 from tests.captured_runs import wait_until
 from tests.slurm_player import KEEPER, RELAY, SIDECAR, Node, Played, binaries, node, python
 
@@ -105,7 +106,7 @@ FLOOD_BYTES = b"".join(line + b"\n" for line in FLOOD_LINES)
 def relayed(node: Node) -> int:
     """Bytes that the newest capture's relay has read, of both streams."""
     for path in node.spool.glob("*@*/segments/counters"):
-        if len(counts := path.read_bytes()) == 64:
+        if len(counts := path.read_bytes()) == COUNTERS_BYTES:
             return sum(struct.unpack_from("<QxxxxxxxxQ", counts, 16))
     return 0
 

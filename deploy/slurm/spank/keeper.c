@@ -22,7 +22,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STEP_MS = 5000, DYING_MS = 10, ORPHANED_MS = 1000, START_SESSION_NICE = 15 };
+enum { STEP_MS = 5000, ORPHANED_MS = 1000, START_SESSION_NICE = 15 };
 
 struct keeper keeper;
 

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-enum { KEEPER_SOCKET = 3, MAX_TASKS = 1024, REPLY_MS = 100 };
+enum { KEEPER_SOCKET = 3, MAX_TASKS = 1024, REPLY_MS = 100, DYING_MS = 10 };
 
 /* One captured task. */
 struct kept {

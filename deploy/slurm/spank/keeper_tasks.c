@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <slurm/slurm.h> /* numbers of special steps only */
 #include <stdio.h>
@@ -207,12 +208,25 @@ static struct kept *find_kept(uint32_t task)
     return NULL;
 }
 
+/* It closes its socket, so it is as good as gone: how it ended is told before its task counts as drained, as nobody
+ * may listen after that. */
+static void reap_dying(const struct kept *kept)
+{
+    for (int ms = 0; ms < DYING_MS && kept->relay > 0; ms++) {
+        reap();
+        if (kept->relay > 0)
+            (void)poll(NULL, 0, 1);
+    }
+}
+
 void take_exit(const struct wire_packet *packet)
 {
     const struct kept *kept = find_kept(packet->head.task);
     if (kept && wire_tell(kept->socket, WIRE_EXIT, packet->head.task, packet->head.value, REPLY_MS) == 0)
         return;
     /* not captured, or its relay is dead: then there is nothing to wait for */
+    if (kept)
+        reap_dying(kept);
     last_words_drained(keeper.socket, keeper.spool, packet->head.task);
 }
 
@@ -233,6 +247,7 @@ void hear_relay(struct kept *kept, struct wire_packet *packet)
     }
     if (!got) {
         close_fd(&kept->socket);
+        reap_dying(kept);
         if (kept->capture.folder >= 0) {
             say_format("task %u is not captured: its relay couldn't start", kept->task);
             capture_unmake(&kept->capture, keeper.spool);
