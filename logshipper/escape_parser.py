@@ -75,9 +75,17 @@ def _scroll_down(screen: LogScreen, args: _Args) -> None:
         screen.scroll_down(args[0] or 1)
 
 
+def _save_cursor(screen: LogScreen, args: _Args) -> None:
+    if len(args) == 1:  # two set margins, left and right, which aren't there
+        screen.save_cursor()
+
+
 def _private_modes(screen: LogScreen, args: _Args, *, on: bool) -> None:
     for mode in args:
-        if mode == 6:
+        if mode == 3:  # 80 or 132 columns: the width stays, but the screen is cleared
+            screen.to_place(1, 1)
+            screen.erase_display(2)
+        elif mode == 6:
             screen.set_origin(on=on)
         elif mode == 7:
             screen.autowrap = on
@@ -130,10 +138,11 @@ _CSI_FUNCTIONS: dict[str, _Function] = {
     "e": _counted(LogScreen.rows_down),
     "f": _place,
     "g": _chosen(LogScreen.clear_tabs),
+    "j": _counted(LogScreen.left),
     "h": _set_modes,
     "l": _reset_modes,
     "r": _region,
-    "s": _plain(LogScreen.save_cursor),
+    "s": _save_cursor,
     "u": _plain(LogScreen.restore_cursor),
     "^": _scroll_down,
     "?J": _chosen(LogScreen.erase_display),
@@ -147,8 +156,10 @@ _CSI_FUNCTIONS: dict[str, _Function] = {
     "!p": _plain(LogScreen.soft_reset),
 }
 _ESC_FUNCTIONS: dict[str, Callable[[LogScreen], None]] = {
+    "6": LogScreen.back_index,
     "7": LogScreen.save_cursor,
     "8": LogScreen.restore_cursor,
+    "9": LogScreen.forward_index,
     "D": LogScreen.index,
     "E": LogScreen.next_row,
     "H": LogScreen.set_tab,

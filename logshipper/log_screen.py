@@ -6,8 +6,11 @@ good. For that the screen keeps (row numbers are places on the screen, and move 
   drawn over (CR, BS, erase) and then ended. Where nothing is live, a line is final as soon as it is ended.
 - low, max_rise: the lowest row drawn, and the greatest number of rows that the cursor rose above it. Rows that are
   further up are final when they were left alone for QUIET_SECS.
+- addressed: the cursor was sent to a row by its number: what is live may be drawn again as a whole, at long intervals
+  (top), so ADDRESSED_QUIET_SECS take the place of QUIET_SECS.
 - calm: lines that were ended since anything but lines came. More of them than max_rise: what was live is over, rows
-  above the cursor need only be quiet. As many as the screen has rows: nothing is live any more.
+  above the cursor need only be quiet. CALM_SCREENS times as many as the screen has rows: nothing is live any more. (One
+  screenful isn't enough: a live table may be taller than the screen, or much be printed above bars at once.)
 Of a row that was given out the text is kept: it is given out again only if it reads otherwise later, and isn't blank.
 
 All this depends on bytes and clock alone, never on how the bytes are cut: a row's quiet is judged only when the clock
@@ -22,6 +25,8 @@ from logshipper.row import Row
 from logshipper.screen import Screen
 
 QUIET_SECS = 1.0
+ADDRESSED_QUIET_SECS = 10.0
+CALM_SCREENS = 4
 COMMAND = "/LOGCOMMAND"
 NOTE = b"[full-screen output left out]\n"
 
@@ -33,7 +38,7 @@ class LogScreen(Screen):
         super().__init__(columns, height)
         self._lines = lines
         self.now = 0.0
-        self.live = False
+        self.live = self._addressed = False
         self.low = self.max_rise = self.calm = 0
         self._done = 0  # rows above this one are clean
         self._end = -1  # column before the CRs that came last, -1 where something else came last
@@ -106,6 +111,11 @@ class LogScreen(Screen):
         self._done = 0
         if row.head is not None and not self.is_alternate:
             row.head.end(self._lines)
+
+    def torn(self, row: Row) -> None:
+        if row.head is not None:
+            row.head.end(self._lines)
+            row.head = None
 
     def cleared(self) -> None:
         if not self.is_alternate:
@@ -199,8 +209,8 @@ class LogScreen(Screen):
         if self.is_alternate:
             super().index()
             return
-        if self.live and self.calm >= self.height and self.bottom - self.top == self.height - 1:
-            self.live = False
+        if self.live and self.calm >= CALM_SCREENS * self.height and self.bottom - self.top == self.height - 1:
+            self.live = self._addressed = False
             self.max_rise = 0
             self.low = self.y
         if not self.live:
@@ -225,7 +235,6 @@ class LogScreen(Screen):
 
     def show_alternate(self, *, saves_cursor: bool) -> None:
         if not self.is_alternate:
-            self._give_out(0, self.y)
             self._noted = False
             self._main_place = (self.x, self.y, self.low)
             self.low = -1
@@ -236,6 +245,19 @@ class LogScreen(Screen):
             self.low = min(self._main_place[2], self.height - 1)
         super().show_main(restores_cursor=restores_cursor)
         self._done = 0
+
+    def to_row(self, row: int) -> None:
+        super().to_row(row)
+        if row > 1 and not self.is_alternate:  # not for "home", which scripts begin with
+            self._addressed = True
+
+    def rows_down(self, count: int) -> None:
+        was_addressed = self._addressed
+        super().rows_down(count)
+        self._addressed = was_addressed
+
+    def _quiet_secs(self) -> float:
+        return ADDRESSED_QUIET_SECS if self._addressed else QUIET_SECS
 
     def _leave_alternate(self) -> None:
         if self.is_alternate:
@@ -252,20 +274,18 @@ class LogScreen(Screen):
 
     def settle(self) -> None:
         """Gives out what was left alone for QUIET_SECS. To be called when the clock has moved on."""
-        if not self.is_alternate:
-            limit = self._reachable()
-            if self._done < limit:
-                self._done = self._give_out(self._done, limit, quiet=True)
+        limit = self._reachable()
+        if self._done < limit:
+            self._done = self._give_out(self._done, limit, quiet=True)
 
     def next_settle(self) -> float | None:
         """When there is something to settle, None where nothing waits for the clock."""
-        if self.is_alternate:
-            return None
         limit = self._reachable()
-        for group in self._groups(self.rows, self._done, limit):
-            rows = self.rows[group]
+        main_rows = self._main_rows()
+        for group in self._groups(main_rows, self._done, limit):
+            rows = main_rows[group]
             if group.stop <= limit and not all(row.clean for row in rows):
-                return max(row.touched for row in rows) + QUIET_SECS
+                return max(row.touched for row in rows) + self._quiet_secs()
         return None
 
     def finish(self) -> None:
@@ -276,6 +296,9 @@ class LogScreen(Screen):
 
     def _reachable(self) -> int:
         """The first row that may still be drawn again where what is live goes on as before."""
+        if self.is_alternate:  # of the main screen's, that will be back
+            _, y, low = self._main_place
+            return min(y, low - self.max_rise)
         return self.y if self.calm > self.max_rise else min(self.y, self.low - self.max_rise)
 
     def _give_out(self, begin: int, end: int, *, quiet: bool = False) -> int:
@@ -283,11 +306,12 @@ class LogScreen(Screen):
 
         Stops before a line that reaches beyond end, or, with quiet, one that wasn't left alone for QUIET_SECS.
         """
-        for group in self._groups(self.rows, begin, end):
+        main_rows = self._main_rows()
+        for group in self._groups(main_rows, begin, end):
             if group.stop > end:
                 return group.start
-            rows = self.rows[group]
-            if quiet and any(not row.clean and row.touched + QUIET_SECS > self.now for row in rows):
+            rows = main_rows[group]
+            if quiet and any(not row.clean and row.touched + self._quiet_secs() > self.now for row in rows):
                 return group.start
             self._give_out_line(rows)
         return max(begin, end)

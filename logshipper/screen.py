@@ -13,7 +13,7 @@ from logshipper.row import Row
 MAX_COLUMNS = 4096
 MAX_ROWS = 1024
 
-_LINE_DRAWING = str.maketrans("`afgjklmnopqrstuvwxyz{|}~", "◆▒°±┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·")
+_LINE_DRAWING = str.maketrans("_`abcdefghijklmnopqrstuvwxyz{|}~", " ◆▒␉␌␍␊°±␤␋┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·")
 
 
 class Screen:
@@ -65,6 +65,9 @@ class Screen:
 
     def vanished(self, row: Row) -> None:
         """A row has been taken out."""
+
+    def torn(self, row: Row) -> None:
+        """A row is no part of the line above it any more."""
 
     def cleared(self) -> None:
         """All of the screen is about to be cleared."""
@@ -233,6 +236,20 @@ class Screen:
     def left(self, count: int) -> None:
         self.x = max(self._column() - count, 0)
 
+    def back_index(self) -> None:
+        """Left one column; at the left edge what is shown moves right."""
+        if self._column():
+            self.left(1)
+        else:
+            self.insert_columns(1)
+
+    def forward_index(self) -> None:
+        """Right one column; at the right edge what is shown moves left."""
+        if self.x < self.columns - 1:
+            self.x += 1
+        else:
+            self.delete_columns(1, at_edge=True)
+
     def next_line(self, count: int) -> None:
         self.down(count)
         self.x = 0
@@ -299,6 +316,10 @@ class Screen:
             return  # a line that fills its row loses nothing: programs erase after each colour
         self.edit(row)
         row.erase(begin, end, self.columns)
+        if begin == 0 and end == self.columns:  # nothing is left that the row above could go on in
+            if self.y:
+                self.rows[self.y - 1].wrapped = False
+            self.torn(row)
 
     def erase_display(self, which: int) -> None:
         if which == 2 or (which == 0 and self.x == self.y == 0):
@@ -419,12 +440,13 @@ class Screen:
         self._shift = which
 
     def save_cursor(self) -> None:
-        self._saved = (self._column(), self.y, self.origin, self._shift, self._drawing[:])
+        self._saved = (self.x, self.y, self.origin, self._shift, self._drawing[:])
 
-    def restore_cursor(self) -> None:
+    def restore_cursor(self, *, behind: bool = False) -> None:
+        """behind: a cursor that stood behind the last column does so again."""
         x, y, self.origin, self._shift, drawing = self._saved or (0, 0, False, 0, [False, False])
         self._drawing = drawing[:]
-        self.x = min(x, self.columns - 1)
+        self.x = min(x, self.columns if behind else self.columns - 1)
         self.y = min(y, self.height - 1)
 
     def show_alternate(self, *, saves_cursor: bool) -> None:
@@ -432,15 +454,15 @@ class Screen:
             self.save_cursor()
         if self._hidden_rows is None:
             self._hidden_rows, self.rows = self.rows, [Row() for _ in range(self.height)]
-            self._hidden_saved, self._saved = self._saved, None
+            self._saved, self._hidden_saved = self._hidden_saved, self._saved
 
     def show_main(self, *, restores_cursor: bool) -> None:
         if self._hidden_rows is not None:
             self.rows, self._hidden_rows = self._hidden_rows, None
-            self._saved, self._hidden_saved = self._hidden_saved, None
+            self._saved, self._hidden_saved = self._hidden_saved, self._saved
             self._fit()
         if restores_cursor:
-            self.restore_cursor()
+            self.restore_cursor(behind=True)
 
     def soft_reset(self) -> None:
         tabs = self.tabs

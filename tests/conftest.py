@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs.score import pytest_terminal_summary
 from tests.servers.fixtures import loki, prometheus, servers
 
-__all__ = ["loki", "prometheus", "servers"]  # fixtures for all tests
+__all__ = ["loki", "prometheus", "pytest_terminal_summary", "servers"]  # fixtures for all tests, and a hook
 
 SKIPPED_FILE = "LOGSHIPPER_TEST_SKIPPED"  # path to write the ids of skipped tests to, one a line
 

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import re
 import select
 import shutil
 import struct
@@ -19,6 +20,9 @@ COLUMNS, ROWS = 160, 50
 PROGRAM_SECS = 60.0
 TMUX_SECS = 30.0
 _END = "all shown"
+_ATTRIBUTES = re.compile(r"\x1b\[[0-9;:]*m|\x1b\]8;[^\x1b\x07]*(?:\x07|\x1b\\)")
+_SHIFT = re.compile("([\x0e\x0f])")
+_LINE_DRAWING = str.maketrans("_`abcdefghijklmnopqrstuvwxyz{|}~", " ◆▒␉␌␍␊°±␤␋┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·")
 
 
 def run_in_pty(command: Sequence[str], environment: dict[str, str] | None = None) -> list[tuple[bytes, float]]:
@@ -60,6 +64,15 @@ def run_python(code: str) -> list[tuple[bytes, float]]:
     return run_in_pty([sys.executable, "-c", code])
 
 
+def _text(shown: str) -> str:
+    """Without colours and links; line drawing characters, which are ASCII between SO and SI, as what they look like."""
+    pieces = _SHIFT.split(_ATTRIBUTES.sub("", shown))
+    # in turn: text, SO or SI, text, ...
+    shifts = ["\x0f", *pieces[1::2]]
+    texts = zip(shifts, pieces[::2], strict=True)
+    return "".join(text.translate(_LINE_DRAWING) if shift == "\x0e" else text for shift, text in texts)
+
+
 class Tmux:
     """A tmux server of its own. folder: for its socket and files."""
 
@@ -80,14 +93,15 @@ class Tmux:
         file = self._folder / name
         file.write_bytes(data + f"\x1b]2;{_END}\x07".encode())
         size = ("-x", str(columns), "-y", str(rows))
-        self._call("new-session", "-d", "-s", name, *size, f"cat {file}; exec sleep 1000")
+        # -echo: tmux's answers to queries are no output of the program's
+        self._call("new-session", "-d", "-s", name, *size, f"stty -echo; cat {file}; exec sleep 1000")
         deadline = time.monotonic() + TMUX_SECS
         while self._call("display-message", "-p", "-t", f"={name}:", "#{pane_title}").strip() != _END:
             assert time.monotonic() < deadline, f"tmux hasn't shown {file} after {TMUX_SECS} s"
             time.sleep(0.01)
-        shown = self._call("capture-pane", "-p", "-J", "-t", f"={name}:", "-S", "-")
+        shown = self._call("capture-pane", "-p", "-e", "-J", "-t", f"={name}:", "-S", "-")
         self._call("kill-session", "-t", f"={name}")
-        return [line.rstrip(" ") for line in shown.split("\n")]
+        return [line.rstrip(" ") for line in _text(shown).split("\n")]
 
     def stop(self) -> None:
         self._call("kill-server")

@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 
 from logshipper import final_lines, renderer
-from logshipper.log_screen import QUIET_SECS
+from logshipper.log_screen import ADDRESSED_QUIET_SECS, CALM_SCREENS, QUIET_SECS
 from logshipper.renderer import Block, Renderer
 
 
@@ -150,12 +150,48 @@ def test_lines_that_scroll_off_are_final(make: type[Renderer]) -> None:
     assert made.pending() == 2
 
 
-def test_nothing_is_live_any_more_after_a_screenful_of_lines(make: type[Renderer]) -> None:
+def test_nothing_is_live_any_more_after_screenfuls_of_lines(make: type[Renderer]) -> None:
     made = make(160, 5)
     _fed(made, "\ra\n\rb\x1b[A\n\n")
-    out = "".join(_fed(made, f"{step}\n") for step in range(20))
-    assert out == "a\nb\n" + "".join(f"{step}\n" for step in range(20))
+    out = "".join(_fed(made, f"{step}\n") for step in range(5 * CALM_SCREENS))
+    assert out == "a\nb\n" + "".join(f"{step}\n" for step in range(5 * CALM_SCREENS))
     assert _fed(made, "at once\n") == "at once\n"
+
+
+def test_a_live_table_taller_than_the_screen_is_logged_as_it_scrolls(make: type[Renderer]) -> None:
+    made = make(160, 4)
+    out = ""
+    for rows in (5, 6, 7):
+        out += _fed(made, "\x1b[A\x1b[2K" * 6 + "\r" + "".join(f"\r{rows}, row {row}\n" for row in range(rows)))
+    out += _text(made.flush())
+    shown = [(5, 0), (5, 1), *((6, row) for row in range(3)), *((7, row) for row in range(7))]
+    assert out == "".join(f"{rows}, row {row}\n" for rows, row in shown)
+
+
+def test_a_screen_that_is_addressed_may_be_drawn_again_after_seconds(make: type[Renderer]) -> None:
+    made = make()
+    assert _fed(made, "\x1b[?25l\x1b[H\x1b[2Jload 1\n\x1b[2;1Hprocess\n", 1.0) == ""
+    assert _fed(made, "\x1b[Hload 2\n\n", 4.0) == ""
+    assert made.tick(4.0 + ADDRESSED_QUIET_SECS / 2) == []
+    assert _text(made.tick(4.0 + ADDRESSED_QUIET_SECS)) + _text(made.flush()) == "load 2\nprocess\n"
+
+
+def test_rows_below_the_alternate_screen_are_final_when_they_were_left_alone(make: type[Renderer]) -> None:
+    made = make()
+    _fed(made, "\r 10%\r 50%\n\x1b[?1049h", 1.0)
+    assert made.pending() == 1
+    assert _text(made.tick(1.0 + QUIET_SECS)) == " 50%\n"
+    made = make()
+    _fed(made, "\r 10%\r 50%\n\x1b[?1049h\x1b[?1049l\x1b[A100%\n", 1.0)
+    assert _text(made.flush()) == "100%\n"
+
+
+def test_a_row_that_is_erased_is_no_part_of_the_line_above_it(make: type[Renderer]) -> None:
+    made = make(10, 3)
+    _fed(made, "\x1b[?25lpadded    bar 1     \r\x1b[2Kbar 2     ")
+    assert _text(made.flush()) == "padded\nbar 2     \n"
+    _fed(made, "\x1b[?25la\nb\npadded    bar 1     scrolls   off\x1b[1;1H\x1b[2Kbar 2\x1b[3;1H\n")
+    assert "bar 1" not in _text(made.flush()).replace("padded    bar 1     ", "")
 
 
 def test_after_bars_lines_need_only_be_quiet(make: type[Renderer]) -> None:

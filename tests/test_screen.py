@@ -11,6 +11,7 @@ from logshipper.cell_width import not_one_cell, not_own_cells, two_cells
 from logshipper.escape_parser import EscapeParser
 from logshipper.final_lines import FinalLines
 from logshipper.log_screen import LogScreen
+from logshipper.renderer import Renderer
 
 XTERM = Path(__file__).resolve().parents[2] / "shared" / "conformance" / "xterm"
 # Cases that xterm.js itself leaves out since terminals differ (t0504-vim, the fifth, passes), and why they fail here.
@@ -94,10 +95,23 @@ CONTROLS = {
     "alternate screen": ("ab\x1b[?1049hxyz\n\nxyz\x1b[?1049lc", ["abc"]),
     "alternate screen, cursor not saved": ("ab\x1b[?47hx\x1b[?47lc", ["ab c"]),
     "left the alternate screen twice": ("a\x1b[?1049h\x1b[?1049l\x1b[?1049lb", ["ab"]),
+    "the alternate screen's saved cursor is its own": ("ab\x1b7c\x1b[?47h\x1b[3;3H\x1b7\x1b[?47l\x1b8x", ["abx"]),
+    "a cursor behind the last column is so after the alternate screen": (
+        "0123456789\x1b[?1049hx\x1b[?1049lab",
+        ["0123456789", "ab"],
+    ),
+    "DECCOLM clears the screen": ("ab\ncd\x1b[?3lx", ["x"]),
+    "left and right margins aren't there": ("ab\x1b[s\x1b[?69h\x1b[2;5scd\x1b[ux", ["abxd"]),
+    "DECBI, DECFI": ("abcdefghij\x1b6x\r\x1b6y\x1b[10G\x1b9z", ["abcdefghxz"]),
+    "HPB": ("abc\x1b[2jx", ["axc"]),
     "RIS": ("\x1b[2;3r\x1b[4habc\x1bcx", ["x"]),
     "DECSTR": ("\x1b[2;3r\x1b[4habc\x1b[!p\x1b[1;1Hx", ["xbc"]),
     "DECALN": ("\x1b#8\x1b[2;2Hx", ["E" * 10, "ExEEEEEEEE", "E" * 10, "E" * 10]),
     "line drawing, G0": ("\x1b(0lqk\x1b(Bx", ["┌─┐x"]),
+    "line drawing, all": (
+        "\x1b(0_`abcdefg\nhijklmno\npqrstuvw\nxyz{|}~",
+        [" ◆▒␉␌␍␊°±", "␤␋┘┐┌└┼⎺", "⎻─⎼⎽├┤┴┬", "│≤≥π≠£·"],
+    ),
     "line drawing, G1": ("\x1b)0l\x0el\x0fl", ["l┌l"]),
     "SGR": ("\x1b[1;38;2;1;2;3;48:5:1mab\x1b[m", ["ab"]),
     "titles and links": ("\x1b]0;title\x07a\x1b]8;;http://x\x1b\\b\x1b]8;;\x1b\\c", ["abc"]),
@@ -154,9 +168,33 @@ def test_xterm_cases(name: str, whole: bool) -> None:
     parser = EscapeParser(screen)
     for piece in [text] if whole else text:
         assert parser.feed(piece) == -1
-    expected = (XTERM / f"{name}.text").read_text().split("\n")[:25]
-    shown = ["".join(row.cells).rstrip() for row in screen.rows]
-    assert shown == [line.rstrip() for line in expected] + [""] * (25 - len(expected))
+    assert _rows_of(screen) == _expected_rows(name)
+
+
+class _ScreenOnly(Renderer):
+    has_plain_tier = False
+
+
+def _rows_of(screen: LogScreen) -> list[str]:
+    return ["".join(row.cells).rstrip() for row in screen.rows]
+
+
+def _expected_rows(name: str) -> list[str]:
+    expected = [line.rstrip() for line in (XTERM / f"{name}.text").read_text().split("\n")[:25]]
+    return expected + [""] * (25 - len(expected))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("has_plain_tier", [True, False])
+@pytest.mark.parametrize("name", _xterm_cases())
+def test_xterm_cases_through_each_tier(name: str, has_plain_tier: bool, whole: bool) -> None:
+    """The plain tier takes what it can, as in a stream, and the screen learns what went by it."""
+    data = (XTERM / f"{name}.in").read_bytes().replace(b"\n", b"\r\n")
+    made = Renderer(80, 25) if has_plain_tier else _ScreenOnly(80, 25)
+    for piece in [data] if whole else [data[at : at + 1] for at in range(len(data))]:
+        assert made.feed(piece, 0.0).consumed == len(piece)
+    made.feed(b"\0", 0.0)  # nothing, but it's the screen that takes it
+    assert _rows_of(made._screen) == _expected_rows(name)
 
 
 def test_classes_of_characters_agree_with_the_unicode_tables() -> None:

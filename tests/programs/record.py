@@ -1,0 +1,195 @@
+"""Records what programs write to a terminal into tests/captures: `python -m tests.programs.record [NAME...]`.
+
+Programs are run in /tmp/x, an empty folder and their home, with a PATH that begins with LOGSHIPPER_PROGRAMS (folders
+where they are installed, apart from the repository's own environment), as root under a host name of their own. tmux
+shows the bytes; its lines are kept beside them. Refused: output that names this machine, its user or its paths, and
+more than MAX_SIZE bytes, compressed.
+
+--shown: asks tmux anew for what it shows of captures that are there.
+"""
+
+import argparse
+import dataclasses
+import fcntl
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from codecs import getincrementaldecoder
+from collections.abc import Sequence
+from pathlib import Path
+
+from logshipper.escape_parser import EscapeParser
+from logshipper.final_lines import FinalLines
+from logshipper.log_screen import LogScreen
+from tests.programs import capture
+from tests.programs.table import PROGRAMS, Program
+from tests.terminal_oracle import Tmux
+
+FOLDER = Path("/tmp/x")
+SOURCES = Path(__file__).resolve().parent / "sources"
+MAX_SIZE = 30_000
+PROGRAM_SECS = 60.0
+_QUERY = re.compile(r"\x1b\[(?:6n|c)")  # that programs wait for an answer to
+_PASSED_ON = re.compile(
+    r"(?i:https?_proxy|no_proxy)|(PIP_CERT|PIP_INDEX_URL|SSL_CERT_FILE|NODE_EXTRA_CA_CERTS|CARGO_HOME|RUSTUP_HOME|GOPATH|GOCACHE|GOPROXY|GOSUMDB|GOFLAGS)"
+)
+_RENAMED = {b"deb.debian.org": b"deb.example.org", b"crates.io": b"example.org"}  # where packages come from
+_PRIVATE = re.compile(rb"/(?:home|root|work|opt|mnt|srv|etc)/[\w.-]+|/Users/|/tmp/(?!x\b)[\w.-]+")
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.programs.record")
+    parser.add_argument("--shown", action="store_true")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    options = parser.parse_args(arguments)
+    unknown = set(options.names) - set(PROGRAMS)
+    if unknown:
+        parser.error(f"tests/programs/table.py has no {', '.join(sorted(unknown))}")
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        tmux = Tmux(Path(folder))
+        try:
+            for name in options.names or (capture.names() if options.shown else PROGRAMS):
+                try:
+                    made = capture.read(name) if options.shown else _record(name, PROGRAMS[name])
+                    print(_show(made, tmux), flush=True)
+                except (OSError, ValueError, subprocess.SubprocessError) as error:
+                    failed += 1
+                    print(f"{name}: {error}", flush=True)
+        finally:
+            tmux.stop()
+    return int(failed > 0)
+
+
+def _show(made: capture.Capture, tmux: Tmux) -> str:
+    version = subprocess.run(["tmux", "-V"], capture_output=True, text=True, check=True).stdout.strip()
+    shown = [line for line in tmux.lines(made.data, made.columns, made.rows) if line]
+    size = capture.write(dataclasses.replace(made, shown=shown, tmux=version))
+    if size > MAX_SIZE:
+        capture.path_of(made.name).unlink()
+        raise ValueError(f"{size} bytes, compressed, are too many")
+    return f"{made.name}: {made.version}; {len(made.data)} bytes, {size} compressed, {len(shown)} lines"
+
+
+def _record(name: str, program: Program) -> capture.Capture:
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir()
+    try:
+        (FOLDER / "program.py").write_text(program.python)
+        if program.setup:
+            subprocess.run(
+                ["sh", "-ec", program.setup], cwd=FOLDER, env=_environment(), check=True, capture_output=True
+            )
+        asked = subprocess.run(
+            ["sh", "-c", program.version], cwd=FOLDER, env=_environment(), capture_output=True, text=True
+        )
+        first = next(iter((asked.stdout or asked.stderr).strip().splitlines()), "")
+        version = first.partition(" - Copyright")[0][:80]
+        reads = [(_renamed(data), now) for data, now in _run(program)]
+    finally:
+        shutil.rmtree(FOLDER, ignore_errors=True)
+    data = b"".join(data for data, _ in reads)
+    private = _PRIVATE.search(data)
+    words = {os.uname().nodename, os.environ.get("USER", ""), os.environ.get("LOGNAME", "")} - {"", "root"}
+    named = next((word for word in [*words, *map(bytes.decode, _RENAMED)] if word.encode() in data), None)
+    if private or named:
+        raise ValueError(f"output names {data[max(private.start() - 80, 0) : private.end()] if private else named!r}")
+    timed = [(round(now - reads[0][1], 3), len(data)) for data, now in reads]
+    return capture.Capture(name, program.program, version, program.columns, program.rows, "", [], timed, data)
+
+
+def _renamed(data: bytes) -> bytes:
+    for name, other in _RENAMED.items():
+        data = data.replace(name, other)
+    return data
+
+
+def _environment() -> dict[str, str]:
+    path = os.pathsep.join([os.environ.get("LOGSHIPPER_PROGRAMS", ""), os.environ["PATH"]]).strip(os.pathsep)
+    env = {name: value for name, value in os.environ.items() if _PASSED_ON.fullmatch(name)}
+    env |= {
+        "PATH": path,
+        "HOME": str(FOLDER),
+        "TERM": "xterm-256color",
+        "LC_ALL": "C.UTF-8",
+        "SHELL": "/bin/sh",
+        "SOURCES": str(SOURCES),
+    }
+    return env
+
+
+class _Answers:
+    """Where the cursor stands, and what the terminal is, as a terminal says that is asked for it."""
+
+    def __init__(self, columns: int, rows: int) -> None:
+        self._screen = LogScreen(columns, rows, FinalLines())
+        self._parser = EscapeParser(self._screen)
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+
+    def to(self, data: bytes) -> bytes:
+        text = self._decoder.decode(data)
+        answers = ""
+        at = 0
+        for query in _QUERY.finditer(text):
+            self._parser.feed(text[at : query.end()])
+            at = query.end()
+            place = f"\x1b[{self._screen.y + 1};{min(self._screen.x + 1, self._screen.columns)}R"
+            answers += place if query[0].endswith("n") else "\x1b[?1;2c"
+        self._parser.feed(text[at:])
+        return answers.encode()
+
+
+def _run(program: Program) -> list[tuple[bytes, float]]:
+    """As run_in_pty, but with keys pressed, in a session of its own whose terminal this is."""
+    child, master = pty.fork()
+    if child == 0:
+        os.chdir(FOLDER)
+        attributes = termios.tcgetattr(1)
+        attributes[1] &= ~termios.OPOST
+        termios.tcsetattr(1, termios.TCSANOW, attributes)
+        fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", program.rows, program.columns, 0, 0))
+        command = program.command or "exec python program.py"
+        words = ["sh", "-c", command]
+        if os.geteuid() == 0:
+            words = ["unshare", "--uts", "--pid", "--fork", "--mount-proc", "sh", "-c", f"hostname host; {command}"]
+        os.execvpe(words[0], words, _environment())
+    reads: list[tuple[bytes, float]] = []
+    keys = list(program.keys)
+    answers = _Answers(program.columns, program.rows)
+    begin = time.monotonic()
+    try:
+        while time.monotonic() < begin + PROGRAM_SECS:
+            wait = begin + keys[0][0] - time.monotonic() if keys else begin + PROGRAM_SECS - time.monotonic()
+            if select.select([master], [], [], max(wait, 0))[0]:
+                data = os.read(master, 65536)
+                if not data:
+                    break
+                reads.append((data, time.monotonic()))
+                os.write(master, answers.to(data))
+            elif keys:
+                os.write(master, keys.pop(0)[1])
+        else:
+            raise ValueError(f"it still ran after {PROGRAM_SECS} s")
+    except OSError:  # EIO: nobody holds the terminal any more
+        pass
+    finally:
+        os.close(master)
+        if time.monotonic() > begin + PROGRAM_SECS:
+            os.killpg(child, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1]
+    if not reads or (status and not program.fails):
+        raise ValueError(f"status {status}, and {b''.join(data for data, _ in reads[-5:])[-600:]!r}")
+    return reads
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,20 @@
+"""How many of the recorded programs the renderer logs exactly as tmux shows them, said at the end of a test run."""
+
+import pytest
+
+PROPERTY = "program"  # of a test's report: the capture it is about
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    outcomes: dict[str, bool] = {}
+    for outcome in ("passed", "failed", "xfailed", "xpassed"):
+        for report in terminalreporter.stats.get(outcome, []):
+            name = dict(report.user_properties).get(PROPERTY)
+            if name is not None:
+                outcomes[name] = outcomes.get(name, True) and outcome == "passed"
+    if outcomes:
+        others = sorted(name for name, is_exact in outcomes.items() if not is_exact)
+        terminalreporter.section("recorded programs")
+        terminalreporter.line(f"{len(outcomes) - len(others)} of {len(outcomes)} programs exact")
+        if others:
+            terminalreporter.line(f"not exact: {', '.join(others)}")

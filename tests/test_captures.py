@@ -1,0 +1,73 @@
+"""What real programs printed (tests/captures): as tmux shows it, so the renderer logs it (R29, RENDERING)."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from logshipper.renderer import Renderer
+from tests.programs import capture
+from tests.programs.score import PROPERTY
+from tests.terminal_oracle import Tmux, has_tmux
+
+# Captures that aren't rendered exactly, and why.
+DIFFERENT = {
+    "go-mpb": "its first bars are plain lines, final at once; that they move shows when they are drawn again",
+}
+
+NAMES = capture.names()
+
+
+@pytest.fixture(scope="module")
+def tmux(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tmux]:
+    if not has_tmux():
+        pytest.skip("tmux isn't installed: there is nothing to compare with")
+    server = Tmux(tmp_path_factory.mktemp("tmux"))
+    yield server
+    server.stop()
+
+
+def _log_lines(renderer: Renderer, reads: list[tuple[bytes, float]]) -> list[str]:
+    """The lines that aren't blank, without blanks at their ends and the renderer's own notes."""
+    blocks = []
+    for data, now in reads:
+        blocks += renderer.feed(data, now).blocks
+    blocks += renderer.flush()
+    text = b"".join(block.text for block in blocks if not block.note).decode()
+    return [line.rstrip(" ") for line in text.split("\n") if line.strip(" ")]
+
+
+def _params() -> list[object]:
+    return [
+        pytest.param(name, marks=pytest.mark.xfail(reason=DIFFERENT[name], strict=True)) if name in DIFFERENT else name
+        for name in NAMES
+    ]
+
+
+@pytest.mark.parametrize("name", _params())
+def test_captures_are_logged_as_tmux_shows_them(name: str, record_property: Callable[[str, object], None]) -> None:
+    """In the recorded reads, whole, and byte by byte."""
+    record_property(PROPERTY, name)
+    made = capture.read(name)
+    data = made.data
+    for reads in (made.timed_reads(), [(data, 0.0)], [(data[at : at + 1], 0.0) for at in range(len(data))]):
+        assert _log_lines(Renderer(made.columns, made.rows), reads) == made.shown
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tmux_still_shows_what_it_showed(name: str, tmux: Tmux) -> None:
+    made = capture.read(name)
+    assert [line for line in tmux.lines(made.data, made.columns, made.rows) if line] == made.shown
+
+
+def test_the_documentation_has_the_score() -> None:
+    text = (Path(__file__).resolve().parent.parent / "docs" / "rendering.md").read_text()
+    assert f"**{len(NAMES) - len(DIFFERENT)} of {len(NAMES)} programs exact**" in text
+    assert all(f"| {name} |" in text for name in DIFFERENT)
+
+
+def test_there_are_captures_and_they_are_small() -> None:
+    sizes = [capture.path_of(name).stat().st_size for name in NAMES]
+    assert len(sizes) > 80
+    assert max(sizes) < 30_000
+    assert sum(sizes) < 1_000_000
