@@ -19,6 +19,7 @@ from ingest.capture_account import STREAM_NAMES, BlockRow, EventRow, Rows, Statu
 from ingest.capture_folder import Identity
 from ingest.job import NAME, Json, job_shard
 from ingest.loki_push import as_utf8, encode_block, encode_metadata
+from logshipper.colours import SGR
 from logshipper.segment import Kind
 
 SERVICE = "logshipper"
@@ -240,13 +241,16 @@ def json_line(value: Json) -> bytes:
 
 
 def split(line: bytes, max_bytes: int) -> list[bytes]:
-    """Pieces of at most max_bytes (over 3) that begin and end between characters."""
+    """Pieces of at most max_bytes (over 3) that begin and end between characters, and tear no colours."""
     pieces = []
     begin = 0
     while begin < len(line):
         end = begin + max_bytes
         while end < len(line) and line[end] & 0xC0 == 0x80:
             end -= 1
+        last = line.rfind(b"\x1b", begin, end) if end < len(line) else -1
+        if last > begin and (found := SGR.match(line, last)) is not None and found.end() > end:
+            end = last
         pieces.append(line[begin:end])
         begin = end
     return pieces

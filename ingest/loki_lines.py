@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ingest.loki_account import MAX_CAPTURES, STREAMS, CaptureKey, Entry, capture_key
+from logshipper.colours import SEQUENCES
 from logshipper.segment import Kind, Stream
 
 KINDS = {"log": Kind.LOG, "metadata": Kind.METADATA, "command": Kind.COMMAND}
@@ -19,6 +20,7 @@ _WHOLE = re.compile(r"[0-9]{1,18}", re.ASCII)
 _HEAD_CHARS = 250
 _HEAD = re.compile(r"[^%]{0,200}?[0-9]+(?:\.[0-9]+)?%|(?:[^0-9]{0,100}[0-9]+(?:\.[0-9]+)?){1,2}", re.ASCII)
 _NUMBER = re.compile(r"[ 0]*[0-9]+(?:\.[0-9]+)?", re.ASCII)
+_MAX_BAR_CHARS = 4096  # of a line, with its colours
 _CONTROLS = dict.fromkeys((*range(0x20), 0x7F, *range(0x80, 0xA0)), "\N{REPLACEMENT CHARACTER}")
 _NO_ATTRS: Mapping[str, Any] = MappingProxyType({})  # Any: JSON
 
@@ -62,8 +64,12 @@ class Line(NamedTuple):
 
 
 def clean(text: str) -> str:
-    """The text as a capture would have written it: one line, without control characters."""
-    return text if text.isprintable() else text.translate(_CONTROLS)
+    """The text as a capture would have written it: one line, without control characters but for colours."""
+    if text.isprintable():
+        return text
+    pieces = SEQUENCES.split(text)
+    pieces[::2] = [piece.translate(_CONTROLS) for piece in pieces[::2]]
+    return "".join(pieces)
 
 
 def begins_alike(bar: str, line: str) -> bool:
@@ -71,6 +77,7 @@ def begins_alike(bar: str, line: str) -> bool:
     second number of one that has none."""
     found = _HEAD.match(bar)
     head = _NUMBER.sub("0", found[0] if found else bar[:_HEAD_CHARS])
+    line = SEQUENCES.sub("", line[:_MAX_BAR_CHARS])
     return bool(head) and _NUMBER.sub("0", line[: 2 * _HEAD_CHARS]).startswith(head)
 
 

@@ -68,9 +68,26 @@ def _print(path: str, state: str, settings: config.Config, problems: list[str]) 
         print(f"  tty: {'on' if settings.tty else 'off':<10} your jobs' output goes to {seen}")
         ranks = "each rank by itself, too" if settings.per_task else "with their batch script"
         print(f"  per_task: {'on' if settings.per_task else 'off':<5} steps in a Slurm job are captured {ranks}")
+        kept = "stay in the log" if settings.colors == "keep" else "are taken out of the log"
+        print(f"  colors: {settings.colors:<7} colours and bold text {kept}")
+        print(f"  snapshots: {_interval(settings.snapshots):<4} {_snapshots(settings.snapshots)}")
     root = spool.store_root()
     network = network_type(root)
     print(f"Jobs that you run by `logshipper run` are kept in {root}")
     if network:
         print(f"  ({network} file system: their spool is {spool.spool_root(root, network)}, on this host)")
     sys.stdout.write(f"\n{WARNING}\n")
+
+
+def _interval(secs: float) -> str:
+    """As it is written in the file."""
+    for unit, size in (("h", 3600), ("m", 60)):
+        if secs and not secs % size:
+            return f"{secs / size:g}{unit}"
+    return f"{secs:g}s" if secs else "off"
+
+
+def _snapshots(secs: float) -> str:
+    if not secs:
+        return "of a running bar, the log gets the last state"
+    return f"what a running bar shows is logged every {_interval(secs)}, where it has changed"

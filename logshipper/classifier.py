@@ -22,6 +22,8 @@ from logshipper.segment import Json, Kind, Stream
 
 REPEAT_SECS = 10.0
 STATUS_SECS = 10.0
+OVER_SECS = 1.0  # how long a bar that is over may be shown
+SNAPSHOT_MARK = b"[so far] "
 MAX_KEY_SETS = 1024  # sets of keys that metadata records are numbered by; all further ones share one number
 MAX_TOKENS = 64
 MASKED_TOKEN_CHARS = 8  # shorter ones are masked in commands only: they could stand anywhere
@@ -65,6 +67,8 @@ class _StreamState:
         "renderer",
         "repeated",
         "repeated_since",
+        "snapshot",
+        "snapshot_due",
         "status",
         "status_looked_at",
         "stream",
@@ -80,6 +84,7 @@ class _StreamState:
         self.tally = _Tally()
         self.status = b""
         self.status_looked_at = 0.0
+        self.snapshot_due = float("inf")
         self.start_afresh()
 
     def start_afresh(self) -> None:
@@ -87,22 +92,36 @@ class _StreamState:
         self.repeated = 0  # how often it came again, not yet said
         self.repeated_since = 0.0
         self.last_blank = False
+        self.snapshot = b""  # the last one
 
 
 class Classifier:
-    """See the module's docstring. mode, obey: as configured; columns, rows: the terminal's size."""
+    """See the module's docstring. columns, rows: the terminal's size; all else as configured."""
 
-    def __init__(self, mode: str, *, obey: bool = True, columns: int = 160, rows: int = 50) -> None:
+    def __init__(
+        self,
+        mode: str,
+        *,
+        obey: bool = True,
+        keep_colours: bool = False,
+        snapshot_secs: float = 0.0,
+        columns: int = 160,
+        rows: int = 50,
+    ) -> None:
         self._mode = mode
         self._obey = obey
+        self._keep_colours = keep_colours
+        self._snapshot_secs = snapshot_secs
         self._token: str | None = None  # of the fence in force
         self._masks: list[bytes] = []
+        make = _coloured_renderer() if keep_colours else Renderer
         self._streams = {
-            stream: _StreamState(stream, Renderer(columns, rows), mode) for stream in (Stream.STDOUT, Stream.STDERR)
+            stream: _StreamState(stream, make(columns, rows), mode) for stream in (Stream.STDOUT, Stream.STDERR)
         }
         self._key_sets: dict[frozenset[str], int] = {}
         self._hinted: set[str] = set()
         self._out: list[Lines | Event] = []
+        self._ticked_at = 0.0
         self.notes = self.statuses = self.parts = 0
 
     @property
@@ -158,6 +177,11 @@ class Classifier:
             if now - state.status_looked_at >= STATUS_SECS:
                 state.status_looked_at = now
                 self._show_status(state)
+            elif state.status and not state.renderer.pending():
+                self._write_status(state, b"")  # over: that isn't waited with
+            if self._snapshot_secs and state.mode == "enabled" and state.renderer.pending():
+                self._look_for_snapshot(state, now)
+        self._ticked_at = now
 
     def next_tick(self) -> float | None:
         """When `tick` has something to do at the earliest, or None."""
@@ -170,6 +194,7 @@ class Classifier:
                 times.append(state.repeated_since + REPEAT_SECS)
             if state.mode == "enabled" and (state.status or state.renderer.pending()):
                 times.append(state.status_looked_at + STATUS_SECS)
+                times.append(min(state.snapshot_due, self._ticked_at + OVER_SECS))
         return min(times, default=None)
 
     def ledger(self) -> Json:
@@ -286,11 +311,29 @@ class Classifier:
                 self._sort_odd(state, block)
                 continue
             text = block.text
+            if self._keep_colours and b"\x1b" in text:
+                self._sort_coloured(state, text, now)
+                continue
             mined = state.stream is Stream.STDOUT and b"{" in text and (text[:1] == b"{" or b"\n{" in text)
             if state.mode == "enabled" or (state.mode == "metadata" and mined):
                 self._sort_block(state, self._masked(text), mined, now)
             else:
                 state.tally.dropped += text.count(b"\n")
+
+    def _sort_coloured(self, state: _StreamState, text: bytes, now: float) -> None:
+        """Lines that hold colours: what becomes of each is as if it held none."""
+        from logshipper.colours import stripped
+
+        plain = stripped(text)
+        mined = state.stream is Stream.STDOUT and b"{" in plain and (plain[:1] == b"{" or b"\n{" in plain)
+        if state.mode != "enabled" and not (state.mode == "metadata" and mined):
+            state.tally.dropped += plain.count(b"\n")
+            return
+        masked = self._masked(plain)
+        if masked != plain:  # colours may stand amid a token
+            lines = zip(text.split(b"\n"), plain.split(b"\n"), masked.split(b"\n"), strict=True)
+            text = b"\n".join(line if shown == unmasked else shown for line, unmasked, shown in lines)
+        self._sort_block(state, masked, mined, now, text)
 
     def _masked(self, text: bytes) -> bytes:
         for mask in self._masks:
@@ -314,12 +357,23 @@ class Classifier:
         self._end_run(state)
         kind = Kind.NOTE if block.note else Kind.LOG
         attrs: Json | None = {"part": block.part} if block.part else None
-        self._write(state, kind, self._masked(block.text), block.text.count(b"\n"), attrs)
+        self._write(state, kind, self._masked_part(block.text), block.text.count(b"\n"), attrs)
 
-    def _sort_block(self, state: _StreamState, text: bytes, mined: bool, now: float) -> None:
+    def _masked_part(self, text: bytes) -> bytes:
+        if self._masks and b"\x1b" in text:
+            from logshipper.colours import stripped
+
+            plain = stripped(text)
+            masked = self._masked(plain)
+            return text if masked == plain else masked
+        return self._masked(text)
+
+    def _sort_block(
+        self, state: _StreamState, text: bytes, mined: bool, now: float, coloured: bytes | None = None
+    ) -> None:
         """Lines of a stream that may be logged: by the chunk where nothing in them is special.
 
-        mined: some line begins with `{`, on stdout.
+        mined: some line begins with `{`, on stdout. coloured: the lines as they are to be logged, if otherwise.
         """
         lines = text.split(b"\n")
         lines.pop()
@@ -333,21 +387,27 @@ class Classifier:
             or True in map(eq, lines, islice(lines, 1, None))
         )
         if special:
-            self._sort_lines(state, lines, mined, now)
+            self._sort_lines(state, lines, mined, now, coloured.split(b"\n") if coloured is not None else None)
             return
         self._end_run(state)
         state.tally.stored += len(lines)
-        self._write(state, Kind.LOG, text, len(lines))
+        self._write(state, Kind.LOG, text if coloured is None else coloured, len(lines))
         state.last_line = lines[-1]
 
-    def _sort_lines(self, state: _StreamState, lines: list[bytes], mined: bool, now: float) -> None:
+    def _sort_lines(
+        self, state: _StreamState, lines: list[bytes], mined: bool, now: float, coloured: list[bytes] | None = None
+    ) -> None:
+        """coloured: the same lines as they are to be logged, where they hold colours."""
         plain: list[bytes] = []  # lines to be logged together
+        shown: list[bytes] = [] if coloured else plain  # ... with their colours
         tally = state.tally
         logged = state.mode == "enabled"
+        at = times = 0
         for line, group in groupby(lines):
+            at += times
             times = sum(1 for _ in group)
             if mined and line[:1] == b"{" and (keys := self._keys_of(line, state)) is not None:
-                self._write_plain(state, plain)
+                self._write_plain(state, plain, shown)
                 self._end_run(state)
                 for _ in range(times):
                     self._write(state, Kind.METADATA, line + b"\n", 1, {"n": self._number(keys)})
@@ -358,33 +418,36 @@ class Classifier:
                 continue
             text = line.rstrip(b" ")
             if not text:
-                self._write_plain(state, plain)
+                self._write_plain(state, plain, shown)
                 self._blank(state, times)
                 continue
             if text == state.last_line and not plain:
                 self._repeat(state, times, now)
                 continue
             if plain and plain[-1] == text:  # differs in blanks at its end only
-                self._write_plain(state, plain)
+                self._write_plain(state, plain, shown)
                 self._repeat(state, times, now)
                 continue
             if state.repeated:
                 self._say_repeats(state)
             state.last_blank = False
             plain.append(text)
+            if coloured:
+                shown.append(coloured[at] if len(text) == len(line) else _trimmed(coloured[at], text))
             if times > 1:
-                self._write_plain(state, plain)
+                self._write_plain(state, plain, shown)
                 self._repeat(state, times - 1, now)
-        self._write_plain(state, plain)
+        self._write_plain(state, plain, shown)
 
-    def _write_plain(self, state: _StreamState, plain: list[bytes]) -> None:
+    def _write_plain(self, state: _StreamState, plain: list[bytes], shown: list[bytes]) -> None:
         if not plain:
             return
         state.tally.stored += len(plain)
-        self._write(state, Kind.LOG, b"\n".join(plain) + b"\n", len(plain))
+        self._write(state, Kind.LOG, b"\n".join(shown) + b"\n", len(plain))
         state.last_line = plain[-1]
         state.last_blank = False
         plain.clear()
+        shown.clear()
 
     def _blank(self, state: _StreamState, times: int) -> None:
         if not state.last_blank:
@@ -455,6 +518,20 @@ class Classifier:
         self.statuses += 1
         self._write(state, Kind.STATUS, text + b"\n", 1)
 
+    def _look_for_snapshot(self, state: _StreamState, now: float) -> None:
+        """What a bar shows now as a note in the log: the bar's last state is yet to come."""
+        if now < state.snapshot_due < float("inf"):
+            return
+        is_first = state.snapshot_due == float("inf")
+        state.snapshot_due = now + self._snapshot_secs
+        text = self._masked(state.renderer.status())
+        if is_first or text in (b"", state.snapshot):
+            return
+        state.snapshot = text
+        self._end_run(state)
+        self.notes += 1
+        self._write(state, Kind.NOTE, SNAPSHOT_MARK + text + b"\n", 1)
+
     # ---- what goes out
 
     def _write(self, state: _StreamState, kind: Kind, text: bytes, count: int, attrs: Json | None = None) -> None:
@@ -462,3 +539,19 @@ class Classifier:
 
     def _event(self, name: str, message: str, **details: str) -> None:
         self._out.append(Event({"event": name, "message": message, **details}))
+
+
+def _coloured_renderer() -> type[Renderer]:
+    """Imported where it is needed: few jobs keep colours."""
+    from logshipper.coloured_renderer import ColouredRenderer
+
+    return ColouredRenderer
+
+
+def _trimmed(coloured: bytes, text: bytes) -> bytes:
+    """A coloured line without the blanks at its end. text: the same without colours."""
+    if coloured == text:
+        return text
+    from logshipper.colours import beginning
+
+    return beginning(coloured, len(text))

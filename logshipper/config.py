@@ -1,11 +1,15 @@
 """What `~/.logoptin` says (R6, R7, R12, R13): YAML, a few keys. What is malformed is refused whole: fails closed."""
 
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from logshipper.errors import ConfigError
 
 MODES: tuple[str, ...] = ("enabled", "metadata", "disabled")  # from the widest to the narrowest
+COLORS: tuple[str, ...] = ("strip", "keep")
+MIN_SNAPSHOTS_SECS, MAX_SNAPSHOTS_SECS = 10.0, 24 * 3600.0
+_INTERVAL = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([smh])")
 _BLANK = rb"(?:[ \t]*(?:#[^\r\n]*)?\r?\n)*"
 _TRIVIAL = re.compile(
     _BLANK
@@ -22,12 +26,15 @@ class Config(NamedTuple):
 
     mode: enabled, metadata or disabled (R7). commands: obey /LOGCOMMAND lines. tty: CMD sees terminals, not pipes.
     per_task: under Slurm, each rank of a step in a captured batch script has a capture of its own.
+    colors: keep or strip, in the log's text. snapshots: seconds between log lines of what a running bar shows; 0: none.
     """
 
     mode: str = "enabled"
     commands: bool = True
     tty: bool = True
     per_task: bool = False
+    colors: str = "strip"
+    snapshots: float = 0.0
 
 
 def parse(content: bytes, source: str) -> Config:
@@ -87,7 +94,36 @@ def _read_switch(key: str, setting: object, problems: list[str]) -> bool:
     return False
 
 
-_READERS = {"mode": _read_mode, "commands": _read_switch, "tty": _read_switch, "per_task": _read_switch}
+def _read_colors(key: str, setting: object, problems: list[str]) -> str:
+    if setting in COLORS:
+        return str(setting)
+    problems.append(f"{key}: {_shown(setting)} is neither `keep` nor `strip`{_did_you_mean(setting, COLORS)}")
+    return ""
+
+
+def _read_interval(key: str, setting: object, problems: list[str]) -> float:
+    if setting is False:
+        return 0.0
+    found = _INTERVAL.fullmatch(setting) if isinstance(setting, str) else None
+    if found is None:
+        example = f"{setting}s" if type(setting) is int and 10 <= setting <= 86400 else "30s"
+        what = "is no span of time: a number with s, m or h is" if setting is not True else "doesn't say how often"
+        problems.append(f"{key}: {_shown(setting)} {what}; write `{key}: {example}`, or `off`")
+        return 0.0
+    secs = float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
+    if not MIN_SNAPSHOTS_SECS <= secs <= MAX_SNAPSHOTS_SECS:
+        problems.append(f"{key}: {_shown(setting)} is too {'short' if secs < 60 else 'long'}; from `10s` to `24h`")
+    return secs
+
+
+_READERS: dict[str, Callable[[str, object, list[str]], object]] = {
+    "mode": _read_mode,
+    "commands": _read_switch,
+    "tty": _read_switch,
+    "per_task": _read_switch,
+    "colors": _read_colors,
+    "snapshots": _read_interval,
+}
 
 
 def _load_yaml(content: bytes, source: str) -> object:

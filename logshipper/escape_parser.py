@@ -143,7 +143,7 @@ _CSI_FUNCTIONS: dict[str, _Function] = {
     "l": _reset_modes,
     "r": _region,
     "s": _save_cursor,
-    "u": _plain(LogScreen.restore_cursor),
+    "u": lambda screen, args: screen.restore_cursor(),
     "^": _scroll_down,
     "?J": _chosen(LogScreen.erase_display),
     "?K": _chosen(LogScreen.erase_line),
@@ -157,8 +157,8 @@ _CSI_FUNCTIONS: dict[str, _Function] = {
 }
 _ESC_FUNCTIONS: dict[str, Callable[[LogScreen], None]] = {
     "6": LogScreen.back_index,
-    "7": LogScreen.save_cursor,
-    "8": LogScreen.restore_cursor,
+    "7": lambda screen: screen.save_cursor(),
+    "8": lambda screen: screen.restore_cursor(),
     "9": LogScreen.forward_index,
     "D": LogScreen.index,
     "E": LogScreen.next_row,
@@ -197,10 +197,11 @@ def _look_up(collected: str, last: str) -> tuple[_Function | None, _Args]:
 
 
 class EscapeParser:
-    """Feeds one screen."""
+    """Feeds one screen. select_style: takes the parameters of each SGR sequence, where colours are kept."""
 
-    def __init__(self, screen: LogScreen) -> None:
+    def __init__(self, screen: LogScreen, select_style: Callable[[str], None] | None = None) -> None:
         self._screen = screen
+        self._select_style = select_style
         self._state = _State.GROUND
         self._collected = ""  # in ESCAPE: intermediates; in CSI: parameters and intermediates
         self._before = ""  # the character drawn right before the sequence, "" where it wasn't one: what REP repeats
@@ -258,6 +259,8 @@ class EscapeParser:
             elif kind == _CSI:
                 if found[6] != "m":
                     self._carry_out(found[5], found[6], self._drawn_before(text, begin))
+                elif self._select_style is not None:
+                    self._select_style(found[5])
             elif kind == _REDRAWN:
                 screen.redraw(found[3].split("\r")[1:])
             elif kind == _C0:
@@ -331,6 +334,8 @@ class EscapeParser:
             self._state = _State.GROUND
             if character != "m":
                 self._carry_out(self._collected, character, self._before)
+            elif self._select_style is not None:
+                self._select_style(self._collected)
         elif not self._collected and character in "[]PX^_":
             self._state = _State.CSI if character == "[" else _State.STRING
             self._string_size = 0

@@ -9,9 +9,9 @@ from logshipper.segment import MAX_LINE_BYTES
 class Block:
     """Final lines.
 
-    text: each line ended by LF; valid UTF-8 without control bytes; blanks at a line's end are kept up to the cursor's
-    place when the line ended (R20). part: "" or, where text is one part of a line over MAX_LINE_BYTES, its number; the
-    last one's is "3/3". note: the renderer itself made the text.
+    text: each line ended by LF; valid UTF-8 without control bytes (but SGR where colours are kept); blanks at a line's
+    end are kept up to the cursor's place when the line ended (R20). part: "" or, where text is one part of a line over
+    MAX_LINE_BYTES, its number; the last one's is "3/3". note: the renderer itself made the text.
     """
 
     text: bytes
@@ -68,6 +68,14 @@ class LongLine:
 
     def is_blank(self) -> bool:
         return not self.parts and not self.text.strip(b" ")
+
+    def plain(self) -> bytes:
+        """Its text without colours."""
+        return bytes(self.text)
+
+    def whole(self) -> bytes:
+        """Its text as a line that ends here."""
+        return bytes(self.text)
 
     def add(self, text: bytes, lines: FinalLines) -> None:
         self.text += text

@@ -34,6 +34,8 @@ NOTE = b"[full-screen output left out]\n"
 class LogScreen(Screen):
     """lines: where final lines go. now: seconds of the caller's clock, to be set before anything is drawn."""
 
+    line_type = LongLine
+
     def __init__(self, columns: int, height: int, lines: FinalLines) -> None:
         super().__init__(columns, height)
         self._lines = lines
@@ -98,10 +100,10 @@ class LogScreen(Screen):
         if row.head is None and (row.clean or not self._is_news(row, row.text())):
             return
         if not row.wrapped and row.head is None:
-            self._lines.line(row.text())
+            self._lines.line(row.logged(row.text()))
             return
-        head = row.head if row.head is not None else LongLine()
-        head.add(row.text().encode(), self._lines)
+        head = row.head if row.head is not None else self.line_type()
+        head.add(row.logged(row.text()).encode(), self._lines)
         if row.wrapped:
             successor.head = head
         else:
@@ -163,7 +165,7 @@ class LogScreen(Screen):
         if len(row.cells) <= begin < self.x:  # drawn as blanks, as the plain tier has it
             end, self.x = self.x, begin
             self.touch(row)
-            row.put(begin, " " * (end - begin))
+            row.put_blanks(begin, end - begin)
             self.x = end
         self._end = -1
 
@@ -321,7 +323,7 @@ class LogScreen(Screen):
         if not row.clean:
             text = row.text()
             if self._is_news(row, text):
-                self._lines.line(text)
+                self._lines.line(row.logged(text))
             row.out = text.rstrip(" ")
             row.clean = True
             row.ended = row.fed = False
@@ -340,8 +342,9 @@ class LogScreen(Screen):
         head = group[0].head
         if head is not None or is_news:
             group[0].head = None
-            head = head if head is not None else LongLine()
-            head.add("".join(texts).encode(), self._lines)
+            head = head if head is not None else self.line_type()
+            logged = (row.logged(text) for row, text in zip(group, texts, strict=True))
+            head.add("".join(logged).encode(), self._lines)
             head.end(self._lines)
 
     @staticmethod
@@ -401,14 +404,14 @@ class LogScreen(Screen):
         head = rows[0].head
         if head is None:
             return text
-        return None if head.parts else head.text.decode() + text
+        return None if head.parts else head.plain().decode() + text
 
     def take_line(self) -> None:
         """Takes the cursor's line out as if it had never been drawn."""
         group = self._group_of(self.y)
         count = group.stop - group.start
         del self.rows[group]
-        self.rows.extend(Row() for _ in range(count))
+        self.rows.extend(self.new_row() for _ in range(count))
         if group.start:
             self.rows[group.start - 1].wrapped = False
         self.x, self.y = 0, group.start
@@ -422,7 +425,7 @@ class LogScreen(Screen):
         for group in list(self._groups(self.rows, 0, self.height)):
             rows = self.rows[group]
             if not rows[-1].ended and not all(row.clean for row in rows):
-                self.rows[group] = [Row() for _ in rows]
+                self.rows[group] = [self.new_row() for _ in rows]
 
     def has_half_line(self) -> bool:
         """Whether the cursor stands in a line that isn't ended."""
@@ -454,7 +457,7 @@ class LogScreen(Screen):
     def take_open_line(self) -> tuple[str, float]:
         """Takes the cursor's line out, where is_plain(): its text, and when it was drawn."""
         text, touched = self.open_line(), self.rows[self.y].touched
-        self.rows[self.y] = Row()
+        self.rows[self.y] = self.new_row()
         self.x = 0
         return text, touched
 
@@ -463,16 +466,19 @@ class LogScreen(Screen):
         lines, self._lines = self._lines, FinalLines()
         for text in final:
             if text:
-                self.draw(text)
+                self._draw_again(text)
             self.line_feed()
         self._lines = lines
         if open_line.text:
             now, self.now = self.now, touched
-            head = self.rows[self.y].head = LongLine() if open_line.parts else None
+            head = self.rows[self.y].head = self.line_type() if open_line.parts else None
             if head is not None:
                 head.parts = open_line.parts
-            self.draw(open_line.text.decode())
+            self._draw_again(open_line.text.decode())
             self.now = now
+
+    def _draw_again(self, text: str) -> None:
+        self.draw(text)
 
     def held_line_feeds(self) -> int:
         """LFs that ended rows which aren't given out; at most one of each row, which is one line."""

@@ -48,6 +48,7 @@ class Renderer:
     """Renders one stream. columns, rows: the terminal's size."""
 
     has_plain_tier = True  # tests let the screen do it all
+    line_type = LongLine
 
     def __init__(self, columns: int = 160, rows: int = 50) -> None:
         self.line_feeds = 0  # raw LFs fed so far
@@ -56,19 +57,22 @@ class Renderer:
         self._start_afresh(columns, rows)
 
     def _start_afresh(self, columns: int, rows: int) -> None:
-        self._screen = LogScreen(columns, rows, self._lines)
+        self._make_screen(columns, rows)
         self._screen.now = self._now
-        self._parser = EscapeParser(self._screen)
         self._decoder = getincrementaldecoder("utf-8")("replace")
         self._on_screen = not self.has_plain_tier
         self._command: bytes | None = None
         # The plain tier's:
-        self._open = LongLine()  # the line that isn't ended
+        self._open = self.line_type()  # the line that isn't ended
         self._open_since = self._now  # ... when it was drawn upon last
         self._rest = b""  # raw bytes behind it that mean something only with what follows
         self._last = b""  # raw bytes before it
         self._tail: deque[tuple[bytes, int]] = deque()  # the last lines, and how many, that the screen doesn't know
         self._tail_lines = 0
+
+    def _make_screen(self, columns: int, rows: int) -> None:
+        self._screen = LogScreen(columns, rows, self._lines)
+        self._parser = EscapeParser(self._screen)
 
     # ---- what comes in
 
@@ -113,12 +117,12 @@ class Renderer:
         elif self._open.parts:
             self._open.end(self._lines)
         elif not self._open.is_blank():
-            line = bytes(self._open.text)
-            self._open = LongLine()
-            if line.startswith(_COMMAND):
-                self._command = line
+            line = self._open
+            self._open = self.line_type()
+            if line.text.startswith(_COMMAND):
+                self._command = line.whole()
             else:
-                self._give_out(line + b"\n")
+                self._give_out(line.whole() + b"\n")
         return Fed(self._lines.take(), 0, self._command)
 
     def _end_on_screen(self) -> None:
@@ -147,7 +151,7 @@ class Renderer:
         """Forgets what was drawn and isn't ended by LF; lines that are ended stay."""
         self._decoder.reset()
         self._rest = b""
-        self._open = LongLine()
+        self._open = self.line_type()
         if self._on_screen:
             self._screen.drop_half_lines()
 
@@ -181,7 +185,7 @@ class Renderer:
     def status(self) -> bytes:
         """The last line that is shown, not blank and not final: a running bar, a prompt. b"" if there is none."""
         if not self._on_screen:
-            line = b"" if self._open.parts else bytes(self._open.text[:_STATUS_BYTES])
+            line = b"" if self._open.parts else self._open.plain()[:_STATUS_BYTES]
         elif self._screen.is_alternate:
             return b""
         else:
@@ -207,12 +211,12 @@ class Renderer:
         rest = self._decoder.getstate()[0] if self._on_screen else self._rest
         open_line = bytearray(self._screen.open_line().encode()) if self._on_screen else self._open.text
         data = rest + piece if rest else piece
-        plain = plain_text(data, self._screen.columns, open_line)
+        plain = self._plain_text(data, open_line)
         if plain is None:
             size = plain_lines(data)
             if size > (_MIN_PLAIN_BYTES if self._on_screen else 0):
                 data = data[:size]
-                plain = plain_text(data, self._screen.columns, open_line)
+                plain = self._plain_text(data, open_line)
         if plain is None:
             if not self._on_screen:
                 self._enter_screen()
@@ -220,6 +224,9 @@ class Renderer:
         if self._on_screen:
             self._leave_screen()
         return self._feed_plain(data, *plain) - len(rest)
+
+    def _plain_text(self, data: bytes, open_line: bytearray) -> tuple[bytes, bytes] | None:
+        return plain_text(data, self._screen.columns, open_line)
 
     def _feed_screen(self, piece: bytes) -> int:
         piece = piece[:_SCREEN_BYTES]
@@ -278,19 +285,13 @@ class Renderer:
 
     def _keep(self, lines: bytes) -> None:
         """Remembers as many of the last lines as the screen has rows."""
-        rows = self._screen.height
-        for size in (_TAIL_BYTES // 8, _TAIL_BYTES):
-            if len(lines) > size:
-                last = lines[-size:]
-                count = last.count(b"\n")
-                if count > rows or size == _TAIL_BYTES:
-                    lines = last.decode(errors="ignore").encode()
-                    break
-        else:
-            count = lines.count(b"\n")
+        size, count = last_rows(lines, self._screen.height)
+        self._remember(lines[-size:], count)
+
+    def _remember(self, lines: bytes, count: int) -> None:
         self._tail.append((lines, count))
         self._tail_lines += count
-        while self._tail_lines - self._tail[0][1] >= rows:
+        while self._tail_lines - self._tail[0][1] >= self._screen.height:
             self._tail_lines -= self._tail.popleft()[1]
 
     def _enter_screen(self) -> None:
@@ -300,7 +301,7 @@ class Renderer:
         drawn = self._open.text and ends_with_text(self._last)
         self._parser.drew(self._open.text[-4:].decode(errors="ignore")[-1:] if drawn else "")
         rest = self._rest
-        self._open = LongLine()
+        self._open = self.line_type()
         self._rest = self._last = b""
         self._tail.clear()
         self._tail_lines = 0
@@ -322,6 +323,17 @@ class Renderer:
         if self._on_screen:
             self._parser.feed(self._decoder.decode(b"", True))
         self._rest = b""
+
+
+def last_rows(lines: bytes, rows: int) -> tuple[int, int]:
+    """How many bytes at the end of lines are kept for a screen of so many rows, and how many lines these are."""
+    for size in (_TAIL_BYTES // 8, _TAIL_BYTES):
+        if len(lines) > size:
+            last = lines[-size:]
+            count = last.count(b"\n")
+            if count > rows or size == _TAIL_BYTES:
+                return len(last.decode(errors="ignore").encode()), count
+    return len(lines), lines.count(b"\n")
 
 
 def _place_behind(data: bytes, line_feeds: int) -> int:

@@ -51,6 +51,10 @@ class Row:
             kept -= 1
         return "".join(cells[:kept]) + " " * (self.end - len(cells))
 
+    def logged(self, text: str) -> str:
+        """What the log is to have of its text."""
+        return text
+
     def is_empty(self) -> bool:
         """Whether there is nothing to erase."""
         return not (self.cells or self.end or self.wrapped)
@@ -77,6 +81,10 @@ class Row:
         cells = [""] * (2 * len(text))
         cells[::2] = text
         self._replace(x, x + len(cells), cells)
+
+    def put_blanks(self, x: int, count: int) -> None:
+        """Makes cells beyond the last one blank."""
+        self.put(x, " " * count)
 
     def join(self, x: int, character: str) -> None:
         """Draws a character upon the one that covers cell x, if there is any."""

@@ -7,6 +7,8 @@ may ask for is bounded by the screen's size. x == columns means: the last column
 LogScreen says which of it are final lines; the methods that do nothing here are for it.
 """
 
+from collections.abc import Callable
+
 from logshipper.cell_width import ZWJ, cell_width, is_skin_tone, not_one_cell, runs, two_cells
 from logshipper.row import Row
 
@@ -19,10 +21,12 @@ _LINE_DRAWING = str.maketrans("_`abcdefghijklmnopqrstuvwxyz{|}~", " ◆▒␉␌
 class Screen:
     """columns, height: size, bounded. x, y: the cursor's place, from 0. rows: from the top, always `height` of them."""
 
+    new_row: Callable[[], Row] = Row
+
     def __init__(self, columns: int = 160, height: int = 50) -> None:
         self.columns = min(max(columns, 2), MAX_COLUMNS)
         self.height = min(max(height, 1), MAX_ROWS)
-        self.rows = [Row() for _ in range(self.height)]
+        self.rows = [self.new_row() for _ in range(self.height)]
         self._hidden_rows: list[Row] | None = None  # the main screen's, while the alternate one is shown
         self._hidden_saved: tuple[int, int, bool, int, list[bool]] | None = None
         self.reset_modes()
@@ -177,7 +181,7 @@ class Screen:
     def _wrap(self) -> None:
         row = self.rows[self.y]
         row.wrapped = True
-        row.put(len(row.cells), " " * (self.x - len(row.cells)))  # what was erased meanwhile
+        row.put_blanks(len(row.cells), self.x - len(row.cells))  # what was erased meanwhile
         self.x = 0
         self._down()
         if self.rows[self.y] is row:  # below the region: there is no next row
@@ -324,7 +328,7 @@ class Screen:
     def erase_display(self, which: int) -> None:
         if which == 2 or (which == 0 and self.x == self.y == 0):
             self.cleared()
-            self.rows = [Row() for _ in range(self.height)]
+            self.rows = [self.new_row() for _ in range(self.height)]
             return
         if which > 1:
             return
@@ -399,7 +403,7 @@ class Screen:
         rows, bottom = self.rows, self.bottom
         for _ in range(min(count, bottom - at + 1)):
             row = rows.pop(at)
-            rows.insert(bottom, Row())
+            rows.insert(bottom, self.new_row())
             if scrolls:
                 self.scrolled_off(row, rows[at])
             else:
@@ -412,7 +416,7 @@ class Screen:
         rows, bottom = self.rows, self.bottom
         for _ in range(min(count, bottom - at + 1)):
             self.vanished(rows.pop(bottom))
-            rows.insert(at, Row())
+            rows.insert(at, self.new_row())
         rows[bottom].wrapped = False
         if at:
             rows[at - 1].wrapped = False
@@ -453,7 +457,7 @@ class Screen:
         if saves_cursor:
             self.save_cursor()
         if self._hidden_rows is None:
-            self._hidden_rows, self.rows = self.rows, [Row() for _ in range(self.height)]
+            self._hidden_rows, self.rows = self.rows, [self.new_row() for _ in range(self.height)]
             self._saved, self._hidden_saved = self._hidden_saved, self._saved
 
     def show_main(self, *, restores_cursor: bool) -> None:
@@ -473,7 +477,7 @@ class Screen:
         """As after switching the terminal on."""
         self.show_main(restores_cursor=False)
         self.cleared()
-        self.rows = [Row() for _ in range(self.height)]
+        self.rows = [self.new_row() for _ in range(self.height)]
         self.reset_modes()
         self.x = self.y = 0
 
@@ -502,5 +506,5 @@ class Screen:
             else:
                 self.scrolled_off(rows.pop(0), rows[0])
                 self.y = max(self.y - 1, 0)
-        rows.extend(Row() for _ in range(self.height - len(rows)))
+        rows.extend(self.new_row() for _ in range(self.height - len(rows)))
         self.y = min(self.y, self.height - 1)

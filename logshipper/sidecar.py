@@ -50,8 +50,14 @@ class Sidecar:
         self._plan = plan
         self._settings = settings
         self._wall_ns = time.time_ns() - time.monotonic_ns()  # times follow the monotonic clock from here on
+        config = settings.config
         self._classifier = Classifier(
-            settings.config.mode, obey=settings.config.commands, columns=plan.columns, rows=plan.rows
+            config.mode,
+            obey=config.commands,
+            keep_colours=config.colors == "keep",
+            snapshot_secs=config.snapshots,
+            columns=plan.columns,
+            rows=plan.rows,
         )
         self._frames = FrameBuilder()
         folder = os.path.join(settings.capture.path, "segments")

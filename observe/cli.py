@@ -190,6 +190,12 @@ def _add_logs(subparsers: "Subparsers[Parser]") -> None:
     parser.add_argument("--stream", choices=("stdout", "stderr", "both"), default="both", help="default: both")
     parser.add_argument("-n", "--tail", type=whole_number, metavar="N", help="only the last N lines (that match)")
     parser.add_argument("-t", "--times", action="store_true", help="local time before each line")
+    parser.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="colours, also those that the job's lines hold (default: auto, on a terminal)",
+    )
     parser.add_argument("--grep", metavar="RE", help="only lines in which this regular expression (Python's) matches")
     parser.add_argument(
         "--attempt", type=attempt_number, default="all", metavar="N|all", help="of a restarted job (default: all)"

@@ -17,7 +17,7 @@ from observe.documents import STREAM_NAMES, moment
 from observe.opening import check_attempt, opened_job, take_in
 from observe.output import Output, cells_wide
 from observe.running import say
-from observe.words import exit_words, local, plural, safe
+from observe.words import exit_words, local, plural, safe, safe_coloured, uncoloured
 
 if TYPE_CHECKING:
     from ingest.job import JobSummary, LogLine, Position
@@ -33,8 +33,8 @@ _KINDS = (Kind.LOG, Kind.METADATA, Kind.COMMAND, Kind.NOTE)
 _WRITE_CHARS = 1 << 16
 
 _RESET = "\x1b[0m"
-_DIM = "\x1b[2m"
-_RED = "\x1b[31m"
+_DIM = "2"
+_RED = "31"
 _MATCH = "\x1b[1;7m"
 _CLEAR_LINE = "\r\x1b[K"
 
@@ -43,7 +43,7 @@ def call(args: argparse.Namespace) -> int:
     pattern = _pattern(args.grep)
     attempt = None if args.attempt == "all" else int(args.attempt)
     lines = _Lines(args, pattern, attempt)
-    writer = _JsonWriter() if args.json else _TextWriter(Output(), times=args.times, pattern=pattern)
+    writer = _JsonWriter() if args.json else _TextWriter(Output(args.color), times=args.times, pattern=pattern)
     outage = _Outage(writer, _stdout_poll(), patient=args.follow)
     with opened_job(args, outage.through) as (store, job_id):
 
@@ -102,7 +102,7 @@ class _Lines:
         after = self._after
         for line in reader.lines(streams=self.streams, attempt=self._attempt, kinds=_KINDS, after=after, tail=tail):
             self._after = line.position
-            if self._pattern is None or self._pattern.search(line.text):
+            if self._pattern is None or self._pattern.search(uncoloured(line.text)):
                 yield line
 
 
@@ -233,21 +233,25 @@ class _JsonWriter(_Writer):
     """One JSON document a line."""
 
     def write(self, line: "LogLine") -> None:
+        text = uncoloured(line.text)
         document = {
             "schema": SCHEMA,
             **moment("time", line.time_ns),
             "stream": STREAM_NAMES[line.stream],
             "kind": line.kind.name.lower(),
-            "text": line.text,
+            "text": text,
             "attempt": line.attempt,
             "capture": line.capture,
             "attrs": dict(line.attrs),
         }
+        if text != line.text:
+            document["ansi"] = line.text
         self._put(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE).decode())
 
 
 class _TextWriter(_Writer):
-    """Text as it was; on a terminal safe, stderr in red, and what isn't the job's own text dimmed."""
+    """Text as it was, without its colours; on a terminal safe, with them, stderr in red, and what isn't the job's own
+    text dimmed."""
 
     def __init__(self, out: Output, *, times: bool, pattern: "re.Pattern[str] | None") -> None:
         super().__init__()
@@ -265,18 +269,20 @@ class _TextWriter(_Writer):
             return
         self._end_line()
         stamp = f"{local(line.time_ns, millis=True)} " if self._times else ""
-        self._put((f"{_DIM}{stamp}{_RESET}" if stamp and self._out.colour else stamp) + self._dressed(line))
+        self._put((f"\x1b[{_DIM}m{stamp}{_RESET}" if stamp and self._out.colour else stamp) + self._dressed(line))
         self._open = source
 
     def _dressed(self, line: "LogLine") -> str:
-        if not self._out.terminal:
-            return line.text
-        text = safe(line.text)
         if not self._out.colour:
-            return text
-        style = _DIM if line.kind in (Kind.COMMAND, Kind.NOTE) else _RED if line.stream is Stream.STDERR else ""
-        if self._pattern is not None:
-            text = self._pattern.sub(lambda found: f"{_MATCH}{found[0]}{_RESET}{style}" if found[0] else "", text)
+            text = uncoloured(line.text)
+            return safe(text) if self._out.terminal else text
+        code = _DIM if line.kind in (Kind.COMMAND, Kind.NOTE) else _RED if line.stream is Stream.STDERR else ""
+        if self._pattern is None:
+            return safe_coloured(line.text, code)
+        style = f"\x1b[{code}m" if code else ""
+        text = self._pattern.sub(
+            lambda found: f"{_MATCH}{found[0]}{_RESET}{style}" if found[0] else "", safe(uncoloured(line.text))
+        )
         return f"{style}{text}{_RESET}" if style else text
 
     def _end_line(self) -> None:
@@ -297,9 +303,10 @@ class _TextWriter(_Writer):
         if not self._out.ansi or text == self._status:
             return
         self._clear_status()
-        self._put(self._fitted(text))
+        fitted = self._fitted(text)
+        self._status = text  # first: who is interrupted behind it clears it
+        self._put(fitted)
         super().flush()
-        self._status = text
 
     def _fitted(self, text: str) -> str:
         """One row of the terminal, dimmed; a bar that wrapped couldn't be cleared any more."""
@@ -308,7 +315,7 @@ class _TextWriter(_Writer):
             from rich.cells import set_cell_size
 
             text = set_cell_size(text, columns - 1) + "…"
-        return f"{_DIM}{text}{_RESET}" if self._out.colour else text
+        return f"\x1b[{_DIM}m{text}{_RESET}" if self._out.colour else text
 
     def _clear_status(self) -> None:
         if self._status:

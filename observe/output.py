@@ -51,13 +51,14 @@ class Raw(str):
 
 
 class Output:
-    """Standard output. terminal: a person reads it; ansi: it knows escape codes; colour: and they are wanted;
-    columns, rows: its size; unicode: it shows more than ASCII."""
+    """Standard output. terminal: a person reads it; ansi: it knows escape codes; colour: and they are wanted, unless it
+    is said by `always` or `never`; columns, rows: its size; unicode: it shows more than ASCII."""
 
-    def __init__(self) -> None:
+    def __init__(self, colour: str = "auto") -> None:
         self.terminal = sys.stdout.isatty()
         self.ansi = self.terminal and os.environ.get("TERM", "dumb") not in ("dumb", "")
-        self.colour = self.ansi and not os.environ.get("NO_COLOR")
+        wanted = self.ansi and not os.environ.get("NO_COLOR")
+        self.colour = wanted if colour == "auto" else colour == "always"
         self.columns, self.rows = shutil.get_terminal_size((100, 30))
         self.unicode = (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
         self._console: Console | None = None

@@ -1,8 +1,11 @@
 """Times, sizes and states in words, and text made safe for a terminal. Pure: the present is handed in."""
 
+import re
 import signal as signals
 from datetime import UTC, datetime
 from functools import lru_cache
+
+from logshipper.colours import SEQUENCES
 
 NS = 1_000_000_000
 RUNNING_STATES = ("RUNNING", "UNRESPONSIVE")
@@ -25,6 +28,8 @@ STATE_STYLES = {
     "DEADLINE": "red",
 }
 
+_RESETS = re.compile("\x1b\\[0?(?=[;m])")  # a sequence that begins with switching everything off
+
 # C0, DEL and C1: a terminal obeys them, so text that others wrote must never bring one there
 _CONTROLS = dict.fromkeys((*range(0x20), 0x7F, *range(0x80, 0xA0)), "\N{REPLACEMENT CHARACTER}")
 
@@ -32,6 +37,23 @@ _CONTROLS = dict.fromkeys((*range(0x20), 0x7F, *range(0x80, 0xA0)), "\N{REPLACEM
 def safe(text: str) -> str:
     """The text with each control character replaced: fit for a terminal, one line."""
     return text if text.isprintable() else text.translate(_CONTROLS)
+
+
+def uncoloured(text: str) -> str:
+    """A log line's text without the colours that are kept in it."""
+    return SEQUENCES.sub("", text) if "\x1b" in text else text
+
+
+def safe_coloured(text: str, style: str = "") -> str:
+    """As `safe`, with colours left as they are, and off at the end. style: parameters of SGR that hold elsewhere."""
+    pieces = SEQUENCES.split(text) if "\x1b" in text else [text]
+    pieces[::2] = map(safe, pieces[::2])
+    if style:
+        pieces[1::2] = [_RESETS.sub(rf"\g<0>;{style}", piece) for piece in pieces[1::2]]
+        return f"\x1b[{style}m{''.join(pieces)}\x1b[0m"
+    if len(pieces) > 1 and pieces[-2] != "\x1b[0m":
+        pieces.append("\x1b[0m")
+    return "".join(pieces)
 
 
 def count(number: int) -> str:

@@ -100,6 +100,13 @@ def test_every_byte_and_every_line(batch: Batch) -> None:
     assert logged.lines(Stream.STDERR) == [b"err"]
 
 
+def test_colours_are_kept_for_who_asks_for_it(batch: Batch) -> None:
+    (batch.home / ".logoptin").write_text("colors: keep\nsnapshots: 30s\n")
+    assert batch.run(r"printf '\033[1;31mred\033[0m\n'")[0] == 0
+    (logged,) = batch.captures()
+    assert (logged.lines(), logged.events()) == ([b"\x1b[1;31mred\x1b[0m"], [])
+
+
 def test_nothing_is_left_in_the_shell(batch: Batch, tmp_path: Path) -> None:
     script = "set -u; compgen -v | sort; declare -F; trap; env | sort; echo $-; ls /proc/$$/fd; shopt; jobs; umask"
     code, out, err = batch.run(script, bash="bash -eu", BASH_ENV="", SEEN="1")

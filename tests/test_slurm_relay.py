@@ -80,6 +80,14 @@ def test_terminal_is_as_under_logshipper_run(node: Node) -> None:
     assert node.run(*asks[:-1], "import os; print(os.isatty(1))", words=("job=5",)).out == b"False\n"
 
 
+def test_colours_are_kept_for_who_asks_for_it(node: Node) -> None:
+    """The relay reads two keys only; the sidecar reads all."""
+    node.opt_in(b"colors: keep\nsnapshots: 30s\n")
+    node.run("printf", "%b", r"\033[1;31mred\033[0m\n")
+    [logged] = node.logged()
+    assert (logged.lines(), logged.events()) == ([b"\x1b[1;31mred\x1b[0m"], [])
+
+
 def test_streams_that_are_one_file_are_not_torn(node: Node, tmp_path: Path) -> None:
     """As sbatch has it: stdout and stderr lead to one file. Whole lines, all of them, in each stream's order."""
     code = """

@@ -1,0 +1,138 @@
+"""The renderer for `colors: keep`: as any, and its lines hold colours in normal form (colours.py). Pure.
+
+Without their colours the lines are those of `Renderer`, but for where lines over MAX_LINE_BYTES are cut. Coloured text
+goes by the chunk where it is sure that each character has the style in force when it came; what is odd (tabs, joined
+characters, CR not at a line's end, commands) is the screen's.
+"""
+
+import re
+from codecs import utf_8_decode
+
+from logshipper.cell_width import ZWJ, not_own_cells
+from logshipper.coloured_screen import ColouredLine, ColouredScreen
+from logshipper.colours import PLAIN, SGR, Style, change, normalised, place_of, stripped, style_of, styled
+from logshipper.escape_parser import EscapeParser
+from logshipper.log_screen import COMMAND
+from logshipper.plain_text import plain_text
+from logshipper.renderer import Fed, Renderer, last_rows
+from logshipper.segment import MAX_LINE_BYTES
+
+_COMMAND = COMMAND.encode()
+_PRINTABLE = bytes([*range(0x20, 0x7F), *range(0x80, 0x100), 0x0A])
+_CUT_OFF = re.compile(rb"\x1b(?:\[[0-9;:]{0,64}|\()?\Z")
+_IGNORED = re.compile(rb"\x1b(?:\(B|\[0?K)")  # "ASCII characters"; erasing to the right, where nothing is
+_MAX_REST = 256  # bytes
+_ZWJ = ZWJ.encode()
+
+
+def coloured_text(data: bytes, open_line: bytes) -> tuple[bytes, bytes] | None:
+    """As plain_text, with SGR left in the text."""
+    text, rest = data, b""
+    if not data.isascii():
+        decoded, size = utf_8_decode(data, "replace", False)
+        if not_own_cells(decoded) is not None:
+            return None
+        text, rest = decoded.encode(), data[size:]
+    cut_off = _CUT_OFF.match(text, text.rfind(b"\x1b")) if b"\x1b" in text else None
+    if cut_off is not None:
+        text, rest = text[: cut_off.start()], cut_off[0] + rest
+    if b"\x1b(" in text or b"\x1b[K" in text or b"\x1b[0K" in text:
+        text = _IGNORED.sub(b"", text)
+    if b"\r" in text:
+        line = text.rstrip(b"\r")
+        text, rest = line, text[len(line) :] + rest
+        text = text.replace(b"\r\n", b"\n").replace(b"\r\n", b"\n")
+    shown = SGR.sub(b"", text)
+    if len(rest) > _MAX_REST or shown.translate(None, _PRINTABLE):
+        return None
+    return (text, rest) if _COMMAND not in open_line[: len(_COMMAND)] + shown else None
+
+
+class ColouredRenderer(Renderer):
+    """See the module's docstring."""
+
+    line_type = ColouredLine
+    _screen: ColouredScreen
+    _open: ColouredLine
+
+    def _start_afresh(self, columns: int, rows: int) -> None:
+        super()._start_afresh(columns, rows)
+        self._pen = PLAIN  # the plain tier's
+
+    def _make_screen(self, columns: int, rows: int) -> None:
+        self._screen = ColouredScreen(columns, rows, self._lines)
+        self._parser = EscapeParser(self._screen, self._screen.select_style)
+
+    def end_line(self, now: float) -> Fed:
+        if not self._on_screen and b"\x1b" in self._open.text and self._open.plain().startswith(_COMMAND):
+            self._enter_screen()
+        return super().end_line(now)
+
+    def _plain_text(self, data: bytes, open_line: bytearray) -> tuple[bytes, bytes] | None:
+        pen = self._screen.pen.style if self._on_screen else self._pen
+        if pen == PLAIN and b"\x1b" not in data and b"\x1b" not in open_line:
+            return plain_text(data, self._screen.columns, open_line)
+        if open_line.endswith(_ZWJ):
+            return None
+        return coloured_text(data, stripped(bytes(open_line)))
+
+    def _feed_plain(self, data: bytes, text: bytes, rest: bytes) -> int:
+        if self._pen == PLAIN and b"\x1b" not in text and b"\x1b" not in self._open.text:
+            return super()._feed_plain(data, text, rest)
+        self._rest = rest
+        self._last = data[: len(data) - len(rest)] or self._last
+        cut = text.rfind(b"\n") + 1
+        if cut:
+            lines = change(PLAIN, self._pen) + text[:cut]
+            if self._open.text or self._open.parts:
+                lines = self._end_coloured(lines)
+            lines, _, self._pen = normalised(lines)
+            self._give_out(lines)
+        if cut < len(text):
+            self._open.add(change(PLAIN, self._pen) + text[cut:], self._lines)
+            self._open_since = self._now
+            self._pen = _after(self._pen, text[cut:])
+        return len(data)
+
+    def _end_coloured(self, lines: bytes) -> bytes:
+        """The open line ends with the first of lines. Returns what is left, with the style that is in force then."""
+        first = lines.index(b"\n")
+        begin, pen = lines[:first], _after(PLAIN, lines[:first])
+        line, shown, _ = normalised(begin, self._open.shown)
+        line += change(shown, PLAIN)
+        if self._open.parts or len(self._open.text) + len(line) > MAX_LINE_BYTES:
+            self._open.add(begin, self._lines)
+            self._keep(self._open.whole() + b"\n")
+            self._open.end(self._lines)
+        else:
+            self._give_out(bytes(self._open.text) + line + b"\n")
+            self._open = ColouredLine()
+        return change(PLAIN, pen) + lines[first + 1 :]
+
+    def _keep(self, lines: bytes) -> None:
+        begin = len(lines)
+        for _ in range(self._screen.height + 1):
+            begin = lines.rfind(b"\n", 0, begin)
+            if begin < 0:
+                break
+        lines = lines[begin + 1 :]
+        plain = stripped(lines)
+        size, count = last_rows(plain, self._screen.height)
+        if size < len(plain):
+            place = place_of(lines, len(plain) - size)
+            lines = normalised(change(PLAIN, style_of(lines[:place])) + lines[place:])[0]
+        self._remember(lines, count)
+
+    def _enter_screen(self) -> None:
+        super()._enter_screen()
+        self._screen.pen.style = self._pen
+
+    def _leave_screen(self) -> None:
+        super()._leave_screen()
+        self._pen = self._screen.pen.style
+
+
+def _after(style: Style, text: bytes) -> Style:
+    for found in SGR.finditer(text):
+        style = styled(style, found[1].decode())
+    return style

@@ -1,0 +1,191 @@
+"""A screen whose cells have styles (`colors: keep`): what SGR selects is drawn with, and stays in the lines. Pure.
+
+Styles are kept beside a row's cells, one for each; cells beyond the last one are plain. What is erased, inserted or
+skipped is plain as well, whatever the background: as in tmux without `bce`.
+"""
+
+import re
+from functools import partial
+from itertools import groupby
+
+from logshipper.colours import PLAIN, RESET, SGR, Style, change, is_open, normalised, stripped, style_of, styled
+from logshipper.final_lines import FinalLines, LongLine
+from logshipper.log_screen import LogScreen
+from logshipper.row import Row
+from logshipper.segment import MAX_LINE_BYTES
+
+_NUMBERS = re.compile("[0-9;:]*")
+_BLANK = re.compile(rb"(?: |\x1b\[[0-9;]*m)*+\Z")
+_SGR_TEXT = re.compile("\x1b\\[([0-9;]*)m")
+
+
+class Pen:
+    """What is drawn with."""
+
+    __slots__ = ("style",)
+
+    def __init__(self) -> None:
+        self.style = PLAIN
+
+
+class ColouredRow(Row):
+    """styles: of the cells from the left edge; those that have none are plain."""
+
+    __slots__ = ("_pen", "styles")
+
+    def __init__(self, pen: Pen) -> None:
+        super().__init__()
+        self._pen = pen
+        self.styles: list[Style] = []
+
+    def logged(self, text: str) -> str:
+        if not self.styles:
+            return text
+        shown = PLAIN
+        pieces: list[str] = []
+        at = used = 0
+        for style, group in groupby(self.styles):
+            end = at + sum(1 for _ in group)
+            piece = "".join(self.cells[at:end])[: len(text) - used]
+            at = end
+            if piece:
+                pieces += (change(shown, style).decode(), piece)
+                used += len(piece)
+                shown = style
+        pieces += (change(shown, PLAIN).decode(), text[used:])
+        return "".join(pieces)
+
+    def put(self, x: int, text: str) -> None:
+        super().put(x, text)
+        self._paint(x, len(text), self._pen.style)
+
+    def put_wide(self, x: int, text: str) -> None:
+        super().put_wide(x, text)
+        self._paint(x, 2 * len(text), self._pen.style)
+
+    def put_blanks(self, x: int, count: int) -> None:
+        super().put(x, " " * count)
+        self._paint(x, count, PLAIN)
+
+    def erase(self, begin: int, end: int, columns: int) -> None:
+        size = len(self.cells)
+        super().erase(begin, end, columns)
+        if end < size:
+            self._paint(begin, end - begin, PLAIN)
+        else:
+            del self.styles[begin:]
+
+    def insert(self, x: int, count: int, columns: int) -> None:
+        if x < len(self.styles):
+            self.styles[x:x] = [PLAIN] * count
+            del self.styles[columns:]
+        super().insert(x, count, columns)
+
+    def delete(self, x: int, count: int) -> None:
+        super().delete(x, count)
+        del self.styles[x : x + count]
+
+    def _paint(self, x: int, count: int, style: Style) -> None:
+        styles = self.styles
+        if x >= len(styles) and style == PLAIN:
+            return
+        if x > len(styles):
+            styles += [PLAIN] * (x - len(styles))
+        styles[x : x + count] = [style] * count
+
+
+class ColouredLine(LongLine):
+    """Its text is in normal form, colours left on; shown: the style it ends with. Colours count as text when it is cut.
+
+    `add` takes text that begins plain.
+    """
+
+    __slots__ = ("shown",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown = PLAIN
+
+    def is_blank(self) -> bool:
+        return not self.parts and _BLANK.match(self.text) is not None
+
+    def plain(self) -> bytes:
+        return stripped(bytes(self.text))
+
+    def whole(self) -> bytes:
+        return bytes(self.text) + change(self.shown, PLAIN)
+
+    def add(self, text: bytes, lines: FinalLines) -> None:
+        text, self.shown, _ = normalised(text, self.shown)
+        self.text += text
+        while len(self.text) > MAX_LINE_BYTES:
+            self._cut(lines)
+
+    def end(self, lines: FinalLines) -> None:
+        if self.shown != PLAIN:
+            if len(self.text) + len(RESET) > MAX_LINE_BYTES:
+                self._cut(lines)
+            self.text += RESET
+            self.shown = PLAIN
+        super().end(lines)
+
+    def _cut(self, lines: FinalLines) -> None:
+        text = self.text
+        cut = MAX_LINE_BYTES
+        if is_open(bytes(text[:cut])):
+            cut -= len(RESET)
+        while text[cut] & 0xC0 == 0x80:
+            cut -= 1
+        last = text.rfind(b"\x1b", 0, cut)
+        if last >= 0 and (found := SGR.match(text, last)) is not None and found.end() >= cut:
+            cut = last
+        part, rest = bytes(text[:cut]), bytes(text[cut:])
+        style = style_of(part)
+        self.parts += 1
+        lines.block(part + change(style, PLAIN) + b"\n", str(self.parts))
+        if (found := SGR.match(rest)) is not None:
+            style = styled(style, found[1].decode())
+            rest = rest[found.end() :]
+        self.text = bytearray(change(PLAIN, style) + rest)
+
+
+class ColouredScreen(LogScreen):
+    """pen: shared with all rows."""
+
+    line_type = ColouredLine
+
+    def __init__(self, columns: int, height: int, lines: FinalLines) -> None:
+        self.pen = Pen()
+        self.new_row = partial(ColouredRow, self.pen)
+        self._saved_styles: dict[bool, Style] = {}  # by whether the alternate screen is shown
+        super().__init__(columns, height, lines)
+
+    def select_style(self, parameters: str) -> None:
+        """What an SGR sequence does."""
+        if _NUMBERS.fullmatch(parameters):
+            self.pen.style = styled(self.pen.style, parameters)
+
+    def reset_modes(self) -> None:
+        super().reset_modes()
+        self.pen.style = PLAIN
+        self._saved_styles.clear()
+
+    def save_cursor(self) -> None:
+        super().save_cursor()
+        self._saved_styles[self.is_alternate] = self.pen.style
+
+    def restore_cursor(self, *, behind: bool = False) -> None:
+        super().restore_cursor(behind=behind)
+        self.pen.style = self._saved_styles.get(self.is_alternate, PLAIN)
+
+    def open_line(self) -> str:
+        return self.rows[self.y].logged(super().open_line())
+
+    def _draw_again(self, text: str) -> None:
+        self.pen.style = PLAIN
+        pieces = _SGR_TEXT.split(text)
+        for at, piece in enumerate(pieces):
+            if at % 2:
+                self.select_style(piece)
+            elif piece:
+                self.draw(piece)

@@ -1,0 +1,174 @@
+"""Colours in a log's text (`colors: keep`): SGR sequences in one normal form, about runs of characters. Pure.
+
+Normal form: each line begins and ends without colours, so that it can be shown alone; before a character stands what
+makes its style out of that of the one before, if anything, and nothing is said that changes nothing. So the text
+depends on the characters and their styles alone, however these came about. Blinking, hiding and fonts are left out.
+"""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+MAX_PARAMETERS = 256  # characters of a sequence; a longer one is ignored
+
+RESET = b"\x1b[0m"
+SGR = re.compile(rb"\x1b\[([0-9;:]*+)m")
+SEQUENCES = re.compile("(\x1b\\[[0-9;]{0,64}m)")  # as they are in normal form
+
+_BOLD, _DIM, _ITALIC, _UNDERLINE, _REVERSE, _STRUCK, _OVERLINE = (1 << bit for bit in range(7))
+_CODES = {_BOLD: "1", _DIM: "2", _ITALIC: "3", _UNDERLINE: "4", _REVERSE: "7", _STRUCK: "9", _OVERLINE: "53"}
+_ON = {1: _BOLD, 2: _DIM, 3: _ITALIC, 4: _UNDERLINE, 7: _REVERSE, 9: _STRUCK, 21: _UNDERLINE, 53: _OVERLINE}
+_OFF = {22: _BOLD | _DIM, 23: _ITALIC, 24: _UNDERLINE, 27: _REVERSE, 29: _STRUCK, 55: _OVERLINE}
+
+
+class Style(NamedTuple):
+    """attributes: bits; foreground, background: the parameters that set them, "" for the terminal's own."""
+
+    attributes: int = 0
+    foreground: str = ""
+    background: str = ""
+
+
+PLAIN = Style()
+
+
+@lru_cache(maxsize=4096)
+def styled(style: Style, parameters: str) -> Style:
+    """The style after an SGR sequence with these parameters. What isn't known changes nothing."""
+    words = parameters.split(";") if len(parameters) <= MAX_PARAMETERS else []
+    at = 0
+    while at < len(words):
+        code, *more = [int(number[:5] or 0) for number in words[at].split(":")]
+        at += 1
+        if code not in (38, 48, 58):
+            style = _with(style, code, more)
+            continue
+        if not more:  # the common form, by semicolons: as many words as the kind of colour takes
+            taken = {"5": 2, "2": 4}.get(words[at].lstrip("0") if at < len(words) else "", 1)
+            more = [int(word[:5]) if word.isdigit() else 0 for word in words[at : at + taken]]
+            at += taken
+        elif more[0] == 2 and len(more) > 4:
+            del more[1]  # the colour space
+        colour = _colour(more)
+        if colour and code == 38:
+            style = style._replace(foreground=f"38;{colour}")
+        elif colour and code == 48:
+            style = style._replace(background=f"48;{colour}")
+    return style
+
+
+def _colour(numbers: list[int]) -> str:
+    """One of 256 colours, or red, green and blue; "" where it is neither."""
+    kind, *values = numbers or [0]
+    count = {5: 1, 2: 3}.get(kind, 0)
+    if not count or len(values) < count or max(values[:count]) > 255:
+        return ""
+    return ";".join(map(str, [kind, *values[:count]]))
+
+
+def _with(style: Style, code: int, more: list[int]) -> Style:
+    if code == 0:
+        return PLAIN
+    if code == 4 and more[:1] == [0]:
+        code = 24
+    if code in _ON:
+        return style._replace(attributes=style.attributes | _ON[code])
+    if code in _OFF:
+        return style._replace(attributes=style.attributes & ~_OFF[code])
+    if 30 <= code <= 37 or 90 <= code <= 97:
+        return style._replace(foreground=str(code))
+    if 40 <= code <= 47 or 100 <= code <= 107:
+        return style._replace(background=str(code))
+    if code == 39:
+        return style._replace(foreground="")
+    return style._replace(background="") if code == 49 else style
+
+
+@lru_cache(maxsize=4096)
+def change(before: Style, after: Style) -> bytes:
+    """The sequence, if any, that a character in one style needs after one in another."""
+    if before == after:
+        return b""
+    if after == PLAIN:
+        return RESET
+    attributes, foreground, background = after
+    words = []
+    if (
+        before.attributes & ~attributes
+        or (before.foreground and not foreground)
+        or (before.background and not background)
+    ):
+        words.append("0")
+        before = PLAIN
+    words += [code for bit, code in _CODES.items() if attributes & ~before.attributes & bit]
+    if foreground != before.foreground:
+        words.append(foreground)
+    if background != before.background:
+        words.append(background)
+    return f"\x1b[{';'.join(words)}m".encode()
+
+
+def normalised(text: bytes, shown: Style = PLAIN) -> tuple[bytes, Style, Style]:
+    """The same text in normal form.
+
+    text: lines, with no other control function than SGR; it begins without colours. shown: the style that the line
+    which it goes on in has so far. Returns the text, whose last line may be left coloured; its style; and what would be
+    drawn next.
+    """
+    pieces = SGR.split(text)
+    out: list[bytes] = []
+    pen = PLAIN
+    for at in range(0, len(pieces), 2):
+        if at:
+            pen = styled(pen, pieces[at - 1].decode())
+        piece = pieces[at]
+        if not piece:
+            continue
+        if pen is PLAIN and shown is PLAIN:
+            out.append(piece)
+            continue
+        first, *others = piece.split(b"\n")
+        if first:
+            out += (change(shown, pen), first)
+            shown = pen
+        for line in others:
+            out.append(b"\n" if shown == PLAIN else RESET + b"\n")
+            shown = PLAIN
+            if line:
+                out += (change(PLAIN, pen), line)
+                shown = pen
+    return b"".join(out), shown, pen
+
+
+def stripped(text: bytes) -> bytes:
+    """Text in normal form without its colours."""
+    return SGR.sub(b"", text) if b"\x1b" in text else text
+
+
+def is_open(text: bytes) -> bool:
+    """Whether a piece of a line, in normal form, leaves colours on."""
+    last = text.rfind(b"\x1b")
+    return last >= 0 and not text.startswith(RESET, last)
+
+
+def style_of(text: bytes) -> Style:
+    """The style that a piece of a line, in normal form, ends with."""
+    style = PLAIN
+    for found in SGR.finditer(text, text.rfind(RESET) + 1):
+        style = styled(style, found[1].decode())
+    return style
+
+
+def place_of(text: bytes, size: int) -> int:
+    """Where that many bytes of the text without its colours end; what follows it may be a sequence."""
+    for found in SGR.finditer(text):
+        if found.start() >= size:
+            break
+        size += len(found[0])
+    return size
+
+
+def beginning(line: bytes, size: int) -> bytes:
+    """A line's first bytes, counted without colours, in normal form."""
+    kept = line[: place_of(line, size)]
+    return kept + RESET if is_open(kept) else kept

@@ -1,0 +1,238 @@
+"""`snapshots`: what a running bar shows, as lines of the log; and its live status, up to a reader's terminal."""
+
+import json
+import sys
+from io import StringIO
+from pathlib import Path
+
+import pexpect
+import pyte
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logshipper.classifier import Classifier, Lines
+from logshipper.segment import Kind, Stream
+from tests.captured_runs import Home, wait_until
+from tests.test_reading_terminal import start
+
+OUT, ERR = Stream.STDOUT, Stream.STDERR
+COUNTS = ("stored", "collapsed", "blank", "dropped", "commands", "pending", "lost")
+
+
+def _taken(made: Classifier, *kinds: Kind) -> list[bytes]:
+    return [item.text[:-1] for item in made.take() if isinstance(item, Lines) and item.kind in kinds]
+
+
+def test_a_running_bar_is_logged_now_and_then() -> None:
+    made = Classifier("enabled", snapshot_secs=30.0)
+    made.feed(OUT, b"\r10%|#  |", 100.0)
+    made.tick(100.5)
+    made.tick(130.0)
+    assert _taken(made, Kind.NOTE, Kind.LOG) == [], "not yet"
+    made.feed(OUT, b"\r20%|## |", 130.0)
+    made.tick(130.5)
+    assert _taken(made, Kind.NOTE, Kind.LOG) == [b"[so far] 20%|## |"]
+    made.feed(OUT, b"\r30%|###|", 131.0)
+    made.tick(160.0)
+    assert _taken(made, Kind.NOTE, Kind.LOG) == [], "once in that time"
+    made.tick(160.5)
+    assert _taken(made, Kind.NOTE, Kind.LOG) == [b"[so far] 30%|###|"]
+    made.tick(200.0)
+    assert _taken(made, Kind.NOTE, Kind.LOG) == [], "it hasn't changed"
+    made.end(OUT, 201.0)
+    assert _taken(made, Kind.NOTE, Kind.LOG) == [b"30%|###|"], "the last state is logged all the same"
+    ledger = made.ledger()
+    assert (ledger["stdout"]["read"], ledger["stdout"]["stored"], ledger["notes"]) == (1, 1, 2)
+
+
+def test_snapshots_are_off_by_default() -> None:
+    made = Classifier("enabled")
+    for second in range(0, 200, 5):
+        made.feed(OUT, b"\r%d%%" % second, float(second))
+        made.tick(second + 1.0)
+    assert _taken(made, Kind.NOTE, Kind.LOG) == []
+
+
+def test_a_snapshot_is_no_repeat_and_ends_one() -> None:
+    """R30: `[last line repeated ...]` stands behind the line that it speaks of."""
+    made = Classifier("enabled", snapshot_secs=30.0)
+    made.feed(OUT, b"same\nsame\n10%", 100.0)
+    made.tick(101.0)
+    made.tick(132.0)
+    made.feed(OUT, b"\rsame\n", 133.0)
+    made.end(OUT, 134.0)
+    notes = [b"[last line repeated 1 time]", b"[so far] 10%"]
+    assert _taken(made, Kind.NOTE, Kind.LOG) == [b"same", *notes, b"same"]
+
+
+def test_no_snapshot_of_what_is_not_logged() -> None:
+    """R11: nor of what was shown before."""
+    made = Classifier("disabled", snapshot_secs=10.0)
+    made.feed(OUT, b"secret 10%", 100.0)
+    made.tick(101.0)
+    made.tick(120.0)
+    made.feed(OUT, b'\n/LOGCOMMAND {"mode":"enabled"}\npublic 1%', 121.0)
+    made.feed(ERR, b"secret", 121.0)
+    for second in range(122, 150):
+        made.tick(float(second))
+    assert _taken(made, Kind.NOTE, Kind.LOG) == [b"[so far] public 1%"]
+
+
+def test_tokens_are_masked() -> None:
+    made = Classifier("enabled", snapshot_secs=10.0)
+    made.feed(OUT, b'/LOGCOMMAND {"stop":"long-secret"}\nlong-secret 1%', 100.0)
+    made.tick(101.0)
+    made.tick(120.0)
+    assert _taken(made, Kind.NOTE) == [b"[so far] *** 1%"]
+
+
+_steps = st.lists(
+    st.tuples(
+        st.sampled_from([OUT, ERR]),
+        st.sampled_from([b"\r 10%", b"\r 20%", b"\n", b"line %d\n", b'{"x": 1}\n', b"\x1b[A", b"\x1b[?25l", b"  "]),
+        st.sampled_from([0.0, 1.0, 6.0, 11.0, 40.0]),
+    ),
+    max_size=30,
+)
+
+
+@given(_steps)
+@settings(max_examples=150, deadline=None)
+def test_lines_and_account_are_as_without(steps: list[tuple[Stream, bytes, float]]) -> None:
+    found = []
+    for secs in (0.0, 10.0):
+        made = Classifier("enabled", snapshot_secs=secs)
+        now = 100.0
+        notes = 0
+        lines: list[bytes] = []
+        for number, (stream, data, later) in enumerate(steps):
+            made.feed(stream, data % number if b"%d" in data else data, now)
+            now += later
+            made.tick(now)
+            ledger = made.ledger()
+            for name in ("stdout", "stderr"):
+                assert ledger[name]["read"] == sum(ledger[name][count] for count in COUNTS)
+        for stream in (OUT, ERR):
+            made.end(stream, now)
+        for item in made.take():
+            if isinstance(item, Lines):
+                notes += item.lines * (item.kind is Kind.NOTE)
+                lines += [item.text] if item.kind in (Kind.LOG, Kind.METADATA) else []
+        ledger = made.ledger()
+        assert ledger["notes"] == notes
+        found.append((b"".join(lines), {name: ledger[name]["read"] for name in ("stdout", "stderr")}))
+    assert sorted(set(found[0][0].split(b"\n"))) == sorted(set(found[1][0].split(b"\n")))
+    assert found[0][1] == found[1][1]
+
+
+def test_status_is_withdrawn_when_the_bar_is_over() -> None:
+    made = Classifier("enabled")
+    made.feed(OUT, b"\r 10%|#  |", 100.0)
+    made.tick(100.5)
+    made.feed(OUT, b"\r100%|###|\n", 101.0)
+    due = made.next_tick()
+    assert due is not None
+    assert due <= 101.5
+    made.tick(102.5)
+    assert _taken(made, Kind.STATUS) == [b" 10%|#  |", b""]
+    made.feed(OUT, b"\r  5%|   |", 103.0)
+    made.tick(104.0)
+    assert _taken(made, Kind.STATUS) == [], "the next one has to wait: at most one in 10 s"
+    made.tick(110.6)
+    assert _taken(made, Kind.STATUS) == [b"  5%|   |"]
+
+
+# ---- real bars
+
+WAIT = """
+import pathlib, sys, time
+def await_word(word):
+    deadline = time.monotonic() + 60
+    while not (pathlib.Path(sys.argv[1]) / word).exists():
+        assert time.monotonic() < deadline, word
+        time.sleep(0.01)
+"""
+BARS = {
+    "tqdm": """
+from tqdm import tqdm
+print("begin", flush=True)
+bar = tqdm(total=10, desc="epoch 1", ncols=150, mininterval=0, file=sys.stdout)
+bar.update(5)
+await_word("line")
+tqdm.write("a line above")
+await_word("over")
+bar.update(5)
+bar.close()
+await_word("end")
+""",
+    "rich": """
+from rich.console import Console
+from rich.progress import Progress
+console = Console(force_terminal=True, width=150)
+console.print("begin")
+with Progress(console=console, auto_refresh=False) as progress:
+    task = progress.add_task("epoch 1", total=10)
+    progress.update(task, advance=5, refresh=True)
+    await_word("line")
+    progress.console.print("a line above")
+    await_word("over")
+    progress.update(task, advance=5, refresh=True)
+for number in range(60):
+    print("epoch 1 was done", number)
+sys.stdout.flush()
+await_word("end")
+""",
+}
+
+
+@pytest.mark.parametrize("name", BARS)
+def test_a_real_bar_live(tmp_path: Path, name: str) -> None:
+    home = Home(tmp_path)
+    words = tmp_path / "words"
+    words.mkdir()
+    with home.start("run", "--name", "bar", "--", sys.executable, "-c", WAIT + BARS[name], str(words)) as job:
+        try:
+            wait_until(lambda: "50%" in _status(home), "the bar's status")
+            child = start(home.store, "logs", "bar", "--follow", columns=60, rows=30)
+            seen = child.logfile_read = StringIO()
+            child.expect_exact("50%")
+            row = _shown(seen)[-1]
+            assert row.startswith("epoch 1")
+            assert row.endswith("…") or len(row) < 60, "one row, or it couldn't be cleared any more"
+            (words / "line").touch()
+            child.expect_exact("a line above")
+            child.expect_exact("50%")
+            assert _shown(seen)[:2] == ["begin", "a line above"], "the bar was erased, and drawn anew below"
+            assert len(_shown(seen)) == 3
+            (words / "over").touch()
+            wait_until(lambda: not _status(home), "the status withdrawn")
+            (words / "end").touch()
+            child.expect_exact("has ended: COMPLETED")
+            child.expect(pexpect.EOF)
+            child.close()
+        finally:
+            (words / "end").touch()
+        job.communicate(timeout=60)
+    shown = _shown(seen)
+    assert shown[:2] == ["begin", "a line above"]
+    assert not [row for row in shown if "50%" in row], "no running bar is left in what has scrolled by"
+    assert sum("100%" in row for row in shown) == 1
+    assert home.logs("bar")[:2] == ["begin", "a line above"]
+
+
+def _status(home: Home) -> str:
+    found = home.call("show", "bar", "--json")
+    status = json.loads(found.stdout)["live_status"] if found.returncode == 0 else {}
+    return str(status["stdout"]["text"]) if status else ""
+
+
+def _shown(seen: StringIO) -> list[str]:
+    """What a terminal of 60 columns shows of it, with what has scrolled off."""
+    terminal = pyte.HistoryScreen(60, 30, history=1000)
+    pyte.Stream(terminal).feed(seen.getvalue())
+    above = ["".join(row[x].data for x in range(60)) for row in terminal.history.top]
+    rows = [row.rstrip() for row in [*above, *terminal.display]]
+    while rows and not rows[-1]:
+        rows.pop()
+    return rows
