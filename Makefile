@@ -2,7 +2,7 @@
 # PYTHON=/path/to/python3 chooses the Python that .venv is made by.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-servers test lint bench bench-grafana bench-slurm lock slurm-plugin wheel deb rpm clean venv-demo venv-dev
+.PHONY: help demo demo-servers test lint fuzz bench bench-grafana bench-slurm lock slurm-plugin wheel deb rpm clean venv-demo venv-dev
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -39,7 +39,11 @@ lint: venv-dev ## ruff and mypy --strict
 	$(step) 'Style: ruff format' $(PY) -m ruff format --check .
 	$(step) 'Types: mypy --strict' $(PY) -m mypy --strict $(CODE)
 
-bench: venv-dev ## measures speed and memory (some minutes; nothing else should run)
+fuzz: venv-dev ## feeds the renderer a million random streams (half an hour; COUNT=N, SEED=N; failures in fuzz-failures/)
+	@$(PY) -m tests.fuzz --count $(or $(COUNT),1000000) --seed $(or $(SEED),0)
+
+bench: venv-dev ## measures speed and memory (a quarter of an hour; nothing else should run)
+	@requirements/wandb.sh
 	@$(PY) -m tests.servers.build loki promtail
 	@$(PY) -m benchmarks.run
 
@@ -69,7 +73,7 @@ rpm: venv-dev ## builds RPMs of them, the plugin's also as source, in dist/
 	@deploy/packages/build.sh rpm
 
 clean: ## removes all that was made here: .venv, caches, dist, the demo's output
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist demo-out *.egg-info
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist demo-out fuzz-failures *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 venv-demo:

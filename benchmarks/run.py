@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import shipping
+from benchmarks import rendering, shipping, training
+from benchmarks.rendering import LINE
 
 if TYPE_CHECKING:
     from logshipper.classifier import Classifier
@@ -24,8 +25,12 @@ if TYPE_CHECKING:
 
 BIN = Path(sys.executable).parent
 LOGSHIPPER = str(BIN / "logshipper")
-LINE = b"epoch 12 step %07d: loss 0.123456 acc 0.98765 lr 1.0e-04 grad 0.5432 time 0.123 s/it ok\n"
-MEASUREMENTS = ("throughput", "start_up", "the_end", "rendering", "memory", "taking_in", "shipping", "delay", "steady")
+AGENT = str(BIN / "logshipper-agent")
+MEASUREMENTS = (
+    *("throughput", "start_up", "the_end", "rendering", "beside_pyte", "floods", "training"),
+    *("memory", "taking_in", "shipping", "delay", "steady"),
+)
+MEMORY_LINES = 10_000_000
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -78,27 +83,49 @@ class Bench:
             script=lambda: self.timed(["script", "-q", "-c", cat, str(typescript)], out),
             logshipper=lambda: self.timed([LOGSHIPPER, "run", "--", "cat", str(self.data)], out),
             pipes=lambda: self.timed([LOGSHIPPER, "run", "--no-tty", "--", "cat", str(self.data)], out),
-            pyte=self._pyte,
+            filling=lambda: self._filling(out),
         )
         megabytes = self.data.stat().st_size / 1e6
         script = found["script"][0]
         print(f"\n### {self.lines:,} lines of {len(LINE % 0)} bytes, output to a file\n")
         print("| | s | MB/s | of what `script` moves | CPU s per million lines |\n|---|---|---|---|---|")
         names = {"cat": "bare `cat`", "script": "`script`", "logshipper": "`logshipper run`"}
-        names |= {"pipes": "`logshipper run --no-tty`", "pyte": "a loop around pyte (of 1/50, scaled)"}
+        names |= {
+            "pipes": "`logshipper run --no-tty`",
+            "filling": "`logshipper run`, the agent filling the local store meanwhile",
+        }
         for name, (wall, cpu) in found.items():
             per_million = cpu * 1e6 / self.lines
             print(f"| {names[name]} | {wall:.2f} | {megabytes / wall:.0f} | {script / wall:.2f} | {per_million:.2f} |")
 
-    def _pyte(self) -> tuple[float, float]:
-        import pyte
+    def _filling(self, out: Path) -> tuple[float, float]:
+        """`logshipper run` beside the user's own agent, which takes the lines into the local store; CPU of all."""
+        agent = subprocess.Popen([AGENT, "run", "--idle-secs", "600"], stderr=subprocess.DEVNULL, env=self.environment)
+        time.sleep(1)  # its start isn't what is measured
+        with out.open("wb") as file:
+            begin = time.perf_counter()
+            child = subprocess.Popen([LOGSHIPPER, "run", "--", "cat", str(self.data)], stdout=file,
+                stdin=subprocess.DEVNULL, env=self.environment)  # fmt: skip
+            _, status, usage = os.wait4(child.pid, 0)
+            seconds = time.perf_counter() - begin
+        child.returncode = os.waitstatus_to_exitcode(status)
+        agent.terminate()
+        _, status, agents = os.wait4(agent.pid, 0)
+        agent.returncode = os.waitstatus_to_exitcode(status)
+        cpu = usage.ru_utime + usage.ru_stime + agents.ru_utime + agents.ru_stime + _reap_orphans()
+        shutil.rmtree(self.folder / "store", ignore_errors=True)
+        return seconds, cpu
 
-        lines = self.data.read_bytes()[: self.data.stat().st_size // 50].replace(b"\n", b"\r\n")
-        stream = pyte.ByteStream(pyte.Screen(160, 50))
-        begin, cpu = time.perf_counter(), time.process_time()
-        for at in range(0, len(lines), 65536):
-            stream.feed(lines[at : at + 65536])
-        return (time.perf_counter() - begin) * 50, (time.process_time() - cpu) * 50
+    def beside_pyte(self) -> None:
+        rendering.beside_pyte(self.medians)
+
+    def floods(self) -> None:
+        rendering.floods(self.rounds)
+
+    def training(self) -> None:
+        training.compare(self.folder, LOGSHIPPER, self.environment, self.rounds, min(self.lines, training.LINES))
+        _reap_orphans()
+        shutil.rmtree(self.folder / "store", ignore_errors=True)
 
     def start_up(self) -> None:
         python = sys.executable
@@ -170,21 +197,31 @@ class Bench:
             print(f"| {name} | {len(data) / 1e6 / seconds:.0f} | {count / seconds:,.0f} |")
 
     def memory(self) -> None:
-        command = [LOGSHIPPER, "run", "--", "sh", "-c", f"cat {self.data}; echo end >&2; sleep 60"]
-        with (self.folder / "out.txt").open("wb") as out:
-            child = subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, env=self.environment)
+        """After the first tenth of MEMORY_LINES, and after all of them: it must not grow."""
+        passes = max(2, MEMORY_LINES // self.lines)
+        part = max(1, passes // 10)
+        script = f"for pass in $(seq {passes}); do cat {self.data}; printf . >&2; done; sleep 60"
+        sizes: dict[str, list[tuple[float, float]]] = {}
+        with Path(os.devnull).open("wb") as out:
+            child = subprocess.Popen([LOGSHIPPER, "run", "--", "sh", "-c", script], stdout=out,
+                stderr=subprocess.PIPE, env=self.environment)  # fmt: skip
             assert child.stderr is not None
-            child.stderr.read(4)  # `end`: all that went before is relayed
-            time.sleep(1)  # and, surely, rendered
-            sizes = {_comm(pid): _status(pid) for pid in [child.pid, *_children(child.pid)]}
+            for count in (part, passes - part):
+                child.stderr.read(count)  # all that went before is relayed
+                time.sleep(1)  # and, surely, rendered
+                for pid in [child.pid, *_children(child.pid)]:
+                    sizes.setdefault(_comm(pid), []).append(_status(pid))
             child.terminate()
             child.wait()
             child.stderr.close()
         _reap_orphans()
-        print(f"\n### Memory after {self.lines:,} lines, MiB\n\n| process | resident | peak |\n|---|---|---|")
-        for name, (resident, peak) in sizes.items():
+        shutil.rmtree(self.folder / "store", ignore_errors=True)
+        print(f"\n### Memory, MiB, after {part * self.lines:,} lines and after {passes * self.lines:,}\n")
+        print("| process | resident | | peak | |\n|---|---|---|---|---|")
+        for name, found in sizes.items():
             if name not in ("sh", "cat", "sleep"):
-                print(f"| {name} | {resident:.0f} | {peak:.0f} |")
+                (resident, peak), (last, last_peak) = found[0], found[-1]
+                print(f"| {name} | {resident:.0f} | {last:.0f} | {peak:.0f} | {last_peak:.0f} |")
 
     def taking_in(self) -> None:
         subprocess.run(

@@ -17,6 +17,7 @@ The C relay (deploy/slurm/spank/channel.c) has the same rule.
 import os
 import struct
 
+from logshipper import line_feeds
 from logshipper.output import Output, OutputGone, same_file
 
 HELD_BYTES = 64 << 10
@@ -99,7 +100,7 @@ class Channel:
     def count(self, data: bytes) -> None:
         """Into the account that survives everybody: bytes and line feeds, as read."""
         self.after_exit += len(data)
-        self._tally = (self._tally[0] + len(data), self._tally[1] + data.count(b"\n"))
+        self._tally = (self._tally[0] + len(data), self._tally[1] + line_feeds.count(data))
         if self._counters is not None:
             _COUNTERS.pack_into(self._counters, 16 * self.stream, *self._tally)
 

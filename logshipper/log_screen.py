@@ -235,6 +235,11 @@ class LogScreen(Screen):
     def hide_cursor(self) -> None:
         self.live = True
 
+    def align(self) -> None:
+        super().align()
+        for row in self.rows:
+            row.out = row.text()  # no text of the program's; logged, it would be a thousand times what asks for it
+
     def show_alternate(self, *, saves_cursor: bool) -> None:
         if not self.is_alternate:
             self._noted = False

@@ -13,6 +13,7 @@ _COLOUR = re.compile(rb"\x1b(?:\[[0-9;:]*m|\(B)")  # SGR; "ASCII characters", wh
 _COLOUR_OR_ERASE = re.compile(rb"\x1b(?:\[[0-9;:]*m|\(B|\[0?K)")
 _ERASE = re.compile(rb"(?<!\r)\x1b\[0?K")  # to the right, where nothing is: compilers send it with colours
 _CUT_OFF = re.compile(rb"\x1b(?:\[[0-9;:]{0,64}|\()?\Z")
+_UNFINISHED = re.compile(rb"\x1b[\[(]?[0-9;:]*\x1b")  # without the second one it might be whole
 _MAX_REST = 256  # bytes
 _FEW_COLOURS = 16
 _first_control = re.compile(rb"[\x00-\x09\x0b-\x1f\x7f]").search
@@ -44,6 +45,8 @@ def plain_text(data: bytes, columns: int, open_line: bytearray) -> tuple[bytes, 
         cut_off = _CUT_OFF.match(data, data.rfind(b"\x1b"))
         if cut_off is not None:
             data, rest = data[: cut_off.start()], cut_off[0] + rest
+        if _UNFINISHED.search(data) is not None:
+            return None
         data = _without(_COLOUR, data) if b"\r" in controls else _without(_COLOUR_OR_ERASE, data)
         if b"\x1b" in data:
             data = _ERASE.sub(b"", data)

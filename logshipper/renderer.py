@@ -15,6 +15,8 @@ from codecs import getincrementaldecoder
 from collections import deque
 from dataclasses import dataclass
 
+from logshipper import line_feeds
+from logshipper.carriage_returns import fold
 from logshipper.escape_parser import EscapeParser
 from logshipper.final_lines import Block, FinalLines, LongLine
 from logshipper.log_screen import COMMAND, LogScreen
@@ -25,7 +27,7 @@ __all__ = ["Block", "Fed", "Renderer"]
 
 _COMMAND = COMMAND.encode()
 _PLAIN_BYTES = 64 << 10  # looked at at once; so much is looked at again behind each command
-_SCREEN_BYTES = 16 << 10
+_SCREEN_BYTES = 64 << 10
 _MIN_PLAIN_BYTES = 2 << 10  # less than that isn't worth leaving the screen for
 _TAIL_BYTES = 64 << 10  # kept of a block for the screen
 _STATUS_BYTES = 4096
@@ -87,7 +89,7 @@ class Renderer:
         while at < len(data) and self._command is None:
             piece = data if at == 0 and len(data) <= _PLAIN_BYTES else data[at : at + _PLAIN_BYTES]
             used = self._feed_piece(piece)
-            self.line_feeds += piece.count(b"\n", 0, used)
+            self.line_feeds += line_feeds.count(piece if used == len(piece) else piece[:used])
             at += used
         return Fed(self._lines.take(), at, self._command)
 
@@ -231,6 +233,8 @@ class Renderer:
     def _feed_screen(self, piece: bytes) -> int:
         piece = piece[:_SCREEN_BYTES]
         text = self._decoder.decode(piece)
+        if self._parser.is_ground and not self._screen.insert_mode:
+            text = fold(text, piece, self._screen.columns)
         end = self._parser.feed(text)
         if end < 0:
             return len(piece)

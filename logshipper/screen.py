@@ -7,6 +7,7 @@ may ask for is bounded by the screen's size. x == columns means: the last column
 LogScreen says which of it are final lines; the methods that do nothing here are for it.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
 from logshipper.cell_width import ZWJ, cell_width, is_skin_tone, not_one_cell, runs, two_cells
@@ -115,7 +116,7 @@ class Screen:
                     self._wrap()
                 else:
                     self.x = self.columns - 1
-                    at = len(text) - 1  # each overwrites the one before
+                    at = max(at, len(text) - 2)  # each overwrites the one before; that two met, LogScreen must know
             piece = text[at : at + self.columns - self.x]
             row = self.rows[self.y]
             self.touch(row)
@@ -283,18 +284,19 @@ class Screen:
     # ---- tab stops
 
     def tab(self, count: int = 1) -> None:
-        for _ in range(min(count, self.columns)):
-            if self.x >= self.columns - 1:
-                return
-            if self.tabs is None:
-                stop = self.x // 8 * 8 + 8
-            else:
-                stop = next((stop for stop in self.tabs if stop > self.x), self.columns)
-            self.x = min(stop, self.columns - 1)
+        if self.x >= self.columns - 1:
+            return
+        if self.tabs is None:
+            stop = (self.x // 8 + count) * 8
+        else:
+            place = bisect_right(self.tabs, self.x) + count - 1
+            stop = self.tabs[place] if place < len(self.tabs) else self.columns
+        self.x = min(stop, self.columns - 1)
 
     def back_tab(self, count: int) -> None:
-        for _ in range(min(count, self.columns)):
-            self.x = max((stop for stop in self._tab_stops() if stop < self.x), default=0)
+        stops = self._tab_stops()
+        place = bisect_left(stops, self.x) - count
+        self.x = stops[place] if place >= 0 else 0
 
     def _tab_stops(self) -> list[int]:
         return list(range(0, self.columns, 8)) if self.tabs is None else self.tabs

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes demo.lock and dev.lock anew from pyproject.toml, by uv in a throw-away environment (`make lock`).
+# Writes demo.lock, dev.lock and wandb.lock anew from pyproject.toml, by uv in a throw-away environment (`make lock`).
 # What is locked stays as it is where it still fits; UPGRADE=1 takes the newest of everything.
 set -eu
 cd "$(dirname "$0")/.."
@@ -30,3 +30,7 @@ compile dev --extra grafana --group pyproject.toml:demo --group pyproject.toml:t
 # pinned to the versions of dev.lock: one environment serves both
 grep '^[a-z].*==' requirements/dev.lock | sed 's/ *\\$//' >"$scratch/pins.txt"
 compile demo --group pyproject.toml:demo --constraint "$scratch/pins.txt"
+step "Locking requirements/wandb.lock" \
+    "$scratch/venv/bin/uv" pip compile --universal --python-version 3.11 --generate-hashes --no-annotate \
+    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" ${UPGRADE:+--upgrade} \
+    --group pyproject.toml:wandb --output-file requirements/wandb.lock

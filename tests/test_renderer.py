@@ -4,7 +4,8 @@ import tracemalloc
 
 import pytest
 
-from logshipper import final_lines, renderer
+from logshipper import final_lines, line_feeds, renderer
+from logshipper.escape_parser import MAX_PARAMETERS
 from logshipper.log_screen import ADDRESSED_QUIET_SECS, CALM_SCREENS, QUIET_SECS
 from logshipper.renderer import Block, Renderer
 
@@ -417,6 +418,43 @@ def test_resize(make: type[Renderer]) -> None:
     assert _text(made.tick(0.0) + made.flush()) == "4\n5\n6\n"
 
 
+@pytest.mark.parametrize("line", [b"\n", b"x\n", b"x" * 31 + b"\n", b"x" * 89 + b"\n", b"x" * 5000])
+def test_line_feeds_are_counted(line: bytes) -> None:
+    for data in (line, line * 3, line * 500, b"y" * 2000 + line * 20, b"\n" * 1000 + line * 9, b""):
+        assert line_feeds.count(data) == data.count(b"\n")
+
+
+# ---- bars by the chunk
+
+BARS = {
+    "ASCII": "".join(f"\r{n:3d}%|{'#' * (n // 10):10}| {n}/100 [00:{n:02d}]" for n in range(100)),
+    "blocks, shrinking": "".join(f"\r{'█' * (n % 7)}▌{n} it/s" for n in reversed(range(200))),
+    "other characters": "".join(f"\rGröße {n % 13} µs" for n in range(200)),
+    "wide characters": "".join(f"\r日本{'語' * (n % 3)} {n}" for n in range(200)),
+    "wider than the screen": "".join(f"\r{'=' * (n % 50)}>" for n in range(100)),
+    "CR at the end": "".join(f"{'=' * (n % 30)} {n}\r" for n in range(100)),
+    "nothing but CR": "abc" + "\r" * 600,
+    "a mode before it": "\x1b[4hab\rc" + "\rxyz" * 200,
+    "controls in it": "\rab\b\bxyz" * 100 + "\t" + "\rq" * 100,
+    "half a sequence before it": "\x1b]0;title" + "\rbar" * 200 + "\x07\rend",
+}
+
+
+@pytest.mark.parametrize("before", ["", "text", "日本語\n日本語", "\x1b[?25l"])
+@pytest.mark.parametrize("name", BARS)
+def test_bars_by_the_chunk_show_what_each_character_by_itself_does(
+    name: str, before: str, make: type[Renderer]
+) -> None:
+    data = (before + BARS[name]).encode()
+    outs = []
+    for pieces in ([data], [data[:700], data[700:]], [bytes([byte]) for byte in data]):
+        made = make(40, 4)
+        text = "".join(_text(made.feed(piece, 0.0).blocks) for piece in pieces)
+        shown = made.status(), made.pending()
+        outs.append((text + _text(made.feed(b"|\x1b[3b\n", 0.0).blocks + made.flush()), shown))
+    assert outs[0] == outs[1] == outs[2]
+
+
 # ---- caps
 
 
@@ -451,6 +489,20 @@ FLOODS = {
     "saved cursors": (b"", b"\x1b7\x1b[?1049h\x1b7\x1b[?1049l" * 50),
     "insertions": (b"", b"x\x1b[9999@\x1b[9999L\x1b[9999P" * 100),
     "blank rows": (b"", b"\x1b[9999S" * 5),
+    "DCS": (b"\x1bPq", b"#0;1" * 16384),
+    "CSI intermediates": (b"\x1b[", b" " * 65536),
+    "sequences as long as may be": (b"", (b"\x1b[" + b"1;" * 128 + b"H") * 20),
+    "ESC": (b"", b"\x1b" * 4096),
+    "joined emoji": (b"", "👩\u200d".encode() * 600),
+    "cursor movement": (b"", b"\x1b[A\x1b[B\x1b[5C\x1b[2D\x1b[5;7Hx\x1b[40;100Hy" * 100),
+    "saved and restored cursors": (b"", b"\x1b7\x1b8\x1b[s\x1b[u" * 300),
+    "scroll regions": (b"", b"\x1b[2;5r\x1b[5Hx\n\x1bM\x1b[3;9r\x1b[r" * 100),
+    "tab stops, far": (b"", b"\x1b[9999Z\x1b[9999I\t" * 300),
+    "alternate screen, drawn upon": (b"", b"\x1b[?1049hx\x1b[?1049l\x1b[?47hx\x1b[?47l" * 100),
+    "REP": (b"", b"x\x1b[9999b\n" * 500),
+    "cleared screens": (b"", b"x\x1b[2J" * 300),
+    "alignment patterns": (b"", b"\x1b#8\x1b[2J" * 300),
+    "half characters": (b"", b"\xe2\x96" * 2048),
 }
 
 
@@ -492,6 +544,31 @@ def test_huge_numbers_do_not_stall(make: type[Renderer]) -> None:
     for last in "@ABCDEFGHIJKLMPSTXZ`abdefghjklrsu":
         made.feed(b"\x1b[1000000000;1000000000" + last.encode() + b"x\n", 0.0)
     assert made.flush()
+
+
+def test_scrollback_that_is_kept_is_capped() -> None:
+    """For a cursor that may rise: as many lines as the screen has rows, of 64 KiB at most for each chunk."""
+    made = Renderer(40, 5)
+    tracemalloc.start()
+    try:
+        for piece in (b"short\n" * 10_000, b"x" * 60_000 + b"\n"):
+            for _ in range(50):
+                made.feed(piece, 0.0)
+        assert tracemalloc.get_traced_memory()[0] < 1e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_parameters_beyond_the_cap_make_a_sequence_nothing(make: type[Renderer]) -> None:
+    for count, row in ((MAX_PARAMETERS, "\nx"), (MAX_PARAMETERS + 1, "x")):
+        made = make(20, 5)
+        text = _fed(made, "\x1b[" + "2".rjust(count, "0") + "dx")
+        assert text + _text(made.flush()) == row + "\n"
+
+
+def test_the_alignment_pattern_is_no_text(make: type[Renderer]) -> None:
+    made = make(20, 3)
+    assert _fed(made, "a\n\x1b#8\x1b[2Jb\n") + _text(made.flush()) == "a\nb\n"
 
 
 def test_a_stray_string_does_not_swallow_the_log(make: type[Renderer]) -> None:

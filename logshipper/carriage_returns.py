@@ -1,0 +1,55 @@
+"""Bars drawn over and over with CR, by the chunk: leaves out what is covered by what is drawn over it later. Pure.
+
+Each step is one primitive over the whole chunk; nothing is done per drawing.
+"""
+
+from codecs import utf_8_decode
+
+from logshipper.cell_width import not_one_cell
+
+_ASCII_TEXT = bytes([0x0D, *range(0x20, 0x7F)])
+_CONTINUATION = bytes(range(0x80, 0xC0))
+_CONTROLS = bytes([*range(0x20), 0x7F])
+_BLOCKS = b"\x92\x93\x94\x95\x96"  # second bytes of U+2480 to U+25BF, which bars are drawn with; each takes one cell
+_MIN_BYTES = 512  # less than that isn't worth the looks
+_MAX_KEPT = 16
+
+
+def fold(text: str, data: bytes, columns: int) -> str:
+    """What draws the same as text does on a screen so wide, where no sequence is half read. data: its bytes.
+
+    What stays: all up to the first CR, what is drawn last, and what sticks out of all that is drawn over it later.
+    """
+    begin = data.find(b"\r")
+    if data.rfind(b"\r") - begin < _MIN_BYTES or b"\n" in data or not _takes_single_cells(data, begin):
+        return text
+    texts = text.split("\r")
+    sizes = list(map(len, texts))
+    sizes[0] = 0
+    if max(sizes) > columns:
+        return text
+    sizes.reverse()
+    kept = [texts[0]]
+    left = len(sizes) - 1  # of sizes, from the last one on
+    while left and len(kept) < _MAX_KEPT:
+        left = sizes.index(max(sizes[:left]))
+        kept.append(texts[-1 - left])
+    return "\r".join(kept + texts[len(texts) - left :])
+
+
+def _takes_single_cells(data: bytes, begin: int) -> bool:
+    """Whether there is nothing but text and CR, and each character from begin on takes one cell.
+
+    What stands for invalid bytes does.
+    """
+    head = data[:begin]
+    if head.translate(None, _CONTROLS) != head:
+        return False
+    others = data[begin:].translate(None, _ASCII_TEXT)
+    if not (
+        others[::3].translate(None, b"\xe2")
+        or others[1::3].translate(None, _BLOCKS)
+        or others[2::3].translate(None, _CONTINUATION)
+    ):
+        return True
+    return not_one_cell(utf_8_decode(others, "replace", False)[0]) is None  # controls aren't of one cell either

@@ -1,0 +1,45 @@
+"""The first streams of `make fuzz` (RENDERING, Test against), and those by which it found a fault."""
+
+from pathlib import Path
+
+import pytest
+
+from tests import fuzz
+from tests.fuzz_streams import Case, check, make_case
+
+STREAMS = 2500
+FAULTS = {
+    "an ESC joined to what follows a sequence": Case(160, 50, [(b"\x1b\x1b[K[K", 0.0)], [1, 5, 8]),
+    "the same, beside CR": Case(160, 50, [(b"a\r\n\x1b[\x1b[0mKb", 0.0)], [1, 5, 8]),
+    "no autowrap: cells drawn over": Case(10, 3, [(b"\x1b[?7lb@xxxxxxx\xbd\x1b[2JHa\n", 0.0)], [3, 21]),
+}
+
+
+@pytest.mark.parametrize("begin", range(0, STREAMS, STREAMS // 5))
+def test_streams(begin: int) -> None:
+    for seed in range(begin, begin + STREAMS // 5):
+        try:
+            check(make_case(seed))
+        except Exception as error:
+            error.add_note(f"seed {seed}: {make_case(seed)}")
+            raise
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_found(name: str) -> None:
+    check(FAULTS[name])
+
+
+def test_a_failing_stream_is_kept_with_its_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(case: Case) -> None:
+        raise ValueError(f"{len(case.pieces)} pieces")
+
+    monkeypatch.setattr(fuzz, "check", fail)
+    monkeypatch.setattr("sys.argv", ["fuzz", "--seed", "7", "--count", "100", "--failures", str(tmp_path / "found")])
+    assert fuzz.main() == 1
+    assert "20 streams failed; that's enough" in capsys.readouterr().out
+    kept = (tmp_path / "found" / "7.txt").read_text()
+    assert "-m tests.fuzz --seed 7 --count 1\n" in kept
+    assert repr(make_case(7)) in kept
