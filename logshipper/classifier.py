@@ -96,7 +96,8 @@ class _StreamState:
 
 
 class Classifier:
-    """See the module's docstring. columns, rows: the terminal's size; all else as configured."""
+    """See the module's docstring. columns, rows: the terminal's size; collapse: repeats and blank lines; all else as
+    configured."""
 
     def __init__(
         self,
@@ -107,9 +108,11 @@ class Classifier:
         snapshot_secs: float = 0.0,
         columns: int = 160,
         rows: int = 50,
+        collapse: bool = True,
     ) -> None:
         self._mode = mode
         self._obey = obey
+        self._collapse = collapse
         self._keep_colours = keep_colours
         self._snapshot_secs = snapshot_secs
         self._token: str | None = None  # of the fence in force
@@ -248,6 +251,7 @@ class Classifier:
             self._mask(command.value)
             line = b'%s {"%s":"%s"}' % (commands.PREFIX, command.verb.encode(), MASK)
         self._apply_policy(state, now)
+        self._end_run(state)
         self._write(state, Kind.COMMAND, line + b"\n", 1)
         if self._mode != before:
             self._say_mode(before, state.stream)
@@ -417,6 +421,11 @@ class Classifier:
                 tally.dropped += times
                 continue
             text = line.rstrip(b" ")
+            if not self._collapse:
+                plain += [text] * times
+                if coloured:
+                    shown += [_trimmed(one, text) for one in coloured[at : at + times]]
+                continue
             if not text:
                 self._write_plain(state, plain, shown)
                 self._blank(state, times)

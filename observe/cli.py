@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from logshipper.terminal import BATCH_COLUMNS, BATCH_ROWS
 from observe import completers
 from observe.completion import HOW_TO, SHELLS
 from observe.running import guarded
@@ -28,7 +29,8 @@ _JOB_HELP = "its id, its name (the newest job of that name), the beginning of an
 
 
 def add_commands(subparsers: "Subparsers[Parser]") -> None:
-    """Registers ls, show, logs, metadata, plot, url, rm and completion; each sets `call`: Namespace to exit code."""
+    """Registers ls, show, logs, metadata, plot, url, rm, render and completion; each sets `call`: Namespace to exit
+    code."""
     _add_ls(subparsers)
     _add_show(subparsers)
     _add_logs(subparsers)
@@ -36,6 +38,7 @@ def add_commands(subparsers: "Subparsers[Parser]") -> None:
     _add_plot(subparsers)
     _add_url(subparsers)
     _add_rm(subparsers)
+    _add_render(subparsers)
     _add_completion(subparsers)
 
 
@@ -121,6 +124,33 @@ def duration(text: str) -> float:
     if not 0 < secs <= _MAX_SINCE_SECS:
         raise argparse.ArgumentTypeError(f"{text!r} isn't a span of time; it looks like 12h or 7d, ten years at most")
     return secs
+
+
+def columns_number(text: str) -> int:
+    from logshipper.screen import MAX_COLUMNS  # late: its tables of characters cost 10 ms
+
+    return _within(text, 2, MAX_COLUMNS)
+
+
+def rows_number(text: str) -> int:
+    from logshipper.screen import MAX_ROWS  # likewise
+
+    return _within(text, 1, MAX_ROWS)
+
+
+def _within(text: str, least: int, most: int) -> int:
+    number = whole_number(text)
+    if not least <= number <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} isn't from {least} to {most}")
+    return number
+
+
+def screen_size(text: str) -> tuple[int, int]:
+    """Columns and rows of `80x25`."""
+    columns, by, rows = text.partition("x")
+    if not by:
+        raise argparse.ArgumentTypeError(f"{text!r} isn't a size; it looks like 80x25, columns and rows")
+    return columns_number(columns), rows_number(rows)
 
 
 def state_names(text: str) -> list[str]:
@@ -316,6 +346,42 @@ def _refuse_loki(parser: argparse.ArgumentParser) -> None:
         return parse(args, namespace)
 
     parser.parse_known_args = refusing  # type: ignore[assignment,method-assign]  # argparse's own type is overloaded
+
+
+def _add_render(subparsers: "Subparsers[Parser]") -> None:
+    parser = _add(
+        subparsers,
+        "render",
+        "render raw output as a terminal would show it",
+        "Prints the lines that `logshipper run` would log of a command that prints FILE: a\n"
+        "typescript of script(1), a Slurm output file, anything with control characters.\n"
+        "Of a progress bar the last state, repeats counted, /LOGCOMMAND lines obeyed.\n"
+        "Standard input is rendered live.",
+        "examples:\n"
+        "  logshipper render slurm-4711.out | less\n"
+        "  tail -f slurm-4711.out | logshipper render\n"
+        "  logshipper render --columns 80 --rows 24 typescript > session.txt\n"
+        "  logshipper render --screen 80x25 typescript     what was on the screen at the end",
+    )
+    parser.add_argument("file", metavar="FILE", nargs="?", help="`-`, and the default, is standard input")
+    parser.add_argument(
+        "--columns",
+        type=columns_number,
+        metavar="N",
+        help=f"the terminal's width (default: {BATCH_COLUMNS})",
+    )
+    parser.add_argument("--rows", type=rows_number, metavar="N", help=f"the terminal's height (default: {BATCH_ROWS})")
+    parser.add_argument(
+        "--stream-type",
+        choices=("pty", "pipe"),
+        default="pty",
+        help="what FILE's bytes were printed to; both are rendered alike (default: pty)",
+    )
+    parser.add_argument("--no-collapse", action="store_true", help="print all repeated and blank lines")
+    parser.add_argument(
+        "--screen", type=screen_size, metavar="COLUMNSxROWS", help="print what a terminal of that size shows at the end"
+    )
+    parser.set_defaults(refuse=parser.error)
 
 
 def _add_completion(subparsers: "Subparsers[Parser]") -> None:

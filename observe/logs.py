@@ -17,7 +17,7 @@ from observe.documents import STREAM_NAMES, moment
 from observe.opening import check_attempt, opened_job, take_in
 from observe.output import Output, cells_wide
 from observe.running import say
-from observe.words import exit_words, local, plural, safe, safe_coloured, uncoloured
+from observe.words import exit_words, is_further_part, local, plural, safe, safe_coloured, uncoloured
 
 if TYPE_CHECKING:
     from ingest.job import JobSummary, LogLine, Position
@@ -264,7 +264,7 @@ class _TextWriter(_Writer):
     def write(self, line: "LogLine") -> None:
         self._clear_status()
         source = (line.stream, line.capture)
-        if "part" in line.attrs and self._open == source:
+        if self._open == source and is_further_part(str(line.attrs.get("part", ""))):
             self._put(self._dressed(line))
             return
         self._end_line()

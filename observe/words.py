@@ -56,6 +56,11 @@ def safe_coloured(text: str, style: str = "") -> str:
     return "".join(pieces)
 
 
+def is_further_part(part: str) -> bool:
+    """Whether a line's attribute `part` (`2`, `3/3`, in Loki `1.2/17`, too) says that it goes on with the last one."""
+    return bool(part) and part != "1" and not part.startswith(("1/", "1.1/"))
+
+
 def count(number: int) -> str:
     return f"{number:,}"
 

@@ -88,6 +88,16 @@ class Tmux:
 
     def lines(self, data: bytes, columns: int = COLUMNS, rows: int = ROWS) -> list[str]:
         """All lines that the terminal shows after data, its history included, without blanks at their ends."""
+        return self._shown(data, columns, rows, "-J", "-S", "-")
+
+    def screen(self, data: bytes, columns: int, rows: int) -> list[str]:
+        """The rows that the terminal shows after data, without blanks at their ends and blank rows at the bottom."""
+        shown = self._shown(data, columns, rows)
+        while shown and not shown[-1]:
+            shown.pop()
+        return shown
+
+    def _shown(self, data: bytes, columns: int, rows: int, *options: str) -> list[str]:
         self._sessions += 1
         name = f"s{self._sessions}"
         file = self._folder / name
@@ -99,7 +109,7 @@ class Tmux:
         while self._call("display-message", "-p", "-t", f"={name}:", "#{pane_title}").strip() != _END:
             assert time.monotonic() < deadline, f"tmux hasn't shown {file} after {TMUX_SECS} s"
             time.sleep(0.01)
-        shown = self._call("capture-pane", "-p", "-e", "-J", "-t", f"={name}:", "-S", "-")
+        shown = self._call("capture-pane", "-p", "-e", "-t", f"={name}:", *options)
         self._call("kill-session", "-t", f"={name}")
         return [line.rstrip(" ") for line in _text(shown).split("\n")]
 

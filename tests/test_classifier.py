@@ -287,6 +287,14 @@ def test_repeats() -> None:
     assert made.ledger()["stdout"]["collapsed"] == 499
 
 
+def test_repeats_are_said_before_a_command() -> None:
+    """A command that leaves the mode as it is included: a note is about the line before it."""
+    command = b'/LOGCOMMAND {"mode":"enabled"}\n'
+    made = _run((OUT, b"w\nw\n" + command + b"w\n"))
+    items = [item for item in made.take() if isinstance(item, Lines)]
+    assert [item.text for item in items] == [b"w\n", b"[last line repeated 1 time]\n", command, b"w\n"]
+
+
 def test_repeats_are_said_while_they_go_on() -> None:
     """R30's arrow: at least every 10 s."""
     made = Classifier("enabled")

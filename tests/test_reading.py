@@ -279,6 +279,18 @@ def test_parts_of_a_long_line_are_one_line(store: Path, ask: Ask) -> None:
     assert ok(ask("logs", "last")) == f"{'a' * 50}{'b' * 50}c\nnext\n"
 
 
+@pytest.mark.parametrize(("first", "last"), [("1", "2/2"), ("1/2", "2/2"), ("1.1/2", "2/2.2/2")])
+def test_a_long_line_begins_a_line(store: Path, ask: Ask, first: str, last: str) -> None:
+    with SpooledCapture(store) as job:
+        job.lines("before")
+        for text in ("a", "b"):
+            job.lines(text, attrs={0: {"part": first}})
+            job.lines(text, attrs={0: {"part": last}})
+        job.lines("after")
+        job.end()
+    assert ok(ask("logs", "last")) == "before\naa\nbb\nafter\n"
+
+
 def test_invalid_regular_expression(store: Path, ask: Ask) -> None:
     training(store)
     code, out, err = ask("logs", "last", "--grep", "(")
@@ -616,6 +628,9 @@ def test_completion_knows_commands_jobs_and_keys(store: Path) -> None:
     assert completions(store, "logshipper plot k3f9x2 --y lo") == ["loss "]
     assert completions(store, "logshipper metadata last --keys epoch,lo")[0].strip() == "epoch,loss"
     assert set(completions(store, "logshipper ls --state f")) == {"failed "}
+    (store / "typescript").touch()
+    assert completions(store, f"logshipper render {store}/ty") == [f"{store}/typescript "]
+    assert set(completions(store, "logshipper render --stream-type p")) == {"pty", "pipe"}
 
 
 def test_completion_is_silent_on_errors(store: Path) -> None:

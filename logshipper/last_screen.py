@@ -1,0 +1,64 @@
+"""What a terminal shows at the end of a stream: its last screen, commands and all. Pure: bytes in.
+
+Plain lines that others push off the screen anyway aren't drawn: of a great many only the last ones go through it.
+"""
+
+from codecs import getincrementaldecoder
+
+from logshipper.escape_parser import EscapeParser
+from logshipper.final_lines import FinalLines
+from logshipper.log_screen import LogScreen
+from logshipper.plain_text import plain_text
+
+_PLAIN_BYTES = 256 << 10  # looked at at once
+_SCREEN_BYTES = 16 << 10
+
+
+class LastScreen:
+    """columns, rows: the terminal's size."""
+
+    def __init__(self, columns: int, rows: int) -> None:
+        self._lines = FinalLines()
+        self._screen = LogScreen(columns, rows, self._lines)
+        self._parser = EscapeParser(self._screen)
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, data: bytes) -> None:
+        for at in range(0, len(data), _PLAIN_BYTES):
+            piece = data[at : at + _PLAIN_BYTES]
+            begin = self._behind_plain(piece)
+            if begin:
+                self._decoder.reset()
+            for place in range(begin, len(piece), _SCREEN_BYTES):
+                self._draw(self._decoder.decode(piece[place : place + _SCREEN_BYTES]))
+
+    def rows(self) -> list[str]:
+        """The rows from the top, without blanks at their ends; blank ones at the bottom are left out.
+
+        The stream is over: half a character is an invalid one.
+        """
+        self._draw(self._decoder.decode(b"", True))
+        rows = ["".join(row.cells).rstrip(" ") for row in self._screen.rows]
+        while rows and not rows[-1]:
+            rows.pop()
+        return rows
+
+    def _behind_plain(self, piece: bytes) -> int:
+        """The LF in piece from which on it has to be drawn; 0 where all of it has to be.
+
+        By as many lines as the screen has rows the cursor comes to its bottom, by as many again each row is a new one.
+        """
+        at = len(piece)
+        for _ in range(2 * self._screen.height + 1):
+            at = piece.rfind(b"\n", 0, at)
+            if at <= 0:
+                return 0
+        if not (self._parser.is_ground and self._screen.has_default_modes()):
+            return 0
+        return 0 if plain_text(piece, self._screen.columns, bytearray()) is None else at
+
+    def _draw(self, text: str) -> None:
+        while (end := self._parser.feed(text)) >= 0:  # a command's line is a line like any other
+            self._screen.line_feed()
+            text = text[end:]
+        self._lines.drop()  # what has scrolled off is nobody's here

@@ -1,0 +1,233 @@
+"""`logshipper render [FILE]`: raw output as a terminal would show it, by the lines that `run` logs or by its screen.
+
+A file has no times: it is rendered as if all of it had been printed in one moment. A pipe or terminal is read live, by
+the clock, as `run` reads a command's output.
+"""
+
+import argparse
+import os
+import select
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from logshipper.classifier import Classifier, Lines
+from logshipper.errors import LogshipperError, os_words
+from logshipper.last_screen import LastScreen
+from logshipper.segment import Kind, Stream
+from logshipper.terminal import BATCH_COLUMNS, BATCH_ROWS
+from observe.opening import Bar
+from observe.output import Output
+from observe.running import say
+from observe.words import is_further_part, safe
+
+_READ_BYTES = 256 << 10
+_STEP_BYTES = 64 << 10  # rendered and written at once: what comes out may be many times as much
+_BAR_BYTES = 4_000_000  # a smaller file is done before a bar would be drawn
+_STDIN = "standard input"
+_MOMENT = 0.0
+_MENDS = (
+    (FileNotFoundError, "is the name right? `logshipper logs JOB` prints what a job of the store has logged"),
+    (IsADirectoryError, "name a file in it"),
+    (PermissionError, "ask its owner, or pipe it in: `sudo cat FILE | logshipper render`"),
+)
+_RESET = "\x1b[0m"
+_DIM = "\x1b[2m"
+
+
+class _Sink(Protocol):
+    """What becomes of the bytes. now: seconds of a monotonic clock."""
+
+    def feed(self, data: bytes, now: float) -> None: ...
+
+    def tick(self, now: float) -> None:
+        """What only time brings."""
+
+    def next_tick(self) -> float | None:
+        """When there is something to do without more bytes; None: never."""
+
+    def end(self, now: float) -> None: ...
+
+
+def call(args: argparse.Namespace) -> int:
+    if args.screen and (args.columns or args.rows or args.no_collapse):
+        args.refuse(
+            "--screen has the size of its own, and repeats nothing: not with --columns, --rows or --no-collapse"
+        )
+    with _opened(args.file) as source:
+        sink: _Sink
+        if args.screen:
+            sink = _Screen(*args.screen)
+        else:
+            sink = _Log(args.columns or BATCH_COLUMNS, args.rows or BATCH_ROWS, collapse=not args.no_collapse)
+        if source.is_file:
+            _read_file(source, sink, Bar("Rendering") if _wants_bar(source, args) else None)
+        else:
+            _follow(source, sink)
+    return 0
+
+
+class _Source:
+    """What is read. name: for people; is_file: a regular file; size: bytes that are left of it."""
+
+    def __init__(self, fd: int, name: str) -> None:
+        self.fd = fd
+        self.name = name
+        found = os.fstat(fd)
+        self.is_file = stat.S_ISREG(found.st_mode)
+        self.size = found.st_size - os.lseek(fd, 0, os.SEEK_CUR) if self.is_file else 0
+
+    def read(self) -> bytes | None:
+        """b"" at the end; None where there is nothing yet."""
+        try:
+            return os.read(self.fd, _READ_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise _refusal(self.name, error) from None
+
+
+@contextmanager
+def _opened(name: str | None) -> Iterator[_Source]:
+    if name in (None, "-"):
+        if sys.stdin is None:
+            raise LogshipperError(f"{_STDIN}: it is closed; name a file")
+        yield _Source(0, _STDIN)
+        return
+    shown = safe(str(name))
+    try:
+        fd = os.open(str(name), os.O_RDONLY | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise _refusal(shown, error) from None
+    try:
+        yield _Source(fd, shown)
+    finally:
+        os.close(fd)
+
+
+def _refusal(name: str, error: Exception) -> LogshipperError:
+    mend = next((f"; {words}" for kind, words in _MENDS if isinstance(error, kind)), "")
+    return LogshipperError(f"{name}: {os_words(error)}{mend}")
+
+
+def _wants_bar(source: _Source, args: argparse.Namespace) -> bool:
+    """Not where lines come on the same terminal meanwhile, be it from a pager."""
+    if source.size < _BAR_BYTES:
+        return False
+    return bool(args.screen) or not (sys.stdout.isatty() or stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode))
+
+
+def _read_file(source: _Source, sink: _Sink, bar: Bar | None) -> None:
+    done = 0
+    try:
+        while data := source.read():
+            sink.feed(data, _MOMENT)
+            done += len(data)
+            if bar is not None:
+                bar(done, max(source.size, done))
+    finally:
+        if bar is not None:
+            bar.clear()
+    sink.end(_MOMENT)
+
+
+def _follow(source: _Source, sink: _Sink) -> None:
+    """Renders what comes, when it comes. Ctrl-C ends it as the end of the input does."""
+    if os.isatty(source.fd) and sys.stderr.isatty():
+        say("reading from the terminal; Ctrl-D ends it")
+    poll = select.poll()
+    poll.register(source.fd, select.POLLIN)
+    if sys.stdout.fileno() != source.fd:
+        poll.register(sys.stdout.fileno(), 0)  # reports only that its reader is gone
+    while True:
+        try:
+            ready = _wait(poll, sink.next_tick())
+        except KeyboardInterrupt:
+            sink.end(time.monotonic())
+            sys.stdout.flush()
+            raise
+        if any(fd != source.fd for fd, _ in ready):
+            raise BrokenPipeError
+        data = source.read() if ready else None
+        if data == b"":
+            break
+        if data is None:
+            sink.tick(time.monotonic())
+        else:
+            sink.feed(data, time.monotonic())
+        sys.stdout.flush()
+    sink.end(time.monotonic())
+
+
+def _wait(poll: "select.poll", until: float | None) -> list[tuple[int, int]]:
+    return poll.poll(None if until is None else max(0, int((until - time.monotonic()) * 1000) + 1))
+
+
+class _Log:
+    """The lines that `run` logs of a command's standard output, written as they become final."""
+
+    def __init__(self, columns: int, rows: int, *, collapse: bool) -> None:
+        self._classifier = Classifier("enabled", columns=columns, rows=rows, collapse=collapse)
+        self._out = Output()
+        self._open = False  # a line whose parts go on
+
+    def feed(self, data: bytes, now: float) -> None:
+        for at in range(0, len(data), _STEP_BYTES):
+            self._classifier.feed(Stream.STDOUT, data[at : at + _STEP_BYTES], now)
+            self._write()
+
+    def tick(self, now: float) -> None:
+        self._classifier.tick(now)
+        self._write()
+
+    def next_tick(self) -> float | None:
+        return self._classifier.next_tick()
+
+    def end(self, now: float) -> None:
+        self._classifier.end(Stream.STDOUT, now)
+        self._write()
+        if self._open:
+            self._put(b"\n")
+
+    def _write(self) -> None:
+        for item in self._classifier.take():
+            if isinstance(item, Lines) and item.kind is not Kind.STATUS:
+                self._write_lines(item)
+
+    def _write_lines(self, item: Lines) -> None:
+        part = str((item.attrs or {}).get("part", ""))
+        if self._open and not is_further_part(part):
+            self._put(b"\n")
+        self._open = bool(part) and "/" not in part
+        text = item.text[:-1] if self._open else item.text
+        if self._out.colour and item.kind in (Kind.COMMAND, Kind.NOTE):
+            text = b"%s%s%s\n" % (_DIM.encode(), text[:-1], _RESET.encode())
+        self._put(text)
+
+    def _put(self, text: bytes) -> None:
+        """No control characters are in it: the renderer leaves none."""
+        if self._out.terminal:
+            sys.stdout.write(text.decode())  # in what the terminal can show
+        else:
+            sys.stdout.buffer.write(text)
+
+
+class _Screen:
+    """What the terminal shows at the end."""
+
+    def __init__(self, columns: int, rows: int) -> None:
+        self._screen = LastScreen(columns, rows)
+
+    def feed(self, data: bytes, now: float) -> None:
+        self._screen.feed(data)
+
+    def tick(self, now: float) -> None: ...
+
+    def next_tick(self) -> float | None:
+        return None
+
+    def end(self, now: float) -> None:
+        sys.stdout.write("".join(f"{row}\n" for row in self._screen.rows()))
