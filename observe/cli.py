@@ -359,6 +359,7 @@ def _add_render(subparsers: "Subparsers[Parser]") -> None:
         "Standard input is rendered live.",
         "examples:\n"
         "  logshipper render slurm-4711.out | less\n"
+        "  logshipper render --colors keep slurm-4711.out | less -R\n"
         "  tail -f slurm-4711.out | logshipper render\n"
         "  logshipper render --columns 80 --rows 24 typescript > session.txt\n"
         "  logshipper render --screen 80x25 typescript     what was on the screen at the end",
@@ -378,6 +379,9 @@ def _add_render(subparsers: "Subparsers[Parser]") -> None:
         help="what FILE's bytes were printed to; both are rendered alike (default: pty)",
     )
     parser.add_argument("--no-collapse", action="store_true", help="print all repeated and blank lines")
+    parser.add_argument(
+        "--colors", choices=("strip", "keep"), default="strip", help="as in ~/.logoptin (default: strip)"
+    )
     parser.add_argument(
         "--screen", type=screen_size, metavar="COLUMNSxROWS", help="print what a terminal of that size shows at the end"
     )

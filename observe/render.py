@@ -53,16 +53,17 @@ class _Sink(Protocol):
 
 
 def call(args: argparse.Namespace) -> int:
-    if args.screen and (args.columns or args.rows or args.no_collapse):
+    if args.screen and (args.columns or args.rows or args.no_collapse or args.colors == "keep"):
         args.refuse(
-            "--screen has the size of its own, and repeats nothing: not with --columns, --rows or --no-collapse"
+            "--screen has its own size, no repeats, no colours; not with --columns, --rows, --no-collapse or --colors"
         )
     with _opened(args.file) as source:
         sink: _Sink
         if args.screen:
             sink = _Screen(*args.screen)
         else:
-            sink = _Log(args.columns or BATCH_COLUMNS, args.rows or BATCH_ROWS, collapse=not args.no_collapse)
+            size = (args.columns or BATCH_COLUMNS, args.rows or BATCH_ROWS)
+            sink = _Log(*size, collapse=not args.no_collapse, keep_colours=args.colors == "keep")
         if source.is_file:
             _read_file(source, sink, Bar("Rendering") if _wants_bar(source, args) else None)
         else:
@@ -169,8 +170,10 @@ def _wait(poll: "select.poll", until: float | None) -> list[tuple[int, int]]:
 class _Log:
     """The lines that `run` logs of a command's standard output, written as they become final."""
 
-    def __init__(self, columns: int, rows: int, *, collapse: bool) -> None:
-        self._classifier = Classifier("enabled", columns=columns, rows=rows, collapse=collapse)
+    def __init__(self, columns: int, rows: int, *, collapse: bool, keep_colours: bool) -> None:
+        self._classifier = Classifier(
+            "enabled", columns=columns, rows=rows, collapse=collapse, keep_colours=keep_colours
+        )
         self._out = Output()
         self._open = False  # a line whose parts go on
 

@@ -160,6 +160,17 @@ def test_no_collapse(render: Render, file: Callable[[bytes], Path]) -> None:
     assert ok(render(path)).count(b"[last line repeated") == 2
 
 
+@pytest.mark.parametrize("more", [(), ("--no-collapse",)])
+def test_colours_are_kept_where_asked_for(more: tuple[str, ...], render: Render, file: Callable[[bytes], Path]) -> None:
+    path = file(
+        b'\x1b[31mred\x1b[0m\n\x1b[31mred \x1b[0m\nplain\x1b[?25l\n\x1b[1m{"a": 1}\x1b[m\n10%\r\x1b[32m20%\x1b[0m\n'
+    )
+    lines = ok(render("--colors", "keep", *more, path)).splitlines()
+    assert lines[0] == b"\x1b[31mred\x1b[0m"
+    assert lines[-3:] == [b"plain", b'{"a": 1}', b"\x1b[32m20%\x1b[0m"]
+    assert b"\x1b" not in ok(render(*more, path))
+
+
 @settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.sampled_from([b"", b" ", b"a", b"a ", b"b", b'{"a": 1}', b"\x1b[Kc"]), max_size=30), st.integers(1, 99)
@@ -503,8 +514,9 @@ def test_output_that_is_full(home: Home, file: Callable[[bytes], Path]) -> None:
         ("--rows many x", "--rows: 'many' isn't a whole number"),
         ("--screen 80 x", "--screen: '80' isn't a size; it looks like 80x25, columns and rows"),
         ("--screen 80x2000 x", "--screen: '2000' isn't from 1 to 1024"),
-        ("--screen 80x25 --rows 9 x", "not with --columns, --rows or --no-collapse"),
-        ("--screen 80x25 --no-collapse x", "not with --columns, --rows or --no-collapse"),
+        ("--screen 80x25 --rows 9 x", "not with --columns, --rows, --no-collapse or --colors"),
+        ("--screen 80x25 --no-collapse x", "not with --columns, --rows, --no-collapse or --colors"),
+        ("--screen 80x25 --colors keep x", "not with --columns, --rows, --no-collapse or --colors"),
         ("--stream-type tty x", "choose from"),
         ("x y", "unrecognized arguments: y"),
     ],
