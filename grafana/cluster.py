@@ -194,8 +194,8 @@ def _lines() -> list[Json]:
     to_job = links.page(links.JOB, job="${__value.text:percentencode}")
     return [
         time_graph(
-            "Lines per second that captured jobs print",
-            "By stream, as terminals show them, on the chosen nodes.",
+            "Lines per second",
+            "Printed by captured jobs on the chosen nodes, as terminals show them; by stream.",
             [prometheus(lines, legend="{{stream}}")],
             width=6,
             overrides=[colored("stdout", BLUE), colored("stderr", ORANGE)],
@@ -221,9 +221,10 @@ def _lines() -> list[Json]:
         _most(
             "Captured jobs that print most",
             "Bytes per second in the last 5 minutes of the page's time. A click on a job opens it.",
-            f"topk(10, {talk} * on(job_id) group_left(user, name) {info})",
+            f"topk(10, ({talk} > 0) * on(job_id) group_left(user, name) {info})",
             ["job_id", "name", "user"],
-            field("job_id", displayName="job", links=[link("Open ${__value.text}", to_job)]),
+            field("job_id", displayName="job", custom__minWidth=60, links=[link("Open ${__value.text}", to_job)]),
+            field("name", custom__minWidth=80),
         ),
     ]
 
@@ -243,8 +244,8 @@ def _most(title: str, said: str, promql: str, columns: list[str], *overrides: Js
         ],
         overrides=[
             *overrides,
-            field("user", links=[link("Jobs of ${__value.text}", of_user)]),
-            field("printed", unit="Bps", custom__width=90),
+            field("user", custom__minWidth=55, links=[link("Jobs of ${__value.text}", of_user)]),
+            field("printed", unit="Bps", custom__width=80),
         ],
     )
 
@@ -263,7 +264,7 @@ def _health() -> list[Json]:
         "D": ("captures", _by_node(captures)),
         "E": ("refused entries", _by_node(refused)),
         "F": ("pushes tried again", _by_node(retried)),
-        "G": ("lines lost", _by_node(lost)),
+        "G": ("lines lost", f"{_by_node(lost)} or on(host) 0 * {_by_node(captures)}"),  # 0 where no job is shown
         "H": ("left out by limits", _by_node(left_out)),
         "I": ("clock ahead of Loki", _by_node(_metric("clock_skew_seconds"))),
     }
@@ -292,12 +293,18 @@ def _health() -> list[Json]:
                 sorted_by("lag", newest_first=True),
             ],
             overrides=[
-                field("host", displayName="node"),
+                field("host", displayName="node", custom__minWidth=80),
+                field("version", custom__minWidth=80),
                 *(
-                    field(name, unit=unit, thresholds=steps, decimals=0, **worth_a_look)
+                    field(
+                        name, unit=unit, thresholds=steps, decimals=0, custom__minWidth=_min_width(name), **worth_a_look
+                    )
                     for name, (unit, steps) in limits.items()
                 ),
-                *(field(name, unit="none", decimals=0) for name in ("captures", "pushes tried again")),
+                *(
+                    field(name, unit="none", decimals=0, custom__minWidth=_min_width(name))
+                    for name in ("captures", "pushes tried again")
+                ),
             ],
         ),
         _of_nodes("Lag of each node", "Age of the oldest line that Loki has not acknowledged.", "lag_seconds", "s"),
@@ -322,6 +329,11 @@ def _health() -> list[Json]:
         ),
         _alerts(),
     ]
+
+
+def _min_width(heading: str) -> int:
+    """Of a column: by its heading, so that a page of 1,300 pixels has all of them."""
+    return 25 + 7 * max(len(heading), 8)
 
 
 def _of_nodes(title: str, said: str, name: str, unit: str) -> Json:

@@ -12,6 +12,7 @@ from grafana.transforms import (
     ordered_by_time,
     organized,
     rows_with,
+    sorted_by,
     without_empty_frames,
 )
 from grafana.variables import ALPHABETICAL, HIDDEN, asked, label_pattern, labels_of, places
@@ -55,9 +56,10 @@ def dashboard() -> Json:
             [
                 _compared(),
                 _differences(),
-                row("${y:text} over ${x} – ${rule} (${thinned})") | {"repeat": "y"},
+                row("${y:text} (X: ${x} – ${rule}; the longest key: ${thinned})") | {"repeat": "y"},
                 _graph(),
-                [_last(), _least_and_largest()],
+                _last(),
+                _least_and_largest(),
             ]
         ),
     }
@@ -165,7 +167,7 @@ def _compared() -> Json:
         "Captured jobs compared",
         "The chosen jobs. A click on a job opens it, with the same time range.",
         [prometheus(expr, instant=True, table=True, ref=ref) for ref, expr in columns.items()],
-        width=14,
+        width=15,
         height=9,
         transformations=[
             merged(),
@@ -178,12 +180,13 @@ def _compared() -> Json:
             as_time("started"),
         ],
         overrides=[
-            field("job_id", displayName="job", custom__width=120, links=[link("Open ${__value.text}", to_job)]),
-            field("name", custom__minWidth=100),
-            field("user", custom__width=80),
-            field("state", mappings=states.BY_NAME, custom__displayMode="color-text", custom__width=120),
+            field("job_id", displayName="job", custom__minWidth=80, links=[link("Open ${__value.text}", to_job)]),
+            field("name", custom__minWidth=90),
+            field("user", custom__width=75),
+            field("state", mappings=states.BY_NAME, custom__displayMode="color-text", custom__width=150),
             field("started", unit="dateTimeAsIso", custom__width=160),
             field("records", custom__width=75),
+            field("partition", custom__width=85),
         ],
     )
 
@@ -196,7 +199,7 @@ def _differences() -> Json:
         "with the same value are left out: with no row but the jobs, nothing "
         "differs. Values stand in the order of the first row, the jobs.",
         [loki(f"{_RECORDS} | n=`1`{template}", lines=1000)],
-        width=10,
+        width=9,
         height=9,
         transformations=[
             *ordered_by_time(),
@@ -214,12 +217,19 @@ def _graph() -> Json:
         "${y:text}",
         "A series for each job, and for each further attempt and task. X is a key that all of them share, by the same "
         "rule as on a job's page over what they share, or the chosen one; the rule stands above. Where no "
-        "record has both, over the record's number. Thinned so that all jobs together have at most about 5,000 points: "
-        "of each its records whose number ends in so many zeros, and the first hundred of each set of keys.",
+        "record of any job has both, over the record's number; where only some jobs have such records, the others are "
+        "missing here: another X axis, above, shows them. Thinned so that all jobs together have at most about 5,000 "
+        "points: of each its records whose number ends in so many zeros, and the first hundred of each set of keys.",
         over_x_or_number(_RECORDS + thinned("${y:raw}"), only="${y:text}", series=_SERIES),
-        width=15,
+        width=11,
         height=9,
-        transformations=[*ordered_by_time(), decoded(), without_empty_frames()],
+        transformations=[
+            *ordered_by_time(),
+            decoded(),
+            sorted_by(records.SERIES_FIELD),  # colours go by the columns' order, and columns by their first rows
+            decoded(records.POINT_FIELD),
+            without_empty_frames(),
+        ],
         no_value="no record has both",
     )
 
@@ -231,7 +241,7 @@ def _last() -> Json:
         "The last number of each job, attempt and task, as its agent showed it: whatever is thinned.",
         [prometheus(f"max by(job_id, attempt, task)({value})", instant=True, table=True)],
         {"Value": "last"},
-        height=4,
+        width=6,
     )
 
 
@@ -247,26 +257,27 @@ def _least_and_largest() -> Json:
             for ref, name in functions.items()
         ],
         {f"Value #{ref}": name for ref, name in functions.items()},
-        height=5,
+        width=7,
     )
 
 
-def _by_capture(title: str, said: str, targets: list[Json], columns: dict[str, str], *, height: int) -> Json:
+def _by_capture(title: str, said: str, targets: list[Json], columns: dict[str, str], *, width: int) -> Json:
     """columns: what values are called, by their fields' names."""
     return table(
         title,
         said,
         targets,
-        width=9,
-        height=height,
+        width=width,
+        height=9,
         transformations=[
             merged(),
             organized(renamed=columns, order=["job_id", "attempt", "task", *columns], hidden=["Time"]),
+            sorted_by("job_id"),
         ],
         overrides=[
-            field("job_id", displayName="job", custom__minWidth=80),
-            field("attempt", custom__width=75),
+            field("job_id", displayName="job", custom__minWidth=70),
+            field("attempt", custom__width=70),
             field("task", custom__width=50),
-            *(field(name, custom__minWidth=70) for name in columns.values()),
+            *(field(name, custom__minWidth=60) for name in columns.values()),
         ],
     )

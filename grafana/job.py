@@ -1,7 +1,7 @@
 """The page of one job: who, where and how it went; what it printed; its numbers over time and over X."""
 
 from grafana import job_around, job_console, job_graphs, links, queries, states
-from grafana.job_variables import variables
+from grafana.job_variables import CHOSEN, variables
 from grafana.panels import (
     BLUE,
     GREEN,
@@ -39,7 +39,7 @@ _HEADING = 'trimPrefix "{" __line__'
 # of tables of captures: these columns are narrow
 _NARROW = [field(name, custom__width=width) for name, width in zip(_CAPTURE, (90, 70, 50, 50), strict=True)]
 _OF_ATTEMPT = "Of the attempt that is chosen above (at first the last one), from the events in Loki."
-_CHOSEN = "${job:queryparam}&${host:queryparam}&${attempt:queryparam}&${task:queryparam}&${stream:queryparam}"
+_NO_START = "no start in this time"  # as where a line's link leads
 _DETAILS = "Details: how it went, line ledger, mode changes and other events, lines over time"
 _NODES = "CPU, memory and GPU of the job's nodes (where node_exporter or DCGM are scraped)"
 
@@ -67,7 +67,7 @@ def dashboard() -> Json:
                 row("Records without ${x}", collapsed=[job_graphs.without_x()]),
                 row(_NODES, collapsed=job_around.nodes()),
                 row("Other captured jobs of the same user", collapsed=[job_around.same_user()]),
-                row("Each key over ${x}"),  # last: there may be many
+                row("Each key over ${x}, or over an X of its own"),  # last: there may be many
                 job_graphs.each_over_x(),
             ]
         ),
@@ -82,7 +82,7 @@ def _links() -> list[Json]:
         links.dashboard_link(
             "X axis: auto",
             "X is chosen by the rules again",
-            links.page(links.JOB, xsel="auto", same=_CHOSEN),
+            links.page(links.JOB, xsel="auto", same=f"${{job:queryparam}}&{CHOSEN}"),
             icon="bolt",
         ),
     ]
@@ -151,7 +151,7 @@ def _header() -> list[Json]:
             width=3,
             height=2,
             unit="s",
-            no_value="–",
+            no_value=_NO_START,
         ),
         stat(
             "Mode now",
@@ -219,8 +219,9 @@ def _who() -> Json:
         "Who and where, a row for each attempt, the last one first: from the events of the captures' starts. Nodes: "
         "those of the captured tasks.",
         [loki(_named_captures("started"), lines=1000)],
-        height=4,
+        height=5,
         width=14,
+        no_value=_NO_START,
         transformations=[
             *ordered_by_time(newest_first=True),
             decoded(),
@@ -233,8 +234,8 @@ def _who() -> Json:
             ),
         ],
         overrides=[
-            field("name", custom__minWidth=90),
-            *(field(name, custom__width=85) for name in ("account", "partition")),
+            field("name", custom__minWidth=90, noValue=""),
+            *(field(name, custom__width=85, noValue="") for name in ("account", "partition")),  # empty without Slurm
             field("nodes", custom__minWidth=90),
             field("started", unit="dateTimeAsIso", custom__width=160),
             field("attempt", custom__width=75),
@@ -274,7 +275,7 @@ def _how() -> Json:
                 "state",
                 mappings=[*states.BY_NAME, *states.STILL_RUNNING],
                 custom__displayMode="color-text",
-                custom__width=118,
+                custom__width=150,
             ),
             field("mode", mappings=states.MODES, custom__displayMode="color-text", custom__width=80),
             field("end or last sign", unit="dateTimeAsIso", custom__width=160),
@@ -308,7 +309,7 @@ def _status() -> Json:
         "The newest state of each bar that is on the screen and not final yet, every 10 s. Empty: there is none (any "
         "more).",
         [loki(f"{job_lines('status', streams='${stream:raw}')} | line_format `{line}`", lines=200)],
-        height=4,
+        height=5,
         width=10,
         transformations=[
             *ordered_by_time(),

@@ -1,6 +1,7 @@
 """What the job printed: over time, as the terminal shows it, and as a table whose lines lead to their time."""
 
 from grafana import links
+from grafana.job_variables import CHOSEN
 from grafana.panels import BLUE, ORANGE, STACKED_BARS, Json, colored, field, link, loki, panel, table, time_graph
 from grafana.queries import MAX_ENTRIES, job_lines
 from grafana.records import as_text
@@ -59,6 +60,7 @@ def line_table() -> Json:
     text = f"{{{{{as_text('__line__')}}}}}"
     to_time = links.page(
         links.JOB,
+        same=CHOSEN,  # or the line might not be among those that are shown there
         job="${job:percentencode}",
         when='from=${__data.fields["from"].numeric}&to=${__data.fields["to"].numeric}',
     )

@@ -1,7 +1,7 @@
 """The job's numbers: the table of its metadata, graphs over time and over X."""
 
 from grafana import links, queries, records
-from grafana.panels import BLUE, Json, field, link, loki, table, time_graph, xy_graph
+from grafana.panels import Json, field, link, loki, table, time_graph, xy_graph
 from grafana.queries import MAX_ENTRIES, thinned
 from grafana.transforms import as_time, decoded, ordered_by_time, organized, sorted_by, without_empty_frames
 from grafana.x_axis import X, over_x_or_number, over_x_or_own
@@ -78,14 +78,13 @@ def each_over_x() -> Json:
         "${y:text}",
         "One key over X, thinned by the number of its own records: at most about 4,500 are drawn. A key that never "
         "stands in a record with X has an X of its own, which the axis names: by the same rules, of the keys that its "
-        "records have; where they have no other, it goes over the record's number.",
+        "records have; where that is the key itself, it goes over the record's number.",
         over_x_or_own(queries.job_records() + thinned("${y:raw}"), only="${y:text}", suffix=_SUFFIX),
         width=8,
         height=8,
         transformations=_drawn(),
         repeat="y",
         per_row=3,
-        defaults={"color": {"mode": "fixed", "fixedColor": BLUE}},
         no_value=_NONE,
     )
 

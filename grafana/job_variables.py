@@ -16,6 +16,9 @@ from grafana.x_axis import CHOICE, X, x_choice
 
 STREAMS = {"stdout": "stdout", "stdout|stderr": "stdout and stderr", "stderr": "stderr"}
 
+# what a link to the same job keeps, as it stands in an address
+CHOSEN = "&".join(f"${{{name}:queryparam}}" for name in ("host", "attempt", "task", "stream"))
+
 
 def variables() -> list[Json]:
     return [

@@ -187,21 +187,22 @@ def _list() -> Json:
             as_time("started"),
         ],
         overrides=[
-            field("state", mappings=states.BY_NAME, custom__displayMode="color-text", custom__width=130),
+            field("state", mappings=states.BY_NAME, custom__displayMode="color-text", custom__width=150),
             field(
-                "job_id", displayName="job", custom__minWidth=100, links=[link("Open this job at its own time", to_job)]
+                "job_id", displayName="job", custom__minWidth=90, links=[link("Open this job at its own time", to_job)]
             ),
-            field("name", custom__minWidth=100, links=[link("Open this job at its own time", to_job)]),
+            field("name", custom__minWidth=90, links=[link("Open this job at its own time", to_job)]),
             field(
                 "user",
-                custom__width=100,
+                custom__width=80,
                 links=[
                     link("Only jobs of ${__value.text}", links.page(links.JOBS, user="${__value.text:percentencode}"))
                 ],
             ),
-            field("started", unit="dateTimeAsIso", custom__width=170),
-            field("duration", unit="s", custom__width=110),
-            field("nodes", custom__width=70),
+            field("started", unit="dateTimeAsIso", custom__width=160),
+            field("duration", unit="s", custom__width=85),
+            *(field(name, custom__width=85) for name in ("partition", "account")),
+            field("nodes", custom__width=65),
             field(
                 "lost",
                 unit="none",
@@ -209,9 +210,9 @@ def _list() -> Json:
                 color={"mode": "thresholds"},
                 thresholds=thresholds((None, GREEN), (1, RED)),
                 custom__displayMode="color-text",
-                custom__width=90,
+                custom__width=85,
             ),
-            *(field(key, displayName=f"${{{key}}}", unit="none", custom__width=100) for key in _KEYS),
+            *(field(key, displayName=f"${{{key}}}", unit="none", custom__width=80) for key in _KEYS),
             field("from", unit="none", decimals=0, custom__hidden=True),
             field("to", unit="none", decimals=0, mappings=null_as("now"), custom__hidden=True),
         ],

@@ -11,6 +11,7 @@ from collections.abc import Callable
 MAX_DEPTH = 4  # ingest.metadata_keys.MAX_DEPTH
 TIME_FIELD = "printed at"
 RECORD_FIELD = "record number"  # X, where no key is
+SERIES_FIELD, POINT_FIELD = "lsseries", "lspoint"
 _IS_NUMBER = 'eq $lt "float64"'
 _IS_OBJECT = 'eq $lt "map[string]interface {}"'
 
@@ -68,16 +69,23 @@ def _line_format(template: str) -> str:
     return f" | line_format `{template}` |= `{{` | keep attempt, task, step, host, job_id"
 
 
+def _of_series(point: str, series: str) -> str:
+    return f'{{"{SERIES_FIELD}":"{{{{$ls}}}}","{POINT_FIELD}":{point}}}' if series else point
+
+
 def over_x(x: str, *, only: str = "", suffix: str = "", series: str = "") -> str:
     """X first, then the other numbers; records without X are left out. x, only: keys' names, as variables of the
-    dashboard; suffix, series: a part of the template that sets $ls, which is added to names, or is the name."""
-    tail = f'{{{{if and $lx $lo}}}}{{"{x}":{{{{$lx}}}}{{{{$lo}}}}}}{{{{end}}}}'
+    dashboard; suffix, series: a part of the template that sets $ls, which is added to names, or is the name. With
+    series these objects are POINT_FIELD of others, whose SERIES_FIELD is the name."""
+    point = _of_series(f'{{"{x}":{{{{$lx}}}}{{{{$lo}}}}}}', series)
+    tail = f"{{{{if and $lx $lo}}}}{point}{{{{end}}}}"
     return _line_format(_collect(x, only=only, suffix=suffix, series=series) + tail)
 
 
 def without_x(x: str, *, only: str = "", suffix: str = "", series: str = "") -> str:
     """The records that over_x leaves out, over their number among records with the same keys."""
-    tail = f'{{{{if and (not $lx) $lo .n}}}}{{"{RECORD_FIELD}":{{{{.n}}}}{{{{$lo}}}}}}{{{{end}}}}'
+    point = _of_series(f'{{"{RECORD_FIELD}":{{{{.n}}}}{{{{$lo}}}}}}', series)
+    tail = f"{{{{if and (not $lx) $lo .n}}}}{point}{{{{end}}}}"
     return _line_format(_collect(x, only=only, suffix=suffix, series=series) + tail)
 
 

@@ -12,7 +12,7 @@ _RULES = {(_RISING, True): 3, (_RISING, False): 4, (_ONE_WAY, True): 5, (_ONE_WA
 class Trend(NamedTuple):
     """How a key's numbers have run so far, in one capture or several. shape: the larger the worse, 0 while nothing has
     moved; integer: no number was written with a fraction or an exponent; records: those with a number for the key;
-    own_x: the key that is its best X over its own records, and how many it has in the capture that says so."""
+    own_x: the other key that is the X of its own records, and how many it has in the capture that says so."""
 
     shape: int
     integer: bool

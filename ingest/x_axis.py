@@ -242,15 +242,18 @@ class XAxis:
 
     def x_for(self, key: str) -> XChoice:
         """The X of a key's own graph: the chosen one, or, where both never stand in one record, one by the same rule
-        over the key's own records. key: a name; one without numbers gets the chosen X."""
+        over the key's own records: time, where that is the key itself. key: a name; one without numbers gets the
+        chosen X."""
         chosen = self.choose()
         path = self.path_of(key)
         group = None if path is None else self._group_of.get(path)
         if path is None or group is None or chosen.path in group.courses:
             return chosen
-        best = self._best({other: course for other, course in group.courses.items() if other != path})
-        if best is None:
+        best = self._best(group.courses)
+        if len(group.courses) < 2 or best is None:
             return XChoice(None, 0, f"time: no other key with numbers in the records of {key}")
+        if best[1] == path:
+            return XChoice(None, 0, f"time: {key} itself is the X of its records")
         own = self._choice(*best)
         return XChoice(own.key, own.rule, f"{own.words}, in the records of {key}", own.path)
 
@@ -277,17 +280,13 @@ class XAxis:
         }
 
     def _own_x(self) -> dict[Path, Path]:
-        """Of each key that one of the other keys in its records that would be their X, as in `x_for`."""
+        """Of each key that one of the other keys in its records that is their X, as in `x_for`; of that one none."""
         found: dict[Path, Path] = {}
         for group in self._groups:
             best = self._best(group.courses)
             if best is None:
                 continue
-            second = self._best({path: course for path, course in group.courses.items() if path != best[1]})
-            for path in group.members:
-                own = best if path != best[1] else second
-                if own is not None:
-                    found[path] = own[1]
+            found.update(dict.fromkeys(group.members - {best[1]}, best[1]))
         return found
 
     # ---- looking at keys

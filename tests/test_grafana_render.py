@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from grafana import links, queries, records
+from grafana import job_console, links, queries, records
 from grafana.panels import PAGE_WIDTH, loki, panel, place, row
 from grafana.render import FOLDER, dashboards, differences, text_of, write
 from grafana.variables import label_pattern
@@ -100,6 +100,14 @@ def test_panels_of_a_list_lie_one_below_the_other() -> None:
     places = [(*(one["gridPos"][side] for side in "xywh"),) for one in placed]
     assert places == [(0, 0, 14, 5), (14, 0, 10, 3), (14, 3, 10, 4), (0, 7, PAGE_WIDTH, 2)]
     assert [one["id"] for one in placed] == [1, 2, 3, 4]
+
+
+def test_a_line_s_link_keeps_what_is_chosen() -> None:
+    """Or the line might not be among those that the page shows then."""
+    (time, *_) = job_console.line_table()["fieldConfig"]["overrides"]
+    (link,) = next(one["value"] for one in time["properties"] if one["id"] == "links")
+    for name in ("host", "attempt", "task", "stream"):
+        assert f"&${{{name}:queryparam}}" in link["url"]
 
 
 def test_rules_and_states_are_those_of_the_stores() -> None:

@@ -154,6 +154,8 @@ def test_a_key_apart_gets_an_x_by_the_same_rule_over_its_own_records_r25() -> No
     own = axis.x_for("val")
     assert (own.key, own.rule) == ("iter", 3)
     assert own.words == "iter: integers that never fall, in the records of val"
+    itself = axis.x_for("iter")
+    assert (itself.key, itself.rule, itself.words) == (None, 0, "time: iter itself is the X of its records")
 
 
 def test_own_records_only_decide_r25() -> None:

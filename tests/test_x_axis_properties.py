@@ -82,8 +82,8 @@ def rule_of(key: str, job: list[Task]) -> int:
     return 7
 
 
-def choice_of(job: list[Task], without: str | None = None) -> tuple[str | None, int]:
-    keys = {key for task in job for record in task for key in numbers_of(record)} - {without}
+def choice_of(job: list[Task]) -> tuple[str | None, int]:
+    keys = {key for task in job for record in task for key in numbers_of(record)}
     for rule, key in enumerate(("progress", "epoch"), start=1):
         if key in keys:
             return key, rule
@@ -92,12 +92,14 @@ def choice_of(job: list[Task], without: str | None = None) -> tuple[str | None, 
 
 
 def own_choice_of(job: list[Task], key: str) -> tuple[str | None, int]:
-    """The chosen X, or, for a key that never stands in a record with it, one by the same rule over its own records."""
+    """The chosen X, or, for a key that never stands in a record with it, one by the same rule over its own records,
+    unless that is the key itself."""
     chosen = choice_of(job)
     own = [[record for record in task if key in numbers_of(record)] for task in job]
     if any(chosen[0] in numbers_of(record) for task in own for record in task) or not any(own):
         return chosen
-    return choice_of(own, without=key)
+    best = choice_of(own)
+    return best if best[0] != key else (None, 0)
 
 
 # ---- what is tested

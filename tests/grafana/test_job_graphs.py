@@ -7,7 +7,7 @@ import pytest
 from tests.grafana import printed
 from tests.grafana.captured import CLUSTER
 from tests.grafana.conftest import Opened
-from tests.grafana.expected import floats, numbered, numbers, over
+from tests.grafana.expected import NO_X, floats, numbered, numbers, over
 from tests.grafana.frames import NUMBER, TIME, Frame, Json
 from tests.grafana.interpolation import Scope
 from tests.grafana.pages import Page, Shown
@@ -48,7 +48,7 @@ AXES: list[tuple[Job, str, int, list[str]]] = [
     (printed.RULES[7], "acc", 7, ["loss"]),
 ]  # fmt: skip
 # of keys that never stand in a record with the job's X
-OWN_X = {("validation", "loss"): "step", ("validation", "step"): "loss"}
+OWN_X = {("validation", "loss"): "step", ("validation", "step"): NO_X}
 WHOLE = [printed.RUNNING, printed.ENDED, printed.SOMETIMES_TEXT, printed.VALIDATION, printed.SHORT, printed.LATE,
          printed.ODD_KEYS, *printed.RULES.values()]  # fmt: skip
 SHOWN_LATE = [json.loads(line) for line in printed.OPTED_IN_LATE.lines[-3:]]
@@ -165,7 +165,8 @@ def test_one_key_over_x(job: Job, opened: Opened) -> None:
     x = str(page.value("x"))
     for panel in _repeated(page):
         own_x = OWN_X.get((job.name, panel.title), x)
-        wanted = over(own_x, job.records, only=panel.title)
+        found = numbered if own_x == NO_X else over
+        wanted = found(x if own_x == NO_X else own_x, job.records, only=panel.title)
         assert panel.frame.rows() == wanted, panel.title
         assert panel.frame.names == [own_x, panel.title]
         is_over(panel.frame, own_x)
@@ -188,11 +189,12 @@ def test_strings_and_booleans_are_in_no_graph(opened: Opened) -> None:
 
 
 def test_epoch_of_validation_records_is_x(opened: Opened) -> None:
-    """The keys of training records, which have none, have an X of their own, by the same rules over these (R25)."""
+    """The keys of training records, which have none, have an X of their own, by the same rules over these (R25); which
+    itself goes over the record's number."""
     page = opened.job("validation")
     assert [panel.frame.names for panel in _repeated(page)] == [
         ["step", "loss"],
-        ["loss", "step"],
+        ["record number", "step"],
         ["epoch", "val_loss"],
     ]
 

@@ -76,7 +76,8 @@ def _extracted(frame: Frame, source: str, *, keep: bool) -> Frame:
         return frame
     columns: dict[str, list[Any]] = {}  # Any: JSON
     for row, line in enumerate(found.values):
-        for key, value in parsed_object(line).items():
+        point: Json = line if isinstance(line, dict) else parsed_object(line)  # what comes of an object is parsed
+        for key, value in point.items():
             columns.setdefault(key, [None] * frame.length)[row] = value
     made = [Field(name, _kind(values), values) for name, values in columns.items()]
     return frame.with_fields([*(frame.fields if keep else ()), *made])
