@@ -8,7 +8,7 @@ that aren't modelled. What Grafana 9.4 does, where nothing else is said:
 - **organize**: leaves out, orders, and then gives names *to show*: a field's own name stays, and both are found later.
 - **sortBy**: only the first field of `sort`; stable; a frame without the field stays as it is.
 - **convertFieldType** to time: a field whose first value is a number is taken for one; to string: as JavaScript writes
-  it, lists with commas between (9.5 and 10 write them as JSON).
+  it, lists with commas between (9.5 to 10.3 write them as JSON, newer ones where `joinWith` is left out).
 - **groupBy**: one row per combination of values, in the order of first rows; aggregates are called `NAME (last)`, and
   with `last` they keep their type.
 - **merge**: of several frames; rows that agree in all fields that every frame has, and contradict each other nowhere,
