@@ -167,7 +167,7 @@ def test_labels_are_few(loki: LokiServer, client: Client, cluster: str, tmp_path
         agent.run("sh", "-c", "echo out; echo err >&2; echo '{\"a\": 1}'")
         agent.wait_shipped()
     names = {name for entry in entries_of(client, cluster) for name in entry.labels}
-    assert names == {"cluster", "host", "service_name", "stream", "kind"}
+    assert names == {"cluster", "host", "service_name", "stream", "kind", "job_shard"}
     first = entries_of(client, cluster, "log")[0].metadata
     assert {*first} - {"detected_level"} == {"job_id", "user", "task", "attempt"}
 
