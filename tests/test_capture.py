@@ -418,7 +418,7 @@ def node(tmp_path: Path) -> Iterator[NodeAgent]:
 
 def test_the_nodes_spool(node: NodeAgent) -> None:
     """ARCHITECTURE 4: the run is as ever, what is logged is the node agent's to ship; no agent of the user's starts."""
-    script = "printf 'a\\n\\033[31mred\\033[0m\\n'; echo $LOGSHIPPER_JOB_ID; exit 3"
+    script = "printf 'a\\n\\033[31mred\\033[0m\\n%s\\n' $LOGSHIPPER_JOB_ID; exit 3"  # in one write, so in one frame
     done = node.home.run("sh", "-c", script, options=["--job-id", "night"])
     job_id = b"night.u%d" % os.getuid()
     assert (done.returncode, done.stdout, done.stderr) == (3, b"a\n\x1b[31mred\x1b[0m\n" + job_id + b"\n", b"")

@@ -206,7 +206,7 @@ def test_scancel_loses_nothing(cluster: FallbackCluster) -> None:
     user = opted_in(cluster)
     script = "trap 'seq 3000; echo bye; exit 5' TERM; echo ready; while :; do sleep 0.1; done"
     run = begin(cluster, user, script, *APART)
-    wait_until(lambda: (user.home / "job.out").exists() and output(run)[0] == b"ready\n", "the script is ready")
+    wait_until(lambda: text(user.home / "job.out") == "ready\n", "the script is ready")
     cluster.scancel(user, "--batch", "--signal=TERM", run.job_id)
     assert cluster.wait(run.job_id) == JobEnd("FAILED", 5, 0)
     expected = ["ready", *map(str, range(1, 3001)), "bye"]
