@@ -350,7 +350,8 @@ def open_folder(prefix: str) -> Iterator[Path]:
 def late_python(node: Node) -> tuple[str, Path]:
     """A setting: Python begins once a file, the path, is there."""
     go = node.folder / "go"
-    waits = node.script("waits", f'while [ ! -e {go} ]; do sleep 0.1; done; exec {node.python} "$@"')
+    looks = f"while [ ! -e {go} ]; do [ -d {node.folder} ] || exit 1; sleep 0.1; done"  # the test may be over
+    waits = node.script("waits", f'{looks}; exec {node.python} "$@"')
     return f"python={waits}", go
 
 

@@ -23,6 +23,7 @@ from tests.slurm_player import (
     binaries,
     fill,
     hung_folder,
+    late_python,
     node,
     python,
     resident_bytes,
@@ -164,9 +165,8 @@ def test_reader_that_leaves_brings_sigpipe(node: Node) -> None:
 
 def test_end_is_not_late(node: Node) -> None:
     """Neither for Python's start, nor for the log: the reader of a short task's output sees its end at once."""
-    go = node.folder / "go"
-    waits = node.script("waits", f'while [ ! -e {go} ]; do sleep 0.02; done; exec {node.python} "$@"')
-    played = node.run("echo", "out", settings=(f"python={waits}", "drain_secs=60"))
+    setting, go = late_python(node)
+    played = node.run("echo", "out", settings=(setting, "drain_secs=60"))
     assert (played.out, len(played.told("drained"))) == (b"out\n", 1)
     go.touch()
     assert node.logged()[0].lines() == [b"out"]

@@ -17,7 +17,7 @@ import pytest
 from logshipper.segment import Stream
 from logshipper.spool import COUNTERS_BYTES
 from tests.captured_runs import wait_until
-from tests.slurm_player import KEEPER, RELAY, SIDECAR, Node, Played, binaries, node, python
+from tests.slurm_player import KEEPER, RELAY, SIDECAR, Node, Played, binaries, late_python, node, python
 
 __all__ = ["binaries", "node"]  # fixtures
 
@@ -86,9 +86,8 @@ def test_relay_is_killed(node: Node, content: bytes) -> None:
 
 def test_relay_is_killed_before_python_runs(node: Node) -> None:
     """The streams wait for the sidecar in a socket, which holds them meanwhile."""
-    go = node.folder / "go"
-    waits = node.script("waits", f'while [ ! -e {go} ]; do sleep 0.02; done; exec {node.python} "$@"')
-    played = start_waiting(node, f"python={waits}")
+    setting, go = late_python(node)
+    played = start_waiting(node, setting)
     [pid] = node.process(RELAY)
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not node.processes(RELAY), "the relay is dead")
@@ -179,10 +178,9 @@ def test_relay_is_killed_between_streams_that_are_one_file(node: Node, binaries:
 
 def test_relay_is_killed_in_a_flood_before_python_runs(node: Node) -> None:
     """The task's writes wait meanwhile, they don't fail."""
-    go = node.folder / "go"
-    waits = node.script("waits", f'while [ ! -e {go} ]; do sleep 0.02; done; exec {node.python} "$@"')
+    setting, go = late_python(node)
     with own_output("pipe", node.folder / "own") as out:
-        played = node.start("sh", "-c", f"seq {FLOOD}; exit 7", stdout=out, settings=(f"python={waits}",))
+        played = node.start("sh", "-c", f"seq {FLOOD}; exit 7", stdout=out, settings=(setting,))
         kill_relay(node, 100_000)
         assert played.process.poll() is None
         go.touch()
@@ -312,10 +310,10 @@ def test_hung_sidecar_and_a_full_side_pipe(node: Node) -> None:
 @pytest.mark.parametrize("state", ["hung", "not begun"])
 def test_hung_sidecar_and_what_the_task_left_behind(node: Node, state: str) -> None:
     """What was left behind ends: who reads the output sees that at once. Once the sidecar goes on, the log has all."""
-    go, later = node.folder / "go", node.folder / "later"
-    waits = node.script("waits", f'while [ ! -e {go} ]; do sleep 0.02; done; exec {node.python} "$@"')
+    later = node.folder / "later"
+    setting, go = late_python(node)
     code = f"echo now; (while [ ! -e {later} ]; do sleep 0.02; done; echo later) &"
-    settings = (f"python={waits}",) if state == "not begun" else ()
+    settings = (setting,) if state == "not begun" else ()
     node.optin.touch()
     played = node.start("sh", "-c", f"sleep 0.01; while [ ! -e {node.folder / 'end'} ]; do sleep 0.02; done; {code}",
                         settings=settings)  # fmt: skip
