@@ -112,7 +112,9 @@ def _read_interval(key: str, setting: object, problems: list[str]) -> float:
         return 0.0
     secs = float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
     if not MIN_SNAPSHOTS_SECS <= secs <= MAX_SNAPSHOTS_SECS:
-        problems.append(f"{key}: {_shown(setting)} is too {'short' if secs < 60 else 'long'}; from `10s` to `24h`")
+        problems.append(
+            f"{key}: {_shown(setting)} is too {'short' if secs < MIN_SNAPSHOTS_SECS else 'long'}; from `10s` to `24h`"
+        )
     return secs
 
 

@@ -188,9 +188,7 @@ class Relay:
                 last = os.readv(channel.master, [buffer[size:]])
             except BlockingIOError:
                 break
-            except (
-                OSError
-            ):  # EIO: a pty's end, but of what was written right before Linux may give the last bytes after it
+            except OSError:  # EIO: a pty's end; Linux may give the last bytes that were written before it after it
                 if not hung_up:
                     hung_up = True
                     continue

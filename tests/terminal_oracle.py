@@ -11,10 +11,12 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+
+from logshipper.renderer import Renderer
 
 COLUMNS, ROWS = 160, 50
 PROGRAM_SECS = 60.0
@@ -119,3 +121,22 @@ class Tmux:
 
 def has_tmux() -> bool:
     return shutil.which("tmux") is not None
+
+
+@pytest.fixture(scope="module")
+def tmux(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tmux]:
+    if not has_tmux():
+        pytest.skip("tmux isn't installed: there is nothing to compare with")
+    server = Tmux(tmp_path_factory.mktemp("tmux"))
+    yield server
+    server.stop()
+
+
+def log_lines(renderer: Renderer, reads: list[tuple[bytes, float]]) -> list[str]:
+    """The lines that aren't blank, without blanks at their ends and the renderer's own notes."""
+    blocks = []
+    for data, now in reads:
+        blocks += renderer.feed(data, now).blocks
+    blocks += renderer.flush()
+    text = b"".join(block.text for block in blocks if not block.note).decode()
+    return [line.rstrip(" ") for line in text.split("\n") if line.strip(" ")]

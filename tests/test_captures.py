@@ -1,6 +1,6 @@
 """What real programs printed (tests/captures): as tmux shows it, so the renderer logs it (R29, RENDERING)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,7 +8,9 @@ import pytest
 from logshipper.renderer import Renderer
 from tests.programs import capture
 from tests.programs.score import PROPERTY
-from tests.terminal_oracle import Tmux, has_tmux
+from tests.terminal_oracle import Tmux, log_lines, tmux
+
+__all__ = ["tmux"]  # a fixture
 
 # Captures that aren't rendered exactly, and why.
 DIFFERENT = {
@@ -16,25 +18,6 @@ DIFFERENT = {
 }
 
 NAMES = capture.names()
-
-
-@pytest.fixture(scope="module")
-def tmux(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tmux]:
-    if not has_tmux():
-        pytest.skip("tmux isn't installed: there is nothing to compare with")
-    server = Tmux(tmp_path_factory.mktemp("tmux"))
-    yield server
-    server.stop()
-
-
-def _log_lines(renderer: Renderer, reads: list[tuple[bytes, float]]) -> list[str]:
-    """The lines that aren't blank, without blanks at their ends and the renderer's own notes."""
-    blocks = []
-    for data, now in reads:
-        blocks += renderer.feed(data, now).blocks
-    blocks += renderer.flush()
-    text = b"".join(block.text for block in blocks if not block.note).decode()
-    return [line.rstrip(" ") for line in text.split("\n") if line.strip(" ")]
 
 
 def _params() -> list[object]:
@@ -51,7 +34,7 @@ def test_captures_are_logged_as_tmux_shows_them(name: str, record_property: Call
     made = capture.read(name)
     data = made.data
     for reads in (made.timed_reads(), [(data, 0.0)], [(data[at : at + 1], 0.0) for at in range(len(data))]):
-        assert _log_lines(Renderer(made.columns, made.rows), reads) == made.shown
+        assert log_lines(Renderer(made.columns, made.rows), reads) == made.shown
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,9 @@ from hypothesis import strategies as st
 from logshipper.cli import main
 from logshipper.last_screen import LastScreen
 from tests.captured_runs import ROOT, TIMEOUT_SECS, Home, wait_until
-from tests.terminal_oracle import Tmux, has_tmux, run_python
+from tests.terminal_oracle import Tmux, run_python, tmux
+
+__all__ = ["tmux"]  # a fixture
 
 XTERM = ROOT.parent / "shared" / "conformance" / "xterm"
 XTERM_DIFFERS = ("t0055-EL", "t0084-CBT", "t0101-NLM", "t0103-reverse_wrap")  # tests/test_screen.py says why
@@ -191,15 +193,6 @@ def test_no_collapse_keeps_every_line(lines: list[bytes], size: int) -> None:
 
 
 # ---- the last screen
-
-
-@pytest.fixture(scope="module")
-def tmux(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tmux]:
-    if not has_tmux():
-        pytest.skip("tmux isn't installed: there is nothing to compare with")
-    server = Tmux(tmp_path_factory.mktemp("tmux"))
-    yield server
-    server.stop()
 
 
 SCREENS = {

@@ -2,13 +2,14 @@
 
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from logshipper.renderer import Renderer
-from tests.terminal_oracle import Tmux, has_tmux, run_in_pty, run_python
+from tests.terminal_oracle import Tmux, log_lines, run_in_pty, run_python, tmux
+
+__all__ = ["tmux"]  # a fixture
 
 PROGRAMS = {
     "tqdm": r"""
@@ -182,34 +183,17 @@ COMMANDS = {
 }
 
 
-@pytest.fixture(scope="module")
-def tmux(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tmux]:
-    if not has_tmux():
-        pytest.skip("tmux isn't installed: there is nothing to compare with")
-    server = Tmux(tmp_path_factory.mktemp("tmux"))
-    yield server
-    server.stop()
-
-
-def _log_lines(reads: list[tuple[bytes, float]]) -> list[str]:
-    """The lines that aren't blank, without blanks at their ends and the renderer's own notes."""
-    renderer = Renderer()
-    blocks = []
-    for data, now in reads:
-        blocks += renderer.feed(data, now).blocks
-    blocks += renderer.flush()
-    text = b"".join(block.text for block in blocks if not block.note).decode()
-    return [line.rstrip(" ") for line in text.split("\n") if line.strip(" ")]
-
-
 def _compare(reads: list[tuple[bytes, float]], tmux: Tmux) -> None:
     data = b"".join(data for data, _ in reads)
     assert data
     shown = [line for line in tmux.lines(data) if line]
-    assert _log_lines(reads) == shown
-    assert _log_lines([(data, 0.0)]) == shown
+    assert log_lines(Renderer(), reads) == shown
+    assert log_lines(Renderer(), [(data, 0.0)]) == shown
     assert (
-        _log_lines([(data[at : at + 1], 0.0) for at in range(min(len(data), 20_000))] + [(data[20_000:], 0.0)]) == shown
+        log_lines(
+            Renderer(), [(data[at : at + 1], 0.0) for at in range(min(len(data), 20_000))] + [(data[20_000:], 0.0)]
+        )
+        == shown
     )
 
 
