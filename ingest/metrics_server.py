@@ -11,7 +11,7 @@ import threading
 import time
 import zlib
 from collections import Counter as Counted
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -38,6 +38,7 @@ SHARED_SECS = 1.0  # how long one answer is given to all that ask
 _MAX_THREADS = 4 * MAX_CONNECTIONS  # connections that had to go included, until their threads have noticed
 _POLL_SECS = 0.25
 RETRY_REASONS = ("no_connection", "429", "500", "503")
+WAITING_RESULTS = (*RETRY_REASONS, "401", "403", "404")  # others are there once they have come
 LEFT_OUT_REASONS = ("quarantine_full", "slurm_ends")
 _PUSH_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
@@ -73,10 +74,16 @@ class AgentMetrics:
         self.lag_seconds = gauge("lag_seconds", "Age of the oldest spooled line that Loki has not acknowledged.")
         self.clock_skew_seconds = gauge("clock_skew_seconds", "The node's clock less Loki's, to a second.")
         self.spool_bytes = gauge("spool_bytes", "Bytes in the spool that Loki has not acknowledged.")
+        self.waiting_streams = gauge("waiting_streams", "Streams to Loki that wait, by the last answer.", "result")
+        self.quarantine_bytes = gauge("quarantine_bytes", "Bytes in the quarantine.")
+        self.quarantine_max_bytes = gauge("quarantine_max_bytes", "Bytes that the quarantine may have.")
+        self.disk_free_bytes = gauge("disk_free_bytes", "Room where a folder of the agent lies.", "folder")
+        self.disk_size_bytes = gauge("disk_size_bytes", "Size of the file system that a folder lies in.", "folder")
         self.captures = gauge("captures", "Captures in the spool.", "life")
         self.left_out = counter("left_out", "What a limit of the agent left out.", "reason")
         self.lines = counter("lines", "Lines that captured jobs printed.", "user", "stream")
         self.bytes = counter("bytes", "Bytes that captured jobs printed, and that were logged of it.", "user", "what")
+        self.lost_lines = counter("lost_lines", "Lines that captured jobs printed and that are lost.")
         self.damaged_bytes = counter("damaged_bytes", "Damaged bytes of segments that were skipped.")
         self.socket_captures = counter("socket_captures", "Directories given to `logshipper run`.")
         self.socket_refusals = counter("socket_refusals", "Requests at the socket that were refused.", "reason")
@@ -86,12 +93,20 @@ class AgentMetrics:
             self.refused_entries.labels(reason)
         for reason in RETRY_REASONS:
             self.retries.labels(reason)
+        self._waiting = set(WAITING_RESULTS)
+        self.set_waiting({})
         for reason in LEFT_OUT_REASONS:
             self.left_out.labels(reason)
         for outcome in SLURM_OUTCOMES:
             self.slurm_records.labels(outcome)
         for reason in SOCKET_REASONS:
             self.socket_refusals.labels(reason)
+
+    def set_waiting(self, streams: Mapping[str, int]) -> None:
+        """streams: how many wait now, by result; all others are 0."""
+        self._waiting |= streams.keys()
+        for result in self._waiting:
+            self.waiting_streams.labels(result).set(streams.get(result, 0))
 
 
 class _Health(Collector):

@@ -22,6 +22,7 @@ from types import FrameType
 from ingest.agent_config import AgentConfig
 from ingest.capture_folder import CaptureFolder, Life, list_folders
 from ingest.checkpoints import KEPT_NS, STATE_FILE, Checkpoints
+from ingest.disk_metrics import DiskMetrics
 from ingest.entries import StreamKey
 from ingest.followed_capture import FollowedCapture
 from ingest.job_metrics import JobMetrics
@@ -83,6 +84,8 @@ class NodeAgent:
             lambda: Client(config.loki.access), config.loki, self._labels, self._metrics, self._stop, say
         )
         quarantine = Quarantine(os.path.join(config.agent.state_dir, QUARANTINE), config.loki.quarantine_max_bytes)
+        folders = {"spool": config.agent.spool_dir, "state": config.agent.state_dir}
+        self._disks = DiskMetrics(self._metrics, folders, quarantine, config.loki.quarantine_max_bytes)
         self._shipper = Shipper(config, self._checkpoints, self._sink, quarantine, self._metrics, say)
         self._slurm = (
             SlurmStates(config, self._checkpoints, self._sink, quarantine, self._metrics, self._stop, say, jobs=jobs)
@@ -296,6 +299,8 @@ class NodeAgent:
             self._metrics.captures.labels(life.value).set(count)
         self._metrics.spool_bytes.set(spooled)
         self._metrics.lag_seconds.set(lag_ns / 1e9)
+        self._metrics.set_waiting(self._sink.waiting_streams())
+        self._disks.measure()
         if self._socket is not None:
             self._measure_socket(self._socket)
 

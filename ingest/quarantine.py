@@ -71,6 +71,10 @@ class Quarantine:
             os.close(fd)
         return dropped
 
+    def size(self) -> int:
+        """Bytes of all that it holds. Raises OSError."""
+        return self._measured(0)[0]
+
     def _measured(self, uid: int) -> tuple[int, int]:
         """Bytes of all, and of one user."""
         total = own = 0

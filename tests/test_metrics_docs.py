@@ -4,15 +4,13 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from ingest.agent_config import MetricsSection
 from ingest.job import RUNNING, UNRESPONSIVE
 from ingest.job_metrics import MAX_JOB_KEYS
 from ingest.job_series import FAMILIES, LEDGER_ACCOUNTS
-from ingest.metrics_server import DEADLINE_SECS, LEFT_OUT_REASONS, MAX_CONNECTIONS, AgentMetrics, exposition
+from ingest.metrics_server import DEADLINE_SECS, LEFT_OUT_REASONS, MAX_CONNECTIONS
 from ingest.ranks import REASONS, alphabetical_code, rank
-from tests.job_views import FakeCapture, job_metrics
+from tests.exported_metrics import exported
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "metrics.md").read_text()
 JOB_LABELS = {"cluster", "job_id"}
@@ -28,29 +26,6 @@ def rows(section: str) -> dict[str, list[str]]:
 
 def code(cell: str) -> set[str]:
     return set(re.findall(r"`([^`]+)`", cell))
-
-
-def exported() -> dict[str, tuple[str, set[str]]]:
-    """Type and labels of everything that can be exported, by name."""
-    jobs, agent = job_metrics(), AgentMetrics("c1", "n1")
-    ledger = dict.fromkeys(("stdout", "stderr"), dict.fromkeys(LEDGER_ACCOUNTS, 1))
-    capture = FakeCapture(identity={"name": "x"}).print({"a": 1, "$": 1}, {"a": 2})
-    jobs.update(capture.view(over=True, ledger=ledger, signal=9))
-    jobs.slurm_ended("4711", 1, "TIMEOUT", 1_700_000_000)
-    labelled = {
-        *(agent.pushes, agent.entries, agent.retries, agent.refused_entries, agent.left_out, agent.captures),
-    }
-    for metric in labelled:
-        metric.labels("x")
-    for counter in (agent.lines, agent.bytes):
-        counter.labels("x", "x")
-    text = exposition(agent, jobs)[0].decode()
-    found: dict[str, tuple[str, set[str]]] = {}
-    for family in text_string_to_metric_families(text):
-        name = family.name + ("_total" if family.type == "counter" else "")
-        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
-        found[name] = family.type, labels
-    return found
 
 
 def test_every_metric_of_jobs_is_documented_and_no_other() -> None:
