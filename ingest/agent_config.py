@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ingest.job import NAME
+from ingest.metrics_access import MetricsAccess
 from ingest.server_access import ServerAccess
 from ingest.tenants import NOBODYS, TENANT_BY
 from ingest.toml_section import fill, hint, read_toml
@@ -55,11 +56,12 @@ class LokiSection:
 
 @dataclass(frozen=True)
 class MetricsSection:
-    """listen: address and port of /metrics, "" for none; job_values: whether jobs' ids, keys and values are shown;
-    expire_secs: how long after its end a job's series stay; max_captures, max_keys: of all, and of a job;
-    max_label_bytes: keys that are longer are left out."""
+    """listen: address and port of /metrics, "" for none; access: who may read it; job_values: whether jobs' ids, keys
+    and values are shown; expire_secs: how long after its end a job's series stay; max_captures, max_keys: of all, and
+    of a job; max_label_bytes: keys that are longer are left out."""
 
     listen: str = "127.0.0.1:9310"
+    access: MetricsAccess = field(default_factory=MetricsAccess)
     job_values: bool = True
     expire_secs: float = 300.0
     max_captures: int = 2000
@@ -182,7 +184,7 @@ def _metrics_problems(metrics: MetricsSection) -> list[str]:
         "max_keys": (1 <= metrics.max_keys <= 256, "must be 1 to 256"),
         "max_label_bytes": (16 <= metrics.max_label_bytes <= 1024, "must be 16 to 1024"),
     }  # fmt: skip
-    return _broken(rules, "metrics")
+    return _broken(rules, "metrics") + metrics.access.problems()
 
 
 def _slurm_problems(slurm: SlurmSection, agent: AgentSection) -> list[str]:

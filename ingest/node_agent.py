@@ -107,7 +107,8 @@ class NodeAgent:
             signal.signal(signo, self._on_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes isn't the end of a node's logs
         try:
-            server = MetricsServer(self._config.metrics.listen, self._metrics, self._job_metrics, self._say)
+            section = self._config.metrics
+            server = MetricsServer(section.listen, self._metrics, self._job_metrics, self._say, section.access)
         except BaseException:
             self._end()
             raise

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from ingest.agent_config import MetricsSection
 from ingest.job import RUNNING, UNRESPONSIVE
-from ingest.job_metrics import MAX_JOB_KEYS
+from ingest.job_metrics import MAX_JOB_KEYS, MAX_KEYS_TOLD
 from ingest.job_series import FAMILIES, LEDGER_ACCOUNTS
-from ingest.metrics_server import DEADLINE_SECS, LEFT_OUT_REASONS, MAX_CONNECTIONS
+from ingest.metrics_server import DEADLINE_SECS, HEAD_SECS, LEFT_OUT_REASONS, MAX_CONNECTIONS, SCRAPE_REASONS
 from ingest.ranks import REASONS, alphabetical_code, rank
 from tests.exported_metrics import exported
 
@@ -57,6 +57,12 @@ def test_reasons_of_what_is_left_out() -> None:
     assert set(LEFT_OUT_REASONS) == set(re.findall(r"of what was left out: `(\w+)`, `(\w+)`", PAGE)[0])
 
 
+def test_reasons_of_refused_scrapes() -> None:
+    said = re.search(r"of a refused scrape: (.*?);", PAGE, re.DOTALL)
+    assert said is not None
+    assert set(SCRAPE_REASONS) == code(said[1])
+
+
 def test_numbers_in_the_text() -> None:
     section = MetricsSection()
     facts: Mapping[str, object] = {
@@ -67,6 +73,8 @@ def test_numbers_in_the_text() -> None:
         f"http://{section.listen}/metrics": section,
         f"{MAX_CONNECTIONS} connections at a time": MAX_CONNECTIONS,
         f"{DEADLINE_SECS:g} seconds each": DEADLINE_SECS,
+        f"nothing for {HEAD_SECS:g} seconds": HEAD_SECS,
+        f"the first {MAX_KEYS_TOLD} keys": MAX_KEYS_TOLD,
         f"{MAX_JOB_KEYS:,} keys of a job": MAX_JOB_KEYS,
     }
     assert [words for words in facts if words not in PAGE] == []
