@@ -4,6 +4,7 @@ main thread   looks for captures, follows them for /metrics (learner), removes w
 shipper       rounds to Loki; waits there as long as it takes, and nobody else does
 socket        gives `logshipper run` directories
 metrics       answers scrapes
+remote write  sends what /metrics shows, where that is set up
 slurm         on Slurm's controller: asks Loki which jobs were captured, and tells it how these ended
 """
 
@@ -30,9 +31,10 @@ from ingest.job_socket import JobSocket
 from ingest.learner import Learner
 from ingest.loki import Client
 from ingest.loki_sink import LokiSink
-from ingest.metrics_server import AgentMetrics, MetricsServer
+from ingest.metrics_server import AgentMetrics, MetricsServer, exposition
 from ingest.node_spool import open_own_folder
 from ingest.quarantine import Quarantine
+from ingest.remote_write import RemoteWrite, RemoteWriteMetrics
 from ingest.shipper import Shipper, ship_until
 from ingest.slurm_states import SlurmStates
 from logshipper import __version__
@@ -92,8 +94,17 @@ class NodeAgent:
             if config.slurm.ended_dir
             else None
         )
+        self._remote_write = self._made_remote_write(config) if config.remote_write.access.url else None
         self._tell_due = self._forget_due = 0.0
         self._told: dict[str, object] = {}
+
+    def _made_remote_write(self, config: AgentConfig) -> RemoteWrite:
+        own = {"job": "logshipper-agent", "instance": f"{config.agent.cluster}/{config.agent.host}"}
+        metrics = RemoteWriteMetrics(self._metrics.registry)
+        return RemoteWrite(config.remote_write, own, self._exported, metrics, self._say)
+
+    def _exported(self) -> str:
+        return exposition(self._metrics, self._job_metrics)[0].decode()
 
     def _labels(self, key: StreamKey) -> dict[str, str]:
         return key.labels(self._config.agent.cluster, self._config.agent.host)
@@ -116,6 +127,8 @@ class NodeAgent:
         threads = [threading.Thread(target=self._ship, name="shipper")]
         if self._slurm is not None:
             threads.append(threading.Thread(target=self._slurm.run, name="slurm"))
+        if self._remote_write is not None:
+            threads.append(threading.Thread(target=self._remote_write.run, args=(self._stop,), name="remote write"))
         try:
             if socket is not None:
                 socket.start()

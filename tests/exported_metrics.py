@@ -4,6 +4,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ingest.job_series import LEDGER_ACCOUNTS
 from ingest.metrics_server import AgentMetrics, exposition
+from ingest.remote_write import RemoteWriteMetrics
 from tests.job_views import FakeCapture, job_metrics
 
 
@@ -18,6 +19,8 @@ def exported() -> dict[str, tuple[str, set[str]]]:
         *(agent.pushes, agent.entries, agent.retries, agent.refused_entries, agent.left_out, agent.captures),
         *(agent.disk_free_bytes, agent.disk_size_bytes),
     }
+    remote = RemoteWriteMetrics(agent.registry)
+    remote.retries.labels("x")
     for metric in labelled:
         metric.labels("x")
     for counter in (agent.lines, agent.bytes):

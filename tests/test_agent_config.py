@@ -61,6 +61,7 @@ def _values(tmp_path: Path) -> dict[str, Any]:  # Any: TOML
         "batch_wait_secs": 0, "stream_max_bytes_per_sec": 0, "max_line_bytes": 1000, "max_age_hours": 24,
         "retry_min_secs": 1.5, "retry_max_secs": 60, "heartbeat_secs": 30, "quarantine_max_bytes": 0,
         "listen": "", "job_values": False, "expire_secs": 60.5, "max_captures": 7, "max_keys": 8,
+        "interval_secs": 20.5, "max_samples": 10, "queue_max_bytes": 200_000, "max_age_secs": 60,
         "max_label_bytes": 64, "client_ca_file": str(secret), "ended_dir": "/a/ended",
     }  # fmt: skip
 

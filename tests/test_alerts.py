@@ -11,6 +11,7 @@ import requests
 import yaml
 
 from ingest.metrics_server import AgentMetrics, MetricsServer
+from ingest.remote_write import RemoteWriteMetrics
 from tests.captured_runs import wait_until
 from tests.exported_metrics import exported
 from tests.servers.running import PrometheusServer, free_port, prometheus_program
@@ -93,6 +94,7 @@ def test_real_prometheus_sees_each_trouble_of_a_real_agent(prometheus_with_rules
     prometheus = prometheus_with_rules
     wait_until(lambda: set(alerts(prometheus)) == {"LogshipperNoAgents"}, "no agents are noticed", SCRAPED_WITHIN_SECS)
     agent = AgentMetrics("c1", "n1")
+    remote = RemoteWriteMetrics(agent.registry)
     server = MetricsServer("127.0.0.1:0", agent, None)
     target, gone = f"127.0.0.1:{server.port}", f"127.0.0.1:{free_port()}"
     try:
@@ -109,6 +111,7 @@ def test_real_prometheus_sees_each_trouble_of_a_real_agent(prometheus_with_rules
         agent.refused_entries.labels("too_old").inc()
         agent.left_out.labels("quarantine_full").inc()
         agent.lost_lines.inc(3)
+        remote.dropped.labels("too_old").inc()
         agent.damaged_bytes.inc(100)
         expected = ALERTS.keys() - {"LogshipperNoAgents", "LogshipperAgentRestarts"}
         wait_until(lambda: set(alerts(prometheus)) == expected, "all is noticed", SCRAPED_WITHIN_SECS)

@@ -10,6 +10,7 @@ from ingest.job_metrics import MAX_JOB_KEYS, MAX_KEYS_TOLD
 from ingest.job_series import FAMILIES, LEDGER_ACCOUNTS
 from ingest.metrics_server import DEADLINE_SECS, HEAD_SECS, LEFT_OUT_REASONS, MAX_CONNECTIONS, SCRAPE_REASONS
 from ingest.ranks import REASONS, alphabetical_code, rank
+from ingest.remote_write import DROP_REASONS, MAX_SPLITS, PROBE
 from tests.exported_metrics import exported
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "metrics.md").read_text()
@@ -63,6 +64,12 @@ def test_reasons_of_refused_scrapes() -> None:
     assert set(SCRAPE_REASONS) == code(said[1])
 
 
+def test_reasons_of_samples_that_remote_write_gave_up() -> None:
+    said = re.search(r"of samples that remote\s+write gave up: (.*?);", PAGE, re.DOTALL)
+    assert said is not None
+    assert set(DROP_REASONS) == code(said[1])
+
+
 def test_numbers_in_the_text() -> None:
     section = MetricsSection()
     facts: Mapping[str, object] = {
@@ -72,6 +79,7 @@ def test_numbers_in_the_text() -> None:
         f"`max_captures` ({section.max_captures:,})": section,
         f"http://{section.listen}/metrics": section,
         f"{MAX_CONNECTIONS} connections at a time": MAX_CONNECTIONS,
+        f"After {MAX_SPLITS} halvings": MAX_SPLITS,
         f"{DEADLINE_SECS:g} seconds each": DEADLINE_SECS,
         f"nothing for {HEAD_SECS:g} seconds": HEAD_SECS,
         f"the first {MAX_KEYS_TOLD} keys": MAX_KEYS_TOLD,
@@ -85,4 +93,4 @@ def test_numbers_in_the_text() -> None:
 
 def test_every_metric_that_a_query_names_is_exported() -> None:
     names = set(re.findall(r"\blogshipper_\w+", PAGE))
-    assert names == {name for name in exported() if name.startswith("logshipper_")}
+    assert names - {PROBE} == {name for name in exported() if name.startswith("logshipper_")}
