@@ -34,7 +34,7 @@ from ingest.loki_sink import LokiSink
 from ingest.metrics_server import AgentMetrics, MetricsServer, exposition
 from ingest.node_spool import open_own_folder
 from ingest.quarantine import Quarantine
-from ingest.remote_write import RemoteWrite, RemoteWriteMetrics
+from ingest.remote_write import RemoteWrite, RemoteWriteMetrics, own_labels
 from ingest.shipper import Shipper, ship_until
 from ingest.slurm_states import SlurmStates
 from logshipper import __version__
@@ -99,7 +99,7 @@ class NodeAgent:
         self._told: dict[str, object] = {}
 
     def _made_remote_write(self, config: AgentConfig) -> RemoteWrite:
-        own = {"job": "logshipper-agent", "instance": f"{config.agent.cluster}/{config.agent.host}"}
+        own = own_labels(config.agent.cluster, config.agent.host)
         metrics = RemoteWriteMetrics(self._metrics.registry)
         return RemoteWrite(config.remote_write, own, self._exported, metrics, self._say)
 

@@ -15,7 +15,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import cramjam
@@ -52,6 +52,17 @@ class RemoteWriteClient(ServerClient):
     def push(self, body: bytes) -> None:
         """Sends a compressed request. Raises PushError."""
         self._push("", body, _HEADERS, _TAKEN)
+
+
+def own_labels(cluster: str, host: str) -> dict[str, str]:
+    """What every series of an agent gets, as a scrape would give it; hosts of two clusters may have one name."""
+    return {"job": "logshipper-agent", "instance": f"{cluster}/{host}"}
+
+
+def probe(own: Mapping[str, str], time_ms: int) -> bytes:
+    """A request with a sample of our own."""
+    encoder = SeriesEncoder(own)
+    return compress(encoder.sample(encoder.head(PROBE), 1.0, encoded_time(time_ms)))
 
 
 class RemoteWriteMetrics:
@@ -92,7 +103,7 @@ class RemoteWrite:
     def __init__(
         self,
         section: RemoteWriteSection,
-        own: dict[str, str],
+        own: Mapping[str, str],
         text: Callable[[], str],
         metrics: RemoteWriteMetrics,
         say: Callable[[str], None],
@@ -108,7 +119,7 @@ class RemoteWrite:
         self._wall_ms = wall_ms
         self._client = RemoteWriteClient(section.access)
         self._encoder = SeriesEncoder(own)
-        self._probe_head = self._encoder.head(PROBE)
+        self._own = own
         self._queue: deque[_Request] = deque()
         self._queued_bytes = 0
         self._backoff = Backoff(section.retry_min_secs, section.retry_max_secs)
@@ -212,9 +223,8 @@ class RemoteWrite:
         return request.origin.beside
 
     def _takes_others(self) -> bool:
-        sample = self._encoder.sample(self._probe_head, 1.0, encoded_time(self._wall_ms()))
         try:
-            self._client.push(compress(sample))
+            self._client.push(probe(self._own, self._wall_ms()))
         except PushError:
             return False
         return True

@@ -12,6 +12,7 @@ from ingest.metrics_server import DEADLINE_SECS, HEAD_SECS, LEFT_OUT_REASONS, MA
 from ingest.ranks import REASONS, alphabetical_code, rank
 from ingest.remote_write import DROP_REASONS, MAX_SPLITS, PROBE
 from tests.exported_metrics import exported
+from tests.job_views import FakeCapture, job_metrics
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "metrics.md").read_text()
 JOB_LABELS = {"cluster", "job_id"}
@@ -68,6 +69,21 @@ def test_reasons_of_samples_that_remote_write_gave_up() -> None:
     said = re.search(r"of samples that remote\s+write gave up: (.*?);", PAGE, re.DOTALL)
     assert said is not None
     assert set(DROP_REASONS) == code(said[1])
+
+
+def test_series_of_a_capture_and_of_its_job() -> None:
+    text = " ".join(PAGE.split())
+    of_capture, of_job, keys = 23, 1, 20
+    assert f"{of_capture} + K series (two more once it is over), and its job {of_job} + 3 K more on each" in text
+    ledger = dict.fromkeys(("stdout", "stderr"), dict.fromkeys(LEDGER_ACCOUNTS, 1))
+    jobs = job_metrics()
+    for task in range(3):
+        capture = FakeCapture(key=f"c{task}", task=task)
+        for step in (1, 2):
+            capture.print({f"k{key}": step for key in range(keys)})
+        jobs.update(capture.view(ledger=ledger, over=task == 2))
+    series = [line for line in jobs.text().splitlines() if line[0] != "#"]
+    assert len(series) == 3 * (of_capture + keys) + 2 + of_job + 3 * keys
 
 
 def test_numbers_in_the_text() -> None:
