@@ -46,6 +46,7 @@ UNUSED_SECS = 3600.0  # how long a directory that nobody writes into is kept
 TELL_SECS = 2.0  # between two notes for `status`
 FORGET_SECS = 3600.0
 RETRY_SECS = 60.0  # after which a capture that couldn't be followed is looked at again
+LAST_WORDS_SECS = 2.0  # for remote write, when the agent ends
 QUARANTINE = "quarantine"
 
 Say = Callable[[str], None]
@@ -127,8 +128,7 @@ class NodeAgent:
         threads = [threading.Thread(target=self._ship, name="shipper")]
         if self._slurm is not None:
             threads.append(threading.Thread(target=self._slurm.run, name="slurm"))
-        if self._remote_write is not None:
-            threads.append(threading.Thread(target=self._remote_write.run, args=(self._stop,), name="remote write"))
+        remote_write = self._started_remote_write()
         try:
             if socket is not None:
                 socket.start()
@@ -143,12 +143,22 @@ class NodeAgent:
             for thread in threads:
                 if thread.ident is not None:
                     thread.join()
+            if remote_write is not None:
+                remote_write.join(LAST_WORDS_SECS)
             server.close()
             self._end()
             if self._ending:
                 self._say("stopped")
             for signo in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(signo, signal.SIG_IGN)  # Python's own end would give a second one its default: killed
+
+    def _started_remote_write(self) -> threading.Thread | None:
+        """Nobody waits long for its end: it may be in the middle of a push that nobody answers."""
+        if self._remote_write is None:
+            return None
+        thread = threading.Thread(target=self._remote_write.run, args=(self._stop,), name="remote write", daemon=True)
+        thread.start()
+        return thread
 
     def _on_signal(self, signo: int, frame: FrameType | None) -> None:
         """Another thread sets the event: what was interrupted here may hold its lock, for good then."""

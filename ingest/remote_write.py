@@ -30,6 +30,7 @@ from logshipper.errors import PushError
 
 MAX_SPLITS = 64  # of a request and its parts: some bad samples are found, a thousand aren't looked for
 TRIES = 3  # of a request that is answered by 500, before another one is tried beside it
+MAX_ANSWER_BYTES = 64 << 10
 PROBE = "logshipper_agent_remote_write_probe"
 DROP_REASONS = ("too_old", "duplicate", "other", "queue_full", "expired")
 _HEADERS = {
@@ -117,7 +118,7 @@ class RemoteWrite:
         self._say = say
         self._clock = clock
         self._wall_ms = wall_ms
-        self._client = RemoteWriteClient(section.access)
+        self._client = RemoteWriteClient(section.access, max_answer_bytes=MAX_ANSWER_BYTES)
         self._encoder = SeriesEncoder(own)
         self._own = own
         self._queue: deque[_Request] = deque()
@@ -129,22 +130,34 @@ class RemoteWrite:
         self._goes_well = True  # since the last round
 
     def run(self, stop: threading.Event) -> None:
-        """Until stop is set. What waits then is lost, as what /metrics would have shown meanwhile is."""
+        """Until stop is set. Then all series end, where nothing waits; else what waits is lost."""
         pause = 0.0
         while not stop.wait(pause):
             try:
-                pause = self.turn()
+                pause = self.turn(stop.is_set)
             except Exception as error:  # the agent's jobs must not suffer from it, nor the next round
                 self._tell("fault", f"remote write: a fault of logshipper's own: {error!r}; tried again")
                 pause = self._section.interval_secs
+        if not self._queue:
+            self._end_series()
         self._client.close()
 
-    def turn(self) -> float:
-        """Queues a round where one is due, sends what may be sent; returns the seconds until there is more to do."""
+    def _end_series(self) -> None:
+        """As Prometheus itself does with a target that is gone. Nothing is tried again."""
+        series = self._encoder.encode("", self._wall_ms())
+        try:
+            for begin in range(0, len(series), self._section.max_samples):
+                self._client.push(compress(b"".join(series[begin : begin + self._section.max_samples])))
+        except PushError as error:
+            self._say(f"{error}; its series end five minutes later")
+
+    def turn(self, is_over: Callable[[], bool] = lambda: False) -> float:
+        """Queues a round where one is due, sends what may be sent; returns the seconds until there is more to do.
+        is_over: asked between two requests whether there should be no other."""
         if self._clock() >= self._round_due:
             self._round_due = self._clock() + self._section.interval_secs
             self._queue_round()
-        while self._queue and self._send_due <= self._clock() < self._round_due:
+        while self._queue and self._send_due <= self._clock() < self._round_due and not is_over():
             self._send_head()
         self._metrics.queue_bytes.set(self._queued_bytes)
         due = min(self._round_due, self._send_due) if self._queue else self._round_due

@@ -363,8 +363,20 @@ def test_an_agent_whose_node_nobody_scrapes(
         wait_until(lambda: not client.query(ended), "its series end")
         (taken,) = client.query(f'logshipper_agent_remote_write_samples_total{{instance="{cluster}/n1"}}')
         assert taken.samples[0].value > 0
+        own = f'logshipper_agent_start_time_seconds{{instance="{cluster}/n1"}}'
+        assert client.query(own)
         assert agent.stop() == 0
+        assert not client.query(own), "its series end with it"
         assert "remote write" not in agent.log.read_text()
+
+
+def test_a_server_that_hangs_does_not_hold_up_the_agent_s_end(loki: LokiServer, tmp_path: Path) -> None:
+    with FaultyServer(Said(hang=True)) as server:
+        options: dict[str, Mapping[str, object]] = {"remote_write": {"url": server.url, "timeout_secs": 300.0}}
+        with NodeAgent(tmp_path, loki.url, cluster="c-hangs", host="n1", **options) as agent:
+            wait_until(lambda: bool(server.asked), "it is asked")
+            assert agent.stop() == 0
+        assert "stopped" in agent.log.read_text()
 
 
 def test_snappy_is_the_block_format() -> None:
