@@ -26,12 +26,14 @@ from ingest.check_node import check_node
 from ingest.check_prometheus import check_prometheus, is_own
 from ingest.findings import Finding, as_document, exit_code, print_findings
 from ingest.loki import Client
+from ingest.metrics_access import MetricsAccess
 from ingest.prometheus import Target
 from ingest.server_access import ServerAccess
 from ingest.server_check import check
 from tests.captured_runs import wait_until
 from tests.faulty_server import FaultyServer, Said
 from tests.servers.running import LokiServer, PrometheusServer
+from tests.tls_gateway import Authority
 
 OK_METRICS = Said(200, b"x 1\n", {"Content-Type": "text/plain; version=0.0.4"})
 
@@ -342,6 +344,20 @@ def test_port(tmp_path: Path) -> None:
 
 
 # ---- what is shown
+
+
+def test_who_may_read_metrics(tmp_path: Path) -> None:
+    own = Authority(tmp_path / "own")
+    one, other = own.issue("one"), own.issue("other")
+
+    def found(cert: Path, key: Path) -> Finding:
+        access = MetricsAccess(cert_file=str(cert), key_file=str(key))
+        return the(check_node(replace(config_for(tmp_path), metrics=MetricsSection("", access))), "/metrics")
+
+    assert found(one.cert, one.key).level == "ok"
+    wrong = found(one.cert, other.key)
+    assert (wrong.level, wrong.words.startswith(f"[metrics] key_file: {other.key}: ")) == ("wrong", True)
+    assert "/metrics" not in levels(check_node(config_for(tmp_path)))
 
 
 def test_findings_are_shown() -> None:
