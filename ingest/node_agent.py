@@ -323,7 +323,7 @@ class NodeAgent:
             self._metrics.captures.labels(life.value).set(count)
         self._metrics.spool_bytes.set(spooled)
         self._metrics.lag_seconds.set(lag_ns / 1e9)
-        self._metrics.set_waiting(self._sink.waiting_streams())
+        self._metrics.set_waiting(self._sink.waiting_by_result())
         self._disks.measure()
         if self._socket is not None:
             self._measure_socket(self._socket)
