@@ -195,6 +195,14 @@ class Bench:
             count = data.count(b"\r") or data.count(b"\n")
             seconds = statistics.median(_feed(Classifier("enabled"), Stream.STDOUT, data) for _ in range(self.rounds))
             print(f"| {name} | {len(data) / 1e6 / seconds:.0f} | {count / seconds:,.0f} |")
+        data = kinds["coloured lines"]
+        seconds = statistics.median(
+            _feed(Classifier("enabled", keep_colours=True), Stream.STDOUT, data) for _ in range(self.rounds)
+        )
+        print(f"| coloured lines, `colors: keep` | {len(data) / 1e6 / seconds:.0f} | {200_000 / seconds:,.0f} |")
+        found = self.medians(render=lambda: self.timed([LOGSHIPPER, "render", str(self.data)]))
+        megabytes, cpu = self.data.stat().st_size / 1e6, found["render"][1]
+        print(f"| `logshipper render`, plain lines | {megabytes / cpu:.0f} | {self.lines / cpu:,.0f} |")
 
     def memory(self) -> None:
         """After the first tenth of MEMORY_LINES, and after all of them: it must not grow."""

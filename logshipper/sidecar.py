@@ -102,15 +102,20 @@ class Sidecar:
         """Reads the side pipe to its end. False where somebody must relay on: the relay is gone, or has returned."""
         poll = select.poll()
         poll.register(self._plan.side_pipe, select.POLLIN)
-        carry = b""
+        # one for all reads: a fresh object for each costs page faults
+        buffer = memoryview(bytearray(_READ_BYTES + side_pipe.HEADER.size + side_pipe.MAX_PAYLOAD_BYTES))
+        left = 0  # of a frame that isn't whole yet, at the buffer's begin
         while True:
             if not poll.poll(self._wait_ms()):
                 self.idle()
                 continue
-            data = os.read(self._plan.side_pipe, _READ_BYTES)
-            if not data:
+            size = os.readv(self._plan.side_pipe, [buffer[left : left + _READ_BYTES]])
+            if not size:
                 return self._ended and not self._open
-            carry = self._take_frames(carry + data if carry else data)
+            size += left
+            used = self._take_frames(buffer[:size])
+            left = size - used
+            buffer[:left] = buffer[used:size]
             self._flush()
 
     def relay_died(self) -> None:
@@ -132,10 +137,10 @@ class Sidecar:
 
     # ---- frames of the side pipe
 
-    def _take_frames(self, data: bytes) -> bytes:
-        """Handles all whole frames of data; returns what is left. Neighbours of one stream are fed as one."""
+    def _take_frames(self, data: memoryview) -> int:
+        """Handles all whole frames of data; returns their bytes. Neighbours of one stream are fed as one."""
         at = 0
-        gathered: list[bytes] = []
+        gathered: list[memoryview] = []
         of = 0
         while len(data) - at >= side_pipe.HEADER.size:
             kind, stream, flags, length = side_pipe.HEADER.unpack_from(data, at)
@@ -152,11 +157,11 @@ class Sidecar:
                 gathered.append(data[at + side_pipe.HEADER.size : end])
                 of = stream
             else:
-                self._take_frame(kind, stream, flags, data[at + side_pipe.HEADER.size : end])
+                self._take_frame(kind, stream, flags, bytes(data[at + side_pipe.HEADER.size : end]))
             at = end
         if gathered:
             self.data(of, b"".join(gathered), 0)
-        return data[at:]
+        return at
 
     def _take_frame(self, kind: int, stream: int, flags: int, payload: bytes) -> None:
         if kind == SideType.EMPTY:
