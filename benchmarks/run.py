@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import rendering, shipping, training
+from benchmarks import agent_load, rendering, shipping, training
 from benchmarks.rendering import LINE
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ LOGSHIPPER = str(BIN / "logshipper")
 AGENT = str(BIN / "logshipper-agent")
 MEASUREMENTS = (
     *("throughput", "start_up", "the_end", "rendering", "beside_pyte", "floods", "training"),
-    *("memory", "taking_in", "shipping", "delay", "steady"),
+    *("memory", "taking_in", "shipping", "delay", "catch_up", "tasks"),
 )
 MEMORY_LINES = 10_000_000
 PR_SET_CHILD_SUBREAPER = 36
@@ -251,10 +251,13 @@ class Bench:
         shipping.cost(self.folder, self.data, self.lines, self.medians)
 
     def delay(self) -> None:
-        shipping.delay(self.folder)
+        agent_load.delay(self.folder)
 
-    def steady(self) -> None:
-        shipping.steady(self.folder)
+    def catch_up(self) -> None:
+        agent_load.catch_up(self.folder)
+
+    def tasks(self) -> None:
+        agent_load.tasks(self.folder)
 
 
 def _feed(classifier: "Classifier", stream: "Stream", data: bytes) -> float:

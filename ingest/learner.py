@@ -59,7 +59,7 @@ class Learner:
         self._save_due = 0.0
 
     def turn(self, captures: Iterable[FollowedCapture]) -> bool:
-        """Goes on with each capture whose time has come; whether there was something new."""
+        """Goes on with each capture whose time has come or whose segment has grown; whether there was something new."""
         now = time.monotonic()
         found = False
         for capture in sorted(captures, key=lambda capture: capture.next_look):
@@ -68,7 +68,7 @@ class Learner:
             if capture.learnt.done:
                 if not capture.shown_state:
                     self._show(capture, moved=True)  # it was over before this agent began
-            elif now >= capture.next_look:
+            elif now >= capture.next_look or capture.learn_reader.has_grown():
                 found |= self._learn_guarded(capture)
         return found
 

@@ -56,6 +56,7 @@ class NodeAgent:
         self._config = config
         self._say = say = _unfailing(say)
         self._stop = threading.Event()
+        self._wake = threading.Event()  # something is there to be shipped
         self._ending = False  # a signal came
         self._socket = JobSocket(config.agent, say) if config.agent.socket else None
         self._socket_told: Counter[str] = Counter()
@@ -120,7 +121,7 @@ class NodeAgent:
             self._say(self._ready_words(server.port))
             self._serve()
         finally:
-            self._stop.set()
+            self._begin_stop()
             if socket is not None:
                 socket.close()
             for thread in threads:
@@ -137,7 +138,11 @@ class NodeAgent:
         """Another thread sets the event: what was interrupted here may hold its lock, for good then."""
         if not self._ending:
             self._ending = True
-            _thread.start_new_thread(self._stop.set, ())
+            _thread.start_new_thread(self._begin_stop, ())
+
+    def _begin_stop(self) -> None:
+        self._stop.set()
+        self._wake.set()
 
     def _ready_words(self, port: int) -> str:
         agent = self._config.agent
@@ -146,7 +151,7 @@ class NodeAgent:
 
     def _ship(self) -> None:
         wait_secs = self._config.loki.batch_wait_secs
-        ship_until(self._shipper, self._to_ship, self._stop, wait_secs, self._say)
+        ship_until(self._shipper, self._to_ship, self._stop, wait_secs, self._say, self._wake)
 
     def _serve(self) -> None:
         while not self._stop.is_set():
@@ -163,7 +168,8 @@ class NodeAgent:
     def _turn(self) -> None:
         self._look()
         captures = list(self._captures.values())
-        self._learner.turn(captures)
+        if self._learner.turn(captures):
+            self._wake.set()
         self._learner.save(captures)
         for capture in captures:
             if capture.is_over and not self._remove(capture):

@@ -36,6 +36,7 @@ from ingest.tenants import tenant_of
 SHARE_BYTES = 512 << 10  # of a capture in a round; more where few have something
 MAX_SHARE_BYTES = 4 << 20
 ROUND_BYTES = 4 << 20  # what others may have to wait for: some seconds, at the rate that a stream may have
+FULL_ROUND_BYTES = 256 << 10  # so much needn't wait for more: pushes of it cost Loki no more than larger ones
 STREAMS_AT_ONCE = 4
 MAX_AHEAD_NS = 10 * 60 * 10**9  # Loki refuses what is newer
 BEFORE_BEGIN_NS = 3600 * 10**9  # how long before its directory was made a capture's lines may be
@@ -79,6 +80,7 @@ class Shipper:
         self._newest = {StreamKey.from_text(text): time_ns for text, time_ns in checkpoints.streams().items()}
         self._pool = ThreadPoolExecutor(STREAMS_AT_ONCE, "ship")
         self._turn = 0
+        self.round_bytes = 0  # of spooled frames, in the last round
         self._taken: dict[str, set[bytes]] = {}  # by capture, of those that went back
 
     def close(self) -> None:
@@ -111,7 +113,7 @@ class Shipper:
     def _read_share(
         self, captures: Sequence[FollowedCapture], touched: list[FollowedCapture], pieces: list[_Piece]
     ) -> bool:
-        size, more = 0, False
+        self.round_bytes, more = 0, False
         self._turn += 1
         waiting = [capture for capture in captures if capture.waits]
         self._sink.want("captures", {self._tenant(capture) for capture in waiting})
@@ -120,7 +122,7 @@ class Shipper:
         waiting = [capture for capture in waiting if self._tenant(capture) not in held]
         share = min(max(SHARE_BYTES, ROUND_BYTES // max(len(waiting), 1)), MAX_SHARE_BYTES)
         for capture in self._in_turn(waiting):
-            if size >= ROUND_BYTES:
+            if self.round_bytes >= ROUND_BYTES:
                 return True
             tenant = self._tenant(capture)
             if tenant in tried:
@@ -144,7 +146,7 @@ class Shipper:
             if ends and not capture.learnt.done:
                 capture.held = batch, life  # its last event tells what the learner has to know first
                 continue
-            size += batch.size
+            self.round_bytes += batch.size
             more |= batch.outcome is Outcome.MORE
             if batch.frames or batch.damages or ends:
                 pieces.append(self._piece(capture, batch, life))
@@ -396,10 +398,14 @@ def ship_until(
     stop: threading.Event,
     wait_secs: float,
     say: Callable[[str], None],
+    wake: threading.Event,
 ) -> None:
-    """The shipper's thread: round after round, wait_secs apart where nothing is left over."""
-    pause = 0.0
-    while not stop.wait(pause):
+    """The shipper's thread: round after round, wait_secs apart where nothing is left over, sooner after large ones.
+
+    wake: set when there is something to ship, and with stop; a look is due every wait_secs all the same.
+    """
+    while not stop.is_set():
+        wake.clear()
         begin = time.monotonic()
         try:
             more = shipper.round(captures())
@@ -407,6 +413,11 @@ def ship_until(
             return
         except Exception as error:  # one capture or a full disk must not stop all others for good
             say(f"shipping failed, and is tried again from the last checkpoint: {error!r}")
-            pause = max(wait_secs, 1.0)
-        else:
-            pause = 0.0 if more else max(0.05, wait_secs - (time.monotonic() - begin))
+            stop.wait(max(wait_secs, 1.0))
+            continue
+        if more:
+            continue
+        if shipper.round_bytes:
+            share = max(1 - shipper.round_bytes / FULL_ROUND_BYTES, 0.25)
+            stop.wait(max(0.05, wait_secs * share - (time.monotonic() - begin)))
+        wake.wait(wait_secs)

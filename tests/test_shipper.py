@@ -345,7 +345,8 @@ def test_the_shippers_thread_survives_what_a_round_raises(node: ShippingNode, mo
         return round_(captures)
 
     monkeypatch.setattr(node.shipper, "round", failing)
-    thread = threading.Thread(target=ship_until, args=(node.shipper, node.follow, node.stop, 0.01, node.said.append))
+    words = (node.shipper, node.follow, node.stop, 0.01, node.said.append, threading.Event())
+    thread = threading.Thread(target=ship_until, args=words)
     thread.start()
     try:
         wait_until(lambda: node.loki.lines('kind="log"') == ["one"], "it is shipped all the same", 15)
@@ -353,6 +354,32 @@ def test_the_shippers_thread_survives_what_a_round_raises(node: ShippingNode, mo
         node.stop.set()
         thread.join(10)
     assert sum("tried again from the last checkpoint" in words for words in node.said) == 2
+
+
+def waits(node: ShippingNode) -> list[str]:
+    return [capture.identity.job_id for capture in node.captures.values() if capture.waits]
+
+
+def test_what_comes_after_a_silence_is_shipped_at_once(node: ShippingNode) -> None:
+    """And what comes right behind it waits for company."""
+    wake = threading.Event()
+    words = (node.shipper, node.follow, node.stop, 600.0, node.said.append, wake)
+    thread = threading.Thread(target=ship_until, args=words)
+    thread.start()
+    try:
+        whole(node, "job1", ["one"])
+        node.learn()
+        wake.set()
+        wait_until(lambda: not waits(node), "the first is shipped, long before its time", 15)
+        whole(node, "job2", ["one"])
+        node.learn()
+        wake.set()
+        assert waits(node) == ["job2"]
+    finally:
+        node.stop.set()
+        wake.set()
+        thread.join(10)
+    assert not thread.is_alive()
 
 
 # ---- order, and what comes late
