@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benchmarks.shipping import WAIT_SECS, spool_capture
 from ingest.loki import Client
+from ingest.server_access import ServerAccess
 from tests.node_agents import NodeAgent
 from tests.servers.running import LokiServer
 
@@ -69,7 +70,7 @@ def _delays(folder: Path, rate: int) -> list[float]:
 
 def catch_up(folder: Path) -> None:
     """A backlog into a real Loki with its default limits."""
-    with tempfile.NamedTemporaryFile(dir=folder) as file, LokiServer() as loki, Client(loki.url) as client:
+    with tempfile.NamedTemporaryFile(dir=folder) as file, LokiServer() as loki, _patient(loki) as client:
         file.write(b"".join(LINE % number for number in range(CATCH_UP_LINES)))
         file.flush()
         agent = _default_agent(folder / "catch-up", loki)
@@ -88,6 +89,16 @@ def catch_up(folder: Path) -> None:
     rate = size / seconds
     print(f"{seconds:.0f} s, {rate / 1e6:.2f} MB/s of lines: {rate / LOKI_LIMIT:.0%} of what Loki admits")
     print(f"in Loki {counted:,.0f} of {lines:,}; answers: {told}")
+
+
+def _patient(loki: LokiServer) -> Client:
+    return Client(ServerAccess(loki.url, timeout_secs=WAIT_SECS))
+
+
+def _count(client: Client, shard: int) -> float:
+    """Log lines of the jobs whose ids end so."""
+    question = f'sum(count_over_time({{cluster="bench",kind="log",job_shard="{shard}"}}[2h]))'
+    return sum(result.samples[0].value for result in client.query(question))
 
 
 def tasks(folder: Path) -> None:
