@@ -18,11 +18,12 @@ from ingest.capture_account import Rows
 from ingest.capture_folder import CaptureFolder, Identity, Life, list_folders
 from ingest.catalogue import Catalogue, summarise
 from ingest.job import TakenIn
-from ingest.job_db import CaptureRow, JobWriter, fault_point
+from ingest.job_db import CaptureRow, JobWriter
 from ingest.learning import learn, new_account
 from ingest.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
 from ingest.sqlite_file import UnwritableError
 from logshipper.errors import LogshipperError, StoreError, os_words
+from logshipper.fault_points import fault_point
 
 BATCH_BYTES = 4 << 20
 MAX_PROBLEMS = 100  # told by one run
@@ -216,7 +217,7 @@ class Intake:
                     summary = summarise(job_id, job.captures())
                 if summary is not None:
                     self._catalogue.put(summary)
-            fault_point("catalogue updated")
+            fault_point("store_catalogue_updated")
             for name in over:
                 with _reported(run), CaptureFolder(spool_fd, self._spool, name, self._owner) as folder:
                     while not folder.remove():
@@ -270,9 +271,9 @@ class Intake:
             while True:
                 batch = reader.read(BATCH_BYTES, alive=alive)
                 row = self._store(folder, job, row, batch, pending.life, run)
-                fault_point("committed")
+                fault_point("store_committed")
                 folder.remove_segments_before(row.position.segment)
-                fault_point("segments removed")
+                fault_point("store_segments_removed")
                 run.advance(batch.frame_bytes)
                 left -= batch.frame_bytes
                 if batch.outcome is not Outcome.MORE:

@@ -13,6 +13,7 @@ from ingest.capture_account import CaptureAccount, Rows
 from ingest.segment_reader import SpoolPosition
 from ingest.sqlite_file import damaged, open_writer, store_errors, transaction
 from ingest.x_axis import XAxis
+from logshipper.fault_points import fault_point
 
 VERSION = 1
 SCHEMA = """
@@ -125,7 +126,7 @@ class JobWriter:
                 (*capture.position, capture.done, capture.account.to_json().decode(), capture.axis.to_json(),
                  capture.id),
             )  # fmt: skip
-            fault_point("rows written")
+            fault_point("store_rows_written")
 
     def _insert(self, capture: int, rows: Rows) -> None:
         self._connection.executemany(
@@ -187,7 +188,3 @@ def read_captures(connection: sqlite3.Connection, path: str, folder: str | None 
         ]
     except ValueError as error:
         raise damaged(path, str(error)) from None
-
-
-def fault_point(name: str) -> None:
-    """A named place where the crash tests kill the process; does nothing."""

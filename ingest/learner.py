@@ -14,6 +14,7 @@ from ingest.learning import learn
 from ingest.metrics_server import AgentMetrics
 from ingest.segment_reader import Outcome
 from logshipper.errors import LogshipperError
+from logshipper.fault_points import fault_point
 
 MAX_USERS = 500  # of the counters of lines and bytes; who comes later is counted without a name
 BATCH_BYTES = 1 << 20  # of each capture in turn
@@ -158,6 +159,7 @@ class Learner:
         if changed:
             saved = [capture.learnt for capture in changed]
             self._checkpoints.put_learnt(saved)
+            fault_point("learnt")
             for capture, learnt in zip(changed, saved, strict=True):
                 capture.saved = learnt
 

@@ -22,6 +22,7 @@ from ingest.sqlite_file import DamagedError, UnwritableError, remove_database
 from ingest.summary import find_job
 from ingest.x_axis import KeyStats, XChoice
 from logshipper.errors import LogshipperError, SpoolError, SpoolFull, StoreError, UnknownJob
+from logshipper.fault_points import fault_point
 from logshipper.filesystem import network_type
 from logshipper.spool import make_private_folder, spool_root
 
@@ -245,11 +246,14 @@ class LocalStore:
             known = summary.attempts if summary else 0
             last = max(known, self._intake.check_idle(job_id), self._last_attempt(path, job_id))
             self._catalogue.bury(job_id, last)
+            fault_point("store_job_buried")
             self._intake.drop(job_id)
+            fault_point("store_spool_dropped")
             for reader in list(self._readers):
                 if reader.path == path:
                     reader.close()
             remove_database(path)
+            fault_point("store_database_removed")
             self._catalogue.forget(job_id)
 
     def _last_attempt(self, path: str, job_id: str) -> int:

@@ -36,6 +36,7 @@ from ingest.shipper import Shipper, ship_until
 from ingest.slurm_states import SlurmStates
 from logshipper import __version__
 from logshipper.errors import LogshipperError, SpoolError, StoreError, os_words
+from logshipper.fault_points import fault_point
 from logshipper.spool import make_private_folder
 from logshipper.terminal import fill_standard_fds
 
@@ -242,9 +243,9 @@ class NodeAgent:
         self._put_off[name] = (time.monotonic() + RETRY_SECS, words)
 
     def _leave_unused(self, folder: CaptureFolder) -> None:
-        """It was made for a job that hasn't printed, or never will."""
+        """It was made for a job that hasn't printed, or never will; or an agent died while it removed it."""
         old = time.time_ns() - folder.begun_ns() > UNUSED_SECS * 1e9
-        if old and folder.life() is Life.DEAD:
+        if any(known.done for known in self._checkpoints.shipped(folder.key)) or (old and folder.life() is Life.DEAD):
             folder.remove()
         folder.close()
 
@@ -253,6 +254,7 @@ class NodeAgent:
         try:
             if not capture.folder.remove():
                 return False
+            fault_point("capture_removed")
         except OSError as error:  # the others go on; it is left in the spool, and tried again
             words = os_words(error)
             self._refuse(capture.folder.name, f"is shipped, but can't be removed: {words}")

@@ -21,6 +21,7 @@ import orjson
 
 from ingest.agent_config import AgentSection
 from logshipper.errors import ConfigError, SpoolError, SpoolFull, os_words
+from logshipper.fault_points import fault_point
 from logshipper.spool import check_job_id, short_id
 
 LOCK_SECS = 1.5  # a maker holds it for a millisecond or two
@@ -211,7 +212,9 @@ class NodeSpool:
             os.mkdir(_MAKING + name, 0o700, dir_fd=self._fd)
             try:
                 self._fill(_MAKING + name, identity)
+                fault_point("capture_made")
                 os.rename(_MAKING + name, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+                fault_point("capture_named")
             except BaseException:
                 shutil.rmtree(_MAKING + name, dir_fd=self._fd, ignore_errors=True)
                 raise

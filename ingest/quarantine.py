@@ -1,6 +1,7 @@
 """`quarantine/`: what Loki refused for good, entry by entry, with its words; synced before it counts as dealt with.
 
 Files are JSON lines, one a day and user, at most max_bytes in all: what doesn't fit any more is dropped, and counted.
+An entry that is refused once more, as a round was sent again, stands there once.
 """
 
 import os
@@ -11,7 +12,9 @@ from typing import NamedTuple
 import orjson
 
 from ingest.entries import Chunk
+from ingest.quarantine_known import KnownEntries
 from logshipper.errors import StoreError, os_words
+from logshipper.fault_points import fault_point
 
 USER_SHARE = 1 / 8  # of max_bytes
 _SLICE_BYTES = 256 << 10  # written at a time
@@ -38,6 +41,7 @@ class Quarantine:
             os.makedirs(folder, mode=0o700, exist_ok=True)
         except OSError as error:
             raise self._error(error) from None
+        self._known = KnownEntries(folder)
 
     def put(self, refusals: Iterable[Refusal]) -> int:
         """Writes and syncs them; returns how many entries found no room. Raises StoreError: then nothing counts as
@@ -51,16 +55,23 @@ class Quarantine:
             raise self._error(error) from None
 
     def _put(self, uid: int, refusals: Sequence[Refusal]) -> int:
+        documents = [
+            document
+            for refusal in refusals
+            for document in (_document(refusal, at) for at in range(len(refusal.chunk.lines)))
+            if not self._known.has(uid, document)
+        ]
         total, own = self._measured(uid)  # each time: somebody may have made room
         room = min(self._max_bytes - total, int(self._max_bytes * USER_SHARE) - own)
         if room <= 0:
-            return sum(len(refusal.chunk.lines) for refusal in refusals)
+            return len(documents)
         day = time.strftime("%Y-%m-%d", time.gmtime())
         fd = os.open(os.path.join(self._folder, f"{day}.u{uid}.jsonl"), _FLAGS, 0o600)
         try:
             before = os.fstat(fd).st_size
             try:
-                dropped = _write(fd, refusals, room)
+                dropped = _write(fd, documents, room)
+                fault_point("quarantine_written")
                 os.fsync(fd)
             except OSError:
                 os.ftruncate(fd, before)
@@ -69,6 +80,8 @@ class Quarantine:
                 self._sync_folder()  # or a power cut takes the file's name
         finally:
             os.close(fd)
+        for document in documents[: len(documents) - dropped]:
+            self._known.add(document)
         return dropped
 
     def _measured(self, uid: int) -> tuple[int, int]:
@@ -93,28 +106,23 @@ class Quarantine:
         return StoreError(self._folder, f"can't be written: {os_words(error)}")
 
 
-def _write(fd: int, refusals: Sequence[Refusal], room: int) -> int:
+def _write(fd: int, documents: Sequence[dict[str, object]], room: int) -> int:
     """Writes entry by entry, as far as there is room; returns how many there was none for."""
-    dropped = 0
     held: list[bytes] = []
     size = 0
-    for refusal in refusals:
-        for at in range(len(refusal.chunk.lines)):
-            if dropped:
-                dropped += len(refusal.chunk.lines) - at
-                break
-            line = orjson.dumps(_document(refusal, at), option=orjson.OPT_APPEND_NEWLINE)
-            room -= len(line)
-            if room < 0:
-                dropped += len(refusal.chunk.lines) - at
-                break
-            held.append(line)
-            size += len(line)
-            if size >= _SLICE_BYTES:
-                _write_all(fd, b"".join(held))
-                held, size = [], 0
+    for number, document in enumerate(documents):
+        line = orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
+        room -= len(line)
+        if room < 0:
+            _write_all(fd, b"".join(held))
+            return len(documents) - number
+        held.append(line)
+        size += len(line)
+        if size >= _SLICE_BYTES:
+            _write_all(fd, b"".join(held))
+            held, size = [], 0
     _write_all(fd, b"".join(held))
-    return dropped
+    return 0
 
 
 def _write_all(fd: int, data: bytes) -> None:

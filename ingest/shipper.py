@@ -32,6 +32,7 @@ from ingest.metrics_server import AgentMetrics
 from ingest.quarantine import Quarantine, Refusal
 from ingest.segment_reader import Batch, Outcome
 from ingest.tenants import tenant_of
+from logshipper.fault_points import fault_point
 
 SHARE_BYTES = 512 << 10  # of a capture in a round; more where few have something
 MAX_SHARE_BYTES = 4 << 20
@@ -329,10 +330,12 @@ class Shipper:
                 break
             sent.refusals.extend(refusals)
             sent.taken.extend([] if refusals else batch)
+            fault_point("pushed")
         return sent
 
     def _put_aside(self, refusals: list[Refusal]) -> None:
         dropped = self._quarantine.put(refusals)
+        fault_point("set_aside")
         reasons: Counter[str] = Counter()
         for refusal in refusals:
             reasons[refusal.reason] += len(refusal.chunk.lines)
@@ -375,6 +378,7 @@ class Shipper:
         for piece in pieces:
             piece.capture.noted_shipped()
             piece.capture.remove_old_segments()
+            fault_point("shipped_segments_removed")
             self._forget_taken(piece)
 
 
@@ -386,10 +390,6 @@ def _digest(chunk: Chunk) -> bytes:
     """What tells a chunk apart from others of its capture, whichever stream it goes to as a replay."""
     where = "/".join((chunk.key.stream, chunk.key.kind, ""))
     return hashlib.blake2b(where.encode() + chunk.encoded(), digest_size=16).digest()
-
-
-def fault_point(name: str) -> None:
-    """A named place where the crash tests kill the process; does nothing."""
 
 
 def ship_until(

@@ -38,6 +38,7 @@ from ingest.slurm_record import SECOND_NS, EndRecord, event_of, note_of
 from ingest.slurm_waiting import FILE, NOT_CAPTURED, REFUSED, SHIPPED, Told, Waiting, WaitingEnds
 from ingest.tenants import USER, tenant_of, tenant_of_uid
 from logshipper.errors import LogshipperError, QueryError
+from logshipper.fault_points import fault_point
 
 ASKED_AFTER_SECS = (3, 10, 60, 600, 3600, 6 * 3600, 24 * 3600)  # since the record was taken; the last time, it goes
 BY_UID_AFTER_SECS = 60  # for what a node sent that didn't know the user's name
@@ -152,7 +153,7 @@ class SlurmStates:
         told += self._decide([one for one in due if one.told is None])
         if told:
             self._show(told)
-            shipper.fault_point("slurm_told")
+            fault_point("slurm_told")
             self._ship(told)
         self._say_dropped()
         return len(due) == BATCH
@@ -297,7 +298,7 @@ class SlurmStates:
             self._waiting.put_off({one.name: again_ns for one in told if homes[one.name] in held})
             told = [one for one in told if homes[one.name] not in held]
             refusals = [refusal for refusal in refusals if refusal.chunk.key.tenant not in held]
-        shipper.fault_point("slurm_sent")
+        fault_point("slurm_sent")
         again = _behind(told, refusals)
         for_good = [refusal for refusal in refusals if not _is_behind(refusal)]
         self._put_aside(for_good)
@@ -305,7 +306,7 @@ class SlurmStates:
         lost = {refusal.chunk.capture for refusal in for_good}
         self._finish({one.name: REFUSED if one.name in lost else SHIPPED for one in told if one.name not in again})
         self._sink.want("slurm", set(self._homes.values()))
-        shipper.fault_point("slurm_committed")
+        fault_point("slurm_committed")
 
     def _show(self, told: Sequence[Waiting]) -> None:
         """In /metrics, whatever Loki takes."""

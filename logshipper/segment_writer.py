@@ -12,6 +12,7 @@ import threading
 
 from logshipper import segment
 from logshipper.errors import SpoolError, SpoolFull, os_words
+from logshipper.fault_points import fault_point
 
 SYNC_SECS = 0.05
 MAX_SEGMENT_BYTES = 32 << 20
@@ -42,6 +43,7 @@ class SegmentWriter:
         if self._size + len(frames) > MAX_SEGMENT_BYTES and self._size > segment.FILE_HEADER_BYTES:
             self._rotate(now_ns)
         self._append(frames)
+        fault_point("frames_written")
         self._dirty.set()
 
     def give_up_reserve(self) -> None:
@@ -56,6 +58,7 @@ class SegmentWriter:
         self.give_up_reserve()
         try:
             self._append(segment.encode_end(now_ns, closed=True))
+            fault_point("capture_closed")
         finally:
             self._closing.set()
             self._dirty.set()
@@ -80,8 +83,10 @@ class SegmentWriter:
         number = self._number + 1
         fd, size = self._create(number, now_ns)
         try:
+            fault_point("next_segment_made")
             self._append(segment.encode_end(now_ns, closed=False))
             os.fdatasync(self._fd)
+            fault_point("segment_sealed")
         except (OSError, SpoolError) as error:
             os.close(fd)
             os.unlink(self._path(number))
@@ -98,6 +103,7 @@ class SegmentWriter:
         except OSError as error:
             raise _spool_error(self._folder, error) from None
         try:
+            fault_point("segment_created")
             size = _write_whole(fd, segment.encode_file_header(number, now_ns), 0, self._folder)
             os.fdatasync(fd)
             folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -105,6 +111,7 @@ class SegmentWriter:
                 os.fsync(folder)  # the name, too, must survive a crash
             finally:
                 os.close(folder)
+            fault_point("segment_begun")
         except (OSError, SpoolError) as error:
             os.close(fd)
             os.unlink(path)
@@ -133,6 +140,8 @@ class SegmentWriter:
                     os.fdatasync(self._fd)
                 except OSError as error:
                     self._sync_error = error
+                else:
+                    fault_point("frames_synced")
             self._closing.wait(SYNC_SECS)
 
 

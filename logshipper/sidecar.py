@@ -15,12 +15,13 @@ from logshipper import __version__, relay, side_pipe
 from logshipper.capture import Settings
 from logshipper.classifier import Classifier, Event, Lines
 from logshipper.errors import SpoolError, os_words
+from logshipper.fault_points import fault_point
 from logshipper.frame_builder import FrameBuilder
 from logshipper.handover import SidecarPlan
 from logshipper.segment import Json, Kind, Stream
 from logshipper.segment_writer import SegmentWriter
 from logshipper.side_pipe import Empty, SideType
-from logshipper.spool import boot_id, outcome
+from logshipper.spool import boot_id, counted_bytes, outcome
 
 HEARTBEAT_SECS = 5.0
 LEDGER_SECS = 0.05
@@ -38,13 +39,17 @@ def run(plan: SidecarPlan, sidecar: "Sidecar") -> None:
     """As `serve`, with a sidecar that isn't started yet."""
     sidecar.start()
     if not sidecar.follow_relay():
+        sidecar.make_up()
         relay.take_over(plan, sidecar)
         sidecar.relay_died()
     sidecar.close()
 
 
 class Sidecar:
-    """State of one capture. It is a sink for `relay.take_over` as well: data, empty, closed, idle."""
+    """State of one capture. It is a sink for `relay.take_over` as well: data, empty, closed, idle.
+
+    received: bytes of each stream that came, or were taken over.
+    """
 
     def __init__(self, plan: SidecarPlan, settings: Settings) -> None:
         self._plan = plan
@@ -62,8 +67,10 @@ class Sidecar:
         self._frames = FrameBuilder()
         folder = os.path.join(settings.capture.path, "segments")
         self._lock = _take_lock(os.path.join(folder, "lock"))
+        fault_point("sidecar_locked")
         self._writer = SegmentWriter(folder, self._now_ns())
         self._open = {Stream.STDOUT, Stream.STDERR}
+        self.received = dict.fromkeys((1, 2), 0)
         self._ended = False
         self._ledger: Json = {}
         self._ledger_due = 0.0
@@ -118,6 +125,15 @@ class Sidecar:
             buffer[:left] = buffer[used:size]
             self._flush()
 
+    def make_up(self) -> None:
+        """What a dead relay had read and counted, and not handed over."""
+        unsent, counters = self._plan.unsent, self._plan.counters
+        if unsent is not None and counters is not None:
+            for stream in sorted(self._open):
+                read = unsent.counted(stream, self.received[stream], counted_bytes(counters, stream))
+                if read:
+                    self.data(stream, read, 0)
+
     def relay_died(self) -> None:
         """After a take-over: the end that nobody has told."""
         if not self._ended:
@@ -131,6 +147,7 @@ class Sidecar:
             self._writer.close(self._frames.end(self._now_ns()))
         except SpoolError as error:
             self._degrade(error)
+        fault_point("capture_synced")
         os.close(self._lock)
         self._report("done")
         self._settings.start_agent()
@@ -175,6 +192,7 @@ class Sidecar:
 
     def data(self, stream: int, data: bytes, flags: int) -> None:
         self.empty(flags)
+        self.received[stream] += len(data)
         self._classifier.feed(Stream(stream), data, time.monotonic())
 
     def empty(self, flags: int) -> None:
@@ -223,6 +241,7 @@ class Sidecar:
         self._say_lost()
         ended: Json = {"type": "end", "state": state, "exit_code": exit_code, "signal": signo, "reason": reason}
         self._write_record({**ended, "ended_ns": self._now_ns(), "ledger": self._classifier.ledger()})
+        fault_point("end_written")
         if self._open:  # the relay returns now; what is left behind goes on here
             try:
                 self._writer.sync()
@@ -236,6 +255,7 @@ class Sidecar:
         items = self._classifier.take()
         if items:
             self._write_items(items)
+            fault_point("lines_without_ledger")
         now = time.monotonic()
         if now >= self._ledger_due:
             self._ledger_due = now + LEDGER_SECS
@@ -251,6 +271,7 @@ class Sidecar:
             if not self._write(frame.data, now_ns) and frame.stored:
                 self._lost_lines += frame.stored
                 self._classifier.count_lost(frame.stream, frame.stored)
+                fault_point("lines_refused")
 
     def _write(self, frames: bytes, now_ns: int) -> bool:
         """False where the spool refuses: it is tried again after RETRY_SECS."""

@@ -1,5 +1,6 @@
 """What Loki refused for good lies on the disk before it counts as dealt with, and never takes more than its room."""
 
+import itertools
 import json
 import os
 import stat
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ingest import quarantine_known
 from ingest.capture_account import BlockRow, Rows
 from ingest.capture_folder import Identity
 from ingest.entries import EntryBuilder
@@ -76,9 +78,32 @@ def test_hostile_lines_and_words_stay_one_line_each(tmp_path: Path) -> None:
     assert {entry["reason"] for entry in found} == {"too_old"}
 
 
+def test_what_is_refused_once_more_stands_there_once(tmp_path: Path) -> None:
+    """A round that is sent again, by the same agent or by the next one, behind a line that a crash cut off."""
+    first = Quarantine(str(tmp_path), 100_000)
+    assert first.put(refusals(b"one", b"two")) == 0
+    assert first.put(refusals(b"one", b"two")) == 0
+    (file,) = tmp_path.iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(b"[1]\n" + whole + whole[:40])
+    later = Quarantine(str(tmp_path), 100_000)
+    assert later.put(refusals(b"one", b"two")) == 0
+    assert file.read_bytes() == b"[1]\n" + whole + whole[:40]
+    assert later.put([*refusals(b"one", b"other", words="as before")]) == 0
+    assert [entry["line"] for entry in map(json.loads, file.read_text()[len(whole) + 44 :].splitlines())] == ["other"]
+
+
+def test_as_many_are_known_as_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quarantine_known, "MAX_KNOWN", 2)
+    quarantine = Quarantine(str(tmp_path), 100_000)
+    for lines in ((b"a", b"b", b"c"), (b"a", b"b", b"c")):
+        quarantine.put(refusals(*lines))
+    assert [entry["line"] for entry in entries(tmp_path)] == ["a", "b", "c", "a"]
+
+
 def test_what_finds_no_room_is_counted_and_the_cap_holds(tmp_path: Path) -> None:
     quarantine = Quarantine(str(tmp_path), 8000)  # and one user has an eighth
-    dropped = sum(quarantine.put(refusals(b"x" * 50, b"y" * 50)) for _ in range(10))
+    dropped = sum(quarantine.put(refusals(b"%050d" % n, b"y" * (50 + n))) for n in range(10))
     kept = entries(tmp_path)
     assert len(kept) + dropped == 20
     assert 0 < len(kept) < 20
@@ -101,7 +126,8 @@ def test_what_lies_there_already_counts(tmp_path: Path, name: str, size: int) ->
 
 def test_room_that_somebody_made_is_used(tmp_path: Path) -> None:
     quarantine = Quarantine(str(tmp_path), 8000)
-    while quarantine.put(refusals(b"x" * 50)) == 0:
+    numbers = itertools.count()
+    while quarantine.put(refusals(b"%050d" % next(numbers))) == 0:
         pass
     for file in tmp_path.iterdir():
         file.unlink()

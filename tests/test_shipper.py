@@ -18,7 +18,7 @@ from ingest.checkpoints import Shipped
 from ingest.loki_sink import Stopped
 from ingest.segment_reader import Batch, Outcome, SegmentReader
 from ingest.shipper import ship_until
-from logshipper import segment
+from logshipper import fault_points, segment
 from logshipper.errors import StoreError
 from logshipper.segment import Kind, Stream
 from tests.captured_runs import wait_until
@@ -57,7 +57,7 @@ def whole(node: ShippingNode, job_id: str, lines: list[str], start_ns: int | Non
 
 
 def at_fault(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], None]) -> None:
-    monkeypatch.setattr(shipper_module, "fault_point", lambda at: act() if at == name else None)
+    monkeypatch.setattr(fault_points, "on_reached", lambda at: act() if at == name else None)
 
 
 def kill() -> None:
