@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from ingest import agent_config, prepare, user_agent
+from ingest import admin_commands, agent_config, prepare, user_agent
 from ingest.console_script import run_command
 from logshipper import __version__, node_agent_socket
 from logshipper.spool import store_root
@@ -17,6 +17,7 @@ _EXAMPLES = """examples:
   logshipper-agent run --config /etc/logshipper/agent.toml         serves all jobs of this node
   logshipper-agent status --config /etc/logshipper/agent.toml      what is spooled, shipped, refused, per job
   logshipper-agent status                                          as root the same, else of your own store
+  logshipper-agent replay                                          sends what Loki refused once more
 """
 _RUN_EXAMPLES = """With --config: the node agent. It serves the captures of all users of this node as they appear, until
 SIGTERM. Without: your own agent, which takes your spool into your store; `logshipper run` starts one by itself.
@@ -116,6 +117,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--plugstack", metavar="FILE", help="Slurm's plugstack.conf (default: slurm.conf's, where Slurm is)"
     )
     check.set_defaults(call=_check)
+    admin_commands.add_commands(add)
     made = add(
         "prepare",
         "make a task's directory in the node's spool, for hooks",

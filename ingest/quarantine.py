@@ -11,11 +11,12 @@ from typing import NamedTuple
 import orjson
 
 from ingest.entries import Chunk
+from ingest.quarantine_files import folder_lock, sync_folder
 from logshipper.errors import StoreError, os_words
 
 USER_SHARE = 1 / 8  # of max_bytes
 _SLICE_BYTES = 256 << 10  # written at a time
-_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Refusal(NamedTuple):
@@ -45,8 +46,11 @@ class Quarantine:
         by_user: dict[int, list[Refusal]] = {}
         for refusal in refusals:
             by_user.setdefault(refusal.chunk.common.uid, []).append(refusal)
+        if not by_user:
+            return 0
         try:
-            return sum(self._put(uid, of_user) for uid, of_user in by_user.items())
+            with folder_lock(self._folder):
+                return sum(self._put(uid, of_user) for uid, of_user in by_user.items())
         except OSError as error:
             raise self._error(error) from None
 
@@ -60,13 +64,15 @@ class Quarantine:
         try:
             before = os.fstat(fd).st_size
             try:
+                if before and os.pread(fd, 1, before - 1) != b"\n":
+                    _write_all(fd, b"\n")  # what a power cut left is a line of its own, and spoils none of ours
                 dropped = _write(fd, refusals, room)
                 os.fsync(fd)
             except OSError:
                 os.ftruncate(fd, before)
                 raise
             if not before:
-                self._sync_folder()  # or a power cut takes the file's name
+                sync_folder(self._folder)  # or a power cut takes the file's name
         finally:
             os.close(fd)
         return dropped
@@ -81,13 +87,6 @@ class Quarantine:
                     total += size
                     own += size if entry.name.endswith(f".u{uid}.jsonl") else 0
         return total, own
-
-    def _sync_folder(self) -> None:
-        fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def _error(self, error: OSError) -> StoreError:
         return StoreError(self._folder, f"can't be written: {os_words(error)}")
@@ -131,6 +130,9 @@ def _document(refusal: Refusal, at: int) -> dict[str, object]:
         "words": refusal.words,
         "stream": chunk.key.stream,
         "kind": chunk.key.kind,
+        "host": chunk.key.host,
+        "tenant": chunk.key.tenant,
+        "capture": chunk.capture,
         "time_ns": chunk.times_ns[at],
         "metadata": chunk.metadata(at),
         "line": chunk.lines[at].decode("utf-8", "replace"),

@@ -189,6 +189,12 @@ class LokiServer(Server):
     def version(self) -> str:
         return LOKI.version
 
+    def set_limits(self, limits: Mapping[str, object]) -> None:
+        """Over those it has; from its next start on."""
+        config = _read(self.folder / "loki.yaml")
+        config["limits_config"].update(limits)
+        (self.folder / "loki.yaml").write_text(yaml.safe_dump(config, default_flow_style=False))
+
     def wait_for_push(self, timeout_secs: float = READY_TIMEOUT_SECS) -> None:
         """Waits until it takes pushes, which is before it is ready. Raises ServerFailed."""
 
