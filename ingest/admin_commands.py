@@ -2,10 +2,14 @@
 takes a while, and is imported when one is called."""
 
 import argparse
+import os
+import sys
 from collections.abc import Callable
 
 from ingest import agent_config
 from ingest.time_span import time_span
+from logshipper import node_agent_socket
+from logshipper.spool import store_root
 
 Add = Callable[[str, str, str, str], argparse.ArgumentParser]  # name, summary, description, examples
 
@@ -20,6 +24,27 @@ examples:
   logshipper-agent replay                               all of it
   logshipper-agent replay --job 4711 --reason line_too_long
   logshipper-agent replay --since 2h --json             what was refused in the last two hours
+"""
+
+_PURGE_EXAMPLES = """\
+Without --grep and --fixed all of the job goes, once it has ended. With them each line that has the text:
+in spool and store it is overwritten by asterisks, in quarantine and Loki it is removed. An expression is
+one that Python and RE2 (Loki's) read alike; what they read differently is refused. A line of a bar, a
+metadata record and an event count as lines. A line over 256 KB lies in Loki in parts: each is looked at alone.
+
+With --config, or as root: a node's spool and quarantine, and Loki, whose delete API must be on (compactor:
+retention_enabled, delete_request_store; limits_config: deletion_mode: filter-and-delete). Loki hides the lines within
+5 minutes, and takes them out of its chunks after its delete_request_cancel_period (24 h). While the
+agent runs, it ships first what is spooled; what a running job has spooled is out of reach then.
+Else: your own store.
+
+exit codes: 0 gone, 1 it couldn't be done, 3 some of it is left (standard error says where)
+
+examples:
+  logshipper-agent purge --job 4711 --fixed "hunter2" --dry-run    how many lines, and where
+  logshipper-agent purge --job 4711 --grep 'token=[0-9a-f]{40}'
+  logshipper-agent purge --job 4711 --yes                          all of the job
+  logshipper-agent purge --job k3f9x2 --fixed hunter2 --store ~/.local/share/logshipper
 """
 
 
@@ -45,6 +70,39 @@ def add_commands(add: Add) -> None:
         help="give up where Loki takes nothing for so long (default: 60s)",
     )
     replay.set_defaults(call=_replay)
+    purge = add(
+        "purge",
+        "take a printed secret out of every place where it lies",
+        "Takes a job's lines out of spool, quarantine, Loki and your own store: all, or those that have a text.",
+        _PURGE_EXAMPLES,
+    )
+    purge.add_argument("--job", metavar="ID", required=True, help="the job's id")
+    text = purge.add_mutually_exclusive_group()
+    text.add_argument("--grep", metavar="RE", help="only lines in which this regular expression is found")
+    text.add_argument("--fixed", metavar="TEXT", help="only lines that have this text")
+    purge.add_argument("--dry-run", action="store_true", help="say how many lines there are, and where")
+    purge.add_argument("--yes", action="store_true", help="don't ask")
+    purge.add_argument("--no-loki", action="store_true", help="only this node's files, for the job's other nodes")
+    purge.add_argument(
+        "--since",
+        metavar="TIME",
+        type=time_span,
+        default=29 * 86_400.0,
+        help="how far back the job is looked for in Loki (default: 29d, which takes it some seconds)",
+    )
+    purge.add_argument("--user", metavar="NAME", default="", help="whose job it is, where each user has a tenant")
+    purge.add_argument(
+        "--wait",
+        metavar="TIME",
+        type=time_span,
+        default=360.0,
+        help="how long to wait for the agent, and until Loki shows nothing of it any more (default: 6m)",
+    )
+    purge.set_defaults(call=_purge)
+    which = purge.add_mutually_exclusive_group()
+    which.add_argument("--config", metavar="FILE", help="the node agent's configuration (TOML)")
+    which.add_argument("--store", metavar="DIR", help="your own store's folder (default: $LOGSHIPPER_STORE)")
+    purge.add_argument("--json", action="store_true", help="for programs")
     for command in (replay,):
         command.add_argument(
             "--config", metavar="FILE", default=agent_config.DEFAULT_PATH, help="TOML (default: %(default)s)"
@@ -52,7 +110,31 @@ def add_commands(add: Add) -> None:
         command.add_argument("--json", action="store_true", help="for programs")
 
 
+def config_of_root(store: str | None) -> str:
+    """Who asks as root, and names no store, means the node's agent; "" where its configuration isn't in its place."""
+    if os.geteuid() != 0 or store or os.environ.get("LOGSHIPPER_STORE"):
+        return ""
+    if os.path.lexists(agent_config.DEFAULT_PATH):
+        return agent_config.DEFAULT_PATH
+    socket = node_agent_socket.socket_path()
+    if socket and os.path.lexists(socket):
+        sys.stderr.write(
+            f"logshipper-agent: this is root's own store. The node's agent has its configuration elsewhere than in "
+            f"{agent_config.DEFAULT_PATH}: give --config FILE.\n"
+        )
+    return ""
+
+
 def _replay(options: argparse.Namespace) -> int:
     from ingest import replay_command
 
     return replay_command.call(options, agent_config.load(options.config))
+
+
+def _purge(options: argparse.Namespace) -> int:
+    from ingest import purge_command
+
+    config = options.config or config_of_root(options.store)
+    if config:
+        return purge_command.call_node(options, agent_config.load(config))
+    return purge_command.call_store(options, store_root(options.store))

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _EXIT_CODES = "exit codes: 0 done, 1 not done (stderr says why), 2 wrong usage, 130 Ctrl-C"
 _LOKI_OPTIONS = ("--from", "--site", "--loki-url", "--prometheus-url", "--cluster", "--since")
 _NOT_IN_LOKI = (
-    "only jobs of the local store are removed; what is in Loki goes when its retention ends, or by a delete request to "
-    "Loki itself, which its admins can make"
+    "only jobs of the local store are removed; what is in Loki goes when its retention ends, or by `logshipper-agent "
+    "purge`, which its admins can call"
 )
 _JOB_HELP = "its id, its name (the newest job of that name), the beginning of an id, or `last`"
 
