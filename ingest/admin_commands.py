@@ -47,6 +47,19 @@ examples:
   logshipper-agent purge --job k3f9x2 --fixed hunter2 --store ~/.local/share/logshipper
 """
 
+_FSCK_EXAMPLES = """\
+Reads only, also while the agent runs, but for --repair. That throws nothing away: what it takes out is kept
+beside. It touches no segment (whoever reads skips what is damaged), and no database while the agent runs.
+
+exit codes: 0 all is well, or mended, 1 it couldn't be looked at, 3 something is wrong
+
+examples:
+  logshipper-agent fsck --config /etc/logshipper/agent.toml
+  logshipper-agent fsck --json | jq -r '.faults[] | select(.level == "wrong") | .path'
+  systemctl stop logshipper-agent; logshipper-agent fsck --repair; systemctl start logshipper-agent
+  logshipper-agent fsck --store ~/.local/share/logshipper
+"""
+
 
 def add_commands(add: Add) -> None:
     """add: makes a command's parser of its name, summary, description and examples."""
@@ -99,15 +112,30 @@ def add_commands(add: Add) -> None:
         help="how long to wait for the agent, and until Loki shows nothing of it any more (default: 6m)",
     )
     purge.set_defaults(call=_purge)
-    which = purge.add_mutually_exclusive_group()
-    which.add_argument("--config", metavar="FILE", help="the node agent's configuration (TOML)")
-    which.add_argument("--store", metavar="DIR", help="your own store's folder (default: $LOGSHIPPER_STORE)")
-    purge.add_argument("--json", action="store_true", help="for programs")
+    fsck = add(
+        "fsck",
+        "is anything damaged on this node's disk?",
+        "Looks through spool, segments, databases and quarantine: says what is wrong, where, what it means for the\n"
+        "lines, and what becomes of it.",
+        _FSCK_EXAMPLES,
+    )
+    fsck.add_argument("--repair", action="store_true", help="mend what can be mended")
+    fsck.set_defaults(call=_fsck)
+    for command in (purge, fsck):
+        _add_place(command)
     for command in (replay,):
         command.add_argument(
             "--config", metavar="FILE", default=agent_config.DEFAULT_PATH, help="TOML (default: %(default)s)"
         )
         command.add_argument("--json", action="store_true", help="for programs")
+
+
+def _add_place(command: argparse.ArgumentParser) -> None:
+    """A node's, or a user's own."""
+    which = command.add_mutually_exclusive_group()
+    which.add_argument("--config", metavar="FILE", help="the node agent's configuration (TOML)")
+    which.add_argument("--store", metavar="DIR", help="your own store's folder (default: $LOGSHIPPER_STORE)")
+    command.add_argument("--json", action="store_true", help="for programs")
 
 
 def config_of_root(store: str | None) -> str:
@@ -138,3 +166,14 @@ def _purge(options: argparse.Namespace) -> int:
     if config:
         return purge_command.call_node(options, agent_config.load(config))
     return purge_command.call_store(options, store_root(options.store))
+
+
+def _fsck(options: argparse.Namespace) -> int:
+    from ingest import fsck
+
+    path = options.config or config_of_root(options.store)
+    if path:
+        config = agent_config.load(path)
+        return fsck.call(lambda course: course.node(config), repair=options.repair, as_json=options.json)
+    root = store_root(options.store)
+    return fsck.call(lambda course: course.store(root), repair=options.repair, as_json=options.json)
