@@ -60,6 +60,18 @@ examples:
   logshipper-agent fsck --store ~/.local/share/logshipper
 """
 
+_DRAIN_EXAMPLES = """\
+Waits while the agent ships what is spooled of captures that are over. Those of running jobs go on, and are
+named. On a terminal a bar shows bytes, rate and how long it may take; else a line comes every 10 seconds.
+
+exit codes: 0 nothing that is over is left, 1 it couldn't be looked at, 3 something is left (and why)
+
+examples:
+  scontrol update node=n17 state=drain reason=repair    # and when its jobs have ended:
+  logshipper-agent drain && poweroff
+  logshipper-agent drain --timeout 30s --json | jq -r .why
+"""
+
 
 def add_commands(add: Add) -> None:
     """add: makes a command's parser of its name, summary, description and examples."""
@@ -121,9 +133,19 @@ def add_commands(add: Add) -> None:
     )
     fsck.add_argument("--repair", action="store_true", help="mend what can be mended")
     fsck.set_defaults(call=_fsck)
+    drain = add(
+        "drain",
+        "wait until all that is over is shipped, before a node is taken down",
+        "Waits until the agent has shipped all captures that are over; says what is left, and why.",
+        _DRAIN_EXAMPLES,
+    )
+    drain.add_argument(
+        "--timeout", metavar="TIME", type=time_span, default=600.0, help="how long to wait (default: 10m)"
+    )
+    drain.set_defaults(call=_drain)
     for command in (purge, fsck):
         _add_place(command)
-    for command in (replay,):
+    for command in (replay, drain):
         command.add_argument(
             "--config", metavar="FILE", default=agent_config.DEFAULT_PATH, help="TOML (default: %(default)s)"
         )
@@ -177,3 +199,9 @@ def _fsck(options: argparse.Namespace) -> int:
         return fsck.call(lambda course: course.node(config), repair=options.repair, as_json=options.json)
     root = store_root(options.store)
     return fsck.call(lambda course: course.store(root), repair=options.repair, as_json=options.json)
+
+
+def _drain(options: argparse.Namespace) -> int:
+    from ingest import drain
+
+    return drain.call(agent_config.load(options.config), options.timeout, as_json=options.json)

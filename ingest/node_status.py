@@ -47,7 +47,10 @@ class NodeJob(_Counts):
     lag_secs: float
 
 
-class _Spooled(TypedDict):
+class Spooled(TypedDict):
+    """A capture in the spool. unused: nobody writes there yet; bytes: that aren't shipped; waiting_since_ns: the time
+    of the first of them, 0 where there are none."""
+
     folder: str
     job_id: str
     name: str
@@ -63,7 +66,7 @@ def status(config: AgentConfig, *, as_json: bool) -> int:
     path = os.path.join(config.agent.state_dir, STATE_FILE)
     state = read_state(path) if os.path.exists(path) else State([], {}, {})
     positions = {one.folder: one.position for one in state.shipped}
-    spooled = list(_spooled(config.agent.spool_dir, positions))
+    spooled = list(spooled_captures(config.agent.spool_dir, positions))
     document: dict[str, Any] = {  # Any: JSON
         "schema": SCHEMA,
         "config": config.path,
@@ -73,7 +76,7 @@ def status(config: AgentConfig, *, as_json: bool) -> int:
         "state_dir": config.agent.state_dir,
         "agent_pid": running_agent(config.agent.state_dir),
         "loki": _loki(config, state.notes),
-        "last_refusal": _moment(state.notes.get("last_refusal")),
+        "last_refusal": moment_of(state.notes.get("last_refusal")),
         "slurm": _slurm(config),
         "jobs": _jobs(state, spooled),
     }
@@ -96,11 +99,11 @@ def _slurm(config: AgentConfig) -> dict[str, object] | None:
 def _loki(config: AgentConfig, notes: dict[str, Any]) -> dict[str, object]:  # Any: JSON that the agent wrote
     known = notes.get("loki", {})
     url = config.loki.access.url
-    trouble = _moment(known) if known.get("url") == url else None  # the agent may have been at another one
+    trouble = moment_of(known) if known.get("url") == url else None  # the agent may have been at another one
     return {"url": url, "waiting": trouble is not None, "trouble": trouble}
 
 
-def _moment(said: Any) -> dict[str, object] | None:  # Any: as above
+def moment_of(said: Any) -> dict[str, object] | None:  # Any: as above
     """The sink's word on an answer that wasn't 204; None where there was none."""
     if not said or not said.get("since_ns"):
         return None
@@ -108,7 +111,7 @@ def _moment(said: Any) -> dict[str, object] | None:  # Any: as above
     return {"since": since, "status": said.get("status", 0), "words": said.get("words", "")}
 
 
-def _spooled(spool: str, positions: dict[str, SpoolPosition]) -> Iterator[_Spooled]:
+def spooled_captures(spool: str, positions: dict[str, SpoolPosition]) -> Iterator[Spooled]:
     """The captures in the spool, with the bytes that aren't shipped."""
     try:
         spool_fd = os.open(spool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -125,7 +128,7 @@ def _spooled(spool: str, positions: dict[str, SpoolPosition]) -> Iterator[_Spool
                         position = positions.get(folder.key, SpoolPosition())
                         size = folder.bytes_from(position)
                         since_ns = _first_ns(folder, position) if size else 0
-                        yield _Spooled(folder=folder.key, job_id=identity.job_id, name=identity.name,
+                        yield Spooled(folder=folder.key, job_id=identity.job_id, name=identity.name,
                                        user=identity.user, life=folder.life(), unused=folder.is_unused(), bytes=size,
                                        waiting_since_ns=since_ns)  # fmt: skip
             except (LogshipperError, OSError):
@@ -142,7 +145,7 @@ def _first_ns(folder: CaptureFolder, position: SpoolPosition) -> int:
     return frames[0].time_ns if frames else 0
 
 
-def _jobs(state: State, spooled: Sequence[_Spooled]) -> list[NodeJob]:
+def _jobs(state: State, spooled: Sequence[Spooled]) -> list[NodeJob]:
     """Those with something in the spool first, then the newest."""
     shipped = state.shipped
     waiting = {one["folder"]: one for one in spooled}
@@ -151,7 +154,7 @@ def _jobs(state: State, spooled: Sequence[_Spooled]) -> list[NodeJob]:
         jobs.setdefault(one.identity.job_id, []).append(one)
     found = [_job(job_id, captures, waiting, state.learnt) for job_id, captures in jobs.items()]
     known = {one.folder for one in shipped}
-    unread: dict[str, list[_Spooled]] = {}
+    unread: dict[str, list[Spooled]] = {}
     for here in spooled:
         if here["folder"] not in known:
             unread.setdefault(here["job_id"], []).append(here)
@@ -163,13 +166,13 @@ def _jobs(state: State, spooled: Sequence[_Spooled]) -> list[NodeJob]:
     return [_unread(captures, state.learnt) for captures in unread.values()] + found
 
 
-def _lag_secs(captures: Sequence[_Spooled]) -> float:
+def _lag_secs(captures: Sequence[Spooled]) -> float:
     oldest_ns = min((one["waiting_since_ns"] for one in captures if one["waiting_since_ns"]), default=0)
     return round(max(0.0, time.time() - oldest_ns / 1e9), 1) if oldest_ns else 0.0
 
 
 def _job(
-    job_id: str, captures: Sequence[Shipped], waiting: dict[str, _Spooled], learnt: Mapping[str, CaptureAccount]
+    job_id: str, captures: Sequence[Shipped], waiting: dict[str, Spooled], learnt: Mapping[str, CaptureAccount]
 ) -> NodeJob:
     """What is known of its lines is the learner's word, which is ahead where Loki is away."""
     entries: dict[str, int] = {}
@@ -197,7 +200,7 @@ def _job(
     )
 
 
-def _unread(captures: Sequence[_Spooled], learnt: Mapping[str, CaptureAccount]) -> NodeJob:
+def _unread(captures: Sequence[Spooled], learnt: Mapping[str, CaptureAccount]) -> NodeJob:
     """Nothing of it is shipped yet."""
     one = captures[0]
     accounts = [learnt[capture["folder"]] for capture in captures if capture["folder"] in learnt]

@@ -24,8 +24,8 @@ class Bar:
         self._due = time.monotonic() + _PATIENCE_SECS
         self._drawn = False
 
-    def __call__(self, done: int, total: int) -> None:
-        """How much is done, of how much; (0, 0): it is over."""
+    def __call__(self, done: int, total: int, note: str = "") -> None:
+        """How much is done, of how much; (0, 0): it is over. note: what else is to be shown."""
         now = time.monotonic()
         if not total:
             self.clear()
@@ -37,7 +37,7 @@ class Bar:
         bar = ("━" * filled + "┄" * (24 - filled)) if self._fancy else ("#" * filled + "." * (24 - filled))
         percent = min(100 * done // total, 100)
         amounts = f"{self._amount(done)} of {self._amount(total)}{self._unit}"
-        sys.stderr.write(f"\r\x1b[K{self._title} {bar} {percent:3d}%  {amounts}")
+        sys.stderr.write(f"\r\x1b[K{self._title} {bar} {percent:3d}%  {amounts}{note}")
         sys.stderr.flush()
 
     def clear(self) -> None:
