@@ -18,7 +18,13 @@ from tests.node_agents import NodeAgent, Proxy, entries_of
 from tests.servers.running import LokiServer
 from tests.shipping_node import NodeCapture, ShippingNode, soon_ns
 
-PRINTS = "for n in range(500): print('line', n)"
+PRINTS = r"""
+import json
+for n in range(500): print("line", n)
+print("\n\nthe same\nthe same\nthe same")
+print(json.dumps({"step": 1}), "x" * 600_000, sep="\n")
+print('/LOGCOMMAND {"mode": "metadata"}\ndropped')
+"""
 
 
 def test_it_waits_for_what_is_over_and_names_what_runs(loki: LokiServer, tmp_path: Path) -> None:
@@ -42,7 +48,12 @@ def test_it_waits_for_what_is_over_and_names_what_runs(loki: LokiServer, tmp_pat
         assert (done.returncode, done.stdout) == (0, "all captures that are over are shipped\n"), done.stderr
         assert agent.captures() == []
         with Client(loki.url) as client:
-            assert [one.line for one in entries_of(client, cluster, "log")] == [f"line {n}" for n in range(500)]
+            lines = [one.line for one in entries_of(client, cluster, "log")]
+        assert lines[:500] == [f"line {n}" for n in range(500)]
+        ledger = agent.status()["ledger"]
+        assert (ledger["balances"], ledger["differs"], ledger["waiting"]) == (True, "", 0)
+        assert (ledger["stored"], ledger["shipped"], ledger["collapsed"], ledger["lost"]) == (504, 504, 2, 0)
+        assert all(ledger[name] for name in ("blank", "dropped", "commands"))
 
 
 @pytest.fixture
