@@ -173,9 +173,18 @@ class Checkpoints(StateFile):
                 " SELECT folder FROM learnt WHERE folder NOT IN (SELECT folder FROM shipped)",
                 (before_ns,),
             ).fetchall()
-            gone = [(folder,) for (folder,) in old if folder not in keep]
-            for table in ("shipped", "learnt"):
-                connection.executemany(f"DELETE FROM {table} WHERE folder = ?", gone)  # noqa: S608  names of tables
+            _drop(connection, [folder for (folder,) in old if folder not in keep])
+
+    def drop(self, folders: Iterable[str]) -> None:
+        """Forgets captures, whatever became of them."""
+        with self._transaction() as connection:
+            _drop(connection, folders)
+
+
+def _drop(connection: sqlite3.Connection, folders: Iterable[str]) -> None:
+    gone = [(folder,) for folder in folders]
+    for table in ("shipped", "learnt"):
+        connection.executemany(f"DELETE FROM {table} WHERE folder = ?", gone)  # noqa: S608  names of tables
 
 
 def read_shipped(connection: sqlite3.Connection, path: str, folder: str | None = None) -> list[Shipped]:

@@ -20,6 +20,8 @@ from ingest.catalogue import Catalogue, summarise
 from ingest.job import TakenIn
 from ingest.job_db import CaptureRow, JobWriter
 from ingest.learning import learn, new_account
+from ingest.purge_pattern import LinePattern
+from ingest.purge_segments import Purged, purge_segments
 from ingest.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
 from ingest.sqlite_file import UnwritableError
 from logshipper.errors import LogshipperError, StoreError, os_words
@@ -142,6 +144,11 @@ class Intake:
                     pass
             except OSError as error:
                 raise StoreError(folder.path, f"can't be removed: {os_words(error)}") from None
+
+    def purge(self, job_id: str, pattern: LinePattern, *, dry_run: bool) -> Purged:
+        """Overwrites the job's lines that have a pattern, in what is spooled. The caller holds the store's lock."""
+        found = [purge_segments(folder, pattern, dry_run=dry_run) for folder, _ in self._folders_of(job_id)]
+        return Purged(sum(one.lines for one in found), [file for one in found for file in one.files])
 
     def _folders_of(self, job_id: str) -> Iterator[tuple[CaptureFolder, Identity]]:
         for folder in self._folders():

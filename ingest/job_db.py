@@ -140,7 +140,7 @@ class JobWriter:
                     block.lines,
                     block.runs and json.dumps(block.runs, separators=(",", ":")),
                     block.attrs and json.dumps(block.attrs, separators=(",", ":")),
-                    *_packed(block.text),
+                    *packed_text(block.text),
                 )
                 for block in rows.blocks
             ),
@@ -159,7 +159,8 @@ class JobWriter:
         )
 
 
-def _packed(text: bytes) -> tuple[int, bytes]:
+def packed_text(text: bytes) -> tuple[int, bytes]:
+    """A block's codec, and its text as it stands in the database."""
     packed = zlib.compress(text, _ZLIB_LEVEL)
     return (ZLIB, packed) if len(packed) < len(text) else (PLAIN, text)
 

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from types import FrameType
 
+from ingest import quarantine_files
 from ingest.agent_config import AgentConfig
 from ingest.capture_folder import CaptureFolder, Life, list_folders
 from ingest.checkpoints import KEPT_NS, STATE_FILE, Checkpoints
@@ -44,7 +45,6 @@ UNUSED_SECS = 3600.0  # how long a directory that nobody writes into is kept
 TELL_SECS = 2.0  # between two notes for `status`
 FORGET_SECS = 3600.0
 RETRY_SECS = 60.0  # after which a capture that couldn't be followed is looked at again
-QUARANTINE = "quarantine"
 
 Say = Callable[[str], None]
 
@@ -84,7 +84,9 @@ class NodeAgent:
         self._sink = LokiSink(
             lambda: Client(config.loki.access), config.loki, self._labels, self._metrics, self._stop, say
         )
-        quarantine = Quarantine(os.path.join(config.agent.state_dir, QUARANTINE), config.loki.quarantine_max_bytes)
+        quarantine = Quarantine(
+            os.path.join(config.agent.state_dir, quarantine_files.FOLDER), config.loki.quarantine_max_bytes
+        )
         self._shipper = Shipper(config, self._checkpoints, self._sink, quarantine, self._metrics, say)
         self._slurm = (
             SlurmStates(config, self._checkpoints, self._sink, quarantine, self._metrics, self._stop, say, jobs=jobs)

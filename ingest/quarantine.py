@@ -12,13 +12,14 @@ from typing import NamedTuple
 import orjson
 
 from ingest.entries import Chunk
+from ingest.quarantine_files import folder_lock, sync_folder
 from ingest.quarantine_known import KnownEntries
 from logshipper.errors import StoreError, os_words
 from logshipper.fault_points import fault_point
 
 USER_SHARE = 1 / 8  # of max_bytes
 _SLICE_BYTES = 256 << 10  # written at a time
-_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Refusal(NamedTuple):
@@ -49,8 +50,11 @@ class Quarantine:
         by_user: dict[int, list[Refusal]] = {}
         for refusal in refusals:
             by_user.setdefault(refusal.chunk.common.uid, []).append(refusal)
+        if not by_user:
+            return 0
         try:
-            return sum(self._put(uid, of_user) for uid, of_user in by_user.items())
+            with folder_lock(self._folder):
+                return sum(self._put(uid, of_user) for uid, of_user in by_user.items())
         except OSError as error:
             raise self._error(error) from None
 
@@ -70,6 +74,8 @@ class Quarantine:
         try:
             before = os.fstat(fd).st_size
             try:
+                if before and os.pread(fd, 1, before - 1) != b"\n":
+                    _write_all(fd, b"\n")  # what a power cut left is a line of its own, and spoils none of ours
                 dropped = _write(fd, documents, room)
                 fault_point("quarantine_written")
                 os.fsync(fd)
@@ -77,7 +83,7 @@ class Quarantine:
                 os.ftruncate(fd, before)
                 raise
             if not before:
-                self._sync_folder()  # or a power cut takes the file's name
+                sync_folder(self._folder)  # or a power cut takes the file's name
         finally:
             os.close(fd)
         for document in documents[: len(documents) - dropped]:
@@ -94,13 +100,6 @@ class Quarantine:
                     total += size
                     own += size if entry.name.endswith(f".u{uid}.jsonl") else 0
         return total, own
-
-    def _sync_folder(self) -> None:
-        fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def _error(self, error: OSError) -> StoreError:
         return StoreError(self._folder, f"can't be written: {os_words(error)}")
@@ -139,6 +138,9 @@ def _document(refusal: Refusal, at: int) -> dict[str, object]:
         "words": refusal.words,
         "stream": chunk.key.stream,
         "kind": chunk.key.kind,
+        "host": chunk.key.host,
+        "tenant": chunk.key.tenant,
+        "capture": chunk.capture,
         "time_ns": chunk.times_ns[at],
         "metadata": chunk.metadata(at),
         "line": chunk.lines[at].decode("utf-8", "replace"),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ingest import quarantine_known
+from ingest import quarantine_files
 from ingest.capture_account import BlockRow, Rows
 from ingest.capture_folder import Identity
 from ingest.entries import EntryBuilder
@@ -48,6 +49,9 @@ def test_an_entry_is_kept_with_all_that_replaying_it_takes(tmp_path: Path) -> No
         "words": "no thanks",
         "stream": "stderr",
         "kind": "log",
+        "host": "n1",
+        "tenant": "",
+        "capture": "job1@2.aaaa",
         "time_ns": TIME_NS,
         "metadata": {"job_id": "job1", "user": "ann", "step": "3", "task": "4", "attempt": "2", "repeat": "5"},
         "line": "one",
@@ -169,6 +173,17 @@ def test_a_disk_that_fills_up_while_writing_leaves_no_half_line(
             quarantine.put(refusals(b"a"))
     (file,) = tmp_path.iterdir()
     assert file.read_bytes() == b""
+
+
+def test_a_line_that_a_power_cut_left_spoils_none_that_follows(tmp_path: Path) -> None:
+    quarantine = Quarantine(str(tmp_path), 100_000)
+    quarantine.put(refusals(b"before"))
+    (file,) = tmp_path.iterdir()
+    with file.open("ab") as torn:
+        torn.write(b'{"refused_ns":17')
+    quarantine.put(refusals(b"after"))
+    found = [line.entry.line if line.entry else None for line in quarantine_files.read_lines(str(tmp_path), file.name)]
+    assert found == ["before", None, "after"]
 
 
 def test_a_short_write_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
