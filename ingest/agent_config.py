@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ingest.job import NAME
+from ingest.metrics_access import MetricsAccess
 from ingest.server_access import ServerAccess
 from ingest.tenants import NOBODYS, TENANT_BY
 from ingest.toml_section import fill, hint, read_toml
@@ -55,11 +56,12 @@ class LokiSection:
 
 @dataclass(frozen=True)
 class MetricsSection:
-    """listen: address and port of /metrics, "" for none; job_values: whether jobs' ids, keys and values are shown;
-    expire_secs: how long after its end a job's series stay; max_captures, max_keys: of all, and of a job;
-    max_label_bytes: keys that are longer are left out."""
+    """listen: address and port of /metrics, "" for none; access: who may read it; job_values: whether jobs' ids, keys
+    and values are shown; expire_secs: how long after its end a job's series stay; max_captures, max_keys: of all, and
+    of a job; max_label_bytes: keys that are longer are left out."""
 
     listen: str = "127.0.0.1:9310"
+    access: MetricsAccess = field(default_factory=MetricsAccess)
     job_values: bool = True
     expire_secs: float = 300.0
     max_captures: int = 2000
@@ -72,6 +74,21 @@ class PrometheusSection:
     """Where Prometheus is: only `check` asks it."""
 
     access: ServerAccess = field(default_factory=ServerAccess)
+
+
+@dataclass(frozen=True)
+class RemoteWriteSection:
+    """access: its url is where remote write goes, path included, "" for nowhere; interval_secs: between two rounds of
+    samples; max_samples: of a request; queue_max_bytes: of requests that wait, compressed; max_age_secs: older ones are
+    dropped; retry_min_secs, retry_max_secs: pauses between tries."""
+
+    access: ServerAccess = field(default_factory=ServerAccess)
+    interval_secs: float = 15.0
+    max_samples: int = 2000
+    queue_max_bytes: int = 16_000_000
+    max_age_secs: float = 3000.0
+    retry_min_secs: float = 1.0
+    retry_max_secs: float = 30.0
 
 
 @dataclass(frozen=True)
@@ -90,6 +107,7 @@ class AgentConfig:
     metrics: MetricsSection = field(default_factory=MetricsSection)
     prometheus: PrometheusSection = field(default_factory=PrometheusSection)
     slurm: SlurmSection = field(default_factory=SlurmSection)
+    remote_write: RemoteWriteSection = field(default_factory=RemoteWriteSection)
     path: str = ""
 
 
@@ -99,6 +117,7 @@ SECTIONS = {
     "metrics": MetricsSection,
     "prometheus": PrometheusSection,
     "slurm": SlurmSection,
+    "remote_write": RemoteWriteSection,
 }
 
 
@@ -125,6 +144,7 @@ def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, li
     metrics = fill(MetricsSection, tables.get("metrics", {}), "metrics", problems)
     prometheus = fill(PrometheusSection, tables.get("prometheus", {}), "prometheus", problems)
     slurm = fill(SlurmSection, tables.get("slurm", {}), "slurm", problems)
+    remote_write = fill(RemoteWriteSection, tables.get("remote_write", {}), "remote_write", problems)
     if not agent.host:
         agent = replace(agent, host=os.uname().nodename)
     if loki.tenant_by:
@@ -132,7 +152,8 @@ def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, li
         metrics = replace(metrics, job_values=False)  # Prometheus has no users: its readers would see all jobs
     problems += _agent_problems(agent) + _loki_problems(loki) + _metrics_problems(metrics)
     problems += prometheus.access.problems("prometheus") + _slurm_problems(slurm, agent)
-    return AgentConfig(agent, loki, metrics, prometheus, slurm, path), problems
+    problems += _remote_write_problems(remote_write)
+    return AgentConfig(agent, loki, metrics, prometheus, slurm, remote_write, path), problems
 
 
 def _agent_problems(agent: AgentSection) -> list[str]:
@@ -182,7 +203,20 @@ def _metrics_problems(metrics: MetricsSection) -> list[str]:
         "max_keys": (1 <= metrics.max_keys <= 256, "must be 1 to 256"),
         "max_label_bytes": (16 <= metrics.max_label_bytes <= 1024, "must be 16 to 1024"),
     }  # fmt: skip
-    return _broken(rules, "metrics")
+    return _broken(rules, "metrics") + metrics.access.problems()
+
+
+def _remote_write_problems(section: RemoteWriteSection) -> list[str]:
+    retry_min_secs, retry_max_secs = section.retry_min_secs, section.retry_max_secs
+    rules = {
+        "interval_secs": (1 <= section.interval_secs <= 300, "must be 1 to 300: series end after 300 s without any"),
+        "max_samples": (1 <= section.max_samples <= 100_000, "must be 1 to 100000"),
+        "queue_max_bytes": (section.queue_max_bytes >= 100_000, "must be at least 100000"),
+        "max_age_secs": (10 <= section.max_age_secs <= 86_400, "must be 10 to 86400"),
+        "retry_min_secs": (0 < retry_min_secs <= retry_max_secs, "must be over 0, at most retry_max_secs"),
+        "retry_max_secs": (retry_max_secs <= 600, "must be at most 600"),
+    }
+    return _broken(rules, "remote_write") + section.access.problems("remote_write")
 
 
 def _slurm_problems(slurm: SlurmSection, agent: AgentSection) -> list[str]:

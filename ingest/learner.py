@@ -25,15 +25,17 @@ MAX_DAMAGES_TOLD = 20
 
 
 class _Printed(NamedTuple):
-    """What a capture has printed, as far as it is known. lines: by stream; bytes: printed, and logged of it."""
+    """What a capture has printed, as far as it is known. lines: by stream; bytes: printed, and logged of it; lost:
+    lines."""
 
     lines: dict[str, int]
     bytes: dict[str, int]
+    lost: int
 
     @classmethod
     def of(cls, account: CaptureAccount) -> "_Printed":
         lines = {stream: account.ledger.get(stream, {}).get("read", 0) for stream in STREAM_NAMES.values()}
-        return cls(lines, {"printed": account.bytes_printed, "logged": account.bytes_logged})
+        return cls(lines, {"printed": account.bytes_printed, "logged": account.bytes_logged}, account.lost())
 
 
 class Learner:
@@ -126,6 +128,7 @@ class Learner:
             self._agent_metrics.lines.labels(user, stream).inc(max(count - before.lines[stream], 0))
         for what, count in now.bytes.items():
             self._agent_metrics.bytes.labels(user, what).inc(max(count - before.bytes[what], 0))
+        self._agent_metrics.lost_lines.inc(max(now.lost - before.lost, 0))
 
     def _tell_damages(self, capture: FollowedCapture, damages: list[str]) -> None:
         """The agent's log is everybody's: of one capture some lines are enough, its own events have more."""

@@ -16,6 +16,7 @@ import re
 import threading
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
@@ -108,6 +109,11 @@ class LokiSink:
         """The longest trouble of all streams, or that all is well."""
         with self._lock:
             return min(self._troubles.values(), key=lambda trouble: trouble.since_ns, default=SinkState())
+
+    def waiting_streams(self) -> Counter[str]:
+        """How many streams wait, by the last answer: HTTP's status, or `no_connection`."""
+        with self._lock:
+            return Counter(_result(trouble.status) for trouble in self._troubles.values())
 
     def waiting_tenants(self) -> set[str]:
         """Those that aren't to be sent to yet."""
@@ -203,17 +209,20 @@ class LokiSink:
                 client.push_body(body, key.tenant)
             except PushError as error:
                 self._note(key, error)
+                if error.status:
+                    self._compare_clocks(client.answer_date_ns)
                 if not isinstance(error, RetryablePushError) and error.status in _SPLITTING:
                     return error
                 backoff = backoff.failed()
-                self._metrics.retries.labels(str(error.status or "no_connection")).inc()
+                self._metrics.retries.labels(_result(error.status)).inc()
                 secs = backoff.pause_secs(random.random(), error.retry_after_secs)  # noqa: S311  jitter
                 self._pause(key, backoff, secs)
             else:
                 self._metrics.pushes.labels("204").inc()
                 self._metrics.push_seconds.observe(time.monotonic() - begin)
                 self._metrics.pushed_bytes.inc(len(body))
-                self._recovered(key, begin, client.answer_date_ns)
+                self._compare_clocks(client.answer_date_ns)
+                self._recovered(key, begin)
                 return None
 
     def _backoff(self, key: StreamKey) -> Backoff:
@@ -254,7 +263,7 @@ class LokiSink:
     # ---- what is told
 
     def _note(self, key: StreamKey, error: PushError) -> None:
-        self._metrics.pushes.labels(str(error.status or "no_connection")).inc()
+        self._metrics.pushes.labels(_result(error.status)).inc()
         with self._lock:
             self._last = SinkState(time.time_ns(), error.status, error.excerpt)
         if error.status not in _SPLITTING:  # these are the entries' fault, not the sink's
@@ -273,10 +282,13 @@ class LokiSink:
         if is_news:
             self._say(f"{error}; {_mend(error.status, tenant)}")
 
-    def _recovered(self, key: StreamKey, begin: float, date_ns: int | None) -> None:
-        """begin: of the push that was taken; what failed after that, beside it, is still in trouble."""
+    def _compare_clocks(self, date_ns: int | None) -> None:
+        """date_ns: Loki's, of an answer that came just now: also of a refusal, which a clock that is off brings."""
         if date_ns is not None:
             self._metrics.clock_skew_seconds.set((time.time_ns() - date_ns) / 1e9)
+
+    def _recovered(self, key: StreamKey, begin: float) -> None:
+        """begin: of the push that was taken; what failed after that, beside it, is still in trouble."""
         with self._lock:
             earlier = (one for one, pause in self._pauses.items() if one.tenant == key.tenant and pause.at <= begin)
             troubles = self._forget([key, *earlier])
@@ -299,6 +311,11 @@ class LokiSink:
         if troubles and not self._troubles:
             self._told.clear()
         return troubles
+
+
+def _result(status: int) -> str:
+    """An answer's label in /metrics."""
+    return str(status or "no_connection")
 
 
 def _halves(part: Sequence[Chunk]) -> list[list[Chunk]]:

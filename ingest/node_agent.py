@@ -4,6 +4,7 @@ main thread   looks for captures, follows them for /metrics (learner), removes w
 shipper       rounds to Loki; waits there as long as it takes, and nobody else does
 socket        gives `logshipper run` directories
 metrics       answers scrapes
+remote write  sends what /metrics shows, where that is set up
 slurm         on Slurm's controller: asks Loki which jobs were captured, and tells it how these ended
 """
 
@@ -23,6 +24,7 @@ from ingest import quarantine_files
 from ingest.agent_config import AgentConfig
 from ingest.capture_folder import CaptureFolder, Life, list_folders
 from ingest.checkpoints import KEPT_NS, STATE_FILE, Checkpoints
+from ingest.disk_metrics import DiskMetrics
 from ingest.entries import StreamKey
 from ingest.followed_capture import FollowedCapture
 from ingest.job_metrics import JobMetrics
@@ -30,9 +32,10 @@ from ingest.job_socket import JobSocket
 from ingest.learner import Learner
 from ingest.loki import Client
 from ingest.loki_sink import LokiSink
-from ingest.metrics_server import AgentMetrics, MetricsServer
+from ingest.metrics_server import AgentMetrics, MetricsServer, exposition
 from ingest.node_spool import open_own_folder
 from ingest.quarantine import Quarantine
+from ingest.remote_write import RemoteWrite, RemoteWriteMetrics, own_labels
 from ingest.shipper import Shipper, ship_until
 from ingest.slurm_states import SlurmStates
 from logshipper import __version__
@@ -45,6 +48,7 @@ UNUSED_SECS = 3600.0  # how long a directory that nobody writes into is kept
 TELL_SECS = 2.0  # between two notes for `status`
 FORGET_SECS = 3600.0
 RETRY_SECS = 60.0  # after which a capture that couldn't be followed is looked at again
+LAST_WORDS_SECS = 2.0  # for remote write, when the agent ends
 
 Say = Callable[[str], None]
 
@@ -87,14 +91,25 @@ class NodeAgent:
         quarantine = Quarantine(
             os.path.join(config.agent.state_dir, quarantine_files.FOLDER), config.loki.quarantine_max_bytes
         )
+        folders = {"spool": config.agent.spool_dir, "state": config.agent.state_dir}
+        self._disks = DiskMetrics(self._metrics, folders, quarantine, config.loki.quarantine_max_bytes)
         self._shipper = Shipper(config, self._checkpoints, self._sink, quarantine, self._metrics, say)
         self._slurm = (
             SlurmStates(config, self._checkpoints, self._sink, quarantine, self._metrics, self._stop, say, jobs=jobs)
             if config.slurm.ended_dir
             else None
         )
+        self._remote_write = self._made_remote_write(config) if config.remote_write.access.url else None
         self._tell_due = self._forget_due = 0.0
         self._told: dict[str, object] = {}
+
+    def _made_remote_write(self, config: AgentConfig) -> RemoteWrite:
+        own = own_labels(config.agent.cluster, config.agent.host)
+        metrics = RemoteWriteMetrics(self._metrics.registry)
+        return RemoteWrite(config.remote_write, own, self._exported, metrics, self._say)
+
+    def _exported(self) -> str:
+        return exposition(self._metrics, self._job_metrics)[0].decode()
 
     def _labels(self, key: StreamKey) -> dict[str, str]:
         return key.labels(self._config.agent.cluster, self._config.agent.host)
@@ -108,7 +123,8 @@ class NodeAgent:
             signal.signal(signo, self._on_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes isn't the end of a node's logs
         try:
-            server = MetricsServer(self._config.metrics.listen, self._metrics, self._job_metrics, self._say)
+            section = self._config.metrics
+            server = MetricsServer(section.listen, self._metrics, self._job_metrics, self._say, section.access)
         except BaseException:
             self._end()
             raise
@@ -116,6 +132,7 @@ class NodeAgent:
         threads = [threading.Thread(target=self._ship, name="shipper")]
         if self._slurm is not None:
             threads.append(threading.Thread(target=self._slurm.run, name="slurm"))
+        remote_write = self._started_remote_write()
         try:
             if socket is not None:
                 socket.start()
@@ -130,12 +147,22 @@ class NodeAgent:
             for thread in threads:
                 if thread.ident is not None:
                     thread.join()
+            if remote_write is not None:
+                remote_write.join(LAST_WORDS_SECS)
             server.close()
             self._end()
             if self._ending:
                 self._say("stopped")
             for signo in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(signo, signal.SIG_IGN)  # Python's own end would give a second one its default: killed
+
+    def _started_remote_write(self) -> threading.Thread | None:
+        """Nobody waits long for its end: it may be in the middle of a push that nobody answers."""
+        if self._remote_write is None:
+            return None
+        thread = threading.Thread(target=self._remote_write.run, args=(self._stop,), name="remote write", daemon=True)
+        thread.start()
+        return thread
 
     def _on_signal(self, signo: int, frame: FrameType | None) -> None:
         """Another thread sets the event: what was interrupted here may hold its lock, for good then."""
@@ -306,6 +333,8 @@ class NodeAgent:
             self._metrics.captures.labels(life.value).set(count)
         self._metrics.spool_bytes.set(spooled)
         self._metrics.lag_seconds.set(lag_ns / 1e9)
+        self._metrics.set_waiting(self._sink.waiting_streams())
+        self._disks.measure()
         if self._socket is not None:
             self._measure_socket(self._socket)
 

@@ -65,6 +65,8 @@ class Quarantine:
             for document in (_document(refusal, at) for at in range(len(refusal.chunk.lines)))
             if not self._known.has(uid, document)
         ]
+        if not documents:
+            return 0
         total, own = self._measured(uid)  # each time: somebody may have made room
         room = min(self._max_bytes - total, int(self._max_bytes * USER_SHARE) - own)
         if room <= 0:
@@ -89,6 +91,10 @@ class Quarantine:
         for document in documents[: len(documents) - dropped]:
             self._known.add(document)
         return dropped
+
+    def size(self) -> int:
+        """Bytes of all that it holds. Raises OSError."""
+        return self._measured(0)[0]
 
     def _measured(self, uid: int) -> tuple[int, int]:
         """Bytes of all, and of one user."""

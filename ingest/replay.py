@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 import orjson
 
-from ingest import logql, quarantine_files, shipper
+from ingest import logql, quarantine_files
 from ingest.agent_config import AgentConfig
 from ingest.entries import Chunk, Metadata, StreamKey, replay_hour
 from ingest.loki_push import Entry, encode_metadata
@@ -27,6 +27,7 @@ from ingest.metrics_server import AgentMetrics
 from ingest.quarantine import Refusal
 from ingest.quarantine_files import Line, Quarantined
 from logshipper.errors import QueryError
+from logshipper.fault_points import fault_point
 
 WINDOW_ENTRIES = 2000  # that are read, asked for and sent at a time
 PATIENCE_SECS = 60.0
@@ -172,10 +173,10 @@ class Replayer:
         except Stopped:
             return False
         finally:
-            shipper.fault_point("replay_sent")
+            fault_point("replay_sent")
             if changed:
                 self._rewrite(name, changed)
-                shipper.fault_point("replay_rewritten")
+                fault_point("replay_rewritten")
         return True
 
     def _window_end(self, places: Sequence[_Place], begin: int) -> int:

@@ -42,6 +42,9 @@ NAMES = {
     "committed": "the checkpoint says so, and the segments behind it are still there",
     "shipped_segments_removed": "these are removed, and the agent hasn't gone on",
     "learnt": "the learner's position is saved, and the segments behind it are still there",
+    # ---- logshipper-agent replay
+    "replay_sent": "entries of the quarantine are delivered, and still stand there",
+    "replay_rewritten": "they don't any more, and nothing says how many there were",
     # ---- removal, of the node's captures and of a user's own
     "segments_moved": "a capture's segments are out of the way, and not removed",
     "entry_removed": "one of a capture's files is removed, and others not",

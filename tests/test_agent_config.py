@@ -61,7 +61,8 @@ def _values(tmp_path: Path) -> dict[str, Any]:  # Any: TOML
         "batch_wait_secs": 0, "stream_max_bytes_per_sec": 0, "max_line_bytes": 1000, "max_age_hours": 24,
         "retry_min_secs": 1.5, "retry_max_secs": 60, "heartbeat_secs": 30, "quarantine_max_bytes": 0,
         "listen": "", "job_values": False, "expire_secs": 60.5, "max_captures": 7, "max_keys": 8,
-        "max_label_bytes": 64, "ended_dir": "/a/ended",
+        "interval_secs": 20.5, "max_samples": 10, "queue_max_bytes": 200_000, "max_age_secs": 60,
+        "max_label_bytes": 64, "client_ca_file": str(secret), "ended_dir": "/a/ended",
     }  # fmt: skip
 
 
@@ -71,7 +72,8 @@ EVERY_OPTION = [(table, option) for table, section in SECTIONS.items() for optio
 @pytest.mark.parametrize(("table", "option"), EVERY_OPTION)
 def test_every_option_can_be_set(table: str, option: str, tmp_path: Path) -> None:
     values = _values(tmp_path)
-    together = {"username": "password_file", "password_file": "username", "key_file": "cert_file"}
+    together = {"username": "password_file", "password_file": "username", "key_file": "cert_file",
+                "client_ca_file": "cert_file"}  # fmt: skip
     chosen = {name: values[name] for name in (option, together.get(option, option))}
     config, found = parse({"loki": LOKI, table: {**(LOKI if table == "loki" else {}), **chosen}})
     assert found == []

@@ -65,7 +65,7 @@ def test_options_in_text_exist() -> None:
     """A long option that a page names in code is one of some command's, or of a program that it is written with."""
     known = {"--version", "--help"} | {option for _, parser in commands() for option in options(parser)}
     # of other programs, and of tests.programs.record
-    foreign = {"--strict", "--lr", "--require-hashes", "--upgrade", "--volumes", "--pty", "--shown"}
+    foreign = {"--strict", "--lr", "--require-hashes", "--upgrade", "--volumes", "--pty", "--shown", "--web"}
     for page in PAGES:
         code = re.findall(r"`([^`\n]+)`", FENCE.sub("", page.read_text()))
         named = {option for span in code for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", span)}

@@ -42,13 +42,14 @@ SHIPPING = {"pushed": 2, "quarantine_written": 1, "set_aside": 1, "sent": 1, "co
             "shipped_segments_removed": 1, "learnt": 1, "segments_moved": 1, "entry_removed": 2, "identity_removed": 1,
             "capture_removed": 1}  # fmt: skip
 SLURM = {"slurm_taken": 1, "slurm_file_removed": 1, "slurm_told": 1, "slurm_sent": 1, "slurm_committed": 1}
+REPLAY = {"replay_sent": 1, "replay_rewritten": 1}
 LINES, BURSTS, PAUSE_SECS = 600, 6, 0.03
 FORGED = 7  # lines that the quarantine gets of each capture
 AT_ONCE = 4
 
 
 def test_every_fault_point_is_one_that_something_is_killed_at() -> None:
-    killed_at = [*RELAY, *SIDECAR, *MAKING, *SHIPPING, *SLURM, *TAKING_IN, *REMOVING]
+    killed_at = [*RELAY, *SIDECAR, *MAKING, *SHIPPING, *SLURM, *REPLAY, *TAKING_IN, *REMOVING]
     assert sorted(killed_at) == sorted(NAMES)
 
 
@@ -123,7 +124,11 @@ def test_an_agent_that_is_killed(loki: LokiServer, client: Client, cluster: str,
         agent.start()
         agent.wait_shipped()
         wait_until(lambda: agent.status()["slurm"]["waiting"] == 0, "all ends are told")
-    points = {**SHIPPING, **SLURM, **MAKING}
+        for point, times in REPLAY.items():
+            flag = agent.folder / f"crashed-{point}"
+            words = command(point, times, flag, "logshipper-agent", "replay", "--config", str(agent.config))
+            subprocess.run(words, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_SECS)
+    points = {**SHIPPING, **SLURM, **MAKING, **REPLAY}
     assert [point for point in points if not (tmp_path / "node" / f"crashed-{point}").exists()] == [], "never reached"
     entries = entries_of(client, cluster)
     refused = refused_in(agent.state / "quarantine", sent)

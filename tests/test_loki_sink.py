@@ -452,3 +452,41 @@ def _answer(client: Client | ModelledLoki, labels: dict[str, str], entries: list
         # a week's age by the server's clock, which has gone on
         return words.partition("oldest acceptable timestamp is: ")[0] if "too old" in words else words
     return "204"
+
+
+@pytest.mark.parametrize(("status", "result"), [(401, "401"), (503, "503"), (0, "no_connection")])
+def test_streams_that_wait_are_counted_by_what_they_wait_for(status: int, result: str) -> None:
+    sink = Sink()
+    seen: list[dict[str, int]] = []
+    sink.loki.script = [refused(status, "dear me") if status else unreachable()] * 2
+    push = sink.loki.push_body
+
+    def look(body: bytes, tenant: str = "") -> None:
+        seen.append(dict(sink.sink.waiting_streams()))
+        push(body, tenant)
+
+    sink.loki.push_body = look  # type: ignore[method-assign]  # the test's own
+    sink.deliver([chunk([b"a"], time.time_ns())])
+    assert seen == [{}, {result: 1}, {result: 1}]
+    assert sink.sink.waiting_streams() == {}
+    for streams, count in ((seen[1], 1), ({}, 0)):
+        sink.metrics.set_waiting(streams)
+        assert sink.metric("waiting_streams", result=result) == count
+
+
+def test_a_clock_that_is_off_is_told_by_a_refusal_too() -> None:
+    sink = Sink()
+    skews: list[float] = []
+    push = sink.loki.push_body
+
+    def answer_three_hours_behind(body: bytes, tenant: str = "") -> None:
+        skews.append(sink.metric("clock_skew_seconds"))
+        try:
+            push(body, tenant)
+        finally:
+            sink.loki.answer_date_ns = time.time_ns() - 3 * HOUR_NS
+
+    sink.loki.push_body = answer_three_hours_behind  # type: ignore[method-assign]  # the test's own
+    sink.loki.script = [refused(401, "dear me")]
+    sink.deliver([chunk([b"a"], time.time_ns())])
+    assert skews == [0.0, pytest.approx(3 * 3600, abs=5)]

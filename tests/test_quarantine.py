@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from ingest import quarantine_known
-from ingest import quarantine_files
+from ingest import quarantine_files, quarantine_known
 from ingest.capture_account import BlockRow, Rows
 from ingest.capture_folder import Identity
 from ingest.entries import EntryBuilder
@@ -94,7 +93,7 @@ def test_what_is_refused_once_more_stands_there_once(tmp_path: Path) -> None:
     assert later.put(refusals(b"one", b"two")) == 0
     assert file.read_bytes() == b"[1]\n" + whole + whole[:40]
     assert later.put([*refusals(b"one", b"other", words="as before")]) == 0
-    assert [entry["line"] for entry in map(json.loads, file.read_text()[len(whole) + 44 :].splitlines())] == ["other"]
+    assert [entry["line"] for entry in map(json.loads, file.read_text()[len(whole) + 45 :].splitlines())] == ["other"]
 
 
 def test_as_many_are_known_as_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 import tests.modelled_loki
-from ingest import quarantine_files, shipper
+from ingest import quarantine_files
 from ingest.loki import Client
 from ingest.loki_push import Entry
 from ingest.replay import Asked, Chosen, Replayer, Tally
+from logshipper import fault_points
 from logshipper.errors import QueryError, StoreError
 from tests.modelled_loki import throttled, unreachable
 from tests.node_agents import NodeAgent, entries_of
@@ -87,7 +88,7 @@ def logged(node: ShippingNode) -> list[str]:
 
 
 def at_fault_point(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], None]) -> None:
-    monkeypatch.setattr(shipper, "fault_point", lambda at: act() if at == name else None)
+    monkeypatch.setattr(fault_points, "on_reached", lambda at: act() if at == name else None)
 
 
 def kill() -> None:

@@ -13,7 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from ingest.agent_config import AgentConfig, AgentSection, LokiSection, MetricsSection, PrometheusSection
+from ingest.agent_config import (
+    AgentConfig,
+    AgentSection,
+    LokiSection,
+    MetricsSection,
+    PrometheusSection,
+    RemoteWriteSection,
+)
 from ingest.check_loki import check_loki
 from ingest.check_node import check_node
 from ingest.check_prometheus import check_prometheus, is_own
@@ -191,6 +198,24 @@ def test_clocks(fake: FaultyServer, tmp_path: Path, secs: int, level: str, words
 
 
 # ---- Prometheus
+
+
+def test_remote_write(prometheus: PrometheusServer, tmp_path: Path) -> None:
+    """The shared Prometheus takes none, and scrapes others."""
+    config = config_for(tmp_path, prometheus=prometheus.url)
+    remote = RemoteWriteSection(ServerAccess(url=f"{prometheus.url}/api/v1/write", timeout_secs=5))
+    found = check_prometheus(replace(config, remote_write=remote))
+    refused = the(found, "remote write")
+    assert (refused.level, "remote-write-receiver" in refused.mend) == ("wrong", True)
+    assert "HTTP 404" in refused.words
+    assert the(found, "prometheus scrape") == Finding(
+        "note", "prometheus scrape", "this node isn't scraped: it has [remote_write]"
+    )
+    with FaultyServer(Said(204)) as server:
+        remote = RemoteWriteSection(ServerAccess(url=f"{server.url}/write", timeout_secs=5))
+        config = replace(config_for(tmp_path), remote_write=remote)
+        assert levels(check_prometheus(config)) == {"remote write": "ok", "prometheus": "note"}
+        assert [asked.path for asked in server.asked] == ["/write"]
 
 
 def test_prometheus_that_isnt_asked(tmp_path: Path) -> None:

@@ -228,8 +228,8 @@ class LokiServer(Server):
 
 
 class PrometheusServer(Server):
-    """Prometheus. targets: addresses to scrape, HOST:PORT. scrape_interval: as in its configuration. Raises
-    ServerMissing."""
+    """Prometheus. targets: addresses to scrape, HOST:PORT. scrape_interval: as in its configuration; config: further
+    parts of that; flags: of its command line. Raises ServerMissing."""
 
     name = "prometheus"
     ready_path = "/-/ready"
@@ -239,14 +239,17 @@ class PrometheusServer(Server):
         targets: Sequence[str] = (),
         *,
         scrape_interval: str = "1s",
+        config: Mapping[str, object] | None = None,
+        flags: Sequence[str] = (),
         folder: Path | None = None,
         stay: bool = False,
     ) -> None:
         self.program = prometheus_program()
         super().__init__(folder, stay=stay)
-        config = _read(COMPOSE / "prometheus" / "prometheus.yml")
-        config["global"]["scrape_interval"] = scrape_interval
-        (self.folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        self._flags = flags
+        whole = _read(COMPOSE / "prometheus" / "prometheus.yml")
+        whole["global"]["scrape_interval"] = scrape_interval
+        (self.folder / "prometheus.yml").write_text(yaml.safe_dump({**whole, **(config or {})}))
         (self.folder / "targets").mkdir(exist_ok=True)
         self.set_targets(targets)
 
@@ -277,6 +280,7 @@ class PrometheusServer(Server):
             f"--storage.tsdb.path={self.folder / 'data'}",
             f"--web.listen-address=127.0.0.1:{self.port}",
             "--log.level=warn",
+            *self._flags,
         ]
 
 
