@@ -40,6 +40,9 @@ scrape_configs:
 """
 
 
+UNLIMITED = {"stream_max_bytes_per_sec": 0, "tenant_max_bytes_per_sec": 0}
+
+
 class Sink:
     """Answers every push with 204 at once. In a process of its own, so that its CPU isn't anybody's."""
 
@@ -93,7 +96,7 @@ def cost(folder: Path, data: Path, lines: int, medians: Callable[..., dict[str, 
 
 def _agent(folder: Path, data: Path | None, url: str) -> tuple[float, float]:
     place = folder / f"agent-{time.monotonic_ns()}"
-    agent = NodeAgent(place, url, cluster="bench", loki={"stream_max_bytes_per_sec": 0}, metrics={"listen": ""})
+    agent = NodeAgent(place, url, cluster="bench", loki=UNLIMITED, metrics={"listen": ""})
     if data is not None:
         _spool(agent, data)
     begin = time.perf_counter()

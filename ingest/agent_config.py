@@ -35,7 +35,8 @@ class AgentSection:
 class LokiSection:
     """tenant_by: "user" sends each job to a tenant that is called after its user, "" all to `tenant`; batch_max_bytes:
     of a push, before compression; batch_wait_secs: how long entries may wait for others; stream_max_bytes_per_sec: of
-    one stream, 0 for any: above some 1.5 MB/s Loki may hide refusals (docs/agent.md);
+    one stream, 0 for any: above some 1.5 MB/s Loki may hide refusals (docs/agent.md); tenant_max_bytes_per_sec: of all
+    streams of a tenant, as Loki counts them, 0 for any: where Loki takes less (429), the agent finds out how much;
     max_line_bytes: longer lines are split; max_age_hours: older entries Loki would refuse; retry_min_secs,
     retry_max_secs: pauses between tries; heartbeat_secs: between two heartbeats of a capture, in Loki;
     quarantine_max_bytes: of what Loki refused for good, on this node."""
@@ -45,6 +46,7 @@ class LokiSection:
     batch_max_bytes: int = 1_000_000
     batch_wait_secs: float = 1.0
     stream_max_bytes_per_sec: int = 1_400_000
+    tenant_max_bytes_per_sec: int = 4_000_000
     max_line_bytes: int = 256_000
     max_age_hours: float = 160.0
     retry_min_secs: float = 0.5
@@ -162,6 +164,10 @@ def _loki_problems(loki: LokiSection) -> list[str]:
         "stream_max_bytes_per_sec": (
             loki.stream_max_bytes_per_sec == 0 or loki.stream_max_bytes_per_sec >= 10_000,
             "must be 0, or at least 10000",
+        ),
+        "tenant_max_bytes_per_sec": (
+            loki.tenant_max_bytes_per_sec == 0 or loki.tenant_max_bytes_per_sec >= 100_000,
+            "must be 0, or at least 100000",
         ),
         "max_line_bytes": (1000 <= loki.max_line_bytes <= MAX_LINE_BYTES, f"must be 1000 to {MAX_LINE_BYTES}"),
         "max_age_hours": (1 <= loki.max_age_hours <= 167, "must be 1 to 167: replay streams are told apart for a week"),

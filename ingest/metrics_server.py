@@ -26,7 +26,7 @@ from prometheus_client.registry import Collector
 from ingest.agent_config import listen_address
 from ingest.job_metrics import JobMetrics
 from ingest.job_socket import REASONS as SOCKET_REASONS
-from ingest.refusals import REASONS
+from ingest.refusals import REASONS, THROTTLES
 from ingest.slurm_waiting import OUTCOMES as SLURM_OUTCOMES
 from logshipper import __version__
 from logshipper.errors import ConfigError, os_words
@@ -69,6 +69,7 @@ class AgentMetrics:
         self.entries = counter("entries", "Entries that Loki acknowledged.", "kind")
         self.pushed_bytes = counter("pushed_bytes", "Bytes of pushes that Loki acknowledged, compressed.")
         self.retries = counter("retries", "Pushes that were tried again.", "reason")
+        self.throttled = counter("throttled", "Pushes that a limit of Loki's put off.", "limit")
         self.refused_entries = counter("refused_entries", "Entries that Loki refused for good.", "reason")
         self.lag_seconds = gauge("lag_seconds", "Age of the oldest spooled line that Loki has not acknowledged.")
         self.clock_skew_seconds = gauge("clock_skew_seconds", "The node's clock less Loki's, to a second.")
@@ -86,6 +87,8 @@ class AgentMetrics:
             self.refused_entries.labels(reason)
         for reason in RETRY_REASONS:
             self.retries.labels(reason)
+        for reason in THROTTLES:
+            self.throttled.labels(reason)
         for reason in LEFT_OUT_REASONS:
             self.left_out.labels(reason)
         for outcome in SLURM_OUTCOMES:
