@@ -13,6 +13,7 @@ from logshipper.errors import ConfigError
 
 DEFAULT_PATH = "/etc/logshipper/agent.toml"
 MAX_LINE_BYTES = 4 << 20
+MIN_SPOOL_BYTES = 1_000_000
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]*):([0-9]{1,5})")
 
 
@@ -20,7 +21,8 @@ _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]*):([0-9]{1,5})")
 class AgentSection:
     """cluster: its label; host: the node's, "" for its own name; spool_dir: captures wait there; state_dir: what the
     agent remembers; socket: where `logshipper run` asks for a directory, "" for none; max_captures_per_user: in the
-    spool at a time; poll_secs: between two looks at the spool."""
+    spool at a time; job_spool_..., user_spool_...: bytes of segments of a job, and of a user, on this node, 0 for any:
+    soft slows their output, hard stops their log lines; poll_secs: between two looks at the spool."""
 
     cluster: str = "local"
     host: str = ""
@@ -28,6 +30,10 @@ class AgentSection:
     state_dir: str = "/var/lib/logshipper"
     socket: str = "/run/logshipper/agent.sock"
     max_captures_per_user: int = 1000
+    job_spool_soft_max_bytes: int = 4 << 30
+    job_spool_hard_max_bytes: int = 8 << 30
+    user_spool_soft_max_bytes: int = 8 << 30
+    user_spool_hard_max_bytes: int = 16 << 30
     poll_secs: float = 0.25
 
 
@@ -149,9 +155,22 @@ def _agent_problems(agent: AgentSection) -> list[str]:
         "max_captures_per_user": (1 <= agent.max_captures_per_user <= 1_000_000, "must be 1 to 1000000"),
         "poll_secs": (0.05 <= agent.poll_secs <= 60, "must be 0.05 to 60"),
     }
-    problems = _broken(rules, "agent")
+    problems = _broken(rules, "agent") + _spool_problems(agent)
     if os.path.normpath(agent.spool_dir) == os.path.normpath(agent.state_dir):
         problems.append("[agent] state_dir: must be another folder than spool_dir")
+    return problems
+
+
+def _spool_problems(agent: AgentSection) -> list[str]:
+    problems = []
+    for scope in ("job", "user"):
+        soft, hard = f"{scope}_spool_soft_max_bytes", f"{scope}_spool_hard_max_bytes"
+        values = {name: getattr(agent, name) for name in (soft, hard)}
+        least = {name: (value == 0 or value >= MIN_SPOOL_BYTES, f"must be 0, or at least {MIN_SPOOL_BYTES}")
+                 for name, value in values.items()}  # fmt: skip
+        problems += _broken(least, "agent")
+        if values[soft] > values[hard] > 0:
+            problems.append(f"[agent] {soft}: must be at most {hard}: a hard limit stops what a soft one slows")
     return problems
 
 

@@ -75,6 +75,7 @@ class AgentMetrics:
         self.clock_skew_seconds = gauge("clock_skew_seconds", "The node's clock less Loki's, to a second.")
         self.spool_bytes = gauge("spool_bytes", "Bytes in the spool that Loki has not acknowledged.")
         self.captures = gauge("captures", "Captures in the spool.", "life")
+        self.limited = gauge("limited_captures", "Captures that a limit of spool bytes slows or stops.", "limit")
         self.left_out = counter("left_out", "What a limit of the agent left out.", "reason")
         self.lines = counter("lines", "Lines that captured jobs printed.", "user", "stream")
         self.bytes = counter("bytes", "Bytes that captured jobs printed, and that were logged of it.", "user", "what")
@@ -87,6 +88,8 @@ class AgentMetrics:
             self.refused_entries.labels(reason)
         for reason in RETRY_REASONS:
             self.retries.labels(reason)
+        for limit in ("soft", "hard"):
+            self.limited.labels(limit)
         for reason in THROTTLES:
             self.throttled.labels(reason)
         for reason in LEFT_OUT_REASONS:

@@ -31,7 +31,9 @@ from ingest.loki_sink import LokiSink, Stopped, StreamWaits, TenantWaits
 from ingest.metrics_server import AgentMetrics
 from ingest.quarantine import Quarantine, Refusal
 from ingest.segment_reader import Batch, Outcome
+from ingest.seldom import Seldom
 from ingest.tenants import tenant_of
+from logshipper.errors import StoreError
 
 SHARE_BYTES = 512 << 10  # of a capture in a round; more where few have something
 MAX_SHARE_BYTES = 4 << 20
@@ -274,10 +276,14 @@ class Shipper:
             self._remember(chunk for chunk in sent.taken if chunk.capture in back)
             refusals = [one for one in refusals if one.chunk.capture not in back]
             pieces = self._without(back, pieces)
-        if refusals:
-            self._put_aside(refusals)
-        fault_point("sent")
-        self._commit(pieces, refusals)
+        try:
+            if refusals:
+                self._put_aside(refusals)
+            fault_point("sent")
+            self._commit(pieces, refusals)
+        except (StoreError, OSError):  # a full disk: what is sent needn't be sent again when there is room
+            self._remember(sent.taken)
+            raise
 
     def _remember(self, taken: Iterable[Chunk]) -> None:
         for chunk in taken:
@@ -471,6 +477,7 @@ def ship_until(
 ) -> None:
     """The shipper's thread: round after round, wait_secs apart where nothing is left over."""
     pause = 0.0
+    trouble = Seldom(say)
     while not stop.wait(pause):
         begin = time.monotonic()
         try:
@@ -478,7 +485,9 @@ def ship_until(
         except Stopped:
             return
         except Exception as error:  # one capture or a full disk must not stop all others for good
-            say(f"shipping failed, and is tried again from the last checkpoint: {error!r}")
+            words = str(error) if isinstance(error, StoreError) else repr(error)
+            trouble.say(f"shipping failed, and is tried again from the last checkpoint: {words}")
             pause = max(wait_secs, 1.0)
         else:
+            trouble.is_over()
             pause = 0.0 if more else max(0.05, wait_secs - (time.monotonic() - begin))
