@@ -30,13 +30,12 @@ from ingest.loki_push import assemble, compress, encode_block, encode_metadata
 from ingest.metrics_server import AgentMetrics
 from ingest.quarantine import Refusal
 from ingest.rates import Rates
-from ingest.refusals import CERTAIN, STREAM_LIMIT, STREAM_RATE, TENANT_RATE, reason_of, throttle_of
+from ingest.refusals import CERTAIN, SPLITTING, STREAM_LIMIT, STREAM_RATE, mend_of, reason_of, throttle_of
 from logshipper.errors import PushError, RetryablePushError
 
 _PROBE = b'{"event":"checked"}'
 _PROBE_METADATA = encode_metadata(dict.fromkeys(("job_id", "user", "task", "attempt"), "checked"))
 _MAX_TOLD = 100
-_SPLITTING = (400, 413)  # something about these entries
 _ALL_TENANTS = (0, 404)  # nothing about one of them
 _ALONE = (STREAM_LIMIT, STREAM_RATE)  # 429s that say nothing about other streams
 STREAM_LIMIT_SECS = (30.0, 600.0)  # least and longest pause: Loki has no room before streams have been idle for long
@@ -232,7 +231,8 @@ class LokiSink:
         None: all are taken."""
         key = part[0].key
         body = compress(assemble(self._labels(key), [chunk.encoded() for chunk in part]))
-        self._wait_if(self.rates.take(part))
+        size, weight = sum(chunk.size for chunk in part), sum(chunk.weight for chunk in part)
+        self._wait_if(self.rates.take(key, size, weight))
         backoff = self._backoff(key)
         client = self._client()
         while True:
@@ -243,39 +243,35 @@ class LokiSink:
                 client.push_body(body, key.tenant)
             except PushError as error:
                 self._note(key, error)
-                if not isinstance(error, RetryablePushError) and error.status in _SPLITTING:
+                if not isinstance(error, RetryablePushError) and error.status in SPLITTING:
                     return error
                 backoff = backoff.failed()
                 self._metrics.retries.labels(str(error.status or "no_connection")).inc()
-                if self._retry(part, error, backoff, begin):
+                if self._is_too_much(key, weight, error, backoff, begin) and _count(part) > 1:
                     return error
+                self._wait_if(self.rates.take(key, 0, weight) if throttle_of(error) else 0.0)
             else:
                 self._metrics.pushes.labels("204").inc()
                 self._metrics.push_seconds.observe(time.monotonic() - begin)
                 self._metrics.pushed_bytes.inc(len(body))
-                self.rates.taken(part)
+                self.rates.taken(key.tenant, weight)
                 self._recovered(key, begin, client.answer_date_ns)
                 return None
 
-    def _retry(self, part: list[Chunk], error: PushError, backoff: Backoff, begun: float) -> bool:
-        """Waits, here or elsewhere, until they may be tried again; whether they should be fewer at a time then."""
-        key, limit = part[0].key, throttle_of(error)
+    def _is_too_much(self, key: StreamKey, weight: int, error: PushError, backoff: Backoff, begun: float) -> bool:
+        """Waits, here or elsewhere, until it may be tried again; whether it should be less at a time then."""
+        limit = throttle_of(error)
         alone = limit in _ALONE or (not limit and self._is_alone(key))
         if limit:
             self._metrics.throttled.labels(limit).inc()
             if not alone:
-                self.rates.refused(part, begun)
+                self.rates.refused(key.tenant, weight, begun)
         elif self._has_failed_for(key) > OUTAGE_SECS:
             self.rates.interrupted(key.tenant)
         paced = Backoff(*STREAM_LIMIT_SECS, backoff.tries) if limit == STREAM_LIMIT else backoff
         secs = paced.pause_secs(random.random(), error.retry_after_secs)  # noqa: S311  jitter
         self._pause(key, backoff, secs, alone=alone)
-        if not limit:
-            return False
-        if sum(chunk.weight for chunk in part) > self.rates.batch_bytes(key.tenant) and _count(part) > 1:
-            return True
-        self._wait_if(self.rates.take(part, again=True))
-        return False
+        return bool(limit) and weight > self.rates.batch_bytes(key.tenant)
 
     def _has_failed_for(self, key: StreamKey) -> float:
         """Seconds."""
@@ -327,7 +323,7 @@ class LokiSink:
         self._metrics.pushes.labels(str(error.status or "no_connection")).inc()
         with self._lock:
             self._last = SinkState(time.time_ns(), error.status, error.excerpt)
-        if error.status not in _SPLITTING:  # these are the entries' fault, not the sink's
+        if error.status not in SPLITTING:  # these are the entries' fault, not the sink's
             self._trouble(key, error)
 
     def _trouble(self, key: StreamKey, error: PushError) -> None:
@@ -342,7 +338,7 @@ class LokiSink:
             if is_news:
                 self._told.add(told)
         if is_news:
-            self._say(f"{error}; {_mend(error, tenant)}")
+            self._say(f"{error}; {mend_of(error, tenant)}")
 
     def _recovered(self, key: StreamKey, begin: float, date_ns: int | None) -> None:
         """begin: of the push that was taken; what failed after that, beside it, is still in trouble."""
@@ -407,27 +403,3 @@ def _floor_ns(words: str) -> int:
     except ValueError:
         return 0
     return int(whole.timestamp()) * 10**9 + int((found[2] or "").ljust(9, "0"))
-
-
-def _mend(error: PushError, tenant: str) -> str:
-    status, limit = error.status, throttle_of(error)
-    waits = f"what is of the tenant {tenant} waits" if tenant else "everything waits"
-    if limit == STREAM_LIMIT:
-        return (
-            "it takes no new stream: raise max_global_streams_per_user in Loki's limits_config; streams that it knows "
-            "go on, what is of others waits in the spool"
-        )
-    if limit == STREAM_RATE:
-        return "[loki] stream_max_bytes_per_sec is more than its per_stream_rate_limit: this stream waits, others go on"
-    if limit == TENANT_RATE and not tenant:
-        return "the agent slows down until it finds its share of Loki's ingestion_rate_mb; nothing is lost"
-    if status in (401, 403):
-        return f"credentials or tenant are wrong: look at [loki] in the agent's configuration; {waits}"
-    if status in _SPLITTING:
-        return (
-            "it refuses whatever it is sent: `logshipper-agent check` says which of Loki's settings is in the way, if "
-            f"it is Loki that answers; {waits}"
-        )
-    if status == 404:
-        return "there is no Loki at this address: look at [loki] url; everything waits"
-    return f"{waits} in the spool, and is tried again"

@@ -6,7 +6,7 @@ import time
 
 from ingest.agent_config import LokiSection
 from ingest.backoff import Allowance
-from ingest.entries import Chunk, StreamKey
+from ingest.entries import StreamKey
 from ingest.pace import Pace
 
 
@@ -19,30 +19,27 @@ class Rates:
         self._allowances: dict[StreamKey, Allowance] = {}
         self._paces: dict[str, Pace] = {}
 
-    def take(self, part: list[Chunk], *, again: bool = False) -> float:
-        """How many seconds to wait before chunks of one stream may go; they count as sent then. again: they were sent
-        before, and refused for the tenant's rate."""
-        key, now = part[0].key, time.monotonic()
+    def take(self, key: StreamKey, size: int, weight: int) -> float:
+        """How many seconds to wait before a push to a stream may go; it counts as sent then. size: of its entries,
+        encoded, 0 where they were sent before; weight: as Loki counts them against the tenant's rate."""
+        now = time.monotonic()
         with self._lock:
             # above some 1.5 MB/s Loki splits a stream into shards, and the refusal of one is hidden by another's 204
             allowance = self._allowances.get(key) or Allowance.full(self._section.stream_max_bytes_per_sec, now)
-            size = 0 if again else sum(chunk.size for chunk in part)
             self._allowances[key], pause = allowance.take(size, now)
-            self._paces[key.tenant], pause_of_all = self._pace(key.tenant).take(_weight(part), now)
+            self._paces[key.tenant], pause_of_all = self._pace(key.tenant).take(weight, now)
         return max(pause, pause_of_all)
 
-    def taken(self, part: list[Chunk]) -> None:
-        """Loki has acknowledged them."""
+    def taken(self, tenant: str, weight: int) -> None:
+        """Loki has acknowledged a push."""
         with self._lock:
-            tenant = part[0].key.tenant
-            self._paces[tenant] = self._pace(tenant).taken(_weight(part))
+            self._paces[tenant] = self._pace(tenant).taken(weight)
 
-    def refused(self, part: list[Chunk], begun: float) -> None:
+    def refused(self, tenant: str, weight: int, begun: float) -> None:
         """The tenant's rate was exceeded by what was sent at begun (monotonic clock)."""
+        jitter = random.random()  # noqa: S311
         with self._lock:
-            tenant = part[0].key.tenant
-            jitter = random.random()  # noqa: S311
-            self._paces[tenant] = self._pace(tenant).refused(_weight(part), begun, time.monotonic(), jitter)
+            self._paces[tenant] = self._pace(tenant).refused(weight, begun, time.monotonic(), jitter)
 
     def interrupted(self, tenant: str) -> None:
         """Loki hasn't been there for a while."""
@@ -66,7 +63,3 @@ class Rates:
 
     def _pace(self, tenant: str) -> Pace:
         return self._paces.get(tenant) or Pace.begin(self._section.tenant_max_bytes_per_sec, time.monotonic())
-
-
-def _weight(part: list[Chunk]) -> int:
-    return sum(chunk.weight for chunk in part)

@@ -32,13 +32,10 @@ from ingest.metrics_server import AgentMetrics
 from ingest.quarantine import Quarantine, Refusal
 from ingest.segment_reader import Batch, Outcome
 from ingest.seldom import Seldom
+from ingest.shares import Held, Shares
 from ingest.tenants import tenant_of
 from logshipper.errors import StoreError
 
-SHARE_BYTES = 512 << 10  # of a capture in a round; more where few have something
-MAX_SHARE_BYTES = 4 << 20
-LEAST_SHARE_BYTES = 16 << 10  # where Loki takes little
-ROUND_BYTES = 4 << 20  # what others may have to wait for: some seconds, at the rate that a stream may have
 STREAMS_AT_ONCE = 4
 MAX_AHEAD_NS = 10 * 60 * 10**9  # Loki refuses what is newer
 BEFORE_BEGIN_NS = 3600 * 10**9  # how long before its directory was made a capture's lines may be
@@ -60,46 +57,6 @@ class _Sent(NamedTuple):
 
     refusals: list[Refusal]
     taken: list[Chunk]
-
-
-class _Held:
-    """Who doesn't take theirs now: whole tenants, and streams. Shared by the threads of a round."""
-
-    def __init__(self, streams: set[StreamKey]) -> None:
-        self.tenants: set[str] = set()
-        self.streams = streams
-
-    def has(self, key: StreamKey) -> bool:
-        return key.tenant in self.tenants or key in self.streams
-
-
-class _Shares:
-    """What a round may still read, by tenant and for those that failed last. rates: of the sink; waiting: captures that
-    have something, by tenant."""
-
-    def __init__(self, sink: LokiSink, waiting: Counter[str]) -> None:
-        self._rates = sink.rates
-        self._failing = sink.failing_tenants() | sink.failing_streams()
-        self._tried: set[str | StreamKey] = set()
-        self._captures = sum(waiting.values())
-        self._room = {tenant: sink.rates.round_bytes(tenant, ROUND_BYTES) for tenant in waiting}
-        self._least = {tenant: self._room[tenant] // count for tenant, count in waiting.items()}
-
-    def share(self, tenant: str, blocked: frozenset[StreamKey]) -> int:
-        """Of a capture, in bytes; 0 where it is another's turn."""
-        failing = self._failing & {tenant, *blocked}
-        if failing & self._tried or self._room[tenant] <= 0:
-            return 0
-        most = min(max(SHARE_BYTES, ROUND_BYTES // self._captures), MAX_SHARE_BYTES)
-        if failing:
-            return min(most, self._rates.batch_bytes(tenant))
-        slow = max(self._least[tenant], LEAST_SHARE_BYTES) if self._room[tenant] < ROUND_BYTES else most
-        return min(most, slow)
-
-    def took(self, tenant: str, blocked: frozenset[StreamKey], size: int, *, sends: bool) -> None:
-        self._room[tenant] -= size
-        if sends:
-            self._tried |= self._failing & {tenant, *blocked}
 
 
 class Shipper:
@@ -157,15 +114,15 @@ class Shipper:
     def _read_share(
         self, captures: Sequence[FollowedCapture], touched: list[FollowedCapture], pieces: list[_Piece]
     ) -> bool:
-        size, more = 0, False
+        more = False
         self._turn += 1
         waiting = [capture for capture in captures if capture.waits]
         self._sink.want("captures", {self._tenant(capture) for capture in waiting})
         held, streams = self._sink.waiting_tenants(), self._sink.waiting_streams()
         waiting = [one for one in waiting if self._tenant(one) not in held and not self._blocked_by(one) & streams]
-        shares = _Shares(self._sink, Counter(map(self._tenant, waiting)))
+        shares = Shares(self._sink, Counter(map(self._tenant, waiting)))
         for capture in self._in_turn(waiting):
-            if size >= ROUND_BYTES:
+            if shares.is_full:
                 return True
             tenant, blocked = self._tenant(capture), self._blocked_by(capture)
             most = shares.share(tenant, blocked)
@@ -189,7 +146,6 @@ class Shipper:
             if ends and not capture.learnt.done:
                 capture.held = batch, life  # its last event tells what the learner has to know first
                 continue
-            size += batch.size
             more |= batch.outcome is Outcome.MORE
             sends = bool(batch.frames or batch.damages or ends)
             shares.took(tenant, blocked, batch.size, sends=sends)
@@ -259,7 +215,7 @@ class Shipper:
 
     def _send(self, pieces: Sequence[_Piece]) -> None:
         streams = self._by_stream(chunk for piece in pieces for chunk in piece.chunks if not self._is_taken(chunk))
-        held = _Held(self._sink.waiting_streams())
+        held = Held(self._sink.waiting_streams())
         refusals = self._untimely(pieces, streams)
         sent = self._deliver(streams, held)
         refusals += sent.refusals
@@ -302,7 +258,7 @@ class Shipper:
         return known is not None and _digest(chunk) in known
 
     def _gone_back(
-        self, pieces: Sequence[_Piece], streams: dict[StreamKey, list[Chunk]], held: _Held
+        self, pieces: Sequence[_Piece], streams: dict[StreamKey, list[Chunk]], held: Held
     ) -> dict[str, frozenset[StreamKey]]:
         """Captures of which not all was sent, and the streams that didn't take theirs."""
         blocked: dict[str, set[StreamKey]] = defaultdict(set)
@@ -364,7 +320,7 @@ class Shipper:
             streams[key] = kept
         return refusals
 
-    def _deliver(self, streams: dict[StreamKey, list[Chunk]], held: _Held) -> _Sent:
+    def _deliver(self, streams: dict[StreamKey, list[Chunk]], held: Held) -> _Sent:
         """Streams beside each other, the batches of each in order; events last: who reads of a capture's end finds all
         its lines. held: nothing more is sent to these; those that don't take theirs are added. Raises what the first of
         the others raises."""
@@ -386,7 +342,7 @@ class Shipper:
                 sent.taken.extend(taken)
         return sent
 
-    def _deliver_stream(self, chunks: Sequence[Chunk], held: _Held) -> _Sent:
+    def _deliver_stream(self, chunks: Sequence[Chunk], held: Held) -> _Sent:
         sent = _Sent([], [])
         key = chunks[0].key
         for whole in batches(chunks, self._sink.rates.batch_bytes(key.tenant)):
