@@ -53,6 +53,9 @@ log {{ source(lines); destination(sink); flags(flow-control); }};
 """
 
 
+UNLIMITED = {"stream_max_bytes_per_sec": 0, "tenant_max_bytes_per_sec": 0}
+
+
 class Sink:
     """Answers every push with 204 at once. In a process of its own, so that its CPU isn't anybody's. GET says how many
     lines came in bodies that aren't packed."""
@@ -125,7 +128,7 @@ def cost(folder: Path, data: Path, lines: int, medians: Callable[..., dict[str, 
 
 def _agent(folder: Path, data: Path | None, url: str) -> tuple[float, float]:
     place = folder / f"agent-{time.monotonic_ns()}"
-    agent = NodeAgent(place, url, cluster="bench", loki={"stream_max_bytes_per_sec": 0}, metrics={"listen": ""})
+    agent = NodeAgent(place, url, cluster="bench", loki=UNLIMITED, metrics={"listen": ""})
     if data is not None:
         spool_capture(agent, data)
     begin = time.perf_counter()

@@ -31,6 +31,7 @@ _PART = re.compile(r"[0-9]{1,9}(/[0-9]{1,9})?")
 _HOURS_PER_WEEK = 168
 _ENTRY_BYTES = 24  # of an entry without line and metadata, encoded
 _EXTRA_BYTES = 24
+_LEVEL_BYTES = 20  # detected_level, which Loki adds to each entry unless it is told not to
 
 
 class StreamKey(NamedTuple):
@@ -94,6 +95,12 @@ class Chunk:
         return self.line_bytes + len(self.lines) * self._overhead
 
     @property
+    def weight(self) -> int:
+        """About the bytes that Loki counts against the tenant's rate."""
+        more = self.common.pair_bytes + _LEVEL_BYTES + (_EXTRA_BYTES if self.extra else 0)
+        return self.line_bytes + len(self.lines) * more
+
+    @property
     def _overhead(self) -> int:
         return _ENTRY_BYTES + len(self.common.encoded) + (_EXTRA_BYTES if self.extra else 0)
 
@@ -118,6 +125,10 @@ class Metadata(NamedTuple):
     pairs: Mapping[str, str]
     encoded: bytes
     uid: int = -1
+
+    @property
+    def pair_bytes(self) -> int:
+        return sum(len(name) + len(value) for name, value in self.pairs.items())
 
 
 class EntryBuilder:

@@ -36,8 +36,10 @@ from ingest.metrics_server import AgentMetrics, MetricsServer, exposition
 from ingest.node_spool import open_own_folder
 from ingest.quarantine import Quarantine
 from ingest.remote_write import RemoteWrite, RemoteWriteMetrics, own_labels
+from ingest.seldom import Seldom
 from ingest.shipper import Shipper, ship_until
 from ingest.slurm_states import SlurmStates
+from ingest.spool_limits import SpoolLimits
 from logshipper import __version__
 from logshipper.errors import LogshipperError, SpoolError, StoreError, os_words
 from logshipper.fault_points import fault_point
@@ -100,6 +102,7 @@ class NodeAgent:
             else None
         )
         self._remote_write = self._made_remote_write(config) if config.remote_write.access.url else None
+        self._limits = SpoolLimits(config.agent, say)
         self._tell_due = self._forget_due = 0.0
         self._told: dict[str, object] = {}
 
@@ -184,14 +187,16 @@ class NodeAgent:
         ship_until(self._shipper, self._to_ship, self._stop, wait_secs, self._say, self._wake)
 
     def _serve(self) -> None:
+        trouble = Seldom(self._say)
         while not self._stop.is_set():
             try:
                 self._turn()
+                trouble.is_over()
             except (LogshipperError, OSError) as error:  # a full disk, most likely: it may have room again
-                self._say(f"{error}; tried again")
+                trouble.say(f"{error}; tried again")
                 self._stop.wait(TELL_SECS)
             except Exception as error:  # a spool is hostile: a fault that it finds must not end the agent for all
-                self._say(f"a fault of logshipper's own: {error!r}; tried again")
+                trouble.say(f"a fault of logshipper's own: {error!r}; tried again")
                 self._stop.wait(TELL_SECS)
             self._stop.wait(self._config.agent.poll_secs)
 
@@ -307,6 +312,7 @@ class NodeAgent:
             return
         self._tell_due = now + TELL_SECS
         self._job_metrics.expire(time.time_ns())
+        self._limits.turn(captures)
         self._measure(captures)
         notes: dict[str, object] = {
             "agent": {"pid": os.getpid(), "version": __version__, **vars(self._config.agent)},
@@ -332,8 +338,10 @@ class NodeAgent:
         for life, count in lives.items():
             self._metrics.captures.labels(life.value).set(count)
         self._metrics.spool_bytes.set(spooled)
+        self._metrics.limited.labels("soft").set(self._limits.slow)
+        self._metrics.limited.labels("hard").set(self._limits.stopped)
         self._metrics.lag_seconds.set(lag_ns / 1e9)
-        self._metrics.set_waiting(self._sink.waiting_streams())
+        self._metrics.set_waiting(self._sink.waits_by_answer())
         self._disks.measure()
         if self._socket is not None:
             self._measure_socket(self._socket)

@@ -4,9 +4,9 @@ A round takes a share of each capture that has something, so that no job waits f
 stream by stream, the oldest first. When all of a round is acknowledged, or what Loki refused for good lies in the
 quarantine, one transaction moves the positions. Whoever is killed before that sends the same bytes again, which Loki
 drops as exact repeats. An error of our own goes back to the last checkpoint; so do captures of a user whose tenant
-doesn't take them now, while the others' are remembered.
+doesn't take them now, and those with lines of a stream that Loki doesn't take, while the others' are remembered.
 
-A tenant that failed last is tried with a batch or so of one capture: what is taken counts against its user's limits.
+A tenant or stream that failed last is tried with a batch or so of one capture: what is taken counts against its limits.
 For the same reason, what it took of a capture that went back isn't sent again by the same agent; else a tenant that
 takes every second push might never take all streams of a round.
 """
@@ -27,16 +27,16 @@ from ingest.checkpoints import Checkpoints
 from ingest.entries import Chunk, EntryBuilder, StreamKey, batches, with_replay
 from ingest.followed_capture import FollowedCapture
 from ingest.learning import learn
-from ingest.loki_sink import LokiSink, Stopped, TenantWaits
+from ingest.loki_sink import LokiSink, Stopped, StreamWaits, TenantWaits
 from ingest.metrics_server import AgentMetrics
 from ingest.quarantine import Quarantine, Refusal
 from ingest.segment_reader import Batch, Outcome
+from ingest.seldom import Seldom
+from ingest.shares import Held, Shares
 from ingest.tenants import tenant_of
+from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
 
-SHARE_BYTES = 512 << 10  # of a capture in a round; more where few have something
-MAX_SHARE_BYTES = 4 << 20
-ROUND_BYTES = 4 << 20  # what others may have to wait for: some seconds, at the rate that a stream may have
 FULL_ROUND_BYTES = 256 << 10  # so much needn't wait for more: pushes of it cost Loki no more than larger ones
 STREAMS_AT_ONCE = 4
 MAX_AHEAD_NS = 10 * 60 * 10**9  # Loki refuses what is newer
@@ -54,7 +54,8 @@ class _Piece(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """What came of a stream, or of several. taken: what is acknowledged, but for batches of which some was refused."""
+    """What came of a stream, or of several. taken: what is acknowledged, but for what was beside refused entries of the
+    same capture."""
 
     refusals: list[Refusal]
     taken: list[Chunk]
@@ -83,6 +84,7 @@ class Shipper:
         self._turn = 0
         self.round_bytes = 0  # of spooled frames, in the last round
         self._taken: dict[str, set[bytes]] = {}  # by capture, of those that went back
+        self._blocked: dict[str, frozenset[StreamKey]] = {}  # by capture: streams that didn't take its lines
 
     def close(self) -> None:
         self._pool.shutdown()
@@ -92,9 +94,10 @@ class Shipper:
         our own brings out, after going back to the last checkpoint."""
         pieces: list[_Piece] = []
         touched: list[FollowedCapture] = []
-        if self._taken:
+        if self._taken or self._blocked:
             there = {capture.folder.key for capture in captures}
             self._taken = {key: taken for key, taken in self._taken.items() if key in there}
+            self._blocked = {key: blocked for key, blocked in self._blocked.items() if key in there}
         try:
             more = self._read_share(captures, touched, pieces)
             if pieces:
@@ -118,18 +121,17 @@ class Shipper:
         self._turn += 1
         waiting = [capture for capture in captures if capture.waits]
         self._sink.want("captures", {self._tenant(capture) for capture in waiting})
-        held, failing = self._sink.waiting_tenants(), self._sink.failing_tenants()
-        tried: set[str] = set()  # of those that fail
-        waiting = [capture for capture in waiting if self._tenant(capture) not in held]
-        share = min(max(SHARE_BYTES, ROUND_BYTES // max(len(waiting), 1)), MAX_SHARE_BYTES)
+        held, streams = self._sink.waiting_tenants(), self._sink.waiting_streams()
+        waiting = [one for one in waiting if self._tenant(one) not in held and not self._blocked_by(one) & streams]
+        shares = Shares(self._sink, Counter(map(self._tenant, waiting)))
         for capture in self._in_turn(waiting):
-            if self.round_bytes >= ROUND_BYTES:
+            if shares.is_full:
                 return True
-            tenant = self._tenant(capture)
-            if tenant in tried:
+            tenant, blocked = self._tenant(capture), self._blocked_by(capture)
+            most = shares.share(tenant, blocked)
+            if not most:
                 more = True
                 continue
-            most = min(share, self._config.loki.batch_max_bytes) if tenant in failing else share
             capture.served_turn = self._turn
             touched.append(capture)
             if capture.stale:
@@ -149,10 +151,14 @@ class Shipper:
                 continue
             self.round_bytes += batch.size
             more |= batch.outcome is Outcome.MORE
-            if batch.frames or batch.damages or ends:
+            sends = bool(batch.frames or batch.damages or ends)
+            shares.took(tenant, blocked, batch.size, sends=sends)
+            if sends:
                 pieces.append(self._piece(capture, batch, life))
-                tried |= failing & {tenant}
         return more
+
+    def _blocked_by(self, capture: FollowedCapture) -> frozenset[StreamKey]:
+        return self._blocked.get(capture.folder.key, frozenset())
 
     def _in_turn(self, waiting: Sequence[FollowedCapture]) -> Iterator[FollowedCapture]:
         """User by user, a capture of each at a time; first those that have waited the longest."""
@@ -213,7 +219,7 @@ class Shipper:
 
     def _send(self, pieces: Sequence[_Piece]) -> None:
         streams = self._by_stream(chunk for piece in pieces for chunk in piece.chunks if not self._is_taken(chunk))
-        held: set[str] = set()  # tenants that don't take theirs now
+        held = Held(self._sink.waiting_streams())
         refusals = self._untimely(pieces, streams)
         sent = self._deliver(streams, held)
         refusals += sent.refusals
@@ -224,14 +230,20 @@ class Shipper:
             again = self._deliver(replayed, held)
             refusals += again.refusals
             sent.taken.extend(again.taken)
-        if held:
-            self._remember(chunk for chunk in sent.taken if chunk.key.tenant in held)
-            refusals = [one for one in refusals if one.chunk.key.tenant not in held]
-            pieces = self._without(held, pieces)
-        if refusals:
-            self._put_aside(refusals)
-        fault_point("sent")
-        self._commit(pieces, refusals)
+            streams = {**streams, **{key: [*streams.get(key, ()), *chunks] for key, chunks in replayed.items()}}
+        back = self._gone_back(pieces, streams, held)
+        if back:
+            self._remember(chunk for chunk in sent.taken if chunk.capture in back)
+            refusals = [one for one in refusals if one.chunk.capture not in back]
+            pieces = self._without(back, pieces)
+        try:
+            if refusals:
+                self._put_aside(refusals)
+            fault_point("sent")
+            self._commit(pieces, refusals)
+        except (StoreError, OSError):  # a full disk: what is sent needn't be sent again when there is room
+            self._remember(sent.taken)
+            raise
 
     def _remember(self, taken: Iterable[Chunk]) -> None:
         for chunk in taken:
@@ -249,11 +261,26 @@ class Shipper:
         known = self._taken.get(chunk.capture)
         return known is not None and _digest(chunk) in known
 
-    def _without(self, held: set[str], pieces: Sequence[_Piece]) -> list[_Piece]:
-        """The pieces of other tenants than these, whose captures go back to their last checkpoint."""
+    def _gone_back(
+        self, pieces: Sequence[_Piece], streams: dict[StreamKey, list[Chunk]], held: Held
+    ) -> dict[str, frozenset[StreamKey]]:
+        """Captures of which not all was sent, and the streams that didn't take theirs."""
+        blocked: dict[str, set[StreamKey]] = defaultdict(set)
+        for key in held.streams & streams.keys():
+            for chunk in streams[key]:
+                blocked[chunk.capture].add(key)
+        for piece in pieces:
+            if self._tenant(piece.capture) in held.tenants:
+                blocked[piece.capture.folder.key] |= set()
+        return {capture: frozenset(keys) for capture, keys in blocked.items()}
+
+    def _without(self, back: dict[str, frozenset[StreamKey]], pieces: Sequence[_Piece]) -> list[_Piece]:
+        """The pieces of other captures than these, which go back to their last checkpoint."""
         kept: list[_Piece] = []
         for piece in pieces:
-            if self._tenant(piece.capture) in held:
+            if piece.capture.folder.key in back:
+                if back[piece.capture.folder.key]:
+                    self._blocked[piece.capture.folder.key] = back[piece.capture.folder.key]
                 piece.capture.stale = True
                 piece.capture.reload(self._checkpoints)
             else:
@@ -297,17 +324,21 @@ class Shipper:
             streams[key] = kept
         return refusals
 
-    def _deliver(self, streams: dict[StreamKey, list[Chunk]], held: set[str]) -> _Sent:
+    def _deliver(self, streams: dict[StreamKey, list[Chunk]], held: Held) -> _Sent:
         """Streams beside each other, the batches of each in order; events last: who reads of a capture's end finds all
-        its lines. held: nothing more is sent to these tenants; those that don't take theirs are added. Raises what the
-        first of the others raises."""
+        its lines. held: nothing more is sent to these; those that don't take theirs are added. Raises what the first of
+        the others raises."""
         sent = _Sent([], [])
         for events in (False, True):
             of_kind = [
                 chunks
                 for key, chunks in streams.items()
-                if chunks and (key.kind == "event") is events and key.tenant not in held
+                if chunks and (key.kind == "event") is events and not held.has(key)
             ]
+            if events and held.streams:
+                stuck = {chunk.capture for key in held.streams & streams.keys() for chunk in streams[key]}
+                kept = ([chunk for chunk in chunks if chunk.capture not in stuck] for chunks in of_kind)
+                of_kind = [chunks for chunks in kept if chunks]
             tasks = [self._pool.submit(self._deliver_stream, chunks, held) for chunks in of_kind]
             for task in tasks:
                 refusals, taken = task.result()
@@ -315,21 +346,24 @@ class Shipper:
                 sent.taken.extend(taken)
         return sent
 
-    def _deliver_stream(self, chunks: Sequence[Chunk], held: set[str]) -> _Sent:
-        """held: shared with other streams' threads."""
+    def _deliver_stream(self, chunks: Sequence[Chunk], held: Held) -> _Sent:
         sent = _Sent([], [])
-        tenant = chunks[0].key.tenant
-        for whole in batches(chunks, self._config.loki.batch_max_bytes):
-            if tenant in held:
+        key = chunks[0].key
+        for whole in batches(chunks, self._sink.rates.batch_bytes(key.tenant)):
+            if held.has(key):
                 break
             batch = [chunk for chunk in whole if not self._is_taken(chunk)]  # parts of a chunk are told apart here
             try:
                 refusals = self._sink.deliver(batch) if batch else []
             except TenantWaits:
-                held.add(tenant)
+                held.tenants.add(key.tenant)
+                break
+            except StreamWaits:
+                held.streams.add(key)
                 break
             sent.refusals.extend(refusals)
-            sent.taken.extend([] if refusals else batch)
+            not_whole = {refusal.chunk.capture for refusal in refusals}
+            sent.taken.extend(chunk for chunk in batch if chunk.capture not in not_whole)
             fault_point("pushed")
         return sent
 
@@ -380,6 +414,7 @@ class Shipper:
             piece.capture.remove_old_segments()
             fault_point("shipped_segments_removed")
             self._forget_taken(piece)
+            self._blocked.pop(piece.capture.folder.key, None)
 
 
 def _in_replay(refusal: Refusal) -> list[Chunk]:
@@ -404,6 +439,7 @@ def ship_until(
 
     wake: set when there is something to ship, and with stop; a look is due every wait_secs all the same.
     """
+    trouble = Seldom(say)
     while not stop.is_set():
         wake.clear()
         begin = time.monotonic()
@@ -412,9 +448,11 @@ def ship_until(
         except Stopped:
             return
         except Exception as error:  # one capture or a full disk must not stop all others for good
-            say(f"shipping failed, and is tried again from the last checkpoint: {error!r}")
+            words = str(error) if isinstance(error, StoreError) else repr(error)
+            trouble.say(f"shipping failed, and is tried again from the last checkpoint: {words}")
             stop.wait(max(wait_secs, 1.0))
             continue
+        trouble.is_over()
         if more:
             continue
         if shipper.round_bytes:

@@ -29,7 +29,7 @@ from ingest.loki import Client
 from ingest.loki_account import JobAccount
 from ingest.loki_push import encode_metadata, to_utf8
 from ingest.loki_reader import Entries
-from ingest.loki_sink import LokiSink, Stopped, TenantWaits
+from ingest.loki_sink import LokiSink, Stopped, StreamWaits, TenantWaits
 from ingest.metrics_server import AgentMetrics
 from ingest.quarantine import Quarantine, Refusal
 from ingest.slurm_captured import Run, ask, run_of
@@ -277,7 +277,7 @@ class SlurmStates:
     def _ship(self, told: Sequence[Waiting]) -> None:
         """Lines first: who reads of the end finds them. What a tenant doesn't take now is put off."""
         refusals: list[Refusal] = []
-        held: set[str] = set()
+        held: set[str] = set()  # captures, as their chunks have them
         homes = {one.name: self._home(one) for one in told}
         self._sink.want("slurm", set(self._homes.values()))
         for build in (_note_chunk, _event_chunk):
@@ -287,17 +287,20 @@ class SlurmStates:
                 if chunk is not None:
                     key = chunk.key._replace(tenant=homes[one.name])
                     streams[key].append(replace(chunk, key=key))
-            for key, chunks in streams.items():
+            for key, of_stream in streams.items():
+                chunks = [chunk for chunk in of_stream if chunk.capture not in held]
                 chunks.sort(key=lambda chunk: chunk.times_ns[0])
                 try:
-                    refusals += self._deliver(key, chunks) if key.tenant not in held else []
+                    refusals += self._deliver(key, chunks) if chunks else []
                 except TenantWaits:
-                    held.add(key.tenant)
+                    held |= {one.name for one in told if homes[one.name] == key.tenant}
+                except StreamWaits:
+                    held |= {chunk.capture for chunk in chunks}
         if held:
             again_ns = time.time_ns() + self._put_off_ns
-            self._waiting.put_off({one.name: again_ns for one in told if homes[one.name] in held})
-            told = [one for one in told if homes[one.name] not in held]
-            refusals = [refusal for refusal in refusals if refusal.chunk.key.tenant not in held]
+            self._waiting.put_off({one.name: again_ns for one in told if one.name in held})
+            told = [one for one in told if one.name not in held]
+            refusals = [refusal for refusal in refusals if refusal.chunk.capture not in held]
         fault_point("slurm_sent")
         again = _behind(told, refusals)
         for_good = [refusal for refusal in refusals if not _is_behind(refusal)]

@@ -29,6 +29,7 @@ class SegmentWriter:
         self._closing = threading.Event()
         self._lock = threading.Lock()  # held while the fd is exchanged
         self._sync_error: OSError | None = None
+        self._sizes: dict[str, int] = {}  # of the segments before the last one
         self._reserve = os.path.join(folder, "reserve")
         self._fd, self._size = self._create(1, now_ns)
         self._make_reserve()
@@ -45,6 +46,15 @@ class SegmentWriter:
         self._append(frames)
         fault_point("frames_written")
         self._dirty.set()
+
+    def present_bytes(self) -> int:
+        """Of the segments that nobody has removed yet."""
+        try:
+            present = set(os.listdir(self._folder))
+        except OSError:
+            return self._size
+        self._sizes = {name: size for name, size in self._sizes.items() if name in present}
+        return sum(self._sizes.values()) + self._size
 
     def give_up_reserve(self) -> None:
         """Frees the room kept for the records that say that there is no room."""
@@ -93,6 +103,7 @@ class SegmentWriter:
             raise (error if isinstance(error, SpoolError) else _spool_error(self._folder, error)) from None
         with self._lock:
             os.close(self._fd)
+            self._sizes[os.path.basename(self._path(self._number))] = self._size
             self._fd, self._size, self._number = fd, size, number
 
     def _create(self, number: int, now_ns: int) -> tuple[int, int]:

@@ -31,7 +31,8 @@ class ModelledLoki:
     script: what the next pushes are answered by instead, in order: an error, which is raised, or a function that is
     called with the labels and may raise one; None for the usual answer. stored: in the order of their coming, exact
     repeats too; requests: (labels, entries) of each push, whatever came of it. Tenants are told apart by a label that a
-    real one doesn't have; those in refusing get the error there. takes: whether a push is within the rate, by its
+    real one doesn't have; those in refusing get the error there. ails: what a push is answered by instead, by its
+    labels. takes: whether a push is within the rate, by its
     number from 1.
     """
 
@@ -42,6 +43,7 @@ class ModelledLoki:
         self.newest_ns: dict[str, int] = {}
         self.script: list[PushError | Callable[[str], None] | None] = []
         self.refusing: dict[str, PushError] = {}
+        self.ails: Callable[[str], PushError | None] = lambda labels: None
         self.takes: Callable[[int], bool] = lambda number: True
         self.answer_date_ns: int | None = None
         self._lock = threading.Lock()
@@ -57,6 +59,9 @@ class ModelledLoki:
             self.answer_date_ns = time.time_ns() // 10**9 * 10**9
             if tenant in self.refusing:
                 raise self.refusing[tenant]
+            ailing = self.ails(labels)
+            if ailing is not None:
+                raise ailing
             if not self.takes(len(self.requests)):
                 raise throttled()
             told = self.script.pop(0) if self.script else None

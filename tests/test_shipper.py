@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ingest import shipper as shipper_module
+from ingest import shares
 from ingest.capture_folder import Life
 from ingest.checkpoints import Shipped
 from ingest.loki_sink import Stopped
@@ -616,15 +616,15 @@ def test_no_capture_waits_for_anothers_flood(node: ShippingNode) -> None:
             node.round()
         assert "here I am" in node.loki.lines('kind="log"')
         first = len(node.loki.found('kind="log"'))
-        assert first <= 2 * (shipper_module.MAX_SHARE_BYTES // 1000 + 501) + 1
+        assert first <= 2 * (shares.MAX_SHARE_BYTES // 1000 + 501) + 1
         node.ship()
     assert len(node.loki.found('kind="log"')) == 10_001
 
 
 def test_more_floods_than_a_round_holds_take_turns(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipper_module, "SHARE_BYTES", 10_000)
-    monkeypatch.setattr(shipper_module, "MAX_SHARE_BYTES", 10_000)
-    monkeypatch.setattr(shipper_module, "ROUND_BYTES", 30_000)
+    monkeypatch.setattr(shares, "SHARE_BYTES", 10_000)
+    monkeypatch.setattr(shares, "MAX_SHARE_BYTES", 10_000)
+    monkeypatch.setattr(shares, "ROUND_BYTES", 30_000)
     writers = [node.capture(f"job{number}", soon_ns()) for number in range(9)]
     for writer in writers:
         writer.__enter__()
@@ -633,8 +633,8 @@ def test_more_floods_than_a_round_holds_take_turns(node: ShippingNode, monkeypat
     node.learn()
     for _ in range(9):
         node.round()
-    shares = [capture.shipped.position.offset for capture in node.captures.values()]
-    assert min(shares) > 0, "nobody has waited for all others to end"
+    sent = [capture.shipped.position.offset for capture in node.captures.values()]
+    assert min(sent) > 0, "nobody has waited for all others to end"
     node.ship()
     for writer in writers:
         writer.die()
@@ -644,8 +644,8 @@ def test_more_floods_than_a_round_holds_take_turns(node: ShippingNode, monkeypat
 def test_lines_of_few_bytes_do_not_make_a_round_a_flood(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each entry costs a hundred bytes at Loki, whatever its line has: a share is what is sent, not what was read."""
     share = 50_000
-    monkeypatch.setattr(shipper_module, "SHARE_BYTES", share)
-    monkeypatch.setattr(shipper_module, "MAX_SHARE_BYTES", share)
+    monkeypatch.setattr(shares, "SHARE_BYTES", share)
+    monkeypatch.setattr(shares, "MAX_SHARE_BYTES", share)
     with node.capture("job1", soon_ns()) as capture:
         for _ in range(100):
             capture.lines(["x"] * 500)
