@@ -164,6 +164,12 @@ class Checkpoints(StateFile):
                 ((name, json.dumps(value)) for name, value in notes.items()),
             )
 
+    def note(self, name: str) -> Any:  # Any: JSON that an agent wrote
+        """None where there is none."""
+        with self._reading() as connection:
+            found = connection.execute("SELECT value FROM note WHERE name = ?", (name,)).fetchone()
+        return None if found is None else json.loads(found[0])
+
     def forget(self, present: Iterable[str], before_ns: int) -> None:
         """Forgets captures that are done since before a time, and aren't in the spool any more."""
         keep = set(present)

@@ -44,6 +44,8 @@ class FollowedCapture:
         learnt = checkpoints.learnt(folder.key)
         self.learnt = learnt or Learnt(folder.key, SpoolPosition(), False, new_account(folder, identity), XAxis())
         self.saved = learnt
+        if self.learnt.done:
+            self.life = Life.DEAD  # nobody looks any more
         self.learn_reader = self._reader(self.learnt.position)
         self.shipped = self._load(checkpoints)
         self.ship_reader = self._reader(self.shipped.position, line_bytes=ENTRY_BYTES)

@@ -60,6 +60,7 @@ class NodeAgent:
         self._socket = JobSocket(config.agent, say) if config.agent.socket else None
         self._socket_told: Counter[str] = Counter()
         self._captures: dict[str, FollowedCapture] = {}
+        self._looked = False  # for captures, once at least
         self._leaving: deque[FollowedCapture] = deque()  # to be closed
         self._put_off: dict[str, tuple[float, str]] = {}  # not before, why
         with ExitStack() as undo:
@@ -199,6 +200,7 @@ class NodeAgent:
         for name in [name for name in self._captures if name not in present]:
             self._say(f"{self._captures[name].folder.path}: somebody removed it from the spool")
             self._drop(name)
+        self._looked = True
 
     def _follow(self, name: str) -> None:
         spool = self._config.agent.spool_dir
@@ -260,7 +262,7 @@ class NodeAgent:
         """Called by the shipper between two rounds: nobody else reads then what was dropped."""
         while self._leaving:
             self._leaving.popleft().close()
-        return list(self._captures.values())
+        return list(self._captures.values()) if self._looked else []  # what goes first may not be there yet
 
     # ---- what is told
 

@@ -135,24 +135,31 @@ class SegmentReader:
         self._frame_bytes = 0
         self._work = 0
         self._present: list[int] | None = None
+        self._until: SpoolPosition | None = None
 
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
-    def read(self, max_bytes: int, *, alive: bool) -> Batch:
+    def read(self, max_bytes: int, *, alive: bool, until: SpoolPosition | None = None) -> Batch:
         """Reads on until about max_bytes of frames are there, or nothing more can be read for now.
 
         alive: whether the capture lived when this was called, or at any time after that; once it is False, segments
-        must not grow any more.
+        must not grow any more. until: where an earlier read ended, which this one isn't to go past (MORE).
         """
         self._begin_read()
+        self._until = until
         outcome: Outcome | None = None
         while outcome is None:
             if self._closed:
                 outcome = Outcome.CLOSED
-            elif self._size >= max_bytes or len(self._damages) >= _MAX_DAMAGES or self._work >= READ_WORK_BYTES:
+            elif (
+                self._size >= max_bytes
+                or len(self._damages) >= _MAX_DAMAGES
+                or self._work >= READ_WORK_BYTES
+                or (until is not None and self.position >= until)
+            ):
                 outcome = Outcome.MORE
             elif self._fd < 0:
                 outcome = self._open(alive)
@@ -262,7 +269,8 @@ class SegmentReader:
         """Takes whole frames from the beginning of the block; returns how far it came, the position with it."""
         at = 0
         number, begin = self.position
-        while self._size < max_bytes:
+        most = len(block) if self._until is None or self._until.segment > number else self._until.offset - begin
+        while self._size < max_bytes and at < most:
             try:
                 decoded = decode_frame(block, at)
             except SegmentCorrupt:

@@ -16,13 +16,14 @@ from ingest import shipper as shipper_module
 from ingest.capture_folder import Life
 from ingest.checkpoints import Shipped
 from ingest.loki_sink import Stopped
-from ingest.segment_reader import Batch, Outcome, SegmentReader
+from ingest.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
 from ingest.shipper import ship_until
 from logshipper import segment
 from logshipper.errors import StoreError
 from logshipper.segment import Kind, Stream
 from tests.captured_runs import wait_until
 from tests.modelled_loki import HOUR_NS, unreachable
+from tests.push_decoder import Pushed
 from tests.segment_factory import make_ledger
 from tests.shipping_node import NodeCapture, ShippingNode, soon_ns
 
@@ -564,8 +565,8 @@ def test_a_capture_that_dies_between_two_looks_is_closed_when_the_learner_knows(
             capture.life = Life.DEAD
             return super().__iter__()
 
-    def reading(max_bytes: int, *, alive: bool) -> Batch:
-        batch = read(max_bytes, alive=alive)
+    def reading(max_bytes: int, *, alive: bool, until: SpoolPosition | None = None) -> Batch:
+        batch = read(max_bytes, alive=alive, until=until)
         assert batch.outcome is Outcome.CUT
         return batch._replace(frames=Dying(batch.frames))
 
@@ -573,6 +574,123 @@ def test_a_capture_that_dies_between_two_looks_is_closed_when_the_learner_knows(
     node.round()
     assert not capture.learnt.done
     assert not capture.shipped.done, "the learner hasn't said that it is over"
+
+
+# ---- what may have been sent before
+
+
+def round_killed(node: ShippingNode, monkeypatch: pytest.MonkeyPatch, fault: str = "sent") -> None:
+    with monkeypatch.context() as patch:
+        at_fault(patch, fault, kill)
+        with pytest.raises(Killed):
+            node.round()
+
+
+def after_hours(node: ShippingNode) -> NodeCapture:
+    """What a quiet job printed in five hours without Loki, learnt; alive."""
+    capture = node.capture("quiet", soon_ns(301))
+    capture.__enter__()
+    for hour in range(5):
+        capture.lines([f"hour {hour}"], time_ns=soon_ns(300 - 60 * hour))
+    capture.lines(["now"], time_ns=soon_ns(1))
+    node.learn()
+    return capture
+
+
+ALL_HOURS = [*(f"hour {hour}" for hour in range(5)), "now"]
+
+
+def test_an_answer_that_gets_lost_after_an_outage_of_hours_doubles_nothing(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sent again, all but the newest would be too far behind it."""
+    after_hours(node).die()
+    take = node.loki._take
+    lost: list[str] = []
+
+    def losing(labels: str, entries: list[Pushed]) -> None:
+        take(labels, entries)
+        if labels not in lost:
+            lost.append(labels)
+            raise unreachable()
+
+    monkeypatch.setattr(node.loki, "_take", losing)
+    node.ship()
+    assert len(lost) > 3
+    assert node.loki.doubles() == []
+    assert node.loki.lines('kind="log"') == ALL_HOURS
+
+
+@pytest.mark.parametrize("fault", ["sent", "committed"])
+def test_a_kill_after_an_outage_of_hours_doubles_nothing(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """The next agent finds newer lines, too, of the same job and of another one: what was sent goes where it went."""
+    capture = after_hours(node)
+    round_killed(node, monkeypatch, fault)
+    sent = node.loki.streams()
+    capture.lines(["later"], time_ns=time.time_ns())
+    whole(node, "news1", ["new"], time.time_ns())
+    node.restart(saved=False)
+    node.ship()
+    assert node.loki.doubles() == []
+    assert [line for line in node.loki.lines('kind="log"') if line != "new"] == [*ALL_HOURS, "later"]
+    assert sent <= node.loki.streams()
+    capture.die()
+
+
+def test_what_was_sent_once_and_is_old_by_now_goes_to_the_same_stream(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent was away for hours after it was killed: what it had sent as news is far behind now."""
+    with node.capture("quiet", soon_ns(200)) as capture:
+        capture.lines(["then"])
+        node.learn()
+        round_killed(node, monkeypatch)
+        capture.lines(["now"], time_ns=soon_ns(1))
+    node.restart(saved=False)
+    node.ship()
+    assert node.loki.doubles() == []
+    assert node.loki.lines('kind="log"') == ["then", "now"]
+    assert not any(REPLAY in labels for labels in node.loki.streams())
+
+
+def test_others_wait_for_what_may_have_been_sent_but_not_for_ever(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with node.capture("first", soon_ns(20)) as first:
+        first.lines(["first"])
+        node.learn()
+        round_killed(node, monkeypatch)
+        node.restart(saved=False)
+        whole(node, "second", ["second"])
+        node.learn()
+        read = SegmentReader.read
+
+        def refuse(reader: SegmentReader, *arguments: Any, **options: Any) -> Batch:  # Any: the method's own
+            if "/first@" in reader._path:
+                raise PermissionError(13, "Permission denied")
+            return read(reader, *arguments, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SegmentReader, "read", refuse)
+            node.round()
+            assert node.loki.lines('kind="log"') == ["first"]
+            patch.setattr(node.shipper, "_resend_until", 0.0)
+            node.round()
+            assert node.loki.lines('kind="log"') == ["first", "second"]
+        node.ship()
+    assert node.loki.doubles() == []
+
+
+def test_a_capture_that_died_is_closed_also_where_the_agent_was_restarted_in_between(node: ShippingNode) -> None:
+    """The learner had seen the end of it, Loki nothing yet."""
+    node.capture("job1", soon_ns()).lines(["last words"])
+    node.learn()
+    node.restart()
+    node.ship()
+    assert [event["event"] for event in node.events("job1")] == ["closed"]
+    assert node.one().is_over
 
 
 # ---- fairness
@@ -853,10 +971,10 @@ def test_a_capture_that_the_system_refuses_to_read_stops_nobody(
     node.learn()
     read = SegmentReader.read
 
-    def refuse(reader: SegmentReader, max_bytes: int, *, alive: bool) -> Batch:
+    def refuse(reader: SegmentReader, max_bytes: int, *, alive: bool, until: SpoolPosition | None = None) -> Batch:
         if "/hostile@" in reader._path:
             raise PermissionError(13, "Permission denied")
-        return read(reader, max_bytes, alive=alive)
+        return read(reader, max_bytes, alive=alive, until=until)
 
     monkeypatch.setattr(SegmentReader, "read", refuse)
     for _ in range(5):
