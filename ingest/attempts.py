@@ -9,18 +9,24 @@ once more, where no query takes the two for one.
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ingest.checkpoints import Checkpoints
+from ingest.checkpoints import Checkpoints, Shipped
 from ingest.entries import StreamKey
 from ingest.segment_reader import SpoolPosition
 
 _NOTE = "attempts"
 
 
-class _Attempt(NamedTuple):
-    """A round. ends: up to where it read, by capture; newest_ns: the newest entry that a stream has, with what is sent
-    of this round."""
+class End(NamedTuple):
+    """Up to where a capture was read. done: to its end, which was sent as well."""
 
-    ends: dict[str, SpoolPosition]
+    position: SpoolPosition
+    done: bool
+
+
+class _Attempt(NamedTuple):
+    """A round. ends: by capture; newest_ns: the newest entry that a stream has, with what is sent of this round."""
+
+    ends: dict[str, End]
     newest_ns: dict[str, int]
 
 
@@ -33,16 +39,19 @@ class Attempts:
         for attempt in map(_from_json, _as_list(checkpoints.note(_NOTE))):
             self._of |= dict.fromkeys(attempt.ends, attempt)
 
-    def end(self, capture: str, position: SpoolPosition) -> SpoolPosition | None:
-        """Up to where a capture's entries were sent, or begun to be; None where that isn't past the position."""
-        known = self._of.get(capture)
-        return known.ends[capture] if known is not None and known.ends[capture] > position else None
+    def end(self, shipped: Shipped) -> End | None:
+        """Up to where a capture's entries were sent, or begun to be; None where all that is committed."""
+        known = self._of.get(shipped.folder)
+        if known is None or shipped.done:
+            return None
+        end = known.ends[shipped.folder]
+        return end if end.done or end.position > shipped.position else None
 
     def newest_ns(self, capture: str, key: StreamKey) -> int:
         """The newest entry of a stream, as it was when the capture's last attempt began."""
         return self._of[capture].newest_ns.get(key.text, 0)
 
-    def begin(self, ends: Mapping[str, SpoolPosition], newest_ns: Mapping[StreamKey, int]) -> None:
+    def begin(self, ends: Mapping[str, End], newest_ns: Mapping[StreamKey, int]) -> None:
         """The attempt is on the disk when this returns."""
         attempt = _Attempt(dict(ends), {key.text: time_ns for key, time_ns in newest_ns.items()})
         of = self._of | dict.fromkeys(attempt.ends, attempt)
@@ -57,10 +66,10 @@ class Attempts:
         self._checkpoints.put_notes({_NOTE: told})
         self._of = of
 
-    def settle(self, capture: str, position: SpoolPosition) -> None:
-        """What is before the position is committed."""
-        if self.end(capture, position) is None:
-            self._of.pop(capture, None)
+    def settle(self, shipped: Shipped) -> None:
+        """It is committed."""
+        if self.end(shipped) is None:
+            self._of.pop(shipped.folder, None)
 
     def keep(self, captures: Iterable[str]) -> None:
         """No other captures are there any more."""
@@ -73,5 +82,5 @@ def _as_list(value: object) -> list[Any]:  # Any: JSON that an agent wrote
 
 
 def _from_json(value: Any) -> _Attempt:  # Any: likewise
-    ends = {capture: SpoolPosition(*end) for capture, end in value["ends"].items()}
+    ends = {capture: End(SpoolPosition(*position), done) for capture, (position, done) in value["ends"].items()}
     return _Attempt(ends, dict(value["newest_ns"]))

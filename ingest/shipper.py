@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from ingest.agent_config import AgentConfig
-from ingest.attempts import Attempts
+from ingest.attempts import Attempts, End
 from ingest.capture_account import EventRow, Rows
 from ingest.capture_folder import Life
 from ingest.checkpoints import Checkpoints
@@ -35,7 +35,7 @@ from ingest.learning import learn
 from ingest.loki_sink import LokiSink, Stopped, TenantWaits
 from ingest.metrics_server import AgentMetrics
 from ingest.quarantine import Quarantine, Refusal
-from ingest.segment_reader import Batch, Outcome, SpoolPosition
+from ingest.segment_reader import Batch, Outcome
 from ingest.tenants import tenant_of
 
 SHARE_BYTES = 512 << 10  # of a capture in a round; more where few have something
@@ -145,9 +145,10 @@ class Shipper:
             if capture.stale:
                 capture.reload(self._checkpoints)
             life, end = capture.life, self._end(capture)
+            until = None if end is None or end.done else end.position
             try:
                 alive = life is Life.LIVE
-                batch, life = capture.held or (capture.ship_reader.read(most, alive=alive, until=end), life)
+                batch, life = capture.held or (capture.ship_reader.read(most, alive=alive, until=until), life)
             except OSError as error:  # that capture's trouble; the others go on
                 touched.pop()
                 capture.reload(self._checkpoints)
@@ -160,14 +161,15 @@ class Shipper:
                 continue
             size += batch.size
             more |= batch.outcome is Outcome.MORE
-            if batch.frames or batch.damages or ends:
+            moved = end is not None and batch.position > capture.shipped.position
+            if batch.frames or batch.damages or ends or moved:
                 pieces.append(self._piece(capture, batch, life, again=end is not None))
                 tried |= failing & {tenant}
         return more
 
-    def _end(self, capture: FollowedCapture) -> SpoolPosition | None:
+    def _end(self, capture: FollowedCapture) -> End | None:
         """Up to where it may have been sent."""
-        return self._attempts.end(capture.folder.key, capture.shipped.position)
+        return self._attempts.end(capture.shipped)
 
     def _first_again(self, waiting: list[FollowedCapture]) -> list[FollowedCapture]:
         """Without those that wait for what their tenant may have been sent."""
@@ -265,7 +267,11 @@ class Shipper:
 
     def _begin_attempt(self, pieces: Sequence[_Piece]) -> None:
         """Of the captures that have none."""
-        ends = {piece.capture.folder.key: piece.capture.shipped.position for piece in pieces if not piece.again}
+        ends = {
+            piece.capture.folder.key: End(piece.capture.shipped.position, piece.done)
+            for piece in pieces
+            if not piece.again
+        }
         if any(piece.chunks for piece in pieces if not piece.again):
             newest = _newest_ns(pieces, time.time_ns() + MAX_AHEAD_NS)
             self._attempts.begin(ends, {key: max(newest[key], self._newest.get(key, 0)) for key in newest})
@@ -410,7 +416,7 @@ class Shipper:
             self._newest[key] = max(self._newest.get(key, 0), time_ns)
         for piece in pieces:
             piece.capture.noted_shipped()
-            self._attempts.settle(piece.capture.folder.key, piece.capture.shipped.position)
+            self._attempts.settle(piece.capture.shipped)
             piece.capture.remove_old_segments()
             self._forget_taken(piece)
 

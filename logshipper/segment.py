@@ -113,9 +113,9 @@ def decode_file_header(data: bytes, path: str = "segment") -> int:
         raise SegmentCorrupt(path, 0, "this isn't a segment: the magic number is wrong")
     if version > VERSION:
         raise SegmentCorrupt(path, 8, f"segment format {version} is newer than this logshipper's {VERSION}: upgrade it")
-    if not FILE_HEADER_BYTES <= header_bytes <= 4096:
+    if header_bytes != FILE_HEADER_BYTES:
         raise SegmentCorrupt(path, 10, f"a file header of {header_bytes} bytes")
-    return int(header_bytes)
+    return FILE_HEADER_BYTES
 
 
 def _encode(kind: FrameType, stream: Stream, time_ns: int, count: int, attrs: bytes, text: bytes) -> bytes:

@@ -5,13 +5,13 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-EXAMPLES = "LOGSHIPPER_MODEL_EXAMPLES"  # of each test, instead of its own number
+_EXAMPLES = os.environ.get("LOGSHIPPER_MODEL_EXAMPLES")  # of each test, instead of its own number
 
 
 def model_settings(examples: int, steps: int) -> settings:
     """examples: courses that are tried; steps: of each, at most."""
     return settings(
-        max_examples=int(os.environ.get(EXAMPLES, examples)),
+        max_examples=int(_EXAMPLES or examples),
         stateful_step_count=steps,
         deadline=None,
         print_blob=True,
