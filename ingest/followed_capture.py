@@ -41,9 +41,8 @@ class FollowedCapture:
         self.entries: EntryBuilder | None = None
         self.damages_told = 0
         self.begun_ns = folder.begun_ns()
-        learnt = checkpoints.learnt(folder.key)
-        self.learnt = learnt or Learnt(folder.key, SpoolPosition(), False, new_account(folder, identity), XAxis())
-        self.saved = learnt
+        self.saved = checkpoints.learnt(folder.key)
+        self.learnt = self.saved or self._nothing_learnt()
         if self.learnt.done:
             self.life = Life.DEAD  # nobody looks any more
         self.learn_reader = self._reader(self.learnt.position)
@@ -71,6 +70,16 @@ class FollowedCapture:
         """After a read that raised: what it had taken already is read once more."""
         self.learn_reader.close()
         self.learn_reader = self._reader(self.learnt.position)
+
+    def learn_anew(self, checkpoints: Checkpoints) -> None:
+        """From the learner's last checkpoint on: what it took after that may be half taken."""
+        self.saved = checkpoints.learnt(self.folder.key)
+        self.learnt = self.saved or self._nothing_learnt()
+        self.begin_learning_again()
+
+    def _nothing_learnt(self) -> Learnt:
+        account = new_account(self.folder, self.identity)
+        return Learnt(self.folder.key, SpoolPosition(), False, account, XAxis())
 
     @property
     def waits(self) -> bool:

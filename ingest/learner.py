@@ -10,7 +10,7 @@ from ingest.checkpoints import Checkpoints
 from ingest.followed_capture import FollowedCapture
 from ingest.job import derived_state
 from ingest.job_metrics import CaptureView, JobMetrics
-from ingest.learning import learn
+from ingest.learning import learn, own_fault
 from ingest.metrics_server import AgentMetrics
 from ingest.segment_reader import Outcome
 from logshipper.errors import LogshipperError
@@ -18,6 +18,7 @@ from logshipper.errors import LogshipperError
 MAX_USERS = 500  # of the counters of lines and bytes; who comes later is counted without a name
 BATCH_BYTES = 1 << 20  # of each capture in turn
 QUIET_SECS = 1.0  # how long a capture that brings nothing is left alone
+FAULT_SECS = 60.0  # how long one is left alone whose frames found a fault of ours
 SAVE_SECS = 2.0
 TURN_SECS = 1.0  # of reading; then what else the agent's main thread does has its turn
 MAX_DAMAGES_TOLD = 20
@@ -77,14 +78,19 @@ class Learner:
         try:
             return self._learn(capture)
         except (LogshipperError, OSError) as error:
-            words = f"can't be read: {error}"
-            if words != capture.blocked:
-                self._say(f"{capture.folder.path}: {words}; tried again")
-            capture.blocked = words
             capture.begin_learning_again()
-            capture.pause_secs = QUIET_SECS
-            capture.next_look = time.monotonic() + QUIET_SECS
-            return False
+            self._put_off(capture, f"can't be read: {error}", QUIET_SECS)
+        except Exception as error:  # the frames are hostile: a fault that they find mustn't stop all others
+            capture.learn_anew(self._checkpoints)
+            self._put_off(capture, own_fault(error), FAULT_SECS)
+        return False
+
+    def _put_off(self, capture: FollowedCapture, words: str, secs: float) -> None:
+        if words != capture.blocked:
+            self._say(f"{capture.folder.path}: {words}; tried again")
+        capture.blocked = words
+        capture.pause_secs = QUIET_SECS
+        capture.next_look = time.monotonic() + secs
 
     def _learn(self, capture: FollowedCapture) -> bool:
         life = capture.life = capture.folder.life()  # before its segments are read

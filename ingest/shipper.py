@@ -31,7 +31,7 @@ from ingest.capture_folder import Life
 from ingest.checkpoints import Checkpoints
 from ingest.entries import Chunk, EntryBuilder, StreamKey, batches, with_replay
 from ingest.followed_capture import FollowedCapture
-from ingest.learning import learn
+from ingest.learning import learn, own_fault
 from ingest.loki_sink import LokiSink, Stopped, TenantWaits
 from ingest.metrics_server import AgentMetrics
 from ingest.quarantine import Quarantine, Refusal
@@ -163,8 +163,10 @@ class Shipper:
             more |= batch.outcome is Outcome.MORE
             moved = end is not None and batch.position > capture.shipped.position
             if batch.frames or batch.damages or ends or moved:
-                pieces.append(self._piece(capture, batch, life, again=end is not None))
-                tried |= failing & {tenant}
+                piece = self._guarded_piece(capture, batch, life, again=end is not None)
+                if piece is not None:
+                    pieces.append(piece)
+                    tried |= failing & {tenant}
         return more
 
     def _end(self, capture: FollowedCapture) -> End | None:
@@ -200,6 +202,15 @@ class Shipper:
         if capture.ship_trouble != words:
             capture.ship_trouble = words
             self._say(f"{capture.folder.path}: can't be read: {words}; tried again")
+
+    def _guarded_piece(self, capture: FollowedCapture, batch: Batch, life: Life, *, again: bool) -> _Piece | None:
+        """None where the frames, which are hostile, have found a fault of ours: the others go on."""
+        try:
+            return self._piece(capture, batch, life, again=again)
+        except Exception as error:
+            capture.reload(self._checkpoints)
+            self._tell_once(capture, own_fault(error))
+            return None
 
     def _piece(self, capture: FollowedCapture, batch: Batch, life: Life, *, again: bool) -> _Piece:
         account, rows = capture.shipped.account, Rows()
