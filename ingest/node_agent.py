@@ -68,6 +68,7 @@ class NodeAgent:
             undo.callback(os.close, self._lock)
             self._spool_fd = _open_spool(config.agent.spool_dir)
             undo.callback(os.close, self._spool_fd)
+            _be_the_only_one(self._spool_fd, config.agent.spool_dir)
             self._checkpoints = Checkpoints(os.path.join(config.agent.state_dir, STATE_FILE))
             undo.callback(self._checkpoints.close)
             self._assemble(config, say)
@@ -331,6 +332,16 @@ def _open_spool(path: str) -> int:
     except OSError as error:
         reason = f"{os_words(error)}; [agent] spool_dir names another place"
         raise SpoolError(error.filename or path, reason) from None
+
+
+def _be_the_only_one(spool_fd: int, path: str) -> None:
+    """Until the folder is closed. Users can't open it, so nobody else can lock it."""
+    try:
+        fcntl.flock(spool_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SpoolError(path, "another agent is at work with this [agent] spool_dir") from None
+    except OSError:
+        pass  # a file system without locks
 
 
 def _take_lock(state_dir: str) -> int:

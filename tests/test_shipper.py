@@ -3,9 +3,11 @@ hostile captures can do to others (which is nothing)."""
 
 import json
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -691,6 +693,41 @@ def test_a_capture_that_died_is_closed_also_where_the_agent_was_restarted_in_bet
     node.ship()
     assert [event["event"] for event in node.events("job1")] == ["closed"]
     assert node.one().is_over
+
+
+EARLIER = """
+UPDATE shipped SET account = json_remove(account, '$.marked_ns', '$.unparsed', '$.marks');
+UPDATE learnt SET account = json_remove(account, '$.marked_ns', '$.unparsed', '$.marks');
+UPDATE stream SET labels = 'stdout/log' WHERE labels LIKE 'stdout/log/%';
+DELETE FROM note"""
+LATER = """
+UPDATE shipped SET account = json_set(account, '$.mood', 'good'), counts = json_set(counts, '$.mood', 1);
+UPDATE shipped SET identity = json_set(identity, '$.mood', 'good');
+UPDATE learnt SET account = json_set(account, '$.mood', 'good');
+INSERT INTO stream VALUES ('stdout/log//n1//1/more/still', 5);
+INSERT INTO note VALUES ('mood', '"good"')"""
+
+
+@pytest.mark.parametrize("version", [EARLIER, LATER], ids=["earlier", "later"])
+def test_another_versions_state_is_gone_on_with(node: ShippingNode, version: str) -> None:
+    """An upgrade, or the way back, while a job runs: nothing of what was sent is sent again."""
+    with node.capture("job1", soon_ns()) as capture:
+        capture.start()
+        capture.lines(["before"])
+        node.ship()
+        node.end(saved=False)
+        with closing(sqlite3.connect(node.folder / "state" / "state.db")) as connection:
+            connection.executescript(version)
+        node.begin()
+        node.loki.requests.clear()
+        capture.lines(["after"])
+        capture.close()
+        node.ship()
+    sent = [entry.line for _, entries in node.loki.requests for entry in entries]
+    assert sent[0] == b"after"
+    assert [json.loads(line)["event"] for line in sent[1:]] == ["closed"]
+    assert node.loki.lines('kind="log"') == ["before", "after"]
+    assert node.events("job1")[-1]["lines"] == 2
 
 
 # ---- fairness
