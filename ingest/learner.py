@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ingest.capture_account import STREAM_NAMES, CaptureAccount, Rows
 from ingest.capture_folder import Life
 from ingest.checkpoints import Checkpoints
-from ingest.followed_capture import FollowedCapture
+from ingest.followed_capture import FollowedCapture, in_turn
 from ingest.job import derived_state
 from ingest.job_metrics import CaptureView, JobMetrics
 from ingest.learning import learn, own_fault
@@ -60,10 +60,10 @@ class Learner:
         self._save_due = 0.0
 
     def turn(self, captures: Iterable[FollowedCapture]) -> bool:
-        """Goes on with each capture whose time has come; whether there was something new."""
+        """Goes on with each capture whose time has come, user by user; whether there was something new."""
         now = time.monotonic()
         found = False
-        for capture in sorted(captures, key=lambda capture: capture.next_look):
+        for capture in in_turn(sorted(captures, key=lambda capture: capture.next_look)):
             if time.monotonic() > now + TURN_SECS:
                 return True
             if capture.learnt.done:
@@ -112,6 +112,7 @@ class Learner:
             self._say(f"{capture.folder.path}: waits in the spool: {learnt.blocked}")
         capture.blocked = learnt.blocked
         self._tell_damages(capture, learnt.damages)
+        self._agent_metrics.damages.inc(len(learnt.damages))
         self._agent_metrics.damaged_bytes.inc(sum(damage.skipped for damage in batch.damages))
         if batch.frames and not capture.waiting_since_ns:
             earliest_ns = max(batch.frames[0].time_ns, capture.begun_ns)  # whatever the job says

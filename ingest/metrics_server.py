@@ -77,6 +77,7 @@ class AgentMetrics:
         self.left_out = counter("left_out", "What a limit of the agent left out.", "reason")
         self.lines = counter("lines", "Lines that captured jobs printed.", "user", "stream")
         self.bytes = counter("bytes", "Bytes that captured jobs printed, and that were logged of it.", "user", "what")
+        self.damages = counter("damages", "Places in segments where something was damaged, or no segment, and skipped.")
         self.damaged_bytes = counter("damaged_bytes", "Damaged bytes of segments that were skipped.")
         self.socket_captures = counter("socket_captures", "Directories given to `logshipper run`.")
         self.socket_refusals = counter("socket_refusals", "Requests at the socket that were refused.", "reason")

@@ -34,7 +34,7 @@ from logshipper.segment import (
 )
 
 BLOCK_BYTES = 1 << 20
-MAX_SEGMENT_BYTES = 1 << 30  # the writer's are 32 MiB; what is longer is left out
+MAX_SEGMENT_BYTES = 1 << 30  # the writer's are 32 MiB; what is beyond is left out, and counts as that much at most
 READ_WORK_BYTES = 64 << 20  # of one read
 SEARCH_BYTES = 256 << 20  # how much a reader goes over in search of frames; past that a segment's rest is left out
 FRAME_COST_BYTES = 200  # what a frame, a run of lines, a line's attributes cost beside their bytes
@@ -257,6 +257,8 @@ class SegmentReader:
     def _read_block(self, max_bytes: int, alive: bool) -> Outcome | None:
         """Takes the frames of one block; None where there is more to do."""
         begin = self.position.offset
+        if begin >= MAX_SEGMENT_BYTES:
+            return self._leave_rest(alive)
         there = self._bytes_there()
         block = self._pread(min(self._step, max(there - begin, 0)), begin)
         self._step = min(2 * self._step, BLOCK_BYTES)
@@ -327,6 +329,16 @@ class SegmentReader:
         if not alive and self._following() is None:
             return Outcome.CUT
         self._report(self.position.offset, "the end mark is missing", 0)
+        self._go_to_next()
+        return None
+
+    def _leave_rest(self, alive: bool) -> Outcome | None:
+        """Of a segment that is longer than any writer's."""
+        rest = os.fstat(self._fd).st_size - MAX_SEGMENT_BYTES
+        if rest <= 0:
+            return self._end_without_mark(alive) if self._is_over(alive) else Outcome.WAITING
+        error = SegmentCorrupt(self._segment_path(), MAX_SEGMENT_BYTES, "the segment is longer than any writer's")
+        self._damages.append(Damage(error, min(rest, MAX_SEGMENT_BYTES)))
         self._go_to_next()
         return None
 

@@ -19,8 +19,8 @@ import hashlib
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ from ingest.capture_account import EventRow, Rows
 from ingest.capture_folder import Life
 from ingest.checkpoints import Checkpoints
 from ingest.entries import Chunk, EntryBuilder, StreamKey, batches, with_replay
-from ingest.followed_capture import FollowedCapture
+from ingest.followed_capture import FollowedCapture, in_turn
 from ingest.learning import learn, own_fault
 from ingest.loki_sink import LokiSink, Stopped, TenantWaits
 from ingest.metrics_server import AgentMetrics
@@ -132,7 +132,8 @@ class Shipper:
         tried: set[str] = set()  # of those that fail
         waiting = [capture for capture in waiting if self._tenant(capture) not in held]
         share = min(max(SHARE_BYTES, ROUND_BYTES // max(len(waiting), 1)), MAX_SHARE_BYTES)
-        for capture in self._in_turn(waiting):
+        waiting.sort(key=lambda capture: capture.served_turn)  # first those that have waited the longest
+        for capture in in_turn(waiting):
             if size >= ROUND_BYTES:
                 return True
             tenant = self._tenant(capture)
@@ -186,17 +187,6 @@ class Shipper:
         now = time.monotonic()
         if now > self._resend_until + RESEND_SECS:
             self._resend_until = now + RESEND_SECS
-
-    def _in_turn(self, waiting: Sequence[FollowedCapture]) -> Iterator[FollowedCapture]:
-        """User by user, a capture of each at a time; first those that have waited the longest."""
-        of_user: dict[int, deque[FollowedCapture]] = defaultdict(deque)
-        for capture in sorted(waiting, key=lambda capture: capture.served_turn):
-            of_user[capture.identity.uid].append(capture)
-        while of_user:
-            for uid in list(of_user):
-                yield of_user[uid].popleft()
-                if not of_user[uid]:
-                    del of_user[uid]
 
     def _tell_once(self, capture: FollowedCapture, words: str) -> None:
         if capture.ship_trouble != words:
