@@ -322,7 +322,7 @@ class CaptureAccount(CaptureFacts):
                 account["stored"] += later
                 account["pending"] = 0
                 account["line_feeds"] = max(account["line_feeds"], self.feeds.get(name, 0))
-            if self.died or self.damaged_bytes:
+            if self.died or self.damaged_places:
                 gone = max(0, account["stored"] - there)
                 account["stored"] -= gone
                 account["lost"] += gone

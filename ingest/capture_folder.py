@@ -71,6 +71,7 @@ class CaptureFolder:
         self.path = os.path.join(spool, name)
         self.owner = self.writer = owner
         self.segments_fd = -1
+        self._begun = False
         self._spool_fd = spool_fd
         self._fd = self._open_folder(name, spool_fd, owner)
         try:
@@ -170,12 +171,13 @@ class CaptureFolder:
 
     def life(self) -> Life:
         """Looked at before segments are read: once it is DEAD or ORPHANED they don't grow any more."""
-        begun = self.segments_fd >= 0 and bool(list_segments(self.segments_fd))  # first: it may begin right now
+        if not self._begun:  # first: it may begin right now; looked for once, as there may be very many names
+            self._begun = self.segments_fd >= 0 and bool(list_segments(self.segments_fd))
         if self._is_locked():
             return Life.LIVE
         counters = self.counters()
         relay_runs = counters is not None and _process_runs(counters.pid, counters.started, self.writer)
-        if not begun:
+        if not self._begun:
             ended = counters is not None and counters.end is not None
             young = not ended and time.time_ns() - self.begun_ns() < GRACE_SECS * 1e9
             return Life.STARTING if young or relay_runs else Life.DEAD

@@ -89,6 +89,7 @@ class AgentMetrics:
         self.lines = counter("lines", "Lines that captured jobs printed.", "user", "stream")
         self.bytes = counter("bytes", "Bytes that captured jobs printed, and that were logged of it.", "user", "what")
         self.lost_lines = counter("lost_lines", "Lines that captured jobs printed and that are lost.")
+        self.damages = counter("damages", "Places in segments where something was damaged, or no segment, and skipped.")
         self.damaged_bytes = counter("damaged_bytes", "Damaged bytes of segments that were skipped.")
         self.socket_captures = counter("socket_captures", "Directories given to `logshipper run`.")
         self.socket_refusals = counter("socket_refusals", "Requests at the socket that were refused.", "reason")

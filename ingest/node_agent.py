@@ -26,7 +26,7 @@ from ingest.capture_folder import CaptureFolder, Life, list_folders
 from ingest.checkpoints import KEPT_NS, STATE_FILE, Checkpoints
 from ingest.disk_metrics import DiskMetrics
 from ingest.entries import StreamKey
-from ingest.followed_capture import FollowedCapture
+from ingest.followed_capture import FollowedCapture, in_turn
 from ingest.job_metrics import JobMetrics
 from ingest.job_socket import JobSocket
 from ingest.learner import Learner
@@ -48,6 +48,7 @@ from logshipper.terminal import fill_standard_fds
 
 UNUSED_SECS = 3600.0  # how long a directory that nobody writes into is kept
 TELL_SECS = 2.0  # between two notes for `status`
+MEASURE_SECS = 0.2  # of them, for looking how much waits
 FORGET_SECS = 3600.0
 RETRY_SECS = 60.0  # after which a capture that couldn't be followed is looked at again
 LAST_WORDS_SECS = 2.0  # for remote write, when the agent ends
@@ -68,6 +69,7 @@ class NodeAgent:
         self._socket = JobSocket(config.agent, say) if config.agent.socket else None
         self._socket_told: Counter[str] = Counter()
         self._captures: dict[str, FollowedCapture] = {}
+        self._looked = False  # for captures, once at least
         self._leaving: deque[FollowedCapture] = deque()  # to be closed
         self._put_off: dict[str, tuple[float, str]] = {}  # not before, why
         with ExitStack() as undo:
@@ -75,6 +77,7 @@ class NodeAgent:
             undo.callback(os.close, self._lock)
             self._spool_fd = _open_spool(config.agent.spool_dir)
             undo.callback(os.close, self._spool_fd)
+            _be_the_only_one(self._spool_fd, config.agent.spool_dir)
             self._checkpoints = Checkpoints(os.path.join(config.agent.state_dir, STATE_FILE))
             undo.callback(self._checkpoints.close)
             self._assemble(config, say)
@@ -240,6 +243,7 @@ class NodeAgent:
         for name in [name for name in self._captures if name not in present]:
             self._say(f"{self._captures[name].folder.path}: somebody removed it from the spool")
             self._drop(name)
+        self._looked = True
 
     def _follow(self, name: str) -> None:
         spool = self._config.agent.spool_dir
@@ -302,7 +306,7 @@ class NodeAgent:
         """Called by the shipper between two rounds: nobody else reads then what was dropped."""
         while self._leaving:
             self._leaving.popleft().close()
-        return list(self._captures.values())
+        return list(self._captures.values()) if self._looked else []  # what goes first may not be there yet
 
     # ---- what is told
 
@@ -328,16 +332,15 @@ class NodeAgent:
 
     def _measure(self, captures: list[FollowedCapture]) -> None:
         lives = dict.fromkeys(Life, 0)
-        spooled, lag_ns = 0, 0
+        lag_ns = 0
         now_ns = time.time_ns()
+        self._measure_spool(captures)
         for capture in captures:
             lives[capture.life] += 1
-            spooled += capture.folder.bytes_from(capture.shipped.position)
             if capture.waits and capture.waiting_since_ns:
                 lag_ns = max(lag_ns, now_ns - capture.waiting_since_ns)
         for life, count in lives.items():
             self._metrics.captures.labels(life.value).set(count)
-        self._metrics.spool_bytes.set(spooled)
         self._metrics.limited.labels("soft").set(self._limits.slow)
         self._metrics.limited.labels("hard").set(self._limits.stopped)
         self._metrics.lag_seconds.set(lag_ns / 1e9)
@@ -345,6 +348,18 @@ class NodeAgent:
         self._disks.measure()
         if self._socket is not None:
             self._measure_socket(self._socket)
+
+    def _measure_spool(self, captures: list[FollowedCapture]) -> None:
+        """As far as time allows, those first that were measured the longest ago: they may have files by the ten
+        thousand."""
+        begin = time.monotonic()
+        for capture in in_turn(sorted(captures, key=lambda capture: capture.measured_at)):
+            now = time.monotonic()
+            if now - begin > MEASURE_SECS:
+                break
+            capture.spooled_bytes = capture.folder.bytes_from(capture.shipped.position)
+            capture.measured_at = now
+        self._metrics.spool_bytes.set(sum(capture.spooled_bytes for capture in captures))
 
     def _measure_socket(self, socket: JobSocket) -> None:
         """Its own thread counts; what has come since the last look is added here."""
@@ -376,6 +391,16 @@ def _open_spool(path: str) -> int:
     except OSError as error:
         reason = f"{os_words(error)}; [agent] spool_dir names another place"
         raise SpoolError(error.filename or path, reason) from None
+
+
+def _be_the_only_one(spool_fd: int, path: str) -> None:
+    """Until the folder is closed. Users can't open it, so nobody else can lock it."""
+    try:
+        fcntl.flock(spool_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SpoolError(path, "another agent is at work with this [agent] spool_dir") from None
+    except OSError:
+        pass  # a file system without locks
 
 
 def _take_lock(state_dir: str) -> int:

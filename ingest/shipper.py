@@ -6,6 +6,10 @@ quarantine, one transaction moves the positions. Whoever is killed before that s
 drops as exact repeats. An error of our own goes back to the last checkpoint; so do captures of a user whose tenant
 doesn't take them now, and those with lines of a stream that Loki doesn't take, while the others' are remembered.
 
+What is far behind its stream's newest entry goes to a replay stream. Which that is, is written down before a round is
+sent (ingest/attempts.py), and kept to where it is sent again. Then what may have been sent goes first, for a while:
+anything newer in the same stream would have Loki refuse it there.
+
 A tenant or stream that failed last is tried with a batch or so of one capture: what is taken counts against its limits.
 For the same reason, what it took of a capture that went back isn't sent again by the same agent; else a tenant that
 takes every second push might never take all streams of a round.
@@ -15,18 +19,19 @@ import hashlib
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from ingest.agent_config import AgentConfig
+from ingest.attempts import Attempts, End
 from ingest.capture_account import EventRow, Rows
 from ingest.capture_folder import Life
 from ingest.checkpoints import Checkpoints
 from ingest.entries import Chunk, EntryBuilder, StreamKey, batches, with_replay
-from ingest.followed_capture import FollowedCapture
-from ingest.learning import learn
+from ingest.followed_capture import FollowedCapture, in_turn
+from ingest.learning import learn, own_fault
 from ingest.loki_sink import LokiSink, Stopped, StreamWaits, TenantWaits
 from ingest.metrics_server import AgentMetrics
 from ingest.quarantine import Quarantine, Refusal
@@ -43,14 +48,16 @@ MAX_AHEAD_NS = 10 * 60 * 10**9  # Loki refuses what is newer
 BEFORE_BEGIN_NS = 3600 * 10**9  # how long before its directory was made a capture's lines may be
 _WHO = ("name", "user", "uid", "account", "partition")  # of an identity
 REPLAY_AFTER_NS = 45 * 60 * 10**9  # behind the stream's newest entry; Loki takes an hour
+RESEND_SECS = 60.0  # how long others wait, after a start or an error, for what may have been sent before
 
 
 class _Piece(NamedTuple):
-    """What a round has of one capture."""
+    """What a round has of one capture. again: it may have been sent before."""
 
     capture: FollowedCapture
     chunks: list[Chunk]
     done: bool
+    again: bool
 
 
 class _Sent(NamedTuple):
@@ -80,6 +87,8 @@ class Shipper:
         self._metrics = metrics
         self._say = say
         self._newest = {StreamKey.from_text(text): time_ns for text, time_ns in checkpoints.streams().items()}
+        self._attempts = Attempts(checkpoints)
+        self._resend_until = time.monotonic() + RESEND_SECS
         self._pool = ThreadPoolExecutor(STREAMS_AT_ONCE, "ship")
         self._turn = 0
         self.round_bytes = 0  # of spooled frames, in the last round
@@ -98,6 +107,8 @@ class Shipper:
             there = {capture.folder.key for capture in captures}
             self._taken = {key: taken for key, taken in self._taken.items() if key in there}
             self._blocked = {key: blocked for key, blocked in self._blocked.items() if key in there}
+        if time.monotonic() > self._resend_until:
+            self._attempts.keep(capture.folder.key for capture in captures)
         try:
             more = self._read_share(captures, touched, pieces)
             if pieces:
@@ -105,6 +116,7 @@ class Shipper:
         except Stopped:
             raise
         except BaseException:
+            self._resend_first()
             for capture in touched:
                 capture.stale = True  # and stays so where going back fails as well
             for capture in touched:
@@ -119,12 +131,14 @@ class Shipper:
     ) -> bool:
         self.round_bytes, more = 0, False
         self._turn += 1
-        waiting = [capture for capture in captures if capture.waits]
+        waiting = [capture for capture in captures if capture.waits or self._end(capture)]
         self._sink.want("captures", {self._tenant(capture) for capture in waiting})
+        waiting = self._first_again(waiting)
         held, streams = self._sink.waiting_tenants(), self._sink.waiting_streams()
         waiting = [one for one in waiting if self._tenant(one) not in held and not self._blocked_by(one) & streams]
         shares = Shares(self._sink, Counter(map(self._tenant, waiting)))
-        for capture in self._in_turn(waiting):
+        waiting.sort(key=lambda capture: capture.served_turn)  # first those that have waited the longest
+        for capture in in_turn(waiting):
             if shares.is_full:
                 return True
             tenant, blocked = self._tenant(capture), self._blocked_by(capture)
@@ -136,9 +150,11 @@ class Shipper:
             touched.append(capture)
             if capture.stale:
                 capture.reload(self._checkpoints)
-            life = capture.life
+            life, end = capture.life, self._end(capture)
+            until = None if end is None or end.done else end.position
             try:
-                batch, life = capture.held or (capture.ship_reader.read(most, alive=life is Life.LIVE), life)
+                alive = life is Life.LIVE
+                batch, life = capture.held or (capture.ship_reader.read(most, alive=alive, until=until), life)
             except OSError as error:  # that capture's trouble; the others go on
                 touched.pop()
                 capture.reload(self._checkpoints)
@@ -151,32 +167,50 @@ class Shipper:
                 continue
             self.round_bytes += batch.size
             more |= batch.outcome is Outcome.MORE
-            sends = bool(batch.frames or batch.damages or ends)
-            shares.took(tenant, blocked, batch.size, sends=sends)
-            if sends:
-                pieces.append(self._piece(capture, batch, life))
+            moved = end is not None and batch.position > capture.shipped.position
+            sends = bool(batch.frames or batch.damages or ends or moved)
+            piece = self._guarded_piece(capture, batch, life, again=end is not None) if sends else None
+            shares.took(tenant, blocked, batch.size, sends=piece is not None)
+            if piece is not None:
+                pieces.append(piece)
         return more
 
     def _blocked_by(self, capture: FollowedCapture) -> frozenset[StreamKey]:
         return self._blocked.get(capture.folder.key, frozenset())
 
-    def _in_turn(self, waiting: Sequence[FollowedCapture]) -> Iterator[FollowedCapture]:
-        """User by user, a capture of each at a time; first those that have waited the longest."""
-        of_user: dict[int, deque[FollowedCapture]] = defaultdict(deque)
-        for capture in sorted(waiting, key=lambda capture: capture.served_turn):
-            of_user[capture.identity.uid].append(capture)
-        while of_user:
-            for uid in list(of_user):
-                yield of_user[uid].popleft()
-                if not of_user[uid]:
-                    del of_user[uid]
+    def _end(self, capture: FollowedCapture) -> End | None:
+        """Up to where it may have been sent."""
+        return self._attempts.end(capture.shipped)
+
+    def _first_again(self, waiting: list[FollowedCapture]) -> list[FollowedCapture]:
+        """Without those that wait for what their tenant may have been sent."""
+        if time.monotonic() > self._resend_until:
+            return waiting
+        begun = {capture.folder.key for capture in waiting if self._end(capture)}
+        tenants = {self._tenant(capture) for capture in waiting if capture.folder.key in begun}
+        return [one for one in waiting if one.folder.key in begun or self._tenant(one) not in tenants]
+
+    def _resend_first(self) -> None:
+        """For a while. Where errors follow each other, others have their turn as well."""
+        now = time.monotonic()
+        if now > self._resend_until + RESEND_SECS:
+            self._resend_until = now + RESEND_SECS
 
     def _tell_once(self, capture: FollowedCapture, words: str) -> None:
         if capture.ship_trouble != words:
             capture.ship_trouble = words
             self._say(f"{capture.folder.path}: can't be read: {words}; tried again")
 
-    def _piece(self, capture: FollowedCapture, batch: Batch, life: Life) -> _Piece:
+    def _guarded_piece(self, capture: FollowedCapture, batch: Batch, life: Life, *, again: bool) -> _Piece | None:
+        """None where the frames, which are hostile, have found a fault of ours: the others go on."""
+        try:
+            return self._piece(capture, batch, life, again=again)
+        except Exception as error:
+            capture.reload(self._checkpoints)
+            self._tell_once(capture, own_fault(error))
+            return None
+
+    def _piece(self, capture: FollowedCapture, batch: Batch, life: Life, *, again: bool) -> _Piece:
         account, rows = capture.shipped.account, Rows()
         # what the relay counts meanwhile would be other counts when the same frames are sent again
         learnt = learn(account, None, rows, batch, capture.folder, life, time.time_ns(), with_counters=False)
@@ -189,7 +223,7 @@ class Shipper:
             most = self._config.loki.max_line_bytes
             capture.entries = EntryBuilder(capture.folder.key, capture.identity, most, self._tenant(capture))
         capture.shipped.position = batch.position
-        return _Piece(capture, list(capture.entries.chunks(rows)), learnt.done)
+        return _Piece(capture, list(capture.entries.chunks(rows)), learnt.done, again)
 
     def _dressed(self, mark: EventRow, capture: FollowedCapture) -> EventRow | None:
         """A mark as it goes to Loki: with who it is, or where it ran; None for a heartbeat too many."""
@@ -218,6 +252,7 @@ class Shipper:
     # ---- sending
 
     def _send(self, pieces: Sequence[_Piece]) -> None:
+        self._begin_attempt(pieces)
         streams = self._by_stream(chunk for piece in pieces for chunk in piece.chunks if not self._is_taken(chunk))
         held = Held(self._sink.waiting_streams())
         refusals = self._untimely(pieces, streams)
@@ -244,6 +279,17 @@ class Shipper:
         except (StoreError, OSError):  # a full disk: what is sent needn't be sent again when there is room
             self._remember(sent.taken)
             raise
+
+    def _begin_attempt(self, pieces: Sequence[_Piece]) -> None:
+        """Of the captures that have none."""
+        ends = {
+            piece.capture.folder.key: End(piece.capture.shipped.position, piece.done)
+            for piece in pieces
+            if not piece.again
+        }
+        if any(piece.chunks for piece in pieces if not piece.again):
+            newest = _newest_ns(pieces, time.time_ns() + MAX_AHEAD_NS)
+            self._attempts.begin(ends, {key: max(newest[key], self._newest.get(key, 0)) for key in newest})
 
     def _remember(self, taken: Iterable[Chunk]) -> None:
         for chunk in taken:
@@ -288,10 +334,12 @@ class Shipper:
         return kept
 
     def _by_stream(self, chunks: Iterable[Chunk]) -> dict[StreamKey, list[Chunk]]:
-        """By stream, the oldest first; what is far behind the stream's newest entry goes to a replay stream."""
+        """By stream, the oldest first; what is far behind the newest entry that the stream has, with this round's, goes
+        to a replay stream."""
         streams: dict[StreamKey, list[Chunk]] = {}
         for chunk in chunks:
-            for part in with_replay(chunk, self._newest.get(chunk.key, 0) - REPLAY_AFTER_NS):
+            newest_ns = self._attempts.newest_ns(chunk.capture, chunk.key)
+            for part in with_replay(chunk, newest_ns - REPLAY_AFTER_NS):
                 streams.setdefault(part.key, []).append(part)
         for of_stream in streams.values():
             of_stream.sort(key=lambda chunk: chunk.times_ns[0])
@@ -383,8 +431,7 @@ class Shipper:
 
     def _commit(self, pieces: Sequence[_Piece], refusals: Sequence[Refusal]) -> None:
         now_ns = time.time_ns()
-        newest: dict[StreamKey, int] = {}
-        taken_until_ns = now_ns + MAX_AHEAD_NS
+        newest = _newest_ns(pieces, now_ns + MAX_AHEAD_NS)
         by_folder = {piece.capture.folder.key: piece.capture.shipped for piece in pieces}
         for piece in pieces:
             shipped = piece.capture.shipped
@@ -395,9 +442,6 @@ class Shipper:
                 counts.entries[kind] = counts.entries.get(kind, 0) + len(chunk.lines)
                 counts.bytes += chunk.line_bytes
                 counts.last_ns = max(counts.last_ns, chunk.times_ns[-1])
-                if chunk.times_ns[0] <= taken_until_ns:
-                    newest_ns = min(chunk.times_ns[-1], taken_until_ns)
-                    newest[chunk.key] = max(newest.get(chunk.key, 0), newest_ns)
                 self._metrics.entries.labels(kind).inc(len(chunk.lines))
         for refusal in refusals:
             counts = by_folder[refusal.chunk.capture].counts
@@ -411,10 +455,21 @@ class Shipper:
             self._newest[key] = max(self._newest.get(key, 0), time_ns)
         for piece in pieces:
             piece.capture.noted_shipped()
+            self._attempts.settle(piece.capture.shipped)
             piece.capture.remove_old_segments()
             fault_point("shipped_segments_removed")
             self._forget_taken(piece)
             self._blocked.pop(piece.capture.folder.key, None)
+
+
+def _newest_ns(pieces: Iterable[_Piece], taken_until_ns: int) -> dict[StreamKey, int]:
+    """By stream, of what Loki takes."""
+    newest: dict[StreamKey, int] = {}
+    for piece in pieces:
+        for chunk in piece.chunks:
+            if chunk.times_ns[0] <= taken_until_ns:
+                newest[chunk.key] = max(newest.get(chunk.key, 0), min(chunk.times_ns[-1], taken_until_ns))
+    return newest
 
 
 def _in_replay(refusal: Refusal) -> list[Chunk]:

@@ -89,22 +89,27 @@ class SegmentWriter:
         self._size += _write_whole(self._fd, data, self._size, self._folder)
 
     def _rotate(self, now_ns: int) -> None:
-        """The next segment is made before the last one says that it follows: either may fail for want of room."""
+        """The next segment is made before the last one says that it follows: either may fail for want of room. Once it
+        says so nothing may be added to it, whatever becomes of its sync: nobody would read that."""
         number = self._number + 1
         fd, size = self._create(number, now_ns)
         try:
             fault_point("next_segment_made")
             self._append(segment.encode_end(now_ns, closed=False))
-            os.fdatasync(self._fd)
             fault_point("segment_sealed")
-        except (OSError, SpoolError) as error:
+        except SpoolError:
             os.close(fd)
             os.unlink(self._path(number))
-            raise (error if isinstance(error, SpoolError) else _spool_error(self._folder, error)) from None
+            raise
         with self._lock:
-            os.close(self._fd)
             self._sizes[os.path.basename(self._path(self._number))] = self._size
-            self._fd, self._size, self._number = fd, size, number
+            last, self._fd, self._size, self._number = self._fd, fd, size, number
+        try:
+            os.fdatasync(last)
+        except OSError as error:
+            raise _spool_error(self._folder, error) from None
+        finally:
+            os.close(last)
 
     def _create(self, number: int, now_ns: int) -> tuple[int, int]:
         """Returns the new segment's fd and size, name and file header being on the disk."""

@@ -3,9 +3,11 @@ hostile captures can do to others (which is nothing)."""
 
 import json
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,13 +18,14 @@ from ingest import shares
 from ingest.capture_folder import Life
 from ingest.checkpoints import Shipped
 from ingest.loki_sink import Stopped
-from ingest.segment_reader import Batch, Outcome, SegmentReader
+from ingest.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
 from ingest.shipper import ship_until
 from logshipper import fault_points, segment
 from logshipper.errors import StoreError
 from logshipper.segment import Kind, Stream
 from tests.captured_runs import wait_until
 from tests.modelled_loki import HOUR_NS, unreachable
+from tests.push_decoder import Pushed
 from tests.segment_factory import make_ledger
 from tests.shipping_node import NodeCapture, ShippingNode, soon_ns
 
@@ -591,8 +594,8 @@ def test_a_capture_that_dies_between_two_looks_is_closed_when_the_learner_knows(
             capture.life = Life.DEAD
             return super().__iter__()
 
-    def reading(max_bytes: int, *, alive: bool) -> Batch:
-        batch = read(max_bytes, alive=alive)
+    def reading(max_bytes: int, *, alive: bool, until: SpoolPosition | None = None) -> Batch:
+        batch = read(max_bytes, alive=alive, until=until)
         assert batch.outcome is Outcome.CUT
         return batch._replace(frames=Dying(batch.frames))
 
@@ -600,6 +603,158 @@ def test_a_capture_that_dies_between_two_looks_is_closed_when_the_learner_knows(
     node.round()
     assert not capture.learnt.done
     assert not capture.shipped.done, "the learner hasn't said that it is over"
+
+
+# ---- what may have been sent before
+
+
+def round_killed(node: ShippingNode, monkeypatch: pytest.MonkeyPatch, fault: str = "sent") -> None:
+    with monkeypatch.context() as patch:
+        at_fault(patch, fault, kill)
+        with pytest.raises(Killed):
+            node.round()
+
+
+def after_hours(node: ShippingNode) -> NodeCapture:
+    """What a quiet job printed in five hours without Loki, learnt; alive."""
+    capture = node.capture("quiet", soon_ns(301))
+    capture.__enter__()
+    for hour in range(5):
+        capture.lines([f"hour {hour}"], time_ns=soon_ns(300 - 60 * hour))
+    capture.lines(["now"], time_ns=soon_ns(1))
+    node.learn()
+    return capture
+
+
+ALL_HOURS = [*(f"hour {hour}" for hour in range(5)), "now"]
+
+
+def test_an_answer_that_gets_lost_after_an_outage_of_hours_doubles_nothing(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sent again, all but the newest would be too far behind it."""
+    after_hours(node).die()
+    take = node.loki._take
+    lost: list[str] = []
+
+    def losing(labels: str, entries: list[Pushed]) -> None:
+        take(labels, entries)
+        if labels not in lost:
+            lost.append(labels)
+            raise unreachable()
+
+    monkeypatch.setattr(node.loki, "_take", losing)
+    node.ship()
+    assert len(lost) > 3
+    assert node.loki.doubles() == []
+    assert node.loki.lines('kind="log"') == ALL_HOURS
+
+
+@pytest.mark.parametrize("fault", ["sent", "committed"])
+def test_a_kill_after_an_outage_of_hours_doubles_nothing(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """The next agent finds newer lines, too, of the same job and of another one: what was sent goes where it went."""
+    capture = after_hours(node)
+    round_killed(node, monkeypatch, fault)
+    sent = node.loki.streams()
+    capture.lines(["later"], time_ns=time.time_ns())
+    whole(node, "news1", ["new"], time.time_ns())
+    node.restart(saved=False)
+    node.ship()
+    assert node.loki.doubles() == []
+    assert [line for line in node.loki.lines('kind="log"') if line != "new"] == [*ALL_HOURS, "later"]
+    assert sent <= node.loki.streams()
+    capture.die()
+
+
+def test_what_was_sent_once_and_is_old_by_now_goes_to_the_same_stream(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent was away for hours after it was killed: what it had sent as news is far behind now."""
+    with node.capture("quiet", soon_ns(200)) as capture:
+        capture.lines(["then"])
+        node.learn()
+        round_killed(node, monkeypatch)
+        capture.lines(["now"], time_ns=soon_ns(1))
+    node.restart(saved=False)
+    node.ship()
+    assert node.loki.doubles() == []
+    assert node.loki.lines('kind="log"') == ["then", "now"]
+    assert not any(REPLAY in labels for labels in node.loki.streams())
+
+
+def test_others_wait_for_what_may_have_been_sent_but_not_for_ever(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with node.capture("first", soon_ns(20)) as first:
+        first.lines(["first"])
+        node.learn()
+        round_killed(node, monkeypatch)
+        node.restart(saved=False)
+        whole(node, "second", ["second"])
+        node.learn()
+        read = SegmentReader.read
+
+        def refuse(reader: SegmentReader, *arguments: Any, **options: Any) -> Batch:  # Any: the method's own
+            if "/first@" in reader._path:
+                raise PermissionError(13, "Permission denied")
+            return read(reader, *arguments, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SegmentReader, "read", refuse)
+            node.round()
+            assert node.loki.lines('kind="log"') == ["first"]
+            patch.setattr(node.shipper, "_resend_until", 0.0)
+            node.round()
+            assert node.loki.lines('kind="log"') == ["first", "second"]
+        node.ship()
+    assert node.loki.doubles() == []
+
+
+def test_a_capture_that_died_is_closed_also_where_the_agent_was_restarted_in_between(node: ShippingNode) -> None:
+    """The learner had seen the end of it, Loki nothing yet."""
+    node.capture("job1", soon_ns()).lines(["last words"])
+    node.learn()
+    node.restart()
+    node.ship()
+    assert [event["event"] for event in node.events("job1")] == ["closed"]
+    assert node.one().is_over
+
+
+EARLIER = """
+UPDATE shipped SET account = json_remove(account, '$.marked_ns', '$.unparsed', '$.marks');
+UPDATE learnt SET account = json_remove(account, '$.marked_ns', '$.unparsed', '$.marks');
+UPDATE stream SET labels = 'stdout/log' WHERE labels LIKE 'stdout/log/%';
+DELETE FROM note"""
+LATER = """
+UPDATE shipped SET account = json_set(account, '$.mood', 'good'), counts = json_set(counts, '$.mood', 1);
+UPDATE shipped SET identity = json_set(identity, '$.mood', 'good');
+UPDATE learnt SET account = json_set(account, '$.mood', 'good');
+INSERT INTO stream VALUES ('stdout/log//n1//1/more/still', 5);
+INSERT INTO note VALUES ('mood', '"good"')"""
+
+
+@pytest.mark.parametrize("version", [EARLIER, LATER], ids=["earlier", "later"])
+def test_another_versions_state_is_gone_on_with(node: ShippingNode, version: str) -> None:
+    """An upgrade, or the way back, while a job runs: nothing of what was sent is sent again."""
+    with node.capture("job1", soon_ns()) as capture:
+        capture.start()
+        capture.lines(["before"])
+        node.ship()
+        node.end(saved=False)
+        with closing(sqlite3.connect(node.folder / "state" / "state.db")) as connection:
+            connection.executescript(version)
+        node.begin()
+        node.loki.requests.clear()
+        capture.lines(["after"])
+        capture.close()
+        node.ship()
+    sent = [entry.line for _, entries in node.loki.requests for entry in entries]
+    assert sent[0] == b"after"
+    assert [json.loads(line)["event"] for line in sent[1:]] == ["closed"]
+    assert node.loki.lines('kind="log"') == ["before", "after"]
+    assert node.events("job1")[-1]["lines"] == 2
 
 
 # ---- fairness
@@ -880,10 +1035,10 @@ def test_a_capture_that_the_system_refuses_to_read_stops_nobody(
     node.learn()
     read = SegmentReader.read
 
-    def refuse(reader: SegmentReader, max_bytes: int, *, alive: bool) -> Batch:
+    def refuse(reader: SegmentReader, max_bytes: int, *, alive: bool, until: SpoolPosition | None = None) -> Batch:
         if "/hostile@" in reader._path:
             raise PermissionError(13, "Permission denied")
-        return read(reader, max_bytes, alive=alive)
+        return read(reader, max_bytes, alive=alive, until=until)
 
     monkeypatch.setattr(SegmentReader, "read", refuse)
     for _ in range(5):
