@@ -27,6 +27,7 @@ from ingest.loki_push import assemble, compress, encode_block, encode_metadata
 from ingest.metrics_server import AgentMetrics
 from ingest.quarantine import Refusal
 from ingest.refusals import CERTAIN, reason_of
+from ingest.server_clock import ServerClock
 from logshipper.errors import PushError, RetryablePushError
 
 _PROBE = b'{"event":"checked"}'
@@ -57,6 +58,8 @@ class PushClient(Protocol):
 
     def push_body(self, body: bytes, tenant: str = "") -> object: ...
 
+    def ready(self) -> bool: ...
+
 
 class SinkState(NamedTuple):
     """What the sink is at, for `status`. since_ns: 0 while all is well; words: what the server said last, or why
@@ -77,7 +80,7 @@ class _Pause(NamedTuple):
 
 class LokiSink:
     """One Loki. make_client: for each thread that delivers; labels: of a stream; stop: set when the agent ends; say:
-    lines for the agent's log."""
+    lines for the agent's log. clock: Loki's."""
 
     def __init__(
         self,
@@ -102,6 +105,7 @@ class LokiSink:
         self._pauses: dict[StreamKey, _Pause] = {}
         self._wanted: dict[str, frozenset[str]] = {}
         self._told: set[tuple[str, int, str]] = set()  # of this outage: each thing once, not once a stream
+        self.clock = ServerClock(self._ask_time)
 
     @property
     def state(self) -> SinkState:
@@ -222,6 +226,12 @@ class LokiSink:
             known = self._pauses.get(key)
         return known.backoff if known else Backoff(self._section.retry_min_secs, self._section.retry_max_secs)
 
+    def _ask_time(self) -> int | None:
+        """Raises QueryError where it doesn't answer."""
+        client = self._client()
+        client.ready()
+        return client.answer_date_ns
+
     def _client(self) -> PushClient:
         if not hasattr(self._clients, "own"):
             self._clients.own = self._make_client()
@@ -277,6 +287,7 @@ class LokiSink:
         """begin: of the push that was taken; what failed after that, beside it, is still in trouble."""
         if date_ns is not None:
             self._metrics.clock_skew_seconds.set((time.time_ns() - date_ns) / 1e9)
+            self.clock.note(date_ns)
         with self._lock:
             earlier = (one for one, pause in self._pauses.items() if one.tenant == key.tenant and pause.at <= begin)
             troubles = self._forget([key, *earlier])

@@ -1,24 +1,24 @@
 """`quarantine/`: what Loki refused for good, entry by entry, with its words; synced before it counts as dealt with.
 
 Files are JSON lines, one a day and user, at most max_bytes in all: what doesn't fit any more is dropped, and counted.
-An entry that is refused once more, as a round was sent again, stands there once.
+What was put in and is refused again, since an agent was killed before its checkpoint, stands there once.
 """
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import orjson
 
 from ingest.entries import Chunk
-from ingest.quarantine_known import KnownEntries
+from ingest.quarantined_entries import QuarantinedEntries, cut_torn_line
 from logshipper.errors import StoreError, os_words
 from logshipper.fault_points import fault_point
 
 USER_SHARE = 1 / 8  # of max_bytes
 _SLICE_BYTES = 256 << 10  # written at a time
-_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Refusal(NamedTuple):
@@ -37,11 +37,11 @@ class Quarantine:
     def __init__(self, folder: str, max_bytes: int) -> None:
         self._folder = folder
         self._max_bytes = max_bytes
+        self._entries = QuarantinedEntries(folder)
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
         except OSError as error:
             raise self._error(error) from None
-        self._known = KnownEntries(folder)
 
     def put(self, refusals: Iterable[Refusal]) -> int:
         """Writes and syncs them; returns how many entries found no room. Raises StoreError: then nothing counts as
@@ -55,22 +55,18 @@ class Quarantine:
             raise self._error(error) from None
 
     def _put(self, uid: int, refusals: Sequence[Refusal]) -> int:
-        documents = [
-            document
-            for refusal in refusals
-            for document in (_document(refusal, at) for at in range(len(refusal.chunk.lines)))
-            if not self._known.has(uid, document)
-        ]
+        self._entries.look_up(uid)
         total, own = self._measured(uid)  # each time: somebody may have made room
         room = min(self._max_bytes - total, int(self._max_bytes * USER_SHARE) - own)
+        added = self._added(uid, refusals)
         if room <= 0:
-            return len(documents)
+            return sum(1 for _ in added)
         day = time.strftime("%Y-%m-%d", time.gmtime())
         fd = os.open(os.path.join(self._folder, f"{day}.u{uid}.jsonl"), _FLAGS, 0o600)
         try:
-            before = os.fstat(fd).st_size
+            before = cut_torn_line(fd)
             try:
-                dropped = _write(fd, documents, room)
+                written, dropped = _write(fd, added, room)
                 fault_point("quarantine_written")
                 os.fsync(fd)
             except OSError:
@@ -78,11 +74,19 @@ class Quarantine:
                 raise
             if not before:
                 self._sync_folder()  # or a power cut takes the file's name
+            self._entries.add(uid, written)
         finally:
             os.close(fd)
-        for document in documents[: len(documents) - dropped]:
-            self._known.add(document)
         return dropped
+
+    def _added(self, uid: int, refusals: Sequence[Refusal]) -> Iterator[tuple[bytes, bytes]]:
+        """Digest and line of each entry that isn't there yet."""
+        for refusal in refusals:
+            for at in range(len(refusal.chunk.lines)):
+                document = _document(refusal, at)
+                digest = self._entries.digest_of_new(uid, document)
+                if digest is not None:
+                    yield digest, orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
 
     def _measured(self, uid: int) -> tuple[int, int]:
         """Bytes of all, and of one user."""
@@ -106,23 +110,26 @@ class Quarantine:
         return StoreError(self._folder, f"can't be written: {os_words(error)}")
 
 
-def _write(fd: int, documents: Sequence[dict[str, object]], room: int) -> int:
-    """Writes entry by entry, as far as there is room; returns how many there was none for."""
+def _write(fd: int, entries: Iterable[tuple[bytes, bytes]], room: int) -> tuple[list[bytes], int]:
+    """Writes entry by entry, as far as there is room; returns the digests of those written, and how many there was no
+    room for."""
+    written: list[bytes] = []
+    dropped = 0
     held: list[bytes] = []
     size = 0
-    for number, document in enumerate(documents):
-        line = orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
+    for digest, line in entries:
+        if dropped or len(line) > room:
+            dropped += 1
+            continue
         room -= len(line)
-        if room < 0:
-            _write_all(fd, b"".join(held))
-            return len(documents) - number
+        written.append(digest)
         held.append(line)
         size += len(line)
         if size >= _SLICE_BYTES:
             _write_all(fd, b"".join(held))
             held, size = [], 0
     _write_all(fd, b"".join(held))
-    return 0
+    return written, dropped
 
 
 def _write_all(fd: int, data: bytes) -> None:
