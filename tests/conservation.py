@@ -162,7 +162,7 @@ def balances_in_loki(
                 closed[capture].append(event)
             continue
         place = Place(*capture, entry.labels["stream"])
-        if entry.line.startswith("line ") and place in balances:
+        if entry.labels["kind"] == "log" and entry.line.startswith("line ") and place in balances:
             balances[place].found.append(int(entry.line[5:]))
     for place, balance in balances.items():
         told = closed[place[:3]]

