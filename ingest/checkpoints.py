@@ -54,13 +54,15 @@ KEPT_NS = 7 * 86400 * 10**9  # how long a capture that is done is remembered
 @dataclass
 class Counts:
     """What became of a capture's entries. entries: sent and acknowledged, by kind; bytes: of their lines; refused:
-    quarantined, by reason; last_ns: the newest one's time; heartbeat_ns: the newest heartbeat's."""
+    quarantined, by reason; last_ns: the newest one's time; heartbeat_ns: the newest heartbeat's; ahead_ns: by which
+    all its times are set back."""
 
     entries: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
     refused: dict[str, int] = field(default_factory=dict)
     last_ns: int = 0
     heartbeat_ns: int = 0
+    ahead_ns: int = 0
 
 
 _COUNTS = frozenset(field.name for field in fields(Counts))

@@ -132,11 +132,15 @@ class Metadata(NamedTuple):
 
 
 class EntryBuilder:
-    """Builds the entries of one capture. max_line_bytes: longer lines are split into parts; tenant: whose they are."""
+    """Builds the entries of one capture. max_line_bytes: longer lines are split into parts; tenant: whose they are;
+    ahead_ns: by which all times are set back."""
 
-    def __init__(self, folder: str, identity: Identity, max_line_bytes: int, tenant: str = "") -> None:
+    def __init__(
+        self, folder: str, identity: Identity, max_line_bytes: int, tenant: str = "", *, ahead_ns: int = 0
+    ) -> None:
         self._folder = folder
         self._max_line_bytes = max_line_bytes
+        self._ahead_ns = ahead_ns
         named = {
             "job_id": identity.job_id,
             "user": identity.user,
@@ -177,7 +181,7 @@ class EntryBuilder:
         at = 0
         for number, count in block.runs or [(int(Kind.LOG), block.lines)]:
             kind = Kind(number)
-            lines, time_ns = texts[at : at + count], block.time_ns + at
+            lines, time_ns = texts[at : at + count], block.time_ns + at - self._ahead_ns
             attrs = block.attrs or {}
             of_lines = {line - at: attrs[line] for line in range(at, at + count) if line in attrs} if attrs else {}
             at += count
@@ -216,10 +220,11 @@ class EntryBuilder:
 
     def _status(self, row: StatusRow) -> Chunk:
         text = as_utf8(row.text)[: self._max_line_bytes].decode("utf-8", "ignore").encode() or b" "
-        return self._chunk(self._key(STREAM_NAMES.get(row.stream, ""), "status"), [(row.time_ns, text, {})])
+        time_ns = row.time_ns - self._ahead_ns
+        return self._chunk(self._key(STREAM_NAMES.get(row.stream, ""), "status"), [(time_ns, text, {})])
 
     def _events(self, rows: Sequence[EventRow]) -> Chunk:
-        entries = [(row.time_ns, json_line(row.event), dict[str, str]()) for row in rows]
+        entries = [(row.time_ns - self._ahead_ns, json_line(row.event), dict[str, str]()) for row in rows]
         return self._chunk(self._key("", "event"), entries)
 
     def _chunk(self, key: StreamKey, entries: Sequence[tuple[int, bytes, dict[str, str]]]) -> Chunk:

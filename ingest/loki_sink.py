@@ -32,6 +32,7 @@ from ingest.metrics_server import AgentMetrics
 from ingest.quarantine import Refusal
 from ingest.rates import Rates
 from ingest.refusals import CERTAIN, SPLITTING, STREAM_LIMIT, STREAM_RATE, mend_of, reason_of, throttle_of
+from ingest.server_clock import ServerClock
 from logshipper.errors import PushError, RetryablePushError
 
 _PROBE = b'{"event":"checked"}'
@@ -74,6 +75,8 @@ class PushClient(Protocol):
 
     def push_body(self, body: bytes, tenant: str = "") -> object: ...
 
+    def ready(self) -> bool: ...
+
 
 class SinkState(NamedTuple):
     """What the sink is at, for `status`. since_ns: 0 while all is well; words: what the server said last, or why
@@ -96,7 +99,7 @@ class _Pause(NamedTuple):
 
 class LokiSink:
     """One Loki. make_client: for each thread that delivers; labels: of a stream; stop: set when the agent ends; say:
-    lines for the agent's log."""
+    lines for the agent's log. clock: Loki's."""
 
     def __init__(
         self,
@@ -123,6 +126,7 @@ class LokiSink:
         self._pauses: dict[StreamKey, _Pause] = {}
         self._wanted: dict[str, frozenset[str]] = {}
         self._told: set[tuple[str, int, str]] = set()  # of this outage: each thing once, not once a stream or number
+        self.clock = ServerClock(self._ask_time)
 
     @property
     def state(self) -> SinkState:
@@ -299,6 +303,12 @@ class LokiSink:
             known = self._pauses.get(key)
         return known.backoff if known else Backoff(self._section.retry_min_secs, self._section.retry_max_secs)
 
+    def _ask_time(self) -> int | None:
+        """Raises QueryError where it doesn't answer."""
+        client = self._client()
+        client.ready()
+        return client.answer_date_ns
+
     def _client(self) -> PushClient:
         if not hasattr(self._clients, "own"):
             self._clients.own = self._make_client()
@@ -353,6 +363,7 @@ class LokiSink:
         """date_ns: Loki's, of an answer that came just now: also of a refusal, which a clock that is off brings."""
         if date_ns is not None:
             self._metrics.clock_skew_seconds.set((time.time_ns() - date_ns) / 1e9)
+            self.clock.note(date_ns)
 
     def _recovered(self, key: StreamKey, begin: float) -> None:
         """begin: of the push that was taken; what failed after that, beside it, is still in trouble."""

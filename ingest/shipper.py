@@ -41,6 +41,7 @@ from ingest.shares import Held, Shares
 from ingest.tenants import tenant_of
 from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
+from logshipper.segment import Json
 
 FULL_ROUND_BYTES = 256 << 10  # so much needn't wait for more: pushes of it cost Loki no more than larger ones
 STREAMS_AT_ONCE = 4
@@ -150,6 +151,7 @@ class Shipper:
             touched.append(capture)
             if capture.stale:
                 capture.reload(self._checkpoints)
+            self._note_clock(capture)
             life, end = capture.life, self._end(capture)
             until = None if end is None or end.done else end.position
             try:
@@ -196,6 +198,22 @@ class Shipper:
         if now > self._resend_until + RESEND_SECS:
             self._resend_until = now + RESEND_SECS
 
+    def _note_clock(self, capture: FollowedCapture) -> None:
+        """Before anything of a capture is sent: where this node's clock is so far ahead that Loki would refuse its
+        times, by how much they are set back. All of them, as they follow the monotonic clock; and noted first, so that
+        what is sent again has the same times."""
+        shipped = capture.shipped
+        if shipped.changed_ns:
+            return
+        ahead_ns = self._sink.clock.ahead_ns()
+        if ahead_ns:
+            shipped.counts.ahead_ns, shipped.changed_ns = ahead_ns, time.time_ns()
+            self._checkpoints.commit([shipped], {})
+            self._say(
+                f"{capture.folder.path}: this node's clock is {ahead_ns / 1e9:.0f} s ahead of Loki's, which would "
+                "refuse its times: they are set back; set the clock"
+            )
+
     def _tell_once(self, capture: FollowedCapture, words: str) -> None:
         if capture.ship_trouble != words:
             capture.ship_trouble = words
@@ -221,13 +239,17 @@ class Shipper:
             rows.marks.append(EventRow(closed_ns, {"event": "closed", **self._last_words(capture)}))
         if capture.entries is None:
             most = self._config.loki.max_line_bytes
-            capture.entries = EntryBuilder(capture.folder.key, capture.identity, most, self._tenant(capture))
+            ahead_ns = capture.shipped.counts.ahead_ns
+            capture.entries = EntryBuilder(
+                capture.folder.key, capture.identity, most, self._tenant(capture), ahead_ns=ahead_ns
+            )
         capture.shipped.position = batch.position
         return _Piece(capture, list(capture.entries.chunks(rows)), learnt.done, again)
 
     def _dressed(self, mark: EventRow, capture: FollowedCapture) -> EventRow | None:
         """A mark as it goes to Loki: with who it is, or where it ran; None for a heartbeat too many."""
         kind, counts, agent = mark.event["event"], capture.shipped.counts, self._config.agent
+        mark = EventRow(mark.time_ns, _set_back(mark.event, counts.ahead_ns))
         if kind == "started":
             who = {name: getattr(capture.identity, name) for name in _WHO}
             return EventRow(mark.time_ns, {**mark.event, **who, "host": self._host(capture), "cluster": agent.cluster})
@@ -247,7 +269,8 @@ class Shipper:
     def _last_words(self, capture: FollowedCapture) -> dict[str, object]:
         choice = capture.learnt.axis.choose()
         x_axis = {"key": choice.key, "rule": choice.rule, "words": choice.words, "path": list(choice.path)}
-        return {**capture.shipped.account.end_facts(), "hosts": [self._host(capture)], "x_axis": x_axis}
+        facts = _set_back(capture.shipped.account.end_facts(), capture.shipped.counts.ahead_ns)
+        return {**facts, "hosts": [self._host(capture)], "x_axis": x_axis}
 
     # ---- sending
 
@@ -348,10 +371,13 @@ class Shipper:
     def _untimely(self, pieces: Sequence[_Piece], streams: dict[StreamKey, list[Chunk]]) -> list[Refusal]:
         """Takes out what Loki would refuse for its time, and what is older than its own capture: forged times must not
         open streams by the hundred, or have Loki refuse line by line."""
-        now_ns = time.time_ns()
+        now_ns = self._sink.clock.now_ns()
         hours = self._config.loki.max_age_hours
         oldest_ns = now_ns - int(hours * 3600e9)
-        begun = {piece.capture.folder.key: piece.capture.begun_ns - BEFORE_BEGIN_NS for piece in pieces}
+        begun = {
+            piece.capture.folder.key: piece.capture.begun_ns - BEFORE_BEGIN_NS - piece.capture.shipped.counts.ahead_ns
+            for piece in pieces
+        }
         refusals: list[Refusal] = []
         for key, chunks in streams.items():
             kept: list[Chunk] = []
@@ -470,6 +496,14 @@ def _newest_ns(pieces: Iterable[_Piece], taken_until_ns: int) -> dict[StreamKey,
             if chunk.times_ns[0] <= taken_until_ns:
                 newest[chunk.key] = max(newest.get(chunk.key, 0), min(chunk.times_ns[-1], taken_until_ns))
     return newest
+
+
+def _set_back(event: Json, ahead_ns: int) -> Json:
+    """An event whose own words of times fit the time that it is sent with."""
+    if not ahead_ns:
+        return event
+    times = {name: event[name] - ahead_ns for name in ("started_ns", "ended_ns") if event.get(name)}
+    return {**event, **times, "clock_ahead_secs": round(ahead_ns / 1e9, 3)}
 
 
 def _in_replay(refusal: Refusal) -> list[Chunk]:

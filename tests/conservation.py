@@ -1,6 +1,7 @@
 """Conservation: jobs that number their lines, and an oracle that reads them back and counts what is missing, twice or
 out of order, and whether the account of each capture says so."""
 
+import fcntl
 import json
 import os
 import sys
@@ -55,9 +56,16 @@ def spool(
     forged: so many lines of stdout, the first ones, have times long before the capture: the quarantine gets these."""
     start_ns = time.time_ns() - int(ago_secs * SECOND_NS)
     identity = NodeIdentity(job_id, 1, "", 0, "numbered", os.geteuid(), "me", gid=os.getegid())
-    capture = CaptureWriter.in_node_spool(Path(prepare_capture(agent, identity)), start_ns=start_ns)
+    made = Path(prepare_capture(agent, identity))
+    with (made / "segments" / "lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # before the first segment: an agent at work takes it for a living one's
+        _write(CaptureWriter.in_node_spool(made, start_ns=start_ns), lines, frames, forged)
+    return places(job_id, lines)
+
+
+def _write(capture: CaptureWriter, lines: int, frames: int, forged: int) -> None:
     if forged:
-        capture.lines(map(line_of, range(forged)), time_ns=start_ns - 2 * HOUR_NS)
+        capture.lines(map(line_of, range(forged)), time_ns=capture.now_ns - 2 * HOUR_NS)
     capture.start()
     for frame in range(frames):
         some = range(frame * lines // frames, (frame + 1) * lines // frames)
@@ -70,7 +78,6 @@ def spool(
     capture.counters((size, lines), (size, lines))
     capture.end(ledger=make_ledger(counted, counted))
     capture.close()
-    return places(job_id, lines)
 
 
 class Place(NamedTuple):
@@ -155,7 +162,7 @@ def balances_in_loki(
                 closed[capture].append(event)
             continue
         place = Place(*capture, entry.labels["stream"])
-        if entry.line.startswith("line ") and place in balances:
+        if entry.labels["kind"] == "log" and entry.line.startswith("line ") and place in balances:
             balances[place].found.append(int(entry.line[5:]))
     for place, balance in balances.items():
         told = closed[place[:3]]

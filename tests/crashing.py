@@ -16,7 +16,7 @@ from logshipper import fault_points
 
 SEGMENT_BYTES = 6000  # so that a short job has several segments
 BATCH_BYTES = 3000  # and the store takes them in by several transactions
-FULL_AFTER = 4  # frames, where the disk is to refuse lines
+FULL_AFTER = 3  # frames, where the disk is to refuse lines
 
 
 class Killer:

@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.parse
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,15 +77,18 @@ class NodeAgent:
 
     # ---- its life
 
-    def start(self, *, crash_at: str = "", times: int = 1, wait: bool = True) -> "NodeAgent":
-        """crash_at: a fault point where it kills itself, when it comes there for the n-th time."""
+    def start(
+        self, *, crash_at: str = "", times: int = 1, wait: bool = True, by: Sequence[str] = (), path: Path = ROOT
+    ) -> "NodeAgent":
+        """crash_at: a fault point where it kills itself, when it comes there for the n-th time. by: what runs it in
+        place of Python's `-m ingest`; path: where its packages are."""
         words = ["run", "--config", str(self.config)]
-        command = [sys.executable, "-m", "ingest", *words]
+        command = [*(by or (sys.executable, "-m", "ingest")), *words]
         if crash_at:
             command = crashing.command(crash_at, times, self.folder / f"crashed-{crash_at}", "logshipper-agent", *words)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL, stderr=log
+                command, cwd=path, env={**os.environ, "PYTHONPATH": str(path)}, stdin=subprocess.DEVNULL, stderr=log
             )
         begun = self.log.read_text().count("ready:")
         if wait:
@@ -154,13 +157,19 @@ class NodeAgent:
             return session.get(self.metrics_url, timeout=TIMEOUT_SECS).text
 
 
-def entries_of(
-    client: Client, cluster: str, kinds: str = ".+", *, begin_ns: int = 0, selector: str = ""
-) -> list[Entry]:
-    """All entries of a cluster in Loki, in order of time."""
+def entries_of(client: Client, cluster: str, kinds: str = ".+", *, hours: float = 1, selector: str = "") -> list[Entry]:
+    """All entries of a cluster in Loki, of the last hours and ten minutes ahead, in order of time."""
     now_ns = time.time_ns()
     logql = f'{{cluster="{cluster}", kind=~"{kinds}"}} {selector}'
-    return list(client.entries(logql, now_ns - 3600 * 10**9, now_ns + 600 * 10**9))
+    return list(client.entries(logql, now_ns - int(hours * 3600 * 10**9), now_ns + 600 * 10**9))
+
+
+class _ProxyServer(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *about: Any) -> None:  # Any: as in the base
+        if not isinstance(sys.exception(), OSError):  # an agent that is killed in the midst is no news
+            super().handle_error(*about)
 
 
 class Proxy(ServerThread):
@@ -185,6 +194,12 @@ class Proxy(ServerThread):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
+                try:
+                    self.answer()
+                except (OSError, http.client.HTTPException):  # Loki is away, or the agent
+                    self.close_connection = True
+
+            def answer(self) -> None:
                 size = int(self.headers["Content-Length"])
                 body = self.rfile.read(size // 2)
                 fault = proxy.fault(body)
@@ -193,8 +208,8 @@ class Proxy(ServerThread):
                     proxy.look(body)
                 if fault is not None:
                     proxy.faults += 1
-                    if fault.status == 204:
-                        assert proxy.pass_on(self.path, dict(self.headers), body)[0] == 204
+                    if fault.status == 204 and proxy.pass_on(self.path, dict(self.headers), body)[0] != 204:
+                        raise ConnectionError
                     say(self, fault, proxy._mended)
                     return
                 proxy.pushes += 1
@@ -213,9 +228,7 @@ class Proxy(ServerThread):
             def log_message(self, format: str, *args: object) -> None:
                 """Nobody wants to read it."""
 
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Request)
-        server.daemon_threads = True
-        super().__init__(server)
+        super().__init__(_ProxyServer(("127.0.0.1", 0), Request))
 
     @property
     def url(self) -> str:

@@ -1,23 +1,42 @@
 """All that Loki, or what stands before it, can do to an agent: no line is missing, twice or out of order afterwards."""
 
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from ingest import agent_config
+from ingest.checkpoints import read_state
 from ingest.loki import Client
-from tests.captured_runs import wait_until
-from tests.conservation import Place, all_problems, balances_in_loki, spool
+from ingest.loki_push import Entry, assemble, compress, encode_block
+from logshipper.errors import RejectedPushError
+from tests.captured_runs import ROOT, TIMEOUT_SECS, wait_until
+from tests.conservation import Place, all_problems, balances_in_loki, line_of, numbering, places, spool
 from tests.faulty_server import Said
-from tests.node_agents import NodeAgent, Proxy, client, entries_of
+from tests.node_agents import NodeAgent, Proxy, client, cluster, entries_of
 from tests.push_decoder import decompress, fields
+from tests.segment_factory import HOUR_NS
 from tests.servers.running import LokiServer
 
-__all__ = ["client"]  # a fixture
+__all__ = ["client", "cluster"]  # fixtures
 LINES = 300
 WORDS = b"Maximum active stream limit exceeded when trying to create stream, reduce the number of active streams"
+
+
+needs_mounts = pytest.mark.skipif(
+    subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0,
+    reason="mount namespaces can't be made here",
+)
 
 
 class Site:
@@ -102,3 +121,153 @@ def test_whatever_loki_answers(site: Site, client: Client) -> None:
     assert {jobs[place.split("/")[0]]: found for place, found in problems.items()} == {}
     assert not list((site.agent.state / "quarantine").iterdir())
     assert site.agent.status()["loki"]["waiting"] is False
+
+
+def test_one_entry_in_a_thousand_is_refused(site: Site, client: Client) -> None:
+    """Loki's 400: it alone is in the quarantine, with Loki's words."""
+    text = "for number in range(1000): print('x' * 280_000 if number == 500 else f'line {number}')"
+    assert site.agent.run(sys.executable, "-c", text, options=("--job-id", "thousand")).returncode == 0
+    site.agent.wait_shipped()
+    found = entries_of(client, site.cluster, "log", selector='| job_id=~"thousand.*"')
+    assert [entry.line for entry in found] == [line_of(number) for number in range(1000) if number != 500]
+    (file,) = (site.agent.state / "quarantine").iterdir()
+    (refused,) = map(json.loads, file.read_text().splitlines())
+    assert (refused["line"], refused["status"], refused["reason"]) == ("x" * 280_000, 400, "line_too_long")
+    assert "exceeded" in refused["words"]
+
+
+def test_a_204_for_several_streams_hides_a_refusal(client: Client, cluster: str) -> None:
+    """Why a push has one stream: Loki forgets what it refused of one when it takes the next."""
+    now_ns = time.time_ns()
+    behind, good = ({"cluster": cluster, "kind": "log", "stream": name} for name in ("behind", "good"))
+    client.push(behind, [Entry(now_ns, "newest")])
+    late = assemble(behind, [encode_block([b"late"], now_ns - 2 * HOUR_NS)])
+    assert client.push_body(compress(late + assemble(good, [encode_block([b"good"], now_ns)]))).status == 204
+    assert sorted(entry.line for entry in entries_of(client, cluster, hours=3)) == ["good", "newest"]
+    with pytest.raises(RejectedPushError, match="too far behind"):
+        client.push_body(compress(late))
+
+
+def test_loki_is_killed_and_comes_back(servers: None, cluster: str, tmp_path: Path) -> None:
+    """Jobs print on meanwhile; what Loki had acknowledged is in its log of writes."""
+    sent: dict[Place, int] = {}
+    with LokiServer() as own, NodeAgent(tmp_path, own.url, cluster=cluster) as agent:
+        section = agent_config.load(str(agent.config)).agent
+        for life in range(2):
+            for number in range(4):
+                sent |= spool(section, f"job{life}{number}", 1000)
+            wait_until(lambda: "204" in agent.metrics(), "something is taken")
+            own.stop(signal.SIGKILL)
+            sent |= spool(section, f"away{life}", LINES)
+            own.start()
+        agent.wait_shipped()
+        with Client(own.url) as client:
+            balances = balances_in_loki(entries_of(client, cluster), sent)
+    assert all_problems(balances) == {}
+
+
+def test_the_clock_is_set_back_and_forward(loki: LokiServer, client: Client, cluster: str, tmp_path: Path) -> None:
+    """By an hour, by a day, and then it is three hours fast: jobs that run at the time, and those that begin later."""
+    clock = tmp_path / "clock"
+    sent: dict[Place, int] = {}
+    running: list[subprocess.Popen[bytes]] = []
+    agent = NodeAgent(tmp_path / "node", loki.url, cluster=cluster)
+
+    def set_clock(secs: int) -> None:
+        (tmp_path / "new").write_text(str(secs))
+        os.replace(tmp_path / "new", clock)
+
+    def by(program: str) -> list[str]:
+        return [sys.executable, "-m", "tests.stepped_clock", str(clock), program]
+
+    set_clock(0)
+    with agent.start(by=by("logshipper-agent")):
+        environment = {**agent.environment, "HOME": str(tmp_path)}
+        for secs in (0, -3600, 86_400, 3 * 3600):
+            set_clock(secs)
+            job_id = f"off{secs}".replace("-", "m")
+            words = ["run", "--job-id", job_id, "--", *numbering(LINES, bursts=10, pause_secs=0.1)]
+            running.append(
+                subprocess.Popen([*by("logshipper"), *words], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.DEVNULL)
+            )  # fmt: skip
+            sent |= places(f"{job_id}.u{os.getuid()}", LINES)
+            of_job = f'| job_id="{job_id}.u{os.getuid()}"'
+            wait_until(partial(entries_of, client, cluster, "log", hours=2, selector=of_job), f"{job_id} has begun")
+        for process in running:
+            assert process.wait(TIMEOUT_SECS) == 0
+        agent.wait_shipped()
+        log = agent.log.read_text()
+    assert all_problems(balances_in_loki(entries_of(client, cluster, hours=2), sent)) == {}
+    assert not list((agent.state / "quarantine").iterdir())
+    assert [f"clock is {secs} s ahead" in log for secs in (86_400, 86_401, 10_800, 10_801)].count(True) == 2
+
+
+def test_an_upgrade_in_the_middle(loki: LokiServer, client: Client, cluster: str, tmp_path: Path) -> None:
+    """Another version of the packages takes over while jobs print, and the first one again."""
+    for package in ("logshipper", "ingest"):
+        shutil.copytree(ROOT / package, tmp_path / "newer" / package)
+    (tmp_path / "newer" / "logshipper" / "__init__.py").write_text('__version__ = "99.0.0"\n')
+    agent = NodeAgent(tmp_path / "node", loki.url, cluster=cluster)
+    sent: dict[Place, int] = {}
+    with agent:
+        words = [sys.executable, "-m", "logshipper", "run", "--job-id", "on", "--"]
+        environment = {**agent.environment, "HOME": str(tmp_path)}
+        command = [*words, *numbering(3000, bursts=60, pause_secs=0.05)]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as job:
+            for path in (tmp_path / "newer", ROOT):
+                before = len(entries_of(client, cluster, "log"))
+                wait_until(lambda: len(entries_of(client, cluster, "log")) > before, "more has come")  # noqa: B023
+                assert agent.stop() == 0
+                agent.start(path=path)
+                if path != ROOT:
+                    wait_until(lambda: version_of(agent) == "99.0.0", "the newer one is at work")
+            assert job.wait(TIMEOUT_SECS) == 0
+        sent |= places(f"on.u{os.getuid()}", 3000)
+        agent.wait_shipped()
+    assert all_problems(balances_in_loki(entries_of(client, cluster), sent)) == {}
+
+
+def version_of(agent: NodeAgent) -> object:
+    return read_state(str(agent.state / "state.db")).notes["agent"]["version"]
+
+
+@needs_mounts
+def test_the_name_service_is_gone(loki: LokiServer, client: Client, cluster: str, tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.1 localhost\n")
+    url = f"http://loki.logshipper-test.invalid:{loki.port}"
+    agent = NodeAgent(tmp_path / "node", url, cluster=cluster)
+    enter = f'mount --bind {hosts} /etc/hosts && exec "$@"'
+    by = ["unshare", "--mount", "sh", "-c", enter, "sh", sys.executable, "-m", "ingest"]
+    sent: dict[Place, int] = {}
+    with agent.start(by=by):
+        section = agent_config.load(str(agent.config)).agent
+        for number in range(2):
+            sent |= spool(section, f"job{number}", LINES)
+            wait_until(lambda: agent.status()["loki"]["waiting"], "its name isn't known")
+            hosts.write_text("127.0.0.1 localhost loki.logshipper-test.invalid\n")
+            agent.wait_shipped()
+            hosts.write_text("127.0.0.1 localhost\n")
+    assert all_problems(balances_in_loki(entries_of(client, cluster), sent)) == {}
+
+
+@pytest.mark.parametrize("sharded", [True, False])
+def test_a_backlog_of_hours_beside_a_flood(
+    sharded: bool, loki: LokiServer, cluster: str, tmp_path: Path, servers: None
+) -> None:
+    """The backlog is two hours behind the flood in the same streams, with Loki's splitting of streams on and off."""
+    with ExitStack() as stack:
+        server = loki if sharded else stack.enter_context(LokiServer(limits={"shard_streams": {"enabled": False}}))
+        agent = NodeAgent(tmp_path, server.url, cluster=cluster)
+        section = agent_config.load(str(agent.config)).agent
+        sent = spool(section, "flood10", 2000, frames=40, ago_secs=60)
+        with agent:
+            agent.wait_shipped()
+            sent |= spool(section, "backlog0", 5000, frames=40, ago_secs=7200)
+            sent |= spool(section, "flood20", 5000, frames=40, ago_secs=60)
+            agent.wait_shipped()
+        with Client(server.url) as client:
+            entries = entries_of(client, cluster, hours=3)
+    assert all_problems(balances_in_loki(entries, sent)) == {}
+    assert {entry.metadata["job_id"] for entry in entries if "replay" in entry.labels} == {"backlog0"}

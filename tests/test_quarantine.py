@@ -1,10 +1,10 @@
 """What Loki refused for good lies on the disk before it counts as dealt with, and never takes more than its room."""
 
-import itertools
 import json
 import os
 import stat
 import time
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,7 @@ def test_what_is_refused_once_more_stands_there_once(tmp_path: Path) -> None:
 
 def test_what_finds_no_room_is_counted_and_the_cap_holds(tmp_path: Path) -> None:
     quarantine = Quarantine(str(tmp_path), 8000)  # and one user has an eighth
-    dropped = sum(quarantine.put(refusals(b"%050d" % n, b"y" * (50 + n))) for n in range(10))
+    dropped = sum(quarantine.put(refusals(b"x%d" % at * 20, b"y%d" % at * 20)) for at in range(10))
     kept = entries(tmp_path)
     assert len(kept) + dropped == 20
     assert 0 < len(kept) < 20
@@ -122,8 +122,8 @@ def test_what_lies_there_already_counts(tmp_path: Path, name: str, size: int) ->
 
 def test_room_that_somebody_made_is_used(tmp_path: Path) -> None:
     quarantine = Quarantine(str(tmp_path), 8000)
-    numbers = itertools.count()
-    while quarantine.put(refusals(b"%050d" % next(numbers))) == 0:
+    serial = count()
+    while quarantine.put(refusals(b"%050d" % next(serial))) == 0:
         pass
     for file in tmp_path.iterdir():
         file.unlink()

@@ -21,7 +21,7 @@ from ingest.loki_sink import Stopped
 from ingest.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
 from ingest.shipper import ship_until
 from logshipper import fault_points, segment
-from logshipper.errors import StoreError
+from logshipper.errors import QueryError, StoreError
 from logshipper.segment import Kind, Stream
 from tests.captured_runs import wait_until
 from tests.modelled_loki import HOUR_NS, unreachable
@@ -159,6 +159,65 @@ def test_heartbeats_go_out_as_often_as_is_said_across_rounds_and_restarts(tmp_pa
     gaps = [(later.time_ns - earlier.time_ns) / 1e9 for earlier, later in pairwise(found)]
     assert gaps == [10.0] * 5
     node.close()
+
+
+# ---- a clock that is ahead
+
+
+def test_times_of_a_node_that_is_hours_ahead_are_set_back(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loki would refuse them all. A kill in between, and another measure of the clocks then, change no byte."""
+    node.loki.behind_ns = 3 * HOUR_NS
+    start_ns = soon_ns()
+    whole(node, "job1", [f"a {number}" for number in range(500)], start_ns)
+    node.learn()
+    with monkeypatch.context() as patch:
+        at_fault(patch, "sent", kill)
+        with pytest.raises(Killed):
+            node.round()
+    first = sorted(node.loki.bodies)
+    node.loki.bodies.clear()
+    node.loki.behind_ns += 2 * SECOND_NS
+    node.restart(saved=False)
+    node.ship()
+    assert sorted(node.loki.bodies) == first
+    assert node.loki.lines('kind="log"') == [f"a {number}" for number in range(500)]
+    (entry, *_) = node.loki.found('kind="log"')
+    assert abs(entry.time_ns - (start_ns - 3 * HOUR_NS)) < 5 * SECOND_NS
+    started, *_, closed = node.events("job1")
+    assert started["clock_ahead_secs"] == pytest.approx(3 * 3600, abs=1)
+    assert abs(started["started_ns"] - (start_ns - 3 * HOUR_NS)) < 5 * SECOND_NS
+    assert 0 <= closed["ended_ns"] - started["started_ns"] < 5 * SECOND_NS
+    assert node.quarantined() == []
+    assert len([said for said in node.said if "s ahead of Loki's" in said]) == 1
+
+
+def test_a_clock_that_is_set_while_the_agent_runs(node: ShippingNode) -> None:
+    """Each capture has the clock that it began with; one that is minutes ahead is left alone, as Loki takes it."""
+    for ahead_ns in (0, 4 * 60 * SECOND_NS, 24 * HOUR_NS, 0):
+        node.loki.behind_ns = ahead_ns
+        node.sink.clock.note(time.time_ns() - ahead_ns)
+        whole(node, f"ahead{ahead_ns}-{len(node.captures)}", ["one", "two"])
+        node.ship()
+    assert len(node.loki.found('kind="log"')) == 8
+    set_back = {event["event"] for event in node.events() if "clock_ahead_secs" in event}
+    assert set_back == {"started", "ended", "closed"}
+    assert sum("clock_ahead_secs" in event for event in node.events()) == 3
+    assert node.quarantined() == []
+
+
+def test_a_server_that_tells_no_time_changes_none(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def silent() -> bool:
+        asked.append(True)
+        raise QueryError("Loki", 0, "no answer")
+
+    monkeypatch.setattr(node.loki, "ready", silent)
+    for number in range(9):
+        whole(node, f"job{number}", ["one"])
+    node.ship()
+    assert node.loki.lines('kind="log"') == ["one"] * 9
+    assert len(asked) == 1, "nine captures don't wait nine times for who doesn't answer"
 
 
 # ---- only what was acknowledged counts
