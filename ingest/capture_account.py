@@ -86,7 +86,8 @@ class CaptureAccount(CaptureFacts):
     """See the module's docstring. ledger: as the capture last wrote it; stored: lines taken in, by stream, that its
     ledger counts as stored; printed, feeds: bytes and line feeds, by stream, that the relay counted; last_ns: the last
     line's time by stream; newest_ns: the last time of all; marked_ns: of the last heartbeat among the marks;
-    unparsed: metadata lines that are no JSON; died: it ended without saying so, and all that it left is taken in."""
+    unparsed: metadata lines that are no JSON; slowed_secs: how long a limit of the spool slowed it; died: it ended
+    without saying so, and all that it left is taken in."""
 
     cluster: str = "local"
     version: str = ""
@@ -104,6 +105,7 @@ class CaptureAccount(CaptureFacts):
     marks: int = 0
     marked_ns: int = 0
     unparsed: int = 0
+    slowed_secs: int = 0
     died: bool = False
 
     def to_json(self) -> bytes:
@@ -252,6 +254,7 @@ class CaptureAccount(CaptureFacts):
             self._mark("started", self.start_facts(), time_ns, rows)
         elif kind in ("heartbeat", "ledger", "end"):
             self._set_mode(record.get("mode"))
+            self.slowed_secs = max(self.slowed_secs, _count_of(record, "slowed_secs"))
             if isinstance(record.get("ledger"), dict):
                 self.ledger = clean_ledger(record["ledger"])
             if kind == "end":
@@ -319,7 +322,7 @@ class CaptureAccount(CaptureFacts):
                 account["stored"] += later
                 account["pending"] = 0
                 account["line_feeds"] = max(account["line_feeds"], self.feeds.get(name, 0))
-            if self.died or self.damaged_bytes:
+            if self.died or self.damaged_places:
                 gone = max(0, account["stored"] - there)
                 account["stored"] -= gone
                 account["lost"] += gone
@@ -364,6 +367,7 @@ class CaptureAccount(CaptureFacts):
             "lost": self.lost(),
             "bytes_printed": self.bytes_printed,
             "bytes_logged": self.bytes_logged,
+            **({"slowed_secs": self.slowed_secs} if self.slowed_secs else {}),
         }
 
     def as_capture(self, capture: int, attempt: int, step: str, task: int, state: str) -> Capture:

@@ -8,8 +8,8 @@ after everything up to there was acknowledged. Segments before both positions ma
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from ingest.capture_account import CaptureAccount
@@ -54,13 +54,18 @@ KEPT_NS = 7 * 86400 * 10**9  # how long a capture that is done is remembered
 @dataclass
 class Counts:
     """What became of a capture's entries. entries: sent and acknowledged, by kind; bytes: of their lines; refused:
-    quarantined, by reason; last_ns: the newest one's time; heartbeat_ns: the newest heartbeat's."""
+    quarantined, by reason; last_ns: the newest one's time; heartbeat_ns: the newest heartbeat's; ahead_ns: by which
+    all its times are set back."""
 
     entries: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
     refused: dict[str, int] = field(default_factory=dict)
     last_ns: int = 0
     heartbeat_ns: int = 0
+    ahead_ns: int = 0
+
+
+_COUNTS = frozenset(field.name for field in fields(Counts))
 
 
 @dataclass
@@ -164,6 +169,12 @@ class Checkpoints(StateFile):
                 ((name, json.dumps(value)) for name, value in notes.items()),
             )
 
+    def note(self, name: str) -> Any:  # Any: JSON that an agent wrote
+        """None where there is none."""
+        with self._reading() as connection:
+            found = connection.execute("SELECT value FROM note WHERE name = ?", (name,)).fetchone()
+        return None if found is None else json.loads(found[0])
+
     def forget(self, present: Iterable[str], before_ns: int) -> None:
         """Forgets captures that are done since before a time, and aren't in the spool any more."""
         keep = set(present)
@@ -173,9 +184,18 @@ class Checkpoints(StateFile):
                 " SELECT folder FROM learnt WHERE folder NOT IN (SELECT folder FROM shipped)",
                 (before_ns,),
             ).fetchall()
-            gone = [(folder,) for (folder,) in old if folder not in keep]
-            for table in ("shipped", "learnt"):
-                connection.executemany(f"DELETE FROM {table} WHERE folder = ?", gone)  # noqa: S608  names of tables
+            _drop(connection, [folder for (folder,) in old if folder not in keep])
+
+    def drop(self, folders: Iterable[str]) -> None:
+        """Forgets captures, whatever became of them."""
+        with self._transaction() as connection:
+            _drop(connection, folders)
+
+
+def _drop(connection: sqlite3.Connection, folders: Iterable[str]) -> None:
+    gone = [(folder,) for folder in folders]
+    for table in ("shipped", "learnt"):
+        connection.executemany(f"DELETE FROM {table} WHERE folder = ?", gone)  # noqa: S608  names of tables
 
 
 def read_shipped(connection: sqlite3.Connection, path: str, folder: str | None = None) -> list[Shipped]:
@@ -189,17 +209,24 @@ def read_shipped(connection: sqlite3.Connection, path: str, folder: str | None =
         return [
             Shipped(
                 folder=row[0],
-                identity=Identity(**json.loads(row[1])),
+                identity=Identity(**_known(json.loads(row[1]), Identity._fields)),
                 account=CaptureAccount.from_json(row[5]),
                 position=SpoolPosition(row[2], row[3]),
                 done=bool(row[4]),
-                counts=Counts(**json.loads(row[6])),
+                counts=Counts(**_known(json.loads(row[6]), _COUNTS)),
                 changed_ns=row[7],
             )
             for row in rows
         ]
     except (ValueError, TypeError) as error:
         raise damaged(path, str(error)) from None
+
+
+def _known(values: Any, names: Collection[str]) -> dict[str, Any]:  # Any: JSON that an agent wrote
+    """Without what a later version put in."""
+    if not isinstance(values, dict):
+        raise ValueError("not a JSON object")
+    return {name: value for name, value in values.items() if name in names}
 
 
 class State(NamedTuple):

@@ -1,6 +1,8 @@
 """A capture in the node's spool, and how far the agent's two parties have gone through it."""
 
 import os
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
 
 from ingest.capture_folder import CaptureFolder, Identity, Life
 from ingest.checkpoints import Checkpoints, Learnt, Shipped
@@ -20,7 +22,8 @@ class FollowedCapture:
     life: looked at before the learner's last read. learnt: as of now, saved: as it stands in the checkpoints. held:
     read by the shipper, and put off. waiting_since_ns: the time of the first frame that isn't shipped, 0 where all is.
     served_turn: the shipper's last round with it. ship_trouble: why it couldn't read it. entries: builds what it sends.
-    begun_ns: when its directory was made. blocked: why it can't be read further. next_look: by the monotonic clock.
+    begun_ns: when its directory was made. blocked: why it can't be read further. spooled_bytes: what isn't shipped, as
+    last measured. next_look, measured_at: by the monotonic clock.
     """
 
     def __init__(self, folder: CaptureFolder, checkpoints: Checkpoints, identity: Identity) -> None:
@@ -40,10 +43,13 @@ class FollowedCapture:
         self.ship_trouble = ""
         self.entries: EntryBuilder | None = None
         self.damages_told = 0
+        self.spooled_bytes = 0
+        self.measured_at = 0.0
         self.begun_ns = folder.begun_ns()
-        learnt = checkpoints.learnt(folder.key)
-        self.learnt = learnt or Learnt(folder.key, SpoolPosition(), False, new_account(folder, identity), XAxis())
-        self.saved = learnt
+        self.saved = checkpoints.learnt(folder.key)
+        self.learnt = self.saved or self._nothing_learnt()
+        if self.learnt.done:
+            self.life = Life.DEAD  # nobody looks any more
         self.learn_reader = self._reader(self.learnt.position)
         self.shipped = self._load(checkpoints)
         self.ship_reader = self._reader(self.shipped.position, line_bytes=ENTRY_BYTES)
@@ -69,6 +75,16 @@ class FollowedCapture:
         """After a read that raised: what it had taken already is read once more."""
         self.learn_reader.close()
         self.learn_reader = self._reader(self.learnt.position)
+
+    def learn_anew(self, checkpoints: Checkpoints) -> None:
+        """From the learner's last checkpoint on: what it took after that may be half taken."""
+        self.saved = checkpoints.learnt(self.folder.key)
+        self.learnt = self.saved or self._nothing_learnt()
+        self.begin_learning_again()
+
+    def _nothing_learnt(self) -> Learnt:
+        account = new_account(self.folder, self.identity)
+        return Learnt(self.folder.key, SpoolPosition(), False, account, XAxis())
 
     @property
     def waits(self) -> bool:
@@ -99,3 +115,15 @@ class FollowedCapture:
         self.learn_reader.close()
         self.ship_reader.close()
         self.folder.close()
+
+
+def in_turn(captures: Iterable[FollowedCapture]) -> Iterator[FollowedCapture]:
+    """User by user, a capture of each at a time, each user's in the given order: none is behind another's thousand."""
+    of_user: dict[int, deque[FollowedCapture]] = defaultdict(deque)
+    for capture in captures:
+        of_user[capture.identity.uid].append(capture)
+    while of_user:
+        for uid in list(of_user):
+            yield of_user[uid].popleft()
+            if not of_user[uid]:
+                del of_user[uid]

@@ -7,17 +7,19 @@ from typing import NamedTuple
 from ingest.capture_account import STREAM_NAMES, CaptureAccount, Rows
 from ingest.capture_folder import Life
 from ingest.checkpoints import Checkpoints
-from ingest.followed_capture import FollowedCapture
+from ingest.followed_capture import FollowedCapture, in_turn
 from ingest.job import derived_state
 from ingest.job_metrics import CaptureView, JobMetrics
-from ingest.learning import learn
+from ingest.learning import learn, own_fault
 from ingest.metrics_server import AgentMetrics
 from ingest.segment_reader import Outcome
 from logshipper.errors import LogshipperError
+from logshipper.fault_points import fault_point
 
 MAX_USERS = 500  # of the counters of lines and bytes; who comes later is counted without a name
 BATCH_BYTES = 1 << 20  # of each capture in turn
 QUIET_SECS = 1.0  # how long a capture that brings nothing is left alone
+FAULT_SECS = 60.0  # how long one is left alone whose frames found a fault of ours
 SAVE_SECS = 2.0
 TURN_SECS = 1.0  # of reading; then what else the agent's main thread does has its turn
 MAX_DAMAGES_TOLD = 20
@@ -61,16 +63,17 @@ class Learner:
         self._save_due = 0.0
 
     def turn(self, captures: Iterable[FollowedCapture]) -> bool:
-        """Goes on with each capture whose time has come; whether there was something new."""
+        """Goes on with each capture whose time has come or whose segment has grown, user by user; whether there was
+        something new."""
         now = time.monotonic()
         found = False
-        for capture in sorted(captures, key=lambda capture: capture.next_look):
+        for capture in in_turn(sorted(captures, key=lambda capture: capture.next_look)):
             if time.monotonic() > now + TURN_SECS:
                 return True
             if capture.learnt.done:
                 if not capture.shown_state:
                     self._show(capture, moved=True)  # it was over before this agent began
-            elif now >= capture.next_look:
+            elif now >= capture.next_look or capture.learn_reader.has_grown():
                 found |= self._learn_guarded(capture)
         return found
 
@@ -79,14 +82,19 @@ class Learner:
         try:
             return self._learn(capture)
         except (LogshipperError, OSError) as error:
-            words = f"can't be read: {error}"
-            if words != capture.blocked:
-                self._say(f"{capture.folder.path}: {words}; tried again")
-            capture.blocked = words
             capture.begin_learning_again()
-            capture.pause_secs = QUIET_SECS
-            capture.next_look = time.monotonic() + QUIET_SECS
-            return False
+            self._put_off(capture, f"can't be read: {error}", QUIET_SECS)
+        except Exception as error:  # the frames are hostile: a fault that they find mustn't stop all others
+            capture.learn_anew(self._checkpoints)
+            self._put_off(capture, own_fault(error), FAULT_SECS)
+        return False
+
+    def _put_off(self, capture: FollowedCapture, words: str, secs: float) -> None:
+        if words != capture.blocked:
+            self._say(f"{capture.folder.path}: {words}; tried again")
+        capture.blocked = words
+        capture.pause_secs = QUIET_SECS
+        capture.next_look = time.monotonic() + secs
 
     def _learn(self, capture: FollowedCapture) -> bool:
         life = capture.life = capture.folder.life()  # before its segments are read
@@ -108,6 +116,7 @@ class Learner:
             self._say(f"{capture.folder.path}: waits in the spool: {learnt.blocked}")
         capture.blocked = learnt.blocked
         self._tell_damages(capture, learnt.damages)
+        self._agent_metrics.damages.inc(len(learnt.damages))
         self._agent_metrics.damaged_bytes.inc(sum(damage.skipped for damage in batch.damages))
         if batch.frames and not capture.waiting_since_ns:
             earliest_ns = max(batch.frames[0].time_ns, capture.begun_ns)  # whatever the job says
@@ -161,6 +170,7 @@ class Learner:
         if changed:
             saved = [capture.learnt for capture in changed]
             self._checkpoints.put_learnt(saved)
+            fault_point("learnt")
             for capture, learnt in zip(changed, saved, strict=True):
                 capture.saved = learnt
 

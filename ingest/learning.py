@@ -9,6 +9,8 @@ from ingest.segment_reader import Batch, Outcome
 from ingest.x_axis import XAxis
 from logshipper.spool import boot_id
 
+MAX_FAULT_CHARS = 500  # the frames' own words may be in it
+
 
 class Learnt(NamedTuple):
     """done: the capture is over, and all of it was taken; blocked: why what follows can't be read; damages: what was
@@ -64,3 +66,8 @@ def learn(
     elif life is Life.ORPHANED and account.state == RUNNING:
         account.reason = "its capture died: the job runs on, but what it prints isn't logged"
     return Learnt(done, blocked, words)
+
+
+def own_fault(error: Exception) -> str:
+    """Words for an error that a capture's frames brought out."""
+    return f"a fault of logshipper's own: {error!r}"[:MAX_FAULT_CHARS]

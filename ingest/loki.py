@@ -6,6 +6,7 @@ PushError, and nothing else but ValueError for arguments that can't be meant. Ti
 have their begin and not their end. (Interface: https://grafana.com/docs/loki/latest/reference/loki-http-api/)
 """
 
+import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -14,6 +15,7 @@ from ingest.loki_push import Entry
 from ingest.server_access import TENANT_HEADER
 from ingest.server_calls import (
     AnswerTooLarge,
+    NoAnswer,
     Sample,
     ServerClient,
     labels_of,
@@ -191,6 +193,22 @@ class Client(ServerClient):
             params["match[]"] = list(selectors)
         found = self._ask("series", params)
         return [labels_of(labels) for labels in found] if isinstance(found, list) else []
+
+    # ---- deleting
+
+    def delete(self, logql: str, begin_ns: int, end_ns: int) -> str:
+        """Asks Loki to delete what a log query finds, from the second of begin_ns to that of end_ns, which must have
+        passed. Returns the request's id. Loki takes it out of answers within minutes, and out of its chunks after
+        `delete_request_cancel_period`. Raises QueryError: 404 where Loki has no retention, 403 where deletion is off.
+        """
+        params = {"query": logql, "start": str(begin_ns // 10**9), "end": str(end_ns // 10**9)}
+        try:
+            answer = self._server.call("POST", f"/loki/api/v1/delete?{urllib.parse.urlencode(params)}")
+        except NoAnswer as error:
+            raise QueryError(self.name, 0, str(error)) from None
+        if answer.status != 204:
+            raise QueryError(self.name, answer.status, self._server.refusal(answer))
+        return answer.request_id
 
     # ---- about the server
 

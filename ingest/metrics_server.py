@@ -28,7 +28,7 @@ from ingest.agent_config import listen_address
 from ingest.job_metrics import JobMetrics
 from ingest.job_socket import REASONS as SOCKET_REASONS
 from ingest.metrics_access import MetricsAccess, MetricsGuard
-from ingest.refusals import REASONS
+from ingest.refusals import REASONS, THROTTLES
 from ingest.slurm_waiting import OUTCOMES as SLURM_OUTCOMES
 from logshipper import __version__
 from logshipper.errors import ConfigError, os_words
@@ -73,6 +73,7 @@ class AgentMetrics:
         self.entries = counter("entries", "Entries that Loki acknowledged.", "kind")
         self.pushed_bytes = counter("pushed_bytes", "Bytes of pushes that Loki acknowledged, compressed.")
         self.retries = counter("retries", "Pushes that were tried again.", "reason")
+        self.throttled = counter("throttled", "Pushes that a limit of Loki's put off.", "limit")
         self.refused_entries = counter("refused_entries", "Entries that Loki refused for good.", "reason")
         self.lag_seconds = gauge("lag_seconds", "Age of the oldest spooled line that Loki has not acknowledged.")
         self.clock_skew_seconds = gauge("clock_skew_seconds", "The node's clock less Loki's, to a second.")
@@ -85,10 +86,12 @@ class AgentMetrics:
         self.disk_free_files = gauge("disk_free_files", "Files that can be made where a folder lies.", "folder")
         self.disk_size_files = gauge("disk_size_files", "Files that the file system may have.", "folder")
         self.captures = gauge("captures", "Captures in the spool.", "life")
+        self.limited = gauge("limited_captures", "Captures that a limit of spool bytes slows or stops.", "limit")
         self.left_out = counter("left_out", "What a limit of the agent left out.", "reason")
         self.lines = counter("lines", "Lines that captured jobs printed.", "user", "stream")
         self.bytes = counter("bytes", "Bytes that captured jobs printed, and that were logged of it.", "user", "what")
         self.lost_lines = counter("lost_lines", "Lines that captured jobs printed and that are lost.")
+        self.damages = counter("damages", "Places in segments where something was damaged, or no segment, and skipped.")
         self.damaged_bytes = counter("damaged_bytes", "Damaged bytes of segments that were skipped.")
         self.socket_captures = counter("socket_captures", "Directories given to `logshipper run`.")
         self.socket_refusals = counter("socket_refusals", "Requests at the socket that were refused.", "reason")
@@ -101,6 +104,10 @@ class AgentMetrics:
             self.retries.labels(reason)
         self._waiting = set(WAITING_RESULTS)
         self.set_waiting({})
+        for limit in ("soft", "hard"):
+            self.limited.labels(limit)
+        for reason in THROTTLES:
+            self.throttled.labels(reason)
         for reason in LEFT_OUT_REASONS:
             self.left_out.labels(reason)
         for reason in SCRAPE_REASONS:

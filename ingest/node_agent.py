@@ -20,12 +20,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from types import FrameType
 
+from ingest import quarantine_files
 from ingest.agent_config import AgentConfig
 from ingest.capture_folder import CaptureFolder, Life, list_folders
 from ingest.checkpoints import KEPT_NS, STATE_FILE, Checkpoints
 from ingest.disk_metrics import DiskMetrics
 from ingest.entries import StreamKey
-from ingest.followed_capture import FollowedCapture
+from ingest.followed_capture import FollowedCapture, in_turn
 from ingest.job_metrics import JobMetrics
 from ingest.job_socket import JobSocket
 from ingest.learner import Learner
@@ -35,19 +36,22 @@ from ingest.metrics_server import AgentMetrics, MetricsServer, exposition
 from ingest.node_spool import open_own_folder
 from ingest.quarantine import Quarantine
 from ingest.remote_write import RemoteWrite, RemoteWriteMetrics, own_labels
+from ingest.seldom import Seldom
 from ingest.shipper import Shipper, ship_until
 from ingest.slurm_states import SlurmStates
+from ingest.spool_limits import SpoolLimits
 from logshipper import __version__
 from logshipper.errors import LogshipperError, SpoolError, StoreError, os_words
+from logshipper.fault_points import fault_point
 from logshipper.spool import make_private_folder
 from logshipper.terminal import fill_standard_fds
 
 UNUSED_SECS = 3600.0  # how long a directory that nobody writes into is kept
 TELL_SECS = 2.0  # between two notes for `status`
+MEASURE_SECS = 0.2  # of them, for looking how much waits
 FORGET_SECS = 3600.0
 RETRY_SECS = 60.0  # after which a capture that couldn't be followed is looked at again
 LAST_WORDS_SECS = 2.0  # for remote write, when the agent ends
-QUARANTINE = "quarantine"
 
 Say = Callable[[str], None]
 
@@ -60,10 +64,12 @@ class NodeAgent:
         self._config = config
         self._say = say = _unfailing(say)
         self._stop = threading.Event()
+        self._wake = threading.Event()  # something is there to be shipped
         self._ending = False  # a signal came
         self._socket = JobSocket(config.agent, say) if config.agent.socket else None
         self._socket_told: Counter[str] = Counter()
         self._captures: dict[str, FollowedCapture] = {}
+        self._looked = False  # for captures, once at least
         self._leaving: deque[FollowedCapture] = deque()  # to be closed
         self._put_off: dict[str, tuple[float, str]] = {}  # not before, why
         with ExitStack() as undo:
@@ -71,6 +77,7 @@ class NodeAgent:
             undo.callback(os.close, self._lock)
             self._spool_fd = _open_spool(config.agent.spool_dir)
             undo.callback(os.close, self._spool_fd)
+            _be_the_only_one(self._spool_fd, config.agent.spool_dir)
             self._checkpoints = Checkpoints(os.path.join(config.agent.state_dir, STATE_FILE))
             undo.callback(self._checkpoints.close)
             self._assemble(config, say)
@@ -86,7 +93,9 @@ class NodeAgent:
         self._sink = LokiSink(
             lambda: Client(config.loki.access), config.loki, self._labels, self._metrics, self._stop, say
         )
-        quarantine = Quarantine(os.path.join(config.agent.state_dir, QUARANTINE), config.loki.quarantine_max_bytes)
+        quarantine = Quarantine(
+            os.path.join(config.agent.state_dir, quarantine_files.FOLDER), config.loki.quarantine_max_bytes
+        )
         folders = {"spool": config.agent.spool_dir, "state": config.agent.state_dir}
         self._disks = DiskMetrics(self._metrics, folders, quarantine, config.loki.quarantine_max_bytes)
         self._shipper = Shipper(config, self._checkpoints, self._sink, quarantine, self._metrics, say)
@@ -96,6 +105,7 @@ class NodeAgent:
             else None
         )
         self._remote_write = self._made_remote_write(config) if config.remote_write.access.url else None
+        self._limits = SpoolLimits(config.agent, say)
         self._tell_due = self._forget_due = 0.0
         self._told: dict[str, object] = {}
 
@@ -137,7 +147,7 @@ class NodeAgent:
             self._say(self._ready_words(server.port))
             self._serve()
         finally:
-            self._stop.set()
+            self._begin_stop()
             if socket is not None:
                 socket.close()
             for thread in threads:
@@ -164,7 +174,11 @@ class NodeAgent:
         """Another thread sets the event: what was interrupted here may hold its lock, for good then."""
         if not self._ending:
             self._ending = True
-            _thread.start_new_thread(self._stop.set, ())
+            _thread.start_new_thread(self._begin_stop, ())
+
+    def _begin_stop(self) -> None:
+        self._stop.set()
+        self._wake.set()
 
     def _ready_words(self, port: int) -> str:
         agent = self._config.agent
@@ -173,24 +187,27 @@ class NodeAgent:
 
     def _ship(self) -> None:
         wait_secs = self._config.loki.batch_wait_secs
-        ship_until(self._shipper, self._to_ship, self._stop, wait_secs, self._say)
+        ship_until(self._shipper, self._to_ship, self._stop, wait_secs, self._say, self._wake)
 
     def _serve(self) -> None:
+        trouble = Seldom(self._say)
         while not self._stop.is_set():
             try:
                 self._turn()
+                trouble.is_over()
             except (LogshipperError, OSError) as error:  # a full disk, most likely: it may have room again
-                self._say(f"{error}; tried again")
+                trouble.say(f"{error}; tried again")
                 self._stop.wait(TELL_SECS)
             except Exception as error:  # a spool is hostile: a fault that it finds must not end the agent for all
-                self._say(f"a fault of logshipper's own: {error!r}; tried again")
+                trouble.say(f"a fault of logshipper's own: {error!r}; tried again")
                 self._stop.wait(TELL_SECS)
             self._stop.wait(self._config.agent.poll_secs)
 
     def _turn(self) -> None:
         self._look()
         captures = list(self._captures.values())
-        self._learner.turn(captures)
+        if self._learner.turn(captures):
+            self._wake.set()
         self._learner.save(captures)
         for capture in captures:
             if capture.is_over and not self._remove(capture):
@@ -226,6 +243,7 @@ class NodeAgent:
         for name in [name for name in self._captures if name not in present]:
             self._say(f"{self._captures[name].folder.path}: somebody removed it from the spool")
             self._drop(name)
+        self._looked = True
 
     def _follow(self, name: str) -> None:
         spool = self._config.agent.spool_dir
@@ -263,9 +281,9 @@ class NodeAgent:
         self._put_off[name] = (time.monotonic() + RETRY_SECS, words)
 
     def _leave_unused(self, folder: CaptureFolder) -> None:
-        """It was made for a job that hasn't printed, or never will."""
+        """It was made for a job that hasn't printed, or never will; or an agent died while it removed it."""
         old = time.time_ns() - folder.begun_ns() > UNUSED_SECS * 1e9
-        if old and folder.life() is Life.DEAD:
+        if any(known.done for known in self._checkpoints.shipped(folder.key)) or (old and folder.life() is Life.DEAD):
             folder.remove()
         folder.close()
 
@@ -274,6 +292,7 @@ class NodeAgent:
         try:
             if not capture.folder.remove():
                 return False
+            fault_point("capture_removed")
         except OSError as error:  # the others go on; it is left in the spool, and tried again
             words = os_words(error)
             self._refuse(capture.folder.name, f"is shipped, but can't be removed: {words}")
@@ -287,7 +306,7 @@ class NodeAgent:
         """Called by the shipper between two rounds: nobody else reads then what was dropped."""
         while self._leaving:
             self._leaving.popleft().close()
-        return list(self._captures.values())
+        return list(self._captures.values()) if self._looked else []  # what goes first may not be there yet
 
     # ---- what is told
 
@@ -297,6 +316,7 @@ class NodeAgent:
             return
         self._tell_due = now + TELL_SECS
         self._job_metrics.expire(time.time_ns())
+        self._limits.turn(captures)
         self._measure(captures)
         notes: dict[str, object] = {
             "agent": {"pid": os.getpid(), "version": __version__, **vars(self._config.agent)},
@@ -312,21 +332,34 @@ class NodeAgent:
 
     def _measure(self, captures: list[FollowedCapture]) -> None:
         lives = dict.fromkeys(Life, 0)
-        spooled, lag_ns = 0, 0
+        lag_ns = 0
         now_ns = time.time_ns()
+        self._measure_spool(captures)
         for capture in captures:
             lives[capture.life] += 1
-            spooled += capture.folder.bytes_from(capture.shipped.position)
             if capture.waits and capture.waiting_since_ns:
                 lag_ns = max(lag_ns, now_ns - capture.waiting_since_ns)
         for life, count in lives.items():
             self._metrics.captures.labels(life.value).set(count)
-        self._metrics.spool_bytes.set(spooled)
+        self._metrics.limited.labels("soft").set(self._limits.slow)
+        self._metrics.limited.labels("hard").set(self._limits.stopped)
         self._metrics.lag_seconds.set(lag_ns / 1e9)
-        self._metrics.set_waiting(self._sink.waiting_by_result())
+        self._metrics.set_waiting(self._sink.waits_by_answer())
         self._disks.measure()
         if self._socket is not None:
             self._measure_socket(self._socket)
+
+    def _measure_spool(self, captures: list[FollowedCapture]) -> None:
+        """As far as time allows, those first that were measured the longest ago: they may have files by the ten
+        thousand."""
+        begin = time.monotonic()
+        for capture in in_turn(sorted(captures, key=lambda capture: capture.measured_at)):
+            now = time.monotonic()
+            if now - begin > MEASURE_SECS:
+                break
+            capture.spooled_bytes = capture.folder.bytes_from(capture.shipped.position)
+            capture.measured_at = now
+        self._metrics.spool_bytes.set(sum(capture.spooled_bytes for capture in captures))
 
     def _measure_socket(self, socket: JobSocket) -> None:
         """Its own thread counts; what has come since the last look is added here."""
@@ -358,6 +391,16 @@ def _open_spool(path: str) -> int:
     except OSError as error:
         reason = f"{os_words(error)}; [agent] spool_dir names another place"
         raise SpoolError(error.filename or path, reason) from None
+
+
+def _be_the_only_one(spool_fd: int, path: str) -> None:
+    """Until the folder is closed. Users can't open it, so nobody else can lock it."""
+    try:
+        fcntl.flock(spool_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SpoolError(path, "another agent is at work with this [agent] spool_dir") from None
+    except OSError:
+        pass  # a file system without locks
 
 
 def _take_lock(state_dir: str) -> int:

@@ -1,21 +1,25 @@
 """`quarantine/`: what Loki refused for good, entry by entry, with its words; synced before it counts as dealt with.
 
 Files are JSON lines, one a day and user, at most max_bytes in all: what doesn't fit any more is dropped, and counted.
+What was put in and is refused again, since an agent was killed before its checkpoint, stands there once.
 """
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import orjson
 
 from ingest.entries import Chunk
+from ingest.quarantine_files import folder_lock, sync_folder
+from ingest.quarantined_entries import QuarantinedEntries, cut_torn_line
 from logshipper.errors import StoreError, os_words
+from logshipper.fault_points import fault_point
 
 USER_SHARE = 1 / 8  # of max_bytes
 _SLICE_BYTES = 256 << 10  # written at a time
-_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Refusal(NamedTuple):
@@ -34,6 +38,7 @@ class Quarantine:
     def __init__(self, folder: str, max_bytes: int) -> None:
         self._folder = folder
         self._max_bytes = max_bytes
+        self._entries = QuarantinedEntries(folder)
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
         except OSError as error:
@@ -45,31 +50,47 @@ class Quarantine:
         by_user: dict[int, list[Refusal]] = {}
         for refusal in refusals:
             by_user.setdefault(refusal.chunk.common.uid, []).append(refusal)
+        if not by_user:
+            return 0
         try:
-            return sum(self._put(uid, of_user) for uid, of_user in by_user.items())
+            with folder_lock(self._folder):
+                return sum(self._put(uid, of_user) for uid, of_user in by_user.items())
         except OSError as error:
             raise self._error(error) from None
 
     def _put(self, uid: int, refusals: Sequence[Refusal]) -> int:
+        self._entries.look_up(uid)
         total, own = self._measured(uid)  # each time: somebody may have made room
         room = min(self._max_bytes - total, int(self._max_bytes * USER_SHARE) - own)
+        added = self._added(uid, refusals)
         if room <= 0:
-            return sum(len(refusal.chunk.lines) for refusal in refusals)
+            return sum(1 for _ in added)
         day = time.strftime("%Y-%m-%d", time.gmtime())
         fd = os.open(os.path.join(self._folder, f"{day}.u{uid}.jsonl"), _FLAGS, 0o600)
         try:
-            before = os.fstat(fd).st_size
+            before = cut_torn_line(fd)
             try:
-                dropped = _write(fd, refusals, room)
+                written, dropped = _write(fd, added, room)
+                fault_point("quarantine_written")
                 os.fsync(fd)
             except OSError:
                 os.ftruncate(fd, before)
                 raise
             if not before:
-                self._sync_folder()  # or a power cut takes the file's name
+                sync_folder(self._folder)  # or a power cut takes the file's name
+            self._entries.add(uid, written)
         finally:
             os.close(fd)
         return dropped
+
+    def _added(self, uid: int, refusals: Sequence[Refusal]) -> Iterator[tuple[bytes, bytes]]:
+        """Digest and line of each entry that isn't there yet."""
+        for refusal in refusals:
+            for at in range(len(refusal.chunk.lines)):
+                document = _document(refusal, at)
+                digest = self._entries.digest_of_new(uid, document)
+                if digest is not None:
+                    yield digest, orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
 
     def size(self) -> int:
         """Bytes of all that it holds. Raises OSError."""
@@ -86,39 +107,30 @@ class Quarantine:
                     own += size if entry.name.endswith(f".u{uid}.jsonl") else 0
         return total, own
 
-    def _sync_folder(self) -> None:
-        fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-
     def _error(self, error: OSError) -> StoreError:
         return StoreError(self._folder, f"can't be written: {os_words(error)}")
 
 
-def _write(fd: int, refusals: Sequence[Refusal], room: int) -> int:
-    """Writes entry by entry, as far as there is room; returns how many there was none for."""
+def _write(fd: int, entries: Iterable[tuple[bytes, bytes]], room: int) -> tuple[list[bytes], int]:
+    """Writes entry by entry, as far as there is room; returns the digests of those written, and how many there was no
+    room for."""
+    written: list[bytes] = []
     dropped = 0
     held: list[bytes] = []
     size = 0
-    for refusal in refusals:
-        for at in range(len(refusal.chunk.lines)):
-            if dropped:
-                dropped += len(refusal.chunk.lines) - at
-                break
-            line = orjson.dumps(_document(refusal, at), option=orjson.OPT_APPEND_NEWLINE)
-            room -= len(line)
-            if room < 0:
-                dropped += len(refusal.chunk.lines) - at
-                break
-            held.append(line)
-            size += len(line)
-            if size >= _SLICE_BYTES:
-                _write_all(fd, b"".join(held))
-                held, size = [], 0
+    for digest, line in entries:
+        if dropped or len(line) > room:
+            dropped += 1
+            continue
+        room -= len(line)
+        written.append(digest)
+        held.append(line)
+        size += len(line)
+        if size >= _SLICE_BYTES:
+            _write_all(fd, b"".join(held))
+            held, size = [], 0
     _write_all(fd, b"".join(held))
-    return dropped
+    return written, dropped
 
 
 def _write_all(fd: int, data: bytes) -> None:
@@ -135,6 +147,9 @@ def _document(refusal: Refusal, at: int) -> dict[str, object]:
         "words": refusal.words,
         "stream": chunk.key.stream,
         "kind": chunk.key.kind,
+        "host": chunk.key.host,
+        "tenant": chunk.key.tenant,
+        "capture": chunk.capture,
         "time_ns": chunk.times_ns[at],
         "metadata": chunk.metadata(at),
         "line": chunk.lines[at].decode("utf-8", "replace"),

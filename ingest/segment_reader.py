@@ -34,7 +34,7 @@ from logshipper.segment import (
 )
 
 BLOCK_BYTES = 1 << 20
-MAX_SEGMENT_BYTES = 1 << 30  # the writer's are 32 MiB; what is longer is left out
+MAX_SEGMENT_BYTES = 1 << 30  # the writer's are 32 MiB; what is beyond is left out, and counts as that much at most
 READ_WORK_BYTES = 64 << 20  # of one read
 SEARCH_BYTES = 256 << 20  # how much a reader goes over in search of frames; past that a segment's rest is left out
 FRAME_COST_BYTES = 200  # what a frame, a run of lines, a line's attributes cost beside their bytes
@@ -135,24 +135,35 @@ class SegmentReader:
         self._frame_bytes = 0
         self._work = 0
         self._present: list[int] | None = None
+        self._until: SpoolPosition | None = None
 
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
-    def read(self, max_bytes: int, *, alive: bool) -> Batch:
+    def has_grown(self) -> bool:
+        """Whether the segment that is open has more than what was read of it: a cheap look between two reads."""
+        return self._fd >= 0 and os.fstat(self._fd).st_size > self.position.offset
+
+    def read(self, max_bytes: int, *, alive: bool, until: SpoolPosition | None = None) -> Batch:
         """Reads on until about max_bytes of frames are there, or nothing more can be read for now.
 
         alive: whether the capture lived when this was called, or at any time after that; once it is False, segments
-        must not grow any more.
+        must not grow any more. until: where an earlier read ended, which this one isn't to go past (MORE).
         """
         self._begin_read()
+        self._until = until
         outcome: Outcome | None = None
         while outcome is None:
             if self._closed:
                 outcome = Outcome.CLOSED
-            elif self._size >= max_bytes or len(self._damages) >= _MAX_DAMAGES or self._work >= READ_WORK_BYTES:
+            elif (
+                self._size >= max_bytes
+                or len(self._damages) >= _MAX_DAMAGES
+                or self._work >= READ_WORK_BYTES
+                or (until is not None and self.position >= until)
+            ):
                 outcome = Outcome.MORE
             elif self._fd < 0:
                 outcome = self._open(alive)
@@ -250,6 +261,8 @@ class SegmentReader:
     def _read_block(self, max_bytes: int, alive: bool) -> Outcome | None:
         """Takes the frames of one block; None where there is more to do."""
         begin = self.position.offset
+        if begin >= MAX_SEGMENT_BYTES:
+            return self._leave_rest(alive)
         there = self._bytes_there()
         block = self._pread(min(self._step, max(there - begin, 0)), begin)
         self._step = min(2 * self._step, BLOCK_BYTES)
@@ -262,7 +275,8 @@ class SegmentReader:
         """Takes whole frames from the beginning of the block; returns how far it came, the position with it."""
         at = 0
         number, begin = self.position
-        while self._size < max_bytes:
+        most = len(block) if self._until is None or self._until.segment > number else self._until.offset - begin
+        while self._size < max_bytes and at < most:
             try:
                 decoded = decode_frame(block, at)
             except SegmentCorrupt:
@@ -319,6 +333,16 @@ class SegmentReader:
         if not alive and self._following() is None:
             return Outcome.CUT
         self._report(self.position.offset, "the end mark is missing", 0)
+        self._go_to_next()
+        return None
+
+    def _leave_rest(self, alive: bool) -> Outcome | None:
+        """Of a segment that is longer than any writer's."""
+        rest = os.fstat(self._fd).st_size - MAX_SEGMENT_BYTES
+        if rest <= 0:
+            return self._end_without_mark(alive) if self._is_over(alive) else Outcome.WAITING
+        error = SegmentCorrupt(self._segment_path(), MAX_SEGMENT_BYTES, "the segment is longer than any writer's")
+        self._damages.append(Damage(error, min(rest, MAX_SEGMENT_BYTES)))
         self._go_to_next()
         return None
 

@@ -33,7 +33,8 @@ Params = Mapping[str, str | list[str]]
 
 class Answer(NamedTuple):
     """status: HTTP's; date_ns: the server's clock, to a second, None where it doesn't tell; retry_after_secs: as it
-    asks, None where it doesn't; location: of a redirect; complete: whether the whole body came."""
+    asks, None where it doesn't; location: of a redirect; complete: whether the whole body came;
+    request_id: of Loki's delete requests."""
 
     status: int
     body: bytes
@@ -41,6 +42,7 @@ class Answer(NamedTuple):
     retry_after_secs: float | None
     location: str
     complete: bool
+    request_id: str = ""
 
 
 class Sample(NamedTuple):
@@ -149,7 +151,8 @@ class Server:
         if len(body) > limit and status == 200:
             raise AnswerTooLarge(self.name, 200, f"the answer is over {limit} bytes: ask for less at a time")
         retry_after_secs = _retry_after_secs(response.headers.get("Retry-After", ""), date_ns)
-        return Answer(status, body[:limit], date_ns, retry_after_secs, response.headers.get("Location", ""), complete)
+        location, request_id = (response.headers.get(name, "") for name in ("Location", "X-Delete-Request-ID"))
+        return Answer(status, body[:limit], date_ns, retry_after_secs, location, complete, request_id)
 
     def refusal(self, answer: Answer) -> str:
         """What an answer that isn't a success says, in its own words where it has any, and which option to look at;

@@ -28,6 +28,7 @@ _ATTRS_BYTES_PER_LINE = 64
 _FILE_HEADER = struct.Struct("<8sHHIQQ")  # magic, version, header bytes, reserved, segment number, created (ns)
 _FILE_MAGIC = b"LOGSEG\r\n"
 _FRAME_HEADER = struct.Struct("<4sBBHIIQII")  # magic, type, stream, reserved, payload, count, time, attrs, crc
+_MAX_WORDS = 200  # of an error: the bytes' own words may be in it
 FRAME_MAGIC = b"\xf1LSF"
 FILE_HEADER_BYTES = _FILE_HEADER.size
 FRAME_HEADER_BYTES = _FRAME_HEADER.size
@@ -113,9 +114,9 @@ def decode_file_header(data: bytes, path: str = "segment") -> int:
         raise SegmentCorrupt(path, 0, "this isn't a segment: the magic number is wrong")
     if version > VERSION:
         raise SegmentCorrupt(path, 8, f"segment format {version} is newer than this logshipper's {VERSION}: upgrade it")
-    if not FILE_HEADER_BYTES <= header_bytes <= 4096:
+    if header_bytes != FILE_HEADER_BYTES:
         raise SegmentCorrupt(path, 10, f"a file header of {header_bytes} bytes")
-    return int(header_bytes)
+    return FILE_HEADER_BYTES
 
 
 def _encode(kind: FrameType, stream: Stream, time_ns: int, count: int, attrs: bytes, text: bytes) -> bytes:
@@ -216,7 +217,7 @@ def _decode_attrs(packed: bytes, count: int, offset: int) -> tuple[tuple[tuple[K
         runs = tuple((Kind(kind), int(lines)) for kind, lines in given)
         attrs = {at: _scalars(of) for line, of in extra.get("lines", {}).items() if 0 <= (at := int(line)) < count}
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise SegmentCorrupt("segment", offset, f"attributes can't be read: {error}") from None
+        raise SegmentCorrupt("segment", offset, f"attributes can't be read: {str(error)[:_MAX_WORDS]}") from None
     if sum(lines for _, lines in runs) != count or any(lines < 0 for _, lines in runs):
         raise SegmentCorrupt("segment", offset, "runs don't sum up to the number of lines")
     if sum(lines for kind, lines in runs if kind is Kind.METADATA) > MAX_RUNS:

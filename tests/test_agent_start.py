@@ -198,6 +198,9 @@ def test_a_port_or_a_place_that_another_agent_has(tmp_path: Path) -> None:
         other = run(NodeAgent(tmp_path / "other", NOWHERE, cluster="c", agent={"socket": str(first.socket)}))
         assert other.returncode == 1
         assert f"{first.socket}: another agent listens there" in other.stderr
+        third = run(NodeAgent(tmp_path / "third", NOWHERE, cluster="c", agent={"spool_dir": str(first.spool)}))
+        assert third.returncode == 1
+        assert f"{first.spool}: another agent is at work with this [agent] spool_dir" in third.stderr
         assert first.run("true").returncode == 0
         assert len(first.captures()) == 1
         assert first.stop() == 0

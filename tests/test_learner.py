@@ -14,7 +14,7 @@ from ingest import learner
 from ingest.capture_folder import Life
 from ingest.learner import BATCH_BYTES
 from ingest.metrics_server import exposition
-from ingest.segment_reader import Batch
+from ingest.segment_reader import Batch, SpoolPosition
 from tests.segment_factory import make_ledger
 from tests.shipping_node import ShippingNode, soon_ns
 
@@ -257,7 +257,7 @@ def test_one_captures_error_leaves_the_others_followed(node: ShippingNode) -> No
             writer.lines(["one"])
     hostile, honest = node.follow()
 
-    def refuse(max_bytes: int, *, alive: bool) -> Batch:
+    def refuse(max_bytes: int, *, alive: bool, until: SpoolPosition | None = None) -> Batch:
         raise PermissionError(13, "Permission denied")
 
     hostile.learn_reader.read = refuse  # type: ignore[method-assign]

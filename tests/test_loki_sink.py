@@ -36,7 +36,7 @@ class Sink:
         self.said: list[str] = []
         self.metrics = AgentMetrics("testing", "n1")
         section = LokiSection(**{"retry_min_secs": 0.001, "retry_max_secs": 0.002, "stream_max_bytes_per_sec": 0,
-                                 **options})  # fmt: skip
+                                 "tenant_max_bytes_per_sec": 0, **options})  # fmt: skip
         self.sink = LokiSink(
             lambda: self.loki,
             section,
@@ -160,9 +160,10 @@ def test_what_retry_after_asks_for_is_waited(monkeypatch: pytest.MonkeyPatch) ->
     waits = waits_of(sink, monkeypatch)
     sink.loki.script = [throttled(7.0), throttled(None), throttled(10**9)]
     sink.deliver([chunk([b"a"], time.time_ns())])
-    assert 7.0 <= waits[0] <= 7.7
-    assert waits[1] <= 0.002
-    assert 300.0 <= waits[2] <= 330.0, "no server stops an agent for good"
+    asked, at_most = (secs for secs in waits if secs > 1)
+    assert 7.0 <= asked <= 7.7
+    assert 300.0 <= at_most <= 330.0, "no server stops an agent for good"
+    assert all(secs < 0.1 for secs in waits if secs <= 1), "what nobody asked for is short"
     assert sink.metric("retries_total", reason="429") == 3
 
 
@@ -462,13 +463,13 @@ def test_streams_that_wait_are_counted_by_what_they_wait_for(status: int, result
     push = sink.loki.push_body
 
     def look(body: bytes, tenant: str = "") -> None:
-        seen.append(dict(sink.sink.waiting_by_result()))
+        seen.append(dict(sink.sink.waits_by_answer()))
         push(body, tenant)
 
     sink.loki.push_body = look  # type: ignore[method-assign]  # the test's own
     sink.deliver([chunk([b"a"], time.time_ns())])
     assert seen == [{}, {result: 1}, {result: 1}]
-    assert sink.sink.waiting_by_result() == {}
+    assert sink.sink.waits_by_answer() == {}
     for streams, count in ((seen[1], 1), ({}, 0)):
         sink.metrics.set_waiting(streams)
         assert sink.metric("waiting_streams", result=result) == count

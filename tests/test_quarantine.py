@@ -4,15 +4,18 @@ import json
 import os
 import stat
 import time
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ingest import quarantine_files
 from ingest.capture_account import BlockRow, Rows
 from ingest.capture_folder import Identity
 from ingest.entries import EntryBuilder
 from ingest.quarantine import Quarantine, Refusal
+from ingest.quarantined_entries import cut_torn_line
 from logshipper.errors import StoreError
 from logshipper.segment import Stream
 
@@ -46,6 +49,9 @@ def test_an_entry_is_kept_with_all_that_replaying_it_takes(tmp_path: Path) -> No
         "words": "no thanks",
         "stream": "stderr",
         "kind": "log",
+        "host": "n1",
+        "tenant": "",
+        "capture": "job1@2.aaaa",
         "time_ns": TIME_NS,
         "metadata": {"job_id": "job1", "user": "ann", "step": "3", "task": "4", "attempt": "2", "repeat": "5"},
         "line": "one",
@@ -76,9 +82,24 @@ def test_hostile_lines_and_words_stay_one_line_each(tmp_path: Path) -> None:
     assert {entry["reason"] for entry in found} == {"too_old"}
 
 
+def test_what_is_refused_once_more_stands_there_once(tmp_path: Path) -> None:
+    """A round that is sent again, by the same agent or by the next one, behind a line that a crash cut off."""
+    first = Quarantine(str(tmp_path), 100_000)
+    assert first.put(refusals(b"one", b"two")) == 0
+    assert first.put(refusals(b"one", b"two")) == 0
+    (file,) = tmp_path.iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(b"[1]\n" + whole + whole[:40])
+    later = Quarantine(str(tmp_path), 100_000)
+    assert later.put(refusals(b"one", b"two")) == 0
+    assert file.read_bytes() == b"[1]\n" + whole
+    assert later.put([*refusals(b"one", b"other", words="as before")]) == 0
+    assert [entry["line"] for entry in map(json.loads, file.read_text()[len(whole) + 4 :].splitlines())] == ["other"]
+
+
 def test_what_finds_no_room_is_counted_and_the_cap_holds(tmp_path: Path) -> None:
     quarantine = Quarantine(str(tmp_path), 8000)  # and one user has an eighth
-    dropped = sum(quarantine.put(refusals(b"x" * 50, b"y" * 50)) for _ in range(10))
+    dropped = sum(quarantine.put(refusals(b"x%d" % at * 20, b"y%d" % at * 20)) for at in range(10))
     kept = entries(tmp_path)
     assert len(kept) + dropped == 20
     assert 0 < len(kept) < 20
@@ -101,12 +122,43 @@ def test_what_lies_there_already_counts(tmp_path: Path, name: str, size: int) ->
 
 def test_room_that_somebody_made_is_used(tmp_path: Path) -> None:
     quarantine = Quarantine(str(tmp_path), 8000)
-    while quarantine.put(refusals(b"x" * 50)) == 0:
+    serial = count()
+    while quarantine.put(refusals(b"%050d" % next(serial))) == 0:
         pass
     for file in tmp_path.iterdir():
         file.unlink()
     assert quarantine.put(refusals(b"y")) == 0, "its files were looked through and removed"
     assert [entry["line"] for entry in entries(tmp_path)] == ["y"]
+
+
+def test_what_an_agent_put_in_before_it_was_killed_stands_there_once(tmp_path: Path) -> None:
+    """It was put in, and killed before its checkpoint; the next one has it refused again, with others."""
+    Quarantine(str(tmp_path), 80_000).put(refusals(b"a", b"b"))
+    (file,) = tmp_path.iterdir()
+    (first, second) = file.read_bytes().splitlines(keepends=True)
+    for left in (first + second, first + second[:-1], first + second[:7], first, first[:1], b""):
+        file.write_bytes(left)
+        next_agent = Quarantine(str(tmp_path), 80_000)
+        for words in ("no thanks", "not again"):
+            next_agent.put(refusals(b"a", b"b", b"c", words=words))
+        assert [entry["line"] for entry in entries(tmp_path)] == ["a", "b", "c"]
+
+
+def test_a_long_torn_line_is_cut_off_whole(tmp_path: Path) -> None:
+    file = tmp_path / "2026-01-01.u-1.jsonl"
+    file.write_bytes(b"{}\n" + b"x" * 200_000)
+    with file.open("r+b") as open_file:
+        assert cut_torn_line(open_file.fileno()) == 3
+    assert file.read_bytes() == b"{}\n"
+
+
+def test_what_somebody_took_out_is_put_in_again(tmp_path: Path) -> None:
+    quarantine = Quarantine(str(tmp_path), 80_000)
+    quarantine.put(refusals(b"a", b"b"))
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes().splitlines(keepends=True)[0])
+    quarantine.put(refusals(b"a", b"b"))
+    assert [entry["line"] for entry in entries(tmp_path)] == ["a", "b"]
 
 
 def test_what_could_not_be_written_whole_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,6 +195,17 @@ def test_a_disk_that_fills_up_while_writing_leaves_no_half_line(
             quarantine.put(refusals(b"a"))
     (file,) = tmp_path.iterdir()
     assert file.read_bytes() == b""
+
+
+def test_a_line_that_a_power_cut_left_spoils_none_that_follows(tmp_path: Path) -> None:
+    quarantine = Quarantine(str(tmp_path), 100_000)
+    quarantine.put(refusals(b"before"))
+    (file,) = tmp_path.iterdir()
+    with file.open("ab") as torn:
+        torn.write(b'{"refused_ns":17')
+    quarantine.put(refusals(b"after"))
+    found = [line.entry.line if line.entry else None for line in quarantine_files.read_lines(str(tmp_path), file.name)]
+    assert found == ["before", "after"]
 
 
 def test_a_short_write_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

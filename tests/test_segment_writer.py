@@ -116,6 +116,36 @@ def test_a_full_disk_at_rotation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert [frame.text[-6:] for _, frame in _frames(tmp_path) if frame.text] == [b"xxxxx\n", b"after\n"]
 
 
+def test_a_failed_sync_at_rotation_loses_nothing_that_is_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last segment says already that another one follows: what stood behind that would never be read."""
+    monkeypatch.setattr(segment_writer, "MAX_SEGMENT_BYTES", 400)
+    writer = SegmentWriter(str(tmp_path), 1)
+    writer.write(_line(b"first"), 1)
+    writer.sync()
+    real = os.fdatasync
+
+    def failing(fd: int) -> None:
+        if os.fstat(fd).st_size > 100:  # the last segment, not the one that is made
+            raise OSError(errno.EIO, "Input/output error")
+        real(fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", failing)
+        with pytest.raises(SpoolError):
+            writer.write(_line(b"x" * 500), 2)
+    writer.write(_line(b"small"), 3)
+    writer.close(4)
+    kinds = [(name, frame.type, frame.text) for name, frame in _frames(tmp_path)]
+    assert kinds == [
+        ("0000000001.seg", FrameType.LINES, b"first\n"),
+        ("0000000001.seg", FrameType.END, b""),
+        ("0000000002.seg", FrameType.LINES, b"small\n"),
+        ("0000000002.seg", FrameType.END, b""),
+    ]
+
+
 def test_a_failed_sync_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = SegmentWriter(str(tmp_path), 1)
     failed = threading.Event()

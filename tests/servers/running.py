@@ -164,7 +164,7 @@ class Server(ABC):
 
 class LokiServer(Server):
     """Loki. limits: are put over those of limits_config in deploy/compose/loki/loki.yaml; auth_enabled: each request
-    has to name a tenant (X-Scope-OrgID). Raises ServerMissing."""
+    has to name a tenant (X-Scope-OrgID); deletes: it has a delete API. Raises ServerMissing."""
 
     name = "loki"
     ready_path = "/ready"
@@ -174,6 +174,7 @@ class LokiServer(Server):
         *,
         limits: Mapping[str, object] | None = None,
         auth_enabled: bool = False,
+        deletes: bool = False,
         folder: Path | None = None,
         stay: bool = False,
     ) -> None:
@@ -183,11 +184,19 @@ class LokiServer(Server):
         config = _read(COMPOSE / "loki" / "loki.yaml")
         config["limits_config"].update(limits or {})
         config["auth_enabled"] = auth_enabled
+        if deletes:
+            config["compactor"] = {"retention_enabled": True, "delete_request_store": "filesystem"}
         (self.folder / "loki.yaml").write_text(yaml.safe_dump(config, default_flow_style=False))
 
     @property
     def version(self) -> str:
         return LOKI.version
+
+    def set_limits(self, limits: Mapping[str, object]) -> None:
+        """Over those it has; from its next start on."""
+        config = _read(self.folder / "loki.yaml")
+        config["limits_config"].update(limits)
+        (self.folder / "loki.yaml").write_text(yaml.safe_dump(config, default_flow_style=False))
 
     def wait_for_push(self, timeout_secs: float = READY_TIMEOUT_SECS) -> None:
         """Waits until it takes pushes, which is before it is ready. Raises ServerFailed."""

@@ -1,0 +1,312 @@
+"""What a job may put in place of its segments: it costs that job's own log. The agent's time and memory stay bounded,
+another user's lines are shipped beside it, and each refusal has a reason, a count and a line."""
+
+import os
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ingest import segment_reader
+from ingest.capture_folder import CaptureFolder
+from logshipper import segment
+from logshipper.segment import FRAME_MAGIC, Kind, Stream
+from tests.other_users import needs_root
+from tests.segment_factory import CaptureWriter
+from tests.shipping_node import NodeCapture, ShippingNode, soon_ns
+
+HOSTILE, HONEST, OTHER = 12345, 12346, 12347
+CPU_SECS = 10.0  # of one case; they take some tenths
+MOST_READ = 400 << 20  # bytes, by both parties: what one search may go over, and a gibibyte never
+
+pytestmark = needs_root
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShippingNode]:
+    monkeypatch.setattr(segment_reader, "SEARCH_BYTES", 64 << 20)  # a quarter: three quarters less time
+    made = ShippingNode(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def went_over(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes of each read."""
+    sizes: list[int] = []
+    pread = os.pread
+
+    def counting(fd: int, size: int, offset: int) -> bytes:
+        data = pread(fd, size, offset)
+        sizes.append(len(data))
+        return data
+
+    monkeypatch.setattr(os, "pread", counting)
+    return sizes
+
+
+def captured(node: ShippingNode, job_id: str, uid: int) -> NodeCapture:
+    """A user's capture, with a line in its first segment."""
+    capture = node.capture(job_id, soon_ns(), uid=uid, gid=uid, user=str(uid))
+    capture.lines([f"first of {job_id}"])
+    own(capture)
+    return capture
+
+
+def own(capture: CaptureWriter) -> None:
+    """All that root made in `segments/` is the user's, as if a job had made it."""
+    uid = capture.segments.stat().st_uid
+    for path in capture.segments.iterdir():
+        if path.lstat().st_uid == 0:
+            os.chown(path, uid, uid, follow_symlinks=False)
+
+
+def next_segment(capture: CaptureWriter) -> Path:
+    capture.append(segment.encode_end(capture.tick(), closed=False))
+    capture.number += 1
+    return capture.segment
+
+
+# ---- what stands in place of a segment
+
+
+def link(capture: CaptureWriter, place: Path) -> None:
+    place.symlink_to("/etc/passwd")
+
+
+def link_to_nothing(capture: CaptureWriter, place: Path) -> None:
+    place.symlink_to("nothing")
+
+
+def link_to_itself(capture: CaptureWriter, place: Path) -> None:
+    place.symlink_to(place)
+
+
+def pipe(capture: CaptureWriter, place: Path) -> None:
+    os.mkfifo(place)
+
+
+def listening_socket(capture: CaptureWriter, place: Path) -> None:
+    fd = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(f"/proc/self/fd/{fd}/{place.name}")  # its own path may be too long
+    os.close(fd)
+
+
+def folder(capture: CaptureWriter, place: Path) -> None:
+    (place / place.name).mkdir(parents=True)
+
+
+def device(capture: CaptureWriter, place: Path) -> None:
+    os.mknod(place, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # /dev/zero
+
+
+def anothers_file(capture: CaptureWriter, place: Path) -> None:
+    secret = capture.path.parent.parent / "secret"
+    line = segment.encode_lines(Stream.STDOUT, capture.tick(), b"secret\n", [(Kind.LOG, 1)])
+    secret.write_bytes(segment.encode_file_header(2, 5) + line)
+    os.chown(secret, OTHER, OTHER)
+    os.link(secret, place)
+
+
+NO_SEGMENT = "this isn't a regular file of the capture's owner"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [link, link_to_nothing, link_to_itself, pipe, listening_socket, folder, device, anothers_file],
+    ids=lambda make: str(make.__name__),
+)
+def test_what_is_no_segment_is_passed_over(node: ShippingNode, make: Callable[[CaptureWriter, Path], None]) -> None:
+    with captured(node, "hostile", HOSTILE) as hostile, captured(node, "honest", HONEST):
+        make(hostile, next_segment(hostile))
+        hostile.open_segment()
+        hostile.lines(["after"])
+        hostile.close()
+        own(hostile)
+        node.ship()
+    assert sorted(node.loki.lines('kind="log"')) == ["after", "first of honest", "first of hostile"]
+    (event,) = [event for event in node.events("hostile") if event["event"] == "segment_damaged"]
+    assert NO_SEGMENT in event["message"]
+    assert [words for words in node.said if NO_SEGMENT in words and "/hostile@" in words]
+    assert value(node, "logshipper_agent_damages_total") == 1
+
+
+def value(node: ShippingNode, name: str) -> float:
+    found = node.health.registry.get_sample_value(name)
+    assert found is not None
+    return found
+
+
+# ---- what stands in a segment, or becomes of it
+
+
+def frame_of_16_mib(capture: CaptureWriter) -> None:
+    """Promised, of a file of holes."""
+    head = segment._FRAME_HEADER.pack(FRAME_MAGIC, 1, 1, 0, segment.MAX_PAYLOAD_BYTES, 1, 5, 0, 0)
+    capture.append(head * 100)
+    os.truncate(capture.segment, 1 << 30)
+
+
+def impossible_lengths(capture: CaptureWriter) -> None:
+    for payload in (segment.MAX_PAYLOAD_BYTES + 1, (1 << 32) - 1):
+        capture.append(segment._FRAME_HEADER.pack(FRAME_MAGIC, 1, 1, 0, payload, 1 << 31, 5, 1 << 31, 0))
+
+
+def holes_of_terabytes(capture: CaptureWriter) -> None:
+    os.truncate(capture.segment, 8 << 40)
+
+
+def magic_numbers(capture: CaptureWriter) -> None:
+    capture.append(FRAME_MAGIC * (4 << 20))
+
+
+def no_rights(capture: CaptureWriter) -> None:
+    capture.segment.chmod(0)
+    capture.segments.chmod(0)
+
+
+def nothing_left(capture: CaptureWriter) -> None:
+    os.truncate(capture.segment, 0)
+
+
+def gone(capture: CaptureWriter) -> None:
+    capture.segment.unlink()
+
+
+def another_file(capture: CaptureWriter) -> None:
+    capture.segment.unlink()
+    capture.append(b"?" * 5000)
+
+
+def renamed(capture: CaptureWriter) -> None:
+    capture.segment.rename(capture.segments / f"{capture.number + 7:010d}.seg")
+
+
+def odd_names(capture: CaptureWriter) -> None:
+    for name in (b"\xff\xfe.seg", b"\x1b[2J", b"0000000002.seg\n", "٠٠٠٠٠٠٠٠٠١.seg".encode(), b"-1.seg", b"x" * 255):
+        (capture.segments / os.fsdecode(name)).write_bytes(b"?")
+
+
+def thousands_of_names(capture: CaptureWriter) -> None:
+    for number in range(2, 1200):
+        (capture.segments / f"{number:010d}.seg").touch()
+        (capture.segments / f"x{number}").touch()
+
+
+def counters_of_another_kind(capture: CaptureWriter) -> None:
+    os.mkfifo(capture.segments / "counters")
+    (capture.segments / "lock").unlink()
+    os.mkfifo(capture.segments / "lock")
+
+
+@pytest.mark.parametrize("when", ["before it is read", "while it is followed"])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        frame_of_16_mib,
+        impossible_lengths,
+        holes_of_terabytes,
+        magic_numbers,
+        no_rights,
+        nothing_left,
+        gone,
+        another_file,
+        renamed,
+        odd_names,
+        thousands_of_names,
+        counters_of_another_kind,
+    ],
+    ids=lambda spoil: str(spoil.__name__),
+)
+def test_what_a_job_does_to_its_segments_costs_others_nothing(
+    node: ShippingNode, went_over: list[int], spoil: Callable[[CaptureWriter], None], when: str
+) -> None:
+    with captured(node, "hostile", HOSTILE) as hostile, captured(node, "honest", HONEST) as honest:
+        if when == "while it is followed":
+            node.ship()
+        spoil(hostile)
+        own(hostile)
+        begin = time.process_time()
+        turns(node, 20)
+        honest.lines(["second of honest"])
+        turns(node, 20)
+        assert "second of honest" in node.loki.lines('kind="log"')
+        honest.close()
+    node.ship()
+    assert time.process_time() - begin < CPU_SECS
+    assert sum(went_over) < MOST_READ
+    ends = {event["event"] for event in node.events("honest")}
+    assert ends == {"closed"}
+    for capture in node.follow():
+        while not capture.folder.remove():
+            pass
+    assert [name for name in os.listdir(node.folder / "spool") if not name.startswith(".")] == []
+
+
+def turns(node: ShippingNode, count: int) -> None:
+    """What an agent does in some seconds, whether or not there is something to do for ever."""
+    captures = node.follow()
+    for _ in range(count):
+        for capture in captures:
+            capture.next_look = 0.0
+        node.learner.turn(captures)
+        node.round()
+    node.learner.save(captures, at_once=True)
+
+
+def test_a_segment_that_grows_for_ever_is_left_at_a_gibibyte(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_reader, "MAX_SEGMENT_BYTES", 1 << 20)
+    with captured(node, "hostile", HOSTILE) as hostile:
+        for _ in range(5):
+            hostile.append(b"?" * (300 << 10))
+            own(hostile)
+            node.ship()
+        hostile.open_segment()
+        hostile.lines(["after"])
+        own(hostile)
+        node.ship()
+    assert node.loki.lines('kind="log"') == ["first of hostile", "after"]
+    words = "the segment is longer than any writer's"
+    assert [event for event in node.events("hostile") if words in event.get("message", "")]
+    assert [said for said in node.said if words in said]
+    assert not (hostile.segments / "0000000001.seg").exists(), "its room is free"
+
+
+# ---- very many
+
+
+def test_the_learner_goes_user_by_user(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn has a second: who has one capture isn't behind another's hundred that take all of it."""
+    for number in range(30):
+        captured(node, f"a-hostile{number}", HOSTILE)
+    captured(node, "b-honest", HONEST)
+    captures = node.follow()
+    clock = [0.0]
+    monkeypatch.setattr("ingest.learner.time.monotonic", lambda: clock[0])
+    life = CaptureFolder.life
+    looked_at: list[str] = []
+
+    def slow(folder: CaptureFolder) -> object:
+        clock[0] += 0.3  # as with files by the ten thousand
+        looked_at.append(folder.name)
+        return life(folder)
+
+    monkeypatch.setattr(CaptureFolder, "life", slow)
+    node.learner.turn(captures)
+    assert len(looked_at) < 6
+    assert any(name.startswith("b-honest") for name in looked_at)
+
+
+def test_names_are_listed_until_it_has_begun_and_no_more(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = captured(node, "hostile", HOSTILE)
+    (capture,) = node.follow()
+    capture.folder.life()
+    monkeypatch.setattr("ingest.capture_folder.list_segments", lambda fd: pytest.fail("listed again"))
+    with hostile:
+        assert capture.folder.life().value == "live"
