@@ -33,6 +33,7 @@ from ingest.loki_sink import LokiSink
 from ingest.metrics_server import AgentMetrics, MetricsServer
 from ingest.node_spool import open_own_folder
 from ingest.quarantine import Quarantine
+from ingest.service_notify import ServiceNotifier
 from ingest.shipper import Shipper, ship_until
 from ingest.slurm_states import SlurmStates
 from logshipper import __version__
@@ -91,6 +92,8 @@ class NodeAgent:
             if config.slurm.ended_dir
             else None
         )
+        self._threads: list[threading.Thread] = []
+        self._service = ServiceNotifier(os.environ)
         self._tell_due = self._forget_due = 0.0
         self._told: dict[str, object] = {}
 
@@ -111,7 +114,7 @@ class NodeAgent:
             self._end()
             raise
         socket = self._socket
-        threads = [threading.Thread(target=self._ship, name="shipper")]
+        threads = self._threads = [threading.Thread(target=self._ship, name="shipper")]
         if self._slurm is not None:
             threads.append(threading.Thread(target=self._slurm.run, name="slurm"))
         try:
@@ -120,8 +123,10 @@ class NodeAgent:
             for thread in threads:
                 thread.start()
             self._say(self._ready_words(server.port))
+            self._service.ready()
             self._serve()
         finally:
+            self._service.stopping()
             self._stop.set()
             if socket is not None:
                 socket.close()
@@ -160,6 +165,8 @@ class NodeAgent:
             except Exception as error:  # a spool is hostile: a fault that it finds must not end the agent for all
                 self._say(f"a fault of logshipper's own: {error!r}; tried again")
                 self._stop.wait(TELL_SECS)
+            if all(thread.is_alive() for thread in self._threads):  # else systemd's watchdog starts it anew
+                self._service.alive()
             self._stop.wait(self._config.agent.poll_secs)
 
     def _turn(self) -> None:
@@ -185,6 +192,7 @@ class NodeAgent:
             if self._slurm is not None:
                 self._slurm.close()
             self._checkpoints.close()
+            self._service.close()
             os.close(self._spool_fd)
             os.close(self._lock)
 
@@ -278,12 +286,20 @@ class NodeAgent:
             "loki": {"url": self._config.loki.access.url, **self._sink.state._asdict()},
             "last_refusal": self._sink.last_refusal._asdict(),
         }
+        self._service.status(self._shown_state(len(captures)))
         if notes != self._told:
             self._checkpoints.put_notes(notes)
             self._told = notes
         if now >= self._forget_due:
             self._forget_due = now + FORGET_SECS
             self._checkpoints.forget(list_folders(self._spool_fd), time.time_ns() - KEPT_NS)
+
+    def _shown_state(self, captures: int) -> str:
+        state = self._sink.state
+        if not state.since_ns:
+            return f"{captures} captures; Loki takes everything"
+        status = f"HTTP {state.status}: " if state.status else ""
+        return f"{captures} captures; Loki doesn't take what it is sent: {status}{state.words}"
 
     def _measure(self, captures: list[FollowedCapture]) -> None:
         lives = dict.fromkeys(Life, 0)
@@ -357,6 +373,9 @@ def _take_lock(state_dir: str) -> int:
 
 def _raise_file_limit() -> None:
     """Each capture takes some descriptors."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != hard:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except OSError:
+        pass  # the unit's SystemCallFilter is in the way, and its LimitNOFILE does the same
