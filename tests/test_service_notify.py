@@ -1,4 +1,4 @@
-"""systemd learns when the agent is ready, that it is alive, and that it stops: a real agent, and a socket of a test's."""
+"""systemd learns when the agent is ready, that it is alive, and that it stops: a real agent, at a socket of a test."""
 
 import os
 import re
