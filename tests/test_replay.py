@@ -26,6 +26,7 @@ from logshipper.errors import QueryError, StoreError
 from tests.captured_runs import ROOT, TIMEOUT_SECS
 from tests.modelled_loki import throttled, unreachable
 from tests.node_agents import NodeAgent, entries_of
+from tests.segment_factory import SECOND_NS
 from tests.servers.running import LokiServer
 from tests.shipping_node import ShippingNode, soon_ns
 
@@ -162,6 +163,32 @@ def test_what_loki_has_already_isnt_sent(loki: LokiServer, tmp_path: Path, monke
     )
 
 
+def test_loki_is_asked_for_sparse_entries_by_how_they_begin(loki: LokiServer, tmp_path: Path) -> None:
+    """Whatever stands in them, and however many lines of the job are between them."""
+    cluster = f"c{uuid.uuid4().hex[:12]}"
+    agent = NodeAgent(tmp_path, loki.url, cluster=cluster)
+    begin_ns = time.time_ns() - 600 * SECOND_NS
+    odd = ["", "a", "a\0b\tc", '"} |= `x` \\d (?:[', "\u2028\x1b[1m", "ü" * 100, "y" * 300, "a b-c.d", "a" * 60]
+    held = [
+        {"refused_ns": 1, "reason": "other", "status": 400, "words": "no", "stream": "stdout", "kind": "log",
+         "host": "n1", "tenant": "", "capture": "c", "time_ns": begin_ns + n * 20 * SECOND_NS,
+         "metadata": {"job_id": "job1", "task": "0"}, "line": line}
+        for n, line in enumerate(odd)
+    ]  # fmt: skip
+    folder = agent.state / "quarantine"
+    folder.mkdir(parents=True)
+    (folder / "2026-01-01.u0.jsonl").write_text("".join(json.dumps(one) + "\n" for one in held))
+    labels = {"cluster": cluster, "host": "n1", "service_name": "logshipper", "stream": "stdout", "kind": "log"}
+    metadata = {"job_id": "job1", "task": "0"}
+    flood = [Entry(begin_ns + n * SECOND_NS + 1, f"flood {n}", metadata) for n in range(200)]
+    with Client(loki.url) as client:
+        client.push(labels, flood)
+        client.push(labels, [Entry(begin_ns + n * 20 * SECOND_NS, line, metadata) for n, line in enumerate(odd)])
+        told = json.loads(agent.call("replay", "--json").stdout)
+        assert (told["there"], told["delivered"]) == (len(odd), 0)
+        assert len(entries_of(client, cluster, "log")) == 200 + len(odd)
+
+
 # ---- with a modelled one
 
 
@@ -192,6 +219,21 @@ def test_who_is_killed_loses_nothing_and_doubles_nothing(
     assert len(node.quarantined()) == (20 if place == "replay_sent" else 0)
     replay(node)
     assert logged(node) == printed
+    assert node.quarantined() == []
+
+
+def test_what_the_agent_put_there_twice_comes_once(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was killed when the entries lay in the quarantine, and its checkpoint didn't say so yet."""
+    with monkeypatch.context() as patch:
+        at_fault_point(patch, "sent", kill)
+        with pytest.raises(Killed):
+            fill(node, lines=20)
+    node.restart(saved=False)
+    node.ship()
+    assert len(node.quarantined()) == 4
+    take_long_lines(monkeypatch)
+    assert replay(node).delivered == 4
+    assert len(logged(node)) == 20
     assert node.quarantined() == []
 
 
