@@ -122,9 +122,10 @@ class NodeAgent:
         more = {"capture_output": True, "stdin": subprocess.DEVNULL, "timeout": TIMEOUT_SECS, **more}
         return subprocess.run(words, env=environment, **more)
 
-    def call(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """`logshipper-agent WORDS --config ...`."""
-        command = [sys.executable, "-m", "ingest", *words, "--config", str(self.config)]
+    def call(self, *words: str, crash_at: str = "") -> "subprocess.CompletedProcess[str]":
+        """`logshipper-agent WORDS --config ...`. crash_at: a fault point where it kills itself."""
+        how = ["-c", CRASHING, crash_at, "1"] if crash_at else ["-m", "ingest"]
+        command = [sys.executable, *how, *words, "--config", str(self.config)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         return subprocess.run(
             command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_SECS
