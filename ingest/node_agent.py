@@ -360,7 +360,7 @@ class NodeAgent:
         self._metrics.limited.labels("soft").set(self._limits.slow)
         self._metrics.limited.labels("hard").set(self._limits.stopped)
         self._metrics.lag_seconds.set(lag_ns / 1e9)
-        self._metrics.set_waiting(self._sink.waits_by_answer())
+        self._metrics.set_waiting(self._sink.waiting_by_result())
         self._disks.measure()
         if self._socket is not None:
             self._measure_socket(self._socket)

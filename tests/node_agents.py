@@ -124,8 +124,10 @@ class NodeAgent:
 
     def call(self, *words: str, crash_at: str = "") -> "subprocess.CompletedProcess[str]":
         """`logshipper-agent WORDS --config ...`. crash_at: a fault point where it kills itself."""
-        how = ["-c", CRASHING, crash_at, "1"] if crash_at else ["-m", "ingest"]
-        command = [sys.executable, *how, *words, "--config", str(self.config)]
+        words = (*words, "--config", str(self.config))
+        command = [sys.executable, "-m", "ingest", *words]
+        if crash_at:
+            command = crashing.command(crash_at, 1, self.folder / f"crashed-{crash_at}", "logshipper-agent", *words)
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         return subprocess.run(
             command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_SECS
