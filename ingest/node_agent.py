@@ -436,8 +436,11 @@ def _take_lock(state_dir: str) -> int:
     except OSError:
         os.close(fd)
         raise StoreError(path, "another agent is at work with this [agent] state_dir") from None
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+    try:
+        os.ftruncate(fd, os.pwrite(fd, b"%d\n" % os.getpid(), 0))  # in this order: no new room is needed
+    except OSError as error:
+        os.close(fd)
+        raise StoreError(path, f"{os_words(error)}: free some room there; {option} names its folder") from None
     return fd
 
 
