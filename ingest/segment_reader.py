@@ -168,7 +168,9 @@ class SegmentReader:
                 outcome = self._read_header(alive)
             else:
                 outcome = self._read_block(max_bytes, alive)
-        return Batch(self._frames, self._damages, self.position, outcome, self._size, self._frame_bytes)
+        batch = Batch(self._frames, self._damages, self.position, outcome, self._size, self._frame_bytes)
+        self._begin_read()  # it is the caller's alone: there are a thousand readers, and many won't read again
+        return batch
 
     # ---- from segment to segment
 
