@@ -309,3 +309,20 @@ def test_a_full_disk_of_checkpoints_holds_and_nothing_is_sent_twice(loki: LokiSe
         lines = [entry.line for entry in entries_of(client, "checkpoints", "log")]
     assert lines == [str(number) for number in range(1, 3001)]
     assert proxy.pushes < 30
+
+
+def test_an_agent_that_finds_no_room_for_its_checkpoints_says_so_and_starts_once_there_is(
+    loki: LokiServer, tmp_path: Path
+) -> None:
+    agent = NodeAgent(tmp_path, loki.url, cluster="startless")
+    with small_disk(tmp_path / "state", 1 << 20, 0o700) as disk:
+        filler = fill(disk, 0)
+        agent.start(wait=False)
+        assert agent.process is not None
+        assert agent.process.wait(60) != 0
+        (line,) = agent.log.read_text().splitlines()
+        assert "agent.lock: no space left on device: free some room there" in line
+        filler.unlink()
+        with agent.start():
+            assert agent.run("echo", "one").returncode == 0
+            agent.wait_shipped(60)
