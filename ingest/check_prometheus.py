@@ -28,9 +28,9 @@ def _remote_write(config: AgentConfig) -> list[Finding]:
         return []
     with RemoteWriteClient(access) as client:
         try:
-            client.push(EMPTY)
+            date_ns = client.push(EMPTY)
             now_ns = time.time_ns()
-            off_secs = (now_ns - (client.answer_date_ns or now_ns)) / 1e9
+            off_secs = (now_ns - (date_ns or now_ns)) / 1e9
             if abs(off_secs) > MAX_OFF_SECS:
                 words = f"this node's clock is {off_secs:.0f} s off the server's, which counts for samples then"
                 return [Finding("wrong", "remote write", words, "Look at `chronyc tracking`.")]

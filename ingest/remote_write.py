@@ -58,9 +58,10 @@ class RemoteWriteClient(ServerClient):
 
     kind = "Remote write"
 
-    def push(self, body: bytes) -> None:
-        """Sends a compressed request. Raises PushError."""
-        self._push("", body, _HEADERS, _TAKEN)
+    def push(self, body: bytes) -> int | None:
+        """Sends a compressed request; returns the server's time in ns, to a second, None where it doesn't tell. Raises
+        PushError."""
+        return self._push("", body, _HEADERS, _TAKEN).date_ns
 
 
 def own_labels(cluster: str, host: str) -> dict[str, str]:
@@ -222,17 +223,17 @@ class RemoteWrite:
 
     def _send_head(self) -> None:
         request = self._queue[0]
-        if request.time_ms < self._now_ms() - self._section.max_age_secs * 1000:
-            self._drop("expired", "they have waited for [remote_write] max_age_secs")
-            return
         if self._known_clocks() is None:
             self._ask_time()
+            return
+        if request.time_ms < self._now_ms() - self._section.max_age_secs * 1000:
+            self._drop("expired", "they have waited for [remote_write] max_age_secs")
             return
         if request.time_ms > self._now_ms() + self._max_off_ms:
             self._drop("ahead", "this node's clock was ahead of the server's")
             return
         try:
-            self._client.push(request.body)
+            date_ns = self._client.push(request.body)
         except PushError as error:
             request.tries += 1
             if error.status == 413 and request.samples > 1 and request.origin.splits:
@@ -242,7 +243,7 @@ class RemoteWrite:
             else:
                 self._wait(error)
             return
-        self._compare_clocks()
+        self._compare_clocks(date_ns)
         self._pop()
         request.origin.taken = True
         self._metrics.samples.inc(request.samples)
@@ -268,15 +269,12 @@ class RemoteWrite:
 
     def _ask_time(self) -> None:
         try:
-            self._client.push(EMPTY)
+            self._compare_clocks(self._client.push(EMPTY))
         except PushError as error:
             self._wait(error)
-        else:
-            self._compare_clocks()
 
-    def _compare_clocks(self) -> None:
-        """After an answer."""
-        date_ns = self._client.answer_date_ns
+    def _compare_clocks(self, date_ns: int | None) -> None:
+        """date_ns: the server's time, of an answer that came just now."""
         off_ms = 0 if date_ns is None else self._wall_ms() - date_ns // 1_000_000
         if abs(off_ms) <= self._max_off_ms:
             off_ms = 0

@@ -104,6 +104,7 @@ def test_real_prometheus_sees_each_trouble_of_a_real_agent(prometheus_with_rules
         agent.quarantine_bytes.set(90)
         agent.quarantine_max_bytes.set(100)
         agent.lag_seconds.set(301)
+        agent.limited.labels("hard").set(1)
         agent.clock_skew_seconds.set(-31)
         agent.set_waiting({"503": 1, "260": 2})
         prometheus.set_targets([target, gone])

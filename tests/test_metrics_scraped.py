@@ -22,7 +22,7 @@ from tests.servers.running import LokiServer, PrometheusServer
 from tests.test_metrics_docs import JOB_LABELS, code, rows
 
 __all__ = ["made", "plain_environment"]  # fixtures
-EXPIRE_SECS = 5.0
+EXPIRE_SECS = 8.0
 ADDED = {"__name__", "instance", "job"}  # by Prometheus
 # a job that ends by itself has neither; the second is of Slurm's controller
 NOT_OF_THIS_JOB = {"logshipper_job_signal", "logshipper_job_slurm_end_time_seconds"}

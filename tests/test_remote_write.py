@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
@@ -136,6 +136,7 @@ def test_a_round_is_what_metrics_shows_with_labels_in_order_and_gone_series_end(
     assert (sender.metric("samples_total"), sender.metric("queue_bytes")) == (5, 0)
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True), st.text(max_size=300), max_size=5),
     st.floats(),
@@ -186,7 +187,7 @@ def test_all_waits_while_nothing_is_taken_then_comes_in_order(status: int) -> No
 
 
 def test_what_has_waited_too_long_is_dropped_and_the_queue_has_a_cap() -> None:
-    with FaultyServer(Said(503)) as server:
+    with FaultyServer(TAKEN, Said(503)) as server:
         sender = Sender(server.url, max_age_secs=100.0, queue_max_bytes=100_000, retry_min_secs=30.0)
         sender.series = {f'a{{b="{uuid.uuid4()}"}}': 1.0 for _ in range(1000)}
         for _ in range(4):
