@@ -18,7 +18,7 @@ import orjson
 from ingest.folder_removal import FolderRemoval
 from ingest.job import NAME
 from ingest.segment_reader import SpoolPosition, list_segments, segment_name
-from logshipper.errors import SpoolError
+from logshipper.errors import SpoolError, StoreError, os_words
 from logshipper.spool import COUNTERS_BYTES, Counters, process_started, read_counters
 from logshipper.spool_room import LIMITS_FILE
 
@@ -251,6 +251,16 @@ class CaptureFolder:
         """Removes the capture's directory, links in it unfollowed; False where there was more in it than one call
         removes: call it again. Raises OSError."""
         return FolderRemoval(self._spool_fd, self.name, self._fd).go_on()
+
+
+def open_spool(path: str) -> int | None:
+    """A spool's folder, to look at; None where there is none. Raises StoreError."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(path, f"can't be opened: {os_words(error)}") from None
 
 
 def list_folders(spool_fd: int) -> list[str]:

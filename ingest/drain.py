@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ingest import quarantine_files
 from ingest.agent_config import AgentConfig
-from ingest.capture_folder import Life, list_folders
+from ingest.capture_folder import Life, list_folders, open_spool
 from ingest.checkpoints import STATE_FILE, State, read_state
 from ingest.node_status import Spooled, moment_of, spooled_captures
 from ingest.progress_bar import Bar
@@ -59,10 +59,9 @@ def look(config: AgentConfig) -> Look:
 
 
 def _names(spool: str) -> set[str]:
-    try:
-        fd = os.open(spool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return set()  # `spooled_captures` says why
+    fd = open_spool(spool)
+    if fd is None:
+        return set()
     try:
         return {name.encode("utf-8", "backslashreplace").decode() for name in list_folders(fd)}
     finally:

@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 from ingest import quarantine_files
 from ingest.agent_config import AgentConfig
 from ingest.capture_account import CaptureAccount
-from ingest.capture_folder import CaptureFolder, Life, list_folders
+from ingest.capture_folder import CaptureFolder, Life, list_folders, open_spool
 from ingest.checkpoints import STATE_FILE, Shipped, State, read_state
 from ingest.job import RUNNING, derived_state, worst_state
 from ingest.node_ledger import Ledger, ledger_of, shown, summed
@@ -21,7 +21,7 @@ from ingest.slurm_waiting import FILE as SLURM_FILE
 from ingest.slurm_waiting import OUTCOMES, read_counts
 from ingest.text_table import printed_table, shown_size
 from ingest.user_agent import running_agent
-from logshipper.errors import LogshipperError, StoreError, os_words
+from logshipper.errors import LogshipperError
 
 SCHEMA = "logshipper-agent.node-status/1"
 _COUNTED_BYTES = 64 << 20  # of the quarantine
@@ -137,12 +137,9 @@ def moment_of(said: Any) -> dict[str, object] | None:  # Any: as above
 
 def spooled_captures(spool: str, positions: dict[str, SpoolPosition]) -> Iterator[Spooled]:
     """The captures in the spool, with the bytes that aren't shipped."""
-    try:
-        spool_fd = os.open(spool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    spool_fd = open_spool(spool)
+    if spool_fd is None:
         return
-    except OSError as error:
-        raise StoreError(spool, f"can't be opened: {os_words(error)}") from None
     try:
         for name in list_folders(spool_fd):
             try:

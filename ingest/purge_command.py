@@ -15,7 +15,7 @@ from ingest.progress_bar import Bar
 from ingest.purge_loki import LokiPurge, Span
 from ingest.purge_node import NodePurge, Report
 from ingest.purge_pattern import EVERY_LINE, LinePattern, pattern_of
-from logshipper.errors import ConfigError, UnknownJob
+from logshipper.errors import ConfigError, QueryError, UnknownJob
 
 EXIT_LEFT = 3
 EXIT_DECLINED = 1
@@ -72,10 +72,15 @@ def call_node(options: argparse.Namespace, config: AgentConfig) -> int:
             return code
         purge.purge_spool(report, options.wait)
         purge.purge_quarantine()
-        for tenant, loki in found.items():
-            report.requests[tenant] = loki.delete(spans[tenant].begin_ns)
-        if found:
-            _wait_until_gone(found, spans, report, options.wait)
+        try:
+            for tenant, loki in found.items():
+                report.requests[tenant] = loki.delete(spans[tenant].begin_ns)
+            if found:
+                _wait_until_gone(found, spans, report, options.wait)
+        except QueryError as error:
+            report.left.append(str(error))
+            if not report.requests:
+                del report.lines["loki"]  # none of these
         report.left += _elsewhere(spans, config.agent.host)
     return _told(report, as_json=options.json)
 

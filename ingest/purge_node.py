@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from ingest import quarantine_files
 from ingest.agent_config import AgentConfig
-from ingest.capture_folder import CaptureFolder, Identity, Life, list_folders
+from ingest.capture_folder import CaptureFolder, Identity, Life, list_folders, open_spool
 from ingest.checkpoints import STATE_FILE, Checkpoints, read_state
 from ingest.loki import Client
 from ingest.progress_bar import Bar
@@ -144,12 +144,9 @@ class NodePurge:
     def _folders(self) -> Iterator[tuple[CaptureFolder, Identity]]:
         """The job's captures in the spool, each open until the next one is asked for."""
         spool = self._config.agent.spool_dir
-        try:
-            spool_fd = os.open(spool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
+        spool_fd = open_spool(spool)
+        if spool_fd is None:
             return
-        except OSError as error:
-            raise StoreError(spool, f"can't be opened: {os_words(error)}") from None
         try:
             owner = os.fstat(spool_fd).st_uid
             for name in list_folders(spool_fd):
