@@ -2,7 +2,7 @@
 # PYTHON=/path/to/python3 chooses the Python that .venv is made by.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-servers test lint fuzz model bench bench-grafana bench-slurm lock slurm-plugin wheel deb rpm clean venv-demo venv-dev
+.PHONY: help demo demo-servers test lint fuzz model soak bench bench-grafana bench-slurm lock slurm-plugin wheel deb rpm clean venv-demo venv-dev
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -44,6 +44,10 @@ fuzz: venv-dev ## feeds the renderer a million random streams (half an hour; COU
 
 model: venv-dev ## drives the spool, the checkpoints and the agent at random against models of them (an hour; COUNT=N)
 	@LOGSHIPPER_MODEL_EXAMPLES=$(or $(COUNT),5000) $(PY) -m pytest -q -p no:cacheprovider --timeout=0 tests/test_model_*.py
+
+soak: venv-dev ## jobs, a real Loki and faults at random; counts every line (half an hour; MINUTES=N, SEED=N)
+	@$(PY) -m tests.servers.build loki
+	@$(PY) -m tests.soak --minutes $(or $(MINUTES),30) --seed $(or $(SEED),0)
 
 bench: venv-dev ## measures speed and memory (a quarter of an hour; nothing else should run)
 	@requirements/wandb.sh

@@ -48,6 +48,12 @@ FLOODS = {
     "REP": (b"", b"x\x1b[9999b\n" * 4000),
     "cleared screens": (b"", b"x\x1b[2J" * 3000),
     "alignment patterns": (b"", b"\x1b#8" * 3000),
+    "alignment patterns, cleared": (b"", b"\x1b#8\x1b[2J" * 1000),
+    "inserted and deleted characters": (b"", b"xy\x1b[D\x1b[9999@\x1b[9999P\x1b[9999X" * 1500),
+    "inserted and deleted lines": (b"", b"x\x1b[9999L\x1b[9999M" * 2000),
+    "scrolling up and down": (b"", b"x\x1b[9999S\x1b[9999T" * 2000),
+    "erasing": (b"", b"x\x1b[J\x1b[1J\x1b[K\x1b[1K" * 2000),
+    "resets": (b"", b"x\x1bc\x1b[!p" * 2000),
     "/LOGCOMMAND lines": (b"", b"/LOGCOMMAND x\n" * 3000),
 }
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import rendering, shipping, training
+from benchmarks import agent_load, rendering, shipping, training
 from benchmarks.rendering import LINE
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ LOGSHIPPER = str(BIN / "logshipper")
 AGENT = str(BIN / "logshipper-agent")
 MEASUREMENTS = (
     *("throughput", "start_up", "the_end", "rendering", "beside_pyte", "floods", "training"),
-    *("memory", "taking_in", "shipping", "delay", "steady"),
+    *("memory", "taking_in", "shipping", "delay", "catch_up", "tasks"),
 )
 MEMORY_LINES = 10_000_000
 PR_SET_CHILD_SUBREAPER = 36
@@ -195,6 +195,14 @@ class Bench:
             count = data.count(b"\r") or data.count(b"\n")
             seconds = statistics.median(_feed(Classifier("enabled"), Stream.STDOUT, data) for _ in range(self.rounds))
             print(f"| {name} | {len(data) / 1e6 / seconds:.0f} | {count / seconds:,.0f} |")
+        data = kinds["coloured lines"]
+        seconds = statistics.median(
+            _feed(Classifier("enabled", keep_colours=True), Stream.STDOUT, data) for _ in range(self.rounds)
+        )
+        print(f"| coloured lines, `colors: keep` | {len(data) / 1e6 / seconds:.0f} | {200_000 / seconds:,.0f} |")
+        found = self.medians(render=lambda: self.timed([LOGSHIPPER, "render", str(self.data)]))
+        megabytes, cpu = self.data.stat().st_size / 1e6, found["render"][1]
+        print(f"| `logshipper render`, plain lines | {megabytes / cpu:.0f} | {self.lines / cpu:,.0f} |")
 
     def memory(self) -> None:
         """After the first tenth of MEMORY_LINES, and after all of them: it must not grow."""
@@ -243,10 +251,13 @@ class Bench:
         shipping.cost(self.folder, self.data, self.lines, self.medians)
 
     def delay(self) -> None:
-        shipping.delay(self.folder)
+        agent_load.delay(self.folder)
 
-    def steady(self) -> None:
-        shipping.steady(self.folder)
+    def catch_up(self) -> None:
+        agent_load.catch_up(self.folder)
+
+    def tasks(self) -> None:
+        agent_load.tasks(self.folder)
 
 
 def _feed(classifier: "Classifier", stream: "Stream", data: bytes) -> float:

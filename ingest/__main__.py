@@ -1,14 +1,13 @@
 """`logshipper-agent`: the node agent, and what goes on in a spool; wiring of options to what they call."""
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Sequence
 
-from ingest import agent_config, prepare, user_agent
+from ingest import admin_commands, agent_config, prepare, user_agent
 from ingest.console_script import run_command
-from logshipper import __version__, node_agent_socket
+from logshipper import __version__
 from logshipper.spool import store_root
 
 _EXAMPLES = """examples:
@@ -17,6 +16,7 @@ _EXAMPLES = """examples:
   logshipper-agent run --config /etc/logshipper/agent.toml         serves all jobs of this node
   logshipper-agent status --config /etc/logshipper/agent.toml      what is spooled, shipped, refused, per job
   logshipper-agent status                                          as root the same, else of your own store
+  logshipper-agent replay                                          sends what Loki refused once more
 """
 _RUN_EXAMPLES = """With --config: the node agent. It serves the captures of all users of this node as they appear, until
 SIGTERM. Without: your own agent, which takes your spool into your store; `logshipper run` starts one by itself.
@@ -116,6 +116,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--plugstack", metavar="FILE", help="Slurm's plugstack.conf (default: slurm.conf's, where Slurm is)"
     )
     check.set_defaults(call=_check)
+    admin_commands.add_commands(add)
     made = add(
         "prepare",
         "make a task's directory in the node's spool, for hooks",
@@ -152,7 +153,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    config = options.config or _config_of_root(options)
+    config = options.config or admin_commands.config_of_root(options.store)
     if config:
         from ingest import node_status
 
@@ -160,21 +161,6 @@ def _status(options: argparse.Namespace) -> int:
     from ingest import store_status
 
     return store_status.status(store_root(options.store), as_json=options.json)
-
-
-def _config_of_root(options: argparse.Namespace) -> str:
-    """Who asks as root, and names no store, means the node's agent; "" where its configuration isn't in its place."""
-    if os.geteuid() != 0 or options.store or os.environ.get("LOGSHIPPER_STORE"):
-        return ""
-    if os.path.lexists(agent_config.DEFAULT_PATH):
-        return agent_config.DEFAULT_PATH
-    socket = node_agent_socket.socket_path()
-    if socket and os.path.lexists(socket):
-        sys.stderr.write(
-            f"logshipper-agent: this is root's own store. The node's agent has its configuration elsewhere than in "
-            f"{agent_config.DEFAULT_PATH}: give --config FILE.\n"
-        )
-    return ""
 
 
 def _validate(options: argparse.Namespace) -> int:

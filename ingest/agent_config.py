@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ingest.job import NAME
+from ingest.metrics_access import MetricsAccess
 from ingest.server_access import ServerAccess
 from ingest.tenants import NOBODYS, TENANT_BY
 from ingest.toml_section import fill, hint, read_toml
@@ -13,6 +14,7 @@ from logshipper.errors import ConfigError
 
 DEFAULT_PATH = "/etc/logshipper/agent.toml"
 MAX_LINE_BYTES = 4 << 20
+MIN_SPOOL_BYTES = 1_000_000
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]*):([0-9]{1,5})")
 
 
@@ -20,7 +22,8 @@ _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]*):([0-9]{1,5})")
 class AgentSection:
     """cluster: its label; host: the node's, "" for its own name; spool_dir: captures wait there; state_dir: what the
     agent remembers; socket: where `logshipper run` asks for a directory, "" for none; max_captures_per_user: in the
-    spool at a time; poll_secs: between two looks at the spool."""
+    spool at a time; job_spool_..., user_spool_...: bytes of segments of a job, and of a user, on this node, 0 for any:
+    soft slows their output, hard stops their log lines; poll_secs: between two looks at the spool."""
 
     cluster: str = "local"
     host: str = ""
@@ -28,6 +31,10 @@ class AgentSection:
     state_dir: str = "/var/lib/logshipper"
     socket: str = "/run/logshipper/agent.sock"
     max_captures_per_user: int = 1000
+    job_spool_soft_max_bytes: int = 4 << 30
+    job_spool_hard_max_bytes: int = 8 << 30
+    user_spool_soft_max_bytes: int = 8 << 30
+    user_spool_hard_max_bytes: int = 16 << 30
     poll_secs: float = 0.25
 
 
@@ -35,7 +42,8 @@ class AgentSection:
 class LokiSection:
     """tenant_by: "user" sends each job to a tenant that is called after its user, "" all to `tenant`; batch_max_bytes:
     of a push, before compression; batch_wait_secs: how long entries may wait for others; stream_max_bytes_per_sec: of
-    one stream, 0 for any: above some 1.5 MB/s Loki may hide refusals (docs/agent.md);
+    one stream, 0 for any: above some 1.5 MB/s Loki may hide refusals (docs/agent.md); tenant_max_bytes_per_sec: of all
+    streams of a tenant, as Loki counts them, 0 for any: where Loki takes less (429), the agent finds out how much;
     max_line_bytes: longer lines are split; max_age_hours: older entries Loki would refuse; retry_min_secs,
     retry_max_secs: pauses between tries; heartbeat_secs: between two heartbeats of a capture, in Loki;
     quarantine_max_bytes: of what Loki refused for good, on this node."""
@@ -43,8 +51,9 @@ class LokiSection:
     access: ServerAccess = field(default_factory=ServerAccess)
     tenant_by: str = ""
     batch_max_bytes: int = 1_000_000
-    batch_wait_secs: float = 1.0
+    batch_wait_secs: float = 0.8
     stream_max_bytes_per_sec: int = 1_400_000
+    tenant_max_bytes_per_sec: int = 4_000_000
     max_line_bytes: int = 256_000
     max_age_hours: float = 160.0
     retry_min_secs: float = 0.5
@@ -55,11 +64,12 @@ class LokiSection:
 
 @dataclass(frozen=True)
 class MetricsSection:
-    """listen: address and port of /metrics, "" for none; job_values: whether jobs' ids, keys and values are shown;
-    expire_secs: how long after its end a job's series stay; max_captures, max_keys: of all, and of a job;
-    max_label_bytes: keys that are longer are left out."""
+    """listen: address and port of /metrics, "" for none; access: who may read it; job_values: whether jobs' ids, keys
+    and values are shown; expire_secs: how long after its end a job's series stay; max_captures, max_keys: of all, and
+    of a job; max_label_bytes: keys that are longer are left out."""
 
     listen: str = "127.0.0.1:9310"
+    access: MetricsAccess = field(default_factory=MetricsAccess)
     job_values: bool = True
     expire_secs: float = 300.0
     max_captures: int = 2000
@@ -72,6 +82,21 @@ class PrometheusSection:
     """Where Prometheus is: only `check` asks it."""
 
     access: ServerAccess = field(default_factory=ServerAccess)
+
+
+@dataclass(frozen=True)
+class RemoteWriteSection:
+    """access: its url is where remote write goes, path included, "" for nowhere; interval_secs: between two rounds of
+    samples; max_samples: of a request; queue_max_bytes: of requests that wait, compressed; max_age_secs: older ones are
+    dropped; retry_min_secs, retry_max_secs: pauses between tries."""
+
+    access: ServerAccess = field(default_factory=ServerAccess)
+    interval_secs: float = 15.0
+    max_samples: int = 2000
+    queue_max_bytes: int = 16_000_000
+    max_age_secs: float = 3000.0
+    retry_min_secs: float = 1.0
+    retry_max_secs: float = 30.0
 
 
 @dataclass(frozen=True)
@@ -90,6 +115,7 @@ class AgentConfig:
     metrics: MetricsSection = field(default_factory=MetricsSection)
     prometheus: PrometheusSection = field(default_factory=PrometheusSection)
     slurm: SlurmSection = field(default_factory=SlurmSection)
+    remote_write: RemoteWriteSection = field(default_factory=RemoteWriteSection)
     path: str = ""
 
 
@@ -99,6 +125,7 @@ SECTIONS = {
     "metrics": MetricsSection,
     "prometheus": PrometheusSection,
     "slurm": SlurmSection,
+    "remote_write": RemoteWriteSection,
 }
 
 
@@ -125,6 +152,7 @@ def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, li
     metrics = fill(MetricsSection, tables.get("metrics", {}), "metrics", problems)
     prometheus = fill(PrometheusSection, tables.get("prometheus", {}), "prometheus", problems)
     slurm = fill(SlurmSection, tables.get("slurm", {}), "slurm", problems)
+    remote_write = fill(RemoteWriteSection, tables.get("remote_write", {}), "remote_write", problems)
     if not agent.host:
         agent = replace(agent, host=os.uname().nodename)
     if loki.tenant_by:
@@ -132,7 +160,8 @@ def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, li
         metrics = replace(metrics, job_values=False)  # Prometheus has no users: its readers would see all jobs
     problems += _agent_problems(agent) + _loki_problems(loki) + _metrics_problems(metrics)
     problems += prometheus.access.problems("prometheus") + _slurm_problems(slurm, agent)
-    return AgentConfig(agent, loki, metrics, prometheus, slurm, path), problems
+    problems += _remote_write_problems(remote_write)
+    return AgentConfig(agent, loki, metrics, prometheus, slurm, remote_write, path), problems
 
 
 def _agent_problems(agent: AgentSection) -> list[str]:
@@ -147,9 +176,22 @@ def _agent_problems(agent: AgentSection) -> list[str]:
         "max_captures_per_user": (1 <= agent.max_captures_per_user <= 1_000_000, "must be 1 to 1000000"),
         "poll_secs": (0.05 <= agent.poll_secs <= 60, "must be 0.05 to 60"),
     }
-    problems = _broken(rules, "agent")
+    problems = _broken(rules, "agent") + _spool_problems(agent)
     if os.path.normpath(agent.spool_dir) == os.path.normpath(agent.state_dir):
         problems.append("[agent] state_dir: must be another folder than spool_dir")
+    return problems
+
+
+def _spool_problems(agent: AgentSection) -> list[str]:
+    problems = []
+    for scope in ("job", "user"):
+        soft, hard = f"{scope}_spool_soft_max_bytes", f"{scope}_spool_hard_max_bytes"
+        values = {name: getattr(agent, name) for name in (soft, hard)}
+        least = {name: (value == 0 or value >= MIN_SPOOL_BYTES, f"must be 0, or at least {MIN_SPOOL_BYTES}")
+                 for name, value in values.items()}  # fmt: skip
+        problems += _broken(least, "agent")
+        if values[soft] > values[hard] > 0:
+            problems.append(f"[agent] {soft}: must be at most {hard}: a hard limit stops what a soft one slows")
     return problems
 
 
@@ -162,6 +204,10 @@ def _loki_problems(loki: LokiSection) -> list[str]:
         "stream_max_bytes_per_sec": (
             loki.stream_max_bytes_per_sec == 0 or loki.stream_max_bytes_per_sec >= 10_000,
             "must be 0, or at least 10000",
+        ),
+        "tenant_max_bytes_per_sec": (
+            loki.tenant_max_bytes_per_sec == 0 or loki.tenant_max_bytes_per_sec >= 100_000,
+            "must be 0, or at least 100000",
         ),
         "max_line_bytes": (1000 <= loki.max_line_bytes <= MAX_LINE_BYTES, f"must be 1000 to {MAX_LINE_BYTES}"),
         "max_age_hours": (1 <= loki.max_age_hours <= 167, "must be 1 to 167: replay streams are told apart for a week"),
@@ -182,7 +228,20 @@ def _metrics_problems(metrics: MetricsSection) -> list[str]:
         "max_keys": (1 <= metrics.max_keys <= 256, "must be 1 to 256"),
         "max_label_bytes": (16 <= metrics.max_label_bytes <= 1024, "must be 16 to 1024"),
     }  # fmt: skip
-    return _broken(rules, "metrics")
+    return _broken(rules, "metrics") + metrics.access.problems()
+
+
+def _remote_write_problems(section: RemoteWriteSection) -> list[str]:
+    retry_min_secs, retry_max_secs = section.retry_min_secs, section.retry_max_secs
+    rules = {
+        "interval_secs": (1 <= section.interval_secs <= 300, "must be 1 to 300: series end after 300 s without any"),
+        "max_samples": (1 <= section.max_samples <= 100_000, "must be 1 to 100000"),
+        "queue_max_bytes": (section.queue_max_bytes >= 100_000, "must be at least 100000"),
+        "max_age_secs": (10 <= section.max_age_secs <= 86_400, "must be 10 to 86400"),
+        "retry_min_secs": (0 < retry_min_secs <= retry_max_secs, "must be over 0, at most retry_max_secs"),
+        "retry_max_secs": (retry_max_secs <= 600, "must be at most 600"),
+    }
+    return _broken(rules, "remote_write") + section.access.problems("remote_write")
 
 
 def _slurm_problems(slurm: SlurmSection, agent: AgentSection) -> list[str]:

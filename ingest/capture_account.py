@@ -87,7 +87,8 @@ class CaptureAccount(CaptureFacts):
     """See the module's docstring. ledger: as the capture last wrote it; stored: lines taken in, by stream, that its
     ledger counts as stored; printed, feeds: bytes and line feeds, by stream, that the relay counted; last_ns: the last
     line's time by stream; newest_ns: the last time of all; marked_ns: of the last heartbeat among the marks;
-    unparsed: metadata lines that are no JSON; died: it ended without saying so, and all that it left is taken in."""
+    unparsed: metadata lines that are no JSON; slowed_secs: how long a limit of the spool slowed it; died: it ended
+    without saying so, and all that it left is taken in."""
 
     cluster: str = "local"
     version: str = ""
@@ -105,6 +106,7 @@ class CaptureAccount(CaptureFacts):
     marks: int = 0
     marked_ns: int = 0
     unparsed: int = 0
+    slowed_secs: int = 0
     died: bool = False
 
     def to_json(self) -> bytes:
@@ -253,6 +255,7 @@ class CaptureAccount(CaptureFacts):
             self._mark("started", self.start_facts(), time_ns, rows)
         elif kind in ("heartbeat", "ledger", "end"):
             self._set_mode(record.get("mode"))
+            self.slowed_secs = max(self.slowed_secs, _count_of(record, "slowed_secs"))
             if isinstance(record.get("ledger"), dict):
                 self.ledger = clean_ledger(record["ledger"])
             if kind == "end":
@@ -330,7 +333,7 @@ class CaptureAccount(CaptureFacts):
         return ledger
 
     def lost(self) -> int:
-        ledger = self.settled_ledger()
+        ledger = self.settled_ledger() if self.died or self.damaged_bytes else self.ledger
         return sum(int(ledger[name]["lost"]) for name in STREAM_NAMES.values() if name in ledger)
 
     def start_facts(self) -> Json:
@@ -365,6 +368,7 @@ class CaptureAccount(CaptureFacts):
             "lost": self.lost(),
             "bytes_printed": self.bytes_printed,
             "bytes_logged": self.bytes_logged,
+            **({"slowed_secs": self.slowed_secs} if self.slowed_secs else {}),
         }
 
     def as_capture(self, capture: int, attempt: int, step: str, task: int, state: str) -> Capture:

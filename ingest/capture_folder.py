@@ -4,6 +4,7 @@ Everything is opened relative to a directory's descriptor and without following 
 is left alone. What stands in its files may be wrong in any way.
 """
 
+import errno
 import fcntl
 import os
 import re
@@ -19,6 +20,7 @@ from ingest.job import NAME
 from ingest.segment_reader import SpoolPosition, list_segments, segment_name
 from logshipper.errors import SpoolError
 from logshipper.spool import COUNTERS_BYTES, Counters, process_started, read_counters
+from logshipper.spool_room import LIMITS_FILE
 
 GRACE_SECS = 60.0  # how long a capture may take from its directory to its first frame
 MAX_IDENTITY_BYTES = 64 << 10
@@ -202,6 +204,17 @@ class CaptureFolder:
         finally:
             os.close(fd)
         return False
+
+    def write_limits(self, marks: bytes) -> None:
+        """Says how large its segments may be (logshipper/spool_room.py), for its user to read. Raises OSError."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        fd = os.open(LIMITS_FILE, flags, 0o600, dir_fd=self._fd)
+        try:
+            if os.pwrite(fd, marks, 0) != len(marks):  # over the last ones: needs no room on a full disk
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fchmod(fd, 0o644)
+        finally:
+            os.close(fd)
 
     # ---- sizes and removal
 

@@ -165,8 +165,14 @@ def _rates(loki: _Loki, section: LokiSection) -> list[Finding]:
     if rate is not None:
         words = f"{words_of_bytes(rate)}/s for all nodes of the tenant together; above it they wait, and lose nothing"
         least = max(sent, _MIB)
-        mend = f"limits_config: ingestion_rate_mb: {least // _MIB + 1} or more."
-        found.append(_ok("ingestion_rate_mb", words) if rate >= least else _wrong("ingestion_rate_mb", words, mend))
+        if rate < least:
+            mend = f"limits_config: ingestion_rate_mb: {least // _MIB + 1} or more."
+            found.append(_wrong("ingestion_rate_mb", words, mend))
+        elif not 0 < section.tenant_max_bytes_per_sec <= rate:
+            mend = f"[loki] tenant_max_bytes_per_sec = {int(rate * 0.95)}: then a node alone is never put off (429)."
+            found.append(_note("ingestion_rate_mb", words, mend))
+        else:
+            found.append(_ok("ingestion_rate_mb", words))
     return found
 
 
@@ -211,10 +217,11 @@ def _reading(loki: _Loki) -> list[Finding]:
 
 def _retention(loki: _Loki) -> list[Finding]:
     period = loki.secs("retention_period")
-    if loki.part("compactor").get("retention_enabled") is not True or not period:
-        return [
-            _note("retention", "Loki keeps everything for ever", "compactor: retention_enabled, if that's not meant.")
-        ]
+    enabled = loki.part("compactor").get("retention_enabled") is True
+    if not enabled or not period:
+        option = "limits_config: retention_period" if enabled else "compactor: retention_enabled"
+        purge = "" if enabled else " `logshipper-agent purge` needs it, too."
+        return [_note("retention", "Loki keeps everything for ever", f"{option}, if that's not meant.{purge}")]
     return [_ok("retention", f"Loki removes what is older than {words_of_secs(period)}")]
 
 

@@ -1,14 +1,16 @@
 """Is Prometheus there, and does it scrape this node's agent often enough?"""
 
 import socket
+import time
 import urllib.parse
 from collections.abc import Mapping
 
 from ingest.agent_config import AgentConfig, listen_address
 from ingest.findings import Finding
 from ingest.prometheus import Client, Target
+from ingest.remote_write import EMPTY, MAX_OFF_SECS, RemoteWriteClient, own_labels, probe
 from ingest.server_units import duration_secs, words_of_secs
-from logshipper.errors import QueryError
+from logshipper.errors import PushError, QueryError
 
 SCRAPES = 3  # of a job's series after its end, at least
 _DEFAULT_RETENTION = "15d"  # where Prometheus was told nothing
@@ -16,10 +18,36 @@ _LOOPBACK = ("localhost", "ip6-localhost")
 
 
 def check_prometheus(config: AgentConfig) -> list[Finding]:
-    """Findings about Prometheus; a note where [prometheus] url isn't set."""
+    """Findings about Prometheus; a note where [prometheus] url isn't set. With [remote_write] it gets a sample."""
+    return _remote_write(config) + _server(config)
+
+
+def _remote_write(config: AgentConfig) -> list[Finding]:
+    access = config.remote_write.access
+    if not access.url:
+        return []
+    with RemoteWriteClient(access) as client:
+        try:
+            client.push(EMPTY)
+            now_ns = time.time_ns()
+            off_secs = (now_ns - (client.answer_date_ns or now_ns)) / 1e9
+            if abs(off_secs) > MAX_OFF_SECS:
+                words = f"this node's clock is {off_secs:.0f} s off the server's, which counts for samples then"
+                return [Finding("wrong", "remote write", words, "Look at `chronyc tracking`.")]
+            client.push(probe(own_labels(config.agent.cluster, config.agent.host), now_ns // 1_000_000))
+        except PushError as error:
+            mend = (
+                "Is [remote_write] url the whole address, does Prometheus run with --web.enable-remote-write-receiver?"
+            )
+            return [Finding("wrong", "remote write", str(error), mend)]
+    return [Finding("ok", "remote write", f"{client.name} takes samples")]
+
+
+def _server(config: AgentConfig) -> list[Finding]:
     access = config.prometheus.access
     if not config.metrics.listen:
-        return [Finding("note", "prometheus", "gets nothing of this node: [metrics] listen is empty")]
+        gets = "gets no scrape" if config.remote_write.access.url else "gets nothing"
+        return [Finding("note", "prometheus", f"{gets} of this node: [metrics] listen is empty")]
     if not access.url:
         return [
             Finding(
@@ -58,6 +86,8 @@ def _scraped(client: Client, config: AgentConfig) -> list[Finding]:
     except QueryError as error:
         return [Finding("note", "prometheus scrape", f"what it scrapes isn't told: {error.excerpt}")]
     own = [target for target in targets if is_own(target, config)]
+    if not own and config.remote_write.access.url:
+        return [Finding("note", "prometheus scrape", "this node isn't scraped: it has [remote_write]")]
     if not own:
         words = f"nothing at {config.metrics.listen} is scraped, of {len(targets)} targets"
         mend = f"scrape_configs: a job with the target {config.agent.host}:{config.metrics.listen.rpartition(':')[2]}"

@@ -54,13 +54,15 @@ KEPT_NS = 7 * 86400 * 10**9  # how long a capture that is done is remembered
 @dataclass
 class Counts:
     """What became of a capture's entries. entries: sent and acknowledged, by kind; bytes: of their lines; refused:
-    quarantined, by reason; last_ns: the newest one's time; heartbeat_ns: the newest heartbeat's."""
+    quarantined, by reason; last_ns: the newest one's time; heartbeat_ns: the newest heartbeat's; ahead_ns: by which
+    all its times are set back."""
 
     entries: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
     refused: dict[str, int] = field(default_factory=dict)
     last_ns: int = 0
     heartbeat_ns: int = 0
+    ahead_ns: int = 0
 
 
 _COUNTS = frozenset(field.name for field in fields(Counts))
@@ -182,9 +184,18 @@ class Checkpoints(StateFile):
                 " SELECT folder FROM learnt WHERE folder NOT IN (SELECT folder FROM shipped)",
                 (before_ns,),
             ).fetchall()
-            gone = [(folder,) for (folder,) in old if folder not in keep]
-            for table in ("shipped", "learnt"):
-                connection.executemany(f"DELETE FROM {table} WHERE folder = ?", gone)  # noqa: S608  names of tables
+            _drop(connection, [folder for (folder,) in old if folder not in keep])
+
+    def drop(self, folders: Iterable[str]) -> None:
+        """Forgets captures, whatever became of them."""
+        with self._transaction() as connection:
+            _drop(connection, folders)
+
+
+def _drop(connection: sqlite3.Connection, folders: Iterable[str]) -> None:
+    gone = [(folder,) for folder in folders]
+    for table in ("shipped", "learnt"):
+        connection.executemany(f"DELETE FROM {table} WHERE folder = ?", gone)  # noqa: S608  names of tables
 
 
 def read_shipped(connection: sqlite3.Connection, path: str, folder: str | None = None) -> list[Shipped]:

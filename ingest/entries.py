@@ -31,6 +31,7 @@ _PART = re.compile(r"[0-9]{1,9}(/[0-9]{1,9})?")
 _HOURS_PER_WEEK = 168
 _ENTRY_BYTES = 24  # of an entry without line and metadata, encoded
 _EXTRA_BYTES = 24
+_LEVEL_BYTES = 20  # detected_level, which Loki adds to each entry unless it is told not to
 
 
 class StreamKey(NamedTuple):
@@ -94,6 +95,12 @@ class Chunk:
         return self.line_bytes + len(self.lines) * self._overhead
 
     @property
+    def weight(self) -> int:
+        """About the bytes that Loki counts against the tenant's rate."""
+        more = self.common.pair_bytes + _LEVEL_BYTES + (_EXTRA_BYTES if self.extra else 0)
+        return self.line_bytes + len(self.lines) * more
+
+    @property
     def _overhead(self) -> int:
         return _ENTRY_BYTES + len(self.common.encoded) + (_EXTRA_BYTES if self.extra else 0)
 
@@ -119,13 +126,21 @@ class Metadata(NamedTuple):
     encoded: bytes
     uid: int = -1
 
+    @property
+    def pair_bytes(self) -> int:
+        return sum(len(name) + len(value) for name, value in self.pairs.items())
+
 
 class EntryBuilder:
-    """Builds the entries of one capture. max_line_bytes: longer lines are split into parts; tenant: whose they are."""
+    """Builds the entries of one capture. max_line_bytes: longer lines are split into parts; tenant: whose they are;
+    ahead_ns: by which all times are set back."""
 
-    def __init__(self, folder: str, identity: Identity, max_line_bytes: int, tenant: str = "") -> None:
+    def __init__(
+        self, folder: str, identity: Identity, max_line_bytes: int, tenant: str = "", *, ahead_ns: int = 0
+    ) -> None:
         self._folder = folder
         self._max_line_bytes = max_line_bytes
+        self._ahead_ns = ahead_ns
         named = {
             "job_id": identity.job_id,
             "user": identity.user,
@@ -166,7 +181,7 @@ class EntryBuilder:
         at = 0
         for number, count in block.runs or [(int(Kind.LOG), block.lines)]:
             kind = Kind(number)
-            lines, time_ns = texts[at : at + count], block.time_ns + at
+            lines, time_ns = texts[at : at + count], block.time_ns + at - self._ahead_ns
             attrs = block.attrs or {}
             of_lines = {line - at: attrs[line] for line in range(at, at + count) if line in attrs} if attrs else {}
             at += count
@@ -205,10 +220,11 @@ class EntryBuilder:
 
     def _status(self, row: StatusRow) -> Chunk:
         text = as_utf8(row.text)[: self._max_line_bytes].decode("utf-8", "ignore").encode() or b" "
-        return self._chunk(self._key(STREAM_NAMES.get(row.stream, ""), "status"), [(row.time_ns, text, {})])
+        time_ns = row.time_ns - self._ahead_ns
+        return self._chunk(self._key(STREAM_NAMES.get(row.stream, ""), "status"), [(time_ns, text, {})])
 
     def _events(self, rows: Sequence[EventRow]) -> Chunk:
-        entries = [(row.time_ns, json_line(row.event), dict[str, str]()) for row in rows]
+        entries = [(row.time_ns - self._ahead_ns, json_line(row.event), dict[str, str]()) for row in rows]
         return self._chunk(self._key("", "event"), entries)
 
     def _chunk(self, key: StreamKey, entries: Sequence[tuple[int, bytes, dict[str, str]]]) -> Chunk:

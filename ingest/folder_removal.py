@@ -10,6 +10,8 @@ emptied in turn. So depth costs neither recursion nor descriptors, and entries a
 import errno
 import os
 
+from logshipper.fault_points import fault_point
+
 REMOVED_AT_ONCE = 10_000  # entries by one call: about a second
 _KEPT = "identity.json"
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -29,6 +31,7 @@ class FolderRemoval:
         self._left = REMOVED_AT_ONCE
         try:
             self._move_up("segments", self._fd)  # readers of a half-removed capture find none, as in one in the making
+            fault_point("segments_moved")
         except FileNotFoundError:
             pass
         while self._left > 0:
@@ -90,6 +93,7 @@ class FolderRemoval:
                 raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), name) from None
             except OSError:
                 return False  # it holds something
+        fault_point("entry_removed")
         return True
 
     def _move_up(self, name: str, fd: int) -> None:
@@ -100,4 +104,5 @@ class FolderRemoval:
             os.unlink(_KEPT, dir_fd=self._fd)
         except FileNotFoundError:
             pass
+        fault_point("identity_removed")
         os.rmdir(self._name, dir_fd=self._spool_fd)

@@ -18,11 +18,14 @@ from ingest.capture_account import Rows
 from ingest.capture_folder import CaptureFolder, Identity, Life, list_folders
 from ingest.catalogue import Catalogue, summarise
 from ingest.job import TakenIn
-from ingest.job_db import CaptureRow, JobWriter, fault_point
+from ingest.job_db import CaptureRow, JobWriter
 from ingest.learning import learn, new_account
+from ingest.purge_pattern import LinePattern
+from ingest.purge_segments import Purged, purge_segments
 from ingest.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
 from ingest.sqlite_file import UnwritableError
 from logshipper.errors import LogshipperError, StoreError, os_words
+from logshipper.fault_points import fault_point
 
 BATCH_BYTES = 4 << 20
 MAX_PROBLEMS = 100  # told by one run
@@ -142,6 +145,11 @@ class Intake:
             except OSError as error:
                 raise StoreError(folder.path, f"can't be removed: {os_words(error)}") from None
 
+    def purge(self, job_id: str, pattern: LinePattern, *, dry_run: bool) -> Purged:
+        """Overwrites the job's lines that have a pattern, in what is spooled. The caller holds the store's lock."""
+        found = [purge_segments(folder, pattern, dry_run=dry_run) for folder, _ in self._folders_of(job_id)]
+        return Purged(sum(one.lines for one in found), [file for one in found for file in one.files])
+
     def _folders_of(self, job_id: str) -> Iterator[tuple[CaptureFolder, Identity]]:
         for folder in self._folders():
             identity = _identity_of(folder)
@@ -216,7 +224,7 @@ class Intake:
                     summary = summarise(job_id, job.captures())
                 if summary is not None:
                     self._catalogue.put(summary)
-            fault_point("catalogue updated")
+            fault_point("store_catalogue_updated")
             for name in over:
                 with _reported(run), CaptureFolder(spool_fd, self._spool, name, self._owner) as folder:
                     while not folder.remove():
@@ -270,9 +278,9 @@ class Intake:
             while True:
                 batch = reader.read(BATCH_BYTES, alive=alive)
                 row = self._store(folder, job, row, batch, pending.life, run)
-                fault_point("committed")
+                fault_point("store_committed")
                 folder.remove_segments_before(row.position.segment)
-                fault_point("segments removed")
+                fault_point("store_segments_removed")
                 run.advance(batch.frame_bytes)
                 left -= batch.frame_bytes
                 if batch.outcome is not Outcome.MORE:

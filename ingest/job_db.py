@@ -13,6 +13,7 @@ from ingest.capture_account import CaptureAccount, Rows
 from ingest.segment_reader import SpoolPosition
 from ingest.sqlite_file import damaged, open_writer, store_errors, transaction
 from ingest.x_axis import XAxis
+from logshipper.fault_points import fault_point
 
 VERSION = 1
 SCHEMA = """
@@ -125,7 +126,7 @@ class JobWriter:
                 (*capture.position, capture.done, capture.account.to_json().decode(), capture.axis.to_json(),
                  capture.id),
             )  # fmt: skip
-            fault_point("rows written")
+            fault_point("store_rows_written")
 
     def _insert(self, capture: int, rows: Rows) -> None:
         self._connection.executemany(
@@ -139,7 +140,7 @@ class JobWriter:
                     block.lines,
                     block.runs and json.dumps(block.runs, separators=(",", ":")),
                     block.attrs and json.dumps(block.attrs, separators=(",", ":")),
-                    *_packed(block.text),
+                    *packed_text(block.text),
                 )
                 for block in rows.blocks
             ),
@@ -158,7 +159,8 @@ class JobWriter:
         )
 
 
-def _packed(text: bytes) -> tuple[int, bytes]:
+def packed_text(text: bytes) -> tuple[int, bytes]:
+    """A block's codec, and its text as it stands in the database."""
     packed = zlib.compress(text, _ZLIB_LEVEL)
     return (ZLIB, packed) if len(packed) < len(text) else (PLAIN, text)
 
@@ -187,7 +189,3 @@ def read_captures(connection: sqlite3.Connection, path: str, folder: str | None 
         ]
     except ValueError as error:
         raise damaged(path, str(error)) from None
-
-
-def fault_point(name: str) -> None:
-    """A named place where the crash tests kill the process; does nothing."""

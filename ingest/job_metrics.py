@@ -37,6 +37,7 @@ from ingest.ranks import REASONS, JobKeys, escape
 from ingest.x_axis import EPOCH, PROGRESS, XAxis
 
 MAX_JOB_KEYS = 1024
+MAX_KEYS_TOLD = 20  # of a job: the agent's log is everybody's
 MAX_SLURM_ENDS = 20_000
 _MAX_REMEMBERED = 100_000  # captures that were left out: those beyond are left out as well, but not counted
 
@@ -77,6 +78,7 @@ class _Job:
         self.captures: dict[str, CaptureValues] = {}
         self.closed: dict[Path, Trend] = {}
         self.closed_records = 0
+        self.compared: set[Path] = set()  # over its whole life: two threads add, so that some may be too many
         self.not_compared = 0  # keys past MAX_JOB_KEYS
         self.over_ns: int | None = None  # when it was first seen that all captures were over
         self.changes = 0
@@ -87,7 +89,7 @@ class _Job:
 
     def close(self, capture: CaptureValues) -> None:
         """Merges the trends of a capture that is over, for good."""
-        self.not_compared += _merge(self.closed, capture.trends)
+        self.not_compared += _merge(self.closed, capture.trends, self.compared)
         self.closed_records += capture.records
         capture.trends = {}
 
@@ -234,12 +236,18 @@ class JobMetrics(Collector):
                     self._over -= len(job.captures)
 
     def _keys_of(self, job_id: str) -> JobKeys:
+        told = 0
+
         def leave_out(reason: str, path: Path) -> None:
+            nonlocal told
             self.keys_left_out.labels(reason).inc()
-            if self._say is not None:
-                key = ".".join(path)
-                shown = ascii(key if len(key) <= 60 else key[:57] + "...")
-                self._say(f"metrics: key {shown} of job {job_id} is left out: {reason}")
+            told += 1
+            if self._say is None or told > MAX_KEYS_TOLD:
+                return
+            key = ".".join(path)
+            shown = ascii(key if len(key) <= 60 else key[:57] + "...")
+            more = "; more keys of it are only counted" if told == MAX_KEYS_TOLD else ""
+            self._say(f"metrics: key {shown} of job {job_id} is left out: {reason}{more}")
 
         return JobKeys(self._section.max_keys, self._section.max_label_bytes, leave_out)
 
@@ -271,7 +279,7 @@ class JobMetrics(Collector):
             job.written_changes = job.changes
             values = job.values()
         for capture in values.captures:  # no longer locked: a capture's values are replaced, never changed
-            values.not_compared += _merge(values.trends, capture.trends)
+            values.not_compared += _merge(values.trends, capture.trends, job.compared)
         signs = [one.heartbeat_ns + UNRESPONSIVE_NS for one in values.captures if one.state == RUNNING]
         job.valid_until_ns = min((sign for sign in signs if sign >= now_ns), default=1 << 63)
         job.texts = job_series(values, job.keys, now_ns)
@@ -322,14 +330,15 @@ def _values_of(view: CaptureView, labels: tuple[str, str], before: CaptureValues
     )
 
 
-def _merge(into: dict[Path, Trend], trends: Mapping[Path, Trend]) -> int:
-    """Returns how many keys there was no room for."""
+def _merge(into: dict[Path, Trend], trends: Mapping[Path, Trend], compared: set[Path]) -> int:
+    """compared: all keys of the job that ever had room, which new ones are added to. Returns how many had none."""
     left_out = 0
     for path, trend in trends.items():
         there = into.get(path)
         if there is not None:
             into[path] = there.merged(trend)
-        elif len(into) < MAX_JOB_KEYS or path in (PROGRESS, EPOCH):
+        elif path in compared or len(compared) < MAX_JOB_KEYS or path in (PROGRESS, EPOCH):
+            compared.add(path)
             into[path] = trend
         else:
             left_out += 1

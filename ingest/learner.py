@@ -15,6 +15,7 @@ from ingest.learning import learn, own_fault
 from ingest.metrics_server import AgentMetrics
 from ingest.segment_reader import Outcome
 from logshipper.errors import LogshipperError
+from logshipper.fault_points import fault_point
 
 MAX_USERS = 500  # of the counters of lines and bytes; who comes later is counted without a name
 BATCH_BYTES = 1 << 20  # of each capture in turn
@@ -28,15 +29,17 @@ TELL_AGAIN_SECS = 3600.0
 
 
 class _Printed(NamedTuple):
-    """What a capture has printed, as far as it is known. lines: by stream; bytes: printed, and logged of it."""
+    """What a capture has printed, as far as it is known. lines: by stream; bytes: printed, and logged of it; lost:
+    lines."""
 
     lines: dict[str, int]
     bytes: dict[str, int]
+    lost: int
 
     @classmethod
     def of(cls, account: CaptureAccount) -> "_Printed":
         lines = {stream: account.ledger.get(stream, {}).get("read", 0) for stream in STREAM_NAMES.values()}
-        return cls(lines, {"printed": account.bytes_printed, "logged": account.bytes_logged})
+        return cls(lines, {"printed": account.bytes_printed, "logged": account.bytes_logged}, account.lost())
 
 
 class Learner:
@@ -65,7 +68,8 @@ class Learner:
         self._damages_due = 0.0  # when they are told of anew
 
     def turn(self, captures: Iterable[FollowedCapture]) -> bool:
-        """Goes on with each capture whose time has come, user by user; whether there was something new."""
+        """Goes on with each capture whose time has come or whose segment has grown, user by user; whether there was
+        something new."""
         now = time.monotonic()
         found = False
         for capture in in_turn(sorted(captures, key=lambda capture: capture.next_look)):
@@ -74,7 +78,7 @@ class Learner:
             if capture.learnt.done:
                 if not capture.shown_state:
                     self._show(capture, moved=True)  # it was over before this agent began
-            elif now >= capture.next_look:
+            elif now >= capture.next_look or capture.learn_reader.has_grown():
                 found |= self._learn_guarded(capture)
         return found
 
@@ -137,6 +141,7 @@ class Learner:
             self._agent_metrics.lines.labels(user, stream).inc(max(count - before.lines[stream], 0))
         for what, count in now.bytes.items():
             self._agent_metrics.bytes.labels(user, what).inc(max(count - before.bytes[what], 0))
+        self._agent_metrics.lost_lines.inc(max(now.lost - before.lost, 0))
 
     def _tell_damages(self, capture: FollowedCapture, damages: list[str]) -> None:
         """The agent's log is everybody's: of one capture some lines are enough, its own events have more; and of one
@@ -182,6 +187,7 @@ class Learner:
         if changed:
             saved = [capture.learnt for capture in changed]
             self._checkpoints.put_learnt(saved)
+            fault_point("learnt")
             for capture, learnt in zip(changed, saved, strict=True):
                 capture.saved = learnt
 

@@ -18,10 +18,14 @@ from ingest.catalogue import Catalogue, make_again
 from ingest.intake import Intake, Progress, SpooledCapture, intake_lock
 from ingest.job import NAME, Capture, JobEvent, JobSummary, LogLine, MetadataRecord, Position, TakenIn
 from ingest.job_reader import JobReader
+from ingest.purge_pattern import LinePattern
+from ingest.purge_segments import Purged
+from ingest.purge_store import purge_database
 from ingest.sqlite_file import DamagedError, UnwritableError, remove_database
 from ingest.summary import find_job
 from ingest.x_axis import KeyStats, XChoice
 from logshipper.errors import LogshipperError, SpoolError, SpoolFull, StoreError, UnknownJob
+from logshipper.fault_points import fault_point
 from logshipper.filesystem import network_type
 from logshipper.spool import make_private_folder, spool_root
 
@@ -245,12 +249,30 @@ class LocalStore:
             known = summary.attempts if summary else 0
             last = max(known, self._intake.check_idle(job_id), self._last_attempt(path, job_id))
             self._catalogue.bury(job_id, last)
+            fault_point("store_job_buried")
             self._intake.drop(job_id)
+            fault_point("store_spool_dropped")
             for reader in list(self._readers):
                 if reader.path == path:
                     reader.close()
             remove_database(path)
+            fault_point("store_database_removed")
             self._catalogue.forget(job_id)
+
+    def purge(self, job_id: str, pattern: LinePattern, *, dry_run: bool) -> Purged:
+        """Overwrites a job's lines that have a pattern, in its database and in what is spooled of it; how many there
+        are. dry_run: only counts. Raises UnknownJob, StoreError."""
+        path = self._path_of(job_id)
+        if not self.is_writable:
+            raise StoreError(self.root, "can't be written, so nothing can be purged")
+        with intake_lock(self._lock_path, time.monotonic() + LOCK_SECS) as held:
+            if not held:
+                raise StoreError(self.root, "another program is taking in: try again")
+            spooled = self._intake.purge(job_id, pattern, dry_run=dry_run)
+            if not os.path.exists(path):
+                return spooled
+            stored = purge_database(path, pattern, wal=self.uses_wal, dry_run=dry_run)
+        return Purged(spooled.lines + stored, spooled.files + ([path] if stored else []))
 
     def _last_attempt(self, path: str, job_id: str) -> int:
         try:

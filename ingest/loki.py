@@ -6,7 +6,7 @@ PushError, and nothing else but ValueError for arguments that can't be meant. Ti
 have their begin and not their end. (Interface: https://grafana.com/docs/loki/latest/reference/loki-http-api/)
 """
 
-import re
+import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -14,17 +14,15 @@ from ingest import loki_push
 from ingest.loki_push import Entry
 from ingest.server_access import TENANT_HEADER
 from ingest.server_calls import (
-    Answer,
     AnswerTooLarge,
     NoAnswer,
     Sample,
     ServerClient,
-    is_page,
     labels_of,
     sample_of,
     yaml_table,
 )
-from logshipper.errors import QueryError, RejectedPushError, RetryablePushError
+from logshipper.errors import QueryError
 
 __all__ = ["Client", "Entry", "PushAnswer", "Result", "Sample"]
 
@@ -35,8 +33,6 @@ MAX_RANGE_NS = 30 * 86_400 * 1_000_000_000  # of a question: Loki's max_query_le
 FIRST_PAGE = 1000
 PAGE_BYTES = 1 << 20  # of JSON, which is more than Loki's parts send each other for it
 _PUSH_HEADERS = {"Content-Type": "application/x-protobuf"}
-# a 400 that says nothing about what was pushed: HTTP where TLS is spoken, or a tenant that can't be one
-_NOT_ABOUT_ENTRIES = re.compile(rb"Client sent an HTTP request to an HTTPS|tenant ID |multiple org IDs|no org id", re.I)
 _CATEGORIZED = {"X-Loki-Response-Encoding-Flags": "categorize-labels"}
 
 
@@ -73,26 +69,9 @@ class Client(ServerClient):
         later (no connection, time-outs, 429, 5xx, a gateway's 400: status 0), RejectedPushError otherwise. After Loki's
         400 the valid entries of the request are stored; pushing the same once more does no harm.
         """
-        try:
-            headers = {**_PUSH_HEADERS, TENANT_HEADER: tenant} if tenant else _PUSH_HEADERS
-            answer = self._server.call("POST", "/loki/api/v1/push", body, headers)
-        except NoAnswer as error:
-            raise RetryablePushError(self.name, 0, str(error)) from None
-        except AnswerTooLarge as error:
-            raise RejectedPushError(self.name, error.status, error.excerpt) from None
-        if answer.status == 204:
-            return PushAnswer(204, answer.date_ns)
-        raise self._push_error(answer)
-
-    def _push_error(self, answer: Answer) -> RetryablePushError | RejectedPushError:
-        words = self._server.refusal(answer)
-        if answer.status == 400 and (is_page(answer.body) or _NOT_ABOUT_ENTRIES.match(answer.body)):
-            return RetryablePushError(
-                self.name, 0, f"HTTP 400, not for what was sent: {words}", answer.retry_after_secs
-            )
-        later = answer.status in (408, 429) or answer.status >= 500
-        error = RetryablePushError if later else RejectedPushError
-        return error(self.name, answer.status, words, answer.retry_after_secs)
+        headers = {**_PUSH_HEADERS, TENANT_HEADER: tenant} if tenant else _PUSH_HEADERS
+        answer = self._push("/loki/api/v1/push", body, headers, (204,))
+        return PushAnswer(answer.status, answer.date_ns)
 
     # ---- asking
 
@@ -214,6 +193,22 @@ class Client(ServerClient):
             params["match[]"] = list(selectors)
         found = self._ask("series", params)
         return [labels_of(labels) for labels in found] if isinstance(found, list) else []
+
+    # ---- deleting
+
+    def delete(self, logql: str, begin_ns: int, end_ns: int) -> str:
+        """Asks Loki to delete what a log query finds, from the second of begin_ns to that of end_ns, which must have
+        passed. Returns the request's id. Loki takes it out of answers within minutes, and out of its chunks after
+        `delete_request_cancel_period`. Raises QueryError: 404 where Loki has no retention, 403 where deletion is off.
+        """
+        params = {"query": logql, "start": str(begin_ns // 10**9), "end": str(end_ns // 10**9)}
+        try:
+            answer = self._server.call("POST", f"/loki/api/v1/delete?{urllib.parse.urlencode(params)}")
+        except NoAnswer as error:
+            raise QueryError(self.name, 0, str(error)) from None
+        if answer.status != 204:
+            raise QueryError(self.name, answer.status, self._server.refusal(answer))
+        return answer.request_id
 
     # ---- about the server
 

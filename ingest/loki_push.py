@@ -51,8 +51,8 @@ class _Heads(dict[int, bytes]):
         self._others = _TIMESTAMP_BYTES + metadata_bytes
 
     def __missing__(self, line_bytes: int) -> bytes:
-        before = b"\x12" + _varint(line_bytes)
-        head = b"\x12" + _varint(len(before) + line_bytes + self._others) + before
+        before = b"\x12" + varint(line_bytes)
+        head = b"\x12" + varint(len(before) + line_bytes + self._others) + before
         if line_bytes < _TABLED_BYTES:
             self[line_bytes] = head
         return head
@@ -114,7 +114,7 @@ def encode_metadata(metadata: Mapping[str, str]) -> bytes:
     isn't letters, digits and `_`."""
     return b"".join(
         [
-            b"\x1a" + _sized(_encoded_name(name) + _sized(to_utf8(metadata[name])))
+            b"\x1a" + sized(_encoded_name(name) + sized(to_utf8(metadata[name])))
             for name in sorted(metadata)
             if metadata[name]
         ]
@@ -124,7 +124,7 @@ def encode_metadata(metadata: Mapping[str, str]) -> bytes:
 @lru_cache(maxsize=256)
 def _encoded_name(name: str) -> bytes:
     """A pair's name, and the tag of its value."""
-    return b"\x0a" + _sized(_name(name).encode()) + b"\x12"
+    return b"\x0a" + sized(_name(name).encode()) + b"\x12"
 
 
 def encode_labels(labels: Mapping[str, str]) -> str:
@@ -140,10 +140,10 @@ def encode_labels(labels: Mapping[str, str]) -> str:
 
 def assemble(labels: Mapping[str, str], encoded_entries: Iterable[bytes]) -> bytes:
     """A push request of one stream. encoded_entries: results of `encode_block`. Raises ValueError (encode_labels)."""
-    labels_field = b"\x0a" + _sized(to_utf8(encode_labels(labels)))
+    labels_field = b"\x0a" + sized(to_utf8(encode_labels(labels)))
     entries = list(encoded_entries)
     size = len(labels_field) + sum(map(len, entries))
-    return b"".join((b"\x0a", _varint(size), labels_field, *entries))
+    return b"".join((b"\x0a", varint(size), labels_field, *entries))
 
 
 def encode_push(labels: Mapping[str, str], entries: Iterable[Entry]) -> bytes:
@@ -155,7 +155,7 @@ def encode_push(labels: Mapping[str, str], entries: Iterable[Entry]) -> bytes:
 
 
 def compress(body: bytes) -> bytes:
-    """A push request as it is sent (snappy, block format)."""
+    """A request as it is sent (snappy, block format)."""
     return bytes(cramjam.snappy.compress_raw(body))
 
 
@@ -192,11 +192,13 @@ def _escape(value: str) -> str:
     return _ESCAPED.sub(lambda found: _ESCAPES.get(found[0]) or f"\\u{ord(found[0]):04x}", value)
 
 
-def _sized(content: bytes) -> bytes:
-    return _varint(len(content)) + content
+def sized(content: bytes) -> bytes:
+    """Protobuf's bytes or message: its length, and itself."""
+    return varint(len(content)) + content
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """Protobuf's."""
     if value < 128:
         return _SHORT[value]
     groups = bytearray()

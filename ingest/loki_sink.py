@@ -9,6 +9,9 @@ Where users have tenants of their own, one's limits aren't the others': a delive
 but given back to the caller (TenantWaits), who goes on with the others until `waiting_tenants` names it no more. Any
 later push that it takes ends its trouble, and so does that nobody has anything for it: the stream that failed may never
 come again.
+
+A stream that alone doesn't take what others of its tenant's do (its own rate, Loki's limit of streams, a part of Loki
+that is away) is given back in the same way (StreamWaits): the others of the round don't wait for it.
 """
 
 import random
@@ -16,24 +19,31 @@ import re
 import threading
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
 from ingest.agent_config import LokiSection
-from ingest.backoff import Allowance, Backoff
+from ingest.backoff import Backoff
 from ingest.entries import Chunk, StreamKey
 from ingest.loki_push import assemble, compress, encode_block, encode_metadata
 from ingest.metrics_server import AgentMetrics
 from ingest.quarantine import Refusal
-from ingest.refusals import CERTAIN, reason_of
+from ingest.rates import Rates
+from ingest.refusals import CERTAIN, SPLITTING, STREAM_LIMIT, STREAM_RATE, mend_of, reason_of, throttle_of
+from ingest.server_clock import ServerClock
 from logshipper.errors import PushError, RetryablePushError
 
 _PROBE = b'{"event":"checked"}'
 _PROBE_METADATA = encode_metadata(dict.fromkeys(("job_id", "user", "task", "attempt"), "checked"))
 _MAX_TOLD = 100
-_SPLITTING = (400, 413)  # something about these entries
 _ALL_TENANTS = (0, 404)  # nothing about one of them
+_ALONE = (STREAM_LIMIT, STREAM_RATE)  # 429s that say nothing about other streams
+STREAM_LIMIT_SECS = (30.0, 600.0)  # least and longest pause: Loki has no room before streams have been idle for long
+OUTAGE_SECS = 5.0  # after which others will come back at the same time
+STALE_SECS = 1200.0  # how long after its pause a stream that nobody has anything for counts as failing
+_COUNTS = re.compile(r"[0-9]+|\{[^}]*\}")  # in Loki's words: another one each time
 _BEHIND = re.compile(r"oldest acceptable timestamp is:? (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
 
 
@@ -49,6 +59,14 @@ class TenantWaits(Exception):
         self.tenant = tenant
 
 
+class StreamWaits(Exception):
+    """Nothing more of this stream is taken now; others of its tenant may go on."""
+
+    def __init__(self, key: StreamKey) -> None:
+        super().__init__(key)
+        self.key = key
+
+
 class PushClient(Protocol):
     """The part of `ingest.loki.Client` that is needed here."""
 
@@ -56,6 +74,8 @@ class PushClient(Protocol):
     def answer_date_ns(self) -> int | None: ...
 
     def push_body(self, body: bytes, tenant: str = "") -> object: ...
+
+    def ready(self) -> bool: ...
 
 
 class SinkState(NamedTuple):
@@ -68,16 +88,18 @@ class SinkState(NamedTuple):
 
 
 class _Pause(NamedTuple):
-    """Of a user's stream that failed. at, until: when, and when it is tried again, by the monotonic clock."""
+    """Of a stream that failed. at, until: when, and when it is tried again, by the monotonic clock; alone: others of
+    its tenant go on."""
 
     backoff: Backoff
     at: float
     until: float
+    alone: bool
 
 
 class LokiSink:
     """One Loki. make_client: for each thread that delivers; labels: of a stream; stop: set when the agent ends; say:
-    lines for the agent's log."""
+    lines for the agent's log. clock: Loki's."""
 
     def __init__(
         self,
@@ -98,10 +120,13 @@ class LokiSink:
         self._lock = threading.Lock()
         self._troubles: dict[StreamKey, SinkState] = {}
         self._last = SinkState()
-        self._allowances: dict[StreamKey, Allowance] = {}
+        self.rates = Rates(section)
+        self._failing_since: dict[StreamKey, float] = {}  # as _troubles, by the monotonic clock
+        self._taken_at: dict[str, float] = {}  # the last time, by tenant
         self._pauses: dict[StreamKey, _Pause] = {}
         self._wanted: dict[str, frozenset[str]] = {}
-        self._told: set[tuple[str, int, str]] = set()  # of this outage: each thing once, not once a stream
+        self._told: set[tuple[str, int, str]] = set()  # of this outage: each thing once, not once a stream or number
+        self.clock = ServerClock(self._ask_time)
 
     @property
     def state(self) -> SinkState:
@@ -109,16 +134,34 @@ class LokiSink:
         with self._lock:
             return min(self._troubles.values(), key=lambda trouble: trouble.since_ns, default=SinkState())
 
+    def waiting_by_result(self) -> Counter[str]:
+        """How many streams wait, by the last answer: HTTP's status, or `no_connection`."""
+        with self._lock:
+            return Counter(_result(trouble.status) for trouble in self._troubles.values())
+
     def waiting_tenants(self) -> set[str]:
         """Those that aren't to be sent to yet."""
         now = time.monotonic()
         with self._lock:
-            return {key.tenant for key, pause in self._pauses.items() if pause.until > now}
+            return {key.tenant for key, pause in self._pauses.items() if pause.until > now and not pause.alone}
 
     def failing_tenants(self) -> set[str]:
         """Those that didn't take what they were sent last, whether they are to be sent to again or not."""
         with self._lock:
-            return {key.tenant for key in self._pauses}
+            return {key.tenant for key, pause in self._pauses.items() if not pause.alone}
+
+    def waiting_streams(self) -> set[StreamKey]:
+        """Those that aren't to be sent to yet, though others of their tenants are."""
+        now = time.monotonic()
+        with self._lock:
+            alone = {key: pause for key, pause in self._pauses.items() if pause.alone}
+            self._forget([key for key, pause in alone.items() if now > pause.until + STALE_SECS])
+            return {key for key, pause in alone.items() if pause.until > now}
+
+    def failing_streams(self) -> set[StreamKey]:
+        """Those that didn't take what they were sent last, though others of their tenants did."""
+        with self._lock:
+            return {key for key, pause in self._pauses.items() if pause.alone}
 
     def want(self, party: str, tenants: Collection[str]) -> None:
         """All tenants that a party has something for, before it delivers that: others' trouble is over, where no party
@@ -127,6 +170,8 @@ class LokiSink:
             self._wanted[party] = frozenset(tenants)
             wanted = frozenset[str]().union(*self._wanted.values())
             self._forget([key for key in self._failed() if key.tenant not in wanted])
+            self._taken_at = {name: at for name, at in self._taken_at.items() if not name or name in wanted}
+        self.rates.forget(set(wanted))
 
     @property
     def last_refusal(self) -> SinkState:
@@ -136,7 +181,7 @@ class LokiSink:
 
     def deliver(self, batch: Sequence[Chunk]) -> list[Refusal]:
         """Returns when all entries of a batch (of one stream) are acknowledged, but for those it returns. Raises
-        Stopped, TenantWaits."""
+        Stopped, TenantWaits, StreamWaits."""
         refusals: list[Refusal] = []
         todo = [list(batch)]
         while todo:
@@ -144,13 +189,16 @@ class LokiSink:
             error = self._push(part)
             if error is None:
                 continue
+            if throttle_of(error):  # in smaller pushes: many share what there is
+                todo += reversed(_halves(part))
+                continue
             if reason_of(error) not in CERTAIN and not self._takes_others(part[0].key):
                 self._hold(part[0].key, error)
                 todo.append(part)
                 continue
             rest = self._take_known(part, error, refusals)
-            left = sum(len(chunk.lines) for chunk in rest)
-            if left < sum(len(chunk.lines) for chunk in part):
+            left = _count(rest)
+            if left < _count(part):
                 todo += [rest] if rest else []  # nothing is known of these yet
             elif left > 1:
                 todo += reversed(_halves(rest))  # the earlier half first
@@ -172,7 +220,7 @@ class LokiSink:
     def _hold(self, key: StreamKey, error: PushError) -> None:
         """Everything waits: somebody has to mend something."""
         self._trouble(key, error)
-        self._pause(key, self._backoff(key), self._section.retry_max_secs)
+        self._pause(key, self._backoff(key), self._section.retry_max_secs, alone=self._is_alone(key))
 
     def _take_known(self, part: list[Chunk], error: PushError, refusals: list[Refusal]) -> list[Chunk]:
         """Where Loki says from which time on it takes entries: those before it are refused at once. Returns the rest,
@@ -188,11 +236,13 @@ class LokiSink:
                 kept.append(chunk.slice(late, len(chunk.lines)) if late else chunk)
         return kept
 
-    def _push(self, part: Sequence[Chunk]) -> PushError | None:
-        """Pushes until there is an answer that says something about these entries; None: all are taken."""
+    def _push(self, part: list[Chunk]) -> PushError | None:
+        """Pushes until there is an answer that says something about these entries, or that they are too many at once;
+        None: all are taken."""
         key = part[0].key
         body = compress(assemble(self._labels(key), [chunk.encoded() for chunk in part]))
-        self._keep_to_rate(key, sum(chunk.size for chunk in part))
+        size, weight = sum(chunk.size for chunk in part), sum(chunk.weight for chunk in part)
+        self._wait_if(self.rates.take(key, size, weight))
         backoff = self._backoff(key)
         client = self._client()
         while True:
@@ -203,18 +253,49 @@ class LokiSink:
                 client.push_body(body, key.tenant)
             except PushError as error:
                 self._note(key, error)
-                if not isinstance(error, RetryablePushError) and error.status in _SPLITTING:
+                if error.status:
+                    self._compare_clocks(client.answer_date_ns)
+                if not isinstance(error, RetryablePushError) and error.status in SPLITTING:
                     return error
                 backoff = backoff.failed()
-                self._metrics.retries.labels(str(error.status or "no_connection")).inc()
-                secs = backoff.pause_secs(random.random(), error.retry_after_secs)  # noqa: S311  jitter
-                self._pause(key, backoff, secs)
+                self._metrics.retries.labels(_result(error.status)).inc()
+                if self._is_too_much(key, weight, error, backoff, begin) and _count(part) > 1:
+                    return error
+                self._wait_if(self.rates.take(key, 0, weight) if throttle_of(error) else 0.0)
             else:
                 self._metrics.pushes.labels("204").inc()
                 self._metrics.push_seconds.observe(time.monotonic() - begin)
                 self._metrics.pushed_bytes.inc(len(body))
-                self._recovered(key, begin, client.answer_date_ns)
+                self._compare_clocks(client.answer_date_ns)
+                self.rates.taken(key.tenant, weight)
+                self._recovered(key, begin)
                 return None
+
+    def _is_too_much(self, key: StreamKey, weight: int, error: PushError, backoff: Backoff, begun: float) -> bool:
+        """Waits, here or elsewhere, until it may be tried again; whether it should be less at a time then."""
+        limit = throttle_of(error)
+        alone = limit in _ALONE or (not limit and self._is_alone(key))
+        if limit:
+            self._metrics.throttled.labels(limit).inc()
+            if not alone:
+                self.rates.refused(key.tenant, weight, begun)
+        elif self._has_failed_for(key) > OUTAGE_SECS:
+            self.rates.interrupted(key.tenant)
+        paced = Backoff(*STREAM_LIMIT_SECS, backoff.tries) if limit == STREAM_LIMIT else backoff
+        secs = paced.pause_secs(random.random(), error.retry_after_secs)  # noqa: S311  jitter
+        self._pause(key, backoff, secs, alone=alone)
+        return bool(limit) and weight > self.rates.batch_bytes(key.tenant)
+
+    def _has_failed_for(self, key: StreamKey) -> float:
+        """Seconds."""
+        now = time.monotonic()
+        with self._lock:
+            return now - self._failing_since.get(key, now)
+
+    def _is_alone(self, key: StreamKey) -> bool:
+        """Whether other streams of the tenant were taken since this one began to fail."""
+        with self._lock:
+            return self._taken_at.get(key.tenant, 0.0) > self._failing_since.get(key, float("inf"))
 
     def _backoff(self, key: StreamKey) -> Backoff:
         """As earlier deliveries of the stream left it."""
@@ -222,30 +303,34 @@ class LokiSink:
             known = self._pauses.get(key)
         return known.backoff if known else Backoff(self._section.retry_min_secs, self._section.retry_max_secs)
 
+    def _ask_time(self) -> int | None:
+        """Raises QueryError where it doesn't answer."""
+        client = self._client()
+        client.ready()
+        return client.answer_date_ns
+
     def _client(self) -> PushClient:
         if not hasattr(self._clients, "own"):
             self._clients.own = self._make_client()
         own: PushClient = self._clients.own
         return own
 
-    def _keep_to_rate(self, key: StreamKey, size: int) -> None:
-        """Above some 1.5 MB/s Loki splits a stream into shards, and the refusal of one is hidden by another's 204."""
-        now = time.monotonic()
-        with self._lock:
-            allowance = self._allowances.get(key) or Allowance.full(self._section.stream_max_bytes_per_sec, now)
-            self._allowances[key], pause = allowance.take(size, now)
-        if pause:
-            self._wait(pause)
-
-    def _pause(self, key: StreamKey, backoff: Backoff, secs: float) -> None:
-        """Before the next try: here, or where the tenant is a user's, with whoever has others to go on with."""
-        if not key.tenant:
+    def _pause(self, key: StreamKey, backoff: Backoff, secs: float, *, alone: bool) -> None:
+        """Before the next try: here, or where it is about a user's tenant or one stream only, with whoever has others
+        to go on with."""
+        if not key.tenant and not alone:
             self._wait(secs)
             return
         now = time.monotonic()
         with self._lock:
-            self._pauses[key] = _Pause(backoff, now, now + secs)
+            self._pauses[key] = _Pause(backoff, now, now + secs, alone)
+        if alone:
+            raise StreamWaits(key)
         raise TenantWaits(key.tenant)
+
+    def _wait_if(self, secs: float) -> None:
+        if secs:
+            self._wait(secs)
 
     def _wait(self, secs: float) -> None:
         if self._stop.wait(secs):
@@ -254,10 +339,10 @@ class LokiSink:
     # ---- what is told
 
     def _note(self, key: StreamKey, error: PushError) -> None:
-        self._metrics.pushes.labels(str(error.status or "no_connection")).inc()
+        self._metrics.pushes.labels(_result(error.status)).inc()
         with self._lock:
             self._last = SinkState(time.time_ns(), error.status, error.excerpt)
-        if error.status not in _SPLITTING:  # these are the entries' fault, not the sink's
+        if error.status not in SPLITTING:  # these are the entries' fault, not the sink's
             self._trouble(key, error)
 
     def _trouble(self, key: StreamKey, error: PushError) -> None:
@@ -265,20 +350,27 @@ class LokiSink:
         with self._lock:
             known = self._troubles.get(key)
             since_ns = known.since_ns if known else time.time_ns()
+            self._failing_since.setdefault(key, time.monotonic())
             self._troubles[key] = SinkState(since_ns, error.status, error.excerpt)
-            told = (tenant, error.status, error.excerpt)
-            is_news = told not in self._told
-            if is_news and len(self._told) < _MAX_TOLD:
+            told = (tenant, error.status, throttle_of(error) or _COUNTS.sub("0", error.excerpt))
+            is_news = told not in self._told and len(self._told) < _MAX_TOLD
+            if is_news:
                 self._told.add(told)
         if is_news:
-            self._say(f"{error}; {_mend(error.status, tenant)}")
+            self._say(f"{error}; {mend_of(error, tenant)}")
 
-    def _recovered(self, key: StreamKey, begin: float, date_ns: int | None) -> None:
-        """begin: of the push that was taken; what failed after that, beside it, is still in trouble."""
+    def _compare_clocks(self, date_ns: int | None) -> None:
+        """date_ns: Loki's, of an answer that came just now: also of a refusal, which a clock that is off brings."""
         if date_ns is not None:
             self._metrics.clock_skew_seconds.set((time.time_ns() - date_ns) / 1e9)
+            self.clock.note(date_ns)
+
+    def _recovered(self, key: StreamKey, begin: float) -> None:
+        """begin: of the push that was taken; what failed after that, beside it, is still in trouble."""
         with self._lock:
-            earlier = (one for one, pause in self._pauses.items() if one.tenant == key.tenant and pause.at <= begin)
+            self._taken_at[key.tenant] = time.monotonic()
+            of_tenant = [(one, pause) for one, pause in self._pauses.items() if one.tenant == key.tenant]
+            earlier = (one for one, pause in of_tenant if pause.at <= begin and not pause.alone)
             troubles = self._forget([key, *earlier])
             is_over = not self._troubles
         if troubles and is_over:
@@ -294,6 +386,7 @@ class LokiSink:
         troubles: list[SinkState] = []
         for key in keys:
             self._pauses.pop(key, None)
+            self._failing_since.pop(key, None)
             trouble = self._troubles.pop(key, None)
             troubles += [trouble] if trouble else []
         if troubles and not self._troubles:
@@ -301,9 +394,14 @@ class LokiSink:
         return troubles
 
 
+def _result(status: int) -> str:
+    """An answer's label in /metrics."""
+    return str(status or "no_connection")
+
+
 def _halves(part: Sequence[Chunk]) -> list[list[Chunk]]:
     """The earlier half of the entries, and the later one."""
-    left = sum(len(chunk.lines) for chunk in part) // 2
+    left = _count(part) // 2
     first: list[Chunk] = []
     second: list[Chunk] = []
     for chunk in part:
@@ -319,6 +417,10 @@ def _halves(part: Sequence[Chunk]) -> list[list[Chunk]]:
     return [first, second]
 
 
+def _count(part: Iterable[Chunk]) -> int:
+    return sum(len(chunk.lines) for chunk in part)
+
+
 def _floor_ns(words: str) -> int:
     """The time before which Loki took nothing, as its words have it; 0 where they haven't."""
     found = _BEHIND.search(words)
@@ -329,17 +431,3 @@ def _floor_ns(words: str) -> int:
     except ValueError:
         return 0
     return int(whole.timestamp()) * 10**9 + int((found[2] or "").ljust(9, "0"))
-
-
-def _mend(status: int, tenant: str) -> str:
-    waits = f"what is of the tenant {tenant} waits" if tenant else "everything waits"
-    if status in (401, 403):
-        return f"credentials or tenant are wrong: look at [loki] in the agent's configuration; {waits}"
-    if status in _SPLITTING:
-        return (
-            "it refuses whatever it is sent: `logshipper-agent check` says which of Loki's settings is in the way, if "
-            f"it is Loki that answers; {waits}"
-        )
-    if status == 404:
-        return "there is no Loki at this address: look at [loki] url; everything waits"
-    return f"{waits} in the spool, and is tried again"

@@ -6,12 +6,13 @@ one more, the oldest that has asked for nothing yet goes, or that takes its answ
 """
 
 import socket
+import ssl
 import sys
 import threading
 import time
 import zlib
 from collections import Counter as Counted
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,7 +27,8 @@ from prometheus_client.registry import Collector
 from ingest.agent_config import listen_address
 from ingest.job_metrics import JobMetrics
 from ingest.job_socket import REASONS as SOCKET_REASONS
-from ingest.refusals import REASONS
+from ingest.metrics_access import MetricsAccess, MetricsGuard
+from ingest.refusals import REASONS, THROTTLES
 from ingest.slurm_waiting import OUTCOMES as SLURM_OUTCOMES
 from logshipper import __version__
 from logshipper.errors import ConfigError, os_words
@@ -38,6 +40,8 @@ SHARED_SECS = 1.0  # how long one answer is given to all that ask
 _MAX_THREADS = 4 * MAX_CONNECTIONS  # connections that had to go included, until their threads have noticed
 _POLL_SECS = 0.25
 RETRY_REASONS = ("no_connection", "429", "500", "503")
+WAITING_RESULTS = (*RETRY_REASONS, "401", "403", "404")  # others are there once they have come
+SCRAPE_REASONS = ("busy", "slow", "tls", "unauthorized")
 LEFT_OUT_REASONS = ("quarantine_full", "slurm_ends")
 _PUSH_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
@@ -69,30 +73,55 @@ class AgentMetrics:
         self.entries = counter("entries", "Entries that Loki acknowledged.", "kind")
         self.pushed_bytes = counter("pushed_bytes", "Bytes of pushes that Loki acknowledged, compressed.")
         self.retries = counter("retries", "Pushes that were tried again.", "reason")
+        self.throttled = counter("throttled", "Pushes that a limit of Loki's put off.", "limit")
         self.refused_entries = counter("refused_entries", "Entries that Loki refused for good.", "reason")
         self.lag_seconds = gauge("lag_seconds", "Age of the oldest spooled line that Loki has not acknowledged.")
         self.clock_skew_seconds = gauge("clock_skew_seconds", "The node's clock less Loki's, to a second.")
         self.spool_bytes = gauge("spool_bytes", "Bytes in the spool that Loki has not acknowledged.")
+        self.waiting_streams = gauge("waiting_streams", "Streams to Loki that wait, by the last answer.", "result")
+        self.quarantine_bytes = gauge("quarantine_bytes", "Bytes in the quarantine.")
+        self.quarantine_max_bytes = gauge("quarantine_max_bytes", "Bytes that the quarantine may have.")
+        self.disk_free_bytes = gauge("disk_free_bytes", "Room where a folder of the agent lies.", "folder")
+        self.disk_size_bytes = gauge("disk_size_bytes", "Size of the file system that a folder lies in.", "folder")
+        self.disk_free_files = gauge("disk_free_files", "Files that can be made where a folder lies.", "folder")
+        self.disk_size_files = gauge("disk_size_files", "Files that the file system may have.", "folder")
         self.captures = gauge("captures", "Captures in the spool.", "life")
+        self.limited = gauge("limited_captures", "Captures that a limit of spool bytes slows or stops.", "limit")
         self.left_out = counter("left_out", "What a limit of the agent left out.", "reason")
         self.lines = counter("lines", "Lines that captured jobs printed.", "user", "stream")
         self.bytes = counter("bytes", "Bytes that captured jobs printed, and that were logged of it.", "user", "what")
+        self.lost_lines = counter("lost_lines", "Lines that captured jobs printed and that are lost.")
         self.damages = counter("damages", "Places in segments where something was damaged, or no segment, and skipped.")
         self.damaged_bytes = counter("damaged_bytes", "Damaged bytes of segments that were skipped.")
         self.socket_captures = counter("socket_captures", "Directories given to `logshipper run`.")
         self.socket_refusals = counter("socket_refusals", "Requests at the socket that were refused.", "reason")
+        self.scrapes_refused = counter("scrapes_refused", "Connections to /metrics that got nothing.", "reason")
         self.slurm_records = counter("slurm_records", "Records of how Slurm ended jobs.", "outcome")
         self.slurm_waiting = gauge("slurm_waiting", "Records of how Slurm ended jobs that are looked at again.")
         for reason in REASONS:  # at 0 from the start: rate() sees the first ones, too
             self.refused_entries.labels(reason)
         for reason in RETRY_REASONS:
             self.retries.labels(reason)
+        self._waiting = set(WAITING_RESULTS)
+        self.set_waiting({})
+        for limit in ("soft", "hard"):
+            self.limited.labels(limit)
+        for reason in THROTTLES:
+            self.throttled.labels(reason)
         for reason in LEFT_OUT_REASONS:
             self.left_out.labels(reason)
+        for reason in SCRAPE_REASONS:
+            self.scrapes_refused.labels(reason)
         for outcome in SLURM_OUTCOMES:
             self.slurm_records.labels(outcome)
         for reason in SOCKET_REASONS:
             self.socket_refusals.labels(reason)
+
+    def set_waiting(self, streams: Mapping[str, int]) -> None:
+        """streams: how many wait now, by result; all others are 0."""
+        self._waiting |= streams.keys()
+        for result in self._waiting:
+            self.waiting_streams.labels(result).set(streams.get(result, 0))
 
 
 class _Health(Collector):
@@ -125,11 +154,17 @@ class MetricsServer:
     """Serves `/metrics` and `/-/healthy` from threads of its own until `close`.
 
     listen: `HOST:PORT`; HOST "" for all addresses, PORT 0 for a free one (`port` tells); "" for no server at all, then
-    port is 0. say: told of faults of the server's own. Raises ConfigError where it can't listen there.
+    port is 0. say: told of faults of the server's own. access: who may read /metrics. Raises ConfigError where it
+    can't listen there, or files can't be used.
     """
 
     def __init__(
-        self, listen: str, agent: AgentMetrics, jobs: JobMetrics | None, say: Callable[[str], None] | None = None
+        self,
+        listen: str,
+        agent: AgentMetrics,
+        jobs: JobMetrics | None,
+        say: Callable[[str], None] | None = None,
+        access: MetricsAccess | None = None,
     ) -> None:
         self.port = 0
         self._server: _Server | None = None
@@ -138,8 +173,9 @@ class MetricsServer:
         address = listen_address(listen)
         if address is None:
             raise ConfigError("[metrics] listen", [f"{listen!r} doesn't look like 127.0.0.1:9310"])
+        guard = MetricsGuard(access or MetricsAccess(), say)
         try:
-            self._server = server = _Server(address, agent, jobs, say)
+            self._server = server = _Server(address, agent, jobs, guard, say)
         except OSError as error:
             reason = os_words(error)
             raise ConfigError("[metrics] listen", [f"can't listen on {listen}: {reason}; name another one"]) from None
@@ -178,7 +214,8 @@ class _Connection:
     def end(self) -> None:
         self.ended = True
         try:
-            self.socket.shutdown(socket.SHUT_RDWR)
+            # not SSLSocket's own, which has the thread that writes go on in plain text
+            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
         except OSError:
             pass  # the other side was first
 
@@ -193,10 +230,12 @@ class _Server(ThreadingHTTPServer):
         address: tuple[str, int],
         agent: AgentMetrics,
         jobs: JobMetrics | None,
+        guard: MetricsGuard,
         say: Callable[[str], None] | None,
     ) -> None:
         self.agent = agent
         self.jobs = jobs
+        self.guard = guard
         self._say = say
         self._lock = threading.Lock()
         self._open: dict[int, _Connection] = {}  # by the socket's id, the oldest first
@@ -217,6 +256,18 @@ class _Server(ThreadingHTTPServer):
 
     # ---- connections
 
+    def get_request(self) -> tuple[socket.socket, Any]:  # Any: as socketserver has it
+        """With TLS the connection's own thread shakes hands: nobody else waits for a client that doesn't."""
+        request, address = super().get_request()
+        context = self.guard.context
+        if context is None:
+            return request, address
+        try:
+            return context.wrap_socket(request, server_side=True, do_handshake_on_connect=False), address
+        except OSError:
+            request.close()  # it has gone already
+            raise
+
     def process_request(self, request: Any, client_address: Any) -> None:  # Any: as socketserver has them
         connection = _Connection(request, client_address[0], time.monotonic())
         with self._lock:
@@ -226,6 +277,7 @@ class _Server(ThreadingHTTPServer):
         if taken:
             super().process_request(request, client_address)
         else:
+            self.agent.scrapes_refused.labels("busy").inc()
             self._refuse(request)
 
     def _make_room(self, now: float) -> bool:
@@ -235,13 +287,23 @@ class _Server(ThreadingHTTPServer):
         of_peer = Counted(one.peer for one in there)
         going = [one for one in there if not one.asked] or [one for one in there if one.may_go(now)]
         if going:
-            max(going, key=lambda one: of_peer[one.peer]).end()  # of equals the first: the oldest
+            self._end(max(going, key=lambda one: of_peer[one.peer]), "busy")  # of equals the first: the oldest
         return bool(going)
+
+    def _end(self, connection: _Connection, reason: str) -> None:
+        if not connection.ended:
+            self.agent.scrapes_refused.labels(reason).inc()
+            connection.end()
 
     def note_asked(self, request: socket.socket) -> None:
         with self._lock:
             if id(request) in self._open:
                 self._open[id(request)].asked = True
+
+    def note_no_tls(self, request: socket.socket) -> None:
+        with self._lock:
+            if id(request) in self._open and not self._open[id(request)].ended:
+                self.agent.scrapes_refused.labels("tls").inc()
 
     def _refuse(self, request: socket.socket) -> None:
         try:
@@ -261,7 +323,7 @@ class _Server(ThreadingHTTPServer):
         with self._lock:
             for connection in self._open.values():
                 if connection.is_late(now):
-                    connection.end()
+                    self._end(connection, "slow")
 
     def end_connections(self) -> None:
         """Their threads find the connection closed, and end."""
@@ -299,6 +361,15 @@ class _Request(BaseHTTPRequestHandler):
     server_version = f"logshipper-agent/{__version__}"
     sys_version = ""
 
+    def setup(self) -> None:
+        super().setup()
+        if isinstance(self.request, ssl.SSLSocket):
+            try:
+                self.request.do_handshake()
+            except ssl.SSLError:
+                self.server.note_no_tls(self.request)
+                raise
+
     def parse_request(self) -> bool:
         understood = super().parse_request()
         self.server.note_asked(self.connection)
@@ -316,6 +387,10 @@ class _Request(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815  http.server's name
 
     def _give_metrics(self) -> None:
+        if not self.server.guard.admits(self.headers.get("Authorization") or ""):
+            self.server.agent.scrapes_refused.labels("unauthorized").inc()
+            self._give(HTTPStatus.UNAUTHORIZED, b"username and password are wanted\n", "text/plain; charset=utf-8")
+            return
         gzip = gzip_accepted(self.headers.get("Accept-Encoding") or "")
         try:
             body, content_type = self.server.rendered(self.headers.get("Accept") or "", gzip)
@@ -327,6 +402,8 @@ class _Request(BaseHTTPRequestHandler):
     def _give(self, status: HTTPStatus, body: bytes, content_type: str, encoding: str = "") -> None:
         self.send_response(status)
         self.send_header("Content-Type", content_type)
+        if status is HTTPStatus.UNAUTHORIZED:
+            self.send_header("WWW-Authenticate", 'Basic realm="logshipper-agent"')
         if encoding:
             self.send_header("Content-Encoding", encoding)
         self.send_header("Content-Length", str(len(body)))

@@ -4,6 +4,7 @@ main thread   looks for captures, follows them for /metrics (learner), removes w
 shipper       rounds to Loki; waits there as long as it takes, and nobody else does
 socket        gives `logshipper run` directories
 metrics       answers scrapes
+remote write  sends what /metrics shows, where that is set up
 slurm         on Slurm's controller: asks Loki which jobs were captured, and tells it how these ended
 """
 
@@ -19,9 +20,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from types import FrameType
 
+from ingest import quarantine_files
 from ingest.agent_config import AgentConfig
 from ingest.capture_folder import CaptureFolder, Life, list_folders
 from ingest.checkpoints import KEPT_NS, STATE_FILE, Checkpoints
+from ingest.disk_metrics import DiskMetrics
 from ingest.entries import StreamKey
 from ingest.followed_capture import FollowedCapture, in_turn
 from ingest.job_metrics import JobMetrics
@@ -29,13 +32,18 @@ from ingest.job_socket import JobSocket
 from ingest.learner import Learner
 from ingest.loki import Client
 from ingest.loki_sink import LokiSink
-from ingest.metrics_server import AgentMetrics, MetricsServer
+from ingest.metrics_server import AgentMetrics, MetricsServer, exposition
 from ingest.node_spool import open_own_folder
 from ingest.quarantine import Quarantine
+from ingest.remote_write import RemoteWrite, RemoteWriteMetrics, own_labels
+from ingest.seldom import Seldom
+from ingest.service_notify import ServiceNotifier
 from ingest.shipper import Shipper, ship_until
 from ingest.slurm_states import SlurmStates
+from ingest.spool_limits import SpoolLimits
 from logshipper import __version__
 from logshipper.errors import LogshipperError, SpoolError, StoreError, os_words
+from logshipper.fault_points import fault_point
 from logshipper.spool import make_private_folder
 from logshipper.terminal import fill_standard_fds
 
@@ -44,7 +52,7 @@ TELL_SECS = 2.0  # between two notes for `status`
 MEASURE_SECS = 0.2  # of them, for looking how much waits
 FORGET_SECS = 3600.0
 RETRY_SECS = 60.0  # after which a capture that couldn't be followed is looked at again
-QUARANTINE = "quarantine"
+LAST_WORDS_SECS = 2.0  # for remote write, when the agent ends
 
 Say = Callable[[str], None]
 
@@ -57,6 +65,7 @@ class NodeAgent:
         self._config = config
         self._say = say = _unfailing(say)
         self._stop = threading.Event()
+        self._wake = threading.Event()  # something is there to be shipped
         self._ending = False  # a signal came
         self._socket = JobSocket(config.agent, say) if config.agent.socket else None
         self._socket_told: Counter[str] = Counter()
@@ -85,15 +94,31 @@ class NodeAgent:
         self._sink = LokiSink(
             lambda: Client(config.loki.access), config.loki, self._labels, self._metrics, self._stop, say
         )
-        quarantine = Quarantine(os.path.join(config.agent.state_dir, QUARANTINE), config.loki.quarantine_max_bytes)
+        quarantine = Quarantine(
+            os.path.join(config.agent.state_dir, quarantine_files.FOLDER), config.loki.quarantine_max_bytes
+        )
+        folders = {"spool": config.agent.spool_dir, "state": config.agent.state_dir}
+        self._disks = DiskMetrics(self._metrics, folders, quarantine, config.loki.quarantine_max_bytes)
         self._shipper = Shipper(config, self._checkpoints, self._sink, quarantine, self._metrics, say)
         self._slurm = (
             SlurmStates(config, self._checkpoints, self._sink, quarantine, self._metrics, self._stop, say, jobs=jobs)
             if config.slurm.ended_dir
             else None
         )
+        self._remote_write = self._made_remote_write(config) if config.remote_write.access.url else None
+        self._limits = SpoolLimits(config.agent, say)
+        self._threads: list[threading.Thread] = []
+        self._service = ServiceNotifier(os.environ)
         self._tell_due = self._forget_due = 0.0
         self._told: dict[str, object] = {}
+
+    def _made_remote_write(self, config: AgentConfig) -> RemoteWrite:
+        own = own_labels(config.agent.cluster, config.agent.host)
+        metrics = RemoteWriteMetrics(self._metrics.registry)
+        return RemoteWrite(config.remote_write, own, self._exported, metrics, self._say)
+
+    def _exported(self) -> str:
+        return exposition(self._metrics, self._job_metrics)[0].decode()
 
     def _labels(self, key: StreamKey) -> dict[str, str]:
         return key.labels(self._config.agent.cluster, self._config.agent.host)
@@ -107,28 +132,34 @@ class NodeAgent:
             signal.signal(signo, self._on_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes isn't the end of a node's logs
         try:
-            server = MetricsServer(self._config.metrics.listen, self._metrics, self._job_metrics, self._say)
+            section = self._config.metrics
+            server = MetricsServer(section.listen, self._metrics, self._job_metrics, self._say, section.access)
         except BaseException:
             self._end()
             raise
         socket = self._socket
-        threads = [threading.Thread(target=self._ship, name="shipper")]
+        threads = self._threads = [threading.Thread(target=self._ship, name="shipper")]
         if self._slurm is not None:
             threads.append(threading.Thread(target=self._slurm.run, name="slurm"))
+        remote_write = self._started_remote_write()
         try:
             if socket is not None:
                 socket.start()
             for thread in threads:
                 thread.start()
             self._say(self._ready_words(server.port))
+            self._service.ready()
             self._serve()
         finally:
-            self._stop.set()
+            self._service.stopping()
+            self._begin_stop()
             if socket is not None:
                 socket.close()
             for thread in threads:
                 if thread.ident is not None:
                     thread.join()
+            if remote_write is not None:
+                remote_write.join(LAST_WORDS_SECS)
             server.close()
             self._end()
             if self._ending:
@@ -136,11 +167,23 @@ class NodeAgent:
             for signo in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(signo, signal.SIG_IGN)  # Python's own end would give a second one its default: killed
 
+    def _started_remote_write(self) -> threading.Thread | None:
+        """Nobody waits long for its end: it may be in the middle of a push that nobody answers."""
+        if self._remote_write is None:
+            return None
+        thread = threading.Thread(target=self._remote_write.run, args=(self._stop,), name="remote write", daemon=True)
+        thread.start()
+        return thread
+
     def _on_signal(self, signo: int, frame: FrameType | None) -> None:
         """Another thread sets the event: what was interrupted here may hold its lock, for good then."""
         if not self._ending:
             self._ending = True
-            _thread.start_new_thread(self._stop.set, ())
+            _thread.start_new_thread(self._begin_stop, ())
+
+    def _begin_stop(self) -> None:
+        self._stop.set()
+        self._wake.set()
 
     def _ready_words(self, port: int) -> str:
         agent = self._config.agent
@@ -149,24 +192,29 @@ class NodeAgent:
 
     def _ship(self) -> None:
         wait_secs = self._config.loki.batch_wait_secs
-        ship_until(self._shipper, self._to_ship, self._stop, wait_secs, self._say)
+        ship_until(self._shipper, self._to_ship, self._stop, wait_secs, self._say, self._wake)
 
     def _serve(self) -> None:
+        trouble = Seldom(self._say)
         while not self._stop.is_set():
             try:
                 self._turn()
+                trouble.is_over()
             except (LogshipperError, OSError) as error:  # a full disk, most likely: it may have room again
-                self._say(f"{error}; tried again")
+                trouble.say(f"{error}; tried again")
                 self._stop.wait(TELL_SECS)
             except Exception as error:  # a spool is hostile: a fault that it finds must not end the agent for all
-                self._say(f"a fault of logshipper's own: {error!r}; tried again")
+                trouble.say(f"a fault of logshipper's own: {error!r}; tried again")
                 self._stop.wait(TELL_SECS)
+            if all(thread.is_alive() for thread in self._threads):  # else systemd's watchdog starts it anew
+                self._service.alive()
             self._stop.wait(self._config.agent.poll_secs)
 
     def _turn(self) -> None:
         self._look()
         captures = list(self._captures.values())
-        self._learner.turn(captures)
+        if self._learner.turn(captures):
+            self._wake.set()
         self._learner.save(captures)
         for capture in captures:
             if capture.is_over and not self._remove(capture):
@@ -186,6 +234,7 @@ class NodeAgent:
             if self._slurm is not None:
                 self._slurm.close()
             self._checkpoints.close()
+            self._service.close()
             os.close(self._spool_fd)
             os.close(self._lock)
 
@@ -240,9 +289,9 @@ class NodeAgent:
         self._put_off[name] = (time.monotonic() + RETRY_SECS, words)
 
     def _leave_unused(self, folder: CaptureFolder) -> None:
-        """It was made for a job that hasn't printed, or never will."""
+        """It was made for a job that hasn't printed, or never will; or an agent died while it removed it."""
         old = time.time_ns() - folder.begun_ns() > UNUSED_SECS * 1e9
-        if old and folder.life() is Life.DEAD:
+        if any(known.done for known in self._checkpoints.shipped(folder.key)) or (old and folder.life() is Life.DEAD):
             folder.remove()
         folder.close()
 
@@ -251,6 +300,7 @@ class NodeAgent:
         try:
             if not capture.folder.remove():
                 return False
+            fault_point("capture_removed")
         except OSError as error:  # the others go on; it is left in the spool, and tried again
             words = os_words(error)
             self._refuse(capture.folder.name, f"is shipped, but can't be removed: {words}")
@@ -274,18 +324,27 @@ class NodeAgent:
             return
         self._tell_due = now + TELL_SECS
         self._job_metrics.expire(time.time_ns())
+        self._limits.turn(captures)
         self._measure(captures)
         notes: dict[str, object] = {
             "agent": {"pid": os.getpid(), "version": __version__, **vars(self._config.agent)},
             "loki": {"url": self._config.loki.access.url, **self._sink.state._asdict()},
             "last_refusal": self._sink.last_refusal._asdict(),
         }
+        self._service.status(self._shown_state(len(captures)))
         if notes != self._told:
             self._checkpoints.put_notes(notes)
             self._told = notes
         if now >= self._forget_due:
             self._forget_due = now + FORGET_SECS
             self._checkpoints.forget(list_folders(self._spool_fd), time.time_ns() - KEPT_NS)
+
+    def _shown_state(self, captures: int) -> str:
+        state = self._sink.state
+        if not state.since_ns:
+            return f"{captures} captures; Loki takes everything"
+        status = f"HTTP {state.status}: " if state.status else ""
+        return f"{captures} captures; Loki doesn't take what it is sent: {status}{state.words}"
 
     def _measure(self, captures: list[FollowedCapture]) -> None:
         lives = dict.fromkeys(Life, 0)
@@ -298,7 +357,11 @@ class NodeAgent:
                 lag_ns = max(lag_ns, now_ns - capture.waiting_since_ns)
         for life, count in lives.items():
             self._metrics.captures.labels(life.value).set(count)
+        self._metrics.limited.labels("soft").set(self._limits.slow)
+        self._metrics.limited.labels("hard").set(self._limits.stopped)
         self._metrics.lag_seconds.set(lag_ns / 1e9)
+        self._metrics.set_waiting(self._sink.waiting_by_result())
+        self._disks.measure()
         if self._socket is not None:
             self._measure_socket(self._socket)
 
@@ -373,13 +436,19 @@ def _take_lock(state_dir: str) -> int:
     except OSError:
         os.close(fd)
         raise StoreError(path, "another agent is at work with this [agent] state_dir") from None
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+    try:
+        os.ftruncate(fd, os.pwrite(fd, b"%d\n" % os.getpid(), 0))  # in this order: no new room is needed
+    except OSError as error:
+        os.close(fd)
+        raise StoreError(path, f"{os_words(error)}: free some room there; {option} names its folder") from None
     return fd
 
 
 def _raise_file_limit() -> None:
     """Each capture takes some descriptors."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != hard:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except OSError:
+        pass  # the unit's SystemCallFilter is in the way, and its LimitNOFILE does the same

@@ -21,7 +21,9 @@ import orjson
 
 from ingest.agent_config import AgentSection
 from logshipper.errors import ConfigError, SpoolError, SpoolFull, os_words
+from logshipper.fault_points import fault_point
 from logshipper.spool import check_job_id, short_id
+from logshipper.spool_room import LIMITS_FILE, Marks
 
 LOCK_SECS = 1.5  # a maker holds it for a millisecond or two
 MAX_NUMBERS_PER_USER = 10_000  # job ids whose attempts are remembered; then the oldest are forgotten
@@ -211,7 +213,9 @@ class NodeSpool:
             os.mkdir(_MAKING + name, 0o700, dir_fd=self._fd)
             try:
                 self._fill(_MAKING + name, identity)
+                fault_point("capture_made")
                 os.rename(_MAKING + name, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+                fault_point("capture_named")
             except BaseException:
                 shutil.rmtree(_MAKING + name, dir_fd=self._fd, ignore_errors=True)
                 raise
@@ -224,6 +228,7 @@ class NodeSpool:
         folder = os.open(name, _FOLDER_FLAGS, dir_fd=self._fd)
         try:
             _write_file(folder, "identity.json", _encode(self._agent, identity))
+            _write_file(folder, LIMITS_FILE, _first_marks(self._agent).encode(), mode=0o644)
             os.mkdir("segments", 0o700, dir_fd=folder)
             segments = os.open("segments", _FOLDER_FLAGS, dir_fd=folder)
             try:
@@ -240,7 +245,8 @@ class NodeSpool:
         """Removes a capture that nobody has written to yet."""
         try:
             os.rmdir(f"{name}/segments", dir_fd=self._fd)  # not where somebody has: then it is the shipper's
-            os.unlink(f"{name}/identity.json", dir_fd=self._fd)
+            for file in (LIMITS_FILE, "identity.json"):
+                os.unlink(f"{name}/{file}", dir_fd=self._fd)
             os.rmdir(name, dir_fd=self._fd)
         except OSError:
             pass
@@ -361,11 +367,19 @@ def _encode(agent: AgentSection, identity: NodeIdentity) -> bytes:
     return orjson.dumps(fields) + b"\n"
 
 
-def _write_file(folder: int, name: str, content: bytes) -> None:
+def _first_marks(agent: AgentSection) -> Marks:
+    """As if it were the user's only capture: the agent knows better in a moment (ingest/spool_limits.py)."""
+    job = agent.job_spool_soft_max_bytes, agent.job_spool_hard_max_bytes
+    user = agent.user_spool_soft_max_bytes, agent.user_spool_hard_max_bytes
+    least = [min(filter(None, marks), default=0) for marks in zip(job, user, strict=True)]
+    return Marks(least[0], least[1], "job" if job[1] and job[1] == least[1] else "user")
+
+
+def _write_file(folder: int, name: str, content: bytes, *, mode: int = 0o600) -> None:
     fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
     try:
         if os.write(fd, content) != len(content):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        os.fchmod(fd, 0o600)  # others on the node needn't know whose it is
+        os.fchmod(fd, mode)  # 0600: others on the node needn't know whose it is
     finally:
         os.close(fd)

@@ -4,15 +4,18 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, TypedDict
 
+from ingest import quarantine_files
 from ingest.agent_config import AgentConfig
 from ingest.capture_account import CaptureAccount
 from ingest.capture_folder import CaptureFolder, Life, list_folders
 from ingest.checkpoints import STATE_FILE, Shipped, State, read_state
 from ingest.job import RUNNING, derived_state, worst_state
+from ingest.node_ledger import Ledger, ledger_of, shown, summed
 from ingest.segment_reader import SegmentReader, SpoolPosition
 from ingest.slurm_waiting import FILE as SLURM_FILE
 from ingest.slurm_waiting import OUTCOMES, read_counts
@@ -21,6 +24,8 @@ from ingest.user_agent import running_agent
 from logshipper.errors import LogshipperError, StoreError, os_words
 
 SCHEMA = "logshipper-agent.node-status/1"
+_COUNTED_BYTES = 64 << 20  # of the quarantine
+_MOST_ODD = 10
 PREPARED = "PREPARED"  # a directory was made for it, and nobody writes there yet
 
 
@@ -33,7 +38,7 @@ class _Counts(TypedDict):
 class NodeJob(_Counts):
     """One job of `status --config FILE --json`. entries: acknowledged by Loki, by kind; refused: quarantined, by
     reason; spooled_bytes: of segments that aren't shipped yet; lag_secs: the age of the oldest of that, 0 where there
-    is none; captures, over: how many there are, and how many are shipped to the end."""
+    is none; captures, over: how many there are, and how many are shipped to the end; ledger: of its lines."""
 
     job_id: str
     name: str
@@ -45,9 +50,13 @@ class NodeJob(_Counts):
     refused: dict[str, int]
     spooled_bytes: int
     lag_secs: float
+    ledger: Ledger
 
 
-class _Spooled(TypedDict):
+class Spooled(TypedDict):
+    """A capture in the spool. unused: nobody writes there yet; bytes: that aren't shipped; waiting_since_ns: the time
+    of the first of them, 0 where there are none."""
+
     folder: str
     job_id: str
     name: str
@@ -63,7 +72,8 @@ def status(config: AgentConfig, *, as_json: bool) -> int:
     path = os.path.join(config.agent.state_dir, STATE_FILE)
     state = read_state(path) if os.path.exists(path) else State([], {}, {})
     positions = {one.folder: one.position for one in state.shipped}
-    spooled = list(_spooled(config.agent.spool_dir, positions))
+    spooled = list(spooled_captures(config.agent.spool_dir, positions))
+    jobs = _jobs(state, spooled)
     document: dict[str, Any] = {  # Any: JSON
         "schema": SCHEMA,
         "config": config.path,
@@ -73,15 +83,32 @@ def status(config: AgentConfig, *, as_json: bool) -> int:
         "state_dir": config.agent.state_dir,
         "agent_pid": running_agent(config.agent.state_dir),
         "loki": _loki(config, state.notes),
-        "last_refusal": _moment(state.notes.get("last_refusal")),
+        "last_refusal": moment_of(state.notes.get("last_refusal")),
         "slurm": _slurm(config),
-        "jobs": _jobs(state, spooled),
+        "jobs": jobs,
+        "ledger": summed([job["ledger"] for job in jobs]),
+        "spooled_bytes": sum(job["spooled_bytes"] for job in jobs),
+        "lag_secs": max((job["lag_secs"] for job in jobs), default=0.0),
+        "quarantine": _quarantine(config),
     }
     if as_json:
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     else:
         _print(document)
     return 0
+
+
+def _quarantine(config: AgentConfig) -> dict[str, object]:
+    """What lies there now, by reason; entries: -1 where there is so much that counting would take a while."""
+    folder = os.path.join(config.agent.state_dir, quarantine_files.FOLDER)
+    names = quarantine_files.names(folder)
+    size = sum(os.path.getsize(os.path.join(folder, name)) for name in names)
+    if size > _COUNTED_BYTES:
+        return {"bytes": size, "entries": -1, "reasons": {}}
+    reasons: Counter[str] = Counter()
+    for name in names:
+        reasons.update(line.entry.reason for line in quarantine_files.read_lines(folder, name) if line.entry)
+    return {"bytes": size, "entries": reasons.total(), "reasons": dict(reasons)}
 
 
 def _slurm(config: AgentConfig) -> dict[str, object] | None:
@@ -96,11 +123,11 @@ def _slurm(config: AgentConfig) -> dict[str, object] | None:
 def _loki(config: AgentConfig, notes: dict[str, Any]) -> dict[str, object]:  # Any: JSON that the agent wrote
     known = notes.get("loki", {})
     url = config.loki.access.url
-    trouble = _moment(known) if known.get("url") == url else None  # the agent may have been at another one
+    trouble = moment_of(known) if known.get("url") == url else None  # the agent may have been at another one
     return {"url": url, "waiting": trouble is not None, "trouble": trouble}
 
 
-def _moment(said: Any) -> dict[str, object] | None:  # Any: as above
+def moment_of(said: Any) -> dict[str, object] | None:  # Any: as above
     """The sink's word on an answer that wasn't 204; None where there was none."""
     if not said or not said.get("since_ns"):
         return None
@@ -108,7 +135,7 @@ def _moment(said: Any) -> dict[str, object] | None:  # Any: as above
     return {"since": since, "status": said.get("status", 0), "words": said.get("words", "")}
 
 
-def _spooled(spool: str, positions: dict[str, SpoolPosition]) -> Iterator[_Spooled]:
+def spooled_captures(spool: str, positions: dict[str, SpoolPosition]) -> Iterator[Spooled]:
     """The captures in the spool, with the bytes that aren't shipped."""
     try:
         spool_fd = os.open(spool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -125,7 +152,7 @@ def _spooled(spool: str, positions: dict[str, SpoolPosition]) -> Iterator[_Spool
                         position = positions.get(folder.key, SpoolPosition())
                         size = folder.bytes_from(position)
                         since_ns = _first_ns(folder, position) if size else 0
-                        yield _Spooled(folder=folder.key, job_id=identity.job_id, name=identity.name,
+                        yield Spooled(folder=folder.key, job_id=identity.job_id, name=identity.name,
                                        user=identity.user, life=folder.life(), unused=folder.is_unused(), bytes=size,
                                        waiting_since_ns=since_ns)  # fmt: skip
             except (LogshipperError, OSError):
@@ -142,7 +169,7 @@ def _first_ns(folder: CaptureFolder, position: SpoolPosition) -> int:
     return frames[0].time_ns if frames else 0
 
 
-def _jobs(state: State, spooled: Sequence[_Spooled]) -> list[NodeJob]:
+def _jobs(state: State, spooled: Sequence[Spooled]) -> list[NodeJob]:
     """Those with something in the spool first, then the newest."""
     shipped = state.shipped
     waiting = {one["folder"]: one for one in spooled}
@@ -151,7 +178,7 @@ def _jobs(state: State, spooled: Sequence[_Spooled]) -> list[NodeJob]:
         jobs.setdefault(one.identity.job_id, []).append(one)
     found = [_job(job_id, captures, waiting, state.learnt) for job_id, captures in jobs.items()]
     known = {one.folder for one in shipped}
-    unread: dict[str, list[_Spooled]] = {}
+    unread: dict[str, list[Spooled]] = {}
     for here in spooled:
         if here["folder"] not in known:
             unread.setdefault(here["job_id"], []).append(here)
@@ -163,13 +190,13 @@ def _jobs(state: State, spooled: Sequence[_Spooled]) -> list[NodeJob]:
     return [_unread(captures, state.learnt) for captures in unread.values()] + found
 
 
-def _lag_secs(captures: Sequence[_Spooled]) -> float:
+def _lag_secs(captures: Sequence[Spooled]) -> float:
     oldest_ns = min((one["waiting_since_ns"] for one in captures if one["waiting_since_ns"]), default=0)
     return round(max(0.0, time.time() - oldest_ns / 1e9), 1) if oldest_ns else 0.0
 
 
 def _job(
-    job_id: str, captures: Sequence[Shipped], waiting: dict[str, _Spooled], learnt: Mapping[str, CaptureAccount]
+    job_id: str, captures: Sequence[Shipped], waiting: dict[str, Spooled], learnt: Mapping[str, CaptureAccount]
 ) -> NodeJob:
     """What is known of its lines is the learner's word, which is ahead where Loki is away."""
     entries: dict[str, int] = {}
@@ -193,11 +220,12 @@ def _job(
         refused=refused,
         spooled_bytes=sum(one["bytes"] for one in here),
         lag_secs=_lag_secs(here),
+        ledger=ledger_of(zip(accounts, captures, strict=True)),
         **_counts(accounts),
     )
 
 
-def _unread(captures: Sequence[_Spooled], learnt: Mapping[str, CaptureAccount]) -> NodeJob:
+def _unread(captures: Sequence[Spooled], learnt: Mapping[str, CaptureAccount]) -> NodeJob:
     """Nothing of it is shipped yet."""
     one = captures[0]
     accounts = [learnt[capture["folder"]] for capture in captures if capture["folder"] in learnt]
@@ -213,6 +241,7 @@ def _unread(captures: Sequence[_Spooled], learnt: Mapping[str, CaptureAccount]) 
         refused={},
         spooled_bytes=sum(capture["bytes"] for capture in captures),
         lag_secs=_lag_secs(captures),
+        ledger=ledger_of((account, None) for account in accounts),
         **_counts(accounts),
     )
 
@@ -235,15 +264,20 @@ def _print(document: dict[str, Any]) -> None:  # Any: as made above
     trouble, refusal = document["loki"]["trouble"], document["last_refusal"]
     lines = [
         f"node   {document['cluster']}/{document['host']}",
-        f"spool  {document['spool_dir']}",
+        f"spool  {document['spool_dir']}: {_waiting(document)}",
         f"agent  {'not running' if agent is None else f'at work (process {agent})'}",
         f"loki   {document['loki']['url']}: {_words(trouble) if trouble else 'no trouble known'}",
     ]
     if refusal and not trouble:
         lines.append(f"       its last refusal: {_words(refusal)}")
+    if document["quarantine"]["bytes"]:
+        lines.append(f"       in quarantine: {_held(document['quarantine'])}")
     if document["slurm"]:
         counts = {name: count for name, count in document["slurm"].items() if type(count) is int}
         lines.append(f"slurm  ends of jobs: {', '.join(f'{count} {name}' for name, count in counts.items())}")
+    lines.append(f"ledger {shown(document['ledger'])}")
+    odd = [job for job in document["jobs"] if not job["ledger"]["balances"]]
+    lines += [f"       job {job['job_id']}: {job['ledger']['differs']}" for job in odd[:_MOST_ODD]]
     sys.stdout.write("\n".join(lines) + "\n\n")
     if not document["jobs"]:
         sys.stdout.write("no jobs\n")
@@ -251,6 +285,18 @@ def _print(document: dict[str, Any]) -> None:  # Any: as made above
     heading = ("JOB", "STATE", "LINES", "RECORDS", "LOST", "SHIPPED", "REFUSED", "SPOOLED", "LAG", "USER", "NAME")
     rows = [heading, *(_row(job) for job in document["jobs"])]
     sys.stdout.write(printed_table(rows, right=range(2, 9)))
+
+
+def _waiting(document: dict[str, Any]) -> str:  # Any: as above
+    lag = f", the oldest of it for {document['lag_secs']:.0f} s" if document["lag_secs"] else ""
+    return f"{shown_size(document['spooled_bytes'])} wait{lag}"
+
+
+def _held(quarantine: dict[str, Any]) -> str:  # Any: as above
+    if quarantine["entries"] < 0:
+        return f"{shown_size(quarantine['bytes'])}; `logshipper-agent replay --dry-run` counts them"
+    reasons = ", ".join(f"{count} {reason}" for reason, count in quarantine["reasons"].items())
+    return f"{quarantine['entries']} entries ({reasons}); `logshipper-agent replay` sends them once more"
 
 
 def _words(said: dict[str, Any]) -> str:  # Any: as above

@@ -143,6 +143,10 @@ class SegmentReader:
             os.close(self._fd)
             self._fd = -1
 
+    def has_grown(self) -> bool:
+        """Whether the segment that is open has more than what was read of it: a cheap look between two reads."""
+        return self._fd >= 0 and os.fstat(self._fd).st_size > self.position.offset
+
     def read(self, max_bytes: int, *, alive: bool, until: SpoolPosition | None = None) -> Batch:
         """Reads on until about max_bytes of frames are there, or nothing more can be read for now.
 

@@ -12,6 +12,8 @@ from logshipper import __version__
 from logshipper.errors import ConfigError, os_words
 
 if TYPE_CHECKING:
+    import ssl
+
     import requests
 
 MAX_SECRET_BYTES = 64 << 10
@@ -68,29 +70,20 @@ class ServerAccess:
         in_files = []
         for option in ("password_file", "token_file", "ca_file", "cert_file", "key_file"):
             secret = option not in ("ca_file", "cert_file")
-            in_files += _file_problems(option, getattr(self, option), secret=secret)
+            in_files += file_problems(option, getattr(self, option), secret=secret)
         return found + [f"[{where}] {problem}" for problem in in_files]
 
     def _pem_problems(self) -> list[str]:
         """Of the certificates and the key, as OpenSSL sees them."""
         import ssl  # late, as it is for those who use it only
 
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         found = []
         if self.ca_file:
-            try:
-                ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(self.ca_file)
-            except (OSError, ValueError) as error:
-                found.append(f"ca_file: {self.ca_file}: {_pem_words(error, 'holds no certificate in PEM')}")
+            found.append(ca_problem(context, self.ca_file, "ca_file"))
         if self.cert_file:
-            try:
-                # a passphrase is never asked for: an agent has nobody to ask
-                context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-                context.load_cert_chain(self.cert_file, self.key_file or None, password=lambda: "")
-            except (OSError, ValueError) as error:
-                option = "key_file" if self.key_file and os.access(self.cert_file, os.R_OK) else "cert_file"
-                usual = "cert_file must be a certificate in PEM, and this its key, without a passphrase"
-                found.append(f"{option}: {getattr(self, option)}: {_pem_words(error, usual)}")
-        return found
+            found.append(chain_problem(context, self.cert_file, self.key_file))
+        return [problem for problem in found if problem]
 
     def session(self) -> "requests.Session":
         """A session with credentials, certificates and tenant. Raises ConfigError where a file can't be used."""
@@ -154,6 +147,28 @@ def _is_tenant(tenant: str) -> bool:
     return _TENANT.fullmatch(tenant) is not None and tenant not in (".", "..")
 
 
+def ca_problem(context: "ssl.SSLContext", path: str, option: str) -> str:
+    """Has the context trust the certificates of a file; "" where that went well."""
+    try:
+        context.load_verify_locations(path)
+    except (OSError, ValueError) as error:
+        return f"{option}: {path}: {_pem_words(error, 'holds no certificate in PEM')}"
+    return ""
+
+
+def chain_problem(context: "ssl.SSLContext", cert_file: str, key_file: str) -> str:
+    """Gives the context a certificate of its own; key_file: "" where the key stands in cert_file. "" where that went
+    well."""
+    try:
+        # a passphrase is never asked for: an agent has nobody to ask
+        context.load_cert_chain(cert_file, key_file or None, password=lambda: "")
+    except (OSError, ValueError) as error:
+        option = "key_file" if key_file and os.access(cert_file, os.R_OK) else "cert_file"
+        usual = "cert_file must be a certificate in PEM, and this its key, without a passphrase"
+        return f"{option}: {key_file if option == 'key_file' else cert_file}: {_pem_words(error, usual)}"
+    return ""
+
+
 def _pem_words(error: Exception, usual: str) -> str:
     if hasattr(error, "reason") or not isinstance(error, OSError):  # OpenSSL's
         reason = str(getattr(error, "reason", None) or "").replace("_", " ").lower()
@@ -171,7 +186,9 @@ def split_url(url: str) -> "urllib.parse.SplitResult | None":
     return parts
 
 
-def _file_problems(option: str, path: str, *, secret: bool) -> list[str]:
+def file_problems(option: str, path: str, *, secret: bool) -> list[str]:
+    """What is wrong with a file that an option names, "" for none: it can't be read, or everybody can though it is
+    secret, or holds a key."""
     if not path:
         return []
     if not os.path.isabs(path):

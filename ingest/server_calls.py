@@ -7,14 +7,14 @@ import math
 import re
 import time
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import orjson
 
 from ingest.call_failures import MAX_EXCERPT_CHARS, clean, hidden, refusal_mend, words_of
 from ingest.server_access import Credentials, ServerAccess
-from logshipper.errors import ConfigError, QueryError
+from logshipper.errors import ConfigError, QueryError, RejectedPushError, RetryablePushError
 
 if TYPE_CHECKING:
     import requests
@@ -33,7 +33,8 @@ Params = Mapping[str, str | list[str]]
 
 class Answer(NamedTuple):
     """status: HTTP's; date_ns: the server's clock, to a second, None where it doesn't tell; retry_after_secs: as it
-    asks, None where it doesn't; location: of a redirect; complete: whether the whole body came."""
+    asks, None where it doesn't; location: of a redirect; complete: whether the whole body came;
+    request_id: of Loki's delete requests."""
 
     status: int
     body: bytes
@@ -41,6 +42,7 @@ class Answer(NamedTuple):
     retry_after_secs: float | None
     location: str
     complete: bool
+    request_id: str = ""
 
 
 class Sample(NamedTuple):
@@ -149,7 +151,8 @@ class Server:
         if len(body) > limit and status == 200:
             raise AnswerTooLarge(self.name, 200, f"the answer is over {limit} bytes: ask for less at a time")
         retry_after_secs = _retry_after_secs(response.headers.get("Retry-After", ""), date_ns)
-        return Answer(status, body[:limit], date_ns, retry_after_secs, response.headers.get("Location", ""), complete)
+        location, request_id = (response.headers.get(name, "") for name in ("Location", "X-Delete-Request-ID"))
+        return Answer(status, body[:limit], date_ns, retry_after_secs, location, complete, request_id)
 
     def refusal(self, answer: Answer) -> str:
         """What an answer that isn't a success says, in its own words where it has any, and which option to look at;
@@ -168,6 +171,10 @@ class ServerClient:
 
     kind = ""  # what errors call it
     _ready_path = "/ready"
+    # a 400 that says nothing about what was pushed: HTTP where TLS is spoken, or a tenant that can't be one
+    _not_about_pushes = re.compile(
+        rb"Client sent an HTTP request to an HTTPS|tenant ID |multiple org IDs|no org id", re.I
+    )
 
     def __init__(self, access: ServerAccess | str, *, max_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
         access = ServerAccess(url=access) if isinstance(access, str) else access
@@ -192,6 +199,25 @@ class ServerClient:
     def answer_date_ns(self) -> int | None:
         """The server's clock, to a second, when its newest answer came, whatever that said; None before."""
         return self._server.answer_date_ns
+
+    def _push(self, path: str, body: bytes, headers: Mapping[str, str], taken: Collection[int]) -> Answer:
+        """Pushes a body; taken: the statuses that say that all of it was. Raises RetryablePushError where it may be
+        taken later (no connection, time-outs, 429, 5xx, a gateway's 400: status 0), RejectedPushError otherwise."""
+        try:
+            answer = self._server.call("POST", path, body, headers)
+        except NoAnswer as error:
+            raise RetryablePushError(self.name, 0, str(error)) from None
+        except AnswerTooLarge as error:
+            raise RejectedPushError(self.name, error.status, error.excerpt) from None
+        if answer.status in taken:
+            return answer
+        words = self._server.refusal(answer)
+        if answer.status == 400 and (is_page(answer.body) or self._not_about_pushes.match(answer.body)):
+            words = f"HTTP 400, not for what was sent: {words}"
+            raise RetryablePushError(self.name, 0, words, answer.retry_after_secs)
+        later = answer.status in (408, 429) or answer.status >= 500
+        error_type = RetryablePushError if later else RejectedPushError
+        raise error_type(self.name, answer.status, words, answer.retry_after_secs)
 
     def ready(self) -> bool:
         """Whether it says that it is. Raises QueryError where it doesn't answer, or otherwise than by yes or no."""

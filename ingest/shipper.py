@@ -4,13 +4,13 @@ A round takes a share of each capture that has something, so that no job waits f
 stream by stream, the oldest first. When all of a round is acknowledged, or what Loki refused for good lies in the
 quarantine, one transaction moves the positions. Whoever is killed before that sends the same bytes again, which Loki
 drops as exact repeats. An error of our own goes back to the last checkpoint; so do captures of a user whose tenant
-doesn't take them now, while the others' are remembered.
+doesn't take them now, and those with lines of a stream that Loki doesn't take, while the others' are remembered.
 
 What is far behind its stream's newest entry goes to a replay stream. Which that is, is written down before a round is
 sent (ingest/attempts.py), and kept to where it is sent again. Then what may have been sent goes first, for a while:
 anything newer in the same stream would have Loki refuse it there.
 
-A tenant that failed last is tried with a batch or so of one capture: what is taken counts against its user's limits.
+A tenant or stream that failed last is tried with a batch or so of one capture: what is taken counts against its limits.
 For the same reason, what it took of a capture that went back isn't sent again by the same agent; else a tenant that
 takes every second push might never take all streams of a round.
 """
@@ -19,7 +19,7 @@ import hashlib
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -32,15 +32,18 @@ from ingest.checkpoints import Checkpoints
 from ingest.entries import Chunk, EntryBuilder, StreamKey, batches, with_replay
 from ingest.followed_capture import FollowedCapture, in_turn
 from ingest.learning import learn, own_fault
-from ingest.loki_sink import LokiSink, Stopped, TenantWaits
+from ingest.loki_sink import LokiSink, Stopped, StreamWaits, TenantWaits
 from ingest.metrics_server import AgentMetrics
 from ingest.quarantine import Quarantine, Refusal
 from ingest.segment_reader import Batch, Outcome
+from ingest.seldom import Seldom
+from ingest.shares import Held, Shares
 from ingest.tenants import tenant_of
+from logshipper.errors import StoreError
+from logshipper.fault_points import fault_point
+from logshipper.segment import Json
 
-SHARE_BYTES = 512 << 10  # of a capture in a round; more where few have something
-MAX_SHARE_BYTES = 4 << 20
-ROUND_BYTES = 4 << 20  # what others may have to wait for: some seconds, at the rate that a stream may have
+FULL_ROUND_BYTES = 256 << 10  # so much needn't wait for more: pushes of it cost Loki no more than larger ones
 STREAMS_AT_ONCE = 4
 MAX_AHEAD_NS = 10 * 60 * 10**9  # Loki refuses what is newer
 BEFORE_BEGIN_NS = 3600 * 10**9  # how long before its directory was made a capture's lines may be
@@ -59,7 +62,8 @@ class _Piece(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """What came of a stream, or of several. taken: what is acknowledged, but for batches of which some was refused."""
+    """What came of a stream, or of several. taken: what is acknowledged, but for what was beside refused entries of the
+    same capture."""
 
     refusals: list[Refusal]
     taken: list[Chunk]
@@ -88,7 +92,9 @@ class Shipper:
         self._resend_until = time.monotonic() + RESEND_SECS
         self._pool = ThreadPoolExecutor(STREAMS_AT_ONCE, "ship")
         self._turn = 0
+        self.round_bytes = 0  # of spooled frames, in the last round
         self._taken: dict[str, set[bytes]] = {}  # by capture, of those that went back
+        self._blocked: dict[str, frozenset[StreamKey]] = {}  # by capture: streams that didn't take its lines
 
     def close(self) -> None:
         self._pool.shutdown()
@@ -98,9 +104,10 @@ class Shipper:
         our own brings out, after going back to the last checkpoint."""
         pieces: list[_Piece] = []
         touched: list[FollowedCapture] = []
-        if self._taken:
+        if self._taken or self._blocked:
             there = {capture.folder.key for capture in captures}
             self._taken = {key: taken for key, taken in self._taken.items() if key in there}
+            self._blocked = {key: blocked for key, blocked in self._blocked.items() if key in there}
         if time.monotonic() > self._resend_until:
             self._attempts.keep(capture.folder.key for capture in captures)
         try:
@@ -123,28 +130,28 @@ class Shipper:
     def _read_share(
         self, captures: Sequence[FollowedCapture], touched: list[FollowedCapture], pieces: list[_Piece]
     ) -> bool:
-        size, more = 0, False
+        self.round_bytes, more = 0, False
         self._turn += 1
         waiting = [capture for capture in captures if capture.waits or self._end(capture)]
         self._sink.want("captures", {self._tenant(capture) for capture in waiting})
         waiting = self._first_again(waiting)
-        held, failing = self._sink.waiting_tenants(), self._sink.failing_tenants()
-        tried: set[str] = set()  # of those that fail
-        waiting = [capture for capture in waiting if self._tenant(capture) not in held]
-        share = min(max(SHARE_BYTES, ROUND_BYTES // max(len(waiting), 1)), MAX_SHARE_BYTES)
+        held, streams = self._sink.waiting_tenants(), self._sink.waiting_streams()
+        waiting = [one for one in waiting if self._tenant(one) not in held and not self._blocked_by(one) & streams]
+        shares = Shares(self._sink, Counter(map(self._tenant, waiting)))
         waiting.sort(key=lambda capture: capture.served_turn)  # first those that have waited the longest
         for capture in in_turn(waiting):
-            if size >= ROUND_BYTES:
+            if shares.is_full:
                 return True
-            tenant = self._tenant(capture)
-            if tenant in tried:
+            tenant, blocked = self._tenant(capture), self._blocked_by(capture)
+            most = shares.share(tenant, blocked)
+            if not most:
                 more = True
                 continue
-            most = min(share, self._config.loki.batch_max_bytes) if tenant in failing else share
             capture.served_turn = self._turn
             touched.append(capture)
             if capture.stale:
                 capture.reload(self._checkpoints)
+            self._note_clock(capture)
             life, end = capture.life, self._end(capture)
             until = None if end is None or end.done else end.position
             try:
@@ -160,15 +167,18 @@ class Shipper:
             if ends and not capture.learnt.done:
                 capture.held = batch, life  # its last event tells what the learner has to know first
                 continue
-            size += batch.size
+            self.round_bytes += batch.size
             more |= batch.outcome is Outcome.MORE
             moved = end is not None and batch.position > capture.shipped.position
-            if batch.frames or batch.damages or ends or moved:
-                piece = self._guarded_piece(capture, batch, life, again=end is not None)
-                if piece is not None:
-                    pieces.append(piece)
-                    tried |= failing & {tenant}
+            sends = bool(batch.frames or batch.damages or ends or moved)
+            piece = self._guarded_piece(capture, batch, life, again=end is not None) if sends else None
+            shares.took(tenant, blocked, batch.size, sends=piece is not None)
+            if piece is not None:
+                pieces.append(piece)
         return more
+
+    def _blocked_by(self, capture: FollowedCapture) -> frozenset[StreamKey]:
+        return self._blocked.get(capture.folder.key, frozenset())
 
     def _end(self, capture: FollowedCapture) -> End | None:
         """Up to where it may have been sent."""
@@ -187,6 +197,22 @@ class Shipper:
         now = time.monotonic()
         if now > self._resend_until + RESEND_SECS:
             self._resend_until = now + RESEND_SECS
+
+    def _note_clock(self, capture: FollowedCapture) -> None:
+        """Before anything of a capture is sent: where this node's clock is so far ahead that Loki would refuse its
+        times, by how much they are set back. All of them, as they follow the monotonic clock; and noted first, so that
+        what is sent again has the same times."""
+        shipped = capture.shipped
+        if shipped.changed_ns:
+            return
+        ahead_ns = self._sink.clock.ahead_ns()
+        if ahead_ns:
+            shipped.counts.ahead_ns, shipped.changed_ns = ahead_ns, time.time_ns()
+            self._checkpoints.commit([shipped], {})
+            self._say(
+                f"{capture.folder.path}: this node's clock is {ahead_ns / 1e9:.0f} s ahead of Loki's, which would "
+                "refuse its times: they are set back; set the clock"
+            )
 
     def _tell_once(self, capture: FollowedCapture, words: str) -> None:
         if capture.ship_trouble != words:
@@ -213,13 +239,17 @@ class Shipper:
             rows.marks.append(EventRow(closed_ns, {"event": "closed", **self._last_words(capture)}))
         if capture.entries is None:
             most = self._config.loki.max_line_bytes
-            capture.entries = EntryBuilder(capture.folder.key, capture.identity, most, self._tenant(capture))
+            ahead_ns = capture.shipped.counts.ahead_ns
+            capture.entries = EntryBuilder(
+                capture.folder.key, capture.identity, most, self._tenant(capture), ahead_ns=ahead_ns
+            )
         capture.shipped.position = batch.position
         return _Piece(capture, list(capture.entries.chunks(rows)), learnt.done, again)
 
     def _dressed(self, mark: EventRow, capture: FollowedCapture) -> EventRow | None:
         """A mark as it goes to Loki: with who it is, or where it ran; None for a heartbeat too many."""
         kind, counts, agent = mark.event["event"], capture.shipped.counts, self._config.agent
+        mark = EventRow(mark.time_ns, _set_back(mark.event, counts.ahead_ns))
         if kind == "started":
             who = {name: getattr(capture.identity, name) for name in _WHO}
             return EventRow(mark.time_ns, {**mark.event, **who, "host": self._host(capture), "cluster": agent.cluster})
@@ -239,14 +269,15 @@ class Shipper:
     def _last_words(self, capture: FollowedCapture) -> dict[str, object]:
         choice = capture.learnt.axis.choose()
         x_axis = {"key": choice.key, "rule": choice.rule, "words": choice.words, "path": list(choice.path)}
-        return {**capture.shipped.account.end_facts(), "hosts": [self._host(capture)], "x_axis": x_axis}
+        facts = _set_back(capture.shipped.account.end_facts(), capture.shipped.counts.ahead_ns)
+        return {**facts, "hosts": [self._host(capture)], "x_axis": x_axis}
 
     # ---- sending
 
     def _send(self, pieces: Sequence[_Piece]) -> None:
         self._begin_attempt(pieces)
         streams = self._by_stream(chunk for piece in pieces for chunk in piece.chunks if not self._is_taken(chunk))
-        held: set[str] = set()  # tenants that don't take theirs now
+        held = Held(self._sink.waiting_streams())
         refusals = self._untimely(pieces, streams)
         sent = self._deliver(streams, held)
         refusals += sent.refusals
@@ -257,14 +288,20 @@ class Shipper:
             again = self._deliver(replayed, held)
             refusals += again.refusals
             sent.taken.extend(again.taken)
-        if held:
-            self._remember(chunk for chunk in sent.taken if chunk.key.tenant in held)
-            refusals = [one for one in refusals if one.chunk.key.tenant not in held]
-            pieces = self._without(held, pieces)
-        if refusals:
-            self._put_aside(refusals)
-        fault_point("sent")
-        self._commit(pieces, refusals)
+            streams = {**streams, **{key: [*streams.get(key, ()), *chunks] for key, chunks in replayed.items()}}
+        back = self._gone_back(pieces, streams, held)
+        if back:
+            self._remember(chunk for chunk in sent.taken if chunk.capture in back)
+            refusals = [one for one in refusals if one.chunk.capture not in back]
+            pieces = self._without(back, pieces)
+        try:
+            if refusals:
+                self._put_aside(refusals)
+            fault_point("sent")
+            self._commit(pieces, refusals)
+        except (StoreError, OSError):  # a full disk: what is sent needn't be sent again when there is room
+            self._remember(sent.taken)
+            raise
 
     def _begin_attempt(self, pieces: Sequence[_Piece]) -> None:
         """Of the captures that have none."""
@@ -293,11 +330,26 @@ class Shipper:
         known = self._taken.get(chunk.capture)
         return known is not None and _digest(chunk) in known
 
-    def _without(self, held: set[str], pieces: Sequence[_Piece]) -> list[_Piece]:
-        """The pieces of other tenants than these, whose captures go back to their last checkpoint."""
+    def _gone_back(
+        self, pieces: Sequence[_Piece], streams: dict[StreamKey, list[Chunk]], held: Held
+    ) -> dict[str, frozenset[StreamKey]]:
+        """Captures of which not all was sent, and the streams that didn't take theirs."""
+        blocked: dict[str, set[StreamKey]] = defaultdict(set)
+        for key in held.streams & streams.keys():
+            for chunk in streams[key]:
+                blocked[chunk.capture].add(key)
+        for piece in pieces:
+            if self._tenant(piece.capture) in held.tenants:
+                blocked[piece.capture.folder.key] |= set()
+        return {capture: frozenset(keys) for capture, keys in blocked.items()}
+
+    def _without(self, back: dict[str, frozenset[StreamKey]], pieces: Sequence[_Piece]) -> list[_Piece]:
+        """The pieces of other captures than these, which go back to their last checkpoint."""
         kept: list[_Piece] = []
         for piece in pieces:
-            if self._tenant(piece.capture) in held:
+            if piece.capture.folder.key in back:
+                if back[piece.capture.folder.key]:
+                    self._blocked[piece.capture.folder.key] = back[piece.capture.folder.key]
                 piece.capture.stale = True
                 piece.capture.reload(self._checkpoints)
             else:
@@ -319,10 +371,13 @@ class Shipper:
     def _untimely(self, pieces: Sequence[_Piece], streams: dict[StreamKey, list[Chunk]]) -> list[Refusal]:
         """Takes out what Loki would refuse for its time, and what is older than its own capture: forged times must not
         open streams by the hundred, or have Loki refuse line by line."""
-        now_ns = time.time_ns()
+        now_ns = self._sink.clock.now_ns()
         hours = self._config.loki.max_age_hours
         oldest_ns = now_ns - int(hours * 3600e9)
-        begun = {piece.capture.folder.key: piece.capture.begun_ns - BEFORE_BEGIN_NS for piece in pieces}
+        begun = {
+            piece.capture.folder.key: piece.capture.begun_ns - BEFORE_BEGIN_NS - piece.capture.shipped.counts.ahead_ns
+            for piece in pieces
+        }
         refusals: list[Refusal] = []
         for key, chunks in streams.items():
             kept: list[Chunk] = []
@@ -343,17 +398,21 @@ class Shipper:
             streams[key] = kept
         return refusals
 
-    def _deliver(self, streams: dict[StreamKey, list[Chunk]], held: set[str]) -> _Sent:
+    def _deliver(self, streams: dict[StreamKey, list[Chunk]], held: Held) -> _Sent:
         """Streams beside each other, the batches of each in order; events last: who reads of a capture's end finds all
-        its lines. held: nothing more is sent to these tenants; those that don't take theirs are added. Raises what the
-        first of the others raises."""
+        its lines. held: nothing more is sent to these; those that don't take theirs are added. Raises what the first of
+        the others raises."""
         sent = _Sent([], [])
         for events in (False, True):
             of_kind = [
                 chunks
                 for key, chunks in streams.items()
-                if chunks and (key.kind == "event") is events and key.tenant not in held
+                if chunks and (key.kind == "event") is events and not held.has(key)
             ]
+            if events and held.streams:
+                stuck = {chunk.capture for key in held.streams & streams.keys() for chunk in streams[key]}
+                kept = ([chunk for chunk in chunks if chunk.capture not in stuck] for chunks in of_kind)
+                of_kind = [chunks for chunks in kept if chunks]
             tasks = [self._pool.submit(self._deliver_stream, chunks, held) for chunks in of_kind]
             for task in tasks:
                 refusals, taken = task.result()
@@ -361,25 +420,30 @@ class Shipper:
                 sent.taken.extend(taken)
         return sent
 
-    def _deliver_stream(self, chunks: Sequence[Chunk], held: set[str]) -> _Sent:
-        """held: shared with other streams' threads."""
+    def _deliver_stream(self, chunks: Sequence[Chunk], held: Held) -> _Sent:
         sent = _Sent([], [])
-        tenant = chunks[0].key.tenant
-        for whole in batches(chunks, self._config.loki.batch_max_bytes):
-            if tenant in held:
+        key = chunks[0].key
+        for whole in batches(chunks, self._sink.rates.batch_bytes(key.tenant)):
+            if held.has(key):
                 break
             batch = [chunk for chunk in whole if not self._is_taken(chunk)]  # parts of a chunk are told apart here
             try:
                 refusals = self._sink.deliver(batch) if batch else []
             except TenantWaits:
-                held.add(tenant)
+                held.tenants.add(key.tenant)
+                break
+            except StreamWaits:
+                held.streams.add(key)
                 break
             sent.refusals.extend(refusals)
-            sent.taken.extend([] if refusals else batch)
+            not_whole = {refusal.chunk.capture for refusal in refusals}
+            sent.taken.extend(chunk for chunk in batch if chunk.capture not in not_whole)
+            fault_point("pushed")
         return sent
 
     def _put_aside(self, refusals: list[Refusal]) -> None:
         dropped = self._quarantine.put(refusals)
+        fault_point("set_aside")
         reasons: Counter[str] = Counter()
         for refusal in refusals:
             reasons[refusal.reason] += len(refusal.chunk.lines)
@@ -419,7 +483,9 @@ class Shipper:
             piece.capture.noted_shipped()
             self._attempts.settle(piece.capture.shipped)
             piece.capture.remove_old_segments()
+            fault_point("shipped_segments_removed")
             self._forget_taken(piece)
+            self._blocked.pop(piece.capture.folder.key, None)
 
 
 def _newest_ns(pieces: Iterable[_Piece], taken_until_ns: int) -> dict[StreamKey, int]:
@@ -432,6 +498,14 @@ def _newest_ns(pieces: Iterable[_Piece], taken_until_ns: int) -> dict[StreamKey,
     return newest
 
 
+def _set_back(event: Json, ahead_ns: int) -> Json:
+    """An event whose own words of times fit the time that it is sent with."""
+    if not ahead_ns:
+        return event
+    times = {name: event[name] - ahead_ns for name in ("started_ns", "ended_ns") if event.get(name)}
+    return {**event, **times, "clock_ahead_secs": round(ahead_ns / 1e9, 3)}
+
+
 def _in_replay(refusal: Refusal) -> list[Chunk]:
     return with_replay(refusal.chunk, refusal.chunk.times_ns[-1] + 1)
 
@@ -442,27 +516,35 @@ def _digest(chunk: Chunk) -> bytes:
     return hashlib.blake2b(where.encode() + chunk.encoded(), digest_size=16).digest()
 
 
-def fault_point(name: str) -> None:
-    """A named place where the crash tests kill the process; does nothing."""
-
-
 def ship_until(
     shipper: Shipper,
     captures: Callable[[], Sequence[FollowedCapture]],
     stop: threading.Event,
     wait_secs: float,
     say: Callable[[str], None],
+    wake: threading.Event,
 ) -> None:
-    """The shipper's thread: round after round, wait_secs apart where nothing is left over."""
-    pause = 0.0
-    while not stop.wait(pause):
+    """The shipper's thread: round after round, wait_secs apart where nothing is left over, sooner after large ones.
+
+    wake: set when there is something to ship, and with stop; a look is due every wait_secs all the same.
+    """
+    trouble = Seldom(say)
+    while not stop.is_set():
+        wake.clear()
         begin = time.monotonic()
         try:
             more = shipper.round(captures())
         except Stopped:
             return
         except Exception as error:  # one capture or a full disk must not stop all others for good
-            say(f"shipping failed, and is tried again from the last checkpoint: {error!r}")
-            pause = max(wait_secs, 1.0)
-        else:
-            pause = 0.0 if more else max(0.05, wait_secs - (time.monotonic() - begin))
+            words = str(error) if isinstance(error, StoreError) else repr(error)
+            trouble.say(f"shipping failed, and is tried again from the last checkpoint: {words}")
+            stop.wait(max(wait_secs, 1.0))
+            continue
+        trouble.is_over()
+        if more:
+            continue
+        if shipper.round_bytes:
+            share = max(1 - shipper.round_bytes / FULL_ROUND_BYTES, 0.25)
+            stop.wait(max(0.05, wait_secs * share - (time.monotonic() - begin)))
+        wake.wait(wait_secs)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from ingest.slurm_record import MAX_RECORD_BYTES, BadRecord, EndRecord, parse_end
 from ingest.slurm_waiting import MALFORMED, Waiting, WaitingEnds
 from logshipper.errors import SpoolError, os_words
+from logshipper.fault_points import fault_point
 
 MAX_WAITING = 100_000  # records: of the longest waiting the most are jobs' that weren't captured
 MAX_AT_ONCE = 1000
@@ -63,6 +64,7 @@ class EndedFolder:
                 self._counted(MALFORMED, len(bad))
                 self._removed(folder, bad)
             if found:
+                fault_point("slurm_taken")
                 self._finish(folder)
             return len(names) > MAX_AT_ONCE
 
@@ -73,6 +75,7 @@ class EndedFolder:
             return
         gone = self._removed(folder, sorted(names))
         os.fsync(folder)  # or a power cut brings them back
+        fault_point("slurm_file_removed")
         self._waiting.make_ready(gone)
 
     def _removed(self, folder: int, names: list[str]) -> list[str]:

@@ -29,7 +29,7 @@ from ingest.loki import Client
 from ingest.loki_account import JobAccount
 from ingest.loki_push import encode_metadata, to_utf8
 from ingest.loki_reader import Entries
-from ingest.loki_sink import LokiSink, Stopped, TenantWaits
+from ingest.loki_sink import LokiSink, Stopped, StreamWaits, TenantWaits
 from ingest.metrics_server import AgentMetrics
 from ingest.quarantine import Quarantine, Refusal
 from ingest.slurm_captured import Run, ask, run_of
@@ -38,6 +38,7 @@ from ingest.slurm_record import SECOND_NS, EndRecord, event_of, note_of
 from ingest.slurm_waiting import FILE, NOT_CAPTURED, REFUSED, SHIPPED, Told, Waiting, WaitingEnds
 from ingest.tenants import USER, tenant_of, tenant_of_uid
 from logshipper.errors import LogshipperError, QueryError
+from logshipper.fault_points import fault_point
 
 ASKED_AFTER_SECS = (3, 10, 60, 600, 3600, 6 * 3600, 24 * 3600)  # since the record was taken; the last time, it goes
 BY_UID_AFTER_SECS = 60  # for what a node sent that didn't know the user's name
@@ -152,7 +153,7 @@ class SlurmStates:
         told += self._decide([one for one in due if one.told is None])
         if told:
             self._show(told)
-            shipper.fault_point("slurm_told")
+            fault_point("slurm_told")
             self._ship(told)
         self._say_dropped()
         return len(due) == BATCH
@@ -233,10 +234,20 @@ class SlurmStates:
                 found.runs.update({name: run for name, run in runs if run is not None})
         self._say_silent(failed)
         general = _of_loki_itself(failed, len(of_tenant))
+        if general is not None and general.status and len(of_tenant) == 1 and self._answers_others(asked, now_ns):
+            general = None  # a tenant that alone is asked, and ails
         if general is not None:
             again_ns = now_ns + self._put_off_ns
             self._waiting.put_off(dict.fromkeys(found.unanswered, again_ns))
             raise general
+
+    def _answers_others(self, asked: Sequence[Waiting], now_ns: int) -> bool:
+        """Whether Loki answers the same question for nobody's tenant."""
+        try:
+            self._ask("", [one.record for one in asked], now_ns, SECOND_NS)
+        except QueryError:
+            return False
+        return True
 
     def _ask(self, tenant: str, records: Sequence[EndRecord], now_ns: int, longest_ns: int) -> Mapping[str, JobAccount]:
         with ExitStack() as undo:
@@ -276,7 +287,7 @@ class SlurmStates:
     def _ship(self, told: Sequence[Waiting]) -> None:
         """Lines first: who reads of the end finds them. What a tenant doesn't take now is put off."""
         refusals: list[Refusal] = []
-        held: set[str] = set()
+        held: set[str] = set()  # captures, as their chunks have them
         homes = {one.name: self._home(one) for one in told}
         self._sink.want("slurm", set(self._homes.values()))
         for build in (_note_chunk, _event_chunk):
@@ -286,18 +297,21 @@ class SlurmStates:
                 if chunk is not None:
                     key = chunk.key._replace(tenant=homes[one.name])
                     streams[key].append(replace(chunk, key=key))
-            for key, chunks in streams.items():
+            for key, of_stream in streams.items():
+                chunks = [chunk for chunk in of_stream if chunk.capture not in held]
                 chunks.sort(key=lambda chunk: chunk.times_ns[0])
                 try:
-                    refusals += self._deliver(key, chunks) if key.tenant not in held else []
+                    refusals += self._deliver(key, chunks) if chunks else []
                 except TenantWaits:
-                    held.add(key.tenant)
+                    held |= {one.name for one in told if homes[one.name] == key.tenant}
+                except StreamWaits:
+                    held |= {chunk.capture for chunk in chunks}
         if held:
             again_ns = time.time_ns() + self._put_off_ns
-            self._waiting.put_off({one.name: again_ns for one in told if homes[one.name] in held})
-            told = [one for one in told if homes[one.name] not in held]
-            refusals = [refusal for refusal in refusals if refusal.chunk.key.tenant not in held]
-        shipper.fault_point("slurm_sent")
+            self._waiting.put_off({one.name: again_ns for one in told if one.name in held})
+            told = [one for one in told if one.name not in held]
+            refusals = [refusal for refusal in refusals if refusal.chunk.capture not in held]
+        fault_point("slurm_sent")
         again = _behind(told, refusals)
         for_good = [refusal for refusal in refusals if not _is_behind(refusal)]
         self._put_aside(for_good)
@@ -305,7 +319,7 @@ class SlurmStates:
         lost = {refusal.chunk.capture for refusal in for_good}
         self._finish({one.name: REFUSED if one.name in lost else SHIPPED for one in told if one.name not in again})
         self._sink.want("slurm", set(self._homes.values()))
-        shipper.fault_point("slurm_committed")
+        fault_point("slurm_committed")
 
     def _show(self, told: Sequence[Waiting]) -> None:
         """In /metrics, whatever Loki takes."""

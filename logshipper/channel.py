@@ -97,6 +97,11 @@ class Channel:
         self._tally = (0, 0) if counters is None else _COUNTERS.unpack_from(counters, 16 * stream)
         os.set_blocking(master, False)
 
+    @property
+    def counted(self) -> int:
+        """Bytes so far."""
+        return int(self._tally[0])
+
     def count(self, data: bytes) -> None:
         """Into the account that survives everybody: bytes and line feeds, as read."""
         self.after_exit += len(data)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from logshipper.relay import Relay
     from logshipper.terminal import Attributes
+    from logshipper.unsent import Unsent
 
 
 class SidecarPlan:
@@ -44,12 +45,14 @@ class SidecarPlan:
     side_pipe: read end; report: write end; both are made when the sidecar is forked. masters, outs: by stream (1, 2),
     to relay on when the relay process dies; a stream that the caller had closed is in neither. saved_termios, raw_now:
     of the real terminal, None in batch. cmd_pidfd: -1 where there is none. counters: shared, of the capture.
+    unsent: what the relay may not have handed over when it died, None where it keeps no such account.
     The process's other inherited fds are closed, and mustn't be closed once more: leave objects that own one alone.
     """
 
     __slots__ = (
         "cmd_pid", "cmd_pidfd", "columns", "counters", "interactive", "masters", "outs", "raw_now", "relay_pid",
         "report", "rows", "saved_termios", "side_pipe", "started_ns", "tty",
+        "unsent",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +69,7 @@ class SidecarPlan:
         saved_termios: "Attributes | None" = None,
         raw_now: "mmap | None" = None,
         counters: "mmap | None" = None,
+        unsent: "Unsent | None" = None,
         relay_pid: int,
         started_ns: int,
         side_pipe: int = -1,
@@ -84,6 +88,7 @@ class SidecarPlan:
         self.saved_termios = saved_termios
         self.raw_now = raw_now
         self.counters = counters
+        self.unsent = unsent
         self.relay_pid = relay_pid
         self.started_ns = started_ns
 

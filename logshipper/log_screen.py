@@ -51,6 +51,10 @@ class LogScreen(Screen):
 
     def touch(self, row: Row) -> None:
         row.touched = self.now
+        above = self.y - 1
+        while above >= 0 and self.rows[above].wrapped and self.rows[above].touched != self.now:
+            self.rows[above].touched = self.now  # the line that goes on here isn't quiet
+            above -= 1
         row.clean = False
         row.fresh = True
         if self._end >= 0 or self.x < len(row.cells):

@@ -9,6 +9,7 @@ from codecs import utf_8_decode
 from logshipper.cell_width import shows_as_it_is
 
 _PRINTABLE = bytes([*range(0x20, 0x7F), *range(0x80, 0x100), 0x0A])
+_CONTROLS = [bytes([code]) for code in range(0x80) if code not in _PRINTABLE]
 _COLOUR = re.compile(rb"\x1b(?:\[[0-9;:]*m|\(B)")  # SGR; "ASCII characters", which is what there is
 _COLOUR_OR_ERASE = re.compile(rb"\x1b(?:\[[0-9;:]*m|\(B|\[0?K)")
 _ERASE = re.compile(rb"(?<!\r)\x1b\[0?K")  # to the right, where nothing is: compilers send it with colours
@@ -38,9 +39,9 @@ def plain_text(data: bytes, columns: int, open_line: bytearray) -> tuple[bytes, 
             return None
         rest = data[size:]
         data = data[:size] if valid else text.encode()
-    controls = data.translate(None, _PRINTABLE)
-    if not controls:
+    if True not in map(data.__contains__, _CONTROLS):  # 32 searches cost less than one look at each byte
         return data, rest
+    controls = data.translate(None, _PRINTABLE)
     if b"\x1b" in controls:
         cut_off = _CUT_OFF.match(data, data.rfind(b"\x1b"))
         if cut_off is not None:

@@ -15,14 +15,15 @@ import termios
 import time
 
 from logshipper.channel import HELD_BYTES, PTY_READ_BYTES, Channel, pair
+from logshipper.fault_points import fault_point
 from logshipper.output import Output
+from logshipper.unsent import BUFFER_BYTES
 
 TURN_BYTES = 60 << 10  # then it is the other stream's turn
 GATHER_SECS = 0.002  # in a flood, silence after which streams count as idle: small reads gather meanwhile
 GATHER_BYTES = 16 << 10  # since the last silence: that is a flood. Less is handed over at once
 SINK_SECS = 0.01  # under constant flow the sink is called as often
 LEFT_BEHIND_BYTES = 256 << 10  # of a stream that never falls silent, once CMD is gone
-_BUFFER_BYTES = 64 << 10
 TAKE_OVER_WAIT_SECS = 0.2  # a turn's, in a dead relay's place
 
 TYPE_CHECKING = False
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from logshipper.handover import SidecarPlan
+    from logshipper.unsent import Unsent
 
     class Sink(Protocol):
         """Who gets what the relay read. flags, here and there: bits of streams (1 << stream - 1) seen empty."""
@@ -78,9 +80,10 @@ class Owner:
 
 
 class Relay:
-    """Relays channels until they are hung up. Fds of others are watched in the same poll."""
+    """Relays channels until they are hung up. Fds of others are watched in the same poll. unsent: where the sink may
+    look for what it didn't get."""
 
-    def __init__(self, channels: list[Channel], sink: "Sink", owner: Owner) -> None:
+    def __init__(self, channels: list[Channel], sink: "Sink", owner: Owner, unsent: "Unsent | None" = None) -> None:
         self.channels = channels
         self._sink = sink
         self._owner = owner
@@ -89,7 +92,8 @@ class Relay:
         self._watched: dict[int, Callable[[int], None]] = {}
         self._paused = self._stopped = False
         # one for all reads: a fresh object of 64 KiB for each of the pty's 4 KiB costs page faults
-        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._unsent = unsent
+        self._buffer = memoryview(bytearray(BUFFER_BYTES)) if unsent is None else unsent.buffer
         self._fresh = True  # something was handed over, or listened to anew, since the last empty notice
         self._burst = 0  # bytes since the last silence
         self._sink_due = 0.0
@@ -183,6 +187,8 @@ class Relay:
         size = 0
         hung_up = False
         buffer = self._buffer
+        if self._unsent is not None:
+            self._unsent.begin(channel.stream, channel.counted)
         while size < TURN_BYTES:
             try:
                 last = os.readv(channel.master, [buffer[size:]])
@@ -199,13 +205,30 @@ class Relay:
             size += last
         if size:
             data = bytes(buffer[:size])
+            fault_point("relay_read")
+            if self._unsent is not None:
+                self._unsent.keep(channel.stream, channel.counted, data)
             channel.count(data)
-            channel.cut = size >= PTY_READ_BYTES
-            channel.put(data, now)
-            self._fresh = True
-            self._burst += size
-            self._sink.data(channel.stream, data, flags)
+            fault_point("relay_counted")
+            if self._unsent is not None:
+                self._unsent.clear(size)
+            self._pass_on(channel, data, flags, now)
         self._settle(channel, now)
+
+    def make_up(self, channel: Channel, data: bytes) -> None:
+        """For a dead relay, which had read this and nothing more."""
+        now = time.monotonic()
+        channel.count(data)
+        self._pass_on(channel, data, 0, now)
+        self._settle(channel, now)
+
+    def _pass_on(self, channel: Channel, data: bytes, flags: int, now: float) -> None:
+        channel.cut = len(data) >= PTY_READ_BYTES
+        channel.put(data, now)
+        self._fresh = True
+        self._burst += len(data)
+        fault_point("relay_passed_on")
+        self._sink.data(channel.stream, data, flags)
 
     def _rest(self, now: float) -> None:
         """No stream had anything to read."""
@@ -381,5 +404,9 @@ def take_over(plan: "SidecarPlan", sink: "Sink") -> None:
     ]
     cmd = TakeOver(plan.cmd_pidfd, plan.cmd_pid)
     relay = Relay(channels, sink, cmd)
+    for channel in channels:
+        read = plan.unsent.uncounted(channel.stream, channel.counted) if plan.unsent is not None else b""
+        if read:
+            relay.make_up(channel, read)
     while not (relay.is_over() and cmd.is_dead()):
         relay.turn(TAKE_OVER_WAIT_SECS)

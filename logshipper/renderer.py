@@ -257,8 +257,8 @@ class Renderer:
         begin = 0
         if self._open.text:
             lines, begin = self._end_open(lines)
-        command = 0 if lines.startswith(_COMMAND) else lines.find(b"\n" + _COMMAND) + 1
-        if command or lines.startswith(_COMMAND):
+        command = _place_of_command(lines)
+        if command >= 0:
             end = lines.index(b"\n", command)
             self._command = lines[command:end]
             self._give_out(lines[:command])
@@ -338,6 +338,15 @@ def last_rows(lines: bytes, rows: int) -> tuple[int, int]:
             if count > rows or size == _TAIL_BYTES:
                 return len(last.decode(errors="ignore").encode()), count
     return len(lines), lines.count(b"\n")
+
+
+def _place_of_command(lines: bytes) -> int:
+    """Where the first line that begins with /LOGCOMMAND begins; -1: nowhere."""
+    if lines.startswith(_COMMAND):
+        return 0
+    if lines.rfind(_COMMAND) < 0:  # CPython's search from the right takes less than half as long
+        return -1
+    return lines.find(b"\n" + _COMMAND) + 1 or -1
 
 
 def _place_behind(data: bytes, line_feeds: int) -> int:

@@ -14,12 +14,14 @@ import time
 from logshipper import launch, signals, terminal
 from logshipper.background import close_inherited, detach
 from logshipper.channel import Channel
+from logshipper.fault_points import fault_point
 from logshipper.handover import STALL_SECS, SidecarLink, SidecarPlan
 from logshipper.job import BatchJob, InteractiveJob
 from logshipper.relay import NoSink, Owner, Relay
 from logshipper.signals import SignalPipe
 from logshipper.spool import note_end, note_relay
 from logshipper.streams import STREAMS, Streams
+from logshipper.unsent import Unsent
 
 _FOREVER_SECS = 3600.0
 _CARE_SECS = 0.5
@@ -93,6 +95,7 @@ class RelayProcess(Owner):
         self._impatient = False
         self._counters = None if options.capture is None else options.capture.counters
         self._sidecar = SidecarLink(self._say, options.stall_secs)
+        self._unsent: Unsent | None = None
         self._signals = SignalPipe()
         streams = Streams(options.tty, self._counters, self._say)
         self._streams = streams
@@ -127,7 +130,7 @@ class RelayProcess(Owner):
         if self._options.capture is not None:
             self._start_sidecar(started_ns)
         self._signals.start()
-        self._relay = Relay(self._channels, self._sidecar if self._sidecar.alive else NoSink(), self)
+        self._relay = Relay(self._channels, self._sidecar if self._sidecar.alive else NoSink(), self, self._unsent)
         self._relay.watch(self._signals.fd, select.POLLIN, lambda _: self._take_signals())
         self._sidecar.attach(self._relay)
         self._job.attach(self._relay)
@@ -152,6 +155,7 @@ class RelayProcess(Owner):
             started_ns=started_ns,
         )
         try:
+            plan.unsent = self._unsent = Unsent()
             self._sidecar.start(self._options.serve, plan)
         except OSError as error:
             self._say(f"nothing of this run is logged: {error.strerror or error}")
@@ -183,8 +187,10 @@ class RelayProcess(Owner):
             self._turn(_FOREVER_SECS)
             if job.stop_signal:
                 self._stop()
+        fault_point("relay_cmd_ended")
         if self._counters is not None:
             note_end(self._counters, job.wait_status, job.ended_ns)
+            fault_point("relay_end_noted")
         if job.lost:
             self._say("the process that held CMD's terminal was killed: CMD's exit code isn't known")
         self._ended_at = time.monotonic()
@@ -287,6 +293,7 @@ class RelayProcess(Owner):
     def _end_sidecar(self) -> None:
         sidecar = self._sidecar
         sidecar.exited(self._job.wait_status or 0)
+        fault_point("relay_end_told")
         while sidecar.alive and not sidecar.is_flushed and not self._impatient:
             self._turn(_CARE_SECS)
         sidecar.hang_up()

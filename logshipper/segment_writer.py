@@ -12,6 +12,7 @@ import threading
 
 from logshipper import segment
 from logshipper.errors import SpoolError, SpoolFull, os_words
+from logshipper.fault_points import fault_point
 
 SYNC_SECS = 0.05
 MAX_SEGMENT_BYTES = 32 << 20
@@ -28,6 +29,7 @@ class SegmentWriter:
         self._closing = threading.Event()
         self._lock = threading.Lock()  # held while the fd is exchanged
         self._sync_error: OSError | None = None
+        self._sizes: dict[str, int] = {}  # of the segments before the last one
         self._reserve = os.path.join(folder, "reserve")
         self._fd, self._size = self._create(1, now_ns)
         self._make_reserve()
@@ -42,7 +44,17 @@ class SegmentWriter:
         if self._size + len(frames) > MAX_SEGMENT_BYTES and self._size > segment.FILE_HEADER_BYTES:
             self._rotate(now_ns)
         self._append(frames)
+        fault_point("frames_written")
         self._dirty.set()
+
+    def present_bytes(self) -> int:
+        """Of the segments that nobody has removed yet."""
+        try:
+            present = set(os.listdir(self._folder))
+        except OSError:
+            return self._size
+        self._sizes = {name: size for name, size in self._sizes.items() if name in present}
+        return sum(self._sizes.values()) + self._size
 
     def give_up_reserve(self) -> None:
         """Frees the room kept for the records that say that there is no room."""
@@ -56,6 +68,7 @@ class SegmentWriter:
         self.give_up_reserve()
         try:
             self._append(segment.encode_end(now_ns, closed=True))
+            fault_point("capture_closed")
         finally:
             self._closing.set()
             self._dirty.set()
@@ -81,12 +94,15 @@ class SegmentWriter:
         number = self._number + 1
         fd, size = self._create(number, now_ns)
         try:
+            fault_point("next_segment_made")
             self._append(segment.encode_end(now_ns, closed=False))
+            fault_point("segment_sealed")
         except SpoolError:
             os.close(fd)
             os.unlink(self._path(number))
             raise
         with self._lock:
+            self._sizes[os.path.basename(self._path(self._number))] = self._size
             last, self._fd, self._size, self._number = self._fd, fd, size, number
         try:
             os.fdatasync(last)
@@ -103,6 +119,7 @@ class SegmentWriter:
         except OSError as error:
             raise _spool_error(self._folder, error) from None
         try:
+            fault_point("segment_created")
             size = _write_whole(fd, segment.encode_file_header(number, now_ns), 0, self._folder)
             os.fdatasync(fd)
             folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -110,6 +127,7 @@ class SegmentWriter:
                 os.fsync(folder)  # the name, too, must survive a crash
             finally:
                 os.close(folder)
+            fault_point("segment_begun")
         except (OSError, SpoolError) as error:
             os.close(fd)
             os.unlink(path)
@@ -138,6 +156,8 @@ class SegmentWriter:
                     os.fdatasync(self._fd)
                 except OSError as error:
                     self._sync_error = error
+                else:
+                    fault_point("frames_synced")
             self._closing.wait(SYNC_SECS)
 
 

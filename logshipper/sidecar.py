@@ -2,7 +2,8 @@
 
 It reads the side pipe as fast as it can, writes frames at once, and lets the segment writer sync them. When the relay
 dies or returns while somebody still holds the job's terminals, it relays on itself (RELAY: nobody's death may hurt
-the job). A full disk never stops it: what can't be written is counted as lost, and said.
+the job). A full disk never stops it: what can't be written is counted as lost, and said; log lines are left out before
+it is full, stderr's first, and where the node's agent says that there are too many (logshipper/spool_room.py).
 """
 
 import fcntl
@@ -14,19 +15,23 @@ import time
 from logshipper import __version__, relay, side_pipe
 from logshipper.capture import Settings
 from logshipper.classifier import Classifier, Event, Lines
-from logshipper.errors import SpoolError, os_words
+from logshipper.errors import SpoolError, SpoolFull, os_words
+from logshipper.fault_points import fault_point
 from logshipper.frame_builder import FrameBuilder
 from logshipper.handover import SidecarPlan
 from logshipper.segment import Json, Kind, Stream
 from logshipper.segment_writer import SegmentWriter
 from logshipper.side_pipe import Empty, SideType
-from logshipper.spool import boot_id, outcome
+from logshipper.spool import boot_id, counted_bytes, outcome
+from logshipper.spool_room import SLOW_BYTES_PER_SEC, SpoolRoom
 
 HEARTBEAT_SECS = 5.0
 LEDGER_SECS = 0.05
 RETRY_SECS = 1.0  # how long a spool that refused is left alone
 AGENT_AFTER_SECS = 2.0
 _READ_BYTES = 1 << 20
+_SLOW_READ_BYTES = SLOW_BYTES_PER_SEC // 4  # then a pause that is far from what counts as no progress (handover)
+_STREAM_KINDS = (Kind.LOG, Kind.NOTE, Kind.STATUS)  # left out where there is no room
 
 
 def serve(plan: SidecarPlan, settings: Settings) -> None:
@@ -38,13 +43,17 @@ def run(plan: SidecarPlan, sidecar: "Sidecar") -> None:
     """As `serve`, with a sidecar that isn't started yet."""
     sidecar.start()
     if not sidecar.follow_relay():
+        sidecar.make_up()
         relay.take_over(plan, sidecar)
         sidecar.relay_died()
     sidecar.close()
 
 
 class Sidecar:
-    """State of one capture. It is a sink for `relay.take_over` as well: data, empty, closed, idle."""
+    """State of one capture. It is a sink for `relay.take_over` as well: data, empty, closed, idle.
+
+    received: bytes of each stream that came, or were taken over.
+    """
 
     def __init__(self, plan: SidecarPlan, settings: Settings) -> None:
         self._plan = plan
@@ -62,14 +71,19 @@ class Sidecar:
         self._frames = FrameBuilder()
         folder = os.path.join(settings.capture.path, "segments")
         self._lock = _take_lock(os.path.join(folder, "lock"))
+        fault_point("sidecar_locked")
         self._writer = SegmentWriter(folder, self._now_ns())
         self._open = {Stream.STDOUT, Stream.STDERR}
+        self.received = dict.fromkeys((1, 2), 0)
         self._ended = False
         self._ledger: Json = {}
         self._ledger_due = 0.0
         self._heartbeat_due = 0.0
         self._refused_until = 0.0
-        self._lost_lines = 0  # not yet said in the log
+        self._room = SpoolRoom(settings.capture.path)
+        self._slowed_since = 0.0  # 0: it isn't slowed
+        self._slowed_secs = 0.0
+        self._lost = dict.fromkeys((Stream.STDOUT, Stream.STDERR), 0)  # lines, not yet said in the log
         self._lost_why = ""
         self._degraded = False
         self._agent_due = time.monotonic() + AGENT_AFTER_SECS
@@ -102,16 +116,34 @@ class Sidecar:
         """Reads the side pipe to its end. False where somebody must relay on: the relay is gone, or has returned."""
         poll = select.poll()
         poll.register(self._plan.side_pipe, select.POLLIN)
-        carry = b""
+        # one for all reads: a fresh object for each costs page faults
+        buffer = memoryview(bytearray(_READ_BYTES + side_pipe.HEADER.size + side_pipe.MAX_PAYLOAD_BYTES))
+        left = 0  # of a frame that isn't whole yet, at the buffer's begin
         while True:
             if not poll.poll(self._wait_ms()):
                 self.idle()
                 continue
-            data = os.read(self._plan.side_pipe, _READ_BYTES)
-            if not data:
+            slow = self._room.slow and not self._ended
+            most = _SLOW_READ_BYTES if slow else _READ_BYTES
+            size = os.readv(self._plan.side_pipe, [buffer[left : left + most]])
+            if not size:
                 return self._ended and not self._open
-            carry = self._take_frames(carry + data if carry else data)
+            left += size
+            used = self._take_frames(buffer[:left])
+            buffer[: left - used] = buffer[used:left]
+            left -= used
             self._flush()
+            if slow:
+                time.sleep(size / SLOW_BYTES_PER_SEC)
+
+    def make_up(self) -> None:
+        """What a dead relay had read and counted, and not handed over."""
+        unsent, counters = self._plan.unsent, self._plan.counters
+        if unsent is not None and counters is not None:
+            for stream in sorted(self._open):
+                read = unsent.counted(stream, self.received[stream], counted_bytes(counters, stream))
+                if read:
+                    self.data(stream, read, 0)
 
     def relay_died(self) -> None:
         """After a take-over: the end that nobody has told."""
@@ -121,21 +153,22 @@ class Sidecar:
 
     def close(self) -> None:
         """The capture is over for good."""
-        self._say_lost()
+        self._say_lost(at_end=True)
         try:
             self._writer.close(self._frames.end(self._now_ns()))
         except SpoolError as error:
             self._degrade(error)
+        fault_point("capture_synced")
         os.close(self._lock)
         self._report("done")
         self._settings.start_agent()
 
     # ---- frames of the side pipe
 
-    def _take_frames(self, data: bytes) -> bytes:
-        """Handles all whole frames of data; returns what is left. Neighbours of one stream are fed as one."""
+    def _take_frames(self, data: memoryview) -> int:
+        """Handles all whole frames of data; returns their bytes. Neighbours of one stream are fed as one."""
         at = 0
-        gathered: list[bytes] = []
+        gathered: list[memoryview] = []
         of = 0
         while len(data) - at >= side_pipe.HEADER.size:
             kind, stream, flags, length = side_pipe.HEADER.unpack_from(data, at)
@@ -152,11 +185,11 @@ class Sidecar:
                 gathered.append(data[at + side_pipe.HEADER.size : end])
                 of = stream
             else:
-                self._take_frame(kind, stream, flags, data[at + side_pipe.HEADER.size : end])
+                self._take_frame(kind, stream, flags, bytes(data[at + side_pipe.HEADER.size : end]))
             at = end
         if gathered:
             self.data(of, b"".join(gathered), 0)
-        return data[at:]
+        return at
 
     def _take_frame(self, kind: int, stream: int, flags: int, payload: bytes) -> None:
         if kind == SideType.EMPTY:
@@ -170,6 +203,7 @@ class Sidecar:
 
     def data(self, stream: int, data: bytes, flags: int) -> None:
         self.empty(flags)
+        self.received[stream] += len(data)
         self._classifier.feed(Stream(stream), data, time.monotonic())
 
     def empty(self, flags: int) -> None:
@@ -193,12 +227,12 @@ class Sidecar:
         """What time brings: call it when nothing has come for a while, a second at most."""
         now = time.monotonic()
         self._classifier.tick(now)
+        self._look_for_room()
         self._flush()
         if now >= self._heartbeat_due:
             self._heartbeat_due = now + HEARTBEAT_SECS
-            self._write_record(
-                {"type": "heartbeat", "mode": self._classifier.mode, "ledger": self._classifier.ledger()}
-            )
+            facts = {"mode": self._classifier.mode, "ledger": self._classifier.ledger(), **self._slowed(now)}
+            self._write_record({"type": "heartbeat", **facts})
         if now >= self._agent_due:
             self._agent_due = float("inf")
             self._settings.start_agent()
@@ -215,9 +249,11 @@ class Sidecar:
         self._flush()
         self._writer.give_up_reserve()
         self._refused_until = 0.0  # now there is room, if only for this
-        self._say_lost()
+        self._say_lost(at_end=True)
         ended: Json = {"type": "end", "state": state, "exit_code": exit_code, "signal": signo, "reason": reason}
+        ended |= self._slowed(time.monotonic())
         self._write_record({**ended, "ended_ns": self._now_ns(), "ledger": self._classifier.ledger()})
+        fault_point("end_written")
         if self._open:  # the relay returns now; what is left behind goes on here
             try:
                 self._writer.sync()
@@ -231,6 +267,7 @@ class Sidecar:
         items = self._classifier.take()
         if items:
             self._write_items(items)
+            fault_point("lines_without_ledger")
         now = time.monotonic()
         if now >= self._ledger_due:
             self._ledger_due = now + LEDGER_SECS
@@ -241,11 +278,28 @@ class Sidecar:
 
     def _write_items(self, items: list[Lines | Event]) -> None:
         now_ns = self._now_ns()
+        self._look_for_room()
         self._say_lost()
+        if self._room.left_out:
+            items = [item for item in items if not self._leaves_out(item)]
         for frame in self._frames.build(items, now_ns):
             if not self._write(frame.data, now_ns) and frame.stored:
-                self._lost_lines += frame.stored
-                self._classifier.count_lost(frame.stream, frame.stored)
+                self._count_lost(frame.stream, frame.stored)
+                fault_point("lines_refused")
+
+    def _leaves_out(self, item: Lines | Event) -> bool:
+        """Whether it is a log line for which there is no room; then it is counted."""
+        if isinstance(item, Event) or item.stream not in self._room.left_out or item.kind not in _STREAM_KINDS:
+            return False
+        if item.kind is Kind.LOG and (item.attrs or {}).get("part", "1") == "1":  # a long line counts once
+            self._lost_why = self._room.why
+            self._degrade(SpoolFull(self._settings.capture.path, self._room.why))
+            self._count_lost(item.stream, item.lines)
+        return True
+
+    def _count_lost(self, stream: Stream, lines: int) -> None:
+        self._lost[stream] += lines
+        self._classifier.count_lost(stream, lines)
 
     def _write(self, frames: bytes, now_ns: int) -> bool:
         """False where the spool refuses: it is tried again after RETRY_SECS."""
@@ -268,18 +322,45 @@ class Sidecar:
     def _write_event(self, event: Json) -> None:
         self._write_record({"type": "event", **event})
 
-    def _say_lost(self) -> None:
-        """Once the spool takes something again: how many lines are missing here."""
-        if not self._lost_lines or time.monotonic() < self._refused_until:
+    def _say_lost(self, *, at_end: bool = False) -> None:
+        """Once the spool takes a stream's lines again, or nothing follows: how many are missing here."""
+        for stream, lines in self._lost.items():
+            if not lines or (stream in self._room.left_out and not at_end) or time.monotonic() < self._refused_until:
+                continue
+            self._refused_until = 0.0
+            self._writer.give_up_reserve()
+            if self._say(stream, f"{lines} lines lost here: {self._lost_why}", "lines_lost", lines=lines):
+                self._lost[stream] = 0
+
+    def _look_for_room(self) -> None:
+        """Says where lines are left out, or output is taken slowly, from here on; or no longer."""
+        now = time.monotonic()
+        if not self._room.look(now, self._writer.present_bytes):
             return
-        self._refused_until = 0.0
-        self._writer.give_up_reserve()
-        text = f"[{self._lost_lines} lines lost here: {self._lost_why}]\n".encode()
-        note = Lines(Stream.STDOUT, Kind.NOTE, text, 1)
-        event = Event({"event": "lines_lost", "message": text.decode().strip("[]\n"), "lines": self._lost_lines})
+        if self._room.left_out:
+            names = " and ".join(stream.name.lower() for stream in sorted(self._room.left_out))
+            words = f"log lines of {names} are left out from here on: {self._room.why}; metadata and events go on"
+            self._say(Stream.STDOUT, words, "lines_left_out")
+        if self._room.slow and not self._slowed_since:
+            self._slowed_since = now
+            words = f"output is taken at {SLOW_BYTES_PER_SEC >> 20} MiB/s at most from here on: {self._room.why}"
+            self._say(Stream.STDOUT, words, "output_slowed", bytes_per_sec=SLOW_BYTES_PER_SEC)
+        elif self._slowed_since and not self._room.slow:
+            secs = now - self._slowed_since
+            self._slowed_secs, self._slowed_since = self._slowed_secs + secs, 0.0
+            self._say(Stream.STDOUT, f"output was slowed for {secs:.0f} s", "output_slowed_no_longer", secs=round(secs))
+
+    def _say(self, stream: Stream, words: str, event: str, **more: object) -> bool:
+        """In the log and as an event; whether the spool took it."""
+        said: list[Lines | Event] = [Event({"event": event, "message": words, **more})]
+        if self._classifier.mode == "enabled" or self._lost[stream]:
+            said.insert(0, Lines(stream, Kind.NOTE, f"[{words}]\n".encode(), 1))
         now_ns = self._now_ns()
-        if self._write(b"".join(frame.data for frame in self._frames.build([note, event], now_ns)), now_ns):
-            self._lost_lines = 0
+        return self._write(b"".join(frame.data for frame in self._frames.build(said, now_ns)), now_ns)
+
+    def _slowed(self, now: float) -> Json:
+        secs = self._slowed_secs + (now - self._slowed_since if self._slowed_since else 0.0)
+        return {"slowed_secs": round(secs)} if secs else {}
 
     def _degrade(self, error: SpoolError) -> None:
         if not self._degraded:

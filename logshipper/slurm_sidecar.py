@@ -67,18 +67,13 @@ class Words(NamedTuple):
 class TaskSidecar(Sidecar):
     """As any, and the job's other captures hear of its modes. events: to be told at its start.
 
-    received: bytes of each stream that came, or were taken over. still_open: streams of which more may come.
+    still_open: streams of which more may come.
     """
 
     def __init__(self, plan: SidecarPlan, settings: Settings, modes: JobModes, events: list[Json]) -> None:
         self._modes = modes
         self._events = events
-        self.received = dict.fromkeys(_STREAMS, 0)
         super().__init__(plan, settings)
-
-    def data(self, stream: int, data: bytes, flags: int) -> None:
-        self.received[stream] += len(data)
-        super().data(stream, data, flags)
 
     def still_open(self) -> list[int]:
         return [stream for stream in _STREAMS if Stream(stream) in self._open]

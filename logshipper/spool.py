@@ -16,6 +16,7 @@ COUNTERS = struct.Struct("<8sIIQQQQ")  # magic, version, relay's pid, then bytes
 COUNTERS_MAGIC = b"LOGCNT\r\n"
 COUNTERS_BYTES = 72
 _END = struct.Struct("<IiQ")  # behind the counters: 1 where CMD has ended, its wait status, when (ns)
+_BYTES = struct.Struct("<Q")
 _PID = struct.Struct("<I")
 _PID_OFFSET = 12
 _STARTED = struct.Struct("<Q")  # when the relay started: with its number, which process it is
@@ -256,6 +257,11 @@ def read_counters(data: bytes) -> Counters | None:
     end = (wait_status, min(ended_ns, _MAX_COUNT)) if ended == 1 else None
     started = _STARTED.unpack_from(data, _STARTED_OFFSET)[0]
     return Counters(pid, started, tuple(min(count, _MAX_COUNT) for count in counts), end)
+
+
+def counted_bytes(counters: mmap.mmap, stream: int) -> int:
+    """How many of a stream (1, 2) the relay has counted."""
+    return int(_BYTES.unpack_from(counters, 16 * stream)[0])
 
 
 def note_end(counters: mmap.mmap, wait_status: int, ended_ns: int) -> None:

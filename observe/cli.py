@@ -2,10 +2,10 @@
 
 import argparse
 import importlib
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from ingest.time_span import time_span
 from logshipper.terminal import BATCH_COLUMNS, BATCH_ROWS
 from observe import completers
 from observe.completion import HOW_TO, SHELLS
@@ -17,13 +17,10 @@ if TYPE_CHECKING:
     Subparsers: TypeAlias = argparse._SubParsersAction[Parser]
 
 _EXIT_CODES = "exit codes: 0 done, 1 not done (stderr says why), 2 wrong usage, 130 Ctrl-C"
-_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhdw])", re.ASCII)
-_UNIT_SECS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
-_MAX_SINCE_SECS = 3650 * 86_400
 _LOKI_OPTIONS = ("--from", "--site", "--loki-url", "--prometheus-url", "--cluster", "--since")
 _NOT_IN_LOKI = (
-    "only jobs of the local store are removed; what is in Loki goes when its retention ends, or by a delete request to "
-    "Loki itself, which its admins can make"
+    "only jobs of the local store are removed; what is in Loki goes when its retention ends, or by `logshipper-agent "
+    "purge`, which its admins can call"
 )
 _JOB_HELP = "its id, its name (the newest job of that name), the beginning of an id, or `last`"
 
@@ -90,7 +87,7 @@ def _add_loki(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--cluster", metavar="NAME", help="only jobs of this cluster")
     group.add_argument(
         "--since",
-        type=duration,
+        type=time_span,
         metavar="TIME",
         help="how far back jobs are looked for, such as 12h, 30d (default: 7d)",
     )
@@ -115,15 +112,6 @@ def whole_number(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} isn't a whole number")
     return int(text[:18])
-
-
-def duration(text: str) -> float:
-    """Seconds of `90s`, `30m`, `12h`, `7d`, `2w`."""
-    found = _DURATION.fullmatch(text)
-    secs = float(found[1]) * _UNIT_SECS[found[2]] if found else 0.0
-    if not 0 < secs <= _MAX_SINCE_SECS:
-        raise argparse.ArgumentTypeError(f"{text!r} isn't a span of time; it looks like 12h or 7d, ten years at most")
-    return secs
 
 
 def columns_number(text: str) -> int:

@@ -5,11 +5,11 @@ import argparse
 import os
 import stat
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeAlias
 
+from ingest.progress_bar import Bar
 from logshipper.errors import ConfigError, StoreError, UnknownJob
 from observe.running import say
 from observe.waiting import Watch, WatchedEntries
@@ -26,8 +26,6 @@ LIST_SECS = 10.0  # how long taking in may hold up a list, and one job's reading
 JOB_SECS = 60.0
 LOCAL, LOKI = "local", "loki"
 LOKI_OPTIONS = ("site", "loki_url", "prometheus_url", "since", "cluster")
-_PATIENCE_SECS = 0.5  # a progress bar only where it takes longer
-_REDRAW_SECS = 0.1
 
 
 Ask: TypeAlias = Callable[[Callable[[], str]], str]
@@ -35,44 +33,6 @@ Ask: TypeAlias = Callable[[Callable[[], str]], str]
 
 def _at_once(question: Callable[[], str]) -> str:
     return question()
-
-
-class Bar:
-    """A progress bar on stderr; nothing where that is no terminal, or where it is over soon.
-
-    title: what is being done; amount: a number in words; unit: what is counted.
-    """
-
-    def __init__(self, title: str = "Reading the spool", amount: Callable[[int], str] = size, unit: str = "") -> None:
-        self._show = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self._fancy = (sys.stderr.encoding or "").lower().startswith("utf")
-        self._title = title
-        self._amount = amount
-        self._unit = unit
-        self._due = time.monotonic() + _PATIENCE_SECS
-        self._drawn = False
-
-    def __call__(self, done: int, total: int) -> None:
-        """How much is done, of how much; (0, 0): it is over."""
-        now = time.monotonic()
-        if not total:
-            self.clear()
-        if not self._show or now < self._due or not total:
-            return
-        self._due = now + _REDRAW_SECS
-        self._drawn = True
-        filled = min(24 * done // total, 24)
-        bar = ("━" * filled + "┄" * (24 - filled)) if self._fancy else ("#" * filled + "." * (24 - filled))
-        percent = min(100 * done // total, 100)
-        amounts = f"{self._amount(done)} of {self._amount(total)}{self._unit}"
-        sys.stderr.write(f"\r\x1b[K{self._title} {bar} {percent:3d}%  {amounts}")
-        sys.stderr.flush()
-
-    def clear(self) -> None:
-        if self._drawn:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-            self._drawn = False
 
 
 def is_from_loki(args: argparse.Namespace) -> bool:
@@ -204,7 +164,7 @@ def _open(root: str) -> "LocalStore | None":
 
 def take_in(store: "Store", *, job_id: str | None = None, secs: float = LIST_SECS) -> list[str]:
     """Has the store take in what is spooled, of one job or of all; returns what went wrong, a sentence each."""
-    bar = Bar()
+    bar = Bar("Reading the spool", size)
     try:
         taken = store.take_in(deadline_secs=secs, job_id=job_id, progress=bar)
     finally:

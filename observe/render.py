@@ -14,15 +14,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from ingest.progress_bar import Bar
 from logshipper.classifier import Classifier, Lines
 from logshipper.errors import LogshipperError, os_words
 from logshipper.last_screen import LastScreen
 from logshipper.segment import Kind, Stream
 from logshipper.terminal import BATCH_COLUMNS, BATCH_ROWS
-from observe.opening import Bar
 from observe.output import Output
 from observe.running import say
-from observe.words import is_further_part, safe
+from observe.words import is_further_part, safe, size
 
 _READ_BYTES = 256 << 10
 _STEP_BYTES = 64 << 10  # rendered and written at once: what comes out may be many times as much
@@ -62,10 +62,10 @@ def call(args: argparse.Namespace) -> int:
         if args.screen:
             sink = _Screen(*args.screen)
         else:
-            size = (args.columns or BATCH_COLUMNS, args.rows or BATCH_ROWS)
-            sink = _Log(*size, collapse=not args.no_collapse, keep_colours=args.colors == "keep")
+            screen = (args.columns or BATCH_COLUMNS, args.rows or BATCH_ROWS)
+            sink = _Log(*screen, collapse=not args.no_collapse, keep_colours=args.colors == "keep")
         if source.is_file:
-            _read_file(source, sink, Bar("Rendering") if _wants_bar(source, args) else None)
+            _read_file(source, sink, Bar("Rendering", size) if _wants_bar(source, args) else None)
         else:
             _follow(source, sink)
     return 0

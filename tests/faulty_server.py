@@ -11,7 +11,8 @@ from typing import Any, Self
 @dataclass(frozen=True)
 class Said:
     """An answer. body_bytes: what Content-Length promises, None for the truth; pieces: of the body, with a pause
-    after each until the server closes; hang: says nothing until the server closes."""
+    after each until the server closes; hang: says nothing until the server closes; drip: says it byte by byte, with
+    such a pause after each; hang_up: closes the connection instead, half-way through the request."""
 
     status: int = 200
     body: bytes = b""
@@ -19,6 +20,8 @@ class Said:
     body_bytes: int | None = None
     pieces: int = 1
     hang: bool = False
+    drip: bool = False
+    hang_up: bool = False
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,32 @@ class Asked:
     path: str
     headers: Mapping[str, str]
     body: bytes
+
+
+def say(request: BaseHTTPRequestHandler, said: Said, closing: threading.Event) -> None:
+    """Answers a request. closing: ends what takes longer."""
+    if said.hang or said.hang_up:
+        request.close_connection = True
+        if said.hang:
+            closing.wait()
+        return
+    headers = {"Date": request.date_time_string(), **said.headers}
+    if said.status != 204:
+        headers["Content-Length"] = str(len(said.body) if said.body_bytes is None else said.body_bytes)
+    head = [f"HTTP/1.1 {said.status} Said", *(f"{name}: {value}" for name, value in headers.items() if value), "", ""]
+    text = "\r\n".join(head).encode()
+    size = -(-len(said.body) // said.pieces) or 1
+    pieces = [text, *(said.body[begin : begin + size] for begin in range(0, len(said.body), size))]
+    if said.drip:
+        pieces = [bytes([byte]) for byte in text + said.body]
+    with contextlib.suppress(OSError):  # the client gave up
+        for piece in pieces:
+            request.wfile.write(piece)
+            if (said.drip or said.pieces > 1) and closing.wait(0.05):
+                request.close_connection = True
+                return
+    if said.body_bytes is not None:
+        request.close_connection = True
 
 
 class FaultyServer:
@@ -68,29 +97,7 @@ class FaultyServer:
         with self._lock:
             self.asked.append(Asked(request.command, request.path, dict(request.headers), body))
             said = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        if said.hang:
-            self._closing.wait()
-            request.close_connection = True
-            return
-        with contextlib.suppress(OSError):  # the client gave up
-            self._say(request, said)
-
-    def _say(self, request: BaseHTTPRequestHandler, said: Said) -> None:
-        request.send_response_only(said.status)
-        headers = {"Date": request.date_time_string(), **said.headers}
-        if said.status != 204:
-            headers["Content-Length"] = str(len(said.body) if said.body_bytes is None else said.body_bytes)
-        for name, value in headers.items():
-            if value:
-                request.send_header(name, value)
-        request.end_headers()
-        size = -(-len(said.body) // said.pieces) or 1
-        for begin in range(0, len(said.body), size):
-            request.wfile.write(said.body[begin : begin + size])
-            if said.pieces > 1 and self._closing.wait(0.05):
-                return
-        if said.body_bytes is not None:
-            request.close_connection = True
+        say(request, said, self._closing)
 
     def __enter__(self) -> Self:
         self._thread.start()

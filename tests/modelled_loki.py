@@ -31,8 +31,8 @@ class ModelledLoki:
     script: what the next pushes are answered by instead, in order: an error, which is raised, or a function that is
     called with the labels and may raise one; None for the usual answer. stored: in the order of their coming, exact
     repeats too; requests: (labels, entries) of each push, whatever came of it. Tenants are told apart by a label that a
-    real one doesn't have; those in refusing get the error there. takes: whether a push is within the rate, by its
-    number from 1.
+    real one doesn't have; those in refusing get the error there. ails: what a push is answered by instead, by its
+    labels. takes: whether a push is within the rate, by its number from 1. behind_ns: its clock's, against ours.
     """
 
     def __init__(self) -> None:
@@ -42,8 +42,10 @@ class ModelledLoki:
         self.newest_ns: dict[str, int] = {}
         self.script: list[PushError | Callable[[str], None] | None] = []
         self.refusing: dict[str, PushError] = {}
+        self.ails: Callable[[str], PushError | None] = lambda labels: None
         self.takes: Callable[[int], bool] = lambda number: True
         self.answer_date_ns: int | None = None
+        self.behind_ns = 0
         self._lock = threading.Lock()
 
     def push_body(self, body: bytes, tenant: str = "") -> None:
@@ -54,9 +56,12 @@ class ModelledLoki:
                 labels = f'{labels[:-1]}, tenant="{tenant}"}}'
             self.bodies.append(body)
             self.requests.append((labels, entries))
-            self.answer_date_ns = time.time_ns() // 10**9 * 10**9
+            self._tell_time()
             if tenant in self.refusing:
                 raise self.refusing[tenant]
+            ailing = self.ails(labels)
+            if ailing is not None:
+                raise ailing
             if not self.takes(len(self.requests)):
                 raise throttled()
             told = self.script.pop(0) if self.script else None
@@ -66,8 +71,15 @@ class ModelledLoki:
                 told(labels)
             self._take(labels, entries)
 
+    def ready(self) -> bool:
+        self._tell_time()
+        return True
+
+    def _tell_time(self) -> None:
+        self.answer_date_ns = (time.time_ns() - self.behind_ns) // 10**9 * 10**9
+
     def _take(self, labels: str, entries: list[Pushed]) -> None:
-        now_ns = time.time_ns()
+        now_ns = time.time_ns() - self.behind_ns
         valid: list[Pushed] = []
         invalid: list[str] = []
         for entry in entries:

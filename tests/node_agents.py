@@ -8,34 +8,35 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ingest.loki import Client
 from ingest.loki_push import Entry
+from tests import crashing
 from tests.captured_runs import ROOT, TIMEOUT_SECS, wait_until
+from tests.faulty_server import Said, say
 from tests.server_thread import ServerThread, forwarded
+from tests.servers.running import LokiServer
 
-CRASHING = """
-import os, signal, sys
-import ingest.shipper
-from ingest.__main__ import main
 
-left = int(sys.argv[2])
+@pytest.fixture
+def cluster() -> str:
+    """Tests share one Loki: each has a cluster of its own there."""
+    return f"t{uuid.uuid4().hex[:10]}"
 
-def crash(name):
-    global left
-    if name == sys.argv[1]:
-        left -= 1
-        if left <= 0:
-            os.kill(os.getpid(), signal.SIGKILL)
 
-ingest.shipper.fault_point = crash
-sys.exit(main(sys.argv[3:]))
-"""
+@pytest.fixture
+def client(loki: LokiServer) -> Iterator[Client]:
+    with Client(loki.url) as client:
+        yield client
 
 
 class NodeAgent:
@@ -76,15 +77,18 @@ class NodeAgent:
 
     # ---- its life
 
-    def start(self, *, crash_at: str = "", times: int = 1, wait: bool = True) -> "NodeAgent":
-        """crash_at: a fault point of the shipper where it kills itself, when it comes there for the n-th time."""
+    def start(
+        self, *, crash_at: str = "", times: int = 1, wait: bool = True, by: Sequence[str] = (), path: Path = ROOT
+    ) -> "NodeAgent":
+        """crash_at: a fault point where it kills itself, when it comes there for the n-th time. by: what runs it in
+        place of Python's `-m ingest`; path: where its packages are."""
         words = ["run", "--config", str(self.config)]
-        command = [sys.executable, "-m", "ingest", *words]
+        command = [*(by or (sys.executable, "-m", "ingest")), *words]
         if crash_at:
-            command = [sys.executable, "-c", CRASHING, crash_at, str(times), *words]
+            command = crashing.command(crash_at, times, self.folder / f"crashed-{crash_at}", "logshipper-agent", *words)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL, stderr=log
+                command, cwd=path, env={**os.environ, "PYTHONPATH": str(path)}, stdin=subprocess.DEVNULL, stderr=log
             )
         begun = self.log.read_text().count("ready:")
         if wait:
@@ -118,9 +122,12 @@ class NodeAgent:
         more = {"capture_output": True, "stdin": subprocess.DEVNULL, "timeout": TIMEOUT_SECS, **more}
         return subprocess.run(words, env=environment, **more)
 
-    def call(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """`logshipper-agent WORDS --config ...`."""
-        command = [sys.executable, "-m", "ingest", *words, "--config", str(self.config)]
+    def call(self, *words: str, crash_at: str = "") -> "subprocess.CompletedProcess[str]":
+        """`logshipper-agent WORDS --config ...`. crash_at: a fault point where it kills itself."""
+        words = (*words, "--config", str(self.config))
+        command = [sys.executable, "-m", "ingest", *words]
+        if crash_at:
+            command = crashing.command(crash_at, 1, self.folder / f"crashed-{crash_at}", "logshipper-agent", *words)
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         return subprocess.run(
             command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_SECS
@@ -153,22 +160,33 @@ class NodeAgent:
             return session.get(self.metrics_url, timeout=TIMEOUT_SECS).text
 
 
-def entries_of(
-    client: Client, cluster: str, kinds: str = ".+", *, begin_ns: int = 0, selector: str = ""
-) -> list[Entry]:
-    """All entries of a cluster in Loki, in order of time."""
+def entries_of(client: Client, cluster: str, kinds: str = ".+", *, hours: float = 1, selector: str = "") -> list[Entry]:
+    """All entries of a cluster in Loki, of the last hours and ten minutes ahead, in order of time."""
     now_ns = time.time_ns()
     logql = f'{{cluster="{cluster}", kind=~"{kinds}"}} {selector}'
-    return list(client.entries(logql, now_ns - 3600 * 10**9, now_ns + 600 * 10**9))
+    return list(client.entries(logql, now_ns - int(hours * 3600 * 10**9), now_ns + 600 * 10**9))
+
+
+class _ProxyServer(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *about: Any) -> None:  # Any: as in the base
+        if not isinstance(sys.exception(), OSError):  # an agent that is killed in the midst is no news
+            super().handle_error(*about)
 
 
 class Proxy(ServerThread):
     """Between an agent and Loki. answer: called with a push's number (from 1); what it returns (status, headers, body)
     is answered instead of Loki's answer, None lets it through. after: Loki gets the push first, but the agent isn't
-    told what it said. pushes: how many came."""
+    told what it said. pushes: how many came. fault: the same by half of a push's body, until `mended`: what takes long
+    ends then; a 204 is said after Loki has taken the push. look: called with each body."""
 
     def __init__(self, target: str) -> None:
         self.answer: Callable[[int], tuple[int, Mapping[str, str], bytes] | None] = lambda _: None
+        self.fault: Callable[[bytes], Said | None] = lambda _: None
+        self.look: Callable[[bytes], object] = lambda _: None
+        self.faults = 0
+        self._mended = threading.Event()
         self.after = False
         self.pushes = 0
         self.times: list[float] = []
@@ -179,7 +197,24 @@ class Proxy(ServerThread):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
+                try:
+                    self.answer()
+                except (OSError, http.client.HTTPException):  # Loki is away, or the agent
+                    self.close_connection = True
+
+            def answer(self) -> None:
+                size = int(self.headers["Content-Length"])
+                body = self.rfile.read(size // 2)
+                fault = proxy.fault(body)
+                if fault is None or not fault.hang_up:
+                    body += self.rfile.read(size - len(body))
+                    proxy.look(body)
+                if fault is not None:
+                    proxy.faults += 1
+                    if fault.status == 204 and proxy.pass_on(self.path, dict(self.headers), body)[0] != 204:
+                        raise ConnectionError
+                    say(self, fault, proxy._mended)
+                    return
                 proxy.pushes += 1
                 proxy.times.append(time.monotonic())
                 told = proxy.answer(proxy.pushes)
@@ -196,13 +231,22 @@ class Proxy(ServerThread):
             def log_message(self, format: str, *args: object) -> None:
                 """Nobody wants to read it."""
 
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Request)
-        server.daemon_threads = True
-        super().__init__(server)
+        super().__init__(_ProxyServer(("127.0.0.1", 0), Request))
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def broken(self, fault: Callable[[bytes], Said | None]) -> None:
+        """From now on."""
+        self.faults = 0
+        self._mended.clear()
+        self.fault = fault
+
+    def mended(self) -> None:
+        """From now on; what still takes long ends."""
+        self.fault = lambda _: None
+        self._mended.set()
 
     def pass_on(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, Mapping[str, str], bytes]:
         passed = {"Content-Type": headers["Content-Type"]}

@@ -1,5 +1,5 @@
-"""A decoder of Loki's push requests for tests, written from the protobuf specification alone: field by field, and
-nothing shared with the encoder."""
+"""A decoder of Loki's push requests and Prometheus' write requests for tests, written from the protobuf specification
+alone: field by field, and nothing shared with the encoder."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,13 +14,16 @@ class Pushed(NamedTuple):
 
 
 def fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """(field number, value) of a protobuf structure: varints as int, the others as bytes."""
+    """(field number, value) of a protobuf structure: varints as int, the others, also of 64 bits, as bytes."""
     at = 0
     while at < len(content):
         tag, at = varint(content, at)
         if tag & 7 == 0:
             value, at = varint(content, at)
             yield tag >> 3, value
+        elif tag & 7 == 1:
+            yield tag >> 3, content[at : at + 8]
+            at += 8
         else:
             assert tag & 7 == 2, f"wire type {tag & 7}"
             size, at = varint(content, at)
@@ -84,3 +87,36 @@ def entry(content: bytes) -> Pushed:
 
 def decompress(body: bytes) -> bytes:
     return bytes(cramjam.snappy.decompress_raw(body))
+
+
+class Written(NamedTuple):
+    """A series with one sample. value: eight bytes of a little-endian float."""
+
+    labels: list[tuple[str, str]]
+    value: bytes
+    time_ms: int
+
+
+def decode_write(body: bytes) -> list[Written]:
+    """The series of a `prometheus.WriteRequest`."""
+    return [written(series) for number, series in fields(body) if number == 1 and isinstance(series, bytes)]
+
+
+def written(content: bytes) -> Written:
+    labels, samples = [], []
+    for number, part in fields(content):
+        assert isinstance(part, bytes)
+        held = dict(fields(part))
+        if number == 1:
+            name, value = held[1], held[2]
+            assert isinstance(name, bytes)
+            assert isinstance(value, bytes)
+            labels.append((name.decode(), value.decode()))
+        else:
+            assert number == 2
+            samples.append(held)
+    (sample,) = samples
+    number_bytes, time_ms = sample[1], sample[2]
+    assert isinstance(number_bytes, bytes)
+    assert isinstance(time_ms, int)
+    return Written(labels, number_bytes, time_ms)

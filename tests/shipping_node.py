@@ -60,17 +60,18 @@ class SeenMetrics(JobMetrics):
 
 
 class ShippingNode:
-    """One agent's parts in a folder; close it. loki: over the options of [loki]."""
+    """One agent's parts in a folder; close it. client: a ModelledLoki or a real one's (Any: `loki` is used as the first
+    only); loki: over the options of [loki]."""
 
-    def __init__(self, folder: Path, client: ModelledLoki | None = None, **loki: Any) -> None:  # Any: TOML values
+    def __init__(self, folder: Path, client: Any = None, **loki: Any) -> None:  # Any: TOML values
         self.folder = folder
         options = {"url": "http://modelled", "retry_min_secs": 0.001, "retry_max_secs": 0.002,
-                   "stream_max_bytes_per_sec": 0, **loki}  # fmt: skip
+                   "stream_max_bytes_per_sec": 0, "tenant_max_bytes_per_sec": 0, **loki}  # fmt: skip
         agent = {"cluster": CLUSTER, "host": HOST, "spool_dir": str(folder / "spool"),
                  "state_dir": str(folder / "state")}  # fmt: skip
         self.config, problems = parse({"agent": agent, "loki": options})
         assert problems == []
-        self.loki = client or ModelledLoki()
+        self.loki: Any = client or ModelledLoki()
         self.said: list[str] = []
         self.metrics = SeenMetrics(self.config)
         for place in ("spool", "state"):

@@ -59,9 +59,12 @@ def _values(tmp_path: Path) -> dict[str, Any]:  # Any: TOML
         "username": "ann", "password_file": str(secret), "token_file": str(secret), "ca_file": str(secret),
         "cert_file": str(secret), "key_file": str(secret), "timeout_secs": 3.5, "batch_max_bytes": 20_000,
         "batch_wait_secs": 0, "stream_max_bytes_per_sec": 0, "max_line_bytes": 1000, "max_age_hours": 24,
+        "tenant_max_bytes_per_sec": 0, "job_spool_soft_max_bytes": 1_000_000, "job_spool_hard_max_bytes": 9_000_000_000,
+        "user_spool_soft_max_bytes": 3_000_000, "user_spool_hard_max_bytes": 0,
         "retry_min_secs": 1.5, "retry_max_secs": 60, "heartbeat_secs": 30, "quarantine_max_bytes": 0,
         "listen": "", "job_values": False, "expire_secs": 60.5, "max_captures": 7, "max_keys": 8,
-        "max_label_bytes": 64, "ended_dir": "/a/ended",
+        "interval_secs": 20.5, "max_samples": 10, "queue_max_bytes": 200_000, "max_age_secs": 60,
+        "max_label_bytes": 64, "client_ca_file": str(secret), "ended_dir": "/a/ended",
     }  # fmt: skip
 
 
@@ -71,7 +74,8 @@ EVERY_OPTION = [(table, option) for table, section in SECTIONS.items() for optio
 @pytest.mark.parametrize(("table", "option"), EVERY_OPTION)
 def test_every_option_can_be_set(table: str, option: str, tmp_path: Path) -> None:
     values = _values(tmp_path)
-    together = {"username": "password_file", "password_file": "username", "key_file": "cert_file"}
+    together = {"username": "password_file", "password_file": "username", "key_file": "cert_file",
+                "client_ca_file": "cert_file"}  # fmt: skip
     chosen = {name: values[name] for name in (option, together.get(option, option))}
     config, found = parse({"loki": LOKI, table: {**(LOKI if table == "loki" else {}), **chosen}})
     assert found == []
@@ -153,6 +157,9 @@ def test_all_problems_are_said_at_once(tmp_path: Path) -> None:
         ("loki", {"batch_max_bytes": 10_000_001}),
         ("loki", {"batch_wait_secs": -1}),
         ("loki", {"stream_max_bytes_per_sec": -1}),
+        ("loki", {"tenant_max_bytes_per_sec": 99_999}),
+        ("agent", {"job_spool_soft_max_bytes": 999_999}),
+        ("agent", {"user_spool_hard_max_bytes": -1}),
         ("loki", {"max_line_bytes": 999}),
         ("loki", {"max_line_bytes": 1 << 40}),
         ("loki", {"max_age_hours": 0}),

@@ -129,6 +129,13 @@ def test_agent_that_sends_as_fast_as_it_can() -> None:
     assert found["loki shard_streams"] == found["loki per_stream_rate_limit"] == "wrong"
 
 
+@pytest.mark.parametrize("rate", [0, 4_300_000])
+def test_agent_that_sends_more_than_a_tenant_may(rate: int) -> None:
+    found = check_limits(DEFAULTS, replace(SECTION, tenant_max_bytes_per_sec=rate))
+    assert levels(found)["loki ingestion_rate_mb"] == "note"
+    assert "tenant_max_bytes_per_sec = 3984588" in the(found, "loki ingestion_rate_mb").mend
+
+
 def test_both_grpc_limits_are_needed_and_retention_is_told() -> None:
     document = limits_with(
         "server", {"grpc_server_max_recv_msg_size": 64 << 20, "grpc_server_max_send_msg_size": 64 << 20}

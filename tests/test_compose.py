@@ -52,7 +52,7 @@ def _port(service: Document) -> str:
 def test_what_is_mounted_exists(services: dict[str, Document]) -> None:
     sources = [source for service in services.values() for source in _mounts(service).values()]
     ours = [source for source in sources if source.startswith(".")]
-    assert len(ours) == 6
+    assert len(ours) == 7
     assert all((COMPOSE / source).exists() for source in ours)
     assert set(sources) - set(ours) == set(_read("docker-compose.yaml")["volumes"])
     read_only = [mount for service in services.values() for mount in service["volumes"] if mount.startswith(".")]
@@ -119,6 +119,13 @@ def test_prometheus_scrapes_the_agent(services: dict[str, Document]) -> None:
     assert targets == {"targets": [f"agent:{_port(services['agent'])}"]}
     interval = _read("prometheus/prometheus.yml")["global"]["scrape_interval"]
     assert _read("grafana/datasources/logshipper.yaml")["datasources"][1]["jsonData"]["timeInterval"] == interval
+
+
+def test_prometheus_has_the_rules(services: dict[str, Document]) -> None:
+    (pattern,) = _read("prometheus/prometheus.yml")["rule_files"]
+    folder = COMPOSE / _mounts(services["prometheus"])[pattern.rpartition("/")[0]]
+    found = {path.name for path in folder.glob(pattern.rpartition("/")[2])}
+    assert found == {"logshipper-alerts.yml", "logshipper-recording.yml"}
 
 
 def test_data_sources_are_the_services(services: dict[str, Document]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from grafana.__main__ import build_parser as grafana_parser
 from ingest.__main__ import build_parser as agent_parser
 from logshipper.cli import build_parser
+from logshipper.fault_points import NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "deploy").rglob("*.md")])
@@ -65,7 +66,7 @@ def test_options_in_text_exist() -> None:
     """A long option that a page names in code is one of some command's, or of a program that it is written with."""
     known = {"--version", "--help"} | {option for _, parser in commands() for option in options(parser)}
     # of other programs, and of tests.programs.record
-    foreign = {"--strict", "--lr", "--require-hashes", "--upgrade", "--volumes", "--pty", "--shown"}
+    foreign = {"--strict", "--lr", "--require-hashes", "--upgrade", "--volumes", "--pty", "--shown", "--web"}
     for page in PAGES:
         code = re.findall(r"`([^`\n]+)`", FENCE.sub("", page.read_text()))
         named = {option for span in code for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", span)}
@@ -186,3 +187,21 @@ def test_dependencies_are_documented_as_locked() -> None:
 def test_changelog_has_this_version_or_what_comes() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
     assert "## [Unreleased]" in text
+
+
+def test_tests_that_guarantees_name_exist() -> None:
+    """And each promise names at least one."""
+    page = (ROOT / "docs" / "guarantees.md").read_text()
+    named = set(re.findall(r"`(tests/\w+\.py)::(\w+)`", page))
+    assert len(named) > 50
+    for file, name in sorted(named):
+        assert re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.MULTILINE), f"{file}::{name}"
+    tables = page.split("| promise | limit | shown by |")[1:]
+    rows = [row for table in tables for row in table.split("\n\n")[0].strip().splitlines()[1:]]
+    assert [row for row in rows if "::test_" not in row.split(" | ")[-1]] == []
+
+
+def test_guarantees_count_the_fault_points() -> None:
+    counted = re.search(r"(\d+) names, in `logshipper/fault_points.py`", (ROOT / "docs" / "guarantees.md").read_text())
+    assert counted is not None
+    assert int(counted[1]) == len(NAMES)

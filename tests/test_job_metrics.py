@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ingest import job_metrics as job_metrics_module
 from ingest.agent_config import MetricsSection
 from ingest.job import UNRESPONSIVE_NS
-from ingest.job_metrics import MAX_JOB_KEYS, JobMetrics
+from ingest.job_metrics import MAX_JOB_KEYS, MAX_KEYS_TOLD, JobMetrics
 from ingest.job_series import LEDGER_ACCOUNTS, SLURM_END, number_text
 from tests.job_views import SECOND, START_NS, FakeCapture, Labels, auto_ranks, job_metrics, samples
 
@@ -292,6 +292,26 @@ def test_keys_that_are_left_out_are_counted_and_said_once() -> None:
     assert len(said) == 5
     assert "metrics: key 'c' of job 4711 is left out: too_many" in said
     assert all(line.isascii() and line.isprintable() for line in said)
+
+
+def test_a_job_that_always_prints_new_keys_has_an_end_of_series_and_of_lines_in_the_log() -> None:
+    """Also where each new one goes before those that are shown."""
+    said: list[str] = []
+    jobs = job_metrics(say=said.append)
+    ever: set[str] = set()
+    captures = [FakeCapture(key=f"c{task}", task=task) for task in range(8)]
+    for number in range(300):
+        for capture in captures:
+            capture.print({f"k{9 - capture.task}{999 - number:03}": number})
+            if number % 30 == 29:
+                jobs.update(capture.view())
+                shown = {dict(found)["key"] for found in samples(jobs.text(), "logshipper_key")}
+                assert len(shown) <= 100
+                ever |= shown
+    assert 100 < len(ever) <= MAX_JOB_KEYS
+    assert len(said) == MAX_KEYS_TOLD
+    assert said[-1].endswith("is left out: too_many; more keys of it are only counted")
+    assert 100 < count(jobs, "logshipper_agent_keys_left_out_total", reason="too_many") <= MAX_JOB_KEYS
 
 
 def test_a_job_s_keys_have_a_cap_over_all_its_captures() -> None:

@@ -190,6 +190,10 @@ def test_a_dead_capture_is_over_with_what_is_lost(node: ShippingNode) -> None:
     view = node.metrics.views[-1]
     assert (view.state, view.over) == ("FAILED", True)
     assert view.ledger["stdout"]["lost"] == 4
+    assert node.health.registry.get_sample_value("logshipper_agent_lost_lines_total") == 4
+    node.restart()
+    node.learn()
+    assert node.health.registry.get_sample_value("logshipper_agent_lost_lines_total") == 0, "counted before"
 
 
 def test_an_orphan_is_not_over_while_its_relay_runs(node: ShippingNode) -> None:

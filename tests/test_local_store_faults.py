@@ -20,6 +20,7 @@ from ingest.job_db import JobWriter
 from ingest.local_store import LocalStore, TakenIn
 from logshipper.errors import StoreError, UnknownJob
 from logshipper.segment import Stream
+from tests import crashing
 from tests.segment_factory import CaptureWriter, age, make_capture
 
 BOTH = (Stream.STDOUT, Stream.STDERR)
@@ -526,25 +527,12 @@ def test_several_take_in_at_a_time_each_line_once(root: Path, spool: Path, tmp_p
 
 # ---- killed at any point
 
-_DIE = """
-import os, signal, sys
-from ingest import intake, job_db
-root, wanted, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
-left = times
-def fault_point(name):
-    global left
-    left -= name == wanted
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-intake.fault_point = job_db.fault_point = fault_point
-intake.BATCH_BYTES = 3000
-from ingest.local_store import LocalStore
-LocalStore(root, create=True).take_in()
-"""
+TAKING_IN = ("store_rows_written", "store_committed", "store_segments_removed", "store_catalogue_updated")
+REMOVING = ("store_job_buried", "store_spool_dropped", "store_database_removed")
 
 
 @pytest.mark.parametrize("times", [1, 2, 3, 4])
-@pytest.mark.parametrize("point", ["rows written", "committed", "segments removed", "catalogue updated"])
+@pytest.mark.parametrize("point", TAKING_IN)
 def test_killed_while_taking_in_nothing_is_lost_or_doubled(root: Path, spool: Path, point: str, times: int) -> None:
     expected: list[str] = []
     records: list[str] = []
@@ -564,11 +552,8 @@ def test_killed_while_taking_in_nothing_is_lost_or_doubled(root: Path, spool: Pa
         capture.end()
         capture.close()
     make_capture(spool, "after1", lines=["other"])
-    command = [sys.executable, "-c", _DIE, str(root), point, str(times)]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=CHILD_SECS)
-    assert found.returncode in (-9, 0), found.stderr
-    assert found.returncode == -9 or times > 1
-    subprocess.run(command, cwd=ROOT, capture_output=True, timeout=CHILD_SECS)  # and once more, from there
+    died = [killed(root.parent / f"killed{life}", point, times, "take-in", str(root)) for life in (1, 2)]
+    assert died[0] or times > 1
     with LocalStore(str(root), create=True) as store:
         assert store.take_in() == TakenIn(True, [])
         reader = store.open("k3f9x2")
@@ -580,6 +565,34 @@ def test_killed_while_taking_in_nothing_is_lost_or_doubled(root: Path, spool: Pa
         assert {job.job_id for job in store.jobs()} == {"k3f9x2", "after1"}
         assert texts(store, "after1") == ["other"]
     assert list(spool.iterdir()) == []
+
+
+@pytest.mark.parametrize("point", REMOVING)
+def test_killed_while_a_job_is_removed_it_is_gone_at_the_next_time(root: Path, spool: Path, point: str) -> None:
+    make_capture(spool, "job111", lines=["one", "two"])
+    make_capture(spool, "job222", lines=["other"])
+    assert take_in(root).problems == []
+    make_capture(spool, "job111", attempt=2, lines=["spooled since"])
+    assert killed(root.parent / "killed", point, 1, "remove", str(root), "job111")
+    with LocalStore(str(root)) as store:
+        store.take_in()
+        if any(job.job_id == "job111" for job in store.jobs()):
+            store.remove("job111")
+        assert store.take_in() == TakenIn(True, [])
+        assert [job.job_id for job in store.jobs()] == ["job222"]
+        assert texts(store, "job222") == ["other"]
+    assert list(spool.iterdir()) == []
+    assert [path.name for path in (root / "jobs").iterdir() if path.name.startswith("job111")] == []
+
+
+def killed(flag: Path, point: str, times: int, *words: str) -> bool:
+    """Runs a program of tests.crashing; whether it came to the point, and was killed there."""
+    found = subprocess.run(
+        crashing.command(point, times, flag, *words), cwd=ROOT, capture_output=True, text=True, timeout=CHILD_SECS
+    )
+    assert found.returncode in (-9, 0), found.stderr
+    assert flag.exists() is (found.returncode == -9)
+    return flag.exists()
 
 
 def test_a_fault_of_our_own_in_one_capture_stops_no_other(

@@ -4,14 +4,14 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from ingest.agent_config import MetricsSection
 from ingest.job import RUNNING, UNRESPONSIVE
-from ingest.job_metrics import MAX_JOB_KEYS
+from ingest.job_metrics import MAX_JOB_KEYS, MAX_KEYS_TOLD
 from ingest.job_series import FAMILIES, LEDGER_ACCOUNTS
-from ingest.metrics_server import DEADLINE_SECS, LEFT_OUT_REASONS, MAX_CONNECTIONS, AgentMetrics, exposition
+from ingest.metrics_server import DEADLINE_SECS, HEAD_SECS, LEFT_OUT_REASONS, MAX_CONNECTIONS, SCRAPE_REASONS
 from ingest.ranks import REASONS, alphabetical_code, rank
+from ingest.remote_write import DROP_REASONS, MAX_OFF_SECS, MAX_SPLITS, PROBE
+from tests.exported_metrics import exported
 from tests.job_views import FakeCapture, job_metrics
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "metrics.md").read_text()
@@ -28,29 +28,6 @@ def rows(section: str) -> dict[str, list[str]]:
 
 def code(cell: str) -> set[str]:
     return set(re.findall(r"`([^`]+)`", cell))
-
-
-def exported() -> dict[str, tuple[str, set[str]]]:
-    """Type and labels of everything that can be exported, by name."""
-    jobs, agent = job_metrics(), AgentMetrics("c1", "n1")
-    ledger = dict.fromkeys(("stdout", "stderr"), dict.fromkeys(LEDGER_ACCOUNTS, 1))
-    capture = FakeCapture(identity={"name": "x"}).print({"a": 1, "$": 1}, {"a": 2})
-    jobs.update(capture.view(over=True, ledger=ledger, signal=9))
-    jobs.slurm_ended("4711", 1, "TIMEOUT", 1_700_000_000)
-    labelled = {
-        *(agent.pushes, agent.entries, agent.retries, agent.refused_entries, agent.left_out, agent.captures),
-    }
-    for metric in labelled:
-        metric.labels("x")
-    for counter in (agent.lines, agent.bytes):
-        counter.labels("x", "x")
-    text = exposition(agent, jobs)[0].decode()
-    found: dict[str, tuple[str, set[str]]] = {}
-    for family in text_string_to_metric_families(text):
-        name = family.name + ("_total" if family.type == "counter" else "")
-        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
-        found[name] = family.type, labels
-    return found
 
 
 def test_every_metric_of_jobs_is_documented_and_no_other() -> None:
@@ -82,6 +59,33 @@ def test_reasons_of_what_is_left_out() -> None:
     assert set(LEFT_OUT_REASONS) == set(re.findall(r"of what was left out: `(\w+)`, `(\w+)`", PAGE)[0])
 
 
+def test_reasons_of_refused_scrapes() -> None:
+    said = re.search(r"of a refused scrape: (.*?);", PAGE, re.DOTALL)
+    assert said is not None
+    assert set(SCRAPE_REASONS) == code(said[1])
+
+
+def test_reasons_of_samples_that_remote_write_gave_up() -> None:
+    said = re.search(r"of samples that remote\s+write gave up: (.*?);", PAGE, re.DOTALL)
+    assert said is not None
+    assert set(DROP_REASONS) == code(said[1])
+
+
+def test_series_of_a_capture_and_of_its_job() -> None:
+    text = " ".join(PAGE.split())
+    of_capture, of_job, keys = 23, 1, 20
+    assert f"{of_capture} + K series (two more once it is over), and its job {of_job} + 3 K more on each" in text
+    ledger = dict.fromkeys(("stdout", "stderr"), dict.fromkeys(LEDGER_ACCOUNTS, 1))
+    jobs = job_metrics()
+    for task in range(3):
+        capture = FakeCapture(key=f"c{task}", task=task)
+        for step in (1, 2):
+            capture.print({f"k{key}": step for key in range(keys)})
+        jobs.update(capture.view(ledger=ledger, over=task == 2))
+    series = [line for line in jobs.text().splitlines() if line[0] != "#"]
+    assert len(series) == 3 * (of_capture + keys) + 2 + of_job + 3 * keys
+
+
 def test_numbers_in_the_text() -> None:
     section = MetricsSection()
     facts: Mapping[str, object] = {
@@ -91,7 +95,11 @@ def test_numbers_in_the_text() -> None:
         f"`max_captures` ({section.max_captures:,})": section,
         f"http://{section.listen}/metrics": section,
         f"{MAX_CONNECTIONS} connections at a time": MAX_CONNECTIONS,
+        f"After {MAX_SPLITS} halvings": MAX_SPLITS,
+        f"off** by over {MAX_OFF_SECS:g} seconds": MAX_OFF_SECS,
         f"{DEADLINE_SECS:g} seconds each": DEADLINE_SECS,
+        f"nothing for {HEAD_SECS:g} seconds": HEAD_SECS,
+        f"the first {MAX_KEYS_TOLD} keys": MAX_KEYS_TOLD,
         f"{MAX_JOB_KEYS:,} keys of a job": MAX_JOB_KEYS,
     }
     assert [words for words in facts if words not in PAGE] == []
@@ -102,4 +110,4 @@ def test_numbers_in_the_text() -> None:
 
 def test_every_metric_that_a_query_names_is_exported() -> None:
     names = set(re.findall(r"\blogshipper_\w+", PAGE))
-    assert names == {name for name in exported() if name.startswith("logshipper_")}
+    assert names - {PROBE} == {name for name in exported() if name.startswith("logshipper_")}

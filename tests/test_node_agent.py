@@ -8,9 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from ingest.loki_push import Entry
 from ingest.prometheus import Client as PrometheusClient
 from logshipper.segment import Kind, Stream
 from tests.captured_runs import ROOT, wait_until
-from tests.node_agents import NodeAgent, Proxy, entries_of
+from tests.node_agents import NodeAgent, Proxy, client, cluster, entries_of
 from tests.other_users import ANN, BEN, needs_root, open_folder, ordinary_python
 from tests.segment_factory import CaptureWriter
 from tests.servers.running import LokiServer, PrometheusServer
@@ -52,21 +51,9 @@ for number in range(int(sys.argv[1])):
     if number % 200 == 0:
         time.sleep(float(sys.argv[2]))
 """
-__all__ = ["open_folder"]  # a fixture
+__all__ = ["client", "cluster", "open_folder"]  # fixtures
 KINDS = {"log": Kind.LOG, "metadata": Kind.METADATA, "command": Kind.COMMAND}
 STREAMS = {"stdout": Stream.STDOUT, "stderr": Stream.STDERR}
-
-
-@pytest.fixture
-def cluster() -> str:
-    """Tests share one Loki: each has a cluster of its own there."""
-    return f"t{uuid.uuid4().hex[:10]}"
-
-
-@pytest.fixture
-def client(loki: LokiServer) -> Iterator[Client]:
-    with Client(loki.url) as client:
-        yield client
 
 
 def refusing(status: int, **headers: str) -> "tuple[int, dict[str, str], bytes]":
@@ -188,7 +175,7 @@ def test_a_second_run_sends_nothing(loki: LokiServer, cluster: str, tmp_path: Pa
         assert shown["jobs"][0]["over"] == 1
 
 
-@pytest.mark.parametrize(("point", "times"), [("sent", 1), ("sent", 2), ("committed", 1), ("committed", 2)])
+@pytest.mark.parametrize(("point", "times"), [("sent", 2), ("committed", 2)])
 def test_killed_between_two_steps(
     loki: LokiServer, client: Client, cluster: str, tmp_path: Path, point: str, times: int
 ) -> None:
@@ -248,12 +235,12 @@ def test_loki_is_away(client: Client, cluster: str, tmp_path: Path) -> None:
     assert records == [f'{{"epoch": {n}}}' for n in range(1, 501)]
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 500, 260])
+@pytest.mark.parametrize("status", [400, 404])
 def test_nothing_is_dropped_whatever_loki_answers(
     loki: LokiServer, client: Client, cluster: str, tmp_path: Path, status: int
 ) -> None:
-    """401, 403, 404: somebody has to mend something; so it is with a 400 in words that aren't Loki's; 260 counts as
-    taken with others, and is dropped by Loki."""
+    """What is told of it: somebody has to mend something; so it is with a 400 in words that aren't Loki's. All answers:
+    tests/test_loki_side_faults.py."""
     with Proxy(loki.url) as proxy:
         proxy.answer = lambda _: refusing(status)
         with NodeAgent(tmp_path, proxy.url, cluster=cluster) as agent:

@@ -5,6 +5,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -62,7 +63,7 @@ def test_layout(agent: AgentSection) -> None:
     assert (_mode(spool), _mode(path), _mode(path / "segments")) == (0o711, 0o711, 0o700)
     assert _mode(spool.parent) == 0o755
     assert _mode(path / "identity.json") == 0o600
-    assert sorted(os.listdir(path)) == ["identity.json", "segments"]
+    assert sorted(os.listdir(path)) == ["identity.json", "limits", "segments"]
     told = json.loads((path / "identity.json").read_bytes())
     assert told == {
         "version": 1, "cluster": "c1", "host": "n1", "job_id": "42", "attempt": 1, "step": "0", "task": 3,
@@ -109,9 +110,7 @@ def test_a_user_has_so_many(tmp_path: Path) -> None:
     prepare_capture(agent, _identity())
     with pytest.raises(TooManyCaptures, match=r"has 2 captures .* may have 2 \(\[agent\] max_captures_per_user\)"):
         prepare_capture(agent, _identity())
-    os.rmdir(f"{first}/segments")
-    os.unlink(f"{first}/identity.json")
-    os.rmdir(first)
+    shutil.rmtree(first)
     prepare_capture(agent, _identity())
     assert len(_captures(agent)) == 2
 
@@ -131,7 +130,8 @@ def test_many_makers_at_once(tmp_path: Path) -> None:
     assert [maker.wait(timeout=60) for maker in makers] == [0, 0, 0]
     names = _captures(agent)
     assert len(names) == 20
-    assert all(sorted(os.listdir(Path(agent.spool_dir) / name)) == ["identity.json", "segments"] for name in names)
+    kept = ["identity.json", "limits", "segments"]
+    assert all(sorted(os.listdir(Path(agent.spool_dir) / name)) == kept for name in names)
 
 
 def test_what_a_dead_maker_left(agent: AgentSection) -> None:

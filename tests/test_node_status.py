@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from ingest import agent_config
+from ingest import agent_config, node_status
 from ingest.__main__ import main
 from ingest.node_status import SCHEMA, status
 from tests.modelled_loki import refused
+from tests.segment_factory import make_ledger
 from tests.shipping_node import ShippingNode, soon_ns
 
 SECOND_NS = 10**9
@@ -103,6 +104,53 @@ def test_the_state_is_that_of_the_last_attempt(node: ShippingNode, capsys: Captu
     node.ship()
     (job,) = document(node, capsys)["jobs"]
     assert (job["state"], job["captures"]) == ("COMPLETED", 2)
+
+
+def test_the_ledger_balances_or_says_where_it_doesnt(node: ShippingNode, capsys: Captured) -> None:
+    """It is what captures have written down, against what is there."""
+    with node.capture("job1", soon_ns()) as first:
+        first.lines(["one", "two"])
+        node.learn()
+        ledger = document(node, capsys)["ledger"]
+        assert (ledger["read"], ledger["stored"], ledger["shipped"], ledger["waiting"]) == (2, 2, 0, 2)
+        node.ship()
+        account = make_ledger({"stored": 2, "collapsed": 3, "blank": 1, "lost": 4})
+        first.end(ledger=account)
+        first.close()
+    node.ship()
+    found = document(node, capsys)
+    (job,) = found["jobs"]
+    assert job["ledger"] == found["ledger"]
+    assert job["ledger"] == {
+        "read": 10, "stored": 2, "collapsed": 3, "blank": 1, "dropped": 0, "commands": 0, "pending": 0, "lost": 4,
+        "shipped": 2, "waiting": 0, "balances": True, "differs": ""}  # fmt: skip
+    assert "10 lines read: 2 stored, 3 collapsed" in printed(node, capsys)
+    assert "2 shipped, 0 wait: it balances" in printed(node, capsys)
+
+    forged = make_ledger({"stored": 2})
+    forged["stdout"]["read"] = 7
+    for job_id, account in (("job2", forged), ("job3", make_ledger({"stored": 5}))):
+        with node.capture(job_id, soon_ns()) as capture:
+            capture.lines(["one", "two"])
+            capture.end(ledger=account)
+            capture.close()
+    node.ship()
+    text = printed(node, capsys)
+    assert "IT DOESN'T BALANCE" in text
+    assert "job job2: 7 lines were read, and 2 are accounted for" in text
+    assert "job job3: 5 lines were stored by its ledger, and 2 are there" in text
+    assert "job job1:" not in text
+
+
+def test_what_lies_in_the_quarantine(node: ShippingNode, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    with node.capture("job1", soon_ns()) as capture:
+        capture.lines(["old", "older"], time_ns=time.time_ns() - 165 * HOUR_NS)
+        node.ship()
+        assert document(node, capsys)["quarantine"]["reasons"] == {"too_old": 2}
+        assert "in quarantine: 2 entries (2 too_old); `logshipper-agent replay` sends" in printed(node, capsys)
+        monkeypatch.setattr(node_status, "_COUNTED_BYTES", 10)
+        assert document(node, capsys)["quarantine"]["entries"] == -1
+        assert "`logshipper-agent replay --dry-run` counts them" in printed(node, capsys)
 
 
 def test_refusals_are_counted_by_reason(node: ShippingNode, capsys: Captured) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ingest import quarantine_files
 from ingest.capture_account import BlockRow, Rows
 from ingest.capture_folder import Identity
 from ingest.entries import EntryBuilder
@@ -48,6 +49,9 @@ def test_an_entry_is_kept_with_all_that_replaying_it_takes(tmp_path: Path) -> No
         "words": "no thanks",
         "stream": "stderr",
         "kind": "log",
+        "host": "n1",
+        "tenant": "",
+        "capture": "job1@2.aaaa",
         "time_ns": TIME_NS,
         "metadata": {"job_id": "job1", "user": "ann", "step": "3", "task": "4", "attempt": "2", "repeat": "5"},
         "line": "one",
@@ -78,6 +82,21 @@ def test_hostile_lines_and_words_stay_one_line_each(tmp_path: Path) -> None:
     assert {entry["reason"] for entry in found} == {"too_old"}
 
 
+def test_what_is_refused_once_more_stands_there_once(tmp_path: Path) -> None:
+    """A round that is sent again, by the same agent or by the next one, behind a line that a crash cut off."""
+    first = Quarantine(str(tmp_path), 100_000)
+    assert first.put(refusals(b"one", b"two")) == 0
+    assert first.put(refusals(b"one", b"two")) == 0
+    (file,) = tmp_path.iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(b"[1]\n" + whole + whole[:40])
+    later = Quarantine(str(tmp_path), 100_000)
+    assert later.put(refusals(b"one", b"two")) == 0
+    assert file.read_bytes() == b"[1]\n" + whole
+    assert later.put([*refusals(b"one", b"other", words="as before")]) == 0
+    assert [entry["line"] for entry in map(json.loads, file.read_text()[len(whole) + 4 :].splitlines())] == ["other"]
+
+
 def test_what_finds_no_room_is_counted_and_the_cap_holds(tmp_path: Path) -> None:
     quarantine = Quarantine(str(tmp_path), 8000)  # and one user has an eighth
     dropped = sum(quarantine.put(refusals(b"x%d" % at * 20, b"y%d" % at * 20)) for at in range(10))
@@ -99,6 +118,11 @@ def test_what_lies_there_already_counts(tmp_path: Path, name: str, size: int) ->
     """Everybody's against all of the room, a user's own against an eighth."""
     (tmp_path / name).write_bytes(b"x" * size)
     assert Quarantine(str(tmp_path), 8000).put(refusals(b"one")) == 1
+
+
+def test_what_a_killed_rewriter_left_takes_no_room(tmp_path: Path) -> None:
+    (tmp_path / f".rewritten-2026-01-01.u{IDENTITY.uid}.jsonl").write_bytes(b"x" * 8000)
+    assert Quarantine(str(tmp_path), 8000).put(refusals(b"one")) == 0
 
 
 def test_room_that_somebody_made_is_used(tmp_path: Path) -> None:
@@ -176,6 +200,17 @@ def test_a_disk_that_fills_up_while_writing_leaves_no_half_line(
             quarantine.put(refusals(b"a"))
     (file,) = tmp_path.iterdir()
     assert file.read_bytes() == b""
+
+
+def test_a_line_that_a_power_cut_left_spoils_none_that_follows(tmp_path: Path) -> None:
+    quarantine = Quarantine(str(tmp_path), 100_000)
+    quarantine.put(refusals(b"before"))
+    (file,) = tmp_path.iterdir()
+    with file.open("ab") as torn:
+        torn.write(b'{"refused_ns":17')
+    quarantine.put(refusals(b"after"))
+    found = [line.entry.line if line.entry else None for line in quarantine_files.read_lines(str(tmp_path), file.name)]
+    assert found == ["before", "after"]
 
 
 def test_a_short_write_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,7 +200,8 @@ def test_an_empty_store_is_friendly(store: Path) -> None:
 def test_a_long_taking_in_shows_a_bar() -> None:
     """The bar's own clock is not waited for: it is told that its patience is over."""
     script = (
-        "import observe.opening as opening, sys; opening._PATIENCE_SECS = 0; bar = opening.Bar();"
+        "import sys; from ingest import progress_bar; from observe.words import size; progress_bar._PATIENCE_SECS = 0;"
+        "bar = progress_bar.Bar('Reading the spool', size);"
         "bar(5_000_000, 10_000_000); bar.clear(); print('done', file=sys.stderr)"
     )
     options: dict[str, Any] = {"encoding": "utf-8", "timeout": DEADLINE_SECS}  # Any: pexpect

@@ -11,6 +11,12 @@ STREAMS = 2500
 FAULTS = {
     "an ESC joined to what follows a sequence": Case(160, 50, [(b"\x1b\x1b[K[K", 0.0)], [1, 5, 8]),
     "the same, beside CR": Case(160, 50, [(b"a\r\n\x1b[\x1b[0mKb", 0.0)], [1, 5, 8]),
+    "a wrapped line that goes on later": Case(
+        12,
+        4,
+        [(b"====               ", 0.0), (b"2Kother 3\r\x1b[\r1A*\r\x1b[2K", 1.5), (b"\x1b[?1048l", 2.4)],
+        [1, 26, 12],
+    ),
     "no autowrap: cells drawn over": Case(10, 3, [(b"\x1b[?7lb@xxxxxxx\xbd\x1b[2JHa\n", 0.0)], [3, 21]),
 }
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from ingest import shipper as shipper_module
+from ingest import shares
 from ingest.capture_folder import Life
 from ingest.checkpoints import Shipped
 from ingest.loki_sink import Stopped
 from ingest.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
 from ingest.shipper import ship_until
-from logshipper import segment
-from logshipper.errors import StoreError
+from logshipper import fault_points, segment
+from logshipper.errors import QueryError, StoreError
 from logshipper.segment import Kind, Stream
 from tests.captured_runs import wait_until
 from tests.modelled_loki import HOUR_NS, unreachable
@@ -60,7 +60,7 @@ def whole(node: ShippingNode, job_id: str, lines: list[str], start_ns: int | Non
 
 
 def at_fault(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], None]) -> None:
-    monkeypatch.setattr(shipper_module, "fault_point", lambda at: act() if at == name else None)
+    monkeypatch.setattr(fault_points, "on_reached", lambda at: act() if at == name else None)
 
 
 def kill() -> None:
@@ -159,6 +159,65 @@ def test_heartbeats_go_out_as_often_as_is_said_across_rounds_and_restarts(tmp_pa
     gaps = [(later.time_ns - earlier.time_ns) / 1e9 for earlier, later in pairwise(found)]
     assert gaps == [10.0] * 5
     node.close()
+
+
+# ---- a clock that is ahead
+
+
+def test_times_of_a_node_that_is_hours_ahead_are_set_back(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loki would refuse them all. A kill in between, and another measure of the clocks then, change no byte."""
+    node.loki.behind_ns = 3 * HOUR_NS
+    start_ns = soon_ns()
+    whole(node, "job1", [f"a {number}" for number in range(500)], start_ns)
+    node.learn()
+    with monkeypatch.context() as patch:
+        at_fault(patch, "sent", kill)
+        with pytest.raises(Killed):
+            node.round()
+    first = sorted(node.loki.bodies)
+    node.loki.bodies.clear()
+    node.loki.behind_ns += 2 * SECOND_NS
+    node.restart(saved=False)
+    node.ship()
+    assert sorted(node.loki.bodies) == first
+    assert node.loki.lines('kind="log"') == [f"a {number}" for number in range(500)]
+    (entry, *_) = node.loki.found('kind="log"')
+    assert abs(entry.time_ns - (start_ns - 3 * HOUR_NS)) < 5 * SECOND_NS
+    started, *_, closed = node.events("job1")
+    assert started["clock_ahead_secs"] == pytest.approx(3 * 3600, abs=1)
+    assert abs(started["started_ns"] - (start_ns - 3 * HOUR_NS)) < 5 * SECOND_NS
+    assert 0 <= closed["ended_ns"] - started["started_ns"] < 5 * SECOND_NS
+    assert node.quarantined() == []
+    assert len([said for said in node.said if "s ahead of Loki's" in said]) == 1
+
+
+def test_a_clock_that_is_set_while_the_agent_runs(node: ShippingNode) -> None:
+    """Each capture has the clock that it began with; one that is minutes ahead is left alone, as Loki takes it."""
+    for ahead_ns in (0, 4 * 60 * SECOND_NS, 24 * HOUR_NS, 0):
+        node.loki.behind_ns = ahead_ns
+        node.sink.clock.note(time.time_ns() - ahead_ns)
+        whole(node, f"ahead{ahead_ns}-{len(node.captures)}", ["one", "two"])
+        node.ship()
+    assert len(node.loki.found('kind="log"')) == 8
+    set_back = {event["event"] for event in node.events() if "clock_ahead_secs" in event}
+    assert set_back == {"started", "ended", "closed"}
+    assert sum("clock_ahead_secs" in event for event in node.events()) == 3
+    assert node.quarantined() == []
+
+
+def test_a_server_that_tells_no_time_changes_none(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def silent() -> bool:
+        asked.append(True)
+        raise QueryError("Loki", 0, "no answer")
+
+    monkeypatch.setattr(node.loki, "ready", silent)
+    for number in range(9):
+        whole(node, f"job{number}", ["one"])
+    node.ship()
+    assert node.loki.lines('kind="log"') == ["one"] * 9
+    assert len(asked) == 1, "nine captures don't wait nine times for who doesn't answer"
 
 
 # ---- only what was acknowledged counts
@@ -348,7 +407,8 @@ def test_the_shippers_thread_survives_what_a_round_raises(node: ShippingNode, mo
         return round_(captures)
 
     monkeypatch.setattr(node.shipper, "round", failing)
-    thread = threading.Thread(target=ship_until, args=(node.shipper, node.follow, node.stop, 0.01, node.said.append))
+    words = (node.shipper, node.follow, node.stop, 0.01, node.said.append, threading.Event())
+    thread = threading.Thread(target=ship_until, args=words)
     thread.start()
     try:
         wait_until(lambda: node.loki.lines('kind="log"') == ["one"], "it is shipped all the same", 15)
@@ -356,6 +416,32 @@ def test_the_shippers_thread_survives_what_a_round_raises(node: ShippingNode, mo
         node.stop.set()
         thread.join(10)
     assert sum("tried again from the last checkpoint" in words for words in node.said) == 2
+
+
+def waits(node: ShippingNode) -> list[str]:
+    return [capture.identity.job_id for capture in node.captures.values() if capture.waits]
+
+
+def test_what_comes_after_a_silence_is_shipped_at_once(node: ShippingNode) -> None:
+    """And what comes right behind it waits for company."""
+    wake = threading.Event()
+    words = (node.shipper, node.follow, node.stop, 600.0, node.said.append, wake)
+    thread = threading.Thread(target=ship_until, args=words)
+    thread.start()
+    try:
+        whole(node, "job1", ["one"])
+        node.learn()
+        wake.set()
+        wait_until(lambda: not waits(node), "the first is shipped, long before its time", 15)
+        whole(node, "job2", ["one"])
+        node.learn()
+        wake.set()
+        assert waits(node) == ["job2"]
+    finally:
+        node.stop.set()
+        wake.set()
+        thread.join(10)
+    assert not thread.is_alive()
 
 
 # ---- order, and what comes late
@@ -744,15 +830,15 @@ def test_no_capture_waits_for_anothers_flood(node: ShippingNode) -> None:
             node.round()
         assert "here I am" in node.loki.lines('kind="log"')
         first = len(node.loki.found('kind="log"'))
-        assert first <= 2 * (shipper_module.MAX_SHARE_BYTES // 1000 + 501) + 1
+        assert first <= 2 * (shares.MAX_SHARE_BYTES // 1000 + 501) + 1
         node.ship()
     assert len(node.loki.found('kind="log"')) == 10_001
 
 
 def test_more_floods_than_a_round_holds_take_turns(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipper_module, "SHARE_BYTES", 10_000)
-    monkeypatch.setattr(shipper_module, "MAX_SHARE_BYTES", 10_000)
-    monkeypatch.setattr(shipper_module, "ROUND_BYTES", 30_000)
+    monkeypatch.setattr(shares, "SHARE_BYTES", 10_000)
+    monkeypatch.setattr(shares, "MAX_SHARE_BYTES", 10_000)
+    monkeypatch.setattr(shares, "ROUND_BYTES", 30_000)
     writers = [node.capture(f"job{number}", soon_ns()) for number in range(9)]
     for writer in writers:
         writer.__enter__()
@@ -761,8 +847,8 @@ def test_more_floods_than_a_round_holds_take_turns(node: ShippingNode, monkeypat
     node.learn()
     for _ in range(9):
         node.round()
-    shares = [capture.shipped.position.offset for capture in node.captures.values()]
-    assert min(shares) > 0, "nobody has waited for all others to end"
+    sent = [capture.shipped.position.offset for capture in node.captures.values()]
+    assert min(sent) > 0, "nobody has waited for all others to end"
     node.ship()
     for writer in writers:
         writer.die()
@@ -772,8 +858,8 @@ def test_more_floods_than_a_round_holds_take_turns(node: ShippingNode, monkeypat
 def test_lines_of_few_bytes_do_not_make_a_round_a_flood(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each entry costs a hundred bytes at Loki, whatever its line has: a share is what is sent, not what was read."""
     share = 50_000
-    monkeypatch.setattr(shipper_module, "SHARE_BYTES", share)
-    monkeypatch.setattr(shipper_module, "MAX_SHARE_BYTES", share)
+    monkeypatch.setattr(shares, "SHARE_BYTES", share)
+    monkeypatch.setattr(shares, "MAX_SHARE_BYTES", share)
     with node.capture("job1", soon_ns()) as capture:
         for _ in range(100):
             capture.lines(["x"] * 500)

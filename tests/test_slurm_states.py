@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import pytest
 
-from ingest import shipper, slurm_captured, slurm_intake, slurm_states
+from ingest import slurm_captured, slurm_intake, slurm_states
 from ingest.agent_config import parse
 from ingest.checkpoints import Checkpoints
 from ingest.job_metrics import JobMetrics
@@ -27,6 +27,7 @@ from ingest.quarantine import Quarantine
 from ingest.server_access import ServerAccess
 from ingest.slurm_states import ASKED_AFTER_SECS, SETTLE_SECS, SlurmStates
 from ingest.slurm_waiting import FILE, WaitingEnds, read_counts
+from logshipper import fault_points
 from logshipper.errors import QueryError
 from tests.loki_fake import FakeLoki
 from tests.loki_pushing import Pushing
@@ -367,7 +368,7 @@ def test_killed_in_between_it_sends_the_same_bytes(
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(shipper, "fault_point", kill)
+        patch.setattr(fault_points, "on_reached", kill)
         with pytest.raises(Killed):
             controller.turn(3)
     controller.restart()
@@ -587,14 +588,26 @@ def test_a_batch_of_one_user_s_that_is_at_its_limits_lets_others_pass(
     assert by_user.counts() == {"taken": 6, "shipped": 1, "waiting": 5}
 
 
-def test_what_is_never_answered_for_a_tenant_is_dropped_in_the_end(by_user: Controller, tenants: Tenants) -> None:
+@pytest.mark.parametrize("status", [403, 500])
+def test_what_is_never_answered_for_a_tenant_is_dropped_in_the_end(
+    by_user: Controller, tenants: Tenants, status: int
+) -> None:
     by_user.write(user="ann")
-    tenants.of["ann"].broken = broken(403)
+    tenants.of["ann"].broken = broken(status)
     by_user.turn()
     by_user.turn(ASKED_AFTER_SECS[-1] - 60)
     assert by_user.counts() == {"taken": 1, "waiting": 1}
     by_user.turn(61)
     assert by_user.counts() == {"taken": 1, "not_captured": 1}
+
+
+def test_where_loki_answers_for_nobody_one_tenant_s_records_are_kept(by_user: Controller, tenants: Tenants) -> None:
+    by_user.write(user="ann")
+    tenants.of["ann"].broken = by_user.asked.broken = broken(500)
+    by_user.turn()
+    with pytest.raises(QueryError):
+        by_user.turn(ASKED_AFTER_SECS[-1] + 60)
+    assert by_user.counts() == {"taken": 1, "waiting": 1}
 
 
 @pytest.mark.parametrize("statuses", [{"ann": 0}, {"ben": 0}, {"ann": 403, "ben": 429}])
@@ -672,7 +685,7 @@ def test_trouble_with_a_tenant_lasts_as_long_as_a_record_waits_for_it(
     by_user: Controller, tenants: Tenants, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whenever the shipper says that it has nothing for it."""
-    monkeypatch.setattr(shipper, "fault_point", lambda at: by_user.sink.want("captures", set()))
+    monkeypatch.setattr(fault_points, "on_reached", lambda _: by_user.sink.want("captures", set()))
     by_user.write(user="ann")
     captured_by(tenants, "ann", by_user, JOB)
     by_user.loki.refusing = {"ann": throttled()}

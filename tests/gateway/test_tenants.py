@@ -181,11 +181,11 @@ def test_part_of_a_job_that_was_taken_is_sent_again_byte_for_byte(node: Shipping
             raise unreachable()
         passed(body, tenant)
 
-    node.loki.push_body = without_events  # type: ignore[method-assign]
+    node.loki.push_body = without_events
     node.round()
     assert node.loki.lines(OF_ANN, 'kind="log"') == ["one", "two"]
     assert node.loki.lines(OF_ANN, 'kind="event"') == []
-    node.loki.push_body = passed  # type: ignore[method-assign]
+    node.loki.push_body = passed
     node.restart(saved=False)
     node.ship()
     assert node.loki.doubles() == []

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -103,7 +103,9 @@ class ShiftedAgent(NodeAgent):
         path = f"{self.folder / 'clock'}{os.pathsep}{ROOT}"
         return {**super().environment, "PYTHONPATH": path, "TEST_CLOCK_SHIFT_SECS": str(self.shift_secs)}
 
-    def start(self, *, crash_at: str = "", times: int = 1, wait: bool = True) -> "NodeAgent":
+    def start(
+        self, *, crash_at: str = "", times: int = 1, wait: bool = True, by: Sequence[str] = (), path: Path = ROOT
+    ) -> "NodeAgent":
         begun = self.log.read_text().count("ready:") if self.log.exists() else 0
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(

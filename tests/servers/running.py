@@ -164,7 +164,7 @@ class Server(ABC):
 
 class LokiServer(Server):
     """Loki. limits: are put over those of limits_config in deploy/compose/loki/loki.yaml; auth_enabled: each request
-    has to name a tenant (X-Scope-OrgID). Raises ServerMissing."""
+    has to name a tenant (X-Scope-OrgID); deletes: it has a delete API. Raises ServerMissing."""
 
     name = "loki"
     ready_path = "/ready"
@@ -174,6 +174,7 @@ class LokiServer(Server):
         *,
         limits: Mapping[str, object] | None = None,
         auth_enabled: bool = False,
+        deletes: bool = False,
         folder: Path | None = None,
         stay: bool = False,
     ) -> None:
@@ -183,11 +184,19 @@ class LokiServer(Server):
         config = _read(COMPOSE / "loki" / "loki.yaml")
         config["limits_config"].update(limits or {})
         config["auth_enabled"] = auth_enabled
+        if deletes:
+            config["compactor"] = {"retention_enabled": True, "delete_request_store": "filesystem"}
         (self.folder / "loki.yaml").write_text(yaml.safe_dump(config, default_flow_style=False))
 
     @property
     def version(self) -> str:
         return LOKI.version
+
+    def set_limits(self, limits: Mapping[str, object]) -> None:
+        """Over those it has; from its next start on."""
+        config = _read(self.folder / "loki.yaml")
+        config["limits_config"].update(limits)
+        (self.folder / "loki.yaml").write_text(yaml.safe_dump(config, default_flow_style=False))
 
     def wait_for_push(self, timeout_secs: float = READY_TIMEOUT_SECS) -> None:
         """Waits until it takes pushes, which is before it is ready. Raises ServerFailed."""
@@ -219,8 +228,8 @@ class LokiServer(Server):
 
 
 class PrometheusServer(Server):
-    """Prometheus. targets: addresses to scrape, HOST:PORT. scrape_interval: as in its configuration. Raises
-    ServerMissing."""
+    """Prometheus. targets: addresses to scrape, HOST:PORT. scrape_interval: as in its configuration; config: further
+    parts of that; flags: of its command line. Raises ServerMissing."""
 
     name = "prometheus"
     ready_path = "/-/ready"
@@ -230,14 +239,17 @@ class PrometheusServer(Server):
         targets: Sequence[str] = (),
         *,
         scrape_interval: str = "1s",
+        config: Mapping[str, object] | None = None,
+        flags: Sequence[str] = (),
         folder: Path | None = None,
         stay: bool = False,
     ) -> None:
         self.program = prometheus_program()
         super().__init__(folder, stay=stay)
-        config = _read(COMPOSE / "prometheus" / "prometheus.yml")
-        config["global"]["scrape_interval"] = scrape_interval
-        (self.folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        self._flags = flags
+        whole = _read(COMPOSE / "prometheus" / "prometheus.yml")
+        whole["global"]["scrape_interval"] = scrape_interval
+        (self.folder / "prometheus.yml").write_text(yaml.safe_dump({**whole, **(config or {})}))
         (self.folder / "targets").mkdir(exist_ok=True)
         self.set_targets(targets)
 
@@ -268,6 +280,7 @@ class PrometheusServer(Server):
             f"--storage.tsdb.path={self.folder / 'data'}",
             f"--web.listen-address=127.0.0.1:{self.port}",
             "--log.level=warn",
+            *self._flags,
         ]
 
 

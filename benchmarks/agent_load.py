@@ -1,0 +1,163 @@
+"""The node agent at work: how long a line takes until a query finds it, catching up, what many tasks and none cost."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from benchmarks.shipping import WAIT_SECS, spool_capture
+from ingest.loki import Client
+from ingest.server_access import ServerAccess
+from tests.node_agents import NodeAgent
+from tests.servers.running import LokiServer
+
+RATES = (1, 100, 10_000)  # lines a second
+DELAY_SECS = 60
+CATCH_UP_JOBS = 10  # with ten last digits: their lines are ten streams in Loki
+CATCH_UP_LINES = 500_000  # of each
+LOKI_LIMIT = 4 << 20  # bytes a second: Loki's default of a tenant
+LINE = b"epoch 12 step %07d: loss 0.123456 acc 0.98765 lr 1.0e-04 grad 0.5432 time 0.123 s/it ok\n"
+LIVE_TASKS, FINISHED_TASKS = 100, 1000
+IDLE_SECS = 60
+
+
+def delay(folder: Path) -> None:
+    """From print to queryable in a real Loki, with the agent's default settings."""
+    print("\n### From print to queryable in Loki, s\n\n| lines a second | p50 | p99 | longest |\n|---|---|---|---|")
+    for rate in RATES:
+        waits = sorted(_delays(folder / f"delay-{rate}", rate))
+        p99 = waits[int(len(waits) * 0.99)]
+        print(f"| {rate:,} | {statistics.median(waits):.2f} | {p99:.2f} | {waits[-1]:.2f} |")
+
+
+def _delays(folder: Path, rate: int) -> list[float]:
+    """Of the lines of a job, which are the times at which they are printed; of each tenth of a second one counts."""
+    steps = min(rate, 10)
+    program = (
+        "import time\nbegin = time.monotonic()\n"
+        f"for step in range({DELAY_SECS * steps}):\n"
+        f"    print(*[f'{{time.time_ns()}} {{n}}' for n in range({rate // steps})], sep='\\n', flush=True)\n"
+        f"    time.sleep(max(0, begin + (step + 1) / {steps} - time.monotonic()))\n"
+    )
+    waits: list[float] = []
+    with ExitStack() as stack:
+        loki = stack.enter_context(LokiServer())
+        client = stack.enter_context(Client(loki.url))
+        job = stack.enter_context(_job(stack.enter_context(_default_agent(folder, loki)), program))
+        newest = time.time_ns()
+        ended = 0.0
+        while not ended or time.monotonic() - ended < 3:
+            # the first line of each step; the rest is there to be brought along
+            found = client.query_range(
+                '{cluster="bench",kind="log"} |~ " 0$"', newest + 1, newest + 3600 * 10**9, limit=5000
+            )
+            now_ns = time.time_ns()
+            for entry in (entry for result in found for entry in result.entries):
+                waits.append((now_ns - int(entry.line.split()[0])) / 1e9)
+                newest = max(newest, entry.time_ns)
+            if not ended and job.poll() is not None:
+                ended = time.monotonic()
+            time.sleep(0.02)
+    if len(waits) != DELAY_SECS * steps:
+        raise SystemExit(f"{len(waits)} of {DELAY_SECS * steps} lines were found")
+    return waits
+
+
+def catch_up(folder: Path) -> None:
+    """A backlog into a real Loki with its default limits."""
+    with tempfile.NamedTemporaryFile(dir=folder) as file, LokiServer() as loki, _patient(loki) as client:
+        file.write(b"".join(LINE % number for number in range(CATCH_UP_LINES)))
+        file.flush()
+        agent = _default_agent(folder / "catch-up", loki)
+        for job in range(CATCH_UP_JOBS):
+            spool_capture(agent, Path(file.name), f"47{job}")
+        lines, size = CATCH_UP_JOBS * CATCH_UP_LINES, CATCH_UP_JOBS * file.tell()
+        begin = time.perf_counter()
+        with agent:
+            agent.wait_shipped(WAIT_SECS * 4)
+            seconds = time.perf_counter() - begin
+            told = _samples(agent, "logshipper_agent_pushes_total")
+        counted = sum(
+            result.samples[0].value for result in client.query('sum(count_over_time({cluster="bench",kind="log"}[2h]))')
+        )
+    print(f"\n### Catching up with {lines:,} lines of {CATCH_UP_JOBS} jobs, Loki at its default limits\n")
+    rate = size / seconds
+    print(f"{seconds:.0f} s, {rate / 1e6:.2f} MB/s of lines: {rate / LOKI_LIMIT:.0%} of what Loki admits")
+    print(f"in Loki {counted:,.0f} of {lines:,}; answers: {told}")
+
+
+def _patient(loki: LokiServer) -> Client:
+    return Client(ServerAccess(loki.url, timeout_secs=WAIT_SECS))
+
+
+def _count(client: Client, shard: int) -> float:
+    """Log lines of the jobs whose ids end so."""
+    question = f'sum(count_over_time({{cluster="bench",kind="log",job_shard="{shard}"}}[2h]))'
+    return sum(result.samples[0].value for result in client.query(question))
+
+
+def tasks(folder: Path) -> None:
+    """Memory with many live captures, and with many that are finished and shipped."""
+    print("\n### Memory and CPU of the agent\n\n| | resident, MiB | CPU, % of a core |\n|---|---|---|")
+    with LokiServer() as loki, _default_agent(folder / "tasks", loki) as agent:
+        assert agent.process is not None
+        pid = agent.process.pid
+        time.sleep(2)
+        print(f"| idle, no captures | {_resident(pid):.0f} | {_cpu_share(pid, IDLE_SECS):.2f} |")
+        with ExitStack() as stack:
+            for task in range(LIVE_TASKS):
+                program = "import time\nwhile True: print('step', time.time(), flush=True); time.sleep(1)"
+                job = stack.enter_context(_job(agent, program, "--job-id", f"live-{task}"))
+                stack.callback(job.terminate)
+            time.sleep(20)
+            share = _cpu_share(pid, IDLE_SECS)
+            print(f"| {LIVE_TASKS} live tasks, a line a second each | {_resident(pid):.0f} | {share:.2f} |")
+        agent.wait_shipped(WAIT_SECS)
+        with tempfile.NamedTemporaryFile(dir=folder) as file:
+            file.write(LINE % 1)
+            file.flush()
+            for task in range(FINISHED_TASKS):
+                spool_capture(agent, Path(file.name), f"done-{task}")
+        agent.wait_shipped(WAIT_SECS)
+        share = _cpu_share(pid, IDLE_SECS)
+        print(f"| idle, {FINISHED_TASKS:,} finished tasks shipped | {_resident(pid):.0f} | {share:.2f} |")
+
+
+def _samples(agent: NodeAgent, name: str) -> str:
+    lines = [line for line in agent.metrics().splitlines() if line.startswith(name + "{")]
+    return json.dumps({line[len(name) : line.rindex(" ")]: float(line.rpartition(" ")[2]) for line in lines})
+
+
+def _resident(pid: int) -> float:
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line for line in text.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
+
+
+def _cpu_share(pid: int, seconds: float) -> float:
+    """Percent of a core that a process takes for so long."""
+    begin, before = time.monotonic(), _cpu_secs(pid)
+    time.sleep(seconds)
+    return (_cpu_secs(pid) - before) / (time.monotonic() - begin) * 100
+
+
+def _cpu_secs(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _default_agent(folder: Path, loki: LokiServer) -> NodeAgent:
+    """With the settings that an admin gets who sets nothing."""
+    agent = {"poll_secs": 0.25}
+    sending = {"batch_wait_secs": 0.8, "retry_min_secs": 0.5, "retry_max_secs": 30.0}
+    return NodeAgent(folder, loki.url, cluster="bench", agent=agent, loki=sending)
+
+
+def _job(agent: NodeAgent, program: str, *options: str) -> "subprocess.Popen[bytes]":
+    words = [sys.executable, "-m", "logshipper", "run", *options, "--", sys.executable, "-c", program]
+    environment = {**agent.environment, "HOME": str(agent.folder)}
+    return subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)

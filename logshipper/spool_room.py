@@ -1,0 +1,112 @@
+"""How much room a capture has in the spool: on its disk, and by the limits of the node's agent (docs/agent.md,
+"Limits of the spool"). Imported by every sidecar: light imports only.
+
+The agent, which knows all captures of a job and a user, says in a file beside `segments/` how large this capture's
+segments may be. The file is root's, so that nothing of the job's own (its environment, say) raises a limit; and it
+holds while no agent runs. Past the first mark the sidecar takes output at SLOW_BYTES_PER_SEC, and the bounded side pipe
+slows the job with it (R28); past the second, log lines are left out, and the job runs at full speed again. On a disk
+that is nearly full stderr is left out first, then log lines of stdout; metadata and events go on until nothing can be
+written. A mark that was passed counts until there is a tenth more room, so that states don't alternate by the second.
+"""
+
+import os
+
+from logshipper.segment import Stream
+
+LIMITS_FILE = "limits"
+LIMITS_BYTES = 64
+SLOW_BYTES_PER_SEC = 1 << 20
+LOOK_SECS = 0.5
+KEPT_FOR_STDOUT = 64 << 20, 20  # bytes free on the disk, or that part of it where it is small: below, no stderr
+KEPT_FOR_METADATA = 32 << 20, 40  # below, no log lines at all
+_HYSTERESIS = 0.9
+_NONE: "frozenset[Stream]" = frozenset()
+_STDERR = frozenset((Stream.STDERR,))
+_BOTH = frozenset((Stream.STDOUT, Stream.STDERR))
+
+
+class Marks:
+    """What the agent allows. slow_at, stop_at: bytes of the capture's segments, 0 for any; scope: whose limit it is,
+    `job` or `user`."""
+
+    __slots__ = ("scope", "slow_at", "stop_at")
+
+    def __init__(self, slow_at: int = 0, stop_at: int = 0, scope: str = "job") -> None:
+        self.slow_at = slow_at
+        self.stop_at = stop_at
+        self.scope = scope
+
+    def encode(self) -> bytes:
+        """Of one length always: it is written over the last one's, on a full disk too."""
+        return f"1 {self.slow_at} {self.stop_at} {self.scope}".encode().ljust(LIMITS_BYTES - 1) + b"\n"
+
+
+def parse_marks(data: bytes) -> Marks | None:
+    """None where data is none of `Marks.encode`."""
+    words = data.split()
+    if len(words) != 4 or words[0] != b"1" or not (words[1].isdigit() and words[2].isdigit()):
+        return None
+    return Marks(int(words[1]), int(words[2]), "user" if words[3] == b"user" else "job")
+
+
+class SpoolRoom:
+    """Of one capture. path: its directory. After each `look`: slow: whether output is taken slowly; left_out: streams
+    whose log lines are left out; why: in words."""
+
+    def __init__(self, path: str) -> None:
+        self._limits = os.path.join(path, LIMITS_FILE)
+        self._segments = os.path.join(path, "segments")
+        self._due = 0.0
+        self.slow = False
+        self.left_out = _NONE
+        self.why = ""
+
+    def look(self, now: float, own_bytes: "Callable[[], int]") -> bool:
+        """Looks again after LOOK_SECS; whether anything is another than before. own_bytes: of its segments, now."""
+        if now < self._due:
+            return False
+        self._due = now + LOOK_SECS
+        before = self.slow, self.left_out
+        self.slow, self.left_out, self.why = False, _NONE, ""
+        self._mind_disk(before[1])
+        marks = self._marks()
+        if marks is not None and (marks.slow_at or marks.stop_at):
+            self._mind_marks(marks, own_bytes(), *before)
+        return before != (self.slow, self.left_out)
+
+    def _mind_disk(self, left_out: "frozenset[Stream]") -> None:
+        try:
+            found = os.statvfs(self._segments)
+        except OSError:
+            return
+        free, whole = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+        for streams, (most, part) in ((_BOTH, KEPT_FOR_METADATA), (_STDERR, KEPT_FOR_STDOUT)):
+            kept = min(most, whole // part)
+            if free < (kept / _HYSTERESIS if streams <= left_out else kept):
+                self.left_out = streams
+                self.why = "no room left there: the spool's disk is full"
+                return
+
+    def _mind_marks(self, marks: Marks, own: int, slow: bool, left_out: "frozenset[Stream]") -> None:
+        whose = f"this {marks.scope}'s logs fill what a {marks.scope} may have of the node's spool"
+        if marks.stop_at and own >= marks.stop_at * (_HYSTERESIS if left_out == _BOTH else 1.0):
+            self.left_out, self.why = _BOTH, whose
+        elif not self.left_out and marks.slow_at and own >= marks.slow_at * (_HYSTERESIS if slow else 1.0):
+            self.slow, self.why = True, whose.replace("fill", "nearly fill")
+
+    def _marks(self) -> Marks | None:
+        try:
+            fd = os.open(self._limits, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            return parse_marks(os.read(fd, LIMITS_BYTES))
+        except OSError:
+            return None
+        finally:
+            os.close(fd)
+
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable

@@ -1,0 +1,62 @@
+"""What the relay of `logshipper run` has read and the sidecar may not have yet, in memory that outlives the relay: so
+that the log of a job whose relay is killed has no gap.
+
+The relay reads into `buffer`, copies what it has read to its stream's ring, counts it, and clears the buffer. A byte's
+place in its ring is its number in the stream, as the capture's counters count; so a sidecar that knows how many it got
+finds the rest, and in the buffer what was read and not counted. How much that is nobody could write down: it ends with
+the last byte that isn't null, as the buffer is cleared. Rings hold more than the relay holds back (RING_BYTES).
+"""
+
+import mmap
+import struct
+
+BUFFER_BYTES = 64 << 10  # of one turn's reading
+RING_BYTES = 512 << 10  # of a stream; above handover.BUFFER_BYTES and a turn's bytes of both streams
+_HEAD = struct.Struct("<QQ")  # of the buffer: its stream, 0 for none; bytes of it that were counted before
+_RINGS_AT = _HEAD.size + BUFFER_BYTES
+_NULLS = memoryview(bytes(BUFFER_BYTES))
+
+
+class Unsent:
+    """Made by the relay's process before it forks the sidecar. Raises OSError."""
+
+    __slots__ = ("_map", "_view", "buffer")
+
+    def __init__(self) -> None:
+        self._map = mmap.mmap(-1, _RINGS_AT + 2 * RING_BYTES)
+        self._view = memoryview(self._map)
+        self.buffer = self._view[_HEAD.size : _RINGS_AT]
+
+    # ---- the relay's
+
+    def begin(self, stream: int, counted: int) -> None:
+        """Before buffer is read into. counted: bytes of the stream so far."""
+        _HEAD.pack_into(self._map, 0, stream, counted)
+
+    def keep(self, stream: int, counted: int, data: bytes) -> None:
+        """Before data, BUFFER_BYTES at most, is counted."""
+        begin = counted % RING_BYTES
+        ring = _RINGS_AT + (stream - 1) * RING_BYTES
+        first = min(len(data), RING_BYTES - begin)
+        self._map[ring + begin : ring + begin + first] = data[:first] if first < len(data) else data
+        if first < len(data):
+            self._map[ring : ring + len(data) - first] = data[first:]
+
+    def clear(self, size: int) -> None:
+        """Once the first size bytes of buffer are counted."""
+        self.buffer[:size] = _NULLS[:size]
+
+    # ---- the sidecar's, when the relay is gone
+
+    def counted(self, stream: int, received: int, counted: int) -> bytes:
+        """Bytes of the stream that were counted and not received, RING_BYTES at most. received, counted: how many."""
+        begin = max(received, counted - RING_BYTES)
+        ring = _RINGS_AT + (stream - 1) * RING_BYTES
+        whole = bytes(self._view[ring : ring + RING_BYTES])
+        at, size = begin % RING_BYTES, counted - begin
+        return (whole[at:] + whole[:at])[:size] if size > 0 else b""
+
+    def uncounted(self, stream: int, counted: int) -> bytes:
+        """Bytes of the stream that were read, and nothing more. counted: bytes of it so far."""
+        of, before = _HEAD.unpack_from(self._map)
+        return bytes(self.buffer).rstrip(b"\0") if (of, before) == (stream, counted) else b""

@@ -1,0 +1,34 @@
+"""Everything that can be exported, for tests that compare it with something else."""
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from ingest.job_series import LEDGER_ACCOUNTS
+from ingest.metrics_server import AgentMetrics, exposition
+from ingest.remote_write import RemoteWriteMetrics
+from tests.job_views import FakeCapture, job_metrics
+
+
+def exported() -> dict[str, tuple[str, set[str]]]:
+    """Type and labels of everything that can be exported, by name."""
+    jobs, agent = job_metrics(), AgentMetrics("c1", "n1")
+    ledger = dict.fromkeys(("stdout", "stderr"), dict.fromkeys(LEDGER_ACCOUNTS, 1))
+    capture = FakeCapture(identity={"name": "x"}).print({"a": 1, "$": 1}, {"a": 2})
+    jobs.update(capture.view(over=True, ledger=ledger, signal=9))
+    jobs.slurm_ended("4711", 1, "TIMEOUT", 1_700_000_000)
+    labelled = {
+        *(agent.pushes, agent.entries, agent.retries, agent.refused_entries, agent.left_out, agent.captures),
+        *(agent.disk_free_bytes, agent.disk_size_bytes, agent.disk_free_files, agent.disk_size_files),
+    }
+    remote = RemoteWriteMetrics(agent.registry)
+    remote.retries.labels("x")
+    for metric in labelled:
+        metric.labels("x")
+    for counter in (agent.lines, agent.bytes):
+        counter.labels("x", "x")
+    text = exposition(agent, jobs)[0].decode()
+    found: dict[str, tuple[str, set[str]]] = {}
+    for family in text_string_to_metric_families(text):
+        name = family.name + ("_total" if family.type == "counter" else "")
+        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+        found[name] = family.type, labels
+    return found

@@ -1,0 +1,34 @@
+"""A disk of its own for a test, small enough to be filled: a tmpfs, which root alone can mount."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def small_disk(folder: Path, size: int, mode: int) -> Iterator[Path]:
+    """Mounted at folder, with size bytes. Skips the test where it can't be."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    folder.mkdir(parents=True, exist_ok=True)
+    options = f"size={size},mode={mode:04o}"
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(folder)], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(folder: Path, leave: int) -> Path:
+    """A file that takes all but some bytes of the disk's room."""
+    filler = folder / ".filler"
+    found = os.statvfs(folder)
+    with filler.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, max(found.f_bavail * found.f_frsize - leave, 1))
+    return filler

@@ -1,0 +1,103 @@
+"""Who takes a node down learns when all that is over is in Loki, and else what is left, and why."""
+
+import json
+import sys
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from ingest import drain
+from ingest.__main__ import main
+from ingest.checkpoints import State
+from ingest.loki import Client
+from tests.captured_runs import wait_until
+from tests.node_agents import NodeAgent, Proxy, entries_of
+from tests.servers.running import LokiServer
+from tests.shipping_node import NodeCapture, ShippingNode, soon_ns
+
+PRINTS = r"""
+import json
+for n in range(500): print("line", n)
+print("\n\nthe same\nthe same\nthe same")
+print(json.dumps({"step": 1}), "x" * 600_000, sep="\n")
+print('/LOGCOMMAND {"mode": "metadata"}\ndropped')
+"""
+
+
+def test_it_waits_for_what_is_over_and_names_what_runs(loki: LokiServer, tmp_path: Path) -> None:
+    cluster = f"c{uuid.uuid4().hex[:12]}"
+    away = True
+
+    def answer(number: int) -> tuple[int, Mapping[str, str], bytes] | None:
+        return (503, {}, b"Loki is away") if away else None
+
+    with Proxy(loki.url) as proxy, NodeAgent(tmp_path, proxy.url, cluster=cluster) as agent:
+        proxy.answer = answer
+        agent.run(sys.executable, "-c", PRINTS)
+        wait_until(lambda: agent.status()["loki"]["waiting"], "status tells that Loki is away")
+        early = agent.call("drain", "--timeout", "1s", "--json")
+        told = json.loads(early.stdout)
+        assert (early.returncode, told["drained"], len(told["left"])) == (3, False, 1)
+        assert told["left_bytes"] > 3000
+        assert "HTTP 503: Loki is away" in told["why"]
+        away = False
+        done = agent.call("drain")
+        assert (done.returncode, done.stdout) == (0, "all captures that are over are shipped\n"), done.stderr
+        assert agent.captures() == []
+        with Client(loki.url) as client:
+            lines = [one.line for one in entries_of(client, cluster, "log")]
+        assert lines[:500] == [f"line {n}" for n in range(500)]
+        ledger = agent.status()["ledger"]
+        assert (ledger["balances"], ledger["differs"], ledger["waiting"]) == (True, "", 0)
+        assert (ledger["stored"], ledger["shipped"], ledger["collapsed"], ledger["lost"]) == (504, 504, 2, 0)
+        assert all(ledger[name] for name in ("blank", "dropped", "commands"))
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """Of a node whose agent doesn't run."""
+    return NodeAgent(tmp_path, "http://loki.invalid", cluster="c").config
+
+
+def test_a_node_without_an_agent(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["drain", "--config", str(config)]
+    assert main(words) == 0, "nothing was ever there"
+    capsys.readouterr()
+    node = ShippingNode(tmp_path)
+    try:
+        capture = NodeCapture(node, "job1", soon_ns())
+        capture.lines(["one"])
+        capture.close()
+        with NodeCapture(node, "job2", soon_ns()) as running:
+            running.lines(["two"])
+            (node.folder / "spool" / "odd@1.aaaa").mkdir()
+            assert main(words) == 3
+    finally:
+        node.close()
+    shown = capsys.readouterr().out
+    assert "in 1 captures are left" in shown
+    assert "the agent doesn't run: start it" in shown
+    assert "the agent can't take odd@1.aaaa: `logshipper-agent fsck` says why" in shown
+    assert "1 jobs run, and go on being captured: job2" in shown
+    assert "quarantine" not in shown
+
+
+def test_the_quarantine_is_mentioned(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "state" / "quarantine"
+    folder.mkdir(parents=True)
+    (folder / "2026-01-01.u0.jsonl").write_text("12345\n")
+    assert main(["drain", "--config", str(config)]) == 0
+    assert "6 B are in the quarantine, on this node's disk only" in capsys.readouterr().out
+
+
+def test_rate_and_time_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    progress = drain._Progress()
+    for clock[0], size in ((0.0, 4000), (6.0, 2500), (12.0, 1000)):
+        one = {"bytes": size}
+        progress.show(drain.Look([one], [], [], State([], {}, {})))  # type: ignore[list-item]  # no more is needed
+    assert capsys.readouterr().err == "logshipper-agent: 1,000 B left in 1 captures, 250 B/s, 4 s\n"

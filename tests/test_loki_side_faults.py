@@ -1,0 +1,273 @@
+"""All that Loki, or what stands before it, can do to an agent: no line is missing, twice or out of order afterwards."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from ingest import agent_config
+from ingest.checkpoints import read_state
+from ingest.loki import Client
+from ingest.loki_push import Entry, assemble, compress, encode_block
+from logshipper.errors import RejectedPushError
+from tests.captured_runs import ROOT, TIMEOUT_SECS, wait_until
+from tests.conservation import Place, all_problems, balances_in_loki, line_of, numbering, places, spool
+from tests.faulty_server import Said
+from tests.node_agents import NodeAgent, Proxy, client, cluster, entries_of
+from tests.push_decoder import decompress, fields
+from tests.segment_factory import HOUR_NS
+from tests.servers.running import LokiServer
+
+__all__ = ["client", "cluster"]  # fixtures
+LINES = 300
+WORDS = b"Maximum active stream limit exceeded when trying to create stream, reduce the number of active streams"
+
+
+needs_mounts = pytest.mark.skipif(
+    subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0,
+    reason="mount namespaces can't be made here",
+)
+
+
+class Site:
+    """An agent whose way to Loki is broken in one way after another. streams: how many each push had."""
+
+    def __init__(self, loki: LokiServer, folder: Path) -> None:
+        self.cluster = f"t{uuid.uuid4().hex[:10]}"
+        self.streams: set[int] = set()
+        self.proxy = Proxy(loki.url)
+        self.proxy.look = lambda body: self.streams.add(len(list(fields(decompress(body)))))
+        options = {"timeout_secs": 0.5, "retry_min_secs": 0.02, "retry_max_secs": 0.2, "max_line_bytes": 300_000}
+        self.agent = NodeAgent(folder, self.proxy.url, cluster=self.cluster, loki=options)
+        self.section = agent_config.load(str(self.agent.config)).agent
+
+
+@pytest.fixture(scope="module")
+def site(loki: LokiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    site = Site(loki, tmp_path_factory.mktemp("site"))
+    with site.proxy, site.agent:
+        yield site
+        assert site.streams == {1}, "a 204 for several streams proves nothing"
+
+
+def every_third(said: Said) -> Callable[[bytes], Said | None]:
+    """All but every third push get this answer."""
+    count = iter(range(1 << 30))
+    return lambda _: None if next(count) % 3 == 2 else said
+
+
+def larger_than(size: int, said: Said) -> Callable[[bytes], Said | None]:
+    """called with half of the body"""
+    return lambda body: said if len(body) > size // 2 else None
+
+
+def each(said: Said) -> Callable[[bytes], Said | None]:
+    return lambda _: said
+
+
+FAULTS: dict[str, Callable[[bytes], Said | None]] = {
+    "hangs": each(Said(hang=True)),
+    "answers byte by byte": each(Said(204, drip=True)),
+    "fails byte by byte": each(Said(503, b"Ingester is stopping", drip=True)),
+    "refuses byte by byte": each(Said(500, b"x" * 2000, pieces=2000)),
+    "closes half-way through the request": each(Said(hang_up=True)),
+    "closes half-way through the answer": each(Said(500, b"half", body_bytes=4000)),
+    "takes one of three": every_third(Said(503)),
+    "429": each(Said(429, b"Ingestion rate limit exceeded")),
+    "429 with Retry-After": each(Said(429, b"Ingestion rate limit exceeded", {"Retry-After": "1"})),
+    "429 with a date": each(Said(429, b"not now", {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"})),
+    "429 with a Retry-After that is none": each(Said(429, b"not now", {"Retry-After": "soon"})),
+    "stream_limit": each(Said(429, WORDS)),
+    "200": each(Said(200, b"ok")),
+    "260": each(Said(260, b"blocked")),
+    "302": each(Said(302, b"", {"Location": "http://127.0.0.1:1/"})),
+    "400 in words of a gateway": each(Said(400, b"<html>Bad Request</html>")),
+    "400 in words that nobody knows": each(Said(400, b"no", {"Content-Type": "text/plain"})),
+    "401": each(Said(401, b"no org id")),
+    "403": each(Said(403)),
+    "404": each(Said(404, b"404 page not found")),
+    "413 for what is large": larger_than(1500, Said(413, b"request entity too large")),
+    "500": each(Said(500)),
+    "502": each(Said(502)),
+    "503": each(Said(503, b"Ingester is stopping")),
+    "no HTTP": each(Said(0, b"")),
+}
+
+
+def test_whatever_loki_answers(site: Site, client: Client) -> None:
+    """One answer after another, with a new job before each, while the last one's lines may still wait."""
+    sent: dict[Place, int] = {}
+    jobs: dict[str, str] = {}
+    for number, (fault, answer) in enumerate(FAULTS.items()):
+        jobs[f"fault{number}"] = fault
+        sent |= spool(site.section, f"fault{number}", LINES)
+        site.proxy.broken(answer)
+        wait_until(lambda: site.proxy.faults >= 3, f"pushes that meet: {fault}")
+        taken = site.proxy.pushes
+        site.proxy.mended()
+        wait_until(lambda: site.proxy.pushes > taken, f"a push after: {fault}")  # noqa: B023  called at once
+    site.agent.wait_shipped()
+    problems = all_problems(balances_in_loki(entries_of(client, site.cluster, selector='| job_id=~"fault.*"'), sent))
+    assert {jobs[place.split("/")[0]]: found for place, found in problems.items()} == {}
+    assert not list((site.agent.state / "quarantine").iterdir())
+    assert site.agent.status()["loki"]["waiting"] is False
+
+
+def test_one_entry_in_a_thousand_is_refused(site: Site, client: Client) -> None:
+    """Loki's 400: it alone is in the quarantine, with Loki's words."""
+    text = "for number in range(1000): print('x' * 280_000 if number == 500 else f'line {number}')"
+    assert site.agent.run(sys.executable, "-c", text, options=("--job-id", "thousand")).returncode == 0
+    site.agent.wait_shipped()
+    found = entries_of(client, site.cluster, "log", selector='| job_id=~"thousand.*"')
+    assert [entry.line for entry in found] == [line_of(number) for number in range(1000) if number != 500]
+    (file,) = (site.agent.state / "quarantine").iterdir()
+    (refused,) = map(json.loads, file.read_text().splitlines())
+    assert (refused["line"], refused["status"], refused["reason"]) == ("x" * 280_000, 400, "line_too_long")
+    assert "exceeded" in refused["words"]
+
+
+def test_a_204_for_several_streams_hides_a_refusal(client: Client, cluster: str) -> None:
+    """Why a push has one stream: Loki forgets what it refused of one when it takes the next."""
+    now_ns = time.time_ns()
+    behind, good = ({"cluster": cluster, "kind": "log", "stream": name} for name in ("behind", "good"))
+    client.push(behind, [Entry(now_ns, "newest")])
+    late = assemble(behind, [encode_block([b"late"], now_ns - 2 * HOUR_NS)])
+    assert client.push_body(compress(late + assemble(good, [encode_block([b"good"], now_ns)]))).status == 204
+    assert sorted(entry.line for entry in entries_of(client, cluster, hours=3)) == ["good", "newest"]
+    with pytest.raises(RejectedPushError, match="too far behind"):
+        client.push_body(compress(late))
+
+
+def test_loki_is_killed_and_comes_back(servers: None, cluster: str, tmp_path: Path) -> None:
+    """Jobs print on meanwhile; what Loki had acknowledged is in its log of writes."""
+    sent: dict[Place, int] = {}
+    with LokiServer() as own, NodeAgent(tmp_path, own.url, cluster=cluster) as agent:
+        section = agent_config.load(str(agent.config)).agent
+        for life in range(2):
+            for number in range(4):
+                sent |= spool(section, f"job{life}{number}", 1000)
+            wait_until(lambda: "204" in agent.metrics(), "something is taken")
+            own.stop(signal.SIGKILL)
+            sent |= spool(section, f"away{life}", LINES)
+            own.start()
+        agent.wait_shipped()
+        with Client(own.url) as client:
+            balances = balances_in_loki(entries_of(client, cluster), sent)
+    assert all_problems(balances) == {}
+
+
+def test_the_clock_is_set_back_and_forward(loki: LokiServer, client: Client, cluster: str, tmp_path: Path) -> None:
+    """By an hour, by a day, and then it is three hours fast: jobs that run at the time, and those that begin later."""
+    clock = tmp_path / "clock"
+    sent: dict[Place, int] = {}
+    running: list[subprocess.Popen[bytes]] = []
+    agent = NodeAgent(tmp_path / "node", loki.url, cluster=cluster)
+
+    def set_clock(secs: int) -> None:
+        (tmp_path / "new").write_text(str(secs))
+        os.replace(tmp_path / "new", clock)
+
+    def by(program: str) -> list[str]:
+        return [sys.executable, "-m", "tests.stepped_clock", str(clock), program]
+
+    set_clock(0)
+    with agent.start(by=by("logshipper-agent")):
+        environment = {**agent.environment, "HOME": str(tmp_path)}
+        for secs in (0, -3600, 86_400, 3 * 3600):
+            set_clock(secs)
+            job_id = f"off{secs}".replace("-", "m")
+            words = ["run", "--job-id", job_id, "--", *numbering(LINES, bursts=10, pause_secs=0.1)]
+            running.append(
+                subprocess.Popen([*by("logshipper"), *words], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.DEVNULL)
+            )  # fmt: skip
+            sent |= places(f"{job_id}.u{os.getuid()}", LINES)
+            of_job = f'| job_id="{job_id}.u{os.getuid()}"'
+            wait_until(partial(entries_of, client, cluster, "log", hours=2, selector=of_job), f"{job_id} has begun")
+        for process in running:
+            assert process.wait(TIMEOUT_SECS) == 0
+        agent.wait_shipped()
+        log = agent.log.read_text()
+    assert all_problems(balances_in_loki(entries_of(client, cluster, hours=2), sent)) == {}
+    assert not list((agent.state / "quarantine").iterdir())
+    assert [f"clock is {secs} s ahead" in log for secs in (86_400, 86_401, 10_800, 10_801)].count(True) == 2
+
+
+def test_an_upgrade_in_the_middle(loki: LokiServer, client: Client, cluster: str, tmp_path: Path) -> None:
+    """Another version of the packages takes over while jobs print, and the first one again."""
+    for package in ("logshipper", "ingest"):
+        shutil.copytree(ROOT / package, tmp_path / "newer" / package)
+    (tmp_path / "newer" / "logshipper" / "__init__.py").write_text('__version__ = "99.0.0"\n')
+    agent = NodeAgent(tmp_path / "node", loki.url, cluster=cluster)
+    sent: dict[Place, int] = {}
+    with agent:
+        words = [sys.executable, "-m", "logshipper", "run", "--job-id", "on", "--"]
+        environment = {**agent.environment, "HOME": str(tmp_path)}
+        command = [*words, *numbering(3000, bursts=60, pause_secs=0.05)]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as job:
+            for path in (tmp_path / "newer", ROOT):
+                before = len(entries_of(client, cluster, "log"))
+                wait_until(lambda: len(entries_of(client, cluster, "log")) > before, "more has come")  # noqa: B023
+                assert agent.stop() == 0
+                agent.start(path=path)
+                if path != ROOT:
+                    wait_until(lambda: version_of(agent) == "99.0.0", "the newer one is at work")
+            assert job.wait(TIMEOUT_SECS) == 0
+        sent |= places(f"on.u{os.getuid()}", 3000)
+        agent.wait_shipped()
+    assert all_problems(balances_in_loki(entries_of(client, cluster), sent)) == {}
+
+
+def version_of(agent: NodeAgent) -> object:
+    return read_state(str(agent.state / "state.db")).notes["agent"]["version"]
+
+
+@needs_mounts
+def test_the_name_service_is_gone(loki: LokiServer, client: Client, cluster: str, tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.1 localhost\n")
+    url = f"http://loki.logshipper-test.invalid:{loki.port}"
+    agent = NodeAgent(tmp_path / "node", url, cluster=cluster)
+    enter = f'mount --bind {hosts} /etc/hosts && exec "$@"'
+    by = ["unshare", "--mount", "sh", "-c", enter, "sh", sys.executable, "-m", "ingest"]
+    sent: dict[Place, int] = {}
+    with agent.start(by=by):
+        section = agent_config.load(str(agent.config)).agent
+        for number in range(2):
+            sent |= spool(section, f"job{number}", LINES)
+            wait_until(lambda: agent.status()["loki"]["waiting"], "its name isn't known")
+            hosts.write_text("127.0.0.1 localhost loki.logshipper-test.invalid\n")
+            agent.wait_shipped()
+            hosts.write_text("127.0.0.1 localhost\n")
+    assert all_problems(balances_in_loki(entries_of(client, cluster), sent)) == {}
+
+
+@pytest.mark.parametrize("sharded", [True, False])
+def test_a_backlog_of_hours_beside_a_flood(
+    sharded: bool, loki: LokiServer, cluster: str, tmp_path: Path, servers: None
+) -> None:
+    """The backlog is two hours behind the flood in the same streams, with Loki's splitting of streams on and off."""
+    with ExitStack() as stack:
+        server = loki if sharded else stack.enter_context(LokiServer(limits={"shard_streams": {"enabled": False}}))
+        agent = NodeAgent(tmp_path, server.url, cluster=cluster)
+        section = agent_config.load(str(agent.config)).agent
+        sent = spool(section, "flood10", 2000, frames=40, ago_secs=60)
+        with agent:
+            agent.wait_shipped()
+            sent |= spool(section, "backlog0", 5000, frames=40, ago_secs=7200)
+            sent |= spool(section, "flood20", 5000, frames=40, ago_secs=60)
+            agent.wait_shipped()
+        with Client(server.url) as client:
+            entries = entries_of(client, cluster, hours=3)
+    assert all_problems(balances_in_loki(entries, sent)) == {}
+    assert {entry.metadata["job_id"] for entry in entries if "replay" in entry.labels} == {"backlog0"}

@@ -1,0 +1,235 @@
+"""/metrics over TLS and with a password: who gets in, renewals, clients that don't shake hands; real Prometheus."""
+
+import base64
+import http.client
+import os
+import shutil
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from ingest import metrics_access, metrics_server
+from ingest.metrics_access import MetricsAccess
+from ingest.metrics_server import AgentMetrics, MetricsServer
+from logshipper.errors import ConfigError
+from tests.access_setup import BASIC, PASSWORD, Certificates, made, plain_environment, secret
+from tests.captured_runs import wait_until
+from tests.tls_gateway import Pair, locked
+
+__all__ = ["made", "plain_environment"]  # fixtures
+
+
+class Served:
+    """A server, what it says, and how to ask it."""
+
+    def __init__(self, access: MetricsAccess) -> None:
+        self.said: list[str] = []
+        self.agent = AgentMetrics("c1", "n1")
+        self.server = MetricsServer("127.0.0.1:0", self.agent, None, self.said.append, access)
+
+    def get(
+        self, ca: Path | None, client: Pair | None = None, path: str = "/metrics", *, authorization: str = ""
+    ) -> tuple[int, str]:
+        """Status and body. ca: None for plain HTTP."""
+        connection: http.client.HTTPConnection
+        if ca is None:
+            connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=20)
+        else:
+            context = ssl.create_default_context(cafile=str(ca))
+            if client is not None:
+                context.load_cert_chain(client.cert, client.key)
+            connection = http.client.HTTPSConnection("127.0.0.1", self.server.port, timeout=20, context=context)
+        try:
+            connection.request("GET", path, headers={"Authorization": authorization} if authorization else {})
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    def refused(self, reason: str) -> float:
+        found = self.agent.registry.get_sample_value("logshipper_agent_scrapes_refused_total", {"reason": reason})
+        assert found is not None
+        return found
+
+    def certificate(self) -> bytes:
+        """What a client is shown now."""
+        return ssl.get_server_certificate(("127.0.0.1", self.server.port), timeout=20).encode()
+
+
+@contextmanager
+def serving(**options: str) -> Iterator[Served]:
+    served = Served(MetricsAccess(**options))
+    try:
+        yield served
+    finally:
+        served.server.close()
+
+
+def tls(made: Certificates, **more: str) -> dict[str, str]:
+    return {"cert_file": str(made.server.cert), "key_file": str(made.server.key), **more}
+
+
+def test_a_password_is_wanted_for_metrics_and_not_for_health(tmp_path: Path) -> None:
+    with serving(username="ann", password_file=secret(tmp_path, "password", PASSWORD)) as served:
+        assert served.get(None, path="/-/healthy")[0] == 200
+        wrong = base64.b64encode(b"ann:wrong").decode()
+        for header in ("", "Basic", f"Basic {wrong}", f"Bearer {BASIC}", BASIC, "Basic \xfc\xff", f"Basic {BASIC}x"):
+            status, body = served.get(None, authorization=header)
+            assert (status, "logshipper_agent" in body) == (401, False), header
+        assert served.refused("unauthorized") == 7
+        for header in (f"Basic {BASIC}", f"basic  {BASIC} "):
+            assert served.get(None, authorization=header)[0] == 200, header
+        connection = http.client.HTTPConnection("127.0.0.1", served.server.port, timeout=20)
+        connection.request("GET", "/metrics")
+        assert connection.getresponse().getheader("WWW-Authenticate") == 'Basic realm="logshipper-agent"'
+        connection.close()
+        assert served.said == []
+
+
+def test_tls_for_those_with_a_certificate_only(made: Certificates) -> None:
+    with serving(**tls(made, client_ca_file=str(made.own))) as served:
+        assert served.get(made.own, made.client)[0] == 200
+        assert served.get(made.own, made.client, "/-/healthy")[0] == 200
+        with pytest.raises(ssl.SSLCertVerificationError):
+            served.get(made.strange_ca, made.client)
+        for client in (None, made.stranger):
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                served.get(made.own, client)
+        with pytest.raises((OSError, http.client.HTTPException)):
+            served.get(None)
+        wait_until(lambda: served.refused("tls") == 4, "all four are counted")
+        assert served.said == []
+
+
+@pytest.mark.parametrize("left_out", ["key", "cert"])
+def test_a_renewed_certificate_is_shown_and_one_that_is_no_good_is_not(
+    left_out: str,
+    made: Certificates,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics_access, "LOOK_SECS", 0.0)
+    place = Pair(tmp_path / "own.pem", tmp_path / "own.key")
+
+    def put(part: str, source: Pair) -> None:
+        target = getattr(place, part)
+        scratch = target.with_suffix(".new")
+        shutil.copy(getattr(source, part), scratch)
+        os.replace(scratch, target)
+
+    for part in ("cert", "key"):
+        put(part, made.server)
+    with serving(cert_file=str(place.cert), key_file=str(place.key)) as served:
+        first = served.certificate()
+        assert first.strip() == made.server.cert.read_bytes().strip()
+        put("cert" if left_out == "key" else "key", made.misnamed)
+        assert served.certificate() == first
+        assert served.certificate() == first
+        (said,) = served.said  # once
+        assert f"[metrics] key_file: {place.key}: cert_file must be" in said
+        assert "goes on with what it had" in said
+        put(left_out, made.misnamed)
+        assert served.certificate().strip() == made.misnamed.cert.read_bytes().strip()
+        place.key.chmod(0o604)
+        put("cert", made.server)
+        put("key", made.server)
+        place.key.chmod(0o604)
+        assert served.certificate().strip() == made.misnamed.cert.read_bytes().strip()
+        assert "everybody may read it" in served.said[-1]
+
+
+def test_a_changed_password_counts_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_access, "LOOK_SECS", 0.0)
+    with serving(username="ann", password_file=secret(tmp_path, "password", "the first one")) as served:
+        assert served.get(None, authorization=f"Basic {BASIC}")[0] == 401
+        secret(tmp_path, "password", PASSWORD)
+        assert served.get(None, authorization=f"Basic {BASIC}")[0] == 200
+        (tmp_path / "password").unlink()
+        assert served.get(None, authorization=f"Basic {BASIC}")[0] == 200
+        assert served.get(None)[0] == 401
+        assert [words for words in served.said if "password_file" in words]
+        assert not [words for words in served.said if PASSWORD in words or "first one" in words]
+
+
+def test_who_does_not_shake_hands_holds_nobody_up(
+    made: Certificates,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics_server, "MAX_CONNECTIONS", 2)
+    with serving(**tls(made)) as served:
+        monkeypatch.setattr(metrics_server, "HEAD_SECS", 60.0)
+        mute = [socket.create_connection(("127.0.0.1", served.server.port), timeout=20) for _ in range(4)]
+        assert served.get(made.own)[0] == 200
+        assert served.refused("busy") >= 2
+        monkeypatch.setattr(metrics_server, "HEAD_SECS", 0.2)
+        for one in mute:
+            try:
+                assert one.recv(1) == b"", "ended without a word"
+            except ConnectionResetError:
+                pass
+            one.close()
+        assert served.refused("slow") >= 1
+        assert served.refused("tls") == 0
+        assert served.get(made.own)[0] == 200
+
+
+def test_who_does_not_take_an_answer_over_tls_is_ended(made: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(**tls(made)) as served:
+        assert served.server._server is not None
+        large = b"x" * (64 << 20)  # more than any socket buffers
+        monkeypatch.setattr(served.server._server, "rendered", lambda accept, gzip: (large, "text/plain"))
+        context = ssl.create_default_context(cafile=str(made.own))
+        with (
+            socket.create_connection(("127.0.0.1", served.server.port), timeout=20) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as slow,
+        ):
+            slow.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            assert slow.recv(1) == b"H"
+            monkeypatch.setattr(metrics_server, "DEADLINE_SECS", 0.2)
+            wait_until(lambda: served.refused("slow") == 1, "it is ended")
+            taken = 0
+            with suppress(OSError):
+                while part := slow.recv(1 << 20):
+                    taken += len(part)
+            assert taken < len(large)
+        assert served.said == []
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"key_file": "KEY"}, "key_file: needs a cert_file"),
+        ({"client_ca_file": "CA"}, "client_ca_file: needs a cert_file"),
+        ({"username": "ann"}, "username and password_file belong together"),
+        ({"username": "a:b", "password_file": "KEY"}, "username: 'a:b' can't be sent"),
+        ({"cert_file": "gone.pem"}, "cert_file: 'gone.pem' must be an absolute path"),
+        ({"cert_file": "CA", "key_file": "KEY"}, "cert_file must be a certificate in PEM, and this its key"),
+        ({"cert_file": "CA", "key_file": "LOCKED"}, "cert_file must be a certificate in PEM, and this its key"),
+        ({"cert_file": "CERT", "key_file": "KEY", "client_ca_file": "KEY"}, "holds no certificate in PEM"),
+        ({"cert_file": "CERT", "key_file": "OPEN"}, "everybody may read it"),
+    ],
+)
+def test_what_cannot_be_used_is_said_at_the_start(
+    options: dict[str, str],
+    words: str,
+    made: Certificates,
+    tmp_path: Path,
+) -> None:
+    open_key = tmp_path / "open.key"
+    shutil.copy(made.server.key, open_key)
+    open_key.chmod(0o644)
+    places = {
+        "CA": made.own, "CERT": made.server.cert, "KEY": made.server.key, "OPEN": open_key,
+        "LOCKED": locked(made.server.key, tmp_path / "locked.key"),
+    }  # fmt: skip
+    (tmp_path / "locked.key").chmod(0o600)
+    with (
+        pytest.raises(ConfigError) as error,
+        serving(**{name: str(places.get(at, at)) for name, at in options.items()}),
+    ):
+        pass
+    assert any(line.startswith("[metrics] ") and words in line for line in error.value.problems), error.value.problems

@@ -1,0 +1,338 @@
+"""A secret that a job has printed is gone from every place where it lay; neighbours' lines are all there."""
+
+import json
+import sys
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+import tests.modelled_loki
+from ingest import purge_command
+from ingest.__main__ import build_parser
+from ingest.local_store import LocalStore
+from ingest.loki import Client
+from ingest.loki_push import Entry
+from ingest.purge_pattern import pattern_of
+from ingest.user_agent import take_lock
+from logshipper.errors import ConfigError, LogshipperError, StoreError, UnknownJob
+from logshipper.segment import Kind, Stream
+from tests.node_agents import NodeAgent, entries_of
+from tests.segment_factory import CaptureWriter
+from tests.servers.running import LokiServer
+from tests.shipping_node import NodeCapture, ShippingNode, soon_ns
+
+SECRET = "hunter2"  # noqa: S105  nobody's
+PRINTS = """
+import json, sys
+for n in range(200):
+    print(f"line {n}" + (" password=hunter2" if n % 10 == 7 else ""))
+print("the same", "hunter2", file=sys.stderr)
+print(json.dumps({"step": 1, "token": "hunter2"}))
+print(json.dumps({"step": 2, "token": "none"}))
+"""
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[ShippingNode]:
+    node = ShippingNode(tmp_path)
+    yield node
+    node.close()
+
+
+def purge(node: ShippingNode, *words: str) -> int:
+    options = build_parser().parse_args(["purge", "--no-loki", "--yes", "--wait", "1s", *words])
+    return purge_command.call_node(options, node.config)
+
+
+def purge_store(root: Path, *words: str) -> int:
+    options = build_parser().parse_args(["purge", "--yes", *words])
+    return purge_command.call_store(options, str(root))
+
+
+def print_lines(node: ShippingNode, job_id: str = "job1", *, close: bool = True) -> NodeCapture:
+    """30 lines, three of which have the secret; and so have a record, an event and a bar."""
+    capture = node.capture(job_id, soon_ns())
+    capture.start()
+    capture.lines([f"{job_id} {n}" + (f" {SECRET}" if n % 10 == 4 else "") for n in range(30)])
+    capture.metadata({"step": 1, "token": SECRET}, {"step": 2})
+    capture.event("odd", f"the word was {SECRET}")
+    capture.status(f"50% {SECRET}")
+    if close:
+        capture.end()
+        capture.close()
+    return capture
+
+
+def holding(folder: Path, secret: str = SECRET) -> list[str]:
+    """Files whose bytes have the secret."""
+    return [path.name for path in folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+
+
+# ---- with a real Loki
+
+
+def test_what_is_purged_is_gone_from_loki_and_nothing_else(servers: None, tmp_path: Path) -> None:
+    """A word of one job, all of another, nothing of a third."""
+    cluster = f"c{uuid.uuid4().hex[:12]}"
+    with (
+        LokiServer(deletes=True) as loki,
+        Client(loki.url) as client,
+        NodeAgent(tmp_path, loki.url, cluster=cluster) as agent,
+    ):
+        for _ in range(3):
+            agent.run(sys.executable, "-c", PRINTS)
+        agent.wait_shipped()
+        one, two, _ = [job["job_id"] for job in agent.status()["jobs"]]
+        before = entries_of(client, cluster)
+        assert sum(entry.metadata["job_id"] == one and SECRET in entry.line for entry in before) == 22
+
+        tried = agent.call("purge", "--job", one, "--fixed", SECRET, "--since", "1h", "--dry-run", "--json")
+        assert json.loads(tried.stdout)["lines"] == {"spool": 0, "quarantine": 0, "loki": 22}
+        asked = agent.call("purge", "--job", one, "--fixed", SECRET, "--since", "1h")
+        assert (asked.returncode, "give --yes" in asked.stderr) == (2, True)
+        done = agent.call("purge", "--job", one, "--fixed", SECRET, "--yes", "--wait", "1s", "--since", "1h")
+        # it was asked shortly before, and remembers for 5 minutes that there were no requests
+        assert (done.returncode, "still shows 22 lines" in done.stderr) == (3, True), done.stderr
+        assert agent.call("purge", "--job", two, "--yes", "--wait", "1s", "--since", "1h").returncode == 3
+        loki.stop()
+        loki.start()
+        again = agent.call(
+            "purge", "--job", one, "--fixed", SECRET, "--yes", "--wait", "30s", "--since", "1h", "--json"
+        )
+        assert again.returncode == 0, again.stderr
+        assert json.loads(again.stdout)["shown"] == 0
+
+        after = entries_of(client, cluster)
+    kept = [entry for entry in before if entry.metadata["job_id"] != two]
+    kept = [entry for entry in kept if entry.metadata["job_id"] != one or SECRET not in entry.line]
+    assert len(kept) < len(before) - 200
+    assert keyed(after) == keyed(kept), "all that isn't meant is there, once"
+
+
+def keyed(entries: Iterable[Entry]) -> list[tuple[int, str, str]]:
+    return sorted((entry.time_ns, entry.line, entry.metadata["job_id"]) for entry in entries)
+
+
+def test_a_loki_that_deletes_nothing_is_told_of(loki: LokiServer, tmp_path: Path) -> None:
+    agent = NodeAgent(tmp_path, loki.url, cluster="nobody")
+    agent.state.mkdir()
+    found = agent.call("purge", "--job", "4711", "--yes", "--since", "1h")
+    assert found.returncode == 1
+    assert "HTTP 404" in found.stderr
+    for setting in ("retention_enabled: true", "delete_request_store", "deletion_mode: filter-and-delete"):
+        assert setting in found.stderr
+
+
+# ---- a node's files
+
+
+def test_lines_in_the_spool_are_overwritten(node: ShippingNode, capsys: pytest.CaptureFixture[str]) -> None:
+    print_lines(node)
+    print_lines(node, "job2")
+    assert purge(node, "--job", "job1", "--fixed", SECRET) == 0
+    assert "6 lines in spool" in capsys.readouterr().out
+    assert holding(node.folder / "spool") == ["0000000001.seg"], "the neighbour's"
+    node.ship()
+    logged = node.loki.lines('kind="log"')
+    assert sorted(line for line in logged if line.startswith("job2")) == sorted(
+        f"job2 {n}" + (f" {SECRET}" if n % 10 == 4 else "") for n in range(30)
+    )
+    of_job = [line for line in logged if not line.startswith("job2")]
+    assert of_job == [f"job1 {n}" if n % 10 != 4 else "*" * len(f"job1 {n} {SECRET}") for n in range(30)]
+    (closed,) = (event for event in node.events("job1") if event["event"] == "closed")
+    assert (closed["lost"], closed["lines"]) == (0, 32), "lines are there, and count"
+    odd = [event["message"] for event in node.events("job1") if event["event"] == "odd"]
+    assert odd == ["*" * len(f"the word was {SECRET}")]
+
+
+def test_a_job_may_print_on(node: ShippingNode) -> None:
+    with print_lines(node, close=False) as capture:
+        assert purge(node, "--job", "job1", "--grep", "hunter[0-9]") == 0
+        assert holding(node.folder / "spool") == []
+        capture.lines(["later"])
+        capture.end()
+        capture.close()
+    node.ship()
+    assert node.loki.lines('kind="log"')[-1] == "later"
+    assert [event for event in node.events("job1") if event["event"] == "segment_damaged"] == []
+
+
+def test_the_agent_goes_on_where_it_was(node: ShippingNode) -> None:
+    """Places in a segment stay what they were: nothing is sent again, nothing is left out."""
+    with print_lines(node, close=False) as capture:
+        node.ship()
+        sent = node.loki.lines('kind="log"')
+        capture.lines([f"later {n}" + (f" {SECRET}" if n % 2 else "") for n in range(10)])
+        node.restart()
+        assert purge(node, "--job", "job1", "--fixed", SECRET) == 0
+        capture.end()
+        capture.close()
+    node.ship()
+    found = node.loki.lines('kind="log"')
+    assert found[: len(sent)] == sent
+    later = [f"later {n}" + (f" {SECRET}" if n % 2 else "") for n in range(10)]
+    assert found[len(sent) :] == ["*" * len(line) if SECRET in line else line for line in later]
+    assert node.loki.doubles() == []
+
+
+def test_half_a_frame_of_a_running_job_is_left_alone(node: ShippingNode) -> None:
+    with print_lines(node, close=False) as capture:
+        whole = capture.segment.read_bytes()
+        capture.lines([SECRET, "more"])
+        frame = capture.segment.read_bytes()[len(whole) :]
+        capture.segment.write_bytes(whole + frame[:-3])
+        assert purge(node, "--job", "job1", "--fixed", SECRET) == 0
+        capture.append(frame[-3:])
+        capture.close()
+    node.ship()
+    assert node.loki.lines('kind="log"')[-2:] == [SECRET, "more"]
+
+
+def test_damaged_places_are_overwritten(node: ShippingNode) -> None:
+    capture = print_lines(node)
+    content = bytearray(capture.segment.read_bytes())
+    content[60] ^= 0xFF
+    capture.segment.write_bytes(bytes(content) + f"rest {SECRET}".encode())
+    assert purge(node, "--job", "job1", "--fixed", SECRET) == 0
+    assert holding(node.folder / "spool") == []
+
+
+def test_hostile_files_are_left_alone(node: ShippingNode, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text(f"{SECRET}\n")
+    capture = print_lines(node)
+    (capture.segments / "0000000002.seg").symlink_to(outside)
+    (capture.segments / "0000000003.seg").mkdir()
+    assert purge(node, "--job", "job1", "--fixed", SECRET) == 0
+    assert outside.read_text() == f"{SECRET}\n"
+
+
+def test_all_of_a_job(node: ShippingNode, capsys: pytest.CaptureFixture[str]) -> None:
+    print_lines(node)
+    print_lines(node, "job2")
+    node.learn()
+    node.round()  # something of both is noted
+    assert purge(node, "--job", "job1") == 0
+    assert {one.identity.job_id for one in node.checkpoints.shipped()} == {"job2"}
+    assert [path.name.split("@")[0] for path in (node.folder / "spool").glob("*@*")] == ["job2"]
+    with print_lines(node, "job3", close=False), pytest.raises(StoreError, match="job3 runs: it can be purged when"):
+        purge(node, "--job", "job3")
+
+
+def test_while_the_agent_runs_it_ships_first(node: ShippingNode, capsys: pytest.CaptureFixture[str]) -> None:
+    capture = print_lines(node, close=False)
+    lock = take_lock(str(node.folder / "state"))
+    assert lock is not None
+    with capture:
+        assert purge(node, "--job", "job1", "--fixed", SECRET) == 3
+    words = capsys.readouterr().err
+    assert "6 lines stand in" in words
+    assert f"{capture.segment}: its capture goes on" in words
+
+
+def test_the_quarantine(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tests.modelled_loki, "MAX_LINE_BYTES", 900)
+    for job_id in ("job1", "job2"):
+        capture = node.capture(job_id, soon_ns())
+        capture.lines(["short", SECRET + "x" * 1000, "y" * 1000])
+        capture.close()
+    node.ship()
+    assert len(node.quarantined()) == 4
+    assert purge(node, "--job", "job1", "--fixed", SECRET, "--dry-run") == 0
+    assert len(node.quarantined()) == 4
+    assert purge(node, "--job", "job1", "--fixed", SECRET) == 0
+    kept = [(entry["metadata"]["job_id"], entry["line"][:1]) for entry in node.quarantined()]
+    assert sorted(kept) == [("job1", "y"), ("job2", "h"), ("job2", "y")]
+
+
+# ---- a user's own store
+
+
+def test_a_store(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with LocalStore(str(root), create=True) as store:
+        for job_id in ("job1", "job2"):
+            capture = CaptureWriter(root / "spool", job_id)
+            capture.start()
+            capture.lines([f"{n} {SECRET}" if n % 3 else str(n) for n in range(300)])
+            capture.metadata({"a": SECRET}, {"a": "b"})
+            capture.event("odd", f"was {SECRET}")
+            capture.status(f"50% {SECRET}")
+            if job_id == "job2":
+                capture.end()
+            capture.close()
+        store.take_in()
+    assert purge_store(root, "--job", "job1", "--fixed", SECRET) == 0
+    assert [name for name in holding(root) if not name.startswith("job2")] == []
+    with LocalStore(str(root)) as store:
+        with store.open("job1") as reader:
+            lines = [line.text for line in reader.lines(streams=tuple(Stream), kinds=tuple(Kind))]
+            assert (len(lines), sum(SECRET in line for line in lines)) == (302, 0)
+            assert [line for line in lines if line.isdigit()] == [str(n) for n in range(0, 300, 3)]
+            assert not any(SECRET in json.dumps(event.event) for event in reader.events())
+            assert SECRET not in str(reader.status())
+            assert [record.line for record in reader.records() if "*" not in record.line] == ['{"a": "b"}']
+        with store.open("job2") as reader:
+            kept = [line.text for line in reader.lines(streams=tuple(Stream), kinds=tuple(Kind))]
+            assert (len(kept), sum(SECRET in line for line in kept)) == (302, 201)
+    with pytest.raises(UnknownJob):
+        purge_store(root, "--job", "job3", "--fixed", SECRET)
+    assert purge_store(root, "--job", "job2") == 0
+    assert holding(root) == []
+
+
+def test_a_key_that_has_it_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "store"
+    with LocalStore(str(root), create=True) as store:
+        capture = CaptureWriter(root / "spool", "job1")
+        capture.metadata({SECRET: 1})
+        capture.close()
+        store.take_in()
+    assert purge_store(root, "--job", "job1", "--fixed", SECRET) == 3
+    assert "a key of its metadata, has it, too: purge the whole job" in capsys.readouterr().err
+
+
+# ---- what is meant
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a(?=b)", "look-ahead"),
+        (r"(a)\1", "reference"),
+        ("(?x)a b", "flags other"),
+        ("(?i)ü", "aren't ASCII"),
+        ("[[:alpha:]]+", "Python reads otherwise"),
+        (r"a\Z", "RE2 hasn't"),
+        ("a{,3}b", "write {0,n}"),
+        ("a++b", "possessive"),
+        ("(", "isn't a regular expression"),
+        (r"\pL", "isn't a regular expression"),
+        ("x*", "found in every line"),
+        ("", "is empty"),
+        ("a\nb", "can't be printed"),
+        ("a" * 1001, "longer than"),
+    ],
+)
+def test_what_python_and_re2_read_differently_is_refused(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match="--grep") as caught:
+        pattern_of(text, None)
+    assert words in str(caught.value)
+
+
+def test_hostile_text_stays_one_string(loki: LokiServer) -> None:
+    """Nobody's text gets out of its quotes: another job's line stays unfound, and Loki takes the query."""
+    hostile = '"} or {x="y\\" |= `a`'
+    assert pattern_of(None, hostile).logql == r' |= "\"} or {x=\"y\\\" |= `a`"'
+    with Client(loki.url) as client:
+        for grep, fixed in ((None, hostile), (r'"\} `\d{3}\x41(?i:abc)', None), (r"(?P<n>a|b)\bc", None)):
+            query = f'sum(count_over_time({{service_name="logshipper"}}{pattern_of(grep, fixed).logql} [1h]))'
+            assert client.query(query) == []
+
+
+@pytest.mark.parametrize("job_id", ['x" or "', "../job1", "", "a" * 65])
+def test_what_is_no_job_id_is_refused(node: ShippingNode, job_id: str) -> None:
+    with pytest.raises(LogshipperError, match="--job"):
+        purge(node, "--job", job_id)

@@ -1,0 +1,407 @@
+"""What Loki refused leaves the quarantine when Loki has it, and not before: nothing is lost, nothing is there twice,
+whoever is killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tests.modelled_loki
+from ingest import quarantine_files
+from ingest.loki import Client
+from ingest.loki_push import Entry
+from ingest.replay import Asked, Chosen, Replayer, Tally
+from logshipper import fault_points
+from logshipper.errors import QueryError, StoreError
+from tests.captured_runs import ROOT, TIMEOUT_SECS
+from tests.modelled_loki import throttled, unreachable
+from tests.node_agents import NodeAgent, entries_of
+from tests.segment_factory import SECOND_NS
+from tests.servers.running import LokiServer
+from tests.shipping_node import ShippingNode, soon_ns
+
+LIMIT = 1000  # bytes of a line that the modelled Loki takes
+PRINTS = """
+import sys
+name, count = sys.argv[1], int(sys.argv[2])
+for n in range(count):
+    print(f"{name} {n}:" + "x" * (1500 if n % 10 == 7 else 0))
+"""
+
+
+class Killed(BaseException):
+    """Like SIGKILL: nothing of ours goes on."""
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShippingNode]:
+    monkeypatch.setattr(tests.modelled_loki, "MAX_LINE_BYTES", LIMIT)
+    node = ShippingNode(tmp_path)
+    yield node
+    node.close()
+
+
+def take_long_lines(monkeypatch: pytest.MonkeyPatch, size: int = 1 << 20) -> None:
+    monkeypatch.setattr(tests.modelled_loki, "MAX_LINE_BYTES", size)
+
+
+def fill(node: ShippingNode, *, job_id: str = "job1", lines: int = 200) -> list[str]:
+    """Every tenth line is refused. Returns all lines."""
+    capture = node.capture(job_id, soon_ns())
+    printed = [f"{job_id} {n}:" + ("x" * (2 * LIMIT) if n % 10 == 3 else "") for n in range(lines)]
+    for begin in range(0, lines, 50):
+        capture.lines(printed[begin : begin + 50])
+    capture.close()
+    node.ship()
+    return printed
+
+
+def replay(node: ShippingNode, chosen: Chosen | None = None, **options: Any) -> Tally:
+    """Any: options of Replayer."""
+    return replayer(node, chosen, **options).run()
+
+
+def replayer(
+    node: ShippingNode,
+    chosen: Chosen | None = None,
+    *,
+    ask: Callable[[str], Asked] | None = None,
+    patience_secs: float = 60.0,
+) -> Replayer:
+    return Replayer(
+        node.config, chosen or Chosen(), lambda: node.loki, ask, threading.Event(), node.said.append,
+        patience_secs=patience_secs,
+    )  # fmt: skip
+
+
+def logged(node: ShippingNode) -> list[str]:
+    """Lines as a query of all streams would show them, in order of time."""
+    assert node.loki.doubles() == []
+    seen = {(entry.time_ns, entry.line, entry.metadata) for entry in node.loki.found('kind="log"')}
+    return [line.decode() for _, line, _ in sorted(seen)]
+
+
+def at_fault_point(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], None]) -> None:
+    monkeypatch.setattr(fault_points, "on_reached", lambda at: act() if at == name else None)
+
+
+def kill() -> None:
+    raise Killed
+
+
+# ---- with a real Loki
+
+
+def test_replay_delivers_just_what_was_refused(servers: None, tmp_path: Path) -> None:
+    """A limit of Loki's is in the way of some lines in a flood of two jobs; it is raised, and one replay is killed."""
+    cluster = f"c{uuid.uuid4().hex[:12]}"
+    expected = [f"{name} {n}:" + "x" * (1500 if n % 10 == 7 else 0) for name in ("a", "b") for n in range(300)]
+    with LokiServer(limits={"max_line_size": "1KB"}) as loki, Client(loki.url) as client:
+        with NodeAgent(tmp_path, loki.url, cluster=cluster) as agent:
+            for name in ("a", "b"):
+                agent.run(sys.executable, "-c", PRINTS, name, "300")
+            agent.wait_shipped()
+            held = json.loads(agent.call("replay", "--dry-run", "--json").stdout)["chosen"]
+            assert [(one["reason"], one["entries"]) for one in held] == [("line_too_long", 30)] * 2
+            early = agent.call("replay", "--json")
+            told = json.loads(early.stdout)
+            assert (early.returncode, told["delivered"], told["refused"]) == (3, 0, {"line_too_long": 60}), early.stderr
+
+            loki.stop()
+            loki.set_limits({"max_line_size": "256KB"})
+            loki.start()
+            killed = agent.call("replay", "--job", held[0]["job_id"], crash_at="replay_sent")
+            assert killed.returncode == -signal.SIGKILL
+            done = agent.call("replay")
+            assert (done.returncode, done.stdout.splitlines()[0]) == (
+                0, "30 entries delivered, 30 were in Loki already, 0 refused again, 0 not tried")  # fmt: skip
+            assert list((agent.state / "quarantine").iterdir()) == []
+        found = entries_of(client, cluster, "log")
+    assert sorted(entry.line for entry in found) == sorted(expected), "none is missing, none comes twice"
+    late = [entry for entry in found if "replay" in entry.labels]
+    assert len(late) == 60
+    assert {entry.labels["replay"][0] for entry in late} == {"q"}
+
+
+def test_what_loki_has_already_isnt_sent(loki: LokiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent was killed between quarantine and checkpoint, and brought the entries once the limit was gone."""
+    cluster = f"c{uuid.uuid4().hex[:12]}"
+    monkeypatch.setattr(tests.modelled_loki, "MAX_LINE_BYTES", LIMIT)
+    agent = NodeAgent(tmp_path / "agent", loki.url, cluster=cluster, host="n1")
+    node = ShippingNode(tmp_path)
+    try:
+        fill(node, lines=60)
+    finally:
+        node.close()
+    (agent.state / "quarantine").mkdir(parents=True)
+    for file in (node.folder / "state" / "quarantine").iterdir():
+        file.rename(agent.state / "quarantine" / file.name)
+    folder = str(agent.state / "quarantine")
+    held = [line.entry for name in quarantine_files.names(folder) for line in quarantine_files.read_lines(folder, name)]
+    with Client(loki.url) as client:
+        labels = {"cluster": cluster, "host": "n1", "service_name": "logshipper", "stream": "stdout", "kind": "log"}
+        there = [Entry(one.time_ns, one.line, one.metadata) for one in held[:2] if one is not None]
+        client.push(labels, there)
+        other = {**there[0].metadata, "task": "7"}
+        assert held[2] is not None
+        client.push(labels, [Entry(held[2].time_ns, held[2].line, other)])  # another task's: not the same entry
+        told = json.loads(agent.call("replay", "--json").stdout)
+        assert (told["chosen"], told["there"], told["delivered"], told["left"]) == (6, 2, 4, 0)
+        found = Counter((entry.time_ns, entry.metadata["task"]) for entry in entries_of(client, cluster, "log"))
+    assert found == Counter({(one.time_ns, "0"): 1 for one in held if one is not None}) | Counter(
+        {(held[2].time_ns, "7"): 1}
+    )
+
+
+def test_loki_is_asked_for_sparse_entries_by_how_they_begin(loki: LokiServer, tmp_path: Path) -> None:
+    """Whatever stands in them, and however many lines of the job are between them."""
+    cluster = f"c{uuid.uuid4().hex[:12]}"
+    agent = NodeAgent(tmp_path, loki.url, cluster=cluster)
+    begin_ns = time.time_ns() - 600 * SECOND_NS
+    odd = ["", "a", "a\0b\tc", '"} |= `x` \\d (?:[', "\u2028\x1b[1m", "ü" * 100, "y" * 300, "a b-c.d", "a" * 60]
+    held = [
+        {"refused_ns": 1, "reason": "other", "status": 400, "words": "no", "stream": "stdout", "kind": "log",
+         "host": "n1", "tenant": "", "capture": "c", "time_ns": begin_ns + n * 20 * SECOND_NS,
+         "metadata": {"job_id": "job1", "task": "0"}, "line": line}
+        for n, line in enumerate(odd)
+    ]  # fmt: skip
+    folder = agent.state / "quarantine"
+    folder.mkdir(parents=True)
+    (folder / "2026-01-01.u0.jsonl").write_text("".join(json.dumps(one) + "\n" for one in held))
+    labels = {"cluster": cluster, "host": "n1", "service_name": "logshipper", "stream": "stdout", "kind": "log"}
+    metadata = {"job_id": "job1", "task": "0"}
+    flood = [Entry(begin_ns + n * SECOND_NS + 1, f"flood {n}", metadata) for n in range(200)]
+    with Client(loki.url) as client:
+        client.push(labels, flood)
+        client.push(labels, [Entry(begin_ns + n * 20 * SECOND_NS, line, metadata) for n, line in enumerate(odd)])
+        told = json.loads(agent.call("replay", "--json").stdout)
+        assert (told["there"], told["delivered"]) == (len(odd), 0)
+        assert len(entries_of(client, cluster, "log")) == 200 + len(odd)
+
+
+# ---- with a modelled one
+
+
+def test_all_of_it_arrives_in_order_of_time(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = fill(node) + fill(node, job_id="job2")
+    assert len(node.quarantined()) == 40
+    take_long_lines(monkeypatch)
+    sent = len(node.loki.requests)
+    tally = replay(node)
+    assert (tally.chosen, tally.delivered, tally.left, tally.refused.total()) == (40, 40, 0, 0)
+    assert sorted(logged(node)) == sorted(printed)
+    times = [entry.time_ns for _, entries in node.loki.requests[sent:] for entry in entries]
+    assert times == sorted(times)
+    assert node.quarantined() == []
+    assert replay(node).chosen == 0
+
+
+@pytest.mark.parametrize("place", ["replay_sent", "replay_rewritten"])
+def test_who_is_killed_loses_nothing_and_doubles_nothing(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    printed = fill(node)
+    take_long_lines(monkeypatch)
+    with monkeypatch.context() as patch:
+        at_fault_point(patch, place, kill)
+        with pytest.raises(Killed):
+            replay(node)
+    assert len(node.quarantined()) == (20 if place == "replay_sent" else 0)
+    replay(node)
+    assert logged(node) == printed
+    assert node.quarantined() == []
+
+
+def test_what_the_agent_put_there_twice_comes_once(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was killed when the entries lay in the quarantine, and its checkpoint didn't say so yet."""
+    with monkeypatch.context() as patch:
+        at_fault_point(patch, "sent", kill)
+        with pytest.raises(Killed):
+            fill(node, lines=20)
+    node.restart(saved=False)
+    node.ship()
+    assert len(node.quarantined()) == 4
+    take_long_lines(monkeypatch)
+    assert replay(node).delivered == 4
+    assert len(logged(node)) == 20
+    assert node.quarantined() == []
+
+
+def test_half_a_rewritten_file_is_cleared_away(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = fill(node) + fill(node, job_id="job2")
+    take_long_lines(monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", lambda *_: kill())
+        with pytest.raises(Killed):
+            replay(node, Chosen(job_id="job1"))
+    folder = node.folder / "state" / "quarantine"
+    assert len(quarantine_files.leftovers(str(folder))) == 1
+    replay(node)
+    assert sorted(logged(node)) == sorted(printed)
+    assert list(folder.iterdir()) == []
+
+
+def test_what_the_agent_puts_there_meanwhile_stays(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(node)
+    take_long_lines(monkeypatch)
+    with monkeypatch.context() as patch:
+
+        def more() -> None:
+            take_long_lines(patch, LIMIT)
+            fill(node, job_id="job2", lines=10)
+
+        at_fault_point(patch, "replay_sent", more)
+        assert replay(node).delivered == 20
+    assert [entry["metadata"]["job_id"] for entry in node.quarantined()] == ["job2"]
+    replay(node)
+    assert len(logged(node)) == 210
+
+
+def test_what_is_refused_again_stays_with_new_words(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(node, lines=40)
+    before = node.quarantined()
+    take_long_lines(monkeypatch, LIMIT + 1)
+    tally = replay(node)
+    assert (tally.delivered, tally.refused) == (0, Counter(line_too_long=4))
+    after = node.quarantined()
+    assert [entry.pop("words") for entry in after] != [entry.pop("words") for entry in before]
+    assert all(entry.pop("replayed_ns") >= entry["refused_ns"] for entry in after)
+    assert after == before
+
+
+def test_only_what_is_chosen(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(node, lines=20)
+    begin_ns = time.time_ns()
+    fill(node, job_id="job2", lines=20)
+    take_long_lines(monkeypatch)
+    assert replay(node, Chosen(job_id="job3")).chosen == 0
+    assert replay(node, Chosen(reason="too_old")).chosen == 0
+    assert replay(node, Chosen(since_ns=begin_ns, reason="line_too_long")).delivered == 2
+    assert {entry["metadata"]["job_id"] for entry in node.quarantined()} == {"job1"}
+
+
+def test_what_cant_be_read_is_left_where_it_is(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(node, lines=20)
+    (file,) = (node.folder / "state" / "quarantine").iterdir()
+    odd = [b"\xff\xfe\n", b"[1]\n", b'{"kind":"log","line":"x","metadata":{"a b":"c"}}\n', b'{"kind":"log"']
+    file.write_bytes(odd[0] + file.read_bytes() + b"".join(odd[1:]))
+    take_long_lines(monkeypatch)
+    assert replay(node).delivered == 2
+    assert file.read_bytes() == b"".join(odd)
+
+
+def test_entries_of_an_earlier_version_have_no_host(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(node, lines=10)
+    (file,) = (node.folder / "state" / "quarantine").iterdir()
+    (entry,) = node.quarantined()
+    for name in ("host", "tenant", "capture"):
+        del entry[name]
+    file.write_text(json.dumps(entry) + "\n")
+    take_long_lines(monkeypatch)
+    assert replay(node).delivered == 1
+    assert {'host="n1"' in one.labels for one in node.loki.stored if one.time_ns == entry["time_ns"]} == {True}
+
+
+def test_a_loki_that_takes_nothing_ends_it(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(node, lines=20)
+    node.loki.takes = lambda number: False
+    tally = replay(node, patience_secs=0.05)
+    assert (tally.left, tally.delivered) == (2, 0)
+    assert tally.why == "Loki takes nothing for 0.05 s: HTTP 429: ingestion rate limit exceeded"
+    assert len(node.quarantined()) == 2
+
+
+def test_a_loki_that_falters_is_tried_again(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = fill(node)
+    take_long_lines(monkeypatch)
+    node.loki.script = [throttled(), unreachable(), throttled(0.01)]
+    assert replay(node).delivered == 20
+    assert logged(node) == printed
+
+
+def test_users_tenants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tests.modelled_loki, "MAX_LINE_BYTES", LIMIT)
+    node = ShippingNode(tmp_path, tenant_by="user")
+    try:
+        fill(node, lines=20)
+        take_long_lines(monkeypatch)
+        node.loki.script = [throttled()]
+        assert replay(node).delivered == 2
+        assert all('tenant="me"' in entry.labels for entry in node.loki.stored)
+        assert node.loki.doubles() == []
+    finally:
+        node.close()
+
+
+class Unanswering:
+    """A Loki that says no to questions."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+    def entries(self, logql: str, begin_ns: int, end_ns: int) -> Iterator[Entry]:
+        raise QueryError("Loki", self.status, "no")
+
+
+def test_who_may_not_ask_is_told_how_to_go_on(node: ShippingNode) -> None:
+    fill(node, lines=20)
+    with pytest.raises(QueryError, match=r"HTTP 403: no .*--no-query sends them without asking"):
+        replay(node, ask=lambda tenant: Unanswering(403))
+    assert len(node.quarantined()) == 2
+
+
+def test_one_at_a_time(node: ShippingNode) -> None:
+    with (
+        quarantine_files.rewriter_lock(str(node.folder / "state")),
+        pytest.raises(StoreError, match="another `logshipper-agent replay`"),
+    ):
+        replay(node)
+
+
+def test_the_agent_waits_for_who_rewrites(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(node, lines=10)
+    folder = str(node.folder / "state" / "quarantine")
+    (name,) = quarantine_files.names(folder)
+    put = threading.Thread(target=fill, args=(node,), kwargs={"job_id": "job2", "lines": 10})
+
+    def while_rewriting(line: quarantine_files.Line, raw: bytes) -> bytes:
+        put.start()
+        return raw
+
+    quarantine_files.rewrite(folder, name, while_rewriting)
+    put.join()
+    jobs: Sequence[str] = [entry["metadata"]["job_id"] for entry in node.quarantined()]
+    assert jobs == ["job1", "job2"], "what it appended meanwhile isn't in the file that went"
+
+
+def test_the_shell_completes_jobs_and_reasons(node: ShippingNode, tmp_path: Path) -> None:
+    fill(node, lines=10)
+    fill(node, job_id="job2", lines=10)
+    config = NodeAgent(tmp_path, "http://loki.invalid", cluster="c").config
+    assert completed(f"replay --config {config} --job jo") == ["job1", "job2"]
+    assert completed(f"purge --config {config} --job job2") == ["job2 "]
+    assert completed("replay --reason line") == ["line_too_long "]
+    assert completed(f"replay --config {tmp_path}/none --job jo") == []
+    assert "--fixed" in completed("purge --f")[0]
+
+
+def completed(words: str) -> list[str]:
+    """What argcomplete would show for a command line that ends there."""
+    with tempfile.NamedTemporaryFile() as out:
+        line = f"logshipper-agent {words}"
+        asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": out.name, "COMP_LINE": line,
+                 "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": "\n", "PYTHONPATH": str(ROOT)}  # fmt: skip
+        command = [sys.executable, "-m", "ingest"]
+        subprocess.run(command, env={**os.environ, **asked}, check=True, timeout=TIMEOUT_SECS)
+        return Path(out.name).read_text().split("\n") if Path(out.name).stat().st_size else []
