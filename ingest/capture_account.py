@@ -333,7 +333,7 @@ class CaptureAccount(CaptureFacts):
         return ledger
 
     def lost(self) -> int:
-        ledger = self.settled_ledger() if self.died or self.damaged_bytes else self.ledger
+        ledger = self.settled_ledger() if self.died or self.damaged_places else self.ledger
         return sum(int(ledger[name]["lost"]) for name in STREAM_NAMES.values() if name in ledger)
 
     def start_facts(self) -> Json:

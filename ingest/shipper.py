@@ -134,9 +134,9 @@ class Shipper:
         self._turn += 1
         waiting = [capture for capture in captures if capture.waits or self._end(capture)]
         self._sink.want("captures", {self._tenant(capture) for capture in waiting})
-        waiting = self._first_again(waiting)
         held, streams = self._sink.waiting_tenants(), self._sink.waiting_streams()
         waiting = [one for one in waiting if self._tenant(one) not in held and not self._blocked_by(one) & streams]
+        waiting = self._first_again(waiting)
         shares = Shares(self._sink, Counter(map(self._tenant, waiting)))
         waiting.sort(key=lambda capture: capture.served_turn)  # first those that have waited the longest
         for capture in in_turn(waiting):
@@ -185,10 +185,11 @@ class Shipper:
         return self._attempts.end(capture.shipped)
 
     def _first_again(self, waiting: list[FollowedCapture]) -> list[FollowedCapture]:
-        """Without those that wait for what their tenant may have been sent."""
+        """Without those that wait for what their tenant may have been sent; not for what this agent has tried and a
+        stream didn't take: of that it knows what was sent."""
         if time.monotonic() > self._resend_until:
             return waiting
-        begun = {capture.folder.key for capture in waiting if self._end(capture)}
+        begun = {one.folder.key for one in waiting if self._end(one) and not self._blocked_by(one)}
         tenants = {self._tenant(capture) for capture in waiting if capture.folder.key in begun}
         return [one for one in waiting if one.folder.key in begun or self._tenant(one) not in tenants]
 

@@ -77,6 +77,17 @@ def test_a_stream_that_loki_limits_holds_up_no_other(node: ShippingNode, words: 
     }
 
 
+def test_a_job_that_comes_later_doesn_t_wait_for_a_stream_either(node: ShippingNode) -> None:
+    """Though some of the one before it may be sent twice."""
+    node.loki.ails = ailing('stream="stderr"', throttled(words=STREAM_LIMIT))
+    whole(node, "job1", ["one"], ["oops"])
+    rounds(node, 2)
+    whole(node, "job2", ["two"], [])
+    rounds(node, 2)
+    assert node.loki.lines('kind="log"') == ["one", "two"]
+    assert node.loki.doubles() == []
+
+
 def test_a_user_s_limit_of_streams_holds_up_neither_the_user_s_others_nor_other_users(tmp_path: Path) -> None:
     node = ShippingNode(tmp_path, tenant_by="user")
     node.loki.ails = lambda labels: (

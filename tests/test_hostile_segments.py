@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest import segment_reader, shipper
+from ingest import segment_reader, shares
 from ingest.capture_folder import CaptureFolder
 from logshipper import segment
 from logshipper.segment import FRAME_MAGIC, Kind, Stream
@@ -284,8 +284,8 @@ def test_a_segment_that_grows_for_ever_is_left_at_a_gibibyte(
 def test_damages_by_the_thousand_are_few_lines_and_small_rounds(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shipper, "ROUND_BYTES", 200_000)
-    monkeypatch.setattr(shipper, "SHARE_BYTES", 50_000)
+    monkeypatch.setattr(shares, "ROUND_BYTES", 200_000)
+    monkeypatch.setattr(shares, "SHARE_BYTES", 50_000)
     for number in range(20):
         hostile = captured(node, f"hostile{number}", HOSTILE)
         for _ in range(100):

@@ -24,6 +24,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from ingest import loki_sink
 from ingest import quarantine as quarantine_module
 from ingest import shipper as shipper_module
 from logshipper.errors import PushError, RejectedPushError, StoreError
@@ -41,6 +42,8 @@ BEFORE: dict[str, Callable[[], PushError]] = {
     "429": throttled,
     "401": lambda: refused(401),
     "404": lambda: refused(404),
+    "500": lambda: refused(500, "at least 1 live replicas required"),
+    "limit": lambda: throttled(words="maximum active stream limit exceeded when trying to create stream {...}"),
     "away": unreachable,
 }
 
@@ -94,6 +97,7 @@ class Shipping(RuleBasedStateMachine):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(shipper_module, "STREAMS_AT_ONCE", 1)  # or the order of faults would be chance
+        self.patch.setattr(loki_sink, "STREAM_LIMIT_SECS", (0.001, 0.002))
         self.folder = Path(tempfile.mkdtemp(prefix="logshipper-test-", dir=memory_folder()))
         self.loki = FaultyLoki()
         self.node = ShippingNode(self.folder, self.loki)

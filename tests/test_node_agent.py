@@ -268,6 +268,28 @@ def test_an_answer_that_gets_lost_doubles_nothing(
     assert [entry.line for entry in entries_of(client, cluster, "log")] == [str(n) for n in range(1, 501)]
 
 
+def test_an_answer_that_gets_lost_after_an_outage_of_hours_doubles_nothing(
+    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+) -> None:
+    """Loki took a quiet job's old lines and its new one; sent again, the old ones are too far behind that."""
+    minutes = (110, 80, 30, 1)  # Loki flushes what is two hours old, and for a while no query finds it
+    begin_ns = time.time_ns() - 111 * 60 * 10**9
+    with Proxy(loki.url) as proxy:
+        proxy.after = True
+        proxy.answer = lambda number: refusing(502) if number % 3 else None
+        agent = NodeAgent(tmp_path, proxy.url, cluster=cluster)
+        prepared = agent.call("prepare", "--job-id", "quiet", "--user", str(os.geteuid()))
+        capture = CaptureWriter.in_node_spool(Path(prepared.stdout.strip()), start_ns=begin_ns)
+        for ago in minutes:
+            capture.lines([f"{ago} minutes ago"], time_ns=time.time_ns() - ago * 60 * 10**9)
+        capture.close()
+        with agent:
+            agent.wait_shipped()
+            assert agent.status()["jobs"][0]["refused"] == {}
+    found = client.entries(f'{{cluster="{cluster}", kind="log"}}', begin_ns, time.time_ns())
+    assert sorted(entry.line for entry in found) == sorted(f"{ago} minutes ago" for ago in minutes)
+
+
 def test_retry_after_is_kept_to(loki: LokiServer, cluster: str, tmp_path: Path) -> None:
     with Proxy(loki.url) as proxy:
         proxy.answer = lambda number: refusing(429, Retry_After="2") if number == 1 else None
