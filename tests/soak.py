@@ -229,7 +229,8 @@ def _sidecar(pid: int) -> int:
 
 
 def run(minutes: float, seed: int, at_once: int) -> int:
-    with tempfile.TemporaryDirectory(prefix="logshipper-soak-") as folder, LokiServer() as loki:
+    unsharded = {"shard_streams": {"enabled": False}}  # what is sent again would show twice where it is split otherwise
+    with tempfile.TemporaryDirectory(prefix="logshipper-soak-") as folder, LokiServer(limits=unsharded) as loki:
         soak = Soak(Path(folder), loki, seed, at_once)
         with soak.proxy, soak.agent:
             return _run(soak, minutes, seed)
