@@ -360,14 +360,14 @@ def _ledger() -> Json:
 
 def _events() -> Json:
     told = "mode_changed|mode_inherited|command_refused|commands_fenced|commands_resumed|json_hint|config_refused"
-    told += f"|config_differs|lines_lost|{queries.JOB_ENDED}"
+    told += f"|config_differs|lines_lost|lines_left_out|output_slowed|output_slowed_no_longer|{queries.JOB_ENDED}"
     own = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in ("event", *_CAPTURE))
     said = f"{{{{if .message}}}}{{{{{clean_text('.message')}}}}}{{{{else}}}}{{{{{clean_text('__line__')}}}}}{{{{end}}}}"
     line = f'{{{own}"time":{{{{unixEpochMillis __timestamp__}}}},"message":"{said}"}}'
     return table(
         "Mode changes and other events, newest first",
-        "What capture has to say: switches of the mode, refused commands, lost lines, what the scheduler "
-        "said at the end.",
+        "What capture has to say: switches of the mode, refused commands, lost lines, limits of the spool, what the "
+        "scheduler said at the end.",
         [loki(f"{job_events(told, 'message')} | line_format `{line}`", lines=500)],
         height=5,
         transformations=[

@@ -82,8 +82,9 @@ def add_commands(add: Add) -> None:
         "the quarantine; what it refuses again stays, with its new words. Nothing is there twice.",
         _REPLAY_EXAMPLES,
     )
-    replay.add_argument("--job", metavar="ID", default="", help="only this job's")
-    replay.add_argument("--reason", metavar="WORD", default="", help="only what was refused for this reason")
+    _completed(replay.add_argument("--job", metavar="ID", default="", help="only this job's"), _jobs)
+    reason = replay.add_argument("--reason", metavar="WORD", default="", help="only what was refused for this reason")
+    _completed(reason, _reasons)
     replay.add_argument("--since", metavar="TIME", type=time_span, help="only what was refused in the last, say, 12h")
     replay.add_argument("--dry-run", action="store_true", help="say what would be sent, and send nothing")
     replay.add_argument("--no-query", action="store_true", help="don't ask Loki which entries it has: send all")
@@ -101,7 +102,7 @@ def add_commands(add: Add) -> None:
         "Takes a job's lines out of spool, quarantine, Loki and your own store: all, or those that have a text.",
         _PURGE_EXAMPLES,
     )
-    purge.add_argument("--job", metavar="ID", required=True, help="the job's id")
+    _completed(purge.add_argument("--job", metavar="ID", required=True, help="the job's id"), _jobs)
     text = purge.add_mutually_exclusive_group()
     text.add_argument("--grep", metavar="RE", help="only lines in which this regular expression is found")
     text.add_argument("--fixed", metavar="TEXT", help="only lines that have this text")
@@ -158,6 +159,29 @@ def _add_place(command: argparse.ArgumentParser) -> None:
     which.add_argument("--config", metavar="FILE", help="the node agent's configuration (TOML)")
     which.add_argument("--store", metavar="DIR", help="your own store's folder (default: $LOGSHIPPER_STORE)")
     command.add_argument("--json", action="store_true", help="for programs")
+
+
+def _completed(action: argparse.Action, completer: object) -> None:
+    """argcomplete looks for this attribute."""
+    action.completer = completer  # type: ignore[attr-defined]  # its own protocol
+
+
+def _jobs(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    """Ids of jobs that the node's agent remembers; silent whatever goes wrong."""
+    from ingest.checkpoints import STATE_FILE, read_state
+
+    try:
+        config = agent_config.load(parsed_args.config or agent_config.DEFAULT_PATH)
+        known = {one.identity.job_id for one in read_state(os.path.join(config.agent.state_dir, STATE_FILE)).shipped}
+    except Exception:
+        return []  # a traceback would land in the midst of the admin's command line
+    return sorted(job_id for job_id in known if job_id.startswith(prefix))
+
+
+def _reasons(prefix: str, **_: object) -> list[str]:
+    from ingest.refusals import REASONS
+
+    return [reason for reason in REASONS if reason.startswith(prefix)]
 
 
 def config_of_root(store: str | None) -> str:

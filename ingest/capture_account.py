@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ingest.job import END_STATES, RUNNING, Capture, Json
+from ingest.job import END_STATES, JOB_ENDED, RUNNING, Capture, Json
 from ingest.metadata_keys import parse_record
 from ingest.summary import CaptureFacts
 from ingest.x_axis import XAxis
@@ -22,6 +22,7 @@ from logshipper.spool import outcome
 MAX_TIME_NS = 1 << 62  # the year 2116; SQLite's integers end at twice that
 MAX_EVENTS = 10_000  # per capture; further ones are counted
 MARKS = ("started", "heartbeat", "ended", "closed")  # events that a store makes itself
+NOT_A_JOBS = (*MARKS, JOB_ENDED, "checked")  # who reads a store trusts these
 MAX_MARKS = 100  # starts and ends, per capture
 MAX_UNPARSED = 100  # metadata lines that are no JSON objects, per capture: no sidecar writes any
 HEARTBEAT_NS = 10**9  # of the capture's time: between two that become marks
@@ -244,8 +245,8 @@ class CaptureAccount(CaptureFacts):
         kind = record.get("type")
         if kind == "event":
             event = {name: value for name, value in record.items() if name != "type"}
-            if event.get("event") in MARKS:
-                event["event"] = f"not_{event['event']}"  # a job's own word: who reads a store trusts these
+            if event.get("event") in NOT_A_JOBS:
+                event["event"] = f"not_{event['event']}"  # a job's own word
             if event.get("event") == "mode_changed":
                 self._set_mode(event.get("to"))
             self.take_event(event, time_ns, rows)

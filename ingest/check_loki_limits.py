@@ -217,10 +217,11 @@ def _reading(loki: _Loki) -> list[Finding]:
 
 def _retention(loki: _Loki) -> list[Finding]:
     period = loki.secs("retention_period")
-    if loki.part("compactor").get("retention_enabled") is not True or not period:
-        return [
-            _note("retention", "Loki keeps everything for ever", "compactor: retention_enabled, if that's not meant.")
-        ]
+    enabled = loki.part("compactor").get("retention_enabled") is True
+    if not enabled or not period:
+        option = "limits_config: retention_period" if enabled else "compactor: retention_enabled"
+        purge = "" if enabled else " `logshipper-agent purge` needs it, too."
+        return [_note("retention", "Loki keeps everything for ever", f"{option}, if that's not meant.{purge}")]
     return [_ok("retention", f"Loki removes what is older than {words_of_secs(period)}")]
 
 

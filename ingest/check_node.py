@@ -8,8 +8,10 @@ import stat
 from ingest.agent_config import AgentConfig, listen_address
 from ingest.findings import Finding
 from ingest.job_socket import GREETING
+from ingest.metrics_access import MetricsAccess, MetricsGuard
 from ingest.server_calls import excerpt
 from ingest.server_units import words_of_bytes
+from logshipper.errors import ConfigError
 from logshipper.filesystem import network_type
 
 _FREE_WRONG_BYTES = 256 << 20
@@ -28,7 +30,19 @@ def check_node(config: AgentConfig) -> list[Finding]:
         *_folder("state_dir", agent.state_dir, _STATE_MODE),
         *_socket(agent.socket),
         *_port(config.metrics.listen),
+        *_access(config.metrics.access),
     ]
+
+
+def _access(access: MetricsAccess) -> list[Finding]:
+    """Whether certificate, key and password of /metrics can be used."""
+    if not access.cert_file and not access.username:
+        return []
+    try:
+        MetricsGuard(access)
+    except ConfigError as error:
+        return [Finding("wrong", "/metrics", problem) for problem in error.problems]
+    return [Finding("ok", "/metrics", "its certificate, key and password can be used, as far as they are set")]
 
 
 def _folder(option: str, path: str, wanted: int) -> list[Finding]:

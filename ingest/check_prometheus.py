@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from ingest.agent_config import AgentConfig, listen_address
 from ingest.findings import Finding
 from ingest.prometheus import Client, Target
-from ingest.remote_write import RemoteWriteClient, own_labels, probe
+from ingest.remote_write import EMPTY, MAX_OFF_SECS, RemoteWriteClient, own_labels, probe
 from ingest.server_units import duration_secs, words_of_secs
 from logshipper.errors import PushError, QueryError
 
@@ -28,7 +28,13 @@ def _remote_write(config: AgentConfig) -> list[Finding]:
         return []
     with RemoteWriteClient(access) as client:
         try:
-            client.push(probe(own_labels(config.agent.cluster, config.agent.host), time.time_ns() // 1_000_000))
+            client.push(EMPTY)
+            now_ns = time.time_ns()
+            off_secs = (now_ns - (client.answer_date_ns or now_ns)) / 1e9
+            if abs(off_secs) > MAX_OFF_SECS:
+                words = f"this node's clock is {off_secs:.0f} s off the server's, which counts for samples then"
+                return [Finding("wrong", "remote write", words, "Look at `chronyc tracking`.")]
+            client.push(probe(own_labels(config.agent.cluster, config.agent.host), now_ns // 1_000_000))
         except PushError as error:
             mend = (
                 "Is [remote_write] url the whole address, does Prometheus run with --web.enable-remote-write-receiver?"

@@ -30,19 +30,28 @@ class DiskMetrics:
             return
         self._due = now + LOOK_SECS
         for name, path in self._folders.items():
-            free, size = _room(path)
-            self._metrics.disk_free_bytes.labels(name).set(free)
-            self._metrics.disk_size_bytes.labels(name).set(size)
+            metrics = self._metrics
+            gauges = (
+                metrics.disk_free_bytes,
+                metrics.disk_size_bytes,
+                metrics.disk_free_files,
+                metrics.disk_size_files,
+            )
+            for gauge, value in zip(gauges, _room(path), strict=True):
+                gauge.labels(name).set(value)
         try:
             self._metrics.quarantine_bytes.set(self._quarantine.size())
         except OSError:
             self._metrics.quarantine_bytes.set(math.nan)
 
 
-def _room(path: str) -> tuple[float, float]:
-    """Bytes that are free for whoever isn't root, and in all."""
+def _room(path: str) -> tuple[float, float, float, float]:
+    """Bytes that are free for whoever isn't root, bytes in all; the same of files."""
     try:
         found = os.statvfs(path)
     except OSError:
-        return math.nan, math.nan
-    return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+        return (math.nan,) * 4
+    free, size = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+    if not found.f_files:  # a file system that has no limit of files
+        return free, size, math.nan, math.nan
+    return free, size, found.f_favail, found.f_files

@@ -1,6 +1,7 @@
 """The learner: follows every capture for /metrics, whether or not Loki takes anything, and remembers how far it is."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -22,7 +23,9 @@ QUIET_SECS = 1.0  # how long a capture that brings nothing is left alone
 FAULT_SECS = 60.0  # how long one is left alone whose frames found a fault of ours
 SAVE_SECS = 2.0
 TURN_SECS = 1.0  # of reading; then what else the agent's main thread does has its turn
-MAX_DAMAGES_TOLD = 20
+MAX_DAMAGES_TOLD = 20  # of a capture
+MAX_USERS_DAMAGES_TOLD = 100  # of a user's, in TELL_AGAIN_SECS
+TELL_AGAIN_SECS = 3600.0
 
 
 class _Printed(NamedTuple):
@@ -61,6 +64,8 @@ class Learner:
         self._names_users = names_users
         self._users: set[str] = set()
         self._save_due = 0.0
+        self._damages_told: Counter[int] = Counter()  # by user
+        self._damages_due = 0.0  # when they are told of anew
 
     def turn(self, captures: Iterable[FollowedCapture]) -> bool:
         """Goes on with each capture whose time has come or whose segment has grown, user by user; whether there was
@@ -139,11 +144,23 @@ class Learner:
         self._agent_metrics.lost_lines.inc(max(now.lost - before.lost, 0))
 
     def _tell_damages(self, capture: FollowedCapture, damages: list[str]) -> None:
-        """The agent's log is everybody's: of one capture some lines are enough, its own events have more."""
-        for words in damages[: max(MAX_DAMAGES_TOLD - capture.damages_told, 0)]:
+        """The agent's log is everybody's: of one capture some lines are enough, its own events have more; and of one
+        user's in an hour."""
+        if not damages:
+            return
+        now, uid = time.monotonic(), capture.identity.uid
+        if now >= self._damages_due:
+            self._damages_due = now + TELL_AGAIN_SECS
+            self._damages_told.clear()
+        told = self._damages_told[uid]
+        for words in damages[: max(min(MAX_DAMAGES_TOLD - capture.damages_told, MAX_USERS_DAMAGES_TOLD - told), 0)]:
             self._say(words)
-        if capture.damages_told <= MAX_DAMAGES_TOLD < capture.damages_told + len(damages):
-            self._say(f"{capture.folder.path}: more damages of it are only counted")
+            self._damages_told[uid] += 1
+        if told < MAX_USERS_DAMAGES_TOLD:
+            if capture.damages_told <= MAX_DAMAGES_TOLD < capture.damages_told + len(damages):
+                self._say(f"{capture.folder.path}: more damages of it are only counted")
+            if self._damages_told[uid] == MAX_USERS_DAMAGES_TOLD:
+                self._say(f"uid {uid}: more damages of this user's captures are only counted, for an hour at most")
         capture.damages_told += len(damages)
 
     def _show(self, capture: FollowedCapture, moved: bool) -> None:

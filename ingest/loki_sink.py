@@ -134,7 +134,7 @@ class LokiSink:
         with self._lock:
             return min(self._troubles.values(), key=lambda trouble: trouble.since_ns, default=SinkState())
 
-    def waits_by_answer(self) -> Counter[str]:
+    def waiting_by_result(self) -> Counter[str]:
         """How many streams wait, by the last answer: HTTP's status, or `no_connection`."""
         with self._lock:
             return Counter(_result(trouble.status) for trouble in self._troubles.values())

@@ -83,6 +83,8 @@ class AgentMetrics:
         self.quarantine_max_bytes = gauge("quarantine_max_bytes", "Bytes that the quarantine may have.")
         self.disk_free_bytes = gauge("disk_free_bytes", "Room where a folder of the agent lies.", "folder")
         self.disk_size_bytes = gauge("disk_size_bytes", "Size of the file system that a folder lies in.", "folder")
+        self.disk_free_files = gauge("disk_free_files", "Files that can be made where a folder lies.", "folder")
+        self.disk_size_files = gauge("disk_size_files", "Files that the file system may have.", "folder")
         self.captures = gauge("captures", "Captures in the spool.", "life")
         self.limited = gauge("limited_captures", "Captures that a limit of spool bytes slows or stops.", "limit")
         self.left_out = counter("left_out", "What a limit of the agent left out.", "reason")

@@ -37,6 +37,7 @@ from ingest.node_spool import open_own_folder
 from ingest.quarantine import Quarantine
 from ingest.remote_write import RemoteWrite, RemoteWriteMetrics, own_labels
 from ingest.seldom import Seldom
+from ingest.service_notify import ServiceNotifier
 from ingest.shipper import Shipper, ship_until
 from ingest.slurm_states import SlurmStates
 from ingest.spool_limits import SpoolLimits
@@ -106,6 +107,8 @@ class NodeAgent:
         )
         self._remote_write = self._made_remote_write(config) if config.remote_write.access.url else None
         self._limits = SpoolLimits(config.agent, say)
+        self._threads: list[threading.Thread] = []
+        self._service = ServiceNotifier(os.environ)
         self._tell_due = self._forget_due = 0.0
         self._told: dict[str, object] = {}
 
@@ -135,7 +138,7 @@ class NodeAgent:
             self._end()
             raise
         socket = self._socket
-        threads = [threading.Thread(target=self._ship, name="shipper")]
+        threads = self._threads = [threading.Thread(target=self._ship, name="shipper")]
         if self._slurm is not None:
             threads.append(threading.Thread(target=self._slurm.run, name="slurm"))
         remote_write = self._started_remote_write()
@@ -145,8 +148,10 @@ class NodeAgent:
             for thread in threads:
                 thread.start()
             self._say(self._ready_words(server.port))
+            self._service.ready()
             self._serve()
         finally:
+            self._service.stopping()
             self._begin_stop()
             if socket is not None:
                 socket.close()
@@ -201,6 +206,8 @@ class NodeAgent:
             except Exception as error:  # a spool is hostile: a fault that it finds must not end the agent for all
                 trouble.say(f"a fault of logshipper's own: {error!r}; tried again")
                 self._stop.wait(TELL_SECS)
+            if all(thread.is_alive() for thread in self._threads):  # else systemd's watchdog starts it anew
+                self._service.alive()
             self._stop.wait(self._config.agent.poll_secs)
 
     def _turn(self) -> None:
@@ -227,6 +234,7 @@ class NodeAgent:
             if self._slurm is not None:
                 self._slurm.close()
             self._checkpoints.close()
+            self._service.close()
             os.close(self._spool_fd)
             os.close(self._lock)
 
@@ -323,12 +331,20 @@ class NodeAgent:
             "loki": {"url": self._config.loki.access.url, **self._sink.state._asdict()},
             "last_refusal": self._sink.last_refusal._asdict(),
         }
+        self._service.status(self._shown_state(len(captures)))
         if notes != self._told:
             self._checkpoints.put_notes(notes)
             self._told = notes
         if now >= self._forget_due:
             self._forget_due = now + FORGET_SECS
             self._checkpoints.forget(list_folders(self._spool_fd), time.time_ns() - KEPT_NS)
+
+    def _shown_state(self, captures: int) -> str:
+        state = self._sink.state
+        if not state.since_ns:
+            return f"{captures} captures; Loki takes everything"
+        status = f"HTTP {state.status}: " if state.status else ""
+        return f"{captures} captures; Loki doesn't take what it is sent: {status}{state.words}"
 
     def _measure(self, captures: list[FollowedCapture]) -> None:
         lives = dict.fromkeys(Life, 0)
@@ -344,7 +360,7 @@ class NodeAgent:
         self._metrics.limited.labels("soft").set(self._limits.slow)
         self._metrics.limited.labels("hard").set(self._limits.stopped)
         self._metrics.lag_seconds.set(lag_ns / 1e9)
-        self._metrics.set_waiting(self._sink.waits_by_answer())
+        self._metrics.set_waiting(self._sink.waiting_by_result())
         self._disks.measure()
         if self._socket is not None:
             self._measure_socket(self._socket)
@@ -420,13 +436,19 @@ def _take_lock(state_dir: str) -> int:
     except OSError:
         os.close(fd)
         raise StoreError(path, "another agent is at work with this [agent] state_dir") from None
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+    try:
+        os.ftruncate(fd, os.pwrite(fd, b"%d\n" % os.getpid(), 0))  # in this order: no new room is needed
+    except OSError as error:
+        os.close(fd)
+        raise StoreError(path, f"{os_words(error)}: free some room there; {option} names its folder") from None
     return fd
 
 
 def _raise_file_limit() -> None:
     """Each capture takes some descriptors."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != hard:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except OSError:
+        pass  # the unit's SystemCallFilter is in the way, and its LimitNOFILE does the same

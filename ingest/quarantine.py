@@ -101,7 +101,7 @@ class Quarantine:
         total = own = 0
         with os.scandir(self._folder) as entries:
             for entry in entries:
-                if entry.is_file():
+                if entry.is_file() and not entry.name.startswith("."):  # what a killed rewriter left goes with the next
                     size = entry.stat().st_size
                     total += size
                     own += size if entry.name.endswith(f".u{uid}.jsonl") else 0

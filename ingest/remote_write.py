@@ -6,6 +6,10 @@ or given up. Nothing is tried for ever: Prometheus rolls a whole request back fo
 the request is at fault: it is halved until the samples at fault are alone, and these are dropped. Where none is taken,
 the server or its configuration is at fault, and all wait, until they are older than max_age_secs.
 
+A node whose clock is ahead would have Prometheus refuse what honest nodes send. So an empty request asks for the
+server's time before any sample goes out, and again where the node's clock was set; where the two differ by over
+MAX_OFF_SECS, the server's counts.
+
 Limits: queue_max_bytes of compressed requests, the oldest go first; MAX_SPLITS halvings of a request. What is dropped
 is counted by reason, and said, each reason once until a round has gone well.
 """
@@ -17,6 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import cramjam
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -31,8 +36,11 @@ from logshipper.errors import PushError
 MAX_SPLITS = 64  # of a request and its parts: some bad samples are found, a thousand aren't looked for
 TRIES = 3  # of a request that is answered by 500, before another one is tried beside it
 MAX_ANSWER_BYTES = 64 << 10
+MAX_OFF_SECS = 30.0  # by which the node's clock may differ from the server's
+_SET_MS = 5000  # a clock that moved so far against the one that only rises was set
+EMPTY = compress(b"")  # a request
 PROBE = "logshipper_agent_remote_write_probe"
-DROP_REASONS = ("too_old", "duplicate", "other", "queue_full", "expired")
+DROP_REASONS = ("too_old", "duplicate", "other", "queue_full", "expired", "ahead")
 _HEADERS = {
     "Content-Type": "application/x-protobuf",
     "Content-Encoding": "snappy",
@@ -98,8 +106,16 @@ class _Request:
     tries: int = 0
 
 
+class _Clocks(NamedTuple):
+    """off_ms: the node's less the server's, 0 where that is little; rose_ms: what lay between the node's two clocks."""
+
+    off_ms: int
+    rose_ms: float
+
+
 class RemoteWrite:
-    """own: labels of every series; text: what /metrics shows now. One thread's; clock: seconds that only rise."""
+    """own: labels of every series; text: what /metrics shows now. One thread's; clock: seconds that only rise; wall_ms:
+    the node's clock; max_off_secs: what is no difference between that and the server's."""
 
     def __init__(
         self,
@@ -111,6 +127,7 @@ class RemoteWrite:
         *,
         clock: Callable[[], float] = time.monotonic,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        max_off_secs: float = MAX_OFF_SECS,
     ) -> None:
         self._section = section
         self._text = text
@@ -118,6 +135,8 @@ class RemoteWrite:
         self._say = say
         self._clock = clock
         self._wall_ms = wall_ms
+        self._max_off_ms = max_off_secs * 1000
+        self._clocks: _Clocks | None = None
         self._client = RemoteWriteClient(section.access, max_answer_bytes=MAX_ANSWER_BYTES)
         self._encoder = SeriesEncoder(own)
         self._own = own
@@ -138,13 +157,13 @@ class RemoteWrite:
             except Exception as error:  # the agent's jobs must not suffer from it, nor the next round
                 self._tell("fault", f"remote write: a fault of logshipper's own: {error!r}; tried again")
                 pause = self._section.interval_secs
-        if not self._queue:
+        if not self._queue and self._known_clocks() is not None:
             self._end_series()
         self._client.close()
 
     def _end_series(self) -> None:
         """As Prometheus itself does with a target that is gone. Nothing is tried again."""
-        series = self._encoder.encode("", self._wall_ms())
+        series = self._encoder.encode("", self._now_ms())
         try:
             for begin in range(0, len(series), self._section.max_samples):
                 self._client.push(compress(b"".join(series[begin : begin + self._section.max_samples])))
@@ -167,7 +186,7 @@ class RemoteWrite:
 
     def _queue_round(self) -> None:
         self._goes_well = True
-        time_ms = self._wall_ms()
+        time_ms = self._now_ms()
         series = self._encoder.encode(self._text(), time_ms)
         most = self._section.max_samples
         for begin in range(0, len(series), most):
@@ -203,8 +222,14 @@ class RemoteWrite:
 
     def _send_head(self) -> None:
         request = self._queue[0]
-        if request.time_ms < self._wall_ms() - self._section.max_age_secs * 1000:
+        if request.time_ms < self._now_ms() - self._section.max_age_secs * 1000:
             self._drop("expired", "they have waited for [remote_write] max_age_secs")
+            return
+        if self._known_clocks() is None:
+            self._ask_time()
+            return
+        if request.time_ms > self._now_ms() + self._max_off_ms:
+            self._drop("ahead", "this node's clock was ahead of the server's")
             return
         try:
             self._client.push(request.body)
@@ -217,6 +242,7 @@ class RemoteWrite:
             else:
                 self._wait(error)
             return
+        self._compare_clocks()
         self._pop()
         request.origin.taken = True
         self._metrics.samples.inc(request.samples)
@@ -224,6 +250,41 @@ class RemoteWrite:
         if self._told and self._goes_well and not self._queue:
             self._told.clear()
             self._say("remote write: everything is taken again")
+
+    # ---- whose time counts
+
+    def _now_ms(self) -> int:
+        """The server's time, where the node's is known to be another one."""
+        known = self._known_clocks()
+        return self._wall_ms() - (known.off_ms if known else 0)
+
+    def _known_clocks(self) -> _Clocks | None:
+        """None where nothing is known any more."""
+        known = self._clocks
+        return known if known and abs(self._rose_ms() - known.rose_ms) < _SET_MS else None
+
+    def _rose_ms(self) -> float:
+        return self._wall_ms() - self._clock() * 1000
+
+    def _ask_time(self) -> None:
+        try:
+            self._client.push(EMPTY)
+        except PushError as error:
+            self._wait(error)
+        else:
+            self._compare_clocks()
+
+    def _compare_clocks(self) -> None:
+        """After an answer."""
+        date_ns = self._client.answer_date_ns
+        off_ms = 0 if date_ns is None else self._wall_ms() - date_ns // 1_000_000
+        if abs(off_ms) <= self._max_off_ms:
+            off_ms = 0
+        else:
+            self._tell("clock", f"remote write: this node's clock is {off_ms / 1000:.0f} s off; the server's counts")
+        self._clocks = _Clocks(off_ms, self._rose_ms())
+
+    # ---- what can't be sent
 
     def _is_at_fault(self, request: _Request, error: PushError) -> bool:
         """Whether it is the request that is no good, and not the server, or how it is reached."""
@@ -237,7 +298,7 @@ class RemoteWrite:
 
     def _takes_others(self) -> bool:
         try:
-            self._client.push(probe(self._own, self._wall_ms()))
+            self._client.push(probe(self._own, self._now_ms()))
         except PushError:
             return False
         return True

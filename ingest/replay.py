@@ -8,6 +8,7 @@ quarantine and its checkpoint may have brought them there since. An entry leaves
 """
 
 import os
+import re
 import threading
 import time
 from collections import Counter
@@ -31,8 +32,11 @@ from logshipper.fault_points import fault_point
 
 WINDOW_ENTRIES = 2000  # that are read, asked for and sent at a time
 PATIENCE_SECS = 60.0
-_QUERY_GAP_NS = 1_000_000  # entries so near to each other are asked for at once
-_QUERY_ENTRIES = 500
+_DENSE_NS = 1_000_000  # between neighbours: entries so near to each other are asked for at once, whatever is between
+_DENSE_ENTRIES = 500
+_SPARSE_NS = 15 * 60 * 10**9  # else so many within such a time, by how they begin
+_SPARSE_ENTRIES = 50
+_BEGIN_CHARS = 60
 _PAUSE_SECS = 0.5
 
 
@@ -269,7 +273,7 @@ class Replayer:
         streams = logql.selector(
             [first.kind], cluster=agent.cluster, hosts=[first.host or agent.host], streams=[first.stream]
         )
-        query = streams + logql.with_metadata({"job_id": first.job_id})
+        query = streams + logql.with_metadata({"job_id": first.job_id}) + _beginnings(near)
         found: dict[tuple[int, str], list[Entry]] = {}
         for entry in self._answer(client, query, first.time_ns, last.time_ns + 1):
             found.setdefault((entry.time_ns, entry.line), []).append(entry)
@@ -294,12 +298,31 @@ def _neighbours(group: Sequence[tuple[Line, Quarantined]]) -> Iterator[list[tupl
     """Entries that are asked for at once, in order of time."""
     near: list[tuple[Line, Quarantined]] = []
     for one in group:
-        if near and (one[1].time_ns - near[-1][1].time_ns > _QUERY_GAP_NS or len(near) >= _QUERY_ENTRIES):
+        time_ns = one[1].time_ns
+        if near and not (
+            (time_ns - near[-1][1].time_ns <= _DENSE_NS and len(near) < _DENSE_ENTRIES)
+            or (time_ns - near[0][1].time_ns <= _SPARSE_NS and len(near) < _SPARSE_ENTRIES)
+        ):
             yield near
             near = []
         near.append(one)
     if near:
         yield near
+
+
+def _beginnings(near: Sequence[tuple[Line, Quarantined]]) -> str:
+    """A line filter that finds these entries and, of a flood between them, little else; "" where there is no room for
+    one between them."""
+    if near[-1][1].time_ns - near[0][1].time_ns <= _DENSE_NS * len(near):
+        return ""
+    beginnings = sorted({_beginning(entry.line) for _, entry in near})
+    return f" |~ {logql.quoted('^(?:' + '|'.join(beginnings) + ')')}"
+
+
+def _beginning(line: str) -> str:
+    """A regular expression (RE2) for how a line begins, or for a short one as a whole."""
+    text = "".join(re.escape(char) if char.isprintable() else "." for char in line[:_BEGIN_CHARS])
+    return text if len(line) > _BEGIN_CHARS else f"{text}$"
 
 
 def _is_among(entry: Quarantined, found: dict[tuple[int, str], list[Entry]]) -> bool:

@@ -38,6 +38,7 @@ MAX_SEGMENT_BYTES = 1 << 30  # the writer's are 32 MiB; what is beyond is left o
 READ_WORK_BYTES = 64 << 20  # of one read
 SEARCH_BYTES = 256 << 20  # how much a reader goes over in search of frames; past that a segment's rest is left out
 FRAME_COST_BYTES = 200  # what a frame, a run of lines, a line's attributes cost beside their bytes
+_RECORD_COST_BYTES = 5 * FRAME_COST_BYTES
 _NAME_WORK_BYTES = 64 << 10  # what opening a file counts as
 _FIRST_STEP_BYTES = 4 << 10
 _MAX_CANDIDATES = 1000  # places where a whole frame may begin after an incomplete one
@@ -171,7 +172,9 @@ class SegmentReader:
                 outcome = self._read_header(alive)
             else:
                 outcome = self._read_block(max_bytes, alive)
-        return Batch(self._frames, self._damages, self.position, outcome, self._size, self._frame_bytes)
+        batch = Batch(self._frames, self._damages, self.position, outcome, self._size, self._frame_bytes)
+        self._begin_read()  # it is the caller's alone: there are a thousand readers, and many won't read again
+        return batch
 
     # ---- from segment to segment
 
@@ -342,7 +345,7 @@ class SegmentReader:
         if rest <= 0:
             return self._end_without_mark(alive) if self._is_over(alive) else Outcome.WAITING
         error = SegmentCorrupt(self._segment_path(), MAX_SEGMENT_BYTES, "the segment is longer than any writer's")
-        self._damages.append(Damage(error, min(rest, MAX_SEGMENT_BYTES)))
+        self._note(Damage(error, min(rest, MAX_SEGMENT_BYTES)))
         self._go_to_next()
         return None
 
@@ -423,7 +426,12 @@ class SegmentReader:
             if last.error.path == path and last.error.offset + last.skipped == offset:
                 self._damages[-1] = Damage(last.error, last.skipped + skipped)
                 return
-        self._damages.append(Damage(SegmentCorrupt(path, offset, reason), skipped))
+        self._note(Damage(SegmentCorrupt(path, offset, reason), skipped))
+
+    def _note(self, damage: Damage) -> None:
+        """Each costs what a record does: it becomes an event."""
+        self._damages.append(damage)
+        self._size += _RECORD_COST_BYTES
 
     def _segment_path(self) -> str:
         return os.path.join(self._path, segment_name(self.position.segment))
@@ -432,7 +440,7 @@ class SegmentReader:
 def _cost(frame: Frame) -> int:
     """What it costs to take a frame in, beside its bytes."""
     if frame.type is not FrameType.LINES:
-        return 5 * FRAME_COST_BYTES
+        return _RECORD_COST_BYTES
     records = sum(lines for kind, lines in frame.runs if kind is Kind.METADATA)
     return FRAME_COST_BYTES * (1 + len(frame.runs) + max(records, len(frame.attrs)))
 

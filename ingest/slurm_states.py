@@ -234,10 +234,20 @@ class SlurmStates:
                 found.runs.update({name: run for name, run in runs if run is not None})
         self._say_silent(failed)
         general = _of_loki_itself(failed, len(of_tenant))
+        if general is not None and general.status and len(of_tenant) == 1 and self._answers_others(asked, now_ns):
+            general = None  # a tenant that alone is asked, and ails
         if general is not None:
             again_ns = now_ns + self._put_off_ns
             self._waiting.put_off(dict.fromkeys(found.unanswered, again_ns))
             raise general
+
+    def _answers_others(self, asked: Sequence[Waiting], now_ns: int) -> bool:
+        """Whether Loki answers the same question for nobody's tenant."""
+        try:
+            self._ask("", [one.record for one in asked], now_ns, SECOND_NS)
+        except QueryError:
+            return False
+        return True
 
     def _ask(self, tenant: str, records: Sequence[EndRecord], now_ns: int, longest_ns: int) -> Mapping[str, JobAccount]:
         with ExitStack() as undo:

@@ -20,7 +20,7 @@ from ingest.metadata_keys import MAX_DEPTH, MAX_KEY_BYTES, Leaves, Number, Path,
 
 MAX_KEYS = 256
 MAX_GROUPS = 32
-_MAX_PLANS = 1024  # remembered sets of keys; forgotten all at once
+MAX_PLANNED_KEYS = 16_384  # of remembered sets of keys, together; forgotten all at once
 
 PROGRESS: Path = ("progress",)
 EPOCH: Path = ("epoch",)
@@ -84,6 +84,7 @@ class XAxis:
         self._groups: list[_Group] = []
         self._group_of: dict[Path, _Group] = {}
         self._plans: dict[tuple[Path, ...], list[_Group]] = {}  # groups that meet a set of keys, none split any more
+        self._planned_keys = 0
         self._left_out = 0  # values of keys past MAX_KEYS
         self._deeper = 0
         self._oversized = 0
@@ -158,10 +159,16 @@ class XAxis:
             newest = self._open_group(new)
             if newest not in plan:
                 plan.append(newest)
-        if len(self._plans) >= _MAX_PLANS:
-            self._plans.clear()
-        self._plans[keys] = plan
+        if self._planned_keys + len(keys) > MAX_PLANNED_KEYS:
+            self._forget_plans()
+        own = {path: path for path in self._numbers}  # not the record's: each brings long names of its own
+        self._plans[tuple(own[path] for path in keys)] = plan
+        self._planned_keys += len(keys)
         return plan
+
+    def _forget_plans(self) -> None:
+        self._plans.clear()
+        self._planned_keys = 0
 
     def _split(self, group: _Group, inside: set[Path]) -> _Group:
         if group.rough or len(inside) == len(group.members):
@@ -170,7 +177,7 @@ class XAxis:
             group.rough = True
             return group
         group.members -= inside
-        self._plans.clear()
+        self._forget_plans()
         return self._enter(group.copy(inside))
 
     def _open_group(self, members: set[Path]) -> _Group:

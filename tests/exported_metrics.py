@@ -17,7 +17,7 @@ def exported() -> dict[str, tuple[str, set[str]]]:
     jobs.slurm_ended("4711", 1, "TIMEOUT", 1_700_000_000)
     labelled = {
         *(agent.pushes, agent.entries, agent.retries, agent.refused_entries, agent.left_out, agent.captures),
-        *(agent.disk_free_bytes, agent.disk_size_bytes),
+        *(agent.disk_free_bytes, agent.disk_size_bytes, agent.disk_free_files, agent.disk_size_files),
     }
     remote = RemoteWriteMetrics(agent.registry)
     remote.retries.labels("x")

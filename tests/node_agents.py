@@ -122,9 +122,12 @@ class NodeAgent:
         more = {"capture_output": True, "stdin": subprocess.DEVNULL, "timeout": TIMEOUT_SECS, **more}
         return subprocess.run(words, env=environment, **more)
 
-    def call(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """`logshipper-agent WORDS --config ...`."""
-        command = [sys.executable, "-m", "ingest", *words, "--config", str(self.config)]
+    def call(self, *words: str, crash_at: str = "") -> "subprocess.CompletedProcess[str]":
+        """`logshipper-agent WORDS --config ...`. crash_at: a fault point where it kills itself."""
+        words = (*words, "--config", str(self.config))
+        command = [sys.executable, "-m", "ingest", *words]
+        if crash_at:
+            command = crashing.command(crash_at, 1, self.folder / f"crashed-{crash_at}", "logshipper-agent", *words)
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         return subprocess.run(
             command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_SECS

@@ -77,6 +77,24 @@ def test_a_stream_that_loki_limits_holds_up_no_other(node: ShippingNode, words: 
     }
 
 
+def test_a_user_s_limit_of_streams_holds_up_neither_the_user_s_others_nor_other_users(tmp_path: Path) -> None:
+    node = ShippingNode(tmp_path, tenant_by="user")
+    node.loki.ails = lambda labels: (
+        throttled(words=STREAM_LIMIT) if 'stream="stderr"' in labels and 'tenant="ann"' in labels else None
+    )
+    for job_id, user, stderr in (("job1", "ann", ["oops"]), ("job2", "ann", []), ("job3", "ben", ["oops"])):
+        with node.capture(job_id, soon_ns(), user=user) as capture:
+            capture.lines([job_id])
+            if stderr:
+                capture.lines(stderr, stream=Stream.STDERR)
+    rounds(node, 4)
+    assert sorted(node.loki.lines('kind="log"')) == ["job1", "job2", "job3", "oops"]
+    done = {name.split("@")[0]: capture.shipped.done for name, capture in node.captures.items()}
+    assert done == {"job1": False, "job2": True, "job3": True}
+    assert node.sink.waiting_tenants() == set()
+    node.close()
+
+
 @pytest.mark.parametrize("status", [500, 503])
 def test_a_part_of_loki_that_is_away_holds_up_no_other_stream(node: ShippingNode, status: int) -> None:
     whole(node, "before", ["zero"], ["zero"])

@@ -29,8 +29,14 @@ def test_room_and_what_cannot_be_told(tmp_path: Path, monkeypatch: pytest.Monkey
     found = os.statvfs(tmp_path)
     assert size == found.f_blocks * found.f_frsize
     assert 0 < free <= size
+    files, files_size = (
+        value(metrics, "disk_free_files", folder="spool"),
+        value(metrics, "disk_size_files", folder="spool"),
+    )
+    assert 0 < files <= files_size == found.f_files if found.f_files else isnan(files)
     assert isnan(value(metrics, "disk_free_bytes", folder="state"))
-    assert isnan(value(metrics, "disk_size_bytes", folder="state"))
+    for name in ("disk_size_bytes", "disk_free_files", "disk_size_files"):
+        assert isnan(value(metrics, name, folder="state")), name
     assert (value(metrics, "quarantine_bytes"), value(metrics, "quarantine_max_bytes")) == (300, 1000)
 
     (folder / "2026-01-02.u7.jsonl").write_bytes(b"x" * 5)

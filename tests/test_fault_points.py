@@ -4,6 +4,7 @@ order."""
 
 import os
 import re
+import signal
 import subprocess
 import time
 from collections import Counter
@@ -19,6 +20,7 @@ from tests.conservation import (
     all_problems,
     balances_in_loki,
     balances_in_store,
+    line_of,
     numbering,
     places,
     refused_in,
@@ -125,23 +127,35 @@ def test_an_agent_that_is_killed(loki: LokiServer, client: Client, cluster: str,
         agent.start()
         agent.wait_shipped()
         wait_until(lambda: agent.status()["slurm"]["waiting"] == 0, "all ends are told")
-        before = refused_in(agent.state / "quarantine", sent)
-        assert {before[place] for place in sent if place.stream == "stdout"} == {0, FORGED}
-        for point, times in REPLAY.items():
-            flag = agent.folder / f"crashed-{point}"
-            words = command(point, times, flag, "logshipper-agent", "replay", "--config", str(agent.config))
-            subprocess.run(words, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_SECS)
-        assert agent.call("replay").returncode == 0
-    points = {**SHIPPING, **SLURM, **MAKING, **REPLAY}
+    points = {**SHIPPING, **SLURM, **MAKING}
     assert [point for point in points if not (tmp_path / "node" / f"crashed-{point}").exists()] == [], "never reached"
-    entries = entries_of(client, cluster, hours=3)
-    assert set(refused_in(agent.state / "quarantine", sent).values()) == {0}, "all is delivered now"
-    assert all_problems(balances_in_loki(entries, sent)) == {}
+    entries = entries_of(client, cluster)
+    refused = refused_in(agent.state / "quarantine", sent)
+    assert all_problems(balances_in_loki(entries, sent, refused)) == {}
+    assert {refused[place] for place in sent if place.stream == "stdout"} == {0, FORGED}
     with LocalStore(str(agent.folder / ".local/share/logshipper"), create=True) as store:
         assert store.take_in().problems == []
         assert all_problems(balances_in_store(store, kept)) == {}
     ends = [entry.metadata["job_id"] for entry in entries if '"job_ended"' in entry.line]
     assert sorted(ends) == [str(number) for number in range(4711, 4711 + len(SLURM))]
+
+
+def test_a_replay_that_is_killed(loki: LokiServer, client: Client, cluster: str, tmp_path: Path) -> None:
+    """What the quarantine had is in Loki once."""
+    with NodeAgent(tmp_path / "node", loki.url, cluster=cluster) as agent:
+        spool(agent_config.load(str(agent.config)).agent, "replayed", 200, forged=FORGED)
+        agent.wait_shipped()
+        for point, times in REPLAY.items():
+            words = command(point, times, tmp_path / point, "logshipper-agent", "replay", "--config", str(agent.config))
+            killed = subprocess.run(
+                words, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_SECS
+            )
+            assert killed.returncode == -signal.SIGKILL, killed.stderr
+        assert agent.call("replay").returncode == 0
+    lines = [entry.line for entry in entries_of(client, cluster, "log", hours=6, selector='| job_id="replayed"')]
+    assert Counter(lines)[line_of(0)] == 2, "of stdout and stderr"
+    assert set(Counter(lines).values()) == {2}
+    assert len(lines) == 400
 
 
 def write_end(folder: Path, job_id: str) -> None:

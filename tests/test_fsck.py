@@ -76,6 +76,22 @@ def test_a_flipped_bit_is_found_where_it_is(node: ShippingNode) -> None:
     assert len(node.loki.lines('kind="log"')) == 90
 
 
+def test_wherever_lines_are_lost_it_is_told(node: ShippingNode) -> None:
+    """Each byte of a segment, one after the other, is another one."""
+    capture = node.capture("job1", soon_ns())
+    capture.lines(["one", "two"])
+    capture.lines(["three"])
+    capture.close()
+    whole = capture.segment.read_bytes()
+    assert (fsck(node).lines, faults(node)) == (3, [])
+    for at in range(len(whole)):
+        capture.segment.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+        found = fsck(node)
+        wrong = [fault for fault in found.faults if fault.level == "wrong"]
+        assert found.lines == 3 or wrong, f"byte {at}"
+        assert all(0 <= fault.offset <= len(whole) for fault in wrong)
+
+
 def test_a_torn_tail(node: ShippingNode) -> None:
     capture = print_lines(node, close=False)
     size = capture.segment.stat().st_size
@@ -180,6 +196,14 @@ def test_a_damaged_database_is_moved_aside_and_nothing_comes_twice(node: Shippin
     node.ship()
     assert node.loki.doubles() == []
     assert len(node.loki.lines('kind="log"')) == 201
+
+
+def test_another_database_is_moved_aside(node: ShippingNode) -> None:
+    (node.folder / "state" / "slurm.db").write_text("no database, for certain" * 100)
+    (fault,) = faults(node, repair=True)
+    assert (os.path.basename(fault.path), fault.level, fault.mended) == ("slurm.db", "wrong", True)
+    assert len(list((node.folder / "state").glob("slurm.db.damaged-*"))) == 1
+    assert faults(node) == []
 
 
 def test_unreadable_lines_of_the_quarantine(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:

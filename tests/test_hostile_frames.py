@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingest.capture_account import CaptureAccount, Rows
+from ingest.capture_account import NOT_A_JOBS, CaptureAccount, Rows
 from ingest.checkpoints import read_state
 from ingest.metrics_server import exposition
 from ingest.x_axis import XAxis
@@ -145,4 +145,17 @@ def test_a_fault_that_a_job_s_frames_find_stops_no_other_job(
     (hostile,) = [known for known in node.checkpoints.shipped() if known.identity.job_id == "a-hostile"]
     assert hostile.account.lines == 1
     assert all(capture.learnt.account.lines == 1 for capture in node.captures.values())
+    node.close()
+
+
+def test_a_job_cannot_say_what_only_the_agents_say(tmp_path: Path) -> None:
+    """Such as how Slurm ended it, which counts more than what its capture tells."""
+    node = ShippingNode(tmp_path)
+    with node.capture("hostile", soon_ns()) as capture:
+        for event in NOT_A_JOBS:
+            capture.event(event, state="COMPLETED", by="slurm")
+        node.ship()
+    told = [event["event"] for event in node.events("hostile")]
+    assert told == [f"not_{event}" for event in NOT_A_JOBS]
+    assert "job_ended" in NOT_A_JOBS
     node.close()

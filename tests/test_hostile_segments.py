@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest import segment_reader
+from ingest import segment_reader, shipper
 from ingest.capture_folder import CaptureFolder
 from logshipper import segment
 from logshipper.segment import FRAME_MAGIC, Kind, Stream
@@ -279,6 +279,27 @@ def test_a_segment_that_grows_for_ever_is_left_at_a_gibibyte(
 
 
 # ---- very many
+
+
+def test_damages_by_the_thousand_are_few_lines_and_small_rounds(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipper, "ROUND_BYTES", 200_000)
+    monkeypatch.setattr(shipper, "SHARE_BYTES", 50_000)
+    for number in range(20):
+        hostile = captured(node, f"hostile{number}", HOSTILE)
+        for _ in range(100):
+            hostile.append(b"?")
+            hostile.lines(["x"])
+    captured(node, "honest", HONEST).append(b"?")
+    node.learn()
+    assert len([words for words in node.said if "/hostile" in words]) <= 120
+    assert [words for words in node.said if f"uid {HOSTILE}: more damages" in words]
+    assert [words for words in node.said if "/honest" in words], "another user's are told of"
+    assert value(node, "logshipper_agent_damages_total") == 20 * 100 + 1
+    node.round()
+    events = [event for event in node.events() if event["event"] == "segment_damaged"]
+    assert 0 < len(events) <= 250, "each counts as what it costs"
 
 
 def test_the_learner_goes_user_by_user(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -463,13 +463,13 @@ def test_streams_that_wait_are_counted_by_what_they_wait_for(status: int, result
     push = sink.loki.push_body
 
     def look(body: bytes, tenant: str = "") -> None:
-        seen.append(dict(sink.sink.waits_by_answer()))
+        seen.append(dict(sink.sink.waiting_by_result()))
         push(body, tenant)
 
     sink.loki.push_body = look  # type: ignore[method-assign]  # the test's own
     sink.deliver([chunk([b"a"], time.time_ns())])
     assert seen == [{}, {result: 1}, {result: 1}]
-    assert sink.sink.waits_by_answer() == {}
+    assert sink.sink.waiting_by_result() == {}
     for streams, count in ((seen[1], 1), ({}, 0)):
         sink.metrics.set_waiting(streams)
         assert sink.metric("waiting_streams", result=result) == count

@@ -7,7 +7,7 @@ import shutil
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -175,6 +175,28 @@ def test_who_does_not_shake_hands_holds_nobody_up(
         assert served.refused("slow") >= 1
         assert served.refused("tls") == 0
         assert served.get(made.own)[0] == 200
+
+
+def test_who_does_not_take_an_answer_over_tls_is_ended(made: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(**tls(made)) as served:
+        assert served.server._server is not None
+        large = b"x" * (64 << 20)  # more than any socket buffers
+        monkeypatch.setattr(served.server._server, "rendered", lambda accept, gzip: (large, "text/plain"))
+        context = ssl.create_default_context(cafile=str(made.own))
+        with (
+            socket.create_connection(("127.0.0.1", served.server.port), timeout=20) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as slow,
+        ):
+            slow.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            assert slow.recv(1) == b"H"
+            monkeypatch.setattr(metrics_server, "DEADLINE_SECS", 0.2)
+            wait_until(lambda: served.refused("slow") == 1, "it is ended")
+            taken = 0
+            with suppress(OSError):
+                while part := slow.recv(1 << 20):
+                    taken += len(part)
+            assert taken < len(large)
+        assert served.said == []
 
 
 @pytest.mark.parametrize(

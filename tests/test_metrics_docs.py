@@ -10,7 +10,7 @@ from ingest.job_metrics import MAX_JOB_KEYS, MAX_KEYS_TOLD
 from ingest.job_series import FAMILIES, LEDGER_ACCOUNTS
 from ingest.metrics_server import DEADLINE_SECS, HEAD_SECS, LEFT_OUT_REASONS, MAX_CONNECTIONS, SCRAPE_REASONS
 from ingest.ranks import REASONS, alphabetical_code, rank
-from ingest.remote_write import DROP_REASONS, MAX_SPLITS, PROBE
+from ingest.remote_write import DROP_REASONS, MAX_OFF_SECS, MAX_SPLITS, PROBE
 from tests.exported_metrics import exported
 from tests.job_views import FakeCapture, job_metrics
 
@@ -96,6 +96,7 @@ def test_numbers_in_the_text() -> None:
         f"http://{section.listen}/metrics": section,
         f"{MAX_CONNECTIONS} connections at a time": MAX_CONNECTIONS,
         f"After {MAX_SPLITS} halvings": MAX_SPLITS,
+        f"off** by over {MAX_OFF_SECS:g} seconds": MAX_OFF_SECS,
         f"{DEADLINE_SECS:g} seconds each": DEADLINE_SECS,
         f"nothing for {HEAD_SECS:g} seconds": HEAD_SECS,
         f"the first {MAX_KEYS_TOLD} keys": MAX_KEYS_TOLD,

@@ -10,12 +10,14 @@ from contextlib import contextmanager
 import pytest
 import requests
 
+from ingest.agent_config import MetricsSection
 from ingest.job_metrics import JobMetrics
 from ingest.job_series import LEDGER_ACCOUNTS
 from ingest.metadata_keys import Path
 from ingest.metrics_server import AgentMetrics, MetricsServer, exposition
 from ingest.ranks import json_path, unfit
-from ingest.x_axis import XAxis, merge_all
+from ingest.remote_write import RemoteWriteMetrics
+from ingest.x_axis import MAX_KEYS, XAxis, merge_all
 from tests.captured_runs import wait_until
 from tests.job_views import SECOND, START_NS, FakeCapture, job_metrics
 from tests.servers import prometheus_package
@@ -66,9 +68,33 @@ def test_promtool_finds_no_fault() -> None:
     jobs.update(capture.view(over=True, ledger=ledger, signal=9))
     for count in (agent.pushes, agent.entries, agent.retries, agent.refused_entries, agent.left_out, agent.captures):
         count.labels("x")
+    for gauge in (agent.disk_free_bytes, agent.disk_size_bytes):
+        gauge.labels("spool").set(float("nan"))
+    RemoteWriteMetrics(agent.registry).retries.labels("x")
     text, _ = exposition(agent, jobs)
     checked = subprocess.run([found.promtool, "check", "metrics"], input=text, capture_output=True, timeout=30)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+
+
+def test_a_job_that_always_prints_new_keys_has_an_end_of_series(prometheus: PrometheusServer) -> None:
+    """A thousand keys, and then another thousand."""
+    job = f"job-{uuid.uuid4()}"
+    jobs = job_metrics()
+    capture = FakeCapture(job_id=job)
+    selector = f'logshipper_metadata_value{{job_id="{job}"}}'
+    with node(jobs, "n1") as target:
+        prometheus.set_targets([target])
+        for number in (2, 1):  # those that come later go first in the alphabet
+            for key in range(1000):
+                capture.print({f"k{number}{key:03}": key})
+            jobs.update(capture.view(bytes_printed=number))
+            printed = f'logshipper_job_bytes{{job_id="{job}",what="printed"}} == {number}'
+            wait_until(lambda asked=printed: ask(prometheus, asked), "it is scraped", SCRAPED_WITHIN_SECS)  # type: ignore[misc]  # asked has a default
+            assert len(ask(prometheus, selector)) == MetricsSection().max_keys
+        ((_, left_out),) = ask(prometheus, f'logshipper_keys_left_out{{job_id="{job}",reason="too_many"}}')
+        assert left_out > 0
+        ever = ask(prometheus, f"last_over_time({selector}[10m])")
+        assert MetricsSection().max_keys <= len(ever) <= MAX_KEYS
 
 
 def test_one_x_for_a_job_on_two_nodes(prometheus: PrometheusServer) -> None:

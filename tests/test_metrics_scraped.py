@@ -1,17 +1,22 @@
 """A real agent scraped by a real Prometheus, over TLS and with a password: every series of a job and of the agent has
 the name, labels, type and unit that docs/metrics.md says, and a job's series end, after three scrapes at least."""
 
+import email.utils
 import os
 import time
 import uuid
 from pathlib import Path
 from typing import Any
 
+import pytest
 import requests
+from prometheus_client.parser import text_string_to_metric_families as parsed
 
+from ingest.agent_config import LokiSection
 from ingest.prometheus import Client
 from tests.access_setup import PASSWORD, Certificates, made, plain_environment, secret, with_certificate
 from tests.captured_runs import wait_until
+from tests.faulty_server import FaultyServer, Said
 from tests.node_agents import NodeAgent
 from tests.servers.running import LokiServer, PrometheusServer
 from tests.test_metrics_docs import JOB_LABELS, code, rows
@@ -99,6 +104,22 @@ def test_every_series_is_as_documented_and_ends_as_documented(
         _agents_own_series(client, types(prometheus))
         assert f"/metrics on port {target.rpartition(':')[2]}" in agent.log.read_text()
     assert os.stat(password_file).st_mode & 0o077 == 0
+
+
+def test_what_an_agent_waits_for_and_a_clock_that_is_off(tmp_path: Path) -> None:
+    """Loki turns it away, three hours behind."""
+    then = email.utils.formatdate(time.time() - 3 * 3600, usegmt=True)
+    with (
+        FaultyServer(Said(401, b"who are you?", {"Date": then})) as loki,
+        NodeAgent(tmp_path, loki.url, cluster="c1") as agent,
+    ):
+        assert agent.run("echo", "hello").returncode == 0
+        wait_until(lambda: 'logshipper_agent_waiting_streams{result="401"} 0.0' not in agent.metrics(), "it waits")
+        text = agent.metrics()
+        values = {sample.name: sample.value for family in parsed(text) for sample in family.samples}
+        assert values["logshipper_agent_clock_skew_seconds"] == pytest.approx(3 * 3600, abs=60)
+        assert values["logshipper_agent_quarantine_bytes"] == 0
+        assert values["logshipper_agent_quarantine_max_bytes"] == LokiSection().quarantine_max_bytes
 
 
 def _agents_own_series(client: Client, kinds: dict[str, str]) -> None:

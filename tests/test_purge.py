@@ -159,6 +159,24 @@ def test_a_job_may_print_on(node: ShippingNode) -> None:
     assert [event for event in node.events("job1") if event["event"] == "segment_damaged"] == []
 
 
+def test_the_agent_goes_on_where_it_was(node: ShippingNode) -> None:
+    """Places in a segment stay what they were: nothing is sent again, nothing is left out."""
+    with print_lines(node, close=False) as capture:
+        node.ship()
+        sent = node.loki.lines('kind="log"')
+        capture.lines([f"later {n}" + (f" {SECRET}" if n % 2 else "") for n in range(10)])
+        node.restart()
+        assert purge(node, "--job", "job1", "--fixed", SECRET) == 0
+        capture.end()
+        capture.close()
+    node.ship()
+    found = node.loki.lines('kind="log"')
+    assert found[: len(sent)] == sent
+    later = [f"later {n}" + (f" {SECRET}" if n % 2 else "") for n in range(10)]
+    assert found[len(sent) :] == ["*" * len(line) if SECRET in line else line for line in later]
+    assert node.loki.doubles() == []
+
+
 def test_half_a_frame_of_a_running_job_is_left_alone(node: ShippingNode) -> None:
     with print_lines(node, close=False) as capture:
         whole = capture.segment.read_bytes()

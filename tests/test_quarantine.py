@@ -120,6 +120,11 @@ def test_what_lies_there_already_counts(tmp_path: Path, name: str, size: int) ->
     assert Quarantine(str(tmp_path), 8000).put(refusals(b"one")) == 1
 
 
+def test_what_a_killed_rewriter_left_takes_no_room(tmp_path: Path) -> None:
+    (tmp_path / f".rewritten-2026-01-01.u{IDENTITY.uid}.jsonl").write_bytes(b"x" * 8000)
+    assert Quarantine(str(tmp_path), 8000).put(refusals(b"one")) == 0
+
+
 def test_room_that_somebody_made_is_used(tmp_path: Path) -> None:
     quarantine = Quarantine(str(tmp_path), 8000)
     serial = count()

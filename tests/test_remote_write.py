@@ -1,10 +1,12 @@
 """Remote write: what is sent, to real Prometheus too; what it refuses is found and dropped, and nothing is tried for
 ever."""
 
+import email.utils
 import struct
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -35,7 +37,9 @@ HOUR_MS = 3_600_000
 class Sender:
     """A remote write with clocks that are moved by hand. series: what /metrics shows, by name with labels."""
 
-    def __init__(self, url: str, *, access: Mapping[str, str] | None = None, **options: float | int) -> None:
+    def __init__(
+        self, url: str, *, max_off_secs: float = inf, access: Mapping[str, str] | None = None, **options: float | int
+    ) -> None:
         section = RemoteWriteSection(
             ServerAccess(url=url, timeout_secs=5.0, **(access or {})),
             **{"interval_secs": 15.0, **options},  # type: ignore[arg-type]  # of several types
@@ -54,6 +58,7 @@ class Sender:
             self.said.append,
             clock=lambda: self.now,
             wall_ms=lambda: self.wall_ms,
+            max_off_secs=max_off_secs,
         )
 
     def turn(self) -> float:
@@ -91,9 +96,9 @@ class Sender:
 
 
 def written_to(server: FaultyServer) -> list[list[Written]]:
-    """All requests, without those that only try whether a sample is taken."""
+    """All requests, without those that only ask for the time, or whether a sample is taken."""
     requests = [decode_write(decompress(asked.body)) for asked in server.asked]
-    return [one for one in requests if dict(one[0].labels)["__name__"] != PROBE]
+    return [one for one in requests if one and dict(one[0].labels)["__name__"] != PROBE]
 
 
 def names(request: list[Written]) -> list[str]:
@@ -132,7 +137,7 @@ def test_a_round_is_what_metrics_shows_with_labels_in_order_and_gone_series_end(
 
 
 @given(
-    st.dictionaries(st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True), st.text(max_size=300), max_size=5),
+    st.dictionaries(st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True), st.text(max_size=300), max_size=5),
     st.floats(),
     st.integers(0, MAX_TIME_MS),
 )
@@ -160,7 +165,7 @@ def test_times_that_no_sample_has(time_ms: int) -> None:
 
 @pytest.mark.parametrize("status", [429, 503, 500, 401, 404, 302])
 def test_all_waits_while_nothing_is_taken_then_comes_in_order(status: int) -> None:
-    with FaultyServer(Said(status, b"dear me", {"Retry-After": "7"} if status == 429 else {})) as server:
+    with FaultyServer(TAKEN, Said(status, b"dear me", {"Retry-After": "7"} if status == 429 else {})) as server:
         sender = Sender(server.url, retry_min_secs=1.0, retry_max_secs=4.0)
         for number in range(3):
             sender.series = {"a": float(number)}
@@ -204,7 +209,7 @@ def test_what_has_waited_too_long_is_dropped_and_the_queue_has_a_cap() -> None:
 
 
 def test_requests_that_are_too_large_are_halved() -> None:
-    with FaultyServer(Said(413, b"too large"), Said(413, b"too large"), TAKEN) as server:
+    with FaultyServer(TAKEN, Said(413, b"too large"), Said(413, b"too large"), TAKEN) as server:
         sender = Sender(server.url)
         sender.series = {f"a{number}": 1.0 for number in range(8)}
         sender.one_round()
@@ -228,12 +233,63 @@ def test_a_new_token_counts_without_a_restart(tmp_path: Path) -> None:
 
 def test_a_400_for_everything_holds_all_and_drops_nothing() -> None:
     """A gateway's, or a server's that isn't one for this."""
-    with FaultyServer(Said(400, b"dear me")) as server:
+    with FaultyServer(TAKEN, Said(400, b"dear me")) as server:
         sender = Sender(server.url)
         sender.series = {"a": 1.0, "b": 2.0}
         sender.one_round()
         assert {len(one) for one in written_to(server)} == {2}
     assert sender.dropped() == {}
+
+
+# ---- clocks
+
+
+def dated(secs: float) -> Said:
+    """An answer of a server whose clock is so many seconds ahead."""
+    return Said(204, headers={"Date": email.utils.formatdate(time.time() + secs, usegmt=True)})
+
+
+@pytest.mark.parametrize(("off_secs", "reason"), [(3 * 3600, "ahead"), (-3 * 3600, "expired")])
+def test_the_server_s_time_counts_where_the_node_s_is_off(off_secs: int, reason: str) -> None:
+    """Also for what was queued before anything was known."""
+    with FaultyServer(Said(503), dated(-off_secs)) as server:
+        sender = Sender(server.url, max_off_secs=30.0)
+        true_ms = sender.wall_ms - off_secs * 1000
+        sender.series = {"a": 1.0}
+        for _ in range(3):
+            sender.until(sender.now + 15.0)
+        assert decompress(server.asked[0].body) == b"", "no sample before the time is known"
+        times = [one[0].time_ms - true_ms for one in written_to(server)]
+    assert len(times) == 2
+    assert all(abs(time_ms) < 60_000 for time_ms in times), times
+    assert sender.dropped() == {reason: 1}
+    (said,) = (words for words in sender.said if "clock is" in words)
+    assert int(said.split("clock is ")[1].split()[0]) == pytest.approx(off_secs, abs=60)
+
+
+def test_a_small_difference_is_none() -> None:
+    with FaultyServer(dated(-20)) as server:
+        sender = Sender(server.url, max_off_secs=30.0)
+        sender.series = {"a": 1.0}
+        sender.one_round()
+        assert [one[0].time_ms for one in written_to(server)] == [sender.wall_ms]
+    assert sender.said == []
+
+
+def test_a_clock_that_was_set_is_compared_again() -> None:
+    with FaultyServer(dated(0)) as server:
+        sender = Sender(server.url, max_off_secs=30.0)
+        sender.series = {"a": 1.0}
+        sender.one_round()
+        sender.wall_ms += 3 * HOUR_MS  # forward, and nothing sent since
+        sender.now += 15.0
+        sender.one_round()
+        assert [decompress(asked.body) == b"" for asked in server.asked] == [True, False, True]
+        assert sender.dropped() == {"ahead": 1}
+        sender.now += 15.0
+        sender.wall_ms += 15_000
+        sender.one_round()
+        assert abs(written_to(server)[-1][0].time_ms - time.time() * 1000) < 60_000
 
 
 # ---- real Prometheus

@@ -3,7 +3,10 @@ whoever is killed."""
 
 import json
 import os
+import signal
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -21,17 +24,19 @@ from ingest.loki_push import Entry
 from ingest.replay import Asked, Chosen, Replayer, Tally
 from logshipper import fault_points
 from logshipper.errors import QueryError, StoreError
+from tests.captured_runs import ROOT, TIMEOUT_SECS
 from tests.modelled_loki import throttled, unreachable
 from tests.node_agents import NodeAgent, entries_of
+from tests.segment_factory import SECOND_NS
 from tests.servers.running import LokiServer
 from tests.shipping_node import ShippingNode, soon_ns
 
 LIMIT = 1000  # bytes of a line that the modelled Loki takes
-TWO_JOBS = """
+PRINTS = """
 import sys
 name, count = sys.argv[1], int(sys.argv[2])
 for n in range(count):
-    print(f"{name} {n}:" + "x" * (3000 if n == 17 else 1500 if n % 10 == 7 else 0))
+    print(f"{name} {n}:" + "x" * (1500 if n % 10 == 7 else 0))
 """
 
 
@@ -99,42 +104,34 @@ def kill() -> None:
 
 
 def test_replay_delivers_just_what_was_refused(servers: None, tmp_path: Path) -> None:
-    """A limit of Loki's is in the way of some lines in a flood of two jobs, is raised too little, then enough."""
+    """A limit of Loki's is in the way of some lines in a flood of two jobs; it is raised, and one replay is killed."""
     cluster = f"c{uuid.uuid4().hex[:12]}"
-    expected = [f"{name} {n}:" + "x" * (3000 if n == 17 else 1500 if n % 10 == 7 else 0)
-                for name in ("a", "b") for n in range(300)]  # fmt: skip
+    expected = [f"{name} {n}:" + "x" * (1500 if n % 10 == 7 else 0) for name in ("a", "b") for n in range(300)]
     with LokiServer(limits={"max_line_size": "1KB"}) as loki, Client(loki.url) as client:
         with NodeAgent(tmp_path, loki.url, cluster=cluster) as agent:
             for name in ("a", "b"):
-                agent.run(sys.executable, "-c", TWO_JOBS, name, "300")
+                agent.run(sys.executable, "-c", PRINTS, name, "300")
             agent.wait_shipped()
             held = json.loads(agent.call("replay", "--dry-run", "--json").stdout)["chosen"]
             assert [(one["reason"], one["entries"]) for one in held] == [("line_too_long", 30)] * 2
+            early = agent.call("replay", "--json")
+            told = json.loads(early.stdout)
+            assert (early.returncode, told["delivered"], told["refused"]) == (3, 0, {"line_too_long": 60}), early.stderr
 
-            raise_limit(loki, "2KB")
-            again = agent.call("replay", "--json")
-            told = json.loads(again.stdout)
-            assert (again.returncode, told["delivered"], told["refused"]) == (3, 58, {"line_too_long": 2}), again.stderr
-            assert "2048" in told["words"]["line_too_long"], "Loki's new words"
-            assert "2048" in json.loads(agent.call("replay", "--dry-run", "--json").stdout)["chosen"][0]["words"]
-
-            raise_limit(loki, "256KB")
-            last = agent.call("replay", "--job", held[0]["job_id"])
-            assert (last.returncode, last.stdout.splitlines()[0]) == (
-                0, "1 entries delivered, 0 were in Loki already, 0 refused again, 0 not tried")  # fmt: skip
-            assert agent.call("replay").returncode == 0
+            loki.stop()
+            loki.set_limits({"max_line_size": "256KB"})
+            loki.start()
+            killed = agent.call("replay", "--job", held[0]["job_id"], crash_at="replay_sent")
+            assert killed.returncode == -signal.SIGKILL
+            done = agent.call("replay")
+            assert (done.returncode, done.stdout.splitlines()[0]) == (
+                0, "30 entries delivered, 30 were in Loki already, 0 refused again, 0 not tried")  # fmt: skip
             assert list((agent.state / "quarantine").iterdir()) == []
         found = entries_of(client, cluster, "log")
     assert sorted(entry.line for entry in found) == sorted(expected), "none is missing, none comes twice"
     late = [entry for entry in found if "replay" in entry.labels]
     assert len(late) == 60
     assert {entry.labels["replay"][0] for entry in late} == {"q"}
-
-
-def raise_limit(loki: LokiServer, size: str) -> None:
-    loki.stop()
-    loki.set_limits({"max_line_size": size})
-    loki.start()
 
 
 def test_what_loki_has_already_isnt_sent(loki: LokiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,6 +164,32 @@ def test_what_loki_has_already_isnt_sent(loki: LokiServer, tmp_path: Path, monke
     )
 
 
+def test_loki_is_asked_for_sparse_entries_by_how_they_begin(loki: LokiServer, tmp_path: Path) -> None:
+    """Whatever stands in them, and however many lines of the job are between them."""
+    cluster = f"c{uuid.uuid4().hex[:12]}"
+    agent = NodeAgent(tmp_path, loki.url, cluster=cluster)
+    begin_ns = time.time_ns() - 600 * SECOND_NS
+    odd = ["", "a", "a\0b\tc", '"} |= `x` \\d (?:[', "\u2028\x1b[1m", "ü" * 100, "y" * 300, "a b-c.d", "a" * 60]
+    held = [
+        {"refused_ns": 1, "reason": "other", "status": 400, "words": "no", "stream": "stdout", "kind": "log",
+         "host": "n1", "tenant": "", "capture": "c", "time_ns": begin_ns + n * 20 * SECOND_NS,
+         "metadata": {"job_id": "job1", "task": "0"}, "line": line}
+        for n, line in enumerate(odd)
+    ]  # fmt: skip
+    folder = agent.state / "quarantine"
+    folder.mkdir(parents=True)
+    (folder / "2026-01-01.u0.jsonl").write_text("".join(json.dumps(one) + "\n" for one in held))
+    labels = {"cluster": cluster, "host": "n1", "service_name": "logshipper", "stream": "stdout", "kind": "log"}
+    metadata = {"job_id": "job1", "task": "0"}
+    flood = [Entry(begin_ns + n * SECOND_NS + 1, f"flood {n}", metadata) for n in range(200)]
+    with Client(loki.url) as client:
+        client.push(labels, flood)
+        client.push(labels, [Entry(begin_ns + n * 20 * SECOND_NS, line, metadata) for n, line in enumerate(odd)])
+        told = json.loads(agent.call("replay", "--json").stdout)
+        assert (told["there"], told["delivered"]) == (len(odd), 0)
+        assert len(entries_of(client, cluster, "log")) == 200 + len(odd)
+
+
 # ---- with a modelled one
 
 
@@ -197,6 +220,21 @@ def test_who_is_killed_loses_nothing_and_doubles_nothing(
     assert len(node.quarantined()) == (20 if place == "replay_sent" else 0)
     replay(node)
     assert logged(node) == printed
+    assert node.quarantined() == []
+
+
+def test_what_the_agent_put_there_twice_comes_once(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was killed when the entries lay in the quarantine, and its checkpoint didn't say so yet."""
+    with monkeypatch.context() as patch:
+        at_fault_point(patch, "sent", kill)
+        with pytest.raises(Killed):
+            fill(node, lines=20)
+    node.restart(saved=False)
+    node.ship()
+    assert len(node.quarantined()) == 4
+    take_long_lines(monkeypatch)
+    assert replay(node).delivered == 4
+    assert len(logged(node)) == 20
     assert node.quarantined() == []
 
 
@@ -345,3 +383,25 @@ def test_the_agent_waits_for_who_rewrites(node: ShippingNode, monkeypatch: pytes
     put.join()
     jobs: Sequence[str] = [entry["metadata"]["job_id"] for entry in node.quarantined()]
     assert jobs == ["job1", "job2"], "what it appended meanwhile isn't in the file that went"
+
+
+def test_the_shell_completes_jobs_and_reasons(node: ShippingNode, tmp_path: Path) -> None:
+    fill(node, lines=10)
+    fill(node, job_id="job2", lines=10)
+    config = NodeAgent(tmp_path, "http://loki.invalid", cluster="c").config
+    assert completed(f"replay --config {config} --job jo") == ["job1", "job2"]
+    assert completed(f"purge --config {config} --job job2") == ["job2 "]
+    assert completed("replay --reason line") == ["line_too_long "]
+    assert completed(f"replay --config {tmp_path}/none --job jo") == []
+    assert "--fixed" in completed("purge --f")[0]
+
+
+def completed(words: str) -> list[str]:
+    """What argcomplete would show for a command line that ends there."""
+    with tempfile.NamedTemporaryFile() as out:
+        line = f"logshipper-agent {words}"
+        asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": out.name, "COMP_LINE": line,
+                 "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": "\n", "PYTHONPATH": str(ROOT)}  # fmt: skip
+        command = [sys.executable, "-m", "ingest"]
+        subprocess.run(command, env={**os.environ, **asked}, check=True, timeout=TIMEOUT_SECS)
+        return Path(out.name).read_text().split("\n") if Path(out.name).stat().st_size else []

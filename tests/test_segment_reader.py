@@ -149,6 +149,18 @@ def test_large_frames_pass_and_memory_is_bounded(capture: CaptureWriter, reading
     assert reading.texts == [text, b"after\n"]
 
 
+def test_a_reader_keeps_nothing_of_what_it_has_read(capture: CaptureWriter, reading: Reading) -> None:
+    """An agent has two of each capture, and many of these are over."""
+    capture.lines(["x" * 1000])
+    capture.append(b"?")
+    capture.open_segment()
+    batch = reading.read_batch(MANY, alive=False)
+    assert len(batch.frames) == 1
+    assert batch.damages
+    reader = reading.reader
+    assert (reader._frames, reader._damages, reader._present) == ([], [], None)
+
+
 def test_a_batch_is_about_as_large_as_asked(capture: CaptureWriter, reading: Reading) -> None:
     for _ in range(100):
         capture.lines(["x" * 1000] * 10)

@@ -26,12 +26,14 @@ from ingest.check_node import check_node
 from ingest.check_prometheus import check_prometheus, is_own
 from ingest.findings import Finding, as_document, exit_code, print_findings
 from ingest.loki import Client
+from ingest.metrics_access import MetricsAccess
 from ingest.prometheus import Target
 from ingest.server_access import ServerAccess
 from ingest.server_check import check
 from tests.captured_runs import wait_until
 from tests.faulty_server import FaultyServer, Said
 from tests.servers.running import LokiServer, PrometheusServer
+from tests.tls_gateway import Authority
 
 OK_METRICS = Said(200, b"x 1\n", {"Content-Type": "text/plain; version=0.0.4"})
 
@@ -215,7 +217,11 @@ def test_remote_write(prometheus: PrometheusServer, tmp_path: Path) -> None:
         remote = RemoteWriteSection(ServerAccess(url=f"{server.url}/write", timeout_secs=5))
         config = replace(config_for(tmp_path), remote_write=remote)
         assert levels(check_prometheus(config)) == {"remote write": "ok", "prometheus": "note"}
-        assert [asked.path for asked in server.asked] == ["/write"]
+        assert [asked.path for asked in server.asked] == ["/write"] * 2
+        server.answer(Said(204, headers={"Date": email.utils.formatdate(time.time() - 3 * 3600, usegmt=True)}))
+        off = the(check_prometheus(config), "remote write")
+        assert (off.level, "clock is 108" in off.words) == ("wrong", True)
+        assert len(server.asked) == 3, "no sample from the future is sent"
 
 
 def test_prometheus_that_isnt_asked(tmp_path: Path) -> None:
@@ -342,6 +348,20 @@ def test_port(tmp_path: Path) -> None:
 
 
 # ---- what is shown
+
+
+def test_who_may_read_metrics(tmp_path: Path) -> None:
+    own = Authority(tmp_path / "own")
+    one, other = own.issue("one"), own.issue("other")
+
+    def found(cert: Path, key: Path) -> Finding:
+        access = MetricsAccess(cert_file=str(cert), key_file=str(key))
+        return the(check_node(replace(config_for(tmp_path), metrics=MetricsSection("", access))), "/metrics")
+
+    assert found(one.cert, one.key).level == "ok"
+    wrong = found(one.cert, other.key)
+    assert (wrong.level, wrong.words.startswith(f"[metrics] key_file: {other.key}: ")) == ("wrong", True)
+    assert "/metrics" not in levels(check_node(config_for(tmp_path)))
 
 
 def test_findings_are_shown() -> None:

@@ -588,14 +588,26 @@ def test_a_batch_of_one_user_s_that_is_at_its_limits_lets_others_pass(
     assert by_user.counts() == {"taken": 6, "shipped": 1, "waiting": 5}
 
 
-def test_what_is_never_answered_for_a_tenant_is_dropped_in_the_end(by_user: Controller, tenants: Tenants) -> None:
+@pytest.mark.parametrize("status", [403, 500])
+def test_what_is_never_answered_for_a_tenant_is_dropped_in_the_end(
+    by_user: Controller, tenants: Tenants, status: int
+) -> None:
     by_user.write(user="ann")
-    tenants.of["ann"].broken = broken(403)
+    tenants.of["ann"].broken = broken(status)
     by_user.turn()
     by_user.turn(ASKED_AFTER_SECS[-1] - 60)
     assert by_user.counts() == {"taken": 1, "waiting": 1}
     by_user.turn(61)
     assert by_user.counts() == {"taken": 1, "not_captured": 1}
+
+
+def test_where_loki_answers_for_nobody_one_tenant_s_records_are_kept(by_user: Controller, tenants: Tenants) -> None:
+    by_user.write(user="ann")
+    tenants.of["ann"].broken = by_user.asked.broken = broken(500)
+    by_user.turn()
+    with pytest.raises(QueryError):
+        by_user.turn(ASKED_AFTER_SECS[-1] + 60)
+    assert by_user.counts() == {"taken": 1, "waiting": 1}
 
 
 @pytest.mark.parametrize("statuses", [{"ann": 0}, {"ben": 0}, {"ann": 403, "ben": 429}])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ingest.metadata_keys import MAX_INT_DIGITS, MAX_KEY_BYTES, names_of, parse_record, raw_value
-from ingest.x_axis import MAX_GROUPS, MAX_KEYS, XAxis, merge_all
+from ingest.x_axis import MAX_GROUPS, MAX_KEYS, MAX_PLANNED_KEYS, XAxis, merge_all
 
 Json = dict[str, Any]  # Any: JSON
 
@@ -254,6 +254,15 @@ def test_what_cannot_be_worked_with_is_said() -> None:
     assert axis.choose().key == "a"
     assert axis.notes() == ["2 numbers are left out: too long or too large to work with"]
     assert [(key.key, key.count, key.numbers) for key, _ in axis.key_stats()] == [("a", 2, 2), ("k", 2, 0)]
+
+
+def test_ever_other_sets_of_keys_cost_bounded_memory() -> None:
+    """Each record brings its own copies of the keys' names, which mustn't be remembered."""
+    names = [f"{number:03d}" + "k" * 200 for number in range(MAX_KEYS)]
+    axis = axis_of(*(dict.fromkeys(names[shift % 50 : shift + 60], shift) for shift in range(170)))
+    planned = [path for paths in axis._plans for path in paths]
+    assert 0 < len(planned) <= MAX_PLANNED_KEYS
+    assert {id(path) for path in planned} <= set(map(id, axis._numbers))
 
 
 def test_long_keys_are_left_out_and_said() -> None:

@@ -1,0 +1,66 @@
+"""Tells systemd how its service is (sd_notify(3)): ready, alive, stopping, and a line for `systemctl status`. Where
+nobody asked for it ($NOTIFY_SOCKET isn't set) nothing is sent; what can't be sent is left out."""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+
+_MAX_STATUS_CHARS = 300
+
+
+class ServiceNotifier:
+    """environment: as systemd gave it; clock: monotonic seconds. One thread's."""
+
+    def __init__(self, environment: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
+        name = environment.get("NOTIFY_SOCKET", "")
+        self._address = f"\0{name[1:]}" if name.startswith("@") else name
+        self._clock = clock
+        self._due = 0.0
+        self._status = ""
+        self._socket: socket.socket | None = None
+        if self._address:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+            self._socket.setblocking(False)
+        self.watchdog_secs = _watchdog_secs(environment)  # how long it may be silent, 0 for any time
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def ready(self) -> None:
+        self._send("READY=1")
+
+    def alive(self) -> None:
+        """Called often: sends what the watchdog waits for, each third of its time."""
+        now = self._clock()
+        if self.watchdog_secs and now >= self._due:
+            self._due = now + self.watchdog_secs / 3
+            self._send("WATCHDOG=1")
+
+    def status(self, words: str) -> None:
+        """One line; sent where it is another one than the last."""
+        line = " ".join(words.split())[:_MAX_STATUS_CHARS]
+        if line != self._status:
+            self._status = line
+            self._send(f"STATUS={line}")
+
+    def stopping(self) -> None:
+        self._send("STOPPING=1")
+
+    def _send(self, message: str) -> None:
+        if self._socket is None:
+            return
+        try:
+            self._socket.sendto(message.encode("utf-8", "replace"), socket.MSG_NOSIGNAL, self._address)
+        except OSError:
+            pass  # its queue is full, or it is gone: the next one may reach it
+
+
+def _watchdog_secs(environment: Mapping[str, str]) -> float:
+    """It may be meant for another process than this one."""
+    if environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return 0.0
+    found = environment.get("WATCHDOG_USEC", "")
+    return int(found) / 1e6 if found.isascii() and found.isdigit() and len(found) < 16 else 0.0

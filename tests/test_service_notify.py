@@ -1,0 +1,142 @@
+"""systemd learns when the agent is ready, that it is alive, and that it stops: a real agent, at a socket of a test."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ingest.service_notify import ServiceNotifier
+from tests.captured_runs import ROOT, TIMEOUT_SECS
+from tests.node_agents import NodeAgent
+
+UNIT = ROOT / "deploy" / "systemd" / "logshipper-agent.service"
+
+
+@pytest.fixture
+def listener(tmp_path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(tmp_path / "notify"))
+        listener.settimeout(TIMEOUT_SECS)
+        yield listener
+
+
+def said(listener: socket.socket) -> str:
+    return listener.recv(4096).decode()
+
+
+def test_ready_alive_and_stopping(listener: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", listener.getsockname())
+    monkeypatch.setenv("WATCHDOG_USEC", "300000")
+    agent = NodeAgent(tmp_path / "agent", "http://127.0.0.1:9", cluster="c")
+    with agent:
+        assert said(listener) == "READY=1"
+        assert agent.socket.exists(), "captures can ask it"
+        seen: list[str] = []
+        while seen.count("WATCHDOG=1") < 3:
+            seen.append(said(listener))
+        assert set(seen) == {"WATCHDOG=1", "STATUS=0 captures; Loki takes everything"}
+        assert agent.stop() == 0
+    last = [said(listener)]
+    while last[-1] != "STOPPING=1":
+        last.append(said(listener))
+
+
+def test_status_tells_loki_s_words(listener: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", listener.getsockname())
+    with NodeAgent(tmp_path / "agent", "http://127.0.0.1:9", cluster="c") as agent:
+        agent.run("echo", "one")
+        seen = said(listener)
+        while "Loki doesn't take" not in seen:
+            assert seen != "WATCHDOG=1", "nobody asked for that"
+            seen = said(listener)
+    assert seen.startswith("STATUS=1 captures; Loki doesn't take what it is sent: ")
+    assert "\n" not in seen
+
+
+def test_a_watchdog_is_told_in_time_and_not_too_often(listener: socket.socket) -> None:
+    now = [100.0]
+    name = listener.getsockname()
+    environment = {"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "9000000", "WATCHDOG_PID": str(os.getpid())}
+    notifier = ServiceNotifier(environment, lambda: now[0])
+    for now[0] in (100.0, 101.0, 102.9, 103.0, 105.9, 106.0):
+        notifier.alive()
+    notifier.stopping()
+    assert [said(listener) for _ in range(4)] == ["WATCHDOG=1"] * 3 + ["STOPPING=1"]
+    notifier.close()
+    notifier.ready()  # after the end: nothing, and no error
+
+
+def test_a_name_in_the_abstract_namespace() -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind("")  # the kernel chooses one
+        listener.settimeout(TIMEOUT_SECS)
+        name = listener.getsockname().decode().replace("\0", "@", 1)
+        notifier = ServiceNotifier({"NOTIFY_SOCKET": name})
+        notifier.ready()
+        notifier.status("two\nlines \x1b[1m")
+        notifier.status("two lines \x1b[1m")
+        notifier.stopping()
+        assert [said(listener) for _ in range(3)] == ["READY=1", "STATUS=two lines \x1b[1m", "STOPPING=1"]
+        notifier.close()
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"NOTIFY_SOCKET": "/nowhere/at/all"},
+        {"NOTIFY_SOCKET": "x" * 300},
+        {"WATCHDOG_USEC": "no number"},
+        {"WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"},
+    ],
+)
+def test_nobody_listens(environment: dict[str, str]) -> None:
+    notifier = ServiceNotifier(environment)
+    assert notifier.watchdog_secs == 0.0
+    notifier.ready()
+    notifier.alive()
+    notifier.status("well")
+    notifier.stopping()
+    notifier.close()
+
+
+def test_a_full_queue_holds_up_nothing(listener: socket.socket) -> None:
+    notifier = ServiceNotifier({"NOTIFY_SOCKET": listener.getsockname()})
+
+    def send() -> None:
+        for n in range(5000):
+            notifier.status(str(n))
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    sender.join(TIMEOUT_SECS)
+    assert not sender.is_alive()
+    assert said(listener) == "STATUS=0"
+    notifier.close()
+
+
+def test_the_unit_waits_for_it() -> None:
+    lines = UNIT.read_text().splitlines()
+    assert {"Type=notify", "NotifyAccess=main", "Restart=always"} <= set(lines)
+    (secs,) = (int(found[1]) for line in lines if (found := re.fullmatch(r"WatchdogSec=(\d+)", line)))
+    assert secs >= 60, "a disk may stall for seconds"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze here")
+def test_the_unit_is_hardened(tmp_path: Path) -> None:
+    """2.4 by systemd 252: less is better, and 2.5 the limit."""
+    unit = tmp_path / UNIT.name
+    unit.write_text(UNIT.read_text())
+    command = ["systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=25", str(unit)]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECS)
+    overall = re.search(r"Overall exposure level for .*: ([0-9.]+)", found.stdout)
+    if overall is None and "nrecognized option" in found.stderr:
+        pytest.skip("this systemd-analyze can't look at a file")
+    assert overall is not None, found.stderr
+    assert float(overall[1]) < 2.5
