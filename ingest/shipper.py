@@ -314,6 +314,7 @@ class Shipper:
         if any(piece.chunks for piece in pieces if not piece.again):
             newest = _newest_ns(pieces, time.time_ns() + MAX_AHEAD_NS)
             self._attempts.begin(ends, {key: max(newest[key], self._newest.get(key, 0)) for key in newest})
+            fault_point("attempt_noted")
 
     def _remember(self, taken: Iterable[Chunk]) -> None:
         for chunk in taken:

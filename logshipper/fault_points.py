@@ -35,6 +35,7 @@ NAMES = {
     "capture_made": "a capture's directory is complete, under a name that readers leave out",
     "capture_named": "it has its name, and who asked for it isn't told",
     # ---- node agent: captures are shipped
+    "attempt_noted": "it is noted what a round sends, and to which streams, and nothing is sent",
     "pushed": "Loki has taken a batch, and others of the round not yet",
     "sent": "all of a round is acknowledged, or in the quarantine, and the checkpoint doesn't say so",
     "quarantine_written": "refused entries are written to the quarantine, and not synced",

@@ -129,21 +129,21 @@ class Soak:
                 self.faults[f"{name} killed"] += 1
 
     def _fault(self, running: list[Running], *, kills_agent: bool) -> None:
-        always: dict[str, Callable[[], None]] = {
-            "": self._break_the_way,
-            "Loki killed": self._kill_loki,
-            " ": lambda: self._kill_of_a_job(running, "sidecar"),
-            "  ": lambda: self._kill_of_a_job(running, "relay"),
-        }
-        agents: dict[str, Callable[[], None]] = {
-            "agent killed": self._kill_agent,
-            "agent restarted": self._restart_agent,
-            "   ": self._kill_agent_at_a_fault_point,
-        }
-        chosen = always | (agents if kills_agent else {})
-        name = self._chance.choice(list(chosen))
-        chosen[name]()
-        if name.strip():
+        faults: list[tuple[str, int, Callable[[], None]]] = [
+            ("", 6, self._break_the_way),  # it counts by itself, as do all without a name here
+            ("", 2, lambda: self._kill_of_a_job(running, "sidecar")),
+            ("", 2, lambda: self._kill_of_a_job(running, "relay")),
+            ("Loki killed", 1, self._kill_loki),
+        ]
+        if kills_agent:
+            faults += [
+                ("agent killed", 2, self._kill_agent),
+                ("agent restarted", 1, self._restart_agent),
+                ("", 3, self._kill_agent_at_a_fault_point),
+            ]
+        ((name, _, fault),) = self._chance.choices(faults, [weight for _, weight, _ in faults])
+        fault()
+        if name:
             self.faults[name] += 1
 
     # ---- a minute
@@ -229,7 +229,8 @@ def _sidecar(pid: int) -> int:
 
 
 def run(minutes: float, seed: int, at_once: int) -> int:
-    with tempfile.TemporaryDirectory(prefix="logshipper-soak-") as folder, LokiServer() as loki:
+    unsharded = {"shard_streams": {"enabled": False}}  # what is sent again would show twice where it is split otherwise
+    with tempfile.TemporaryDirectory(prefix="logshipper-soak-") as folder, LokiServer(limits=unsharded) as loki:
         soak = Soak(Path(folder), loki, seed, at_once)
         with soak.proxy, soak.agent:
             return _run(soak, minutes, seed)

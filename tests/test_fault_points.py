@@ -40,7 +40,7 @@ SIDECAR = {"sidecar_locked": 1, "segment_created": 1, "segment_begun": 1, "next_
            "frames_written": 4, "frames_synced": 2, "lines_without_ledger": 2, "lines_refused": 1, "end_written": 1,
            "capture_closed": 1, "capture_synced": 1}  # fmt: skip
 MAKING = {"capture_made": 1, "capture_named": 1}
-SHIPPING = {"pushed": 2, "quarantine_written": 1, "set_aside": 1, "sent": 1, "committed": 1,
+SHIPPING = {"attempt_noted": 1, "pushed": 2, "quarantine_written": 1, "set_aside": 1, "sent": 1, "committed": 1,
             "shipped_segments_removed": 1, "learnt": 1, "segments_moved": 1, "entry_removed": 2, "identity_removed": 1,
             "capture_removed": 1}  # fmt: skip
 SLURM = {"slurm_taken": 1, "slurm_file_removed": 1, "slurm_told": 1, "slurm_sent": 1, "slurm_committed": 1}

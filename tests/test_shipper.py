@@ -205,6 +205,22 @@ def test_a_clock_that_is_set_while_the_agent_runs(node: ShippingNode) -> None:
     assert node.quarantined() == []
 
 
+def test_a_gateway_that_lets_only_pushes_through_tells_the_time_all_the_same(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = node.loki.ready
+
+    def forbidden() -> bool:
+        raise QueryError("Loki", 403 if ready() else 0, "pushes only")
+
+    monkeypatch.setattr(node.loki, "ready", forbidden)
+    node.loki.behind_ns = 24 * HOUR_NS
+    whole(node, "job1", ["one"])
+    node.ship()
+    assert node.loki.lines('kind="log"') == ["one"]
+    assert node.quarantined() == []
+
+
 def test_a_server_that_tells_no_time_changes_none(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
 
