@@ -42,6 +42,7 @@ _ALL_TENANTS = (0, 404)  # nothing about one of them
 _ALONE = (STREAM_LIMIT, STREAM_RATE)  # 429s that say nothing about other streams
 STREAM_LIMIT_SECS = (30.0, 600.0)  # least and longest pause: Loki has no room before streams have been idle for long
 OUTAGE_SECS = 5.0  # after which others will come back at the same time
+SAY_AGAIN_SECS = 600.0  # the same trouble, while it lasts, or where it comes and goes
 STALE_SECS = 1200.0  # how long after its pause a stream that nobody has anything for counts as failing
 _COUNTS = re.compile(r"[0-9]+|\{[^}]*\}")  # in Loki's words: another one each time
 _BEHIND = re.compile(r"oldest acceptable timestamp is:? (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
@@ -125,7 +126,8 @@ class LokiSink:
         self._taken_at: dict[str, float] = {}  # the last time, by tenant
         self._pauses: dict[StreamKey, _Pause] = {}
         self._wanted: dict[str, frozenset[str]] = {}
-        self._told: set[tuple[str, int, str]] = set()  # of this outage: each thing once, not once a stream or number
+        self._told: dict[tuple[str, int, str], float] = {}  # when each thing was said, not once a stream or number
+        self._is_told = False  # whether anything was, of this outage
         self.clock = ServerClock(self._ask_time)
 
     @property
@@ -357,9 +359,12 @@ class LokiSink:
             self._failing_since.setdefault(key, time.monotonic())
             self._troubles[key] = SinkState(since_ns, error.status, error.excerpt)
             told = (tenant, error.status, throttle_of(error) or _COUNTS.sub("0", error.excerpt))
+            now = time.monotonic()
+            self._told = {key: at for key, at in self._told.items() if now - at < SAY_AGAIN_SECS}
             is_news = told not in self._told and len(self._told) < _MAX_TOLD
             if is_news:
-                self._told.add(told)
+                self._told[told] = now
+                self._is_told = True
         if is_news:
             self._say(f"{error}; {mend_of(error, tenant)}")
 
@@ -376,8 +381,9 @@ class LokiSink:
             of_tenant = [(one, pause) for one, pause in self._pauses.items() if one.tenant == key.tenant]
             earlier = (one for one, pause in of_tenant if pause.at <= begin and not pause.alone)
             troubles = self._forget([key, *earlier])
-            is_over = not self._troubles
-        if troubles and is_over:
+            is_over = bool(troubles) and not self._troubles
+            is_told, self._is_told = self._is_told, self._is_told and not is_over
+        if is_over and is_told:
             since_ns = min(trouble.since_ns for trouble in troubles)
             self._say(f"Loki takes everything again, after {(time.time_ns() - since_ns) / 1e9:.0f} s")
 
@@ -393,8 +399,6 @@ class LokiSink:
             self._failing_since.pop(key, None)
             trouble = self._troubles.pop(key, None)
             troubles += [trouble] if trouble else []
-        if troubles and not self._troubles:
-            self._told.clear()
         return troubles
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ingest import loki_sink
 from ingest.agent_config import LokiSection
 from ingest.capture_account import BlockRow, Rows
 from ingest.capture_folder import Identity
@@ -133,6 +134,18 @@ def test_other_words_are_said_again() -> None:
     sink.loki.script = [refused(500, "one"), refused(500, "one"), refused(500, "two"), refused(503, "two")]
     sink.deliver([chunk([b"a"], time.time_ns())])
     assert len(sink.said) == 4  # one, two, two with another status, recovery
+
+
+def test_a_trouble_that_comes_and_goes_is_said_ever_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = Sink()
+    for _ in range(20):
+        sink.loki.script = [refused(503, "away")]
+        sink.deliver([chunk([b"a"], time.time_ns())])
+    assert len(sink.said) == 2, "once, and that it was over"
+    monkeypatch.setattr(loki_sink, "SAY_AGAIN_SECS", 0.0)
+    sink.loki.script = [refused(503, "away")]
+    sink.deliver([chunk([b"a"], time.time_ns())])
+    assert len(sink.said) == 4
 
 
 def test_state_tells_of_the_trouble_while_it_lasts_and_of_the_last_refusal_after() -> None:

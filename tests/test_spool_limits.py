@@ -237,8 +237,8 @@ n = 0
 def both():
     global n
     n += 1
-    print("%06d %s" % (n, os.urandom(2000).hex()))
-    print("%06d %s" % (n, os.urandom(2000).hex()), file=sys.stderr)
+    print("%06d %s" % (n, os.urandom(1000).hex()))
+    print("%06d %s" % (n, os.urandom(1000).hex()), file=sys.stderr)
     print(json.dumps({"n": n}), flush=True)
     time.sleep(0.005)
 while not os.path.exists(sys.argv[1]):
@@ -255,7 +255,7 @@ def test_a_full_spool_costs_stderr_first_metadata_last_and_mends_itself(loki: Lo
     with small_disk(tmp_path / "spool", 64 << 20, 0o711) as disk, Proxy(loki.url) as proxy, Client(loki.url) as client:
         proxy.answer = away
         with NodeAgent(tmp_path, proxy.url, cluster="disk") as agent:
-            filler = fill(disk, 8 << 20)
+            filler = fill(disk, 5 << 20)
             command = [sys.executable, "-m", "logshipper", "run", "--", "python3", "-c", DISK, str(release)]
             nowhere = subprocess.DEVNULL
             waiting = subprocess.Popen(command, env=agent.environment, stdin=nowhere, stdout=nowhere, stderr=nowhere)
