@@ -52,7 +52,7 @@ class LokiSection:
     tenant_by: str = ""
     batch_max_bytes: int = 1_000_000
     batch_wait_secs: float = 0.8
-    stream_max_bytes_per_sec: int = 1_400_000
+    stream_max_bytes_per_sec: int = 1_000_000
     tenant_max_bytes_per_sec: int = 4_000_000
     max_line_bytes: int = 256_000
     max_age_hours: float = 160.0

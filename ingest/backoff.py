@@ -36,8 +36,8 @@ class Allowance:
     at: float
 
     @classmethod
-    def full(cls, rate: float, now: float) -> "Allowance":
-        return cls(rate, 2 * rate, 2 * rate, now)
+    def full(cls, rate: float, burst: float, now: float) -> "Allowance":
+        return cls(rate, burst, burst, now)
 
     def take(self, size: int, now: float) -> tuple["Allowance", float]:
         """The allowance after size bytes, and how many seconds to wait before they may go."""

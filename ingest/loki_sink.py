@@ -243,8 +243,8 @@ class LokiSink:
         None: all are taken."""
         key = part[0].key
         body = compress(assemble(self._labels(key), [chunk.encoded() for chunk in part]))
-        size, weight = sum(chunk.size for chunk in part), sum(chunk.weight for chunk in part)
-        self._wait_if(self.rates.take(key, size, weight))
+        weight = sum(chunk.weight for chunk in part)
+        self._wait_if(self.rates.take(key, weight))
         backoff = self._backoff(key)
         client = self._client()
         while True:
@@ -263,7 +263,7 @@ class LokiSink:
                 self._metrics.retries.labels(_result(error.status)).inc()
                 if self._is_too_much(key, weight, error, backoff, begin) and _count(part) > 1:
                     return error
-                self._wait_if(self.rates.take(key, 0, weight) if throttle_of(error) else 0.0)
+                self._wait_if(self.rates.take(key, weight, again=True) if throttle_of(error) else 0.0)
             else:
                 self._metrics.pushes.labels("204").inc()
                 self._metrics.push_seconds.observe(time.monotonic() - begin)

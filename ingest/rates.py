@@ -9,6 +9,12 @@ from ingest.backoff import Allowance
 from ingest.entries import StreamKey
 from ingest.pace import Pace
 
+# Loki splits a stream where its rate of the last second and the push together exceed 1.5 MiB (shard_streams:
+# desired_rate): then the refusal of one part is hidden by another's 204, and what is sent again may be split otherwise.
+# So bursts and pushes are limited, too: rate, burst and push stay below that.
+STREAM_BURST = 1 / 4  # of stream_max_bytes_per_sec
+LEAST_BATCH_BYTES = 10_000
+
 
 class Rates:
     """section: [loki] of the agent's configuration."""
@@ -19,14 +25,14 @@ class Rates:
         self._allowances: dict[StreamKey, Allowance] = {}
         self._paces: dict[str, Pace] = {}
 
-    def take(self, key: StreamKey, size: int, weight: int) -> float:
-        """How many seconds to wait before a push to a stream may go; it counts as sent then. size: of its entries,
-        encoded, 0 where they were sent before; weight: as Loki counts them against the tenant's rate."""
+    def take(self, key: StreamKey, weight: int, *, again: bool = False) -> float:
+        """How many seconds to wait before a push to a stream may go; it counts as sent then. weight: of its entries, as
+        Loki counts them; again: they were sent before."""
         now = time.monotonic()
         with self._lock:
-            # above some 1.5 MB/s Loki splits a stream into shards, and the refusal of one is hidden by another's 204
-            allowance = self._allowances.get(key) or Allowance.full(self._section.stream_max_bytes_per_sec, now)
-            self._allowances[key], pause = allowance.take(size, now)
+            most = self._section.stream_max_bytes_per_sec
+            allowance = self._allowances.get(key) or Allowance.full(most, self._stream_burst, now)
+            self._allowances[key], pause = allowance.take(0 if again else weight, now)
             self._paces[key.tenant], pause_of_all = self._pace(key.tenant).take(weight, now)
         return max(pause, pause_of_all)
 
@@ -51,10 +57,17 @@ class Rates:
         with self._lock:
             self._paces = {tenant: pace for tenant, pace in self._paces.items() if not tenant or tenant in tenants}
 
+    @property
+    def _stream_burst(self) -> float:
+        return self._section.stream_max_bytes_per_sec * STREAM_BURST
+
     def batch_bytes(self, tenant: str) -> int:
         """Of a push, at most."""
+        most = self._section.batch_max_bytes
+        if self._stream_burst:
+            most = min(most, max(int(self._stream_burst), LEAST_BATCH_BYTES))
         with self._lock:
-            return self._pace(tenant).batch_bytes(self._section.batch_max_bytes)
+            return self._pace(tenant).batch_bytes(most)
 
     def round_bytes(self, tenant: str, most: int) -> int:
         """Of what is read for a tenant at a time, at most."""

@@ -44,7 +44,7 @@ from logshipper.fault_points import fault_point
 from logshipper.segment import Json
 
 FULL_ROUND_BYTES = 256 << 10  # so much needn't wait for more: pushes of it cost Loki no more than larger ones
-STREAMS_AT_ONCE = 4
+STREAMS_AT_ONCE = 8
 MAX_AHEAD_NS = 10 * 60 * 10**9  # Loki refuses what is newer
 BEFORE_BEGIN_NS = 3600 * 10**9  # how long before its directory was made a capture's lines may be
 _WHO = ("name", "user", "uid", "account", "partition")  # of an identity

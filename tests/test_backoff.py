@@ -55,7 +55,7 @@ def test_a_backoff_is_a_value() -> None:
 
 
 def test_a_burst_goes_at_once_and_then_the_rate_holds() -> None:
-    allowance, pause = Allowance.full(100.0, 0.0).take(200, 0.0)
+    allowance, pause = Allowance.full(100.0, 200.0, 0.0).take(200, 0.0)
     assert pause == 0.0
     allowance, pause = allowance.take(50, 0.0)
     assert pause == pytest.approx(0.5)
@@ -64,18 +64,18 @@ def test_a_burst_goes_at_once_and_then_the_rate_holds() -> None:
 
 
 def test_rest_saves_up_a_burst_and_no_more() -> None:
-    allowance, _ = Allowance.full(100.0, 0.0).take(200, 0.0)
+    allowance, _ = Allowance.full(100.0, 200.0, 0.0).take(200, 0.0)
     allowance, pause = allowance.take(200, 10_000.0)
     assert pause == 0.0
     assert allowance.take(100, 10_000.0)[1] == pytest.approx(1.0)
 
 
 def test_more_than_a_burst_at_once_waits_longer_and_not_for_ever() -> None:
-    assert Allowance.full(100.0, 0.0).take(1000, 0.0)[1] == pytest.approx(8.0)
+    assert Allowance.full(100.0, 200.0, 0.0).take(1000, 0.0)[1] == pytest.approx(8.0)
 
 
 def test_no_rate_is_no_limit() -> None:
-    assert Allowance.full(0, 0.0).take(10**12, 0.0)[1] == 0.0
+    assert Allowance.full(0, 0.0, 0.0).take(10**12, 0.0)[1] == 0.0
 
 
 @given(
@@ -86,7 +86,7 @@ def test_whoever_waits_as_told_stays_below_the_rate(takes: list[tuple[int, float
     """From the start to any moment: a burst and the rate, no more."""
     now = 0.0
     sent = 0
-    allowance = Allowance.full(rate, now)
+    allowance = Allowance.full(rate, 2 * rate, now)
     for size, idle_secs in takes:
         now += idle_secs
         allowance, pause = allowance.take(size, now)

@@ -217,7 +217,9 @@ def throttled_in(metrics: str) -> dict[str, float]:
 
 def test_a_backlog_beyond_a_real_loki_s_rate_is_taken_with_few_refusals(tight: LokiServer, tmp_path: Path) -> None:
     lines = 15_000
-    agent = NodeAgent(tmp_path, tight.url, cluster="rate", loki={"tenant": "rate"})
+    agent = NodeAgent(
+        tmp_path, tight.url, cluster="rate", loki={"tenant": "rate", "stream_max_bytes_per_sec": 3_000_000}
+    )
     script = f"for n in range({lines}): print(n, 'x' * 150)"
     with agent:
         assert agent.run("python3", "-c", script).returncode == 0
