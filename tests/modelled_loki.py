@@ -32,7 +32,8 @@ class ModelledLoki:
     called with the labels and may raise one; None for the usual answer. stored: in the order of their coming, exact
     repeats too; requests: (labels, entries) of each push, whatever came of it. Tenants are told apart by a label that a
     real one doesn't have; those in refusing get the error there. ails: what a push is answered by instead, by its
-    labels. takes: whether a push is within the rate, by its number from 1. behind_ns: its clock's, against ours.
+    labels. takes: whether a push is within the rate, by its number from 1; excess: the answer where it isn't.
+    behind_ns: its clock's, against ours.
     """
 
     def __init__(self) -> None:
@@ -44,6 +45,7 @@ class ModelledLoki:
         self.refusing: dict[str, PushError] = {}
         self.ails: Callable[[str], PushError | None] = lambda labels: None
         self.takes: Callable[[int], bool] = lambda number: True
+        self.excess: Callable[[], PushError] = throttled
         self.answer_date_ns: int | None = None
         self.behind_ns = 0
         self._lock = threading.Lock()
@@ -63,7 +65,7 @@ class ModelledLoki:
             if ailing is not None:
                 raise ailing
             if not self.takes(len(self.requests)):
-                raise throttled()
+                raise self.excess()
             told = self.script.pop(0) if self.script else None
             if isinstance(told, PushError):
                 raise told
