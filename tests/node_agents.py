@@ -179,9 +179,10 @@ class Proxy(ServerThread):
     """Between an agent and Loki. answer: called with a push's number (from 1); what it returns (status, headers, body)
     is answered instead of Loki's answer, None lets it through. after: Loki gets the push first, but the agent isn't
     told what it said. pushes: how many came. fault: the same by half of a push's body, until `mended`: what takes long
-    ends then; a 204 is said after Loki has taken the push. look: called with each body."""
+    ends then; a 204 is said after Loki has taken the push. look: called with each body. shift_secs: of the time that
+    it tells."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, *, shift_secs: int = 0) -> None:
         self.answer: Callable[[int], tuple[int, Mapping[str, str], bytes] | None] = lambda _: None
         self.fault: Callable[[bytes], Said | None] = lambda _: None
         self.look: Callable[[bytes], object] = lambda _: None
@@ -195,6 +196,9 @@ class Proxy(ServerThread):
 
         class Request(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+
+            def date_time_string(self, timestamp: float | None = None) -> str:
+                return super().date_time_string((timestamp or time.time()) + shift_secs)
 
             def do_POST(self) -> None:
                 try:

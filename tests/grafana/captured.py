@@ -30,7 +30,7 @@ from tests.grafana import printed
 from tests.grafana.frames import Json
 from tests.grafana.printed import Job
 from tests.grafana.sources import LokiSource, PrometheusSource, Range
-from tests.node_agents import NodeAgent
+from tests.node_agents import NodeAgent, Proxy
 from tests.servers.running import LokiServer, PrometheusServer
 
 CLUSTER = "grafana-test"
@@ -242,7 +242,8 @@ def captured_jobs(folder: Path) -> Iterator[Fixture]:
         agents = {host: _agent(folder, loki, host) for host in HOSTS}
         controller = _agent(folder, loki, CONTROLLER, slurm={"ended_dir": str(_ended_dir(folder))})
         late = ShiftedAgent(folder / "late", "http://127.0.0.1:9", host="late1", shift_secs=-LATE_SECS)
-        old = ShiftedAgent(folder / "old", loki.url, host="old1", shift_secs=-OLD_SECS)
+        then = stack.enter_context(Proxy(loki.url, shift_secs=-OLD_SECS))  # else it would see how late it is
+        old = ShiftedAgent(folder / "old", then.url, host="old1", shift_secs=-OLD_SECS)
         pool = stack.enter_context(ThreadPoolExecutor(AT_ONCE))
         starts = []
         for agent in (*agents.values(), controller, late, old):
