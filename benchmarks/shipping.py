@@ -46,7 +46,8 @@ input(type="imfile" File="{folder}/lines.log" Tag="bench" Ruleset="out")
 SYSLOG_NG_CONFIG = """\
 @version: 3.35
 options {{ stats-freq(0); }};
-source lines {{ file("{folder}/lines.log" follow-freq(1) flags(no-parse)); }};
+source lines {{ file("{folder}/lines.log" follow-freq(1) flags(no-parse)
+    log-fetch-limit(10000) log-iw-size(100000)); }};
 destination sink {{ http(url("{url}/lines") method("POST") batch-lines(10000) batch-bytes(1048576) batch-timeout(100)
     delimiter("\\n") body('$(format-json --scope none line="$MESSAGE" job_id="4711" user="me")')); }};
 log {{ source(lines); destination(sink); flags(flow-control); }};

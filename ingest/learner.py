@@ -64,6 +64,7 @@ class Learner:
         self._names_users = names_users
         self._users: set[str] = set()
         self._save_due = 0.0
+        self.is_behind = False  # more waits than the last turn took
         self._damages_told: Counter[int] = Counter()  # by user
         self._damages_due = 0.0  # when they are told of anew
 
@@ -71,7 +72,7 @@ class Learner:
         """Goes on with each capture whose time has come or whose segment has grown, user by user; whether there was
         something new."""
         now = time.monotonic()
-        found = False
+        found = self.is_behind = False
         for capture in in_turn(sorted(captures, key=lambda capture: capture.next_look)):
             if time.monotonic() > now + TURN_SECS:
                 return True
@@ -114,6 +115,7 @@ class Learner:
         batch = capture.learn_reader.read(BATCH_BYTES, alive=life is Life.LIVE)
         if batch.outcome is Outcome.MORE:
             capture.pause_secs = 0.0
+            self.is_behind = True
         before = _Printed.of(known.account)
         learnt = learn(known.account, known.axis, Rows(), batch, capture.folder, life, time.time_ns())
         self._count(capture.identity.user, before, _Printed.of(known.account))

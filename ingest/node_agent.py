@@ -208,7 +208,7 @@ class NodeAgent:
                 self._stop.wait(TELL_SECS)
             if all(thread.is_alive() for thread in self._threads):  # else systemd's watchdog starts it anew
                 self._service.alive()
-            self._stop.wait(self._config.agent.poll_secs)
+            self._stop.wait(0.0 if self._learner.is_behind else self._config.agent.poll_secs)
 
     def _turn(self) -> None:
         self._look()
