@@ -1,8 +1,9 @@
-"""Runs the test-suite (`make test`). As root, what was skipped, and all that bad input does, runs once more as an
+"""Runs the test-suite (`make test`) in two halves beside each other, as most tests wait for something: what takes a
+cluster or a package, and the rest. As root, what was skipped, and all that bad input does, runs once more as an
 ordinary user: many faults (an unreadable file, a read-only folder) don't exist for root. Nothing of the system or of
 the clone is changed for it.
 
-Arguments go to pytest. Exit code: pytest's.
+Arguments go to pytest, in one run. Exit code: pytest's, of the first that failed.
 """
 
 import os
@@ -13,33 +14,65 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 AS_ORDINARY_USER = ("tests/test_capture.py", "tests/test_config.py")  # bad input: an ordinary user's, so all of it
+BESIDE = ("tests/slurm", "tests/grafana", "tests/gateway", "tests/test_packages.py")  # the second half
 NOBODY = 65534  # the ordinary user: owns nothing, and is there on every Linux
 NOT_COPIED = (".venv", ".git", "__pycache__", ".*_cache", ".hypothesis", "build", "dist", "demo-out")
 
 
 def main(arguments: Sequence[str]) -> int:
-    skipped_file = Path(tempfile.mkdtemp(prefix="logshipper-test-")) / "skipped"
+    if not arguments:
+        print(f"Beside the tests below run those of {', '.join(BESIDE)}; what they say follows at the end", flush=True)
+    halves = [list(arguments)] if arguments else [[f"--ignore={path}" for path in BESIDE], list(BESIDE)]
+    scratch = Path(tempfile.mkdtemp(prefix="logshipper-test-"))
     try:
-        environment = {**os.environ, "LOGSHIPPER_TEST_SKIPPED": str(skipped_file)}
-        status = subprocess.run(
-            _pytest(sys.executable, arguments),
-            cwd=ROOT,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            process_group=_as_from_a_shell(),
-        )
-        if status.returncode or os.geteuid() != 0:
-            return status.returncode
-        skipped = skipped_file.read_text().splitlines()
+        status = _run_halves(halves, scratch)
+        if status or os.geteuid() != 0:
+            return status
+        skipped = [test for file in sorted(scratch.glob("skipped*")) for test in file.read_text().splitlines()]
     finally:
-        shutil.rmtree(skipped_file.parent)
+        shutil.rmtree(scratch)
     if not arguments:
         skipped = [*AS_ORDINARY_USER, *(test for test in skipped if not test.startswith(AS_ORDINARY_USER))]
     return _run_as_ordinary_user(skipped) if skipped else 0
+
+
+def _run_halves(halves: Sequence[Sequence[str]], scratch: Path) -> int:
+    """Only the first is seen while it runs."""
+    group = _as_from_a_shell()
+    running: list[tuple[subprocess.Popen[bytes], Path | None]] = []
+    with ExitStack() as stack:
+        for number, arguments in enumerate(halves):
+            output = scratch / f"output{number}" if number else None
+            process = subprocess.Popen(
+                _pytest(sys.executable, [*arguments, *(["-o", "cache_dir=.pytest_cache/beside"] if number else [])]),
+                cwd=ROOT,
+                env={**os.environ, "LOGSHIPPER_TEST_SKIPPED": str(scratch / f"skipped{number}")},
+                stdin=subprocess.DEVNULL,
+                stdout=stack.enter_context(output.open("wb")) if output else None,
+                stderr=subprocess.STDOUT if output else None,
+                process_group=group,
+            )
+            stack.callback(_end, process)
+            running.append((process, output))
+        for process, output in running:
+            process.wait()
+            if output:
+                print(f"Beside them: {' '.join(BESIDE)}", flush=True)
+                sys.stdout.buffer.write(output.read_bytes())
+                sys.stdout.flush()
+    return next((process.returncode for process, _ in running if process.returncode), 0)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Interrupted here, a half ends as pytest does: servers and clusters that it started are stopped."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        process.wait()
 
 
 def _as_from_a_shell() -> int | None:
