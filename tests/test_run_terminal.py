@@ -28,7 +28,7 @@ os.write(1, b'left\\n')
 """
 SIZES = """
 import os, signal
-def tell(*_): print(*(os.get_terminal_size(fd) for fd in range(3)), flush=True)
+def tell(*_): os.write(1, (" ".join(str(os.get_terminal_size(fd)) for fd in range(3)) + "\\n").encode())
 signal.signal(signal.SIGWINCH, tell); tell()
 while True: signal.pause()
 """

@@ -1,6 +1,7 @@
 #include "channel.h"
 
 #include "basics.h"
+#include "fault_points.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -40,6 +41,7 @@ size_t channel_read(struct channel *channel, const unsigned char **data, int64_t
     while (size < TURN_BYTES) {
         ssize_t more = read(channel->master, journal_room(journal, channel->stream, TURN_BYTES - size), TURN_BYTES - size);
         if (more > 0) {
+            FAULT_POINT(bytes_read);
             journal_took(journal, channel->stream, (size_t)more);
             size += (size_t)more;
         } else if (more < 0 && errno == EIO && !hung_up) {
@@ -52,6 +54,7 @@ size_t channel_read(struct channel *channel, const unsigned char **data, int64_t
     }
     if (!size)
         return 0;
+    FAULT_POINT(bytes_taken);
     channel->counters->stream[channel->stream - 1].feeds += journal_count(journal, channel->stream, size);
     channel->counters->stream[channel->stream - 1].bytes += size;
     channel->after_exit += size;

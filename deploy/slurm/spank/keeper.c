@@ -13,6 +13,7 @@
 #include "basics.h"
 #include "cgroup.h"
 #include "decision.h"
+#include "fault_points.h"
 #include "last_words.h"
 #include "looker.h"
 
@@ -68,6 +69,7 @@ static void answer_look(const struct wire_packet *packet)
             say("not captured: ~/.logoptin couldn't be looked at within 2 s");
         }
         keeper.decided = true;
+        FAULT_POINT(keeper_decided);
     }
     int bits = decision_bits(&keeper.decision);
     if (!(bits & WIRE_IN) || !packet->fd_count) /* the second: it found no file itself, and went on */

@@ -18,7 +18,7 @@ struct kept {
     uint32_t task;
     pid_t relay;
     int socket; /* to the relay; -1: it is gone */
-    bool drained, stopped;
+    bool drained, stopped, killed;
     struct capture capture; /* open until the relay says that it relays */
 };
 

@@ -2,6 +2,7 @@
 
 #include "basics.h"
 #include "decision.h"
+#include "fault_points.h"
 #include "job_record.h"
 #include "last_words.h"
 #include "modes.h"
@@ -113,12 +114,14 @@ static void be_relay(const struct wire_packet *packet, const struct wire_task *t
         _exit(1);
     }
     relay.modes = modes.slot;
+    FAULT_POINT(relay_made);
     int started = start_sidecar(&relay, task, capture, &modes, side) == 0;
     (void)setsid(); /* Python starts in the keeper's session, which has little of the processor meanwhile */
     close_fd(&modes.fd);
     close_fd(&modes.awaited);
     close_fd(&relay.journal.fd);
     capture_close(capture);
+    FAULT_POINT(sidecar_started);
     /* from here on somebody holds the streams whoever dies: the task may have them */
     if (!started || wire_tell(reply, WIRE_READY, packet->head.task, 1, REPLY_MS)) {
         if (relay.sidecar.pid > 0)
@@ -126,6 +129,7 @@ static void be_relay(const struct wire_packet *packet, const struct wire_task *t
         _exit(1); /* the task didn't wait so long, or there is no process to be had: it goes on as it was */
     }
     close(reply);
+    FAULT_POINT(relay_begun);
     (void)wire_tell(socket, WIRE_READY, packet->head.task, 0, REPLY_MS);
     relay_run(&relay);
     _exit(0);
@@ -248,7 +252,9 @@ void hear_relay(struct kept *kept, struct wire_packet *packet)
     if (!got) {
         close_fd(&kept->socket);
         reap_dying(kept);
-        if (kept->capture.folder >= 0) {
+        if (kept->capture.folder >= 0 && (kept->killed || kept->relay > 0)) {
+            capture_close(&kept->capture); /* the task may have been told already: the sidecar's, or the shipper's */
+        } else if (kept->capture.folder >= 0) {
             say_format("task %u is not captured: its relay couldn't start", kept->task);
             capture_unmake(&kept->capture, keeper.spool);
         }
@@ -267,6 +273,7 @@ void reap(void)
                 keeper.kept[i].stopped = WIFSTOPPED(status);
             } else if (keeper.kept[i].relay == pid) {
                 keeper.kept[i].relay = 0;
+                keeper.kept[i].killed = WIFSIGNALED(status);
                 if (WIFSIGNALED(status))
                     say_format("task %u: the relay was killed by signal %d; the sidecar relays on", keeper.kept[i].task,
                                WTERMSIG(status));

@@ -1,6 +1,7 @@
 #include "output.h"
 
 #include "basics.h"
+#include "fault_points.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -87,8 +88,10 @@ static ssize_t write_plain(struct output *output, const unsigned char *data, siz
     }
     int64_t offset = output->trace == INTENT_FILE ? lseek(output->fd, 0, SEEK_CUR) : 0;
     entry_intend(output->entry, output->trace, size, offset);
+    FAULT_POINT(bytes_intended);
     ssize_t done = write(output->fd, data, size);
     int error = errno;
+    FAULT_POINT(bytes_written);
     entry_settle(output->entry, done > 0 ? (size_t)done : 0);
     errno = error;
     return done;
@@ -113,12 +116,14 @@ static ssize_t write_staged(struct output *output, const unsigned char *data, si
         entry_intend(output->entry, INTENT_STAGING, size, 0);
         ssize_t put = write(output->stage[1], data, size);
         output->staged = put > 0 ? (size_t)put : 0; /* it is empty, and takes PIPE_BUF at least */
+        FAULT_POINT(bytes_staged);
         entry_intend(output->entry, INTENT_STAGED, output->staged, 0);
     }
     if (size > output->staged)
         size = output->staged;
     ssize_t done = splice(output->stage[0], NULL, output->fd, NULL, size, SPLICE_F_NONBLOCK);
     if (done > 0) {
+        FAULT_POINT(bytes_moved);
         output->staged -= (size_t)done;
         entry_moved(output->entry, (size_t)done, output->staged == 0);
         return done;

@@ -1,6 +1,7 @@
 #include "relay.h"
 
 #include "basics.h"
+#include "fault_points.h"
 #include "wire.h"
 
 #include <errno.h>
@@ -106,8 +107,10 @@ static void read_channel(struct relay *relay, struct channel *channel, unsigned 
     const unsigned char *bytes;
     size_t size = channel_read(channel, &bytes, now);
     if (size) {
+        FAULT_POINT(bytes_counted);
         modes_took(relay->modes, channel->stream, size); /* before anybody can know of these bytes */
         channel_deliver(channel, now);
+        FAULT_POINT(bytes_delivered);
         relay->fresh = true;
         relay->burst += size;
         if (relay->sidecar.alive) {
@@ -345,6 +348,7 @@ static void end_sidecar(struct relay *relay)
     sidecar_flush(sidecar);
     while (sidecar->alive && side_waiting(&sidecar->pipe))
         turn(relay, CARE_NS);
+    FAULT_POINT(end_told);
     sidecar_hang_up(sidecar);
     while (sidecar_may_finish(sidecar))
         turn(relay, FINISH_NS);
@@ -387,11 +391,14 @@ void relay_run(struct relay *relay)
     relay->fresh = true;
     while (!relay->ended && !(relay->orphaned && is_over(relay) && cmd_is_dead(relay)))
         turn(relay, relay->orphaned ? ORPHAN_NS : FOREVER_NS);
+    FAULT_POINT(cmd_ended);
     if (relay->ended)
         counters_note_end(relay->counters, relay->wait_status);
+    FAULT_POINT(end_noted);
     begin_drain(relay);
     while (!is_drained(relay))
         turn(relay, FOREVER_NS);
+    FAULT_POINT(streams_drained);
     if (relay->keeper >= 0)
         (void)wire_tell(relay->keeper, WIRE_DRAINED, relay->task, 0, 0);
     relay->stopped = true;

@@ -1,6 +1,7 @@
 #include "spool.h"
 
 #include "basics.h"
+#include "fault_points.h"
 #include "identity.h"
 
 #include <dirent.h>
@@ -136,8 +137,11 @@ int capture_make(struct capture *capture, int spool, const struct settings *sett
     }
     int failed = mkdirat(spool, making, 0700);
     if (!failed) {
-        failed = fill(capture, spool, making, text, size, step) || renameat(spool, making, spool, capture->name);
+        failed = fill(capture, spool, making, text, size, step);
+        FAULT_POINT(capture_made);
+        failed = failed || renameat(spool, making, spool, capture->name);
         int error = errno;
+        FAULT_POINT(capture_named);
         if (failed)
             remove_making(spool, making);
         errno = error;
