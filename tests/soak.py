@@ -229,8 +229,7 @@ def _sidecar(pid: int) -> int:
 
 
 def run(minutes: float, seed: int, at_once: int) -> int:
-    unsharded = {"shard_streams": {"enabled": False}}  # what is sent again would show twice where it is split otherwise
-    with tempfile.TemporaryDirectory(prefix="logshipper-soak-") as folder, LokiServer(limits=unsharded) as loki:
+    with tempfile.TemporaryDirectory(prefix="logshipper-soak-") as folder, LokiServer() as loki:
         soak = Soak(Path(folder), loki, seed, at_once)
         with soak.proxy, soak.agent:
             return _run(soak, minutes, seed)
@@ -263,7 +262,7 @@ def _run(soak: Soak, minutes: float, seed: int) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--minutes", type=float, default=30.0, metavar="N", help="(default: %(default)g)")
     parser.add_argument("--seed", type=int, default=0, help="of the faults and jobs; 0: a new one")
     parser.add_argument("--jobs", type=int, default=6, metavar="N", help="at a time (default: %(default)s)")
