@@ -46,9 +46,9 @@ def build(folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def binaries() -> Iterator[Path]:
-    """All of it; skips where it can't be built."""
+    """All of it, built once (tests/conftest.py has it); skips where it can't be built."""
     gate.skip_if_off()
     if missing():
         gate.lacking(missing())

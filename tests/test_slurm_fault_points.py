@@ -10,10 +10,10 @@ import pytest
 
 from logshipper.segment import Stream
 from tests.captured_runs import wait_until
-from tests.slurm_player import KEEPER, RELAY, SIDECAR, SOURCE, Node, binaries, node
+from tests.slurm_player import KEEPER, RELAY, SIDECAR, SOURCE, Node, node
 from tests.test_slurm_relay_deaths import FLOOD, FLOOD_BYTES, FLOOD_LINES, own_output, relayed
 
-__all__ = ["binaries", "node"]  # fixtures
+__all__ = ["node"]  # a fixture
 
 # where the task isn't captured yet: it goes on as if it never would have been
 BEFORE = ("keeper_decided", "capture_made", "capture_named", "relay_made", "sidecar_started")

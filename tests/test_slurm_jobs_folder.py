@@ -14,9 +14,7 @@ import pytest
 from tests.captured_runs import wait_until
 from tests.other_users import needs_root
 from tests.slurm import gate
-from tests.slurm_player import Node, binaries, checked_node
-
-__all__ = ["binaries"]  # a fixture
+from tests.slurm_player import Node, checked_node
 
 SLURMSTEPD = "/usr/sbin/slurmstepd"
 SLURM_CONF = """

@@ -20,7 +20,6 @@ from tests.slurm_player import (
     KEEPER,
     RELAY,
     Node,
-    binaries,
     fill,
     hung_folder,
     late_python,
@@ -30,7 +29,7 @@ from tests.slurm_player import (
     small_disk,
 )
 
-__all__ = ["binaries", "node"]  # fixtures
+__all__ = ["node"]  # a fixture
 
 # both streams, no last newline, a bar, bytes that are no text, more than a pipe or pty holds
 BOTH = r"""

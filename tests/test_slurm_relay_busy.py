@@ -13,9 +13,9 @@ import pytest
 from tests.captured_runs import wait_until
 from tests.other_users import needs_root
 from tests.slurm import gate
-from tests.slurm_player import RELAY, SIDECAR, Node, binaries, late_python, node, python
+from tests.slurm_player import RELAY, SIDECAR, Node, late_python, node, python
 
-__all__ = ["binaries", "node"]  # fixtures
+__all__ = ["node"]  # a fixture
 
 STRANGER = 4_054_321  # a uid that has no other process
 # as many processes as one may have: the task itself, and two. Who looked at ~/.logoptin counts until init reaps it

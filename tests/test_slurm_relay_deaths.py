@@ -17,9 +17,9 @@ import pytest
 from logshipper.segment import Stream
 from logshipper.spool import COUNTERS_BYTES
 from tests.captured_runs import wait_until
-from tests.slurm_player import KEEPER, RELAY, SIDECAR, Node, Played, binaries, late_python, node, python
+from tests.slurm_player import KEEPER, RELAY, SIDECAR, Node, Played, late_python, node, python
 
-__all__ = ["binaries", "node"]  # fixtures
+__all__ = ["node"]  # a fixture
 
 # prints, waits for a line on its stdin, prints on; both streams
 WAITING = """

@@ -13,9 +13,9 @@ import pytest
 from tests.captured_runs import wait_until
 from tests.other_users import needs_root
 from tests.slurm import gate
-from tests.slurm_player import KEEPER, Node, binaries, hung_folder, node, python
+from tests.slurm_player import KEEPER, Node, hung_folder, node, python
 
-__all__ = ["binaries", "node"]  # fixtures
+__all__ = ["node"]  # a fixture
 
 
 # ---- one file for both

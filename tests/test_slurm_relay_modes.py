@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.captured_runs import wait_until
-from tests.slurm_player import RELAY, SIDECAR, Logged, Node, Played, binaries, late_python, node
+from tests.slurm_player import RELAY, SIDECAR, Logged, Node, Played, late_python, node
 
-__all__ = ["binaries", "node"]  # fixtures
+__all__ = ["node"]  # a fixture
 
 COMMAND = '/LOGCOMMAND {"mode":"disabled"}'
 PRINT_COMMAND = f"echo first; echo '{COMMAND}'; echo; echo first err >&2"

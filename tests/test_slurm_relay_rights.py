@@ -15,9 +15,9 @@ import pytest
 from tests.captured_runs import wait_until
 from tests.other_users import as_user, needs_root
 from tests.slurm import gate
-from tests.slurm_player import KEEPER, RELAY, SIDECAR, Node, binaries, node
+from tests.slurm_player import KEEPER, RELAY, SIDECAR, Node, node
 
-__all__ = ["binaries", "node"]  # fixtures
+__all__ = ["node"]  # a fixture
 
 STRANGER = 4_054_322  # a uid that has no other process
 NOBODY = 65534  # the relay's real group, so that no process of the user's has all of its groups
