@@ -45,8 +45,9 @@ class LokiSection:
     one stream, 0 for any: above some 1.5 MB/s Loki may hide refusals (docs/agent.md); tenant_max_bytes_per_sec: of all
     streams of a tenant, as Loki counts them, 0 for any: where Loki takes less (429), the agent finds out how much;
     max_line_bytes: longer lines are split; max_age_hours: older entries Loki would refuse; retry_min_secs,
-    retry_max_secs: pauses between tries; heartbeat_secs: between two heartbeats of a capture, in Loki;
-    quarantine_max_bytes: of what Loki refused for good, on this node."""
+    retry_max_secs: pauses between tries; settle_secs: from Loki's first answer after it was away to the next push;
+    heartbeat_secs: between two heartbeats of a capture, in Loki; quarantine_max_bytes: of what Loki refused for good,
+    on this node."""
 
     access: ServerAccess = field(default_factory=ServerAccess)
     tenant_by: str = ""
@@ -58,6 +59,7 @@ class LokiSection:
     max_age_hours: float = 160.0
     retry_min_secs: float = 0.5
     retry_max_secs: float = 30.0
+    settle_secs: float = 10.0
     heartbeat_secs: float = 10.0
     quarantine_max_bytes: int = 1 << 30
 
@@ -213,6 +215,7 @@ def _loki_problems(loki: LokiSection) -> list[str]:
         "max_age_hours": (1 <= loki.max_age_hours <= 167, "must be 1 to 167: replay streams are told apart for a week"),
         "retry_min_secs": (0 < loki.retry_min_secs <= loki.retry_max_secs, "must be over 0, at most retry_max_secs"),
         "retry_max_secs": (loki.retry_max_secs <= 600, "must be at most 600"),
+        "settle_secs": (0 <= loki.settle_secs <= 600, "must be 0 to 600"),
         "heartbeat_secs": (5 <= loki.heartbeat_secs <= 3600, "must be 5 to 3600"),
         "quarantine_max_bytes": (loki.quarantine_max_bytes >= 0, "must not be negative"),
     }

@@ -42,6 +42,7 @@ _ALL_TENANTS = (0, 404)  # nothing about one of them
 _ALONE = (STREAM_LIMIT, STREAM_RATE)  # 429s that say nothing about other streams
 STREAM_LIMIT_SECS = (30.0, 600.0)  # least and longest pause: Loki has no room before streams have been idle for long
 OUTAGE_SECS = 5.0  # after which others will come back at the same time
+RESTART_SECS = 1.0  # without an answer: Loki may have been started anew
 SAY_AGAIN_SECS = 600.0  # the same trouble, while it lasts, or where it comes and goes
 STALE_SECS = 1200.0  # how long after its pause a stream that nobody has anything for counts as failing
 _COUNTS = re.compile(r"[0-9]+|\{[^}]*\}")  # in Loki's words: another one each time
@@ -128,6 +129,8 @@ class LokiSink:
         self._wanted: dict[str, frozenset[str]] = {}
         self._told: dict[tuple[str, int, str], float] = {}  # when each thing was said, not once a stream or number
         self._is_told = False  # whether anything was, of this outage
+        self._is_away = False
+        self._settled_at = 0.0  # by the monotonic clock
         self.clock = ServerClock(self._ask_time)
 
     @property
@@ -244,10 +247,11 @@ class LokiSink:
         key = part[0].key
         body = compress(assemble(self._labels(key), [chunk.encoded() for chunk in part]))
         weight = sum(chunk.weight for chunk in part)
-        self._wait_if(self.rates.take(key, weight))
         backoff = self._backoff(key)
         client = self._client()
         while True:
+            self._wait_if(self.rates.take(key, weight))
+            self._await_settled(client)
             if self._stop.is_set():
                 raise Stopped
             begin = time.monotonic()
@@ -255,6 +259,8 @@ class LokiSink:
                 client.push_body(body, key.tenant)
             except PushError as error:
                 self._note(key, error)
+                if (not error.status or error.status >= 500) and self._has_failed_for(key) > RESTART_SECS:
+                    self._is_away = True
                 if error.status:
                     self._compare_clocks(client.answer_date_ns)
                 if not isinstance(error, RetryablePushError) and error.status in SPLITTING:
@@ -263,7 +269,6 @@ class LokiSink:
                 self._metrics.retries.labels(_result(error.status)).inc()
                 if self._is_too_much(key, weight, error, backoff, begin) and _count(part) > 1:
                     return error
-                self._wait_if(self.rates.take(key, weight, again=True) if throttle_of(error) else 0.0)
             else:
                 self._metrics.pushes.labels("204").inc()
                 self._metrics.push_seconds.observe(time.monotonic() - begin)
@@ -272,6 +277,23 @@ class LokiSink:
                 self.rates.taken(key.tenant, weight)
                 self._recovered(key, begin)
                 return None
+
+    def _await_settled(self, client: PushClient) -> None:
+        """Loki that was started anew has read its write-ahead log, and takes that for a rate: it splits streams for
+        some seconds. What it had before, and is sent again then, would be there twice."""
+        if self._is_away and self._answers(client):
+            with self._lock:
+                if self._is_away:
+                    self._is_away, self._settled_at = False, time.monotonic() + self._section.settle_secs
+        self._wait_if(max(0.0, self._settled_at - time.monotonic()))
+
+    def _answers(self, client: PushClient) -> bool:
+        """Also that it isn't ready yet is an answer, or that a gateway doesn't let such questions through."""
+        try:
+            client.ready()
+        except QueryError as error:
+            return error.status not in (0, 502, 504)
+        return True
 
     def _is_too_much(self, key: StreamKey, weight: int, error: PushError, backoff: Backoff, begun: float) -> bool:
         """Waits, here or elsewhere, until it may be tried again; whether it should be less at a time then."""

@@ -25,14 +25,14 @@ class Rates:
         self._allowances: dict[StreamKey, Allowance] = {}
         self._paces: dict[str, Pace] = {}
 
-    def take(self, key: StreamKey, weight: int, *, again: bool = False) -> float:
-        """How many seconds to wait before a push to a stream may go; it counts as sent then. weight: of its entries, as
-        Loki counts them; again: they were sent before."""
+    def take(self, key: StreamKey, weight: int) -> float:
+        """How many seconds to wait before a push to a stream may go; it counts as sent then, also where it was sent
+        before, as Loki counts what it has already, too. weight: of its entries, as Loki counts them."""
         now = time.monotonic()
         with self._lock:
             most = self._section.stream_max_bytes_per_sec
             allowance = self._allowances.get(key) or Allowance.full(most, self._stream_burst, now)
-            self._allowances[key], pause = allowance.take(0 if again else weight, now)
+            self._allowances[key], pause = allowance.take(weight, now)
             self._paces[key.tenant], pause_of_all = self._pace(key.tenant).take(weight, now)
         return max(pause, pause_of_all)
 

@@ -58,7 +58,8 @@ class NodeAgent:
         tables: dict[str, dict[str, Any]] = {
             "agent": {"cluster": cluster, "host": host, "spool_dir": str(self.spool), "state_dir": str(self.state),
                       "socket": str(self.socket), "poll_secs": 0.05},
-            "loki": {"url": loki_url, "batch_wait_secs": 0.1, "retry_min_secs": 0.1, "retry_max_secs": 0.5},
+            "loki": {"url": loki_url, "batch_wait_secs": 0.1, "retry_min_secs": 0.1, "retry_max_secs": 0.5,
+                     "settle_secs": 0},
             "metrics": {"listen": "127.0.0.1:0"},
         }  # fmt: skip
         for name, table in options.items():

@@ -63,7 +63,7 @@ class Soak:
         self._at_once = at_once
         self._cluster = f"soak{uuid.uuid4().hex[:8]}"
         self.proxy = Proxy(loki.url)
-        options = {"timeout_secs": 1.0, "retry_min_secs": 0.05, "retry_max_secs": 1.0}
+        options = {"timeout_secs": 1.0, "retry_min_secs": 0.05, "retry_max_secs": 1.0, "settle_secs": 10.0}
         self.agent = NodeAgent(folder / "node", self.proxy.url, cluster=self._cluster, loki=options)
         self._section = agent_config.load(str(self.agent.config)).agent
         self.faults: Counter[str] = Counter()
@@ -110,7 +110,8 @@ class Soak:
     def _kill_loki(self) -> None:
         self._loki.stop(9)
         time.sleep(self._chance.uniform(0, 10))
-        self._loki.start()
+        self._loki.start(wait=False)
+        self._loki.wait_ready(CALM_TIMEOUT_SECS)  # it reads its write-ahead log, which grows with the soak
 
     def _break_the_way(self) -> None:
         name = self._chance.choice(list(FAULTS))

@@ -18,7 +18,7 @@ from ingest.loki_push import Entry, compress, encode_push
 from ingest.loki_sink import LokiSink, Stopped, TenantWaits
 from ingest.metrics_server import AgentMetrics
 from ingest.quarantine import Refusal
-from logshipper.errors import PushError, RejectedPushError
+from logshipper.errors import PushError, QueryError, RejectedPushError
 from logshipper.segment import Stream
 from tests.captured_runs import wait_until
 from tests.modelled_loki import HOUR_NS, ModelledLoki, refused, throttled, unreachable
@@ -212,6 +212,49 @@ def test_a_streams_rate_is_kept_to_and_another_streams_is_its_own(monkeypatch: p
     other = Chunk(big.capture, StreamKey("stderr", "log"), range(now_ns, now_ns + 1), [b"y"], big.common)
     sink.deliver([other])
     assert len(waits) == 1
+
+
+def test_what_is_sent_again_counts_in_its_streams_rate_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loki counts what it has already, too: else a push whose answers are lost makes it split the stream."""
+    sink = Sink(stream_max_bytes_per_sec=10_000, settle_secs=0)
+    sink.loki.script = [refused(500), unreachable()]
+    waits = waits_of(sink, monkeypatch)
+    sink.deliver([chunk([b"x" * 50_000], time.time_ns())])
+    assert [round(secs) for secs in waits if secs > 1] == [5, 10, 15], "of a clock that stands still"
+
+
+def test_loki_that_was_away_is_left_to_settle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ingest.loki_sink.RESTART_SECS", 0.0)
+    sink = Sink(settle_secs=10.0)
+    waits = waits_of(sink, monkeypatch)
+    now_ns = time.time_ns()
+    sink.loki.script = [unreachable(), unreachable()]
+    away = [QueryError("Loki", 0, "connection refused"), QueryError("Loki", 503, "Ingester not ready")]
+    monkeypatch.setattr(sink.loki, "ready", lambda: raising(away.pop(0)) if away else True)
+    sink.deliver([chunk([b"a"], now_ns)])
+    assert not away
+    assert [round(secs) for secs in waits if secs > 1] == [10], "none before it answers"
+    sink.deliver([chunk([b"b"], now_ns + 1)])
+    assert [round(secs) for secs in waits if secs > 1] == [10, 10], (
+        "the rest of the same 10 s, of which none has passed"
+    )
+    later = time.monotonic() + 20
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    sink.deliver([chunk([b"c"], now_ns + 2)])
+    assert len([secs for secs in waits if secs > 1]) == 2
+    assert len(sink.loki.found()) == 3
+
+
+def raising(error: Exception) -> bool:
+    raise error
+
+
+def test_a_time_out_alone_lets_nobody_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = Sink(settle_secs=600.0)
+    waits = waits_of(sink, monkeypatch)
+    sink.loki.script = [unreachable(), refused(503)]
+    sink.deliver([chunk([b"a"], time.time_ns())])
+    assert max(waits) < 1
 
 
 # ---- tenants
