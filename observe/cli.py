@@ -11,7 +11,7 @@ from logshipper.terminal import BATCH_COLUMNS, BATCH_ROWS
 from observe import completers
 from observe.completion import HOW_TO, SHELLS
 from observe.running import guarded
-from observe.words import STATES
+from observe.words import STATES, state_of
 
 Parser = TypeVar("Parser", bound=argparse.ArgumentParser)
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def screen_size(text: str) -> tuple[int, int]:
 
 
 def state_names(text: str) -> list[str]:
-    states = [state.strip().upper() for state in text.split(",") if state.strip()]
+    states = [state_of(state) for state in text.split(",") if state.strip()]
     unknown = [state for state in states if state not in STATES]
     if unknown or not states:
         raise argparse.ArgumentTypeError(f"{', '.join(unknown) or text!r} isn't a state; there are {', '.join(STATES)}")
@@ -159,22 +159,42 @@ def _add_ls(subparsers: "Subparsers[Parser]") -> None:
     parser = _add(
         subparsers,
         "ls",
-        "list jobs, newest first",
-        "Lists the jobs of the store, newest first.",
+        "list jobs: filtered, sorted, with columns of one's own",
+        "Lists the jobs of the store, newest first. JOB: ids, names, beginnings of ids, ranges\n"
+        "(a3-a9), wildcards. Conditions are on properties, tags (tags.NAME) and the last values\n"
+        "of metadata; all must hold. Operators: = == < <= > >= != <> :regex: :exists:; values\n"
+        "$none, $true, $false, $empty stand for nothing, a boolean, an empty text.",
         "examples:\n"
         "  logshipper ls\n"
         "  logshipper ls --state failed,cancelled --all\n"
         "  logshipper ls --name 'train*' --limit 5\n"
+        "  logshipper ls a3-a9 --filter 'loss<0.3' --filter 'duration>1h'\n"
+        "  logshipper ls --tag baseline --tag dataset=cifar10 --sort loss\n"
+        "  logshipper ls --columns id,name=Run,loss=Loss:.5f,tags.dataset\n"
+        "  logshipper ls --by-state\n"
         "  logshipper ls --json | jq -r '.jobs[].job_id'\n"
         "  logshipper ls --from loki --since 2d --cluster alpha",
     )
-    parser.add_argument("--limit", type=whole_number, default=20, metavar="N", help="at most N jobs (default: 20)")
+    _completed(parser.add_argument("jobs", metavar="JOB", nargs="*", help="only these"), completers.jobs)
+    parser.add_argument("--limit", type=whole_number, default=10, metavar="N", help="at most N jobs (default: 10)")
     parser.add_argument("--all", action="store_true", help="all jobs")
     action = parser.add_argument(
         "--state", type=state_names, metavar="STATE", help=f"only these, joined by commas: {', '.join(STATES)}"
     )
     _completed(action, lambda **_: [state.lower() for state in STATES])
     parser.add_argument("--name", metavar="PATTERN", help="only names that contain PATTERN, or match it (`*`, `?`)")
+    parser.add_argument(
+        "--filter", action="append", metavar="CONDITION", help="such as 'loss<0.3'; again for more, all must hold"
+    )
+    parser.add_argument(
+        "--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs that have it; again for more"
+    )
+    parser.add_argument("--columns", action="append", metavar="KEY=Title:FORMAT,...", help="these columns instead")
+    parser.add_argument(
+        "--sort", metavar="KEY", help="by a property, tag or key, smallest first (default: newest first)"
+    )
+    parser.add_argument("--reverse", action="store_true", help="the other way round")
+    parser.add_argument("--by-state", action="store_true", help="how many jobs there are in each state")
     _add_json(parser)
     _add_source(parser)
 
