@@ -23,6 +23,7 @@ _NOT_IN_LOKI = (
     "only jobs of the local store are removed; what is in Loki goes when its retention ends, or by `logshipper-agent "
     "purge`, which its admins can call"
 )
+MAX_WAIT_SECS = 3650 * 86_400
 _JOB_HELP = "its id, its name (the newest job of that name), the beginning of an id, or `last`"
 
 
@@ -33,6 +34,8 @@ def add_commands(subparsers: "Subparsers[Parser]") -> None:
     _add_logs(subparsers)
     _add_metadata(subparsers)
     _add_plot(subparsers)
+    _add_wait(subparsers)
+    _add_diff(subparsers)
     _add_tag(subparsers)
     _add_annotate(subparsers)
     _add_url(subparsers)
@@ -41,12 +44,19 @@ def add_commands(subparsers: "Subparsers[Parser]") -> None:
     _add_completion(subparsers)
 
 
-def _add(subparsers: "Subparsers[Parser]", name: str, summary: str, description: str, examples: str) -> Parser:
+def _add(
+    subparsers: "Subparsers[Parser]",
+    name: str,
+    summary: str,
+    description: str,
+    examples: str,
+    exit_codes: str = _EXIT_CODES,
+) -> Parser:
     parser = subparsers.add_parser(
         name,
         help=summary,
         description=description,
-        epilog=f"{examples.rstrip()}\n\n{_EXIT_CODES}",
+        epilog=f"{examples.rstrip()}\n\n{exit_codes}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module = f"observe.{name}"
@@ -116,6 +126,17 @@ def whole_number(text: str) -> int:
     return int(text[:18])
 
 
+def seconds_number(text: str) -> float:
+    """Of `90`, `0.5`, `30m`, `2h`."""
+    try:
+        secs = float(text)
+    except ValueError:
+        return time_span(text)
+    if not 0 <= secs <= MAX_WAIT_SECS:
+        raise argparse.ArgumentTypeError(f"{text!r} isn't a number of seconds from 0 to {MAX_WAIT_SECS}")
+    return secs
+
+
 def columns_number(text: str) -> int:
     from logshipper.screen import MAX_COLUMNS  # late: its tables of characters cost 10 ms
 
@@ -160,10 +181,11 @@ def _add_ls(subparsers: "Subparsers[Parser]") -> None:
         subparsers,
         "ls",
         "list jobs: filtered, sorted, with columns of one's own",
-        "Lists the jobs of the store, newest first. JOB: ids, names, beginnings of ids, ranges\n"
-        "(a3-a9), wildcards. Conditions are on properties, tags (tags.NAME) and the last values\n"
-        "of metadata; all must hold. Operators: = == < <= > >= != <> :regex: :exists:; values\n"
-        "$none, $true, $false, $empty stand for nothing, a boolean, an empty text.",
+        "Lists the jobs of the store, newest first. JOB: ids, names, beginnings of ids,\n"
+        "ranges (a3-a9), wildcards. Conditions are on properties, tags (tags.NAME) and\n"
+        "the last values of metadata; all must hold. Operators: = == < <= > >= != <>\n"
+        ":regex: :exists:; $none, $true, $false, $empty stand for nothing, a boolean, an\n"
+        "empty text.",
         "examples:\n"
         "  logshipper ls\n"
         "  logshipper ls --state failed,cancelled --all\n"
@@ -304,6 +326,52 @@ def _add_plot(subparsers: "Subparsers[Parser]") -> None:
     how.add_argument("--png", metavar="FILE", help="write a picture instead; `-` is standard output")
     _add_json(how, "for programs: the points as JSON, described in docs/reading.md")
     parser.add_argument("--attempt", type=whole_number, metavar="N", help="of a restarted job: only this attempt")
+    _add_source(parser)
+
+
+def _add_wait(subparsers: "Subparsers[Parser]") -> None:
+    parser = _add(
+        subparsers,
+        "wait",
+        "wait until jobs have ended",
+        "Waits until all of these jobs have ended, or any of them, and prints how. JOB: also\n"
+        "ranges (a3-a9) and wildcards. Unknown jobs are told, the others are waited for.",
+        "examples:\n"
+        "  logshipper wait last && notify-send done\n"
+        "  logshipper wait --any 'train*' --timeout 2h\n"
+        "  logshipper wait --all a3-a9 --check --json\n"
+        "  logshipper wait 4711 --from loki",
+        "exit codes: 0 they have ended, 1 some are unknown (stderr says which), 2 wrong usage,\n"
+        "3 the time was up, 4 with --check: one that has ended isn't COMPLETED, 130 Ctrl-C",
+    )
+    _completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=_JOB_HELP), completers.jobs)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--all", dest="any", action="store_false", help="until all have ended (default)")
+    which.add_argument("--any", dest="any", action="store_true", help="until one has ended")
+    parser.add_argument(
+        "--timeout", type=seconds_number, metavar="SECS", help="at most so long: seconds, or such as 30m, 2h"
+    )
+    parser.add_argument("--check", action="store_true", help="exit code 4 where one that ended isn't COMPLETED")
+    _add_json(parser)
+    _add_source(parser)
+    parser.set_defaults(any=False)
+
+
+def _add_diff(subparsers: "Subparsers[Parser]") -> None:
+    parser = _add(
+        subparsers,
+        "diff",
+        "compare two jobs' configuration",
+        "Compares two jobs' options, in alphabetical order: what the store knows of how they\n"
+        "were run, what their first record said and never changed, and tags. Different ones are\n"
+        "marked with `!`.",
+        "examples:\n  logshipper diff k3f9x2 last\n  logshipper diff a3 a4 --changed\n"
+        "  logshipper diff 4711 4712 --from loki --json",
+    )
+    for name in ("a", "b"):
+        _completed(parser.add_argument(name, metavar=name.upper(), help=_JOB_HELP), completers.jobs)
+    parser.add_argument("--changed", action="store_true", help="only what differs")
+    _add_json(parser)
     _add_source(parser)
 
 

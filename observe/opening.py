@@ -5,13 +5,14 @@ import argparse
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeAlias
 
 from ingest.progress_bar import Bar
 from logshipper.errors import ConfigError, StoreError, UnknownJob
 from observe.running import say
+from observe.selectors import is_pattern, pick
 from observe.waiting import Watch, WatchedEntries
 from observe.words import count, safe, size
 
@@ -234,6 +235,26 @@ def resolve(store: "Store", name: str, args: argparse.Namespace) -> str:
         if elsewhere := "" if name == "last" else where_else(args):
             words += f"{'' if words.endswith('?') else ';'} {elsewhere}"
         raise UnknownJob(name, safe(words), error.suggestions) from None  # names of jobs are anybody's words
+
+
+def resolve_several(
+    store: "Store", names: Sequence[str], args: argparse.Namespace
+) -> tuple[list[str], list[UnknownJob]]:
+    """The ids of the jobs that selectors stand for, each once, in the order asked; and an error for each that stands
+    for none."""
+    ids: dict[str, None] = {}
+    unknown = []
+    for name in names:
+        try:
+            ids[resolve(store, name, args)] = None
+        except UnknownJob as error:
+            if not is_pattern(name):
+                unknown.append(error)
+                continue
+            picked = pick([name], store.jobs())
+            ids.update(dict.fromkeys(job.job_id for job in picked.jobs))
+            unknown += picked.unknown
+    return list(ids), unknown
 
 
 def check_attempt(attempts: set[int], asked: int | None) -> None:

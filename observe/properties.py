@@ -81,7 +81,7 @@ def _of_job(field: str) -> Callable[[Row], Value]:
 
 
 _Property: TypeAlias = tuple[Kind, Callable[[Row], Value]]
-_TEXTS = ("job_id", "name", "user", "host", "reason", "mode", "cluster")
+_TEXTS = ("job_id", "name", "user", "host", "reason", "mode", "cluster", "account", "partition")
 _NUMBERS = ("exit_code", "signal", "attempts", "lines", "records", "lost", "bytes_printed", "bytes_logged")
 _TIMES = ("started", "ended", "heartbeat")
 
