@@ -83,7 +83,8 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="source",
         choices=("local", "loki"),
-        help="where jobs are read: the local store (default), or Loki, where a node's agent brings its runs",
+        help="where jobs are read: the local store, or Loki, where a node's agent brings its runs (default: local, "
+        "unless the site file says otherwise)",
     )
     _add_loki(group)
 

@@ -38,13 +38,30 @@ def _at_once(question: Callable[[], str]) -> str:
 
 
 def is_from_loki(args: argparse.Namespace) -> bool:
-    return getattr(args, "source", None) == LOKI
+    """Whether --from says so, or the site file for those who neither say it nor name a store."""
+    if getattr(args, "source", None) is None:
+        if getattr(args, "default_source", None) is None:
+            args.default_source = _default_source(args)
+        return bool(args.default_source == LOKI)
+    return bool(args.source == LOKI)
+
+
+def _default_source(args: argparse.Namespace) -> str:
+    if getattr(args, "store", None) is not None or os.environ.get("LOGSHIPPER_STORE"):
+        return LOCAL
+    from ingest.site import default_source
+
+    try:
+        return default_source(os.environ, path=getattr(args, "site", None))
+    except ConfigError as error:
+        say(f"{error}; the local store is read")  # a site's broken file hides nobody's own jobs
+        return LOCAL
 
 
 def where_else(args: argparse.Namespace) -> str:
     """Where jobs are that the local store doesn't have, a sentence; "" where there is no such place, and for those
     who say themselves what is to be read."""
-    if args.source is not None or args.store is not None or os.environ.get("LOGSHIPPER_STORE"):
+    if args.source is not None or args.store is not None or os.environ.get("LOGSHIPPER_STORE") or is_from_loki(args):
         return ""
     from ingest.site import is_known
     from logshipper.node_agent_socket import socket_path
