@@ -9,12 +9,12 @@ import json
 import os
 import sqlite3
 import time
-from dataclasses import asdict, fields, replace
+from dataclasses import MISSING, asdict, fields, replace
 from typing import NamedTuple
 
-from ingest.job import JobSummary, derived_state
-from ingest.job_db import VERSION as JOB_VERSION
-from ingest.job_db import read_captures
+import orjson
+
+from ingest.job import RUNNING, JobSummary, derived_state
 from ingest.sqlite_file import DamagedError, UnfinishedError, open_reader, open_writer, remove_database, store_errors
 from ingest.summary import summarise
 from logshipper.errors import StoreError
@@ -83,7 +83,10 @@ class Catalogue:
             jobs = [_summary_from_json(text) for (text,) in found]
         except (ValueError, TypeError) as error:
             raise DamagedError(self.path, f"is damaged: {error}") from None
-        return [replace(job, state=derived_state(job.state, job.heartbeat_ns, now_ns)) for job in jobs]
+        for at, job in enumerate(jobs):
+            if job.state == RUNNING:
+                jobs[at] = replace(job, state=derived_state(job.state, job.heartbeat_ns, now_ns))
+        return jobs
 
     def put(self, summary: JobSummary) -> None:
         with store_errors(self.path):
@@ -149,6 +152,9 @@ def make_again(path: str, jobs_folder: str, *, wal: bool) -> tuple[Catalogue, li
 
 def read_summary(path: str, job_id: str) -> JobSummary | None:
     """From a job's database; None where no capture is in it yet. Raises StoreError."""
+    from ingest.job_db import VERSION as JOB_VERSION  # late: lists don't need it
+    from ingest.job_db import read_captures
+
     connection = open_reader(path, JOB_VERSION)
     try:
         with store_errors(path):
@@ -158,9 +164,14 @@ def read_summary(path: str, job_id: str) -> JobSummary | None:
     return summarise(job_id, captures)
 
 
-_FIELDS = [field.name for field in fields(JobSummary)]
+_NEEDED = frozenset(field.name for field in fields(JobSummary) if field.default is MISSING)
 
 
 def _summary_from_json(text: str) -> JobSummary:
-    found = json.loads(text)
-    return JobSummary(**{name: found[name] for name in _FIELDS if name in found})
+    """Past the constructor, which takes ten times as long: lists of 10,000 jobs wait for it."""
+    found = orjson.loads(text)
+    if not found.keys() >= _NEEDED:
+        raise TypeError(f"a summary lacks {', '.join(sorted(_NEEDED - found.keys()))}")
+    summary = object.__new__(JobSummary)
+    summary.__dict__.update(found)
+    return summary

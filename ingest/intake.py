@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ingest.capture_account import Rows
 from ingest.capture_folder import CaptureFolder, Identity, Life, list_folders
 from ingest.catalogue import Catalogue, summarise
-from ingest.job import TakenIn
+from ingest.job import RUNNING, JobSummary, TakenIn
 from ingest.job_db import CaptureRow, JobWriter
 from ingest.learning import learn, new_account
 from ingest.purge_pattern import LinePattern
@@ -81,14 +81,25 @@ class _Run:
 
 
 class Intake:
-    """Takes in one store's spool. owner: user id whose captures are taken; wal: see sqlite_file."""
+    """Takes in one store's spool. owner: user id whose captures are taken; wal: see sqlite_file; ended: is told each
+    job that is over, when all of it that is spooled is taken in."""
 
-    def __init__(self, spool: str, jobs: str, catalogue: Catalogue, *, wal: bool, owner: int) -> None:
+    def __init__(
+        self,
+        spool: str,
+        jobs: str,
+        catalogue: Catalogue,
+        *,
+        wal: bool,
+        owner: int,
+        ended: Callable[[JobSummary], object],
+    ) -> None:
         self._spool = spool
         self._jobs = jobs
         self._catalogue = catalogue
         self._wal = wal
         self._owner = owner
+        self._ended = ended
         self._settled: dict[str, tuple[object, _Result]] = {}  # nothing to do until the signature changes
 
     def run(self, deadline: float, job_id: str | None, progress: Progress | None) -> TakenIn:
@@ -224,6 +235,8 @@ class Intake:
                     summary = summarise(job_id, job.captures())
                 if summary is not None:
                     self._catalogue.put(summary)
+                    if summary.state != RUNNING and summary.records:
+                        self._ended(summary)
             fault_point("store_catalogue_updated")
             for name in over:
                 with _reported(run), CaptureFolder(spool_fd, self._spool, name, self._owner) as folder:

@@ -29,7 +29,7 @@ def job_shard(job_id: str) -> str:
 class JobSummary:
     """One job. State, exit code, times, host and mode are those of its newest attempt; lines (stored), records, lost
     and bytes are of all attempts. Times are nanoseconds since 1970. reason: why, where the state needs a word; cluster:
-    "" in a local store."""
+    "" in a local store; account, partition: the scheduler's, "" without one."""
 
     job_id: str
     name: str
@@ -50,6 +50,8 @@ class JobSummary:
     bytes_logged: int
     reason: str = ""
     cluster: str = ""
+    account: str = ""
+    partition: str = ""
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,11 @@ class KeyedReader:
             found.append(replace(stats, last=next((value for value in values if value is not None), "null")))
         return found
 
+    def last_values(self) -> dict[str, str]:
+        """The last value of each key, as JSON text, by the key's name."""
+        keys = self.keys()
+        return {key.key: key.last for key in keys}
+
     def x_axis(self) -> XChoice:
         """The X of the job's graphs (R25)."""
         return self._x_axis().choose()

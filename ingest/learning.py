@@ -29,6 +29,8 @@ def new_account(folder: CaptureFolder, identity: Identity) -> CaptureAccount:
         name=identity.name,
         user=identity.user,
         host=identity.host,
+        account=identity.account,
+        partition=identity.partition,
         started_ns=begun_ns,
         heartbeat_ns=begun_ns,
     )

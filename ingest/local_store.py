@@ -3,6 +3,7 @@
     catalogue.db    a summary of each job, tombstones of removed ones
     jobs/<id>.db    all of one job: lines by the block, metadata records, events, captures, how far they are taken in
     spool/          captures' segments that are not yet taken in (host-local where the store is on a network)
+    values.db       the last value of each key, for lists
     overlay.db      tags and notes of whoever reads (observe/overlay.py)
     intake.lock     held by whoever takes in; agent.lock, agent.log: the per-user agent's
 
@@ -12,38 +13,28 @@ Whoever reads calls `take_in` first, so that what is spooled is complete. Severa
 import os
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from ingest.catalogue import Catalogue, make_again
-from ingest.intake import Intake, Progress, SpooledCapture, intake_lock
 from ingest.job import NAME, Capture, JobEvent, JobSummary, LogLine, MetadataRecord, Position, TakenIn
-from ingest.job_reader import JobReader
-from ingest.purge_pattern import LinePattern
-from ingest.purge_segments import Purged
-from ingest.purge_store import purge_database
+from ingest.last_values import LastValues
 from ingest.sqlite_file import DamagedError, UnwritableError, remove_database
 from ingest.summary import find_job
-from ingest.x_axis import KeyStats, XChoice
 from logshipper.errors import LogshipperError, SpoolError, SpoolFull, StoreError, UnknownJob
 from logshipper.fault_points import fault_point
 from logshipper.filesystem import network_type
 from logshipper.spool import make_private_folder, spool_root
 
-__all__ = [
-    "Capture",
-    "JobEvent",
-    "JobReader",
-    "JobSummary",
-    "KeyStats",
-    "LocalStore",
-    "LogLine",
-    "MetadataRecord",
-    "Position",
-    "SpooledCapture",
-    "TakenIn",
-    "XChoice",
-]
+if TYPE_CHECKING:
+    from ingest.intake import Intake, Progress, SpooledCapture
+    from ingest.job_reader import JobReader
+    from ingest.purge_pattern import LinePattern
+    from ingest.purge_segments import Purged
+
+__all__ = ["Capture", "JobEvent", "JobSummary", "LocalStore", "LogLine", "MetadataRecord", "Position", "TakenIn"]
 
 LOCK_SECS = 10.0  # how long anything but take_in waits for others who take in
 
@@ -78,7 +69,8 @@ class LocalStore:
         self._find_root(create)
         self.is_writable = os.stat(self.root).st_uid == self._owner and os.access(self.root, os.W_OK | os.X_OK)
         self._catalogue = self._open_catalogue()
-        self._intake = self._new_intake()
+        self._values = LastValues(self.root, wal=self.uses_wal, writable=self.is_writable)
+        self._made_intake: Intake | None = None
 
     def _find_root(self, create: bool) -> None:
         if not os.path.lexists(self.root):
@@ -101,8 +93,16 @@ class LocalStore:
         except SpoolError as error:
             raise StoreError(error.path, error.reason) from None
 
-    def _new_intake(self) -> Intake:
-        return Intake(self.spool, self._jobs, self._catalogue, wal=self.uses_wal, owner=self._owner)
+    @property
+    def _intake(self) -> "Intake":
+        """Made when first asked for: a list of jobs, where nothing is spooled, is there before it is imported."""
+        if self._made_intake is None:
+            from ingest.intake import Intake
+
+            self._made_intake = Intake(
+                self.spool, self._jobs, self._catalogue, wal=self.uses_wal, owner=self._owner, ended=self.last_values
+            )
+        return self._made_intake
 
     # ---- the catalogue
 
@@ -128,7 +128,7 @@ class LocalStore:
 
     def _mend_catalogue(self) -> Catalogue:
         """Makes it where it is missing or damaged. Raises UnwritableError where somebody else holds the store."""
-        with intake_lock(self._lock_path, time.monotonic() + LOCK_SECS) as held:
+        with self._locked(time.monotonic() + LOCK_SECS) as held:
             if not held:
                 raise UnwritableError(self._catalogue_path, "can't be made now: another program is taking in")
             return self._open_or_make_catalogue()
@@ -147,16 +147,17 @@ class LocalStore:
         if not self._catalogue.is_in_place():
             self._catalogue.close()
             self._catalogue = self._open_or_make_catalogue()
-            self._intake = self._new_intake()
+            self._made_intake = None
 
-    @property
-    def _lock_path(self) -> str:
-        return os.path.join(self.root, "intake.lock")
+    def _locked(self, deadline: float) -> AbstractContextManager[bool]:
+        from ingest.intake import intake_lock
+
+        return intake_lock(os.path.join(self.root, "intake.lock"), deadline)
 
     # ---- taking in
 
     def take_in(
-        self, *, deadline_secs: float = 10.0, job_id: str | None = None, progress: Progress | None = None
+        self, *, deadline_secs: float = 10.0, job_id: str | None = None, progress: "Progress | None" = None
     ) -> TakenIn:
         """Takes in what is spooled, of one job or of all; stops, incomplete, when the time is up.
 
@@ -164,6 +165,8 @@ class LocalStore:
         stay in the spool until they are taken in.
         """
         problems, self._problems = self._problems, []
+        if self._is_spool_empty():
+            return TakenIn(True, problems)
         if not self.is_writable:
             waiting = len(self._intake.spooled())
             if waiting:
@@ -171,17 +174,27 @@ class LocalStore:
             return TakenIn(not waiting, problems)
         deadline = time.monotonic() + deadline_secs
         try:
-            with intake_lock(self._lock_path, deadline) as held:
+            with self._locked(deadline) as held:
                 if not held:
                     problems.append(f"{self.root}: another program is taking in; what is shown may be older")
                     return TakenIn(False, problems)
                 self._follow_catalogue()
                 taken = self._intake.run(deadline, job_id, progress)
+            self._values.flush()
         except LogshipperError as error:
             return TakenIn(False, [*problems, str(error)])
         return TakenIn(taken.complete, problems + taken.problems)
 
-    def spooled(self) -> list[SpooledCapture]:
+    def _is_spool_empty(self) -> bool:
+        try:
+            with os.scandir(self.spool) as entries:
+                return next(entries, None) is None
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False  # taking in says what is wrong
+
+    def spooled(self) -> "list[SpooledCapture]":
         """What is in the spool."""
         return self._intake.spooled()
 
@@ -198,13 +211,13 @@ class LocalStore:
         except DamagedError:
             self._catalogue.close()
             self._catalogue = self._without_damage()
-            self._intake = self._new_intake()
+            self._made_intake = None
             return self._catalogue.jobs(time.time_ns())
 
     def _without_damage(self) -> Catalogue:
         """The catalogue's damage showed only when it was read: it is made again, on disk or else in memory."""
         if self.is_writable:
-            with intake_lock(self._lock_path, time.monotonic() + LOCK_SECS) as held:
+            with self._locked(time.monotonic() + LOCK_SECS) as held:
                 if held:
                     catalogue, problems = make_again(self._catalogue_path, self._jobs, wal=self.uses_wal)
                     self._problems += problems
@@ -219,11 +232,22 @@ class LocalStore:
         other has, or `last`. Raises UnknownJob, with suggestions."""
         return find_job(name, self.jobs()).job_id
 
-    def open(self, job_id: str) -> JobReader:
+    def last_values(self, job: JobSummary) -> Mapping[str, str]:
+        """The last value of each key of a job's metadata: JSON texts by the key's name. Raises as `open` does."""
+        values = self._values.get(job)
+        if values is None:
+            with self.open(job.job_id) as reader:
+                values = reader.last_values()
+            self._values.put(job, values)
+        return values
+
+    def open(self, job_id: str) -> "JobReader":
         """Raises UnknownJob where there is no such job; StoreError where its database can't be read."""
         path = self._path_of(job_id)
         if not os.path.exists(path):
             raise UnknownJob(job_id, f"no job has the id {job_id!r}")
+        from ingest.job_reader import JobReader
+
         reader = JobReader(path, job_id)
         self._readers.add(reader)
         return reader
@@ -244,7 +268,7 @@ class LocalStore:
             raise StoreError(self.root, "can't be written, so nothing can be removed")
         if summary is not None and summary.state == "RUNNING":
             raise StoreError(self.root, f"job {job_id} runs: it can be removed when it has ended")
-        with intake_lock(self._lock_path, time.monotonic() + LOCK_SECS) as held:
+        with self._locked(time.monotonic() + LOCK_SECS) as held:
             if not held:
                 raise StoreError(self.root, "another program is taking in: try again")
             known = summary.attempts if summary else 0
@@ -259,23 +283,31 @@ class LocalStore:
             remove_database(path)
             fault_point("store_database_removed")
             self._catalogue.forget(job_id)
+            self._values.forget(job_id)
 
-    def purge(self, job_id: str, pattern: LinePattern, *, dry_run: bool) -> Purged:
+    def purge(self, job_id: str, pattern: "LinePattern", *, dry_run: bool) -> "Purged":
         """Overwrites a job's lines that have a pattern, in its database and in what is spooled of it; how many there
         are. dry_run: only counts. Raises UnknownJob, StoreError."""
         path = self._path_of(job_id)
         if not self.is_writable:
             raise StoreError(self.root, "can't be written, so nothing can be purged")
-        with intake_lock(self._lock_path, time.monotonic() + LOCK_SECS) as held:
+        from ingest.purge_segments import Purged
+        from ingest.purge_store import purge_database
+
+        with self._locked(time.monotonic() + LOCK_SECS) as held:
             if not held:
                 raise StoreError(self.root, "another program is taking in: try again")
             spooled = self._intake.purge(job_id, pattern, dry_run=dry_run)
             if not os.path.exists(path):
                 return spooled
+            if not dry_run:
+                self._values.remove()
             stored = purge_database(path, pattern, wal=self.uses_wal, dry_run=dry_run)
         return Purged(spooled.lines + stored, spooled.files + ([path] if stored else []))
 
     def _last_attempt(self, path: str, job_id: str) -> int:
+        from ingest.job_reader import JobReader
+
         try:
             with JobReader(path, job_id) as reader:
                 return max(capture.attempt for capture in reader.captures)
@@ -283,6 +315,7 @@ class LocalStore:
             return 1  # damaged, or gone: it is removed all the same
 
     def close(self) -> None:
+        self._values.flush()
         for reader in list(self._readers):
             reader.close()
         self._catalogue.close()

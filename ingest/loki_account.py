@@ -137,6 +137,7 @@ class EventAccount(CaptureFacts):
         self.start_at_ns = time_ns
         self.name, self.user = _text(event, "name"), _text(event, "user") or self.user
         self.host = _text(event, "host") or self.host
+        self.account, self.partition = _text(event, "account"), _text(event, "partition")
         self.columns, self.rows = _count(event, "columns"), _count(event, "rows")
         self.tty = event.get("tty") is not False
         self.started_ns = min(_count(event, "started_ns") or time_ns, time_ns)

@@ -275,6 +275,12 @@ class LokiStore:
             if not wanted or read >= most:
                 return
 
+    def last_values(self, job: JobSummary) -> Mapping[str, str]:
+        """The last value of each key of a job's metadata: JSON texts by the key's name. Reads all its records."""
+        self._chosen[job.job_id] = job.cluster
+        with self.open(job.job_id) as reader:
+            return reader.last_values()
+
     def open(self, job_id: str) -> LokiJobReader:
         """Raises UnknownJob where there is no such job, or one in each of several clusters."""
         known = self._of_chosen(job_id)

@@ -10,8 +10,11 @@
     [grafana]
     url = "https://grafana.example.org"
 
-The first two have the options of ServerAccess. Flags and environment give addresses of their own; the file's
-credentials go to no other server than the one that it names.
+    [reading]
+    default_source = "loki"
+
+The first two have the options of ServerAccess; files in them may begin with `~/`, each reader's own. Flags and
+environment give addresses of their own; the file's credentials go to no other server than the one that it names.
 """
 
 import os
@@ -29,7 +32,9 @@ SYSTEM_PATH = "/etc/logshipper/site.toml"
 FILE_SETTING = "LOGSHIPPER_SITE"
 LOKI_SETTING = "LOGSHIPPER_LOKI_URL"
 PROMETHEUS_SETTING = "LOGSHIPPER_PROMETHEUS_URL"
-SECTIONS = ("loki", "prometheus", "grafana")
+SECTIONS = ("loki", "prometheus", "grafana", "reading")
+SOURCES = ("local", "loki")
+_FILES = ("password_file", "token_file", "ca_file", "cert_file", "key_file")
 _DASHBOARD_UID = re.compile(r"[A-Za-z0-9_-]{1,40}")  # as Grafana takes it
 
 
@@ -70,12 +75,25 @@ class Grafana:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """default_source: where jobs are read by those who don't say it: `local`, or `loki`."""
+
+    default_source: str = "local"
+
+    def problems(self) -> list[str]:
+        """What is wrong, a sentence each that names the option."""
+        known = self.default_source in SOURCES
+        return [] if known else [f"[reading] default_source: must be `local` or `loki`, not {self.default_source!r}"]
+
+
+@dataclass(frozen=True)
 class Site:
     """prometheus, grafana: the url is "" where there is none; path: of the file that says so, "" for none."""
 
     loki: ServerAccess = field(default_factory=ServerAccess)
     prometheus: ServerAccess = field(default_factory=ServerAccess)
     grafana: Grafana = field(default_factory=Grafana)
+    reading: Reading = field(default_factory=Reading)
     path: str = ""
 
 
@@ -111,13 +129,30 @@ def look(
 ) -> tuple[Site, list[str]]:
     """As `find`, whatever of it is known, and a sentence for each problem. Raises ConfigError where a file can't be
     read or isn't TOML, and for an address that an option or the environment gives and that is none."""
-    file = path or environment.get(FILE_SETTING) or _usual_file(environment)
+    file = _file(environment, path)
     site, problems = read(file) if file else (Site(), [])
     loki = _moved(site.loki, _given_url("--loki-url", loki_url, LOKI_SETTING, environment))
     prometheus_url = _given_url("--prometheus-url", prometheus_url, PROMETHEUS_SETTING, environment)
     prometheus = _moved(site.prometheus, prometheus_url)
     problems += loki.problems("loki") + prometheus.problems("prometheus") + site.grafana.problems()
+    problems += site.reading.problems()
     return replace(site, loki=loki, prometheus=prometheus), problems
+
+
+def default_source(environment: Mapping[str, str], *, path: str | None = None) -> str:
+    """Where jobs are read by those who don't say it. Raises ConfigError for a file that can't be read, and where this
+    option isn't one."""
+    file = _file(environment, path)
+    if not file:
+        return SOURCES[0]
+    reading = read(file)[0].reading
+    if problems := reading.problems():
+        raise ConfigError(file, problems)
+    return reading.default_source
+
+
+def _file(environment: Mapping[str, str], path: str | None) -> str:
+    return path or environment.get(FILE_SETTING) or _usual_file(environment)
 
 
 def is_known(environment: Mapping[str, str]) -> bool:
@@ -135,7 +170,14 @@ def read(path: str) -> tuple[Site, list[str]]:
     loki = fill(ServerAccess, tables.get("loki", {}), "loki", problems)
     prometheus = fill(ServerAccess, tables.get("prometheus", {}), "prometheus", problems)
     grafana = fill(Grafana, tables.get("grafana", {}), "grafana", problems)
-    return Site(loki, prometheus, grafana, path), problems
+    reading = fill(Reading, tables.get("reading", {}), "reading", problems)
+    return Site(_at_home(loki), _at_home(prometheus), grafana, reading, path), problems
+
+
+def _at_home(access: ServerAccess) -> ServerAccess:
+    """`~/` in the names of files is the reader's own home: one site file serves all, each with a token of their own."""
+    files = {name: value for name in _FILES if (value := getattr(access, name)).startswith("~/")}
+    return replace(access, **{name: os.path.expanduser(value) for name, value in files.items()})
 
 
 def _usual_file(environment: Mapping[str, str]) -> str:

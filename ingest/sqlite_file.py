@@ -5,12 +5,10 @@ lies on a local file system, else the rollback journal. Reading works where noth
 """
 
 import os
-import shutil
 import sqlite3
-import tempfile
+import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from logshipper.errors import StoreError, os_words
 
@@ -140,7 +138,7 @@ def open_reader(path: str, version: int) -> sqlite3.Connection:
 
 def _connect_reader(path: str) -> sqlite3.Connection:
     """Tries from the best way to the last: as others' equal, without writing, as a file that nobody changes, a copy."""
-    uri = Path(os.path.abspath(path)).as_uri()
+    uri = "file://" + urllib.parse.quote(os.fsencode(os.path.abspath(path)))
     may_write = os.access(path, os.W_OK) and os.access(os.path.dirname(path) or ".", os.W_OK)
     has_log = os.path.exists(path + "-wal") and os.path.getsize(path + "-wal") > 0
     ways = (["?mode=rw"] if may_write else []) + ["?mode=ro"] + ([] if has_log else ["?immutable=1&mode=ro"])
@@ -165,6 +163,9 @@ def _connect_reader(path: str) -> sqlite3.Connection:
 
 def _connect_copy(path: str) -> sqlite3.Connection:
     """For a file whose write-ahead log can't be gone through in place: in a folder that can't be written."""
+    import shutil  # late: only here
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="logshipper-") as folder:
         copy = os.path.join(folder, "copy.db")
         try:

@@ -6,7 +6,8 @@ from typing import TypedDict
 
 from ingest import user_agent
 from ingest.capture_folder import Life
-from ingest.local_store import LocalStore, SpooledCapture
+from ingest.intake import SpooledCapture
+from ingest.local_store import LocalStore
 from ingest.text_table import printed_table, shown_size
 
 SCHEMA = "logshipper-agent.status/1"

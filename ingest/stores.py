@@ -1,6 +1,6 @@
 """What reading commands ask of a store and of a job in it, wherever it lies: the local store and Loki answer alike."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from ingest.job import Capture, JobEvent, JobSummary, LogLine, MetadataRecord, Position, TakenIn
@@ -82,6 +82,9 @@ class Store(Protocol):
 
     def jobs(self) -> list[JobSummary]:
         """Newest first."""
+
+    def last_values(self, job: JobSummary) -> Mapping[str, str]:
+        """The last value of each key of a job's metadata, one of `jobs`: JSON texts by the key's name."""
 
     def resolve(self, name: str) -> str:
         """The id of the job that a name stands for. Raises UnknownJob."""

@@ -43,13 +43,18 @@ class Account(Protocol):
     def bytes_printed(self) -> int: ...
     @property
     def bytes_logged(self) -> int: ...
+    @property
+    def account(self) -> str: ...
+    @property
+    def partition(self) -> str: ...
     def lost(self) -> int: ...
 
 
 @dataclass
 class CaptureFacts:
     """What a store keeps of one capture, whoever tells it. mode: enabled, metadata or disabled; ledger: its account of
-    lines; columns, rows: of the terminal; tty: False where pipes took its place."""
+    lines; columns, rows: of the terminal; tty: False where pipes took its place; account, partition: the scheduler's,
+    "" without one."""
 
     name: str = ""
     user: str = ""
@@ -66,6 +71,8 @@ class CaptureFacts:
     rows: int = 0
     tty: bool = True
     ledger: Json = field(default_factory=dict)
+    account: str = ""
+    partition: str = ""
 
 
 class OfAttempt(Protocol):
@@ -105,6 +112,8 @@ def summarise(job_id: str, captures: Sequence[OfAttempt]) -> JobSummary | None:
         bytes_printed=sum(row.account.bytes_printed for row in captures),
         bytes_logged=sum(row.account.bytes_logged for row in captures),
         reason=of_state.reason,
+        account=current[0].account,
+        partition=current[0].partition,
     )
 
 

@@ -11,7 +11,7 @@ from logshipper.terminal import BATCH_COLUMNS, BATCH_ROWS
 from observe import completers
 from observe.completion import HOW_TO, SHELLS
 from observe.running import guarded
-from observe.words import STATES
+from observe.words import STATES, state_of
 
 Parser = TypeVar("Parser", bound=argparse.ArgumentParser)
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ _NOT_IN_LOKI = (
     "only jobs of the local store are removed; what is in Loki goes when its retention ends, or by `logshipper-agent "
     "purge`, which its admins can call"
 )
+MAX_WAIT_SECS = 3650 * 86_400
 _JOB_HELP = "its id, its name (the newest job of that name), the beginning of an id, or `last`"
 
 
@@ -35,6 +36,8 @@ def add_commands(subparsers: "Subparsers[Parser]") -> None:
     _add_plot(subparsers)
     _add_open(subparsers)
     _add_serve(subparsers)
+    _add_wait(subparsers)
+    _add_diff(subparsers)
     _add_tag(subparsers)
     _add_annotate(subparsers)
     _add_url(subparsers)
@@ -43,12 +46,19 @@ def add_commands(subparsers: "Subparsers[Parser]") -> None:
     _add_completion(subparsers)
 
 
-def _add(subparsers: "Subparsers[Parser]", name: str, summary: str, description: str, examples: str) -> Parser:
+def _add(
+    subparsers: "Subparsers[Parser]",
+    name: str,
+    summary: str,
+    description: str,
+    examples: str,
+    exit_codes: str = _EXIT_CODES,
+) -> Parser:
     parser = subparsers.add_parser(
         name,
         help=summary,
         description=description,
-        epilog=f"{examples.rstrip()}\n\n{_EXIT_CODES}",
+        epilog=f"{examples.rstrip()}\n\n{exit_codes}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module = f"observe.{name}"
@@ -75,7 +85,8 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="source",
         choices=("local", "loki"),
-        help="where jobs are read: the local store (default), or Loki, where a node's agent brings its runs",
+        help="where jobs are read: the local store, or Loki, where a node's agent brings its runs (default: local, "
+        "unless the site file says otherwise)",
     )
     _add_loki(group)
 
@@ -118,6 +129,17 @@ def whole_number(text: str) -> int:
     return int(text[:18])
 
 
+def seconds_number(text: str) -> float:
+    """Of `90`, `0.5`, `30m`, `2h`."""
+    try:
+        secs = float(text)
+    except ValueError:
+        return time_span(text)
+    if not 0 <= secs <= MAX_WAIT_SECS:
+        raise argparse.ArgumentTypeError(f"{text!r} isn't a number of seconds from 0 to {MAX_WAIT_SECS}")
+    return secs
+
+
 def columns_number(text: str) -> int:
     from logshipper.screen import MAX_COLUMNS  # late: its tables of characters cost 10 ms
 
@@ -150,7 +172,7 @@ def screen_size(text: str) -> tuple[int, int]:
 
 
 def state_names(text: str) -> list[str]:
-    states = [state.strip().upper() for state in text.split(",") if state.strip()]
+    states = [state_of(state) for state in text.split(",") if state.strip()]
     unknown = [state for state in states if state not in STATES]
     if unknown or not states:
         raise argparse.ArgumentTypeError(f"{', '.join(unknown) or text!r} isn't a state; there are {', '.join(STATES)}")
@@ -165,22 +187,43 @@ def _add_ls(subparsers: "Subparsers[Parser]") -> None:
     parser = _add(
         subparsers,
         "ls",
-        "list jobs, newest first",
-        "Lists the jobs of the store, newest first.",
+        "list jobs: filtered, sorted, with columns of one's own",
+        "Lists the jobs of the store, newest first. JOB: ids, names, beginnings of ids,\n"
+        "ranges (a3-a9), wildcards. Conditions are on properties, tags (tags.NAME) and\n"
+        "the last values of metadata; all must hold. Operators: = == < <= > >= != <>\n"
+        ":regex: :exists:; $none, $true, $false, $empty stand for nothing, a boolean, an\n"
+        "empty text.",
         "examples:\n"
         "  logshipper ls\n"
         "  logshipper ls --state failed,cancelled --all\n"
         "  logshipper ls --name 'train*' --limit 5\n"
+        "  logshipper ls a3-a9 --filter 'loss<0.3' --filter 'duration>1h'\n"
+        "  logshipper ls --tag baseline --tag dataset=cifar10 --sort loss\n"
+        "  logshipper ls --columns id,name=Run,loss=Loss:.5f,tags.dataset\n"
+        "  logshipper ls --by-state\n"
         "  logshipper ls --json | jq -r '.jobs[].job_id'\n"
         "  logshipper ls --from loki --since 2d --cluster alpha",
     )
-    parser.add_argument("--limit", type=whole_number, default=20, metavar="N", help="at most N jobs (default: 20)")
+    _completed(parser.add_argument("jobs", metavar="JOB", nargs="*", help="only these"), completers.jobs)
+    parser.add_argument("--limit", type=whole_number, default=10, metavar="N", help="at most N jobs (default: 10)")
     parser.add_argument("--all", action="store_true", help="all jobs")
     action = parser.add_argument(
         "--state", type=state_names, metavar="STATE", help=f"only these, joined by commas: {', '.join(STATES)}"
     )
     _completed(action, lambda **_: [state.lower() for state in STATES])
     parser.add_argument("--name", metavar="PATTERN", help="only names that contain PATTERN, or match it (`*`, `?`)")
+    parser.add_argument(
+        "--filter", action="append", metavar="CONDITION", help="such as 'loss<0.3'; again for more, all must hold"
+    )
+    parser.add_argument(
+        "--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs that have it; again for more"
+    )
+    parser.add_argument("--columns", action="append", metavar="KEY=Title:FORMAT,...", help="these columns instead")
+    parser.add_argument(
+        "--sort", metavar="KEY", help="by a property, tag or key, smallest first (default: newest first)"
+    )
+    parser.add_argument("--reverse", action="store_true", help="the other way round")
+    parser.add_argument("--by-state", action="store_true", help="how many jobs there are in each state")
     _add_json(parser)
     _add_source(parser)
 
@@ -332,6 +375,52 @@ def _add_port(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=port_number, default=0, metavar="N", help="of 127.0.0.1, where the page is (default: a free one)"
     )
+
+
+def _add_wait(subparsers: "Subparsers[Parser]") -> None:
+    parser = _add(
+        subparsers,
+        "wait",
+        "wait until jobs have ended",
+        "Waits until all of these jobs have ended, or any of them, and prints how. JOB: also\n"
+        "ranges (a3-a9) and wildcards. Unknown jobs are told, the others are waited for.",
+        "examples:\n"
+        "  logshipper wait last && notify-send done\n"
+        "  logshipper wait --any 'train*' --timeout 2h\n"
+        "  logshipper wait --all a3-a9 --check --json\n"
+        "  logshipper wait 4711 --from loki",
+        "exit codes: 0 they have ended, 1 some are unknown (stderr says which), 2 wrong usage,\n"
+        "3 the time was up, 4 with --check: one that has ended isn't COMPLETED, 130 Ctrl-C",
+    )
+    _completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=_JOB_HELP), completers.jobs)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--all", dest="any", action="store_false", help="until all have ended (default)")
+    which.add_argument("--any", dest="any", action="store_true", help="until one has ended")
+    parser.add_argument(
+        "--timeout", type=seconds_number, metavar="SECS", help="at most so long: seconds, or such as 30m, 2h"
+    )
+    parser.add_argument("--check", action="store_true", help="exit code 4 where one that ended isn't COMPLETED")
+    _add_json(parser)
+    _add_source(parser)
+    parser.set_defaults(any=False)
+
+
+def _add_diff(subparsers: "Subparsers[Parser]") -> None:
+    parser = _add(
+        subparsers,
+        "diff",
+        "compare two jobs' configuration",
+        "Compares two jobs' options, in alphabetical order: what the store knows of how they\n"
+        "were run, what their first record said and never changed, and tags. Different ones are\n"
+        "marked with `!`.",
+        "examples:\n  logshipper diff k3f9x2 last\n  logshipper diff a3 a4 --changed\n"
+        "  logshipper diff 4711 4712 --from loki --json",
+    )
+    for name in ("a", "b"):
+        _completed(parser.add_argument(name, metavar=name.upper(), help=_JOB_HELP), completers.jobs)
+    parser.add_argument("--changed", action="store_true", help="only what differs")
+    _add_json(parser)
+    _add_source(parser)
 
 
 def _add_tag(subparsers: "Subparsers[Parser]") -> None:

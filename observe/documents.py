@@ -49,6 +49,8 @@ def job_document(job: "JobSummary", now_ns: int, marks: "Marks | None" = None) -
         "bytes_printed": job.bytes_printed,
         "bytes_logged": job.bytes_logged,
         "cluster": job.cluster,
+        "account": job.account,
+        "partition": job.partition,
         "tags": dict(marks.tags) if marks else {},
         "note": marks.note if marks else "",
         "starred": marks.starred if marks else False,

@@ -1,11 +1,16 @@
-"""`logshipper ls`: the jobs of a store, newest first."""
+"""`logshipper ls`: the jobs of a store, newest first, filtered, sorted, and with columns of one's own."""
 
 import argparse
-import fnmatch
-import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from observe.documents import duration_secs, job_document
+from observe.columns import ColumnAsked, cell_of, parse_columns
+from observe.conditions import parse_condition, tag_condition
+from observe.documents import Document, duration_secs, job_document
+from observe.listing import Asked, Listing
 from observe.opening import (
     LIST_SECS,
     begin_with,
@@ -16,15 +21,16 @@ from observe.opening import (
     store_place,
     take_in,
 )
-from observe.output import Cell, Column, Output, Styled, natural_widths, print_json
-from observe.overlay import NO_MARKS, Marks, Place
+from observe.output import Cell, Column, Output, Raw, Styled, natural_widths, print_json
+from observe.properties import MISSING, Kind, Row, field_of
 from observe.running import say
-from observe.words import STATE_STYLES, count, duration, exit_short, local_with_zone, plural, when
+from observe.words import STATE_STYLES, STATES, count, duration, exit_short, local_with_zone, plural, safe, when
 
 if TYPE_CHECKING:
-    from ingest.job import JobSummary
+    from logshipper.errors import UnknownJob
 
 SCHEMA = "logshipper.ls/1"
+EXIT_UNKNOWN = 1
 _NAME_MIN = 12  # columns
 
 _COLUMNS = (
@@ -42,78 +48,180 @@ _COLUMNS = (
 
 
 def call(args: argparse.Namespace) -> int:
-    now_ns = time.time_ns()
-    jobs: list[JobSummary] = []
-    problems: list[str] = []
-    marks: dict[Place, Marks] = {}
+    asked = _asked(args)
+    columns = parse_columns(args.columns) if args.columns else []
     with opened(args) as store:
-        if store is not None:
-            problems = take_in(store, secs=LIST_SECS)
-            jobs = store.jobs()
-            marks = overlay_of(store).all()
-    matching = [job for job in jobs if _matches(job, args)]
-    shown = matching if args.all else matching[: args.limit]
+        if store is None:
+            _tell_problems(args, [], [])
+            _Answer(args, columns).nothing(0, 0)
+            return 0
+        problems = take_in(store, secs=LIST_SECS)
+        listing = Listing(store, overlay_of(store), asked)
+        answer = _Answer(args, columns)
+        with closing(listing.rows()) as rows:
+            if args.by_state:
+                answer.states = Counter(row.job.state for row in rows)
+                answer.matching = answer.states.total()
+            else:
+                answer.rows = list(rows if args.all else islice(rows, args.limit))
+                answer.read_cells()
+                answer.matching = len(answer.rows) + sum(1 for _ in rows)
+        jobs, unknown = len(listing.jobs), listing.unknown
+    _tell_problems(args, problems, unknown)
+    answer.print(jobs, problems, unknown)
+    return EXIT_UNKNOWN if unknown else 0
+
+
+def _asked(args: argparse.Namespace) -> Asked:
+    conditions = [parse_condition(text) for text in args.filter or ()]
+    conditions += [tag_condition(text) for text in args.tag or ()]
+    return Asked(
+        selectors=args.jobs,
+        states=args.state or (),
+        name=args.name or "",
+        conditions=conditions,
+        sort=field_of(args.sort) if args.sort else None,
+        reverse=args.reverse,
+    )
+
+
+def _tell_problems(args: argparse.Namespace, problems: Sequence[str], unknown: "Sequence[UnknownJob]") -> None:
     for problem in problems:
         say(problem)
+    for error in unknown:
+        say(safe(str(error)))
     say_where_else(args)
-    if args.json:
-        _print_document(args, matching, shown, marks, problems, now_ns)
-        return 0
-    out = Output()
-    if not shown:
-        _tell(out, _nothing(args, len(jobs), len(matching)))
-        return 0
-    _print_table(out, shown, marks, now_ns)
-    if len(shown) < len(matching):
-        _tell(out, f"{plural(len(matching) - len(shown), 'older job')} left out: --all shows them")
-    return 0
 
 
-def _matches(job: "JobSummary", args: argparse.Namespace) -> bool:
-    if args.state and job.state not in args.state:
-        return False
-    if not args.name:
-        return True
-    wanted = args.name.lower()
-    pattern = wanted if any(mark in wanted for mark in "*?[") else f"*{wanted}*"
-    return fnmatch.fnmatchcase(job.name.lower(), pattern)
+class _Answer:
+    """What is printed. rows: the jobs that are shown, cells: of columns that were asked for; matching: how many there
+    are in all; states: how many of each, where that is asked."""
+
+    def __init__(self, args: argparse.Namespace, columns: Sequence[ColumnAsked]) -> None:
+        self.out = Output()
+        self.rows: list[Row] = []
+        self.cells: list[list[str]] = []
+        self.matching = 0
+        self.states: Counter[str] = Counter()
+        self._args = args
+        self._columns = columns
+
+    def read_cells(self) -> None:
+        """While the store is open."""
+        terminal = self.out.terminal
+        self.cells = [[cell_of(column, row, terminal=terminal) for column in self._columns] for row in self.rows]
+
+    def print(self, jobs: int, problems: Sequence[str], unknown: "Sequence[UnknownJob]") -> None:
+        if self._args.json:
+            self._print_document(problems, unknown)
+        elif self._args.by_state:
+            self._print_states()
+        elif not self.rows:
+            self.nothing(jobs, self.matching)
+        else:
+            self._print_table()
+            if len(self.rows) < self.matching:
+                left_out = plural(self.matching - len(self.rows), "older job" if not self._is_sorted() else "job")
+                self._tell(f"{left_out} left out: --all shows them")
+
+    def _is_sorted(self) -> bool:
+        return bool(self._args.sort or self._args.reverse)
+
+    def nothing(self, jobs: int, matching: int) -> None:
+        """Says why no job is shown; for programs, an empty list."""
+        args = self._args
+        if args.json:
+            self._print_document([], [])
+        elif matching:
+            self._tell(f"{plural(matching, 'job')}, none of them shown: --limit is {args.limit}")
+        elif jobs:
+            self._tell(f"no job matches, of {plural(jobs, 'job')} in all")
+        elif is_from_loki(args):
+            self._tell(f"no jobs in {store_place(args)} in the time that is looked at; --since 30d looks further back")
+        else:
+            self._tell(f"no jobs in {store_place(args)} yet; begin with: {begin_with(args)}")
+
+    def _tell(self, sentence: str) -> None:
+        """On a terminal below the table; otherwise on stderr, so that a pipe holds jobs only."""
+        if self.out.terminal:
+            self.out.line(Styled(sentence[0].upper() + sentence[1:], "dim"))
+        else:
+            say(sentence)
+
+    def _print_states(self) -> None:
+        ordered = [state for state in STATES if self.states[state]]
+        ordered += sorted(state for state in self.states if state not in STATES)
+        rows: list[list[Cell]] = [
+            [Styled(state, STATE_STYLES.get(state, "")), str(self.states[state])] for state in ordered
+        ]
+        self.out.table((Column("state"), Column("jobs", right=True)), rows)
+
+    def _print_table(self) -> None:
+        if self._columns:
+            columns = [Column(asked.title, right=_is_right(asked, self.rows), flexible=True) for asked in self._columns]
+            rows: list[list[Cell]] = [
+                self._own_row(row, cells) for row, cells in zip(self.rows, self.cells, strict=True)
+            ]
+            self.out.table(columns, rows)
+            return
+        rows = [_row(row, self.out.terminal) for row in self.rows]
+        if not self.out.terminal:
+            kept = [at for at, column in enumerate(_COLUMNS) if column.title != "tags"]  # may hold blanks
+            self.out.table([_COLUMNS[at] for at in kept], [[row[at] for at in kept] for row in rows])
+            return
+        # on a terminal, room is for what tells something: no column of zeros, and names before counts
+        used = {"lost": any(row.job.lost for row in self.rows), "tags": any(row[-2] for row in rows)}
+        kept = [at for at, column in enumerate(_COLUMNS) if used.get(column.title, True)]
+        widths = natural_widths(_COLUMNS, rows)
+        for title in ("records", "took", "lines"):
+            if sum(widths[at] + 2 for at in kept[:-1]) + _NAME_MIN > self.out.columns:
+                kept = [at for at in kept if _COLUMNS[at].title != title]
+        self.out.table([_COLUMNS[at] for at in kept], [[row[at] for at in kept] for row in rows])
+
+    def _own_row(self, row: Row, cells: list[str]) -> list[Cell]:
+        styled: list[Cell] = []
+        for asked, cell in zip(self._columns, cells, strict=True):
+            is_state = asked.field.kind is Kind.STATE
+            styled.append(Styled(cell, STATE_STYLES.get(row.job.state, "")) if is_state else cell)
+        return styled
+
+    def _print_document(self, problems: Sequence[str], unknown: "Sequence[UnknownJob]") -> None:
+        document: Document = {
+            "schema": SCHEMA,
+            "store": store_place(self._args),
+            "jobs": [self._job_document(row) for row in self.rows],
+            "matching": self.matching,
+            "problems": list(problems),
+            "unknown": [{"name": error.name, "reason": str(error)} for error in unknown],
+        }
+        if self._args.by_state:
+            document["by_state"] = dict(self.states)
+        print_json(document)
+
+    def _job_document(self, row: Row) -> Document:
+        document = job_document(row.job, row.now_ns, row.marks)
+        if self._columns:
+            document["columns"] = {asked.field.name: _raw(asked, row) for asked in self._columns}
+        return document
 
 
-def _nothing(args: argparse.Namespace, jobs: int, matching: int) -> str:
-    if matching:
-        return f"{plural(matching, 'job')}, none of them shown: --limit is {args.limit}"
-    if jobs:
-        return f"no job matches, of {plural(jobs, 'job')} in all"
-    if is_from_loki(args):
-        return f"no jobs in {store_place(args)} in the time that is looked at; --since 30d looks further back"
-    return f"no jobs in {store_place(args)} yet; begin with: {begin_with(args)}"
+def _raw(asked: ColumnAsked, row: Row) -> object:
+    """A column's value for programs, exact; null where there is none."""
+    if asked.field.kind is Kind.KEY:
+        found = asked.field.raw(row)
+        return None if found is None else Raw(found)
+    value = asked.field.get(row)
+    return None if value is MISSING else value
 
 
-def _tell(out: Output, sentence: str) -> None:
-    """On a terminal below the table; otherwise on stderr, so that a pipe holds jobs only."""
-    if out.terminal:
-        out.line(Styled(sentence[0].upper() + sentence[1:], "dim"))
-    else:
-        say(sentence)
+def _is_right(asked: ColumnAsked, rows: Sequence[Row]) -> bool:
+    """Whether a column holds numbers only."""
+    values = [value for row in rows if (value := asked.field.get(row)) is not MISSING]
+    return asked.field.kind is not Kind.TIME and bool(values) and not any(isinstance(value, str) for value in values)
 
 
-def _print_table(out: Output, jobs: "list[JobSummary]", marks: dict[Place, Marks], now_ns: int) -> None:
-    rows = [_row(job, marks.get(Place(job.job_id, job.cluster), NO_MARKS), now_ns, out.terminal) for job in jobs]
-    if not out.terminal:
-        kept = [at for at, column in enumerate(_COLUMNS) if column.title != "tags"]  # may hold blanks
-        out.table([_COLUMNS[at] for at in kept], [[row[at] for at in kept] for row in rows])
-        return
-    # on a terminal, room is for what tells something: no column of zeros, and names before counts
-    used = {"lost": any(job.lost for job in jobs), "tags": any(marks)}
-    kept = [at for at, column in enumerate(_COLUMNS) if used.get(column.title, True)]
-    widths = natural_widths(_COLUMNS, rows)
-    for title in ("records", "took", "lines"):
-        if sum(widths[at] + 2 for at in kept[:-1]) + _NAME_MIN > out.columns:
-            kept = [at for at in kept if _COLUMNS[at].title != title]
-    out.table([_COLUMNS[at] for at in kept], [[row[at] for at in kept] for row in rows])
-
-
-def _row(job: "JobSummary", marks: Marks, now_ns: int, terminal: bool) -> list[Cell]:
+def _row(row: Row, terminal: bool) -> list[Cell]:
+    job, now_ns = row.job, row.now_ns
     exit_cell: Cell = exit_short(job.exit_code, job.signal)
     if exit_cell not in ("0", "-"):
         exit_cell = Styled(str(exit_cell), "red")
@@ -126,25 +234,6 @@ def _row(job: "JobSummary", marks: Marks, now_ns: int, terminal: bool) -> list[C
         count(job.lines) if terminal else str(job.lines),
         count(job.records) if terminal else str(job.records),
         Styled(count(job.lost) if terminal else str(job.lost), "bold red" if job.lost else "dim"),
-        ("* " if marks.starred else "") + " ".join(marks.tag_words()),
+        ("* " if row.marks.starred else "") + " ".join(row.marks.tag_words()),
         job.name,
     ]
-
-
-def _print_document(
-    args: argparse.Namespace,
-    matching: "list[JobSummary]",
-    shown: "list[JobSummary]",
-    marks: dict[Place, Marks],
-    problems: list[str],
-    now_ns: int,
-) -> None:
-    print_json(
-        {
-            "schema": SCHEMA,
-            "store": store_place(args),
-            "jobs": [job_document(job, now_ns, marks.get(Place(job.job_id, job.cluster))) for job in shown],
-            "matching": len(matching),
-            "problems": problems,
-        }
-    )

@@ -5,13 +5,14 @@ import argparse
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeAlias
 
 from ingest.progress_bar import Bar
 from logshipper.errors import ConfigError, StoreError, UnknownJob
 from observe.running import say
+from observe.selectors import is_pattern, pick
 from observe.waiting import Watch, WatchedEntries
 from observe.words import count, safe, size
 
@@ -37,13 +38,30 @@ def _at_once(question: Callable[[], str]) -> str:
 
 
 def is_from_loki(args: argparse.Namespace) -> bool:
-    return getattr(args, "source", None) == LOKI
+    """Whether --from says so, or the site file for those who neither say it nor name a store."""
+    if getattr(args, "source", None) is None:
+        if getattr(args, "default_source", None) is None:
+            args.default_source = _default_source(args)
+        return bool(args.default_source == LOKI)
+    return bool(args.source == LOKI)
+
+
+def _default_source(args: argparse.Namespace) -> str:
+    if getattr(args, "store", None) is not None or os.environ.get("LOGSHIPPER_STORE"):
+        return LOCAL
+    from ingest.site import default_source
+
+    try:
+        return default_source(os.environ, path=getattr(args, "site", None))
+    except ConfigError as error:
+        say(f"{error}; the local store is read")  # a site's broken file hides nobody's own jobs
+        return LOCAL
 
 
 def where_else(args: argparse.Namespace) -> str:
     """Where jobs are that the local store doesn't have, a sentence; "" where there is no such place, and for those
     who say themselves what is to be read."""
-    if args.source is not None or args.store is not None or os.environ.get("LOGSHIPPER_STORE"):
+    if args.source is not None or args.store is not None or os.environ.get("LOGSHIPPER_STORE") or is_from_loki(args):
         return ""
     from ingest.site import is_known
     from logshipper.node_agent_socket import socket_path
@@ -234,6 +252,26 @@ def resolve(store: "Store", name: str, args: argparse.Namespace) -> str:
         if elsewhere := "" if name == "last" else where_else(args):
             words += f"{'' if words.endswith('?') else ';'} {elsewhere}"
         raise UnknownJob(name, safe(words), error.suggestions) from None  # names of jobs are anybody's words
+
+
+def resolve_several(
+    store: "Store", names: Sequence[str], args: argparse.Namespace
+) -> tuple[list[str], list[UnknownJob]]:
+    """The ids of the jobs that selectors stand for, each once, in the order asked; and an error for each that stands
+    for none."""
+    ids: dict[str, None] = {}
+    unknown = []
+    for name in names:
+        try:
+            ids[resolve(store, name, args)] = None
+        except UnknownJob as error:
+            if not is_pattern(name):
+                unknown.append(error)
+                continue
+            picked = pick([name], store.jobs())
+            ids.update(dict.fromkeys(job.job_id for job in picked.jobs))
+            unknown += picked.unknown
+    return list(ids), unknown
 
 
 def check_attempt(attempts: set[int], asked: int | None) -> None:

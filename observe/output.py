@@ -261,4 +261,10 @@ def _enclosed(begin: str, items: list[str], end: str, indent: str | None, level:
 
 def print_json(value: object) -> None:
     """Prints a JSON document for people and programs: indented, in UTF-8."""
-    sys.stdout.write(to_json(value, indent="  ") + "\n")
+    import orjson  # twenty times as fast, where nothing but plain values is in it
+
+    try:
+        text = orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_PASSTHROUGH_SUBCLASS).decode()
+    except TypeError:  # Raw texts, integers of more than 64 bits, lone surrogates
+        text = to_json(value, indent="  ")
+    sys.stdout.write(text + "\n")

@@ -13,6 +13,11 @@ STATES = (
     *RUNNING_STATES, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED",
     "REQUEUED", "BOOT_FAIL", "DEADLINE",
 )  # fmt: skip
+STATE_ALIASES = {  # of Balsam, QCG-PilotJob and XT
+    "RUN_DONE": "COMPLETED", "POSTPROCESSED": "COMPLETED", "JOB_FINISHED": "COMPLETED", "SUCCEED": "COMPLETED",
+    "RUN_ERROR": "FAILED", "ERROR": "FAILED", "RUN_TIMEOUT": "TIMEOUT", "RESTART_READY": "REQUEUED",
+    "CANCELED": "CANCELLED", "KILLED": "CANCELLED", "EXECUTING": "RUNNING",
+}  # fmt: skip
 STATE_STYLES = {
     "RUNNING": "cyan",
     "UNRESPONSIVE": "magenta",
@@ -141,6 +146,12 @@ def signal_name(number: int) -> str:
         return signals.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def state_of(name: str) -> str:
+    """The state that a name stands for, in any case, also as other systems call it."""
+    upper = name.strip().upper()
+    return STATE_ALIASES.get(upper, upper)
 
 
 def exit_words(exit_code: int | None, signal: int) -> str:

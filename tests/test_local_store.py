@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ingest.capture_folder import CaptureFolder, Life
-from ingest.local_store import JobReader, LocalStore
+from ingest.job_reader import JobReader
+from ingest.local_store import LocalStore
 from logshipper.errors import StoreError, UnknownJob
 from logshipper.segment import Kind, Stream
 from logshipper.spool import process_started

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest import job_reader
-from ingest.local_store import JobReader, LocalStore, LogLine, Position
+from ingest.job_reader import JobReader
+from ingest.local_store import LocalStore, LogLine, Position
 from logshipper.segment import Kind, Stream
 from tests.segment_factory import CaptureWriter, memory_folder
 

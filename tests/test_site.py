@@ -273,3 +273,53 @@ def test_completion_asks_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     options.source = "local"
     completers.jobs("", options)
     assert len(opened) == 1
+
+
+# ---- what is read without --from
+
+
+def test_the_site_file_may_say_where_jobs_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its default is for those who say nothing else."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("LOGSHIPPER_STORE", raising=False)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    file = tmp_path / ".config" / "logshipper" / "site.toml"
+    closed = '[loki]\nurl = "http://127.0.0.1:9"\n'
+    write(file, closed + '[reading]\ndefault_source = "loki"')
+    assert main(["ls"]) == 1
+    assert "Loki at http://127.0.0.1:9" in capsys.readouterr().err
+    training(tmp_path / "store")
+    for words in (["--store", str(tmp_path / "store")], ["--from", "local"]):
+        assert main(["ls", *words]) == 0
+        assert "Loki" not in capsys.readouterr().err
+    monkeypatch.setenv("LOGSHIPPER_STORE", str(tmp_path / "store"))
+    assert main(["show", "last"]) == 0
+    assert "train.py" in capsys.readouterr().out
+
+
+def test_a_broken_default_hides_no_own_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("LOGSHIPPER_STORE", raising=False)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    (tmp_path / ".local" / "share").mkdir(parents=True)
+    training(tmp_path / ".local" / "share" / "logshipper")
+    file = tmp_path / ".config" / "logshipper" / "site.toml"
+    for text, word in (('[reading]\ndefault_source = "grafana"', "default_source"), ("[loki", "site.toml")):
+        write(file, text)
+        assert main(["show", "last"]) == 0
+        out, err = capsys.readouterr()
+        assert out.startswith("train.py")
+        assert word in err.splitlines()[0]
+        assert "the local store is read" in err
+
+
+def test_a_file_at_home_is_each_readers_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write(tmp_path / "token", "secret\n")
+    (tmp_path / "token").chmod(0o600)
+    file = write(tmp_path / "site.toml", f'[loki]\nurl = "{LOKI}"\ntoken_file = "~/token"')
+    assert site.find({}, path=file).loki.token_file == str(tmp_path / "token")

@@ -1,0 +1,158 @@
+"""Conditions on jobs as people type them: `loss<0.3`, `tags.dataset=cifar10`, `note:exists:true`. Pure.
+
+Numbers compare with numbers and texts with texts; what a job doesn't have matches no `=` and no order, and every `!=`.
+"""
+
+import argparse
+import operator
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, NamedTuple, TypeAlias
+
+from ingest.time_span import time_span
+from logshipper.errors import ConfigError
+from observe.properties import MISSING, Field, Kind, Row, Value, field_of, number_of
+from observe.words import NS, state_of
+
+OPERATORS = ("=", "==", "<", "<=", ">", ">=", "!=", "<>", ":regex:", ":exists:")
+_CONDITION = re.compile(
+    r'\s*(?P<name>"(?:[^"\\]|\\.)*"[^=<>!]*?|[^=<>!]+?)\s*'
+    r"(?P<operator>:regex:|:exists:|<=|>=|<>|!=|==|=|<|>)\s*(?P<value>.*?)\s*",
+    re.DOTALL,
+)
+_CONSTANTS: dict[str, Value] = {"$none": None, "$true": True, "$false": False, "$empty": ""}
+_Order: TypeAlias = Callable[[Any, Any], bool]  # Any: two numbers, or two texts
+_ORDERS: dict[str, _Order] = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_FLAGS = {"true": True, "false": False, "$true": True, "$false": False, "yes": True, "no": False, "1": True, "0": False}
+
+
+class Condition(NamedTuple):
+    """text: as typed; field: what is looked at; matches: whether a value is one that is asked for."""
+
+    text: str
+    field: Field
+    matches: Callable[[Value], bool]
+
+    def holds(self, row: Row) -> bool:
+        return self.matches(self.field.get(row))
+
+
+def parse_condition(text: str) -> Condition:
+    """Raises ConfigError, which names the condition."""
+    found = _CONDITION.fullmatch(text)
+    if found is None:
+        raise ConfigError(repr(text), [f"isn't a condition: a name, one of {' '.join(OPERATORS)}, and a value"])
+    field, sign, value = field_of(found["name"]), found["operator"], found["value"]
+    return Condition(text, field, _matcher(text, field.kind, sign, value))
+
+
+def tag_condition(text: str) -> Condition:
+    """Of `WORD`, a job that has the tag, or of `KEY=VALUE`."""
+    name, equals, value = text.partition("=")
+    field = field_of(f"tags.{name}")
+    return Condition(text, field, _equals(value) if equals else lambda value: value is not MISSING)
+
+
+def _matcher(text: str, kind: Kind, sign: str, value: str) -> Callable[[Value], bool]:
+    if sign == ":exists:":
+        flag = _FLAGS.get(value.lower())
+        if flag is None:
+            raise ConfigError(repr(text), ["`:exists:` is followed by true or false"])
+        return lambda found: (found is not MISSING) is flag
+    if sign == ":regex:":
+        return _regex(text, value)
+    wanted = _operand(text, kind, value)
+    order = _ORDERS.get(sign)
+    if order is not None:
+        return _ordered(order, wanted, text_too=kind is Kind.TAG)
+    same = _same_as(wanted, value, kind)
+    return same if sign in ("=", "==") else lambda found: not same(found)
+
+
+def _regex(text: str, pattern: str) -> Callable[[Value], bool]:
+    try:
+        search = re.compile(pattern).search
+    except re.error as error:
+        raise ConfigError(repr(text), [f"isn't a regular expression: {error}"]) from None
+    return lambda found: found is not MISSING and found is not None and search(_text(found)) is not None
+
+
+def _operand(text: str, kind: Kind, value: str) -> Value:
+    """What a condition compares with, of the kind that the property is."""
+    if value in _CONSTANTS:
+        return _CONSTANTS[value]
+    if kind is Kind.STATE:
+        return state_of(value)
+    if kind is Kind.TIME:
+        return _time_ns(text, value)
+    if kind is Kind.FLAG:
+        if value.lower() not in _FLAGS:
+            raise ConfigError(repr(text), ["is compared with $true or $false"])
+        return _FLAGS[value.lower()]
+    if kind in (Kind.NUMBER, Kind.SPAN):
+        number = number_of(value) if value[:1] != "." else number_of(f"0{value}")
+        if number is None and kind is Kind.SPAN:
+            try:
+                return time_span(value)
+            except argparse.ArgumentTypeError:
+                pass
+        if number is None:
+            looks = "a number, or a time such as 90s, 12h, 30d" if kind is Kind.SPAN else "a number"
+            raise ConfigError(repr(text), [f"{value!r} isn't {looks}"])
+        return number
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+        return value[1:-1]
+    if kind is Kind.TEXT:
+        return value
+    number = number_of(f"0{value}" if value[:1] == "." else value)
+    return value if number is None else number
+
+
+def _time_ns(text: str, value: str) -> int:
+    try:
+        return int(datetime.fromisoformat(value).astimezone().timestamp() * NS)
+    except (ValueError, OverflowError, OSError):
+        looks = "a time such as 2026-05-01 or 2026-05-01T09:30, local unless it has an offset"
+        raise ConfigError(repr(text), [f"{value!r} isn't {looks}; `age` takes 12h, 30d"]) from None
+
+
+def _same_as(wanted: Value, value: str, kind: Kind) -> Callable[[Value], bool]:
+    if wanted is None:
+        return lambda found: found is MISSING or found is None
+    if kind is Kind.TEXT and wanted == "":
+        return lambda found: found is MISSING or found == ""
+    if kind is Kind.TAG:
+        return _equals(value if isinstance(wanted, int | float) else str(wanted))
+    return lambda found: found == wanted and isinstance(found, bool) is isinstance(wanted, bool)
+
+
+def _equals(value: str) -> Callable[[Value], bool]:
+    """Of a tag: the same text, or the same number."""
+    number = number_of(value)
+
+    def same(found: Value) -> bool:
+        return found == value or (number is not None and isinstance(found, str) and number_of(found) == number)
+
+    return same
+
+
+def _ordered(order: _Order, wanted: Value, *, text_too: bool) -> Callable[[Value], bool]:
+    """text_too: a text that is a number compares as one, as tags are all texts."""
+
+    def matches(found: Value) -> bool:
+        if text_too and isinstance(found, str) and _is_number(wanted):
+            found = number_of(found)
+        if _is_number(found) and _is_number(wanted):
+            return order(found, wanted)
+        return isinstance(found, str) and isinstance(wanted, str) and order(found, wanted)
+
+    return matches
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _text(value: Value) -> str:
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value)

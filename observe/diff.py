@@ -1,0 +1,79 @@
+"""`logshipper diff A B`: two jobs' options, side by side."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from logshipper.errors import UnknownJob
+from observe.documents import Document, job_heading
+from observe.opening import no_jobs_yet, opened, overlay_of, resolve, store_place, take_in
+from observe.options import differing, options_of
+from observe.output import Cell, Column, Output, Raw, Styled, print_json
+from observe.overlay import Place
+from observe.records import shown
+from observe.running import say
+from observe.words import plural
+
+if TYPE_CHECKING:
+    from ingest.stores import Store
+
+SCHEMA = "logshipper.diff/1"
+EXIT_UNKNOWN = 1
+
+
+def call(args: argparse.Namespace) -> int:
+    with opened(args) as store:
+        if store is None:
+            raise no_jobs_yet(args, args.a)
+        for problem in take_in(store):
+            say(problem)
+        ids = []
+        for name in (args.a, args.b):
+            try:
+                ids.append(resolve(store, name, args))
+            except UnknownJob as error:
+                say(str(error))
+        if len(ids) < 2:
+            return EXIT_UNKNOWN
+        headings, options = [], []
+        for job_id in ids:
+            heading, known = _of_job(store, job_id)
+            headings.append(heading)
+            options.append(known)
+    rows = {name: changed for name, changed in differing(*options).items() if changed or not args.changed}
+    if args.json:
+        a, b = options
+        listed = [
+            {"option": name, "differs": changed, "a": _raw(a, name), "b": _raw(b, name)}
+            for name, changed in rows.items()
+        ]
+        store_name = store_place(args)
+        print_json({"schema": SCHEMA, "store": store_name, "a": headings[0], "b": headings[1], "options": listed})
+        return 0
+    _print_table(rows, ids, options)
+    return 0
+
+
+def _of_job(store: "Store", job_id: str) -> tuple[Document, dict[str, str]]:
+    with store.open(job_id) as reader:
+        marks = overlay_of(store).of(Place(job_id, reader.summary.cluster))
+        return job_heading(reader), options_of(reader, marks)
+
+
+def _raw(options: dict[str, str], name: str) -> Raw | None:
+    return Raw(options[name]) if name in options else None
+
+
+def _print_table(rows: dict[str, bool], ids: list[str], options: list[dict[str, str]]) -> None:
+    out = Output()
+    columns = (Column(""), Column("option"), *(Column(job_id, flexible=True) for job_id in ids))
+    table: list[list[Cell]] = []
+    for name, changed in rows.items():
+        style = "bold yellow" if changed else "dim"
+        cells = [shown(known[name]) if name in known else "" for known in options]
+        table.append([Styled(text, style) for text in ("!" if changed else "=", name, *cells)])
+    if table:
+        out.table(columns, table)
+    else:
+        say("nothing differs")
+    if out.terminal and table:
+        out.line(Styled(f"{plural(sum(rows.values()), 'option')} of {len(rows)} differ", "dim"))

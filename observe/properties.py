@@ -1,0 +1,161 @@
+"""What a job can be listed, filtered and sorted by: its properties, its tags, the last values of its metadata. Pure.
+
+A bare name is a property, or else a key of the metadata; `tags.NAME` is a tag, `metadata.KEY` always a key (also
+`metrics.KEY` and `hparams.KEY`, unless a job has a key of that very name).
+"""
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from observe.overlay import Marks
+from observe.records import is_number, text_of
+from observe.words import NS
+
+if TYPE_CHECKING:
+    from ingest.job import JobSummary
+
+
+class Missing(Enum):
+    """The value that a job doesn't have."""
+
+    MISSING = "missing"
+
+
+MISSING: Final = Missing.MISSING
+Value: TypeAlias = str | int | float | bool | Literal[Missing.MISSING] | None
+LastValues: TypeAlias = Mapping[str, str]  # JSON texts by key
+
+TAGS = "tags."
+METADATA = "metadata."
+_ALIASES = (METADATA, "metrics.", "hparams.", "hp.")
+
+
+class Kind(Enum):
+    """What a property is, and so what it may be compared with."""
+
+    TEXT = "text"
+    NUMBER = "number"
+    TIME = "time"  # nanoseconds since 1970
+    SPAN = "span"  # seconds
+    STATE = "state"
+    FLAG = "flag"
+    TAG = "tag"
+    KEY = "key"
+
+
+class Row:
+    """A job as lists see it. values: loads the last values of its metadata, asked for once."""
+
+    __slots__ = ("_last", "_load", "job", "marks", "now_ns")
+
+    def __init__(self, job: "JobSummary", marks: Marks, now_ns: int, values: Callable[["JobSummary"], LastValues]):
+        self.job = job
+        self.marks = marks
+        self.now_ns = now_ns
+        self._load = values
+        self._last: LastValues | None = None
+
+    @property
+    def last(self) -> LastValues:
+        if self._last is None:
+            self._last = self._load(self.job) if self.job.records else {}
+        return self._last
+
+
+def _duration(row: Row) -> Value:
+    end_ns = row.now_ns if row.job.ended_ns is None else row.job.ended_ns
+    return max(end_ns - row.job.started_ns, 0) / NS
+
+
+def _tags(row: Row) -> Value:
+    return " ".join(row.marks.tag_words()) or MISSING
+
+
+def _of_job(field: str) -> Callable[[Row], Value]:
+    def get(row: Row) -> Value:
+        value: Value = getattr(row.job, field)
+        return MISSING if value is None or value == "" else value
+
+    return get
+
+
+_Property: TypeAlias = tuple[Kind, Callable[[Row], Value]]
+_TEXTS = ("job_id", "name", "user", "host", "reason", "mode", "cluster", "account", "partition")
+_NUMBERS = ("exit_code", "signal", "attempts", "lines", "records", "lost", "bytes_printed", "bytes_logged")
+_TIMES = ("started", "ended", "heartbeat")
+
+PROPERTIES: Final[dict[str, _Property]] = {
+    **{name: (Kind.TEXT, _of_job(name)) for name in _TEXTS},
+    **{name: (Kind.NUMBER, _of_job(name)) for name in _NUMBERS},
+    **{name: (Kind.TIME, _of_job(f"{name}_ns")) for name in _TIMES},
+    "state": (Kind.STATE, _of_job("state")),
+    "duration_secs": (Kind.SPAN, _duration),
+    "age_secs": (Kind.SPAN, lambda row: max(row.now_ns - row.job.started_ns, 0) / NS),
+    "note": (Kind.TEXT, lambda row: row.marks.note or MISSING),
+    "starred": (Kind.FLAG, lambda row: row.marks.starred),
+    "tags": (Kind.TEXT, _tags),
+}
+_SHORT = {"id": "job_id", "exit": "exit_code", "duration": "duration_secs", "took": "duration_secs", "age": "age_secs"}
+
+
+class Field:
+    """A name that a person gave, and how a job's value is had."""
+
+    __slots__ = ("get", "kind", "name")
+
+    def __init__(self, name: str, kind: Kind, get: Callable[[Row], Value]) -> None:
+        self.name = name
+        self.kind = kind
+        self.get = get
+
+    @property
+    def cheap(self) -> bool:
+        """Whether the job's metadata isn't looked at."""
+        return self.kind is not Kind.KEY
+
+    def raw(self, row: Row) -> str | None:
+        """Of a key of the metadata: its last value's JSON text."""
+        found = row.last.get(self.name)
+        return row.last.get(_without_alias(self.name)) if found is None else found
+
+
+def _without_alias(name: str) -> str:
+    return next((name.removeprefix(alias) for alias in _ALIASES if name.startswith(alias)), name)
+
+
+def field_of(name: str) -> Field:
+    """The property, tag or key that a name stands for."""
+    known = PROPERTIES.get(_SHORT.get(name, name))
+    if known is not None:
+        return Field(name, *known)
+    if name.startswith(TAGS):
+        tag = name.removeprefix(TAGS)
+        return Field(name, Kind.TAG, lambda row: row.marks.tags.get(tag, MISSING))
+
+    def get(row: Row) -> Value:
+        raw = field.raw(row)
+        return MISSING if raw is None else json_value(raw)
+
+    field = Field(name, Kind.KEY, get)
+    return field
+
+
+def json_value(raw: str) -> Value:
+    """A JSON text as a value: integers exact, objects and arrays as their text."""
+    if raw.startswith('"'):
+        return text_of(raw)
+    if raw in ("true", "false", "null"):
+        return {"true": True, "false": False, "null": None}[raw]
+    number = number_of(raw)
+    return raw if number is None else number
+
+
+def number_of(text: str) -> int | float | None:
+    """The number that a text is in JSON's notation, exact for integers; None where it is none."""
+    if not is_number(text):
+        return None
+    try:
+        return float(text) if any(mark in text for mark in ".eE") else int(text)
+    except ValueError:  # more digits than Python works with
+        return float(text)

@@ -1,0 +1,72 @@
+"""Several jobs as people name them: ids, names, beginnings of ids, ranges `a3-a9`, wildcards, `last`. Pure."""
+
+import fnmatch
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ingest.summary import find_job
+from logshipper.errors import UnknownJob
+
+if TYPE_CHECKING:
+    from ingest.job import JobSummary
+
+_RANGE = re.compile(r"(?P<prefix>.*?)(?P<first>[0-9]{1,18})-(?:(?P=prefix))?(?P<last>[0-9]{1,18})", re.DOTALL)
+_NUMBERED = re.compile(r"(?P<prefix>.*?)(?P<number>[0-9]{1,18})", re.DOTALL)
+WILDCARDS = "*?["
+
+
+class Picked(NamedTuple):
+    """jobs: in the order asked, each once; unknown: an error for each name that stands for none."""
+
+    jobs: "list[JobSummary]"
+    unknown: list[UnknownJob]
+
+
+def pick(names: Iterable[str], jobs: "Sequence[JobSummary]", *, all_named: bool = False) -> Picked:
+    """jobs: newest first; all_named: a name means every job that has it, not the newest."""
+    picked: dict[tuple[str, str], JobSummary] = {}
+    unknown = []
+    for name in names:
+        try:
+            found = jobs_of(name, jobs, all_named=all_named)
+        except UnknownJob as error:
+            unknown.append(error)
+            continue
+        picked.update({(job.cluster, job.job_id): job for job in found if (job.cluster, job.job_id) not in picked})
+    return Picked(list(picked.values()), unknown)
+
+
+def jobs_of(name: str, jobs: "Sequence[JobSummary]", *, all_named: bool = False) -> "list[JobSummary]":
+    """Those that one selector stands for, at least one. Raises UnknownJob, with suggestions."""
+    exact = [job for job in jobs if name in (job.job_id, job.name)]
+    if exact:
+        return exact if all_named else [find_job(name, exact)]
+    matches = _pattern(name)
+    if matches is None:
+        return [find_job(name, jobs)]
+    found = [job for job in jobs if matches(job.job_id) or matches(job.name)]
+    if not found and any(mark in name for mark in WILDCARDS):
+        raise UnknownJob(name, f"no job's id or name matches {name!r}")
+    return found or [find_job(name, jobs)]
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a selector may stand for several jobs by its form."""
+    return _pattern(name) is not None
+
+
+def _pattern(name: str) -> Callable[[str], bool] | None:
+    if any(mark in name for mark in WILDCARDS):
+        wanted = re.compile(fnmatch.translate(name.casefold())).fullmatch
+        return lambda text: wanted(text.casefold()) is not None
+    bounds = _RANGE.fullmatch(name)
+    if bounds is None:
+        return None
+    prefix, first, last = bounds["prefix"], int(bounds["first"]), int(bounds["last"])
+
+    def within(text: str) -> bool:
+        numbered = _NUMBERED.fullmatch(text)
+        return numbered is not None and numbered["prefix"] == prefix and first <= int(numbered["number"]) <= last
+
+    return within

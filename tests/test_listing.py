@@ -1,0 +1,283 @@
+"""`ls` on a local store: conditions, selectors, columns, order; unknown jobs are told one by one."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ingest.job import JobSummary
+from ingest.last_values import FILE
+from ingest.local_store import LocalStore
+from logshipper.cli import main
+from logshipper.errors import ConfigError, UnknownJob
+from observe.columns import parse_columns
+from observe.conditions import parse_condition, tag_condition
+from observe.overlay import Marks
+from observe.properties import Row
+from observe.selectors import pick
+from tests.reading_store import SpooledCapture
+from tests.segment_factory import SECOND_NS as NS
+
+Ask = Callable[..., tuple[int, str, str]]
+NOW_NS = 1_780_000_000 * NS
+VALUES = {
+    "loss": "0.25", "epoch": "5", "big": str(2**70), "text": '"0.25"', "opt.lr": "1e-3", "flag": "true", "gone": "null",
+    "empty": '""', "nest": '{"a":[1]}', "name": '"of the metadata"', "metrics.acc": "0.5", "größe": "7", "a:b": "1",
+}  # fmt: skip
+
+
+def summary(job_id: str = "k3f9x2", name: str = "train.py", **changes: object) -> JobSummary:
+    fields: dict[str, object] = {
+        "user": "ada", "host": "node1", "state": "COMPLETED", "exit_code": 0, "signal": 0, "attempts": 1,
+        "started_ns": NOW_NS - 7200 * NS, "ended_ns": NOW_NS - 3600 * NS, "heartbeat_ns": NOW_NS - 3600 * NS,
+        "mode": "enabled", "lines": 12, "records": 5, "lost": 0, "bytes_printed": 1000, "bytes_logged": 100,
+    }  # fmt: skip
+    return JobSummary(job_id=job_id, name=name, **{**fields, **changes})  # type: ignore[arg-type]  # as the fields are
+
+
+def row(**changes: object) -> Row:
+    marks = Marks({"baseline": "", "dataset": "cifar10", "lr": "0.10"}, "a note", True)
+    return Row(summary(**changes), marks, NOW_NS, lambda job: VALUES)  # type: ignore[arg-type]  # likewise
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "loss=0.25", "loss==.25", "loss = 0.250", "loss<0.3", "loss<=0.25", "loss>=0.25", "loss>.2", "loss!=0.3",
+        "loss<>0",
+        f"big={2**70}", f"big>{2**70 - 1}", "opt.lr=0.001", "flag=$true", "flag!=$false", "gone=$none", "nothing=$none",
+        "loss!=$none", "empty=$empty", 'text="0.25"', "text!=0.25", "text:regex:^0[.]2", "loss:regex:25$",
+        "nest:regex:a",
+        "loss:exists:true", "gone:exists:$true", "nothing:exists:false", "nothing!=5", "metadata.loss=0.25",
+        "metrics.loss<1", "metrics.acc=0.5", "hparams.opt.lr=0.001", "metadata.name=of the metadata", "größe=7",
+        "a:b=1",
+        "name=train.py", "name:regex:^tr", "state=completed", "state=RUN_DONE", "state!=failed", "exit_code=0",
+        "exit<1",
+        "id=k3f9x2", "user='ada'", "lines>11", "duration=1h", "duration>=3600", "age<=2h", "ended>2026-01-01",
+        "started<2026-05-29T00:00:00+00:00", "signal=0", "reason=$empty", "reason=$none", "cluster:exists:false",
+        "tags.baseline:exists:true", "tags.dataset=cifar10", "tags.lr=0.1", "tags.lr<0.2", "tags.lr=0.10",
+        "tags.x=$none",
+        "tags.baseline=$empty", "tags.dataset:regex:^cifar", "starred=$true", "starred=yes", "note:regex:note",
+        "tags:regex:lr=",
+    ],
+)  # fmt: skip
+def test_conditions_that_hold(text: str) -> None:
+    assert parse_condition(text).holds(row())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "loss=0.3", "loss>0.25", "loss<0.25", "text=0.25", "text<1", "flag=1", "flag=true", "gone=0", "nothing=5",
+        "nothing<5", "gone<5", "empty=$none", "loss:exists:false", "nothing:regex:.*", "name=Train.py", "state=failed",
+        "exit!=0", "duration<1h", "tags.lr=0.2", "tags.baseline:exists:false", "tags.baseline=x", "starred=$false",
+        "nest<1", "ended<2026-01-01", f"big={2**70 + 1}", "loss=$true", "nothing=$empty",
+    ],
+)  # fmt: skip
+def test_conditions_that_do_not(text: str) -> None:
+    assert not parse_condition(text).holds(row())
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("loss", "isn't a condition"), ("=5", "isn't a condition"), ("", "isn't a condition"),
+        ("loss:regex:(", "isn't a regular expression"), ("loss:exists:maybe", "true or false"),
+        ("lines<many", "'many' isn't a number"), ("duration<soon", "a time such as 90s"),
+        ("started<yesterday", "2026-05-01"), ("starred=maybe", "$true or $false"),
+    ],
+)  # fmt: skip
+def test_conditions_that_are_none(text: str, why: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_condition(text)
+    assert why in str(error.value)
+    assert repr(text) in str(error.value)
+
+
+def test_tags_as_conditions() -> None:
+    assert all(tag_condition(text).holds(row()) for text in ("baseline", "dataset=cifar10", "lr=0.1"))
+    assert not any(tag_condition(text).holds(row()) for text in ("other", "dataset=mnist", "baseline=x"))
+
+
+JOBS = [summary(f"a{number}", f"run{number}") for number in (12, 9, 7, 3, 1)] + [
+    summary("4711", "train.py"), summary("4712", "train.py"), summary("b-2", "b-2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("selector", "ids"),
+    [
+        ("a3", ["a3"]), ("a3-a9", ["a9", "a7", "a3"]), ("a3-9", ["a9", "a7", "a3"]),
+        ("run7-run12", ["a12", "a9", "a7"]),
+        ("4711-4712", ["4711", "4712"]), ("b-2", ["b-2"]), ("b", ["b-2"]), ("last", ["a12"]),
+        ("A*", ["a12", "a9", "a7", "a3", "a1"]),
+        ("run?", ["a9", "a7", "a3", "a1"]), ("a[13]", ["a3", "a1"]), ("train.py", ["4711", "4712"]),
+    ],
+)  # fmt: skip
+def test_selectors(selector: str, ids: list[str]) -> None:
+    assert [job.job_id for job in pick([selector], JOBS, all_named=True).jobs] == ids
+
+
+def test_selectors_that_stand_for_nothing_are_told_one_by_one() -> None:
+    picked = pick(["a3", "runn7", "x*", "a90-a99", "train.py", "a3", "47"], JOBS)
+    assert [job.job_id for job in picked.jobs] == ["a3", "4711"], "of a name, the newest"
+    assert [error.name for error in picked.unknown] == ["runn7", "x*", "a90-a99", "47"]
+    assert all(isinstance(error, UnknownJob) for error in picked.unknown)
+    assert picked.unknown[0].suggestions[0] == "run7"
+
+
+def test_columns_as_they_are_typed() -> None:
+    columns = parse_columns(["name,loss=Loss:.5f", "lines=Lines:,", "opt.lr:.1e,a:b,x=A: B:.2f"])
+    assert [(column.field.name, column.title, column.format) for column in columns] == [
+        ("name", "name", ""), ("loss", "Loss", ".5f"), ("lines", "Lines", ","), ("opt.lr", "opt.lr", ".1e"),
+        ("a:b", "a:b", ""), ("x", "A: B", ".2f"),
+    ]  # fmt: skip
+    for wrong in ("", "a,,b", "loss=Loss:5q", "loss=L:999999999f"):
+        with pytest.raises(ConfigError, match="--columns"):
+            parse_columns([wrong])
+
+
+# ---- the command
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Jobs a1 to a12, each a second younger, with ever smaller losses; every third failed."""
+    began_ns = time.time_ns() - 1000 * NS
+    root = tmp_path / "store"
+    for number in range(1, 13):
+        with SpooledCapture(root, f"a{number}", name=f"run{number}", started_ns=began_ns + number * NS) as job:
+            job.metadata({"model": "big" if number % 2 else "small", "opt": {"lr": number}})
+            job.metadata({"epoch": 1, "loss": 9.0}, {"epoch": 2, "loss": 1 / number})
+            job.end(0 if number % 3 else 1)
+    return root
+
+
+@pytest.fixture
+def ask(store: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
+    def run(*words: str) -> tuple[int, str, str]:
+        try:
+            code = main(["ls", "--store", str(store), *words])
+        except SystemExit as error:
+            code = int(error.code or 0)
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def ids(answer: tuple[int, str, str]) -> list[str]:
+    assert (answer[0], answer[2]) == (0, "")
+    return [job["job_id"] for job in json.loads(answer[1])["jobs"]]
+
+
+def test_conditions_order_and_limit(ask: Ask) -> None:
+    assert ids(ask("--json", "--all")) == [f"a{number}" for number in range(12, 0, -1)]
+    assert len(ids(ask("--json"))) == 10, "by default"
+    assert ids(ask("--json", "--filter", "loss<0.2", "--filter", "model=big")) == ["a11", "a9", "a7"]
+    assert ids(ask("--json", "--filter", "loss<0.2", "--state", "failed")) == ["a12", "a9", "a6"]
+    assert ids(ask("--json", "--sort", "loss", "--limit", "3")) == ["a12", "a11", "a10"]
+    assert ids(ask("--json", "--sort", "opt.lr", "--limit", "2", "a3-a9")) == ["a3", "a4"]
+    assert ids(ask("--json", "--sort", "loss", "--reverse", "--limit", "2")) == ["a1", "a2"]
+    assert ids(ask("--json", "--reverse", "--limit", "2")) == ["a1", "a2"]
+    assert ids(ask("--json", "--sort", "nothing", "--limit", "2")) == ["a12", "a11"], "what none has changes nothing"
+    document = json.loads(ask("--json", "--limit", "1", "--filter", "loss<0.2")[1])
+    assert (document["matching"], len(document["jobs"])) == (7, 1)
+
+
+def test_columns_in_a_pipe_and_for_programs(ask: Ask) -> None:
+    code, out, err = ask("a3", "a1", "--columns", "id,loss=Loss:.3f,opt.lr=LR,model,nothing,tags.x,exit")
+    assert (code, err) == (0, "")
+    assert [line.split() for line in out.splitlines()] == [
+        ["id", "Loss", "LR", "model", "nothing", "tags.x", "exit"],
+        ["a3", "0.333", "3", "big", "-", "-", "1"],
+        ["a1", "1.000", "1", "big", "-", "-", "0"],
+    ]
+    (job,) = json.loads(ask("a3", "--json", "--columns", "loss=L:.1f,nothing,name,model")[1])["jobs"]
+    assert job["columns"] == {"loss": 1 / 3, "nothing": None, "name": "run3", "model": "big"}
+
+
+def test_by_state(ask: Ask) -> None:
+    assert ask("--by-state")[1].split() == ["state", "jobs", "COMPLETED", "8", "FAILED", "4"]
+    assert json.loads(ask("--by-state", "--json", "--filter", "loss<0.2")[1])["by_state"] == {
+        "COMPLETED": 4,
+        "FAILED": 3,
+    }
+
+
+def test_unknown_jobs_do_not_hide_the_others(ask: Ask) -> None:
+    code, out, err = ask("a3", "rnu7", "zz*", "a11-a12", "--columns", "id")
+    assert code == 1
+    assert out.split() == ["id", "a12", "a11", "a3"]
+    assert [line.split(";")[0] for line in err.splitlines()] == [
+        "logshipper: no job has the id or name 'rnu7'",
+        "logshipper: no job's id or name matches 'zz*'",
+    ]
+    document = json.loads(ask("a3", "zz*", "--json")[1])
+    assert [unknown["name"] for unknown in document["unknown"]] == ["zz*"]
+
+
+def test_bad_conditions_and_columns_are_told(ask: Ask) -> None:
+    for words in (["--filter", "loss"], ["--columns", "a=b:zz"], ["--filter", "lines<x"]):
+        code, out, err = ask(*words)
+        assert (code, out) == (1, "")
+        assert len(err.splitlines()) == 1
+
+
+def test_tags_choose(ask: Ask, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["a3", "+keep", "set=x"], ["a5", "+keep", "set=y"], ["a7", "set=x"]):
+        assert main(["tag", *words, "--store", str(store)]) == 0
+    capsys.readouterr()
+    assert ids(ask("--json", "--tag", "keep")) == ["a5", "a3"]
+    assert ids(ask("--json", "--tag", "keep", "--tag", "set=x")) == ["a3"]
+    assert ids(ask("--json", "--filter", "tags.set=x", "--sort", "tags.set")) == ["a7", "a3"]
+
+
+# ---- the cache of last values
+
+
+def test_last_values_are_remembered_and_never_stale(store: Path) -> None:
+    with LocalStore(str(store)) as opened:
+        opened.take_in()
+        before = {job.job_id: dict(opened.last_values(job)) for job in opened.jobs()}
+    assert before["a2"] == {"epoch": "2", "loss": "0.5", "model": '"small"', "opt.lr": "2"}
+    assert (store / FILE).exists()
+    with SpooledCapture(store, "a2", 2, name="run2") as job:
+        job.metadata({"loss": 0.125})
+        job.end()
+    with LocalStore(str(store)) as opened:
+        opened.take_in()
+        values = {job.job_id: opened.last_values(job) for job in opened.jobs()}
+        assert values["a2"]["loss"] == "0.125"
+        assert {name: values[name] for name in values if name != "a2"} == {
+            name: before[name] for name in before if name != "a2"
+        }
+
+
+@pytest.mark.parametrize("spoil", ["remove", "damage", "fill"])
+def test_a_cache_that_is_gone_or_spoilt_is_made_again(store: Path, spoil: str, ask: Ask) -> None:
+    expected = ids(ask("--json", "--filter", "loss<0.2"))
+    path = store / FILE
+    if spoil == "remove":
+        path.unlink()
+    elif spoil == "damage":
+        path.write_bytes(path.read_bytes()[:1000] + b"x" * 5000)
+    else:
+        path.write_text("no database at all" * 500)
+    assert ids(ask("--json", "--filter", "loss<0.2")) == expected
+    assert ids(ask("--json", "--filter", "loss<0.2")) == expected
+
+
+def test_a_purged_value_is_in_no_cache(store: Path) -> None:
+    from ingest.purge_pattern import pattern_of
+
+    with LocalStore(str(store)) as opened:
+        opened.take_in()
+        assert (store / FILE).exists()
+        opened.purge("a2", pattern_of(None, "small"), dry_run=True)
+        assert (store / FILE).exists()
+        opened.purge("a2", pattern_of(None, "small"), dry_run=False)
+        assert not list(store.glob(f"{FILE}*"))
+        job = next(job for job in opened.jobs() if job.job_id == "a2")
+        assert "small" not in str(opened.last_values(job))

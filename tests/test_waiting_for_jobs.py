@@ -1,0 +1,202 @@
+"""`wait` and `diff`: how jobs end is read anew; unknown ones are told, the others count."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from ingest.local_store import LocalStore
+from logshipper.cli import main
+from logshipper.errors import QueryError
+from observe.wait import Waiting
+from tests.reading_store import SpooledCapture, training
+from tests.segment_factory import SECOND_NS as NS
+
+Ask = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def ask(store: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
+    def run(command: str, *words: str) -> tuple[int, str, str]:
+        try:
+            code = main([command, *words, "--store", str(store)])
+        except SystemExit as error:
+            code = int(error.code or 0)
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def running(store: Path) -> Iterator[dict[str, SpooledCapture]]:
+    """Jobs a1, a2 and a3, which run."""
+    with ExitStack() as stack:
+        began_ns = time.time_ns() - 5 * NS
+        jobs = {}
+        for number in (1, 2, 3):
+            job = SpooledCapture(store, f"a{number}", name="train.py", started_ns=began_ns + number)
+            jobs[f"a{number}"] = stack.enter_context(job)
+            job.beat()
+        yield jobs
+
+
+def each_pause(monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], object]) -> None:
+    """In each pause of whoever waits, the next step is done; after the last one, it is an error to wait any longer."""
+    left = iter(steps)
+
+    def pause(secs: float) -> None:
+        step = next(left, None)
+        assert step is not None, "waits for what has come already"
+        step()
+
+    monkeypatch.setattr("time.sleep", pause)
+
+
+def test_all_are_waited_for(running: dict[str, SpooledCapture], ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    each_pause(monkeypatch, lambda: running["a2"].end(3), running["a1"].end, lambda: running["a3"].end(None, 15))
+    code, out, err = ask("wait", "a1-a3")
+    assert (code, err) == (0, "")
+    assert [line.split() for line in out.splitlines()] == [
+        ["a2", "FAILED", "3", "train.py"], ["a1", "COMPLETED", "0", "train.py"],
+        ["a3", "CANCELLED", "SIGTERM", "train.py"],
+    ]  # fmt: skip
+
+
+def test_any_is_enough(running: dict[str, SpooledCapture], ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what has ended before counts: nothing is remembered between two calls."""
+    each_pause(monkeypatch, running["a2"].end)
+    for _ in range(2):
+        code, out, err = ask("wait", "--any", "a1", "a2", "--json")
+        assert (code, err) == (0, "")
+        document = json.loads(out)
+        assert (document["schema"], document["timed_out"], document["waiting"]) == ("logshipper.wait/1", False, [])
+        assert [(job["job_id"], job["state"]) for job in document["ended"]] == [("a2", "COMPLETED")]
+
+
+@pytest.mark.parametrize("which", ["--any", "--all"])
+def test_the_time_is_up(which: str, running: dict[str, SpooledCapture], ask: Ask) -> None:
+    running["a3"].end()
+    code, out, err = ask("wait", which, "a1", "a2", "--timeout", "0.05")
+    assert (code, out, err) == (3, "", ""), "any: nothing at all"
+    document = json.loads(ask("wait", "--all", "a1", "a3", "--timeout", "0", "--json")[1])
+    assert (document["timed_out"], document["waiting"]) == (True, ["a1"])
+    assert [job["job_id"] for job in document["ended"]] == ["a3"]
+
+
+def test_unknown_jobs_are_told_and_the_others_waited_for(running: dict[str, SpooledCapture], ask: Ask) -> None:
+    running["a1"].end()
+    code, out, err = ask("wait", "nobody", "a1", "zz*")
+    assert code == 1
+    assert out.split()[:2] == ["a1", "COMPLETED"]
+    assert [line.split(";")[0] for line in err.splitlines()] == [
+        "logshipper: no job has the id or name 'nobody'",
+        "logshipper: no job's id or name matches 'zz*'",
+    ]
+
+
+def test_check_tells_by_its_code(store: Path, ask: Ask) -> None:
+    training(store, job_id="good")
+    with SpooledCapture(store, "bad") as job:
+        job.end(1)
+    assert ask("wait", "good", "bad")[0] == 0
+    assert ask("wait", "good", "--check")[0] == 0
+    assert ask("wait", "good", "bad", "--check")[0] == 4
+
+
+def test_a_state_is_read_twice(store: Path) -> None:
+    """A job that seems to have ended, and runs when it is asked again, is waited for."""
+    with SpooledCapture(store, "a1") as job:
+        job.beat()
+        with LocalStore(str(store)) as opened:
+            opened.take_in()
+            said = iter([True, False, True, True])
+            waiting = Waiting(opened, ["a1"], timeout_secs=60)
+            read = waiting._terminal
+
+            def terminal(job_id: str) -> object:
+                if not next(said):
+                    return None
+                return read(job_id) or opened.jobs()[0]
+
+            waiting._terminal = terminal  # type: ignore[method-assign,assignment]  # the first word is wrong
+            assert len(list(waiting.ended())) == 1
+            assert next(said, None) is None, "all four words were asked for"
+
+
+def test_a_server_that_is_away_is_waited_for(
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training(store)
+    with LocalStore(str(store)) as opened:
+        opened.take_in()
+        waiting = Waiting(opened, ["k3f9x2"])
+        read, answers = waiting._terminal, iter([QueryError("Loki", 503, "away"), QueryError("Loki", 0, "no answer")])
+
+        def terminal(job_id: str) -> object:
+            error = next(answers, None)
+            if error is not None:
+                raise error
+            return read(job_id)
+
+        waiting._terminal = terminal  # type: ignore[method-assign,assignment]  # a server that is away
+        each_pause(monkeypatch, lambda: None, lambda: None)
+        assert [job.job_id for job in waiting.ended()] == ["k3f9x2"]
+        assert capsys.readouterr().err.count("trying again") == 1
+        answers = iter([QueryError("Loki", 401, "who are you?")])
+        with pytest.raises(QueryError, match="who are you"):
+            list(Waiting.ended(_again(waiting)))
+
+
+def _again(waiting: Waiting) -> Waiting:
+    waiting.left.append("k3f9x2")
+    return waiting
+
+
+def test_odd_times_are_wrong_usage(ask: Ask) -> None:
+    for words in ("-1", "soon", "nan", "inf", "1e99"):
+        assert ask("wait", "x", "--timeout", words)[0] == 2
+
+
+# ---- diff
+
+
+def test_diff_tells_options_apart(store: Path, ask: Ask) -> None:
+    began_ns = time.time_ns() - 60 * NS
+    for number, lr in ((1, "0.1"), (2, "0.10"), (3, "0.2")):
+        with SpooledCapture(store, f"a{number}", name="train.py", started_ns=began_ns + number * NS) as job:
+            job.metadata(f'{{"lr": {lr}, "model": {{"name": "mlp", "layers": 3}}, "epoch": 0}}')
+            job.metadata(*[{"epoch": epoch, "loss": 1 / epoch} for epoch in range(1, 4)])
+            job.end()
+    for words in (["a1", "+baseline", "seed=1"], ["a3", "seed=2"]):
+        assert ask("tag", *words)[0] == 0
+    code, out, err = ask("diff", "a1", "a3")
+    assert (code, err) == (0, "")
+    header, *rows = [line.split() for line in out.splitlines()]
+    assert header == ["-", "option", "a1", "a3"]
+    assert [row[1] for row in rows] == sorted(row[1] for row in rows)
+    different = {row[1]: row[2:] for row in rows if row[0] == "!"}
+    assert different == {"lr": ["0.1", "0.2"], "tags.baseline": ['""', "-"], "tags.seed": ['"1"', '"2"']}
+    same = {row[1]: row[2:] for row in rows if row[0] == "="}
+    assert same["model.name"] == ["mlp", "mlp"]
+    assert same["job.name"] == ["train.py", "train.py"]
+    assert "epoch" not in same, "it changes"
+    document = json.loads(ask("diff", "a1", "a3", "--changed", "--json")[1])
+    assert (document["schema"], document["a"]["job_id"], document["b"]["job_id"]) == ("logshipper.diff/1", "a1", "a3")
+    assert document["options"][0] == {"option": "lr", "differs": True, "a": 0.1, "b": 0.2}
+    assert [option["option"] for option in document["options"]] == ["lr", "tags.baseline", "tags.seed"]
+    assert ask("diff", "a1", "a1", "--changed") == (0, "", "logshipper: nothing differs\n")
+
+
+def test_diff_of_unknown_jobs_names_each(store: Path, ask: Ask) -> None:
+    training(store)
+    code, out, err = ask("diff", "one", "other")
+    assert (code, out) == (1, "")
+    assert [line.split(";")[0].rpartition(" ")[2] for line in err.splitlines()] == ["'one'", "'other'"]
