@@ -37,6 +37,7 @@ _PAGE = 256
 _NO_END_NS = (1 << 63) - 1  # later than any record
 _MAX_BLOCK_NS = MAX_PAYLOAD_BYTES  # a block's lines are 1 ns apart, and at least a byte long
 _MANY_BLOCKS = 50_000  # more new ones than that are found by the index over time
+_STREAMS = {int(stream): stream for stream in Stream}
 _NO_ATTRS: Mapping[str, Any] = MappingProxyType({})  # Any: JSON
 
 
@@ -286,8 +287,11 @@ class JobReader(KeyedReader):
                 *after,
                 last_ns,
             )
-            for time_ns, _, n, capture, line, stream in page:
-                yield MetadataRecord(time_ns, n, attempts[capture], capture, line, Stream(stream))
+            if page:
+                times, _, numbers, captures, lines, streams = zip(*page, strict=True)
+                its = map(attempts.__getitem__, captures)
+                fields = zip(times, numbers, its, captures, lines, map(_STREAMS.__getitem__, streams), strict=True)
+                yield from map(tuple.__new__, repeat(MetadataRecord), fields)
             if len(page) < _PAGE:
                 return
             after = page[-1][:2]

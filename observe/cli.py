@@ -33,6 +33,7 @@ def add_commands(subparsers: "Subparsers[Parser]") -> None:
     _add_show(subparsers)
     _add_logs(subparsers)
     _add_metadata(subparsers)
+    _add_export(subparsers)
     _add_plot(subparsers)
     _add_open(subparsers)
     _add_serve(subparsers)
@@ -300,6 +301,39 @@ def _add_metadata(subparsers: "Subparsers[Parser]") -> None:
     )
     parser.add_argument("--all", action="store_true", help="all records")
     parser.add_argument("--attempt", type=whole_number, metavar="N", help="of a restarted job: only this attempt")
+    _add_source(parser)
+
+
+def _add_export(subparsers: "Subparsers[Parser]") -> None:
+    parser = _add(
+        subparsers,
+        "export",
+        "write jobs' metadata and logs to files: CSV, TSV, JSONL, Parquet",
+        "Writes metadata and logs of one or several jobs: into one file, or with a folder as\n"
+        "--output into a folder per job. Numbers keep every digit. A file appears when it is\n"
+        "whole. A job that isn't there is told of, and the others are exported.",
+        "examples:\n"
+        "  logshipper export last\n"
+        "  logshipper export train.py k3f9x2 --output runs.parquet\n"
+        "  logshipper export 4711 4712 --from loki --what all --format tsv --output results/\n"
+        "  logshipper export last --what logs --output train.log.csv --force",
+    )
+    _completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=_JOB_HELP), completers.jobs)
+    parser.add_argument(
+        "--what",
+        choices=("metadata", "logs", "all"),
+        help="the records, the lines, or both (default: metadata into a file, all into a folder)",
+    )
+    parser.add_argument(
+        "--format",
+        choices=("csv", "tsv", "jsonl", "parquet"),
+        help="default: what FILE ends in, else csv. Parquet needs pip install 'logshipper[parquet]'",
+    )
+    parser.add_argument(
+        "-o", "--output", default="./", metavar="FILE|FOLDER/", help="default: ./, that is JOB/metadata.csv and so on"
+    )
+    parser.add_argument("--force", action="store_true", help="replace files that are there")
+    _add_json(parser)
     _add_source(parser)
 
 

@@ -4,16 +4,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from logshipper.segment import Stream
 from observe.output import Raw
-from observe.words import NS, utc
+from observe.words import NS, uncoloured, utc
 
 if TYPE_CHECKING:
-    from ingest.job import Capture, JobSummary
+    from ingest.job import Capture, JobSummary, LogLine, MetadataRecord
     from ingest.stores import Reader
     from ingest.x_axis import KeyStats
     from observe.overlay import Marks
 
 Document: TypeAlias = dict[str, Any]  # Any: JSON
 
+LOGS_SCHEMA = "logshipper.logs/1"
+METADATA_SCHEMA = "logshipper.metadata/1"
 STREAM_NAMES = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr", Stream.NONE: ""}
 
 
@@ -88,6 +90,34 @@ def key_document(key: "KeyStats") -> Document:
         "min": key.min,
         "max": key.max,
         "integer": key.integer,
+    }
+
+
+def line_document(line: "LogLine") -> Document:
+    """A line of a job's log. orjson writes it: a capture's attributes are plain values."""
+    text = uncoloured(line.text)
+    document = {
+        "schema": LOGS_SCHEMA,
+        **moment("time", line.time_ns),
+        "stream": STREAM_NAMES[line.stream],
+        "kind": line.kind.name.lower(),
+        "text": text,
+        "attempt": line.attempt,
+        "capture": line.capture,
+        "attrs": dict(line.attrs),
+    }
+    return document if text == line.text else {**document, "ansi": line.text}
+
+
+def record_document(record: "MetadataRecord") -> Document:
+    """All of a metadata record but its keys and values, whose text is to be kept as it is."""
+    return {
+        "schema": METADATA_SCHEMA,
+        **moment("time", record.time_ns),
+        "n": record.n,
+        "attempt": record.attempt,
+        "capture": record.capture,
+        "stream": STREAM_NAMES[record.stream],
     }
 
 

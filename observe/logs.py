@@ -13,7 +13,7 @@ import orjson
 
 from logshipper.errors import LogshipperError, QueryError
 from logshipper.segment import Kind, Stream
-from observe.documents import STREAM_NAMES, moment
+from observe.documents import line_document
 from observe.opening import check_attempt, opened_job, take_in
 from observe.output import Output, cells_wide
 from observe.running import say
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-SCHEMA = "logshipper.logs/1"
 STREAMS = {"stdout": (Stream.STDOUT,), "stderr": (Stream.STDERR,), "both": (Stream.STDOUT, Stream.STDERR)}
 PATIENCE_SECS = 600.0  # how long a follower waits for a server that doesn't answer
 _RETRY_SECS = 5.0
@@ -233,20 +232,7 @@ class _JsonWriter(_Writer):
     """One JSON document a line."""
 
     def write(self, line: "LogLine") -> None:
-        text = uncoloured(line.text)
-        document = {
-            "schema": SCHEMA,
-            **moment("time", line.time_ns),
-            "stream": STREAM_NAMES[line.stream],
-            "kind": line.kind.name.lower(),
-            "text": text,
-            "attempt": line.attempt,
-            "capture": line.capture,
-            "attrs": dict(line.attrs),
-        }
-        if text != line.text:
-            document["ansi"] = line.text
-        self._put(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE).decode())
+        self._put(orjson.dumps(line_document(line), option=orjson.OPT_APPEND_NEWLINE).decode())
 
 
 class _TextWriter(_Writer):

@@ -1,10 +1,8 @@
 """`logshipper metadata JOB`: its metadata records as a table, as the exact lines, as CSV, or for programs."""
 
 import argparse
-import csv
-import io
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +10,8 @@ import orjson
 
 from ingest.metadata_keys import names_of
 from observe.asked import UnknownKey, pick_keys
-from observe.documents import STREAM_NAMES, moment
+from observe.csv_rows import CsvRows, own_titles
+from observe.documents import record_document
 from observe.opening import check_attempt, opened_job
 from observe.output import Cell, Column, Output, Styled, cells_wide, widen
 from observe.records import Path, at_path, cell, flat, is_number, rebuilt, shown, split
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from ingest.job import MetadataRecord
     from ingest.stores import Reader
 
-SCHEMA = "logshipper.metadata/1"
 TERMINAL_LIMIT = 50  # records of a table on a terminal, unless asked otherwise
 _WIDE_CELL = 36  # columns that a value gets on a terminal before it is folded
 _NARROW_CELL = 12
@@ -106,15 +104,8 @@ def _pick(reader: "Reader", names: str) -> list[Path]:
 def _print_documents(asked: _Asked) -> None:
     for record in asked.oldest_first():
         line = record.line if asked.paths is None else _rebuilt(asked.picked(record.line))
-        head = {
-            "schema": SCHEMA,
-            **moment("time", record.time_ns),
-            "n": record.n,
-            "attempt": record.attempt,
-            "capture": record.capture,
-            "stream": STREAM_NAMES[record.stream],
-        }
-        sys.stdout.write(f'{orjson.dumps(head).decode()[:-1]},"record":{line}}}\n')  # numbers keep every digit
+        head = orjson.dumps(record_document(record)).decode()
+        sys.stdout.write(f'{head[:-1]},"record":{line}}}\n')  # numbers keep every digit
 
 
 def _print_jsonl(asked: _Asked) -> None:
@@ -134,28 +125,13 @@ def _print_csv(asked: _Asked) -> None:
         for record in asked.oldest_first():
             for path in flat(record.line):
                 paths.setdefault(path)
-    writer = _CsvWriter()
+    rows = CsvRows()
     titles = _titles(paths)
-    writer.row([*own_titles(titles, ("_time", "_attempt")), *titles])
+    sys.stdout.write(rows.row([*own_titles(titles, ("_time", "_attempt")), *titles]) + "\n")
     for record in asked.oldest_first():
         values = flat(record.line) if asked.paths is None else asked.picked(record.line)
         cells = [cell(values[path]) if path in values else "" for path in paths]
-        writer.row([utc(record.time_ns), str(record.attempt), *cells])
-
-
-class _CsvWriter:
-    """Lines end in LF, and yet every cell that holds a CR or an LF is quoted (the csv module's own line end, CR LF,
-    is what makes it quote both in all versions of Python)."""
-
-    def __init__(self) -> None:
-        self._line = io.StringIO(newline="")
-        self._writer = csv.writer(self._line, lineterminator="\r\n")
-
-    def row(self, cells: Sequence[str]) -> None:
-        self._writer.writerow(cells)
-        sys.stdout.write(self._line.getvalue()[:-2] + "\n")
-        self._line.seek(0)
-        self._line.truncate()
+        sys.stdout.write(rows.row([utc(record.time_ns), str(record.attempt), *cells]) + "\n")
 
 
 def _titles(paths: Iterable[Path]) -> list[str]:
@@ -163,17 +139,6 @@ def _titles(paths: Iterable[Path]) -> list[str]:
     ordered = list(paths)
     names = names_of(ordered)
     return [names[path] for path in ordered]
-
-
-def own_titles(titles: Sequence[str], own: Sequence[str]) -> list[str]:
-    """The titles of logshipper's own columns, with underscores before them until no key is called so."""
-    found = []
-    for title in own:
-        unused = title
-        while unused in titles:
-            unused = "_" + unused
-        found.append(unused)
-    return found
 
 
 @dataclass(slots=True)

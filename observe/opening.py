@@ -233,6 +233,29 @@ def opened_job(args: argparse.Namespace, ask: Ask = _at_once) -> Iterator[tuple[
         yield store, ask(lambda: resolve(store, args.job, args))
 
 
+@contextmanager
+def known_jobs(args: argparse.Namespace, names: list[str]) -> Iterator[tuple["Store", list[str], list[UnknownJob]]]:
+    """The store, the ids of the jobs that names stand for, each once, and an error for each name that stands for none;
+    what is spooled of them is taken in. Says on stderr what couldn't be taken in. Raises UnknownJob where there is no
+    store."""
+    with opened(args) as store:
+        if store is None:
+            raise no_jobs_yet(args, names[0])
+        if not is_from_loki(args):
+            for problem in take_in_for(store, names):
+                say(problem)
+            if "last" in names:
+                say_where_else(args)
+        found: dict[str, None] = {}
+        unknown: list[UnknownJob] = []
+        for name in names:
+            try:
+                found[resolve(store, name, args)] = None
+            except UnknownJob as error:
+                unknown.append(error)
+        yield store, list(found), unknown
+
+
 def take_in_for(store: "Store", names: list[str]) -> list[str]:
     """Takes in what these names may stand for: a known id's own spool; all of it for any other name."""
     known = {job.job_id for job in store.jobs()}

@@ -15,7 +15,7 @@ FLAT_DEPTH = 4  # keys below that stay JSON in a flat table
 
 _STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
 # a key and its value; the value is empty where it is an object or an array
-_MEMBER = re.compile(rf"[{{,]\s*({_STRING})\s*:\s*({_STRING}|[^\s,\]}}{{\[\"]+|)\s*", re.DOTALL)
+MEMBER = re.compile(rf"[{{,]\s*({_STRING})\s*:\s*({_STRING}|[^\s,\]}}{{\[\"]+|)\s*", re.DOTALL)
 _NESTING = re.compile(rf"{_STRING}|[\[\]{{}}]", re.DOTALL)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
@@ -24,7 +24,7 @@ def split(line: str) -> dict[str, str]:
     """The keys of a JSON object and the JSON text of each one's value, in order; of a key given twice the last."""
     found: dict[str, str] = {}
     at = line.index("{")
-    while member := _MEMBER.match(line, at):
+    while member := MEMBER.match(line, at):
         key, value = member.groups()
         at = member.end()
         if not value:

@@ -26,7 +26,7 @@ compile() {
         --extra plot "$@" pyproject.toml "$scratch/build.in" --output-file "requirements/$name.lock"
 }
 
-compile dev --extra grafana --group pyproject.toml:demo --group pyproject.toml:test --group pyproject.toml:bench --group pyproject.toml:dev
+compile dev --extra grafana --extra parquet --group pyproject.toml:demo --group pyproject.toml:test --group pyproject.toml:bench --group pyproject.toml:dev
 # pinned to the versions of dev.lock: one environment serves both
 grep '^[a-z].*==' requirements/dev.lock | sed 's/ *\\$//' >"$scratch/pins.txt"
 compile demo --group pyproject.toml:demo --constraint "$scratch/pins.txt"

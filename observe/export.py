@@ -1,0 +1,174 @@
+"""`logshipper export JOB...`: metadata and logs of jobs as files: CSV, TSV, JSONL or Parquet."""
+
+import argparse
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+from ingest.progress_bar import Bar
+from logshipper.errors import LogshipperError
+from logshipper.segment import Stream
+from observe.export_rows import LOGS, METADATA, RowWriter, Sources
+from observe.export_text import CsvWriter, JsonlWriter
+from observe.new_file import check_new, new_file
+from observe.opening import known_jobs
+from observe.output import Output, print_json
+from observe.running import say
+from observe.words import count, plural, safe
+
+if TYPE_CHECKING:
+    from ingest.stores import Reader, Store
+
+SCHEMA = "logshipper.export/1"
+CSV, TSV, JSONL, PARQUET = "csv", "tsv", "jsonl", "parquet"
+FORMATS = (CSV, TSV, JSONL, PARQUET)
+ALL = "all"
+KINDS = (METADATA, LOGS)
+_NOUNS = {METADATA: "record", LOGS: "line"}
+_BOTH = (Stream.STDOUT, Stream.STDERR)
+_EXIT_FAILED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A file that is to be written. kind: METADATA or LOGS; job_ids: whose rows it holds."""
+
+    path: str
+    kind: str
+    job_ids: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Written:
+    target: _Target
+    rows: int
+    size: int
+
+
+def call(args: argparse.Namespace) -> int:
+    form = _format(args)
+    open_writer = _writers(form)
+    into_folder = _is_folder(args.output)
+    kinds = _kinds(args, into_folder)
+    with known_jobs(args, args.jobs) as (store, job_ids, unknown):
+        problems = [str(error) for error in unknown]
+        for problem in problems:
+            say(problem)
+        written = []
+        for target in _targets(args, form, kinds, job_ids, into_folder):
+            try:
+                found = _write(store, target, open_writer, force=args.force)
+            except LogshipperError as error:
+                problems.append(str(error))
+                say(safe(str(error)))
+                continue
+            written.append(found)
+            if not args.json:
+                _tell(found)
+    if args.json:
+        print_json(_document(form, written, problems))
+    return _EXIT_FAILED if problems else 0
+
+
+def _format(args: argparse.Namespace) -> str:
+    """What --format says, else what the file's name ends in, else CSV."""
+    if args.format is not None:
+        return str(args.format)
+    ending = os.path.splitext(args.output)[1].removeprefix(".").lower()
+    return ending if ending in FORMATS else CSV
+
+
+def _writers(form: str) -> Callable[[BinaryIO], RowWriter]:
+    if form == PARQUET:
+        from observe.export_parquet import ParquetWriter  # late: it needs pyarrow, which is optional
+
+        return ParquetWriter
+    if form == JSONL:
+        return JsonlWriter
+    return lambda file: CsvWriter(file, "\t" if form == TSV else ",")
+
+
+def _is_folder(output: str) -> bool:
+    return output.endswith(("/", "/.", "/..")) or output in (".", "..") or os.path.isdir(output)
+
+
+def _kinds(args: argparse.Namespace, into_folder: bool) -> tuple[str, ...]:
+    if args.output == "-":
+        raise LogshipperError(
+            "--output: export writes files; `logshipper metadata --format csv` and `logshipper logs` print to a pipe"
+        )
+    if into_folder:
+        return KINDS if args.what in (None, ALL) else (args.what,)
+    if args.what == ALL:
+        raise LogshipperError(
+            f"--output: a file holds metadata or logs; {args.output}/ is a folder for both, --what chooses one"
+        )
+    return (args.what or METADATA,)
+
+
+def _targets(
+    args: argparse.Namespace, form: str, kinds: tuple[str, ...], job_ids: list[str], into_folder: bool
+) -> Iterator[_Target]:
+    if into_folder:
+        for job_id in job_ids:
+            for kind in kinds:
+                yield _Target(os.path.join(args.output, job_id, f"{kind}.{form}"), kind, (job_id,))
+    elif job_ids:
+        yield _Target(args.output, kinds[0], tuple(job_ids))
+
+
+def _write(store: "Store", target: _Target, open_writer: Callable[[BinaryIO], RowWriter], *, force: bool) -> _Written:
+    rows = 0
+    check_new(target.path, force=force)  # before the first question to a server
+    with new_file(target.path, force=force) as file:
+        with closing(open_writer(file)) as writer:
+            for job_id in target.job_ids:
+                with store.open(job_id) as reader:
+                    rows += _write_job(reader, target.kind, writer)
+            writer.finish()
+        size = file.tell()
+    return _Written(target, rows, size)
+
+
+def _write_job(reader: "Reader", kind: str, writer: RowWriter) -> int:
+    """Writes a job's rows; returns how many there were."""
+    summary = reader.summary
+    bar = Bar(f"{kind.capitalize()} of {safe(summary.name)}", count, f" {_NOUNS[kind]}s")
+    rows, total = 0, summary.records if kind == METADATA else summary.lines
+
+    def progress(more: int) -> None:
+        nonlocal rows
+        rows += more
+        bar(rows, max(total, rows))
+
+    try:
+        if kind == METADATA:
+            writer.records(Sources(reader), reader.records(), progress)
+        else:
+            writer.lines(Sources(reader), reader.lines(streams=_BOTH), progress)
+    finally:
+        bar.clear()
+    return rows
+
+
+def _tell(written: _Written) -> None:
+    jobs = written.target.job_ids
+    of = f" of {len(jobs)} jobs" if len(jobs) > 1 else ""
+    Output().line(f"Wrote {written.target.path}: {plural(written.rows, _NOUNS[written.target.kind])}{of}")
+
+
+def _document(form: str, written: list[_Written], problems: list[str]) -> dict[str, object]:
+    files = [
+        {
+            "path": one.target.path,
+            "what": one.target.kind,
+            "format": form,
+            "job_ids": list(one.target.job_ids),
+            "rows": one.rows,
+            "bytes": one.size,
+        }
+        for one in written
+    ]
+    return {"schema": SCHEMA, "files": files, "problems": problems}

@@ -1,0 +1,260 @@
+"""Exported rows as Parquet: a column per key, of the narrowest type that holds all its values exactly. Needs pyarrow.
+
+Which columns and types there are is known at the end only, so blocks of rows wait as Arrow streams in a file without a
+name, a stream for each run of blocks with the same columns, and are then written, several to a row group. Memory holds
+a few blocks, whatever a job's length.
+"""
+
+import tempfile
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from ingest.metadata_keys import names_of
+from logshipper.errors import LogshipperError
+from observe.csv_rows import own_titles
+from observe.documents import STREAM_NAMES
+from observe.export_rows import (
+    BLOCK_ROWS,
+    LINE_TITLES,
+    MAX_COLUMNS,
+    SOURCE_TITLES,
+    Progress,
+    Source,
+    Sources,
+    line_blocks,
+    record_blocks,
+)
+from observe.words import uncoloured
+
+try:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    from observe.record_columns import (
+        EXACT_INTEGER,
+        NUMBER_TEXT,
+        Array,
+        ColumnMaker,
+        Columns,
+        common_type,
+        largest_integer,
+    )
+except ImportError:
+    raise LogshipperError("Parquet needs pyarrow, which isn't installed: pip install 'logshipper[parquet]'") from None
+
+if TYPE_CHECKING:
+    from ingest.job import LogLine, MetadataRecord
+    from observe.records import Path
+
+GROUP_ROWS = 4 * BLOCK_ROWS
+_AT_WORK = 2  # blocks that are taken apart while the next one is read
+_DECIMAL_DIGITS = 76  # of the widest decimals
+_OWN_TYPES = (pa.string(), pa.timestamp("ns", "UTC"), pa.int32(), pa.string(), pa.int32(), pa.string())
+_LINE_TYPES = (pa.string(), pa.string(), pa.string(), pa.int64(), pa.string())
+
+
+class ParquetWriter:
+    """One Parquet file, of metadata or of lines."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._spill = _Spill()
+        self._sources: dict[Source, int] = {}
+        self._titles: Sequence[str] | None = None
+
+    def records(self, sources: Sources, records: "Iterable[MetadataRecord]", progress: Progress) -> None:
+        maker = ColumnMaker()
+        at_work: deque[tuple[Sequence[int], list[int], Future[Columns]]] = deque()
+
+        def keep() -> None:
+            times, numbers, made = at_work.popleft()
+            self._spill.add(times, numbers, made.result())
+            progress(len(times))
+
+        with ThreadPoolExecutor(_AT_WORK) as pool:  # Arrow lets go of the interpreter's lock
+            for block in record_blocks(records):
+                if len(at_work) >= _AT_WORK:
+                    keep()
+                times, _, _, _, texts, _ = zip(*block, strict=True)
+                at_work.append((times, self._numbers(sources, block), pool.submit(maker.columns, texts)))
+            while at_work:
+                keep()
+
+    def lines(self, sources: Sources, lines: "Iterable[LogLine]", progress: Progress) -> None:
+        self._titles = LINE_TITLES
+        for block in line_blocks(lines):
+            columns = (
+                [STREAM_NAMES[line.stream] for line in block],
+                [line.kind.name.lower() for line in block],
+                [uncoloured(line.text) for line in block],
+                [line.attrs.get("repeat") for line in block],
+                [line.attrs.get("part") and str(line.attrs["part"]) for line in block],
+            )
+            made: Columns = {
+                (title,): pa.array(values, kind)
+                for title, values, kind in zip(LINE_TITLES, columns, _LINE_TYPES, strict=True)
+            }
+            self._spill.add([line.time_ns for line in block], self._numbers(sources, block), made)
+            progress(len(block))
+
+    def _numbers(self, sources: Sources, rows: "Sequence[LogLine | MetadataRecord]") -> list[int]:
+        """The numbers of the rows' sources."""
+        by_capture = {row.capture: row for row in rows}
+        numbers = {capture: self._sources.setdefault(sources.of(row), len(self._sources))
+                   for capture, row in by_capture.items()}  # fmt: skip
+        return [numbers[row.capture] for row in rows]
+
+    def finish(self) -> None:
+        kinds = self._kinds()
+        if self._titles is None:
+            names = names_of(kinds)
+            titles = [names[path] for path in kinds]
+            own = own_titles(titles, [f"_{title}" for title in SOURCE_TITLES])
+        else:
+            titles, own = list(self._titles), list(SOURCE_TITLES)
+        fields = [*zip(own, _OWN_TYPES, strict=True), *zip(titles, kinds.values(), strict=True)]
+        with pq.ParquetWriter(self._file, pa.schema(fields)) as writer:
+            held: list[Any] = []
+            for times, numbers, columns in self._spill.blocks():
+                values = [_cast(columns.get(path), kind, len(times)) for path, kind in kinds.items()]
+                held.append(pa.table([*self._own(times, numbers), *values], schema=writer.schema))
+                if sum(table.num_rows for table in held) >= GROUP_ROWS:
+                    writer.write_table(pa.concat_tables(held), row_group_size=2 * GROUP_ROWS)
+                    held.clear()
+            if held:
+                writer.write_table(pa.concat_tables(held), row_group_size=2 * GROUP_ROWS)
+
+    def close(self) -> None:
+        self._spill.close()
+
+    def _kinds(self) -> "dict[Path, Any]":
+        if self._titles is not None:
+            return {(title,): kind for title, kind in zip(self._titles, _LINE_TYPES, strict=True)}
+        found = {path: _kind(seen, self._spill.largest.get(path, 0)) for path, seen in self._spill.kinds.items()}
+        unsure = [path for path, kind in found.items() if kind is None]
+        return found | self._spill.decimals(unsure) if unsure else found
+
+    def _own(self, times: Array, numbers: Array) -> list[Array]:
+        sources = list(self._sources)
+        columns = [
+            pa.array(values, kind).take(numbers)
+            for values, kind in (
+                ([source.job_id for source in sources], pa.string()),
+                ([source.attempt for source in sources], pa.int32()),
+                ([source.step for source in sources], pa.string()),
+                ([source.task for source in sources], pa.int32()),
+                ([source.host for source in sources], pa.string()),
+            )
+        ]
+        return [columns[0], times.cast(_OWN_TYPES[1]), *columns[1:]]
+
+
+def _kind(seen: set[Any], largest: int) -> Any | None:  # Any: Arrow's types
+    """The type of a column whose blocks had these; None where a decimal may hold it."""
+    kind = common_type(seen)
+    if kind in (None, NUMBER_TEXT):
+        return None if seen <= {pa.int64(), pa.float64(), NUMBER_TEXT} else pa.string()
+    return None if len(seen) > 1 and largest > EXACT_INTEGER else kind
+
+
+def _cast(array: Array | None, kind: Any, rows: int) -> Array:
+    """The values of a column as the type that it has in the whole file."""
+    if array is None or array.null_count == len(array):
+        return pa.nulls(rows, kind)
+    if array.type == kind:
+        return array
+    if pa.types.is_decimal(kind) or array.type == pa.float64():
+        texts = [None if value is None else _text(value) for value in array.to_pylist()]
+        return pa.array([text and Decimal(text) for text in texts] if pa.types.is_decimal(kind) else texts, kind)
+    return array.cast(kind)
+
+
+def _text(value: float | int | str) -> str:
+    """The number's text: of a double the shortest that gives it back."""
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+class _Spill:
+    """Blocks of columns in a file without a name. kinds: the types that each column had; largest: its largest integer
+    by amount."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed with the spill
+        self._writer: Any = None  # Arrow's
+        self._paths: list[Path] = []
+        self._streams: list[tuple[int, list[Path]]] = []  # where each begins, and its columns
+        self.kinds: dict[Path, set[Any]] = {}
+        self.largest: dict[Path, int] = {}
+
+    def close(self) -> None:
+        self._file.close()
+
+    def add(self, times: Sequence[int], numbers: list[int], columns: Columns) -> None:
+        for path, array in columns.items():
+            seen = self.kinds.setdefault(path, set())
+            if array.null_count < len(array):
+                seen.add(array.type)
+                self.largest[path] = max(self.largest.get(path, 0), largest_integer(array))
+        if len(self.kinds) > MAX_COLUMNS:
+            raise LogshipperError(f"more than {MAX_COLUMNS:,} keys are too many for a table; --format jsonl has them")
+        own = [pa.array(times, pa.int64()), pa.array(numbers, pa.int32())]
+        names = [str(number) for number in range(len(own) + len(columns))]
+        batch = pa.record_batch([*own, *columns.values()], names=names)
+        if self._writer is None or self._paths != list(columns) or self._writer_schema != batch.schema:
+            self._begin(list(columns), batch.schema)
+        self._writer.write_batch(batch)
+
+    def _begin(self, paths: "list[Path]", schema: Any) -> None:  # Any: Arrow's
+        self._end()
+        self._paths, self._writer_schema = paths, schema
+        self._streams.append((self._file.tell(), paths))
+        self._writer = pa.ipc.new_stream(self._file, schema)
+
+    def _end(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def blocks(self) -> Iterator[tuple[Array, Array, Columns]]:
+        """Times, numbers of sources and columns of each block, in order."""
+        self._end()
+        for begin, paths in self._streams:
+            self._file.seek(begin)
+            with pa.ipc.open_stream(self._file) as stream:
+                for batch in stream:
+                    yield batch.column(0), batch.column(1), dict(zip(paths, batch.columns[2:], strict=True))
+
+    def decimals(self, paths: "Sequence[Path]") -> "dict[Path, Any]":
+        """For each of these columns the decimal type that holds all its values; text where there is none."""
+        whole, fraction = dict.fromkeys(paths, 1), dict.fromkeys(paths, 0)
+        found = dict.fromkeys(paths, True)
+        for _, _, columns in self.blocks():
+            for path in paths:
+                if path not in columns or not found[path]:
+                    continue
+                for value in pc.drop_null(columns[path]).to_pylist():
+                    size = _digits(_text(value))
+                    found[path] = found[path] and size is not None
+                    if size is None:
+                        break
+                    whole[path], fraction[path] = max(whole[path], size[0]), max(fraction[path], size[1])
+        return {path: _decimal(whole[path], fraction[path]) if found[path] else pa.string() for path in paths}
+
+
+def _digits(text: str) -> tuple[int, int] | None:
+    """Digits before and behind the point; None of a number that no decimal holds."""
+    _, digits, exponent = Decimal(text).as_tuple()
+    if not isinstance(exponent, int) or abs(exponent) > _DECIMAL_DIGITS or len(digits) > _DECIMAL_DIGITS:
+        return None
+    return max(len(digits) + exponent, 1), max(-exponent, 0)
+
+
+def _decimal(whole: int, fraction: int) -> Any:  # Any: Arrow's
+    digits = whole + fraction
+    if digits > _DECIMAL_DIGITS:
+        return pa.string()
+    return pa.decimal128(digits, fraction) if digits <= 38 else pa.decimal256(digits, fraction)

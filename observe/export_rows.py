@@ -1,0 +1,88 @@
+"""What rows of an exported job hold besides its text and metadata, and the interface of all that write such rows."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from operator import attrgetter
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from ingest.job import LogLine, MetadataRecord
+    from ingest.stores import Reader
+
+Row = TypeVar("Row")
+Progress = Callable[[int], None]  # how many rows more are written
+
+METADATA, LOGS = "metadata", "logs"
+SOURCE_TITLES = ("job_id", "time", "attempt", "step", "task", "host")
+LINE_TITLES = ("stream", "kind", "text", "repeat", "part")
+MAX_COLUMNS = 10_000  # keys of a table; JSONL has no such limit
+BLOCK_ROWS = 32_768
+_BLOCK_CHARS = 1 << 24
+_AT_A_TIME = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A capture of a job. task: its number, 0 where there is one only."""
+
+    job_id: str
+    attempt: int
+    step: str
+    task: int
+    host: str
+
+
+class Sources:
+    """The captures of a job, by number. One that came while the job was being read is known by its attempt alone."""
+
+    def __init__(self, reader: "Reader") -> None:
+        self._job_id = reader.summary.job_id
+        self._host = reader.summary.host
+        self._known = {
+            capture.capture: Source(self._job_id, capture.attempt, capture.step, capture.task, capture.host)
+            for capture in reader.captures
+        }
+
+    def of(self, row: "LogLine | MetadataRecord") -> Source:
+        return self._known.get(row.capture) or Source(self._job_id, row.attempt, "", 0, self._host)
+
+
+class RowWriter(Protocol):
+    """Writes rows of one or several jobs into one file."""
+
+    def records(self, sources: Sources, records: "Iterable[MetadataRecord]", progress: Progress) -> None:
+        """Writes a job's metadata records. Raises LogshipperError where this format can't hold them."""
+
+    def lines(self, sources: Sources, lines: "Iterable[LogLine]", progress: Progress) -> None:
+        """Writes a job's lines."""
+
+    def finish(self) -> None:
+        """Writes what had to wait until every row was seen."""
+
+    def close(self) -> None:
+        """Lets go of what waited, whether it was written or not."""
+
+
+def record_blocks(records: "Iterable[MetadataRecord]", size: int = BLOCK_ROWS) -> "Iterator[list[MetadataRecord]]":
+    """The records, so many at a time; fewer where they are long."""
+    return _blocks(records, size, attrgetter("line"))
+
+
+def line_blocks(lines: "Iterable[LogLine]", size: int = BLOCK_ROWS) -> "Iterator[list[LogLine]]":
+    """The lines, likewise."""
+    return _blocks(lines, size, attrgetter("text"))
+
+
+def _blocks(rows: Iterable[Row], size: int, text: Callable[[Row], str]) -> Iterator[list[Row]]:
+    left = iter(rows)
+    block: list[Row] = []
+    chars = 0
+    while some := list(islice(left, _AT_A_TIME)):
+        block += some
+        chars += sum(map(len, map(text, some)))
+        if len(block) >= size or chars >= _BLOCK_CHARS:
+            yield block
+            block, chars = [], 0
+    if block:
+        yield block

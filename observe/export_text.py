@@ -1,0 +1,155 @@
+"""Exported rows as CSV, TSV and JSONL: numbers are the text that the job printed, to the last digit."""
+
+import tempfile
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, BinaryIO
+
+import orjson
+
+from ingest.metadata_keys import names_of
+from logshipper.errors import LogshipperError
+from observe.csv_rows import CsvRows, own_titles
+from observe.documents import line_document, record_document
+from observe.export_rows import (
+    LINE_TITLES,
+    MAX_COLUMNS,
+    SOURCE_TITLES,
+    Progress,
+    Source,
+    Sources,
+    line_blocks,
+    record_blocks,
+)
+from observe.records import Path, cell, flat
+from observe.words import uncoloured, utc
+
+if TYPE_CHECKING:
+    from ingest.job import LogLine, MetadataRecord
+
+_ROWS = 1024  # that are written at a time
+_ROW_END = b"\xff\n"  # no UTF-8, so that it ends no cell's line
+_COPY_BYTES = 1 << 20
+
+
+class JsonlWriter:
+    """One document a row: those of `logs --json` and `metadata --json`, and which capture of which job it is."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def records(self, sources: Sources, records: "Iterable[MetadataRecord]", progress: Progress) -> None:
+        for block in record_blocks(records, _ROWS):
+            documents = []
+            for record in block:
+                head = {**record_document(record), **_source_document(sources.of(record))}
+                documents.append(f'{orjson.dumps(head).decode()[:-1]},"record":{record.line}}}\n')
+            self._file.write("".join(documents).encode("utf-8", "backslashreplace"))
+            progress(len(block))
+
+    def lines(self, sources: Sources, lines: "Iterable[LogLine]", progress: Progress) -> None:
+        for block in line_blocks(lines, _ROWS):
+            for line in block:
+                document = {**line_document(line), **_source_document(sources.of(line))}
+                self._file.write(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
+            progress(len(block))
+
+    def finish(self) -> None:
+        """Nothing had to wait."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _source_document(source: Source) -> dict[str, object]:
+    return {"job_id": source.job_id, "step": source.step, "task": source.task, "host": source.host}
+
+
+class CsvWriter:
+    """CSV, or with a tab as delimiter TSV.
+
+    A record may bring a new key, and so a new column: rows of records wait in a file without a name until all columns
+    are known, each with the columns that were known when it was written.
+    """
+
+    def __init__(self, file: BinaryIO, delimiter: str = ",") -> None:
+        self._file = file
+        self._delimiter = delimiter
+        self._rows = CsvRows(delimiter)
+        self._paths: dict[Path, int] = {}
+        self._waiting: BinaryIO | None = None
+        self._wider_from: list[tuple[int, int]] = []  # from which row on there are how many columns
+        self._count = 0  # of records
+        self._begun = False  # with lines
+
+    def records(self, sources: Sources, records: "Iterable[MetadataRecord]", progress: Progress) -> None:
+        waiting = self._waiting = self._waiting or tempfile.TemporaryFile()  # noqa: SIM115  closed by finish
+        for block in record_blocks(records, _ROWS):
+            rows = []
+            for record in block:
+                values = flat(record.line)
+                self._learn(values)
+                row = [""] * len(self._paths)
+                for path, value in values.items():
+                    row[self._paths[path]] = cell(value)
+                rows.append(self._rows.row([*_own_cells(sources.of(record), record.time_ns), *row]))
+            end = _ROW_END.decode("utf-8", "surrogateescape")
+            waiting.write((end.join(rows) + end).encode("utf-8", "surrogateescape"))
+            progress(len(block))
+
+    def _learn(self, values: Iterable[Path]) -> None:
+        known = len(self._paths)
+        for path in values:
+            self._paths.setdefault(path, len(self._paths))
+        if len(self._paths) > MAX_COLUMNS:
+            raise LogshipperError(f"more than {MAX_COLUMNS:,} keys are too many for a table; --format jsonl has them")
+        if len(self._paths) > known or not self._wider_from:
+            self._wider_from.append((self._count, len(self._paths)))
+        self._count += 1
+
+    def lines(self, sources: Sources, lines: "Iterable[LogLine]", progress: Progress) -> None:
+        if not self._begun:
+            self._begun = True
+            self._put(self._rows.row([*SOURCE_TITLES, *LINE_TITLES]))
+        for block in line_blocks(lines, _ROWS):
+            rows = []
+            for line in block:
+                document = line_document(line)
+                text = uncoloured(line.text)
+                extra = [str(line.attrs.get(name, "")) for name in ("repeat", "part")]
+                cells = [str(document["stream"]), str(document["kind"]), text, *extra]
+                rows.append(self._rows.row([*_own_cells(sources.of(line), line.time_ns), *cells]))
+            self._put("\n".join(rows))
+            progress(len(block))
+
+    def _put(self, text: str) -> None:
+        self._file.write((text + "\n").encode("utf-8", "backslashreplace"))
+
+    def finish(self) -> None:
+        if self._waiting is None:
+            return
+        names = names_of(self._paths)
+        titles = [names[path] for path in self._paths]
+        self._put(self._rows.row([*own_titles(titles, [f"_{title}" for title in SOURCE_TITLES]), *titles]))
+        self._waiting.seek(0)
+        starts = iter([*self._wider_from[1:], (self._count, 0)])
+        columns = self._wider_from[0][1] if self._wider_from else 0
+        following, wider = next(starts)
+        row = 0
+        for piece in self._waiting:
+            if not piece.endswith(_ROW_END):
+                self._file.write(piece)
+                continue
+            if row == following:
+                columns = wider
+                following, wider = next(starts)
+            missing = self._delimiter.encode() * (len(self._paths) - columns)
+            self._file.write(piece[: -len(_ROW_END)] + missing + b"\n")
+            row += 1
+
+    def close(self) -> None:
+        if self._waiting is not None:
+            self._waiting.close()
+
+
+def _own_cells(source: Source, time_ns: int) -> list[str]:
+    return [source.job_id, utc(time_ns), str(source.attempt), source.step, str(source.task), source.host]

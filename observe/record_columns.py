@@ -1,0 +1,273 @@
+"""Metadata records as Arrow columns, exact: what a block of JSON lines holds, a column per key. Needs pyarrow.
+
+Records of one job look alike, so most lines of a block share a shape: the text before each value. Such lines are cut at
+their commas by Arrow's reader of CSV; each piece must begin with the text that the shape has there, and what is left
+of it is one plain value. Whatever isn't proven to be read right that way is taken apart line by line
+(observe/records.py).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from observe.records import MEMBER, Path, cell, flat, is_number
+
+Array: TypeAlias = Any  # pyarrow has no types
+Columns: TypeAlias = dict[Path, Array]
+
+NUMBER_TEXT = pa.large_string()  # the type of columns of numbers that no double holds exactly, each as its text
+EXACT_INTEGER = 1 << 53  # up to here a double is an integer's own value
+_NUMERALS = b"0123456789.eE+-"
+_SAFE_CHARS = 15  # a number has no more digits than that, then: any double gives them back
+_NO_END = (1 << 31) - 1
+_MIN_ALIKE = 32  # lines of one shape that are worth a pass of their own
+_MAX_SHAPES = 8
+_KINDS = (pa.int64(), pa.float64(), pa.bool_(), pa.string())
+
+
+@dataclass(slots=True)
+class _Shape:
+    """Lines that differ in their values only. pieces: the text before each value; tail: behind the last; kinds: types
+    that the values had last."""
+
+    paths: list[Path]
+    pieces: list[bytes]
+    tail: bytes
+    kinds: list[Any]  # Any: Arrow's types
+
+
+@dataclass(slots=True)
+class ColumnMaker:
+    """Makes columns of blocks of lines; remembers the shapes of the last ones."""
+
+    _last: _Shape | None = field(default=None)
+
+    def columns(self, lines: Sequence[str]) -> Columns:
+        """Columns as long as the block, in the order in which their keys are seen first: int64, double and bool where
+        these hold every value exactly, NUMBER_TEXT of other numbers, else the values' text; null where a record has no
+        such key, or null."""
+        block = ("\n".join(lines) + "\n").encode("utf-8", "surrogatepass")
+        if self._last is not None:
+            found = _of_shape(block, len(lines), self._last)
+            if found is not None:
+                return found
+        found = self._of_shapes(block, lines)
+        return _one_by_one(lines) if found is None else found
+
+    def _of_shapes(self, block: bytes, lines: Sequence[str]) -> Columns | None:
+        """Each shape by itself, the rest line by line; None where their values don't go together."""
+        groups: dict[bytes, list[int]] = {}
+        for at, skeleton in enumerate(block.translate(None, _NUMERALS).split(b"\n")[:-1]):
+            groups.setdefault(skeleton, []).append(at)
+        rest: list[int] = []
+        parts: list[tuple[list[int], Columns]] = []
+        for members in sorted(groups.values(), key=len, reverse=True):
+            its = [lines[at] for at in members]
+            shape, found = None, None
+            if len(members) >= _MIN_ALIKE and len(parts) < _MAX_SHAPES:
+                shape = _shape_of(its[0])
+            if shape is not None:
+                found = _of_shape(("\n".join(its) + "\n").encode("utf-8", "surrogatepass"), len(its), shape)
+            if found is None:
+                rest += members
+                continue
+            parts.append((members, found))
+            if len(parts) == 1:
+                self._last = shape
+        if rest:
+            rest.sort()
+            parts.append((rest, _one_by_one([lines[at] for at in rest])))
+        return _merged(parts)
+
+
+def _shape_of(line: str) -> _Shape | None:
+    """The shape of a line of plain values; None of any other."""
+    paths: list[Path] = []
+    pieces: list[bytes] = []
+    at = 0
+    while member := MEMBER.match(line, at):
+        key, value = member.groups()
+        if not value or "\\" in key or "," in key:
+            return None
+        begin = member.start(2)
+        pieces.append(line[at + bool(pieces) : begin].encode("utf-8", "surrogatepass"))  # without the comma
+        paths.append((key[1:-1],))
+        at = begin + len(value)
+    if not paths or len(set(paths)) < len(paths):
+        return None
+    return _Shape(paths, pieces, line[at:].encode(), [pa.int64()] * len(paths))
+
+
+def _of_shape(block: bytes, rows: int, shape: _Shape) -> Columns | None:
+    """The columns of a block; None where not every line is surely of this shape, with plain values."""
+    if b"\\" in block or b"\r" in block:
+        return None  # an escaped quote wouldn't end its string
+    columns = _cut(block, len(shape.pieces))
+    if columns is None or len(columns[0]) != rows:
+        return None
+    made = {}
+    last = len(columns) - 1
+    for at, (path, piece, column) in enumerate(zip(shape.paths, shape.pieces, columns, strict=True)):
+        if not pc.all(pc.starts_with(column, piece)).as_py():
+            return None
+        end = _NO_END
+        if at == last:
+            if not pc.all(pc.ends_with(column, shape.tail)).as_py():
+                return None
+            end = -len(shape.tail)
+        try:
+            texts = pc.cast(pc.binary_slice(column, len(piece), end), pa.string())
+        except pa.ArrowInvalid:  # no UTF-8
+            return None
+        values = _plain(texts, shape.kinds[at])
+        if values is None:
+            return None
+        shape.kinds[at] = values.type
+        made[path] = values
+    return made
+
+
+def _cut(block: bytes, columns: int) -> Sequence[Array] | None:
+    """The text between commas, a column each; None where some line has more or fewer."""
+    names = [str(number) for number in range(columns)]
+    try:
+        table = pa.csv.read_csv(
+            pa.BufferReader(block),
+            pa.csv.ReadOptions(use_threads=False, column_names=names, block_size=len(block) + 1),
+            pa.csv.ParseOptions(delimiter=",", quote_char=False, ignore_empty_lines=False),
+            pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.binary()), strings_can_be_null=False),
+        )
+    except pa.ArrowInvalid:
+        return None
+    return [column.combine_chunks() for column in table.columns]
+
+
+def _plain(texts: Array, first: Any) -> Array | None:  # Any: Arrow's types
+    """Values of their JSON text, all of one kind, or null; None of any other. first: the kind that is tried first."""
+    nulls = pc.equal(texts, "null")
+    if pc.any(nulls).as_py():
+        texts = pc.if_else(nulls, None, texts)
+        if texts.null_count == len(texts):
+            return texts
+    for kind in (first, *(kind for kind in _KINDS if kind != first)):
+        values = _as_kind(texts, kind)
+        if values is not None:
+            return values
+    return None
+
+
+def _as_kind(texts: Array, kind: Any) -> Array | None:
+    if kind == pa.string():
+        quoted = pc.and_(pc.starts_with(texts, '"'), pc.ends_with(texts, '"'))
+        return pc.utf8_slice_codeunits(texts, 1, -1) if pc.all(quoted).as_py() else None
+    if kind == pa.bool_():
+        if not pc.all(pc.is_in(texts, pa.array(["true", "false", None]))).as_py():
+            return None
+        return pc.equal(texts, "true")
+    try:
+        values = pc.cast(texts, kind)
+    except pa.ArrowInvalid:
+        return None
+    return values if kind == pa.int64() or _all_exact(texts, values) else None
+
+
+def _all_exact(texts: Array, doubles: Array) -> bool:
+    """Whether each double gives back the digits of its text."""
+    long = pc.greater(pc.binary_length(texts), _SAFE_CHARS)
+    unsure, shortest = pc.filter(texts, long), pc.cast(pc.filter(doubles, long), pa.string())
+    differ = pc.not_equal(unsure, shortest)  # in how they are written, at least
+    unsure, shortest = pc.filter(unsure, differ), pc.filter(shortest, differ)
+    unsure = pc.filter(unsure, pc.not_equal(_digits(unsure), _digits(shortest)))
+    finite = pc.all(pc.is_finite(doubles), skip_nulls=True, min_count=0).as_py()
+    return bool(finite) and all(is_exact(text) for text in pc.unique(unsure).to_pylist())
+
+
+def _digits(numbers: Array) -> Array:
+    """Significant digits. A text with those of its nearest double's shortest text is the same number."""
+    return pc.utf8_trim(pc.replace_substring_regex(numbers, "[eE].*|[-.]", ""), "0")
+
+
+def is_exact(number: str) -> bool:
+    """Whether a double gives back the digits of a JSON number, written with as many."""
+    value = float(number)
+    if repr(value) == number:
+        return True
+    digits = Decimal(number)
+    if not digits:
+        return True
+    if value in (float("inf"), float("-inf"), 0.0):
+        return False
+    return Decimal(f"{value:.{len(digits.as_tuple().digits) - 1}e}") == digits
+
+
+def _one_by_one(lines: Sequence[str]) -> Columns:
+    """The columns of any lines."""
+    texts: dict[Path, list[str | None]] = {}
+    for at, line in enumerate(lines):
+        for path, value in flat(line).items():
+            column = texts.get(path)
+            if column is None:
+                column = texts[path] = [None] * len(lines)
+            column[at] = value
+    return {path: _column(values) for path, values in texts.items()}
+
+
+def _column(texts: Sequence[str | None]) -> Array:
+    """An array of JSON texts; values of several kinds are text."""
+    values = [None if text == "null" else text for text in texts]
+    given = [text for text in values if text is not None]
+    if all(text[0] == '"' for text in given):
+        return pa.array([None if text is None else cell(text) for text in values], pa.string())
+    if all(text in ("true", "false") for text in given):
+        return pa.array([None if text is None else text == "true" for text in values], pa.bool_())
+    if all(map(is_number, given)):
+        array = pa.array(values, pa.string())
+        for kind in (pa.int64(), pa.float64()):
+            numbers = _as_kind(array, kind)
+            if numbers is not None:
+                return numbers
+        return array.cast(NUMBER_TEXT)
+    return pa.array([None if text is None else cell(text) for text in values], pa.string())
+
+
+def _merged(parts: Sequence[tuple[list[int], Columns]]) -> Columns | None:
+    """One block of several groups of its lines; None where their types don't go together."""
+    if len(parts) == 1:
+        return parts[0][1]
+    order = pc.sort_indices(pa.array([at for members, _ in parts for at in members], pa.int32()))
+    paths = dict.fromkeys(path for _, found in sorted(parts, key=lambda part: part[0][0]) for path in found)
+    made = {}
+    for path in paths:
+        kinds = {found[path].type for _, found in parts if path in found and found[path].null_count < len(found[path])}
+        kind = common_type(kinds)
+        if kind is None or (len(kinds) > 1 and not _fit_doubles(found[path] for _, found in parts if path in found)):
+            return None
+        pieces = [found[path].cast(kind) if path in found and found[path].null_count < len(found[path])
+                  else pa.nulls(len(members), kind) for members, found in parts]  # fmt: skip
+        made[path] = pa.concat_arrays(pieces).take(order)
+    return made
+
+
+def common_type(kinds: Iterable[Any]) -> Any | None:
+    """The type that holds values of all these as they are: of several ones only integers and doubles have one."""
+    found = set(kinds)
+    if len(found) < 2:
+        return found.pop() if found else pa.string()
+    return pa.float64() if found == {pa.int64(), pa.float64()} else None
+
+
+def _fit_doubles(arrays: Iterable[Array]) -> bool:
+    return all(largest_integer(array) <= EXACT_INTEGER for array in arrays)
+
+
+def largest_integer(array: Array) -> int:
+    """The largest absolute value of an array of integers; 0 of any other."""
+    if array.type != pa.int64():
+        return 0
+    found = pc.min_max(array)
+    return int(max(abs(found["min"].as_py() or 0), abs(found["max"].as_py() or 0)))
