@@ -13,7 +13,7 @@ _TYPES = {
 INDEX = "index.html"
 NAMES = (
     INDEX, "style.css", "icon.svg", "app.js", "api.js", "dom.js", "format.js", "jobs.js", "job.js", "console.js",
-    "graphs.js", "metadata.js", "compare.js",
+    "ansi.js", "lines.js", "scroller.js", "graphs.js", "metadata.js", "compare.js",
 )  # fmt: skip
 
 

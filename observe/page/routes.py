@@ -5,7 +5,7 @@ from http import HTTPStatus
 from typing import NamedTuple, TypeAlias
 from urllib.parse import unquote
 
-from observe.page import jobs_api
+from observe.page import console_api, jobs_api
 from observe.page.answers import Answer, Ask, Refused
 
 Answering: TypeAlias = Callable[[Ask], Answer]
@@ -19,6 +19,10 @@ class Route(NamedTuple):
 ROUTES = (
     Route("jobs", jobs_api.jobs),
     Route("jobs/*", jobs_api.job),
+    Route("jobs/*/lines", console_api.lines),
+    Route("jobs/*/search", console_api.search),
+    Route("jobs/*/at", console_api.at),
+    Route("jobs/*/text", console_api.text),
 )
 _BY_PIECES = {tuple(route.path.split("/")): route.answer for route in ROUTES}
 
