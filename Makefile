@@ -10,9 +10,12 @@ PY := .venv/bin/python
 CODE := logshipper ingest observe grafana examples benchmarks tests
 step = @requirements/step.sh
 # what is required isn't skipped; `off` leaves it out. Root on Debian, where namespaces may be made, gets installed what
-# Slurm's tests need
+# Slurm's tests need, and Debian's Chromium
 export LOGSHIPPER_TEST_SERVERS ?= required
-ifndef LOGSHIPPER_TEST_SLURM # asked once, not for each recipe
+ifndef LOGSHIPPER_TEST_BROWSER # asked once, not for each recipe
+export LOGSHIPPER_TEST_BROWSER := $(shell [ "$$(id -u)" -ne 0 ] || ! apt-cache show chromium >/dev/null 2>&1 || echo required)
+endif
+ifndef LOGSHIPPER_TEST_SLURM # likewise
 export LOGSHIPPER_TEST_SLURM := $(shell [ "$$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null || ! unshare --mount --pid --fork true 2>/dev/null || echo required)
 endif
 

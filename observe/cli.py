@@ -26,13 +26,14 @@ _JOB_HELP = "its id, its name (the newest job of that name), the beginning of an
 
 
 def add_commands(subparsers: "Subparsers[Parser]") -> None:
-    """Registers ls, show, logs, metadata, plot, url, rm, render and completion; each sets `call`: Namespace to exit
-    code."""
+    """Registers the commands from ls to completion; each sets `call`: Namespace to exit code."""
     _add_ls(subparsers)
     _add_show(subparsers)
     _add_logs(subparsers)
     _add_metadata(subparsers)
     _add_plot(subparsers)
+    _add_open(subparsers)
+    _add_serve(subparsers)
     _add_url(subparsers)
     _add_rm(subparsers)
     _add_render(subparsers)
@@ -131,6 +132,10 @@ def _within(text: str, least: int, most: int) -> int:
     if not least <= number <= most:
         raise argparse.ArgumentTypeError(f"{text!r} isn't from {least} to {most}")
     return number
+
+
+def port_number(text: str) -> int:
+    return _within(text, 0, 65_535)
 
 
 def screen_size(text: str) -> tuple[int, int]:
@@ -283,6 +288,47 @@ def _add_plot(subparsers: "Subparsers[Parser]") -> None:
     _add_json(how, "for programs: the points as JSON, described in docs/reading.md")
     parser.add_argument("--attempt", type=whole_number, metavar="N", help="of a restarted job: only this attempt")
     _add_source(parser)
+
+
+def _add_open(subparsers: "Subparsers[Parser]") -> None:
+    parser = _add(
+        subparsers,
+        "open",
+        "open a job's page in the browser",
+        "Serves a page of your jobs to your own browser, and opens it: at JOB, or at the list\n"
+        "of all. The link is printed; it is for you alone. Ctrl-C ends the page.",
+        "examples:\n"
+        "  logshipper open last\n"
+        "  logshipper open\n"
+        "  logshipper open train.py --no-browser\n"
+        "  logshipper open 4711 --from loki",
+    )
+    _completed(parser.add_argument("job", metavar="JOB", nargs="?", help=_JOB_HELP), completers.jobs)
+    parser.add_argument("--no-browser", action="store_true", help="only print the link")
+    _add_port(parser)
+    _add_source(parser)
+
+
+def _add_serve(subparsers: "Subparsers[Parser]") -> None:
+    parser = _add(
+        subparsers,
+        "serve",
+        "serve a page of your jobs",
+        "Serves a page of your jobs on this machine, to whoever has the link that is printed,\nuntil Ctrl-C.",
+        "examples:\n"
+        "  logshipper serve\n"
+        "  logshipper serve --port 8090\n"
+        "  ssh -N -L 8090:127.0.0.1:8090 login.example.org     on your own machine, for a page served there\n"
+        "  logshipper serve --from loki --since 2d",
+    )
+    _add_port(parser)
+    _add_source(parser)
+
+
+def _add_port(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--port", type=port_number, default=0, metavar="N", help="of 127.0.0.1, where the page is (default: a free one)"
+    )
 
 
 def _add_url(subparsers: "Subparsers[Parser]") -> None:

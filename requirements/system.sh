@@ -1,7 +1,7 @@
 #!/bin/sh
-# Before tests that root runs on Debian or Ubuntu: programs that some tests drive (tmux, an editor, a pager, nginx; where
-# the tests of the Slurm parts are asked for, Slurm, munge, and what plugin and packages are built and tried by). No service
-# is started, now or at the next boot.
+# Before tests that root runs on Debian or Ubuntu: programs that some tests drive (tmux, an editor, a pager, nginx,
+# Chromium; where the tests of the Slurm parts are asked for, Slurm, munge, and what plugin and packages are built and
+# tried by). No service is started, now or at the next boot.
 # Never for an ordinary user, never fatal: tests of programs that aren't there are skipped, or fail, and say so.
 set -eu
 cd "$(dirname "$0")/.."
@@ -14,10 +14,12 @@ POLICY=/usr/sbin/policy-rc.d
 
 # PACKAGE=PROGRAM, where the program isn't called as the package; a file where it begins with /
 programs="tmux less vim-tiny=vim nginx"
+browser="chromium fonts-liberation=/usr/share/fonts/truetype/liberation"
 slurm="slurmctld slurmd slurm-client=srun munge=munged libslurm-dev=/usr/include/slurm/spank.h
     make gcc libc6-dev=/usr/include/stdio.h valgrind rpm=rpmbuild debootstrap python3.11=/usr/bin/python3.11
     systemd=systemd-analyze"
 [ "${LOGSHIPPER_TEST_SLURM-}" = required ] || slurm=
+[ "${LOGSHIPPER_TEST_BROWSER-}" != off ] || browser=
 
 is_there() {
     case $1 in
@@ -29,7 +31,7 @@ is_there() {
 is_installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q ' installed$'; }
 
 missing=
-for wanted in ${LOGSHIPPER_TEST_PACKAGES-$programs $slurm}; do
+for wanted in ${LOGSHIPPER_TEST_PACKAGES-$programs $browser $slurm}; do
     package=${wanted%%=*}
     is_there "${wanted#*=}" || is_installed "$package" || missing="$missing $package"
 done

@@ -1,0 +1,14 @@
+"""`logshipper open [JOB]`: a job's page, or that of all jobs, in the browser."""
+
+import argparse
+
+from observe.opening import opened_job
+from observe.page.command import serve
+
+
+def call(args: argparse.Namespace) -> int:
+    view = ""
+    if args.job is not None:
+        with opened_job(args) as (_, job_id):
+            view = f"job/{job_id}"
+    return serve(args, port=args.port, view=view, browser=not args.no_browser)

@@ -1,0 +1,93 @@
+"""Who may ask the page's server: whoever came by the link once, on this machine, from the page itself.
+
+Other users of a login node reach the port, too. The link's token is 256 random bits; it is changed for a cookie that
+scripts can't read, and the page then lies below a path that is random as well: cookies know no ports, so another
+server on this host, visited by the same browser, would be given the cookie, but never where it is of use.
+A page of another site that has its own name lead to 127.0.0.1 (DNS rebinding) is told by the header Host; one that asks
+from where it is by Origin and Sec-Fetch-Site.
+"""
+
+import hmac
+import html
+import os
+import secrets
+import tempfile
+from http.cookies import CookieError, SimpleCookie
+from typing import Protocol
+from urllib.parse import quote
+
+HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+_MAX_COOKIES = 4096  # characters of the header
+
+_REDIRECT = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url={url}"><title>logshipper</title></head>
+<body><p><a href="{url}">To the page</a></p></body></html>
+"""
+
+
+class Access:
+    """The secrets of one server."""
+
+    def __init__(self) -> None:
+        self.token = secrets.token_urlsafe(32)
+        self.place = secrets.token_urlsafe(12)
+        self._cookie = secrets.token_urlsafe(32)
+        self._cookie_name = f"logshipper-{secrets.token_hex(4)}"  # several servers, one browser
+
+    @property
+    def root(self) -> str:
+        """Where the page lies, as a path."""
+        return f"/{self.place}/"
+
+    def link(self, port: int, view: str = "") -> str:
+        """The address to be opened in a browser. view: what is shown, such as `job/k3f9x2`."""
+        shown = f"&view={quote(view, safe='/')}" if view else ""
+        return f"http://127.0.0.1:{port}{self.root}?token={self.token}{shown}"
+
+    def set_cookie(self) -> str:
+        """The header's value: for this browser's session, this page, and nothing but requests of the page itself."""
+        return f"{self._cookie_name}={self._cookie}; Path={self.root}; HttpOnly; SameSite=Strict"
+
+    def has_token(self, token: str) -> bool:
+        return hmac.compare_digest(token.encode("utf-8", "replace"), self.token.encode())
+
+    def has_cookie(self, header: str) -> bool:
+        if len(header) > _MAX_COOKIES:
+            return False
+        try:
+            found = SimpleCookie(header).get(self._cookie_name)
+        except CookieError:
+            return False
+        return found is not None and hmac.compare_digest(found.value.encode("utf-8", "replace"), self._cookie.encode())
+
+
+class Headers(Protocol):
+    """A request's head."""
+
+    def get(self, name: str) -> str | None: ...
+
+
+def foreign(headers: Headers, *, entering: bool) -> str:
+    """Why a request isn't the page's own, "" where it is. entering: by the link, which may stand anywhere."""
+    host = headers.get("Host") or ""
+    name, _, port = host.rpartition(":") if host[-1:].isdigit() else (host, "", "")
+    if (name or host).lower() not in HOSTS or (port and not port.isdigit()):
+        return "the header Host isn't this machine's"
+    origin = headers.get("Origin")
+    if origin is not None and origin != f"http://{host}":
+        return "the request is from another origin"
+    site = headers.get("Sec-Fetch-Site")
+    if not entering and site not in (None, "same-origin", "none"):
+        return "the request is from another site"
+    return ""
+
+
+def write_redirect(link: str) -> str:
+    """A file that only its owner can read and that leads a browser to the link; its path. Others can read a browser's
+    arguments. Whoever calls removes it. Raises OSError."""
+    folder = os.environ.get("XDG_RUNTIME_DIR")
+    handle, path = tempfile.mkstemp(".html", "logshipper-", folder if folder and os.path.isdir(folder) else None)
+    with open(handle, "w", encoding="utf-8") as file:  # mkstemp: mode 0600
+        file.write(_REDIRECT.format(url=html.escape(link)))
+    return path

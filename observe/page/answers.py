@@ -1,0 +1,66 @@
+"""What the page's server is asked and what it answers: plain values between the server and the functions that know."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from logshipper.errors import LogshipperError
+from observe.output import to_json
+
+if TYPE_CHECKING:
+    from observe.page.opened import OpenedStore
+
+JSON = "application/json"
+
+
+class Refused(LogshipperError):
+    """A request that can't be answered. status: of HTTP; words: why, for a person."""
+
+    def __init__(self, status: HTTPStatus, words: str) -> None:
+        self.status = status
+        super().__init__(words)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request. parts: the pieces of the path that a route leaves open; words: of the query, the last of each;
+    store: the jobs; known: the ETag that the browser has."""
+
+    parts: tuple[str, ...]
+    words: Mapping[str, str]
+    store: "OpenedStore"
+    known: str = ""
+
+    def number(self, name: str, default: int, least: int = 0, most: int = (1 << 63) - 1) -> int:
+        """A whole number of the query. Raises Refused."""
+        text = self.words.get(name, "")
+        if not text:
+            return default
+        digits = text[1:] if text.startswith("-") else text
+        if not digits.isascii() or not digits.isdigit() or len(digits) > 19 or not least <= int(text) <= most:
+            raise Refused(HTTPStatus.BAD_REQUEST, f"{name}: {text[:40]!r} isn't a whole number from {least} to {most}")
+        return int(text)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """body: all of it, or pieces of unknown length; etag: of what is shown, "" for none; file_name: to be saved as."""
+
+    body: bytes | Iterator[bytes]
+    content_type: str = JSON
+    status: HTTPStatus = HTTPStatus.OK
+    etag: str = ""
+    file_name: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def json_answer(document: Mapping[str, Any], etag: str = "") -> Answer:  # Any: JSON
+    """Numbers that a job printed (observe.output.Raw) keep every digit."""
+    try:
+        body = orjson.dumps(document, option=orjson.OPT_PASSTHROUGH_SUBCLASS)
+    except TypeError:  # Raw, lone surrogates, integers of more than 64 bits
+        body = to_json(document).encode("utf-8", "replace")
+    return Answer(body, etag=etag)

@@ -1,0 +1,35 @@
+"""The page's files, from the package: a fixed table, so that nothing of a request becomes a path on the disk."""
+
+import hashlib
+from importlib.resources import files
+from typing import NamedTuple
+
+_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+INDEX = "index.html"
+NAMES = (
+    INDEX, "style.css", "icon.svg", "app.js", "api.js", "dom.js", "format.js", "jobs.js", "job.js", "console.js",
+    "graphs.js", "metadata.js", "compare.js",
+)  # fmt: skip
+
+
+class Asset(NamedTuple):
+    body: bytes
+    content_type: str
+    etag: str
+
+
+def load() -> dict[str, Asset]:
+    """All of them, by name; the index also as ""."""
+    folder = files("observe.page") / "assets"
+    found = {}
+    for name in NAMES:
+        body = (folder / name).read_bytes()
+        etag = f'"{hashlib.sha256(body).hexdigest()[:20]}"'
+        found[name] = Asset(body, _TYPES[name.rpartition(".")[2]], etag)
+    found[""] = found[INDEX]
+    return found

@@ -1,0 +1,104 @@
+// The page's frame: which view an address shows, light or dark, and whether the server still answers.
+//
+//   #/                      all jobs
+//   #/job/ID[/TAB]          one job: console, graphs, metadata
+//   #/compare/ID,ID         jobs side by side
+//
+// A view is a module with `show(root, context)`, which returns what `close()` ends it. context: see `contextOf`.
+
+import { el, fill } from "./dom.js";
+import * as compare from "./compare.js";
+import * as job from "./job.js";
+import * as jobs from "./jobs.js";
+
+const main = document.getElementById("main");
+const crumbs = document.getElementById("crumbs");
+const connection = document.getElementById("connection");
+let current = null;
+
+/** What an address names: the view, and the parts behind it. */
+function parse(hash) {
+  const [path, query = ""] = hash.replace(/^#\/?/, "").split("?", 2);
+  const parts = path.split("/").filter(Boolean).map((part) => {
+    try {
+      return decodeURIComponent(part);
+    } catch {
+      return part;
+    }
+  });
+  return { parts, words: new URLSearchParams(query) };
+}
+
+function viewOf(parts) {
+  if (parts[0] === "job" && parts[1]) return job;
+  if (parts[0] === "compare" && parts[1]) return compare;
+  return jobs;
+}
+
+/** What a view is given. parts: of the address; words: its query; go: to another address; crumbs: names the place;
+ * answered, failed: tell the reader whether the server answers. */
+function contextOf({ parts, words }) {
+  return {
+    parts,
+    words,
+    go: (address) => { location.hash = address; },
+    crumbs: (...names) => {
+      fill(crumbs, names);
+      const title = names.map((name) => (name instanceof Node ? name.textContent : name)).join("");
+      document.title = title ? `${title} · logshipper` : "logshipper";
+    },
+    answered: () => fill(connection),
+    failed: (error) => fill(connection, el("span", { class: "failure" }, error.message)),
+  };
+}
+
+async function route() {
+  const place = parse(location.hash);
+  const view = viewOf(place.parts);
+  // a view may take another address of its own without starting anew
+  if (current?.view === view && current.shown.move?.(contextOf(place))) return;
+  current?.shown.close();
+  main.replaceChildren();
+  main.className = "";
+  fill(connection);
+  current = { view, shown: view.show(main, contextOf(place)) };
+}
+
+// ---- light or dark
+
+const themes = ["auto", "light", "dark"];
+const button = document.getElementById("theme");
+
+function setTheme(name) {
+  document.documentElement.dataset.theme = name;
+  button.textContent = { auto: "Auto", light: "Light", dark: "Dark" }[name];
+  button.setAttribute("aria-label", `Colours: ${name}. Change`);
+  document.dispatchEvent(new CustomEvent("theme"));
+}
+
+function savedTheme() {
+  try {
+    const name = localStorage.getItem("theme");
+    return themes.includes(name) ? name : "auto";
+  } catch {
+    return "auto"; // storage may be switched off
+  }
+}
+
+button.addEventListener("click", () => {
+  const next = themes[(themes.indexOf(document.documentElement.dataset.theme) + 1) % themes.length];
+  try {
+    localStorage.setItem("theme", next);
+  } catch {
+    // it holds for this page only
+  }
+  setTheme(next);
+});
+setTheme(savedTheme());
+
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+window.addEventListener("hashchange", route);
+route();

@@ -1,0 +1,61 @@
+// Numbers, times and sizes in words, as the command line writes them.
+
+export const grouped = (number) => Number(number).toLocaleString("en-US");
+
+export const plural = (number, noun) => `${grouped(number)} ${noun}${number === 1 ? "" : "s"}`;
+
+/** `0.35s`, `12.3s`, `4m05s`, `2h03m`, `3d04h`. */
+export function duration(secs) {
+  secs = Math.max(secs, 0);
+  if (secs < 59.95) return secs < 9.995 ? `${secs.toFixed(2)}s` : `${secs.toFixed(1)}s`;
+  const whole = Math.round(secs);
+  const two = (value) => String(Math.floor(value)).padStart(2, "0");
+  if (whole < 3600) return `${Math.floor(whole / 60)}m${two(whole % 60)}s`;
+  if (whole < 86400) return `${Math.floor(whole / 3600)}h${two((whole % 3600) / 60)}m`;
+  return `${Math.floor(whole / 86400)}d${two((whole % 86400) / 3600)}h`;
+}
+
+/** `812 B`, `45.2 kB`, `1.23 GB`. */
+export function size(octets) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let value = octets;
+  let unit = 0;
+  while (value >= 999.5 && unit < units.length - 1) {
+    value /= 1000;
+    unit += 1;
+  }
+  return unit === 0 ? `${octets} B` : `${value.toFixed(value < 9.995 ? 2 : value < 99.95 ? 1 : 0)} ${units[unit]}`;
+}
+
+const two = (value) => String(value).padStart(2, "0");
+
+/** The browser's local time, sortable: `2026-05-01 09:30:00`. ms: since 1970. */
+export function local(ms, millis = false) {
+  const at = new Date(ms);
+  const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+  return `${day} ${clock(ms, millis)}`;
+}
+
+export function clock(ms, millis = false) {
+  const at = new Date(ms);
+  const text = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  return millis ? `${text}.${String(at.getMilliseconds()).padStart(3, "0")}` : text;
+}
+
+/** How long ago where that is within a day, otherwise the local day and minute. */
+export function when(ms, now) {
+  const secs = (now - ms) / 1000;
+  if (secs < 5) return "just now";
+  if (secs < 60) return `${Math.floor(secs)} s ago`;
+  if (secs < 3600) return `${Math.floor(secs / 60)} min ago`;
+  if (secs < 86400) return `${Math.floor(secs / 3600)} h ago`;
+  return secs < 300 * 86400 ? local(ms).slice(5, 16) : local(ms).slice(0, 10);
+}
+
+/** How a job came out: `exit code 3`, `signal 9`, or "". */
+export function outcome(job) {
+  if (job.signal) return `died of signal ${job.signal}`;
+  return job.exit_code === null ? "" : `exit code ${job.exit_code}`;
+}
+
+export const isRunning = (state) => state === "RUNNING" || state === "UNRESPONSIVE";

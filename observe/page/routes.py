@@ -1,0 +1,34 @@
+"""Which function answers which path below `api/`. A `*` stands for one piece of the path, given in `Ask.parts`."""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import NamedTuple, TypeAlias
+from urllib.parse import unquote
+
+from observe.page import jobs_api
+from observe.page.answers import Answer, Ask, Refused
+
+Answering: TypeAlias = Callable[[Ask], Answer]
+
+
+class Route(NamedTuple):
+    path: str
+    answer: Answering
+
+
+ROUTES = (
+    Route("jobs", jobs_api.jobs),
+    Route("jobs/*", jobs_api.job),
+)
+_BY_PIECES = {tuple(route.path.split("/")): route.answer for route in ROUTES}
+
+
+def find(path: str) -> tuple[Answering, tuple[str, ...]]:
+    """What answers a path such as `jobs/k3f9x2`, and what stands for its `*`. Raises Refused: 404."""
+    pieces = path.split("/")
+    for wanted, answer in _BY_PIECES.items():
+        if len(wanted) == len(pieces):
+            both = list(zip(wanted, pieces, strict=True))
+            if all(there in ("*", piece) for there, piece in both):
+                return answer, tuple(unquote(piece) for there, piece in both if there == "*")
+    raise Refused(HTTPStatus.NOT_FOUND, "there is no such page")

@@ -1,0 +1,316 @@
+"""The page's server: HTTP on 127.0.0.1 for the one person who has the link (observe/page/access.py).
+
+Others can reach the port as well, so it is small on purpose: MAX_CONNECTIONS at a time, each with its own thread,
+HEAD_SECS for a request's head, WRITE_SECS for a browser that doesn't take what it asked for, and heads of MAX_LINE
+bytes a line. Where there is no room for one more, the connection that has waited longest for a request goes.
+"""
+
+import argparse
+import html
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from logshipper.errors import ConfigError, LogshipperError, QueryError, UnknownJob, os_words
+from observe.page import assets, routes
+from observe.page.access import Access, foreign
+from observe.page.answers import Answer, Ask, Refused, json_answer
+from observe.page.opened import Intake, OpenedStore
+
+MAX_CONNECTIONS = 64
+HEAD_SECS = 20.0  # from the connection, or the last answer, to the end of the next request's head
+WRITE_SECS = 30.0
+MAX_LINE = 8192  # bytes of the request line
+MAX_WORDS = 32  # parameters of a query
+_POLL_SECS = 0.25
+_BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+POLICY = "; ".join(
+    (
+        "default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' blob:", "connect-src 'self'",
+        "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'", "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)  # fmt: skip
+_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+# another site's link brought the browser here: only a page of our own, which this one leads to, is sent the cookie
+_ENTERED = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={url}"><title>logshipper</title>
+</head><body><p><a href="{url}">To the page</a></p></body></html>
+"""
+
+
+class PageServer:
+    """Serves the page of one store from threads of its own, from `start` until `close`.
+
+    args: the options of a reading command (observe/opening.py); port: 0 for a free one. say: told of faults of the
+    server's own. Raises ConfigError where the port can't be had.
+    """
+
+    def __init__(
+        self, args: argparse.Namespace, port: int = 0, say: Callable[[str], None] = lambda words: None
+    ) -> None:
+        self.access = Access()
+        try:
+            self._server = _Server(port, self.access, Intake(args), say)
+        except OSError as error:
+            raise ConfigError("--port", [f"can't listen on 127.0.0.1:{port}: {os_words(error)}; try another"]) from None
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(_POLL_SECS,), name="page", daemon=True)
+
+    def link(self, view: str = "") -> str:
+        """The address that lets a browser in. view: what is shown, such as `job/k3f9x2`."""
+        return self.access.link(self.port, view)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stops listening and ends all connections."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.end_connections()
+        self._server.server_close()
+
+    def __enter__(self) -> "PageServer":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Connection:
+    """waits_since: for a request, by the monotonic clock; None while one is answered."""
+
+    def __init__(self, request: socket.socket) -> None:
+        self.socket = request
+        self.waits_since: float | None = time.monotonic()
+
+    def end(self) -> None:
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the other side was first
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
+
+    def __init__(self, port: int, access: Access, intake: Intake, say: Callable[[str], None]) -> None:
+        self.access = access
+        self.intake = intake
+        self.assets = assets.load()
+        self._say = say
+        self._lock = threading.Lock()
+        self._open: dict[socket.socket, _Connection] = {}  # the oldest first
+        super().__init__(("127.0.0.1", port), _Request)
+
+    def server_bind(self) -> None:
+        TCPServer.server_bind(self)  # not HTTPServer's, which asks the DNS for the machine's name
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # Any: as socketserver has them
+        with self._lock:
+            taken = len(self._open) < MAX_CONNECTIONS or self._make_room()
+            if taken:
+                self._open[request] = _Connection(request)
+        if taken:
+            super().process_request(request, client_address)
+            return
+        try:
+            request.setblocking(False)
+            request.send(_BUSY)
+        except OSError:
+            pass  # it is closed either way
+        self.shutdown_request(request)
+
+    def _make_room(self) -> bool:
+        """Ends the connection that has waited longest; its thread is yet to notice, so there is a little more room."""
+        if len(self._open) >= 2 * MAX_CONNECTIONS:
+            return False
+        waiting = [(one.waits_since, one) for one in self._open.values() if one.waits_since is not None]
+        if not waiting:
+            return False
+        oldest = min(waiting, key=lambda found: found[0])[1]
+        oldest.waits_since = None
+        oldest.end()
+        return True
+
+    def note(self, request: socket.socket, *, waits: bool) -> None:
+        """A connection waits for a request from now on, or has got one."""
+        with self._lock:
+            if request in self._open:
+                self._open[request].waits_since = time.monotonic() if waits else None
+
+    def shutdown_request(self, request: Any) -> None:  # Any: as socketserver has it
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        late = time.monotonic() - HEAD_SECS
+        with self._lock:
+            for connection in self._open.values():
+                if connection.waits_since is not None and connection.waits_since < late:
+                    connection.end()
+
+    def end_connections(self) -> None:
+        with self._lock:
+            for connection in self._open.values():
+                connection.end()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # Any: as socketserver has them
+        """A browser that goes away is no fault of ours."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            self._say(f"a request of the page failed: {error!r}")
+
+
+class _Request(BaseHTTPRequestHandler):
+    server: _Server
+    raw_requestline: bytes
+    protocol_version = "HTTP/1.1"
+    timeout = WRITE_SECS
+    server_version = "logshipper"
+    sys_version = ""
+
+    def setup(self) -> None:
+        super().setup()
+        self._store = OpenedStore(self.server.intake)
+
+    def finish(self) -> None:
+        self._store.close()
+        super().finish()
+
+    def handle_one_request(self) -> None:
+        self.server.note(self.connection, waits=True)
+        super().handle_one_request()
+
+    def parse_request(self) -> bool:
+        if len(self.raw_requestline) > MAX_LINE:
+            self.requestline, self.request_version, self.command = "", "HTTP/1.1", ""
+            self.send_error(HTTPStatus.REQUEST_URI_TOO_LONG)
+            return False
+        understood = super().parse_request()
+        self.server.note(self.connection, waits=False)
+        return understood
+
+    def do_GET(self) -> None:
+        try:
+            answer = self._answer()
+        except Refused as refused:
+            answer = _failure(refused.status, str(refused))
+        except UnknownJob as unknown:
+            answer = _failure(HTTPStatus.NOT_FOUND, str(unknown))
+        except QueryError as error:
+            answer = _failure(HTTPStatus.BAD_GATEWAY, str(error))
+        except LogshipperError as error:
+            answer = _failure(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
+        self._send(answer)
+
+    do_HEAD = do_GET  # noqa: N815  http.server's name
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """http.server's own: a method that isn't there, a malformed head. The connection ends: a body may follow."""
+        status = HTTPStatus.METHOD_NOT_ALLOWED if code == HTTPStatus.NOT_IMPLEMENTED else HTTPStatus(code)
+        self.close_connection = True
+        allow = {"Allow": "GET, HEAD"} if status is HTTPStatus.METHOD_NOT_ALLOWED else {}
+        self._send(_failure(status, status.phrase, {**allow, "Connection": "close"}))
+
+    def _answer(self) -> Answer:
+        # refused alike whether or not something is there: whoever has no cookie learns nothing
+        if self.headers.get("Content-Length", "0") != "0" or self.headers.get("Transfer-Encoding"):
+            self.close_connection = True  # what follows would be read as the next request
+        asked = urlsplit(self.path)
+        words = _words(asked.query)
+        root = self.server.access.root
+        entering = asked.path == root and "token" in words
+        why = foreign(self.headers, entering=entering)
+        if why:
+            raise Refused(HTTPStatus.FORBIDDEN, why)
+        if entering and self.server.access.has_token(words["token"]):
+            cookie = {"Set-Cookie": self.server.access.set_cookie()}
+            url = "./" + (f"#/{quote(words['view'], safe='/')}" if words.get("view") else "")
+            return Answer(_ENTERED.format(url=html.escape(url)).encode(), "text/html; charset=utf-8", headers=cookie)
+        if not asked.path.startswith(root) or not self.server.access.has_cookie(self.headers.get("Cookie") or ""):
+            raise Refused(HTTPStatus.FORBIDDEN, "open the page by the link that `logshipper` has printed")
+        return self._inside(asked.path.removeprefix(root), words)
+
+    def _inside(self, path: str, words: dict[str, str]) -> Answer:
+        known = self.headers.get("If-None-Match") or ""
+        if path.startswith("api/"):
+            answering, parts = routes.find(path.removeprefix("api/"))
+            return answering(Ask(parts, words, self._store, known))
+        asset = self.server.assets.get(path)
+        if asset is None:
+            raise Refused(HTTPStatus.NOT_FOUND, "there is no such page")
+        return Answer(asset.body, asset.content_type, etag=asset.etag)
+
+    def _send(self, answer: Answer) -> None:
+        unchanged = bool(answer.etag) and answer.etag == self.headers.get("If-None-Match")
+        self.send_response(HTTPStatus.NOT_MODIFIED if unchanged else answer.status)
+        for name, value in {**_HEADERS, **answer.headers}.items():
+            self.send_header(name, value)
+        self.send_header("Cache-Control", "no-cache" if answer.etag else "no-store")
+        if answer.etag:
+            self.send_header("ETag", answer.etag)
+        if answer.file_name:
+            self.send_header("Content-Disposition", f'attachment; filename="{answer.file_name}"')
+        if unchanged:
+            self.end_headers()
+            return
+        self.send_header("Content-Type", answer.content_type)
+        if isinstance(answer.body, bytes):
+            self.send_header("Content-Length", str(len(answer.body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(answer.body)
+            return
+        self._send_pieces(answer.body)
+
+    def _send_pieces(self, pieces: Iterator[bytes]) -> None:
+        """A body of unknown length, in chunks (RFC 9112, 7.1). What fails in the midst of it ends the connection before
+        the last chunk, so that the browser knows."""
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        try:
+            for piece in pieces:
+                if piece:
+                    self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        except LogshipperError:
+            self.close_connection = True
+            return
+        self.wfile.write(b"0\r\n\r\n")
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nobody wants a line for each request."""
+
+
+def _words(query: str) -> dict[str, str]:
+    try:
+        return dict(parse_qsl(query, keep_blank_values=True, max_num_fields=MAX_WORDS))
+    except ValueError:
+        raise Refused(HTTPStatus.BAD_REQUEST, f"a query has at most {MAX_WORDS} parameters") from None
+
+
+def _failure(status: HTTPStatus, words: str, headers: dict[str, str] | None = None) -> Answer:
+    body = json_answer({"error": words}).body
+    return Answer(body, status=status, headers=headers or {})

@@ -1,0 +1,9 @@
+"""`logshipper serve`: the page of a store, until Ctrl-C."""
+
+import argparse
+
+from observe.page.command import serve
+
+
+def call(args: argparse.Namespace) -> int:
+    return serve(args, port=args.port)

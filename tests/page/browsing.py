@@ -1,0 +1,90 @@
+"""Windows of the browser for tests: by their width and colours, watched for complaints and requests elsewhere."""
+
+import os
+import re
+from pathlib import Path
+from types import TracebackType
+
+from playwright.sync_api import Browser, BrowserContext, Page, Request
+
+from observe.page.server import PageServer
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PICTURES = ROOT / "build" / "page-pictures"  # test output: what each page looks like
+WIDE, PHONE = 1500, 360
+HEIGHT = 900
+WAIT_MS = 15_000  # for anything that a page is to show
+FLAGS = [
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--disable-extensions",
+    "--disable-sync",
+    "--no-first-run",
+    "--hide-scrollbars",
+    *(["--no-sandbox"] if os.geteuid() == 0 else []),  # Chromium's own refuses root
+]
+
+
+class Browsing:
+    """Opens pages of a server. faults: what a page complained of, or asked for elsewhere."""
+
+    def __init__(self, browser: Browser, server: PageServer, name: str) -> None:
+        self.faults: list[str] = []
+        self.requests: list[str] = []
+        self._browser = browser
+        self._server = server
+        self._name = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
+        self._contexts: list[BrowserContext] = []
+
+    def open(
+        self, view: str = "", *, width: int = WIDE, dark: bool = False, server: PageServer | None = None,
+        bypass_csp: bool = False,
+    ) -> Page:  # fmt: skip
+        """A page in a window of its own, let in by the link. view: such as `job/k3f9x2`; bypass_csp: for axe."""
+        server = server or self._server
+        context = self._browser.new_context(
+            viewport={"width": width, "height": HEIGHT},
+            color_scheme="dark" if dark else "light",
+            bypass_csp=bypass_csp,
+            accept_downloads=True,
+            locale="en-GB",
+            timezone_id="UTC",
+        )
+        context.set_default_timeout(WAIT_MS)
+        self._contexts.append(context)
+        page = context.new_page()
+        place = f"http://127.0.0.1:{server.port}/"
+        page.on("console", lambda message: self._note_console(message.type, message.text))
+        page.on("pageerror", lambda error: self.faults.append(f"uncaught: {error}"))
+        page.on("request", lambda request: self._note_request(request, place))
+        page.goto(server.link(view))
+        page.wait_for_url(lambda url: "token=" not in url)
+        return page
+
+    def picture(self, page: Page, name: str = "") -> Path:
+        """Keeps what the page looks like, named for the test."""
+        path = PICTURES / f"{self._name}{'-' + name if name else ''}.png"
+        page.screenshot(path=path)
+        return path
+
+    def check(self) -> None:
+        assert self.faults == []
+
+    def _note_console(self, kind: str, text: str) -> None:
+        if kind in ("error", "warning"):
+            self.faults.append(f"{kind}: {text}")
+
+    def _note_request(self, request: Request, place: str) -> None:
+        self.requests.append(request.url)
+        if not request.url.startswith((place, "blob:", "data:")):
+            self.faults.append(f"request elsewhere: {request.url}")
+
+    def __enter__(self) -> "Browsing":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for context in self._contexts:
+            context.close()

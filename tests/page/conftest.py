@@ -1,0 +1,95 @@
+"""One browser for all tests of the page: Debian's Chromium, driven by Playwright; stores with fixture jobs, served.
+
+Where there is no Chromium, tests are skipped and say so; in `make test` as root on Debian, which installs it,
+they fail.
+"""
+
+import argparse
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Error, Page, sync_playwright
+
+from observe.page.server import PageServer
+from tests.page.browsing import FLAGS, PICTURES, Browsing
+from tests.page.jobs import fixture_jobs
+
+SETTING = "LOGSHIPPER_TEST_BROWSER"  # required, off, or "": skipped where there is none
+_WANTED = os.environ.get(SETTING, "")  # at import: tests see no setting of the caller's
+LAUNCH_MS = 60_000
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium, without a window."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if _WANTED == "off":
+        pytest.skip(f"{SETTING}=off")
+    if path is None and _WANTED == "required":
+        pytest.fail("there is no Chromium: apt-get install chromium")
+    if path is None:
+        pytest.skip("there is no Chromium (Debian: apt-get install chromium)")
+    with sync_playwright() as playwright:
+        try:
+            launched = playwright.chromium.launch(executable_path=path, args=FLAGS, timeout=LAUNCH_MS)
+        except Error as error:
+            if _WANTED == "required":
+                raise
+            pytest.skip(f"Chromium can't be started here: {str(error).splitlines()[0]}")
+        with launched:
+            yield launched
+
+
+def options(store: Path, **others: object) -> argparse.Namespace:
+    """A reading command's, for a local store."""
+    none = dict.fromkeys(("source", "site", "loki_url", "prometheus_url", "since", "cluster"))
+    return argparse.Namespace(**{**none, "store": str(store), **others})
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The fixture jobs' store (tests/page/jobs.py): tests only read it."""
+    root = tmp_path_factory.mktemp("page") / "store"
+    fixture_jobs(root)
+    return root
+
+
+@pytest.fixture(scope="session")
+def served(store: Path) -> Iterator[PageServer]:
+    """The fixture jobs' page."""
+    with PageServer(options(store)) as server:
+        yield server
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Path], PageServer]]:
+    """Serves another store until the test is over."""
+    servers: list[PageServer] = []
+
+    def start(store: Path) -> PageServer:
+        server = PageServer(options(store))
+        servers.append(server)
+        server.start()
+        return server
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture
+def browse(browser: Browser, served: PageServer, request: pytest.FixtureRequest) -> Iterator[Browsing]:
+    """Opens pages in a window; in the end none may have complained, or asked anybody but its own server."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    with Browsing(browser, served, request.node.name) as browsing:
+        yield browsing
+    browsing.check()
+
+
+@pytest.fixture
+def page(browse: Browsing) -> Page:
+    """The fixture jobs' page, in a wide light window."""
+    return browse.open()

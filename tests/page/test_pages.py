@@ -1,0 +1,25 @@
+"""Each page as a whole: it opens, at each width and in each colours, without a complaint."""
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.page.browsing import PHONE, WIDE, Browsing
+from tests.page.jobs import TRAINED
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, WIDE])
+def test_jobs(browse: Browsing, width: int, dark: bool) -> None:
+    page = browse.open(width=width, dark=dark)
+    expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
+    expect(page.get_by_role("link", name="train.py")).to_be_visible()
+    browse.picture(page)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, WIDE])
+def test_job(browse: Browsing, width: int, dark: bool) -> None:
+    page = browse.open(f"job/{TRAINED}", width=width, dark=dark)
+    expect(page.get_by_role("heading", name="train.py")).to_be_visible()
+    expect(page.get_by_text("COMPLETED")).to_be_visible()
+    browse.picture(page)
