@@ -124,7 +124,7 @@ def with_own_x(reader: "Reader", graph: Graph) -> Graph:
     """The graph of the same key over an X of its own, without any points yet."""
     own = _graph(graph.key, reader.x_for(graph.key), numeric_keys(reader))
     own.own_x = True
-    own.instead_of = graph.x.key or TIME
+    own.instead_of = TIME if graph.x.key is None else graph.x.key
     return own
 
 
@@ -142,7 +142,9 @@ class Filling:
         keys = numeric_keys(reader)
         self._found = found
         self._new_points = new_points
-        self._paths = {name: keys[name].path for graph in found for name in (graph.key, graph.x.key) if name}
+        self._paths = {
+            name: keys[name].path for graph in found for name in (graph.key, graph.x.key) if name is not None
+        }
         self._captures = {capture.capture: _source(capture) for capture in reader.captures}
         self._began_ns = min((capture.started_ns for capture in reader.captures), default=reader.summary.started_ns)
         self._rows: dict[Source, list[Points]] = {}

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from observe.asked import UnknownKey
-from observe.csv_lines import csv_line, own_titles
+from observe.csv_lines import CsvLines, own_titles
 from observe.graph_notes import left_out_of, rule_words
-from observe.page.answers import Answer, Ask, Refused, json_answer, tag_of
+from observe.page.answers import Answer, Ask, Refused, tagged_answer
+from observe.page.downloads import pieces
 from observe.page.graph_feeds import KEPT_POINTS, Feeds, Wanted
 from observe.records import at_path, is_number
 from observe.series import Graph, Request, numeric_keys, planned
 from observe.words import plural, utc
 
 if TYPE_CHECKING:
-    from ingest.stores import Reader
+    pass
 
 MOST_GRAPHS = 32  # of one answer: a screen shows fewer, and the page asks again as one scrolls
 DEFAULT_POINTS = 2000  # of a series
@@ -40,7 +41,7 @@ def axes(ask: Ask) -> Answer:
             "records": reader.summary.records,
             "notes": reader.notes(),
         }
-        return json_answer(document, ask, [document])
+        return tagged_answer(ask, document, document)
 
 
 def graphs(ask: Ask) -> Answer:
@@ -63,7 +64,7 @@ def graphs(ask: Ask) -> Answer:
                 "graphs": [_graph(graph, points) for graph in found],
                 "secs": round(time.perf_counter() - began, 4),
             }
-        return json_answer(document, ask, facts)
+        return tagged_answer(ask, document, facts)
 
 
 def graph_csv(ask: Ask) -> Answer:
@@ -75,10 +76,10 @@ def graph_csv(ask: Ask) -> Answer:
         except UnknownKey as error:
             raise Refused(HTTPStatus.NOT_FOUND, str(error)) from None
         job = reader.summary.job_id
-    return Answer(_csv(ask, found), "text/csv; charset=utf-8", file_name=f"{job}-graph.csv")
+    return Answer(pieces(_csv(ask, found)), "text/csv; charset=utf-8", file_name=f"{job}-graph.csv")
 
 
-def _csv(ask: Ask, found: list[Graph]) -> Iterator[bytes]:
+def _csv(ask: Ask, found: list[Graph]) -> Iterator[str]:
     with ask.store.job(ask.parts[0]) as reader:
         keys = numeric_keys(reader)
         x = found[0].x.key
@@ -86,13 +87,14 @@ def _csv(ask: Ask, found: list[Graph]) -> Iterator[bytes]:
         paths = [keys[name].path for name in names]
         several = len(reader.captures) > 1
         own = ["_time", "_attempt", *(["_capture"] if several else [])]
-        yield csv_line([*own_titles(names, own), *names])
+        lines = CsvLines()
+        yield lines.line([*own_titles(names, own), *names])
         for record in reader.records():
             texts = [at_path(record.line, path) for path in paths]
             numbers = [text if text is not None and is_number(text) else "" for text in texts]
             if any(numbers[len(names) - len(found) :]) and (x is None or numbers[0]):
                 capture = [str(record.capture)] if several else []
-                yield csv_line([utc(record.time_ns), str(record.attempt), *capture, *numbers])
+                yield lines.line([utc(record.time_ns), str(record.attempt), *capture, *numbers])
 
 
 def _keys(ask: Ask) -> tuple[str, ...]:
