@@ -28,7 +28,8 @@ def job_shard(job_id: str) -> str:
 @dataclass(frozen=True)
 class JobSummary:
     """One job. State, exit code, times, host and mode are those of its newest attempt; lines (stored), records, lost
-    and bytes are of all attempts. Times are nanoseconds since 1970. reason: why, where the state needs a word."""
+    and bytes are of all attempts. Times are nanoseconds since 1970. reason: why, where the state needs a word; cluster:
+    "" in a local store."""
 
     job_id: str
     name: str
@@ -48,6 +49,7 @@ class JobSummary:
     bytes_printed: int
     bytes_logged: int
     reason: str = ""
+    cluster: str = ""
 
 
 @dataclass(frozen=True)

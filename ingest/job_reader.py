@@ -11,9 +11,10 @@ import zlib
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from itertools import islice, repeat
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ingest.job import (
     RUNNING,
@@ -32,12 +33,26 @@ from ingest.summary import summarise
 from ingest.x_axis import XAxis
 from logshipper.segment import MAX_PAYLOAD_BYTES, Kind, Stream
 
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
 ALL_KINDS = (Kind.LOG, Kind.METADATA, Kind.COMMAND, Kind.NOTE)
 _PAGE = 256
 _NO_END_NS = (1 << 63) - 1  # later than any record
 _MAX_BLOCK_NS = MAX_PAYLOAD_BYTES  # a block's lines are 1 ns apart, and at least a byte long
 _MANY_BLOCKS = 50_000  # more new ones than that are found by the index over time
+_FEW_BLOCKS = 8  # that aren't worth a second thread
 _NO_ATTRS: Mapping[str, Any] = MappingProxyType({})  # Any: JSON
+
+
+class BlockHead(NamedTuple):
+    """A block of a capture's stream, without its text. time_ns: its first line's; the others are 1 ns apart."""
+
+    id: int
+    time_ns: int
+    lines: int
+    stream: int
+    capture: int
 
 
 class _Key(NamedTuple):
@@ -267,6 +282,30 @@ class JobReader(KeyedReader):
         except (ValueError, TypeError) as error:
             raise damaged(self.path, str(error)) from None
 
+    # ---- blocks, for whoever goes to any place of the log
+
+    def blocks(self, after: int = 0) -> list[BlockHead]:
+        """All blocks with a higher id, in order of their ids: as they came."""
+        found = self._fetch("SELECT id, time_ns, lines, stream, capture FROM block WHERE id > ? ORDER BY id", after)
+        return [BlockHead(*row) for row in found]
+
+    def block_texts(self, numbers: Collection[int]) -> dict[int, bytes]:
+        """The lines of blocks as one text each, every line with its LF; by their ids. Of those that are there."""
+        found = self._fetch(f"SELECT id, codec, text FROM block WHERE id IN ({_numbers(numbers)})")  # noqa: S608  numbers
+        half = len(found) // 2
+        try:
+            if half < _FEW_BLOCKS:
+                return _unpacked(found)
+            other = _unpacking().submit(_unpacked, found[half:])  # zlib lets other threads go on
+            return _unpacked(found[:half]) | other.result()
+        except zlib.error as error:
+            raise damaged(self.path, str(error)) from None
+
+    def block_lines(self, head: BlockHead) -> list[LogLine]:
+        """A block's lines, all kinds; their positions are of no use."""
+        query = _Query(frozenset(ALL_KINDS), self._attempts_of(None), "")
+        return list(self._block(query, 0, 0, _Key(head.time_ns, head.id, head.lines)))
+
     # ---- records, events, status
 
     def records(
@@ -326,6 +365,17 @@ def _open(heap: list[_Open], key: _Key, lines: Iterator[LogLine]) -> None:
     line = next(lines, None)
     if line is not None:
         heapq.heappush(heap, _Open(line.time_ns, key.id, line, key, lines))
+
+
+def _unpacked(rows: list[tuple[Any, ...]]) -> dict[int, bytes]:  # Any: columns, as the schema has them
+    return {number: zlib.decompress(packed) if codec == ZLIB else bytes(packed) for number, codec, packed in rows}
+
+
+@cache
+def _unpacking() -> "ThreadPoolExecutor":
+    from concurrent.futures import ThreadPoolExecutor  # late: only for whoever scans a whole log
+
+    return ThreadPoolExecutor(1, "unpacking")
 
 
 def _numbers(values: Collection[int]) -> str:

@@ -3,6 +3,7 @@
     catalogue.db    a summary of each job, tombstones of removed ones
     jobs/<id>.db    all of one job: lines by the block, metadata records, events, captures, how far they are taken in
     spool/          captures' segments that are not yet taken in (host-local where the store is on a network)
+    overlay.db      tags and notes of whoever reads (observe/overlay.py)
     intake.lock     held by whoever takes in; agent.lock, agent.log: the per-user agent's
 
 Whoever reads calls `take_in` first, so that what is spooled is complete. Several programs may use a store at a time.

@@ -291,7 +291,7 @@ class JobAccount:
             current = [account for key, account in self.captures.items() if key.attempt == newest]
             patience_ns = max(account.patience_ns() for account in current)
             state = derived_state(state, found.heartbeat_ns, now_ns, patience_ns)
-        summary = replace(found, state=state, heartbeat_ns=min(found.heartbeat_ns, now_ns))
+        summary = replace(found, state=state, heartbeat_ns=min(found.heartbeat_ns, now_ns), cluster=self.key.cluster)
         end = self.ends.get(max(key.attempt for key in self.captures))
         return summary if end is None else end.over_job(summary)
 

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -26,7 +27,7 @@ _JOB_HELP = "its id, its name (the newest job of that name), the beginning of an
 
 
 def add_commands(subparsers: "Subparsers[Parser]") -> None:
-    """Registers the commands from ls to completion; each sets `call`: Namespace to exit code."""
+    """Registers all reading commands; each sets `call`: Namespace to exit code."""
     _add_ls(subparsers)
     _add_show(subparsers)
     _add_logs(subparsers)
@@ -34,6 +35,8 @@ def add_commands(subparsers: "Subparsers[Parser]") -> None:
     _add_plot(subparsers)
     _add_open(subparsers)
     _add_serve(subparsers)
+    _add_tag(subparsers)
+    _add_annotate(subparsers)
     _add_url(subparsers)
     _add_rm(subparsers)
     _add_render(subparsers)
@@ -329,6 +332,61 @@ def _add_port(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=port_number, default=0, metavar="N", help="of 127.0.0.1, where the page is (default: a free one)"
     )
+
+
+def _add_tag(subparsers: "Subparsers[Parser]") -> None:
+    parser = _add(
+        subparsers,
+        "tag",
+        "tag a job, or show its tags",
+        "Tags a job: words (+TAG) or KEY=VALUE; -TAG takes one away. The last word counts.\n"
+        "Tags are your own: kept on the reading side, beside your store or in your data folder.",
+        "examples:\n"
+        "  logshipper tag last +baseline\n"
+        "  logshipper tag k3f9x2 dataset=cifar10 -draft\n"
+        "  logshipper tag k3f9x2                 its tags\n"
+        "  logshipper tag 4711 +keep --from loki",
+    )
+    _add_job(parser)
+    parser.add_argument("changes", metavar="+TAG|-TAG|KEY=VALUE", nargs="*", help="in this order; none: shows them")
+    _add_json(parser)
+    _add_source(parser)
+    _take_minus_tags(parser)
+
+
+def _take_minus_tags(parser: argparse.ArgumentParser) -> None:
+    """`-TAG` isn't an option: with a blank before it, argparse lets it through."""
+    parse = parser.parse_known_args
+
+    def with_tags(
+        args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        words = [f" {word}" if re.match("-[^-]", word) and word != "-h" else word for word in args or ()]
+        return parse(words, namespace)
+
+    parser.parse_known_args = with_tags  # type: ignore[assignment,method-assign]  # argparse's own type is overloaded
+
+
+def _add_annotate(subparsers: "Subparsers[Parser]") -> None:
+    parser = _add(
+        subparsers,
+        "annotate",
+        "write a note on a job, or star it",
+        "Writes a note on a job, in the place of the last one, or stars it. Notes and stars\n"
+        "are your own: kept on the reading side, beside your store or in your data folder.",
+        "examples:\n"
+        "  logshipper annotate last 'diverged after epoch 3: lr too high'\n"
+        "  logshipper annotate k3f9x2 --star\n"
+        "  logshipper annotate k3f9x2 ''         takes the note away\n"
+        "  logshipper annotate k3f9x2            shows it",
+    )
+    _add_job(parser)
+    parser.add_argument("text", metavar="TEXT", nargs="?", help="the note; '' takes it away")
+    star = parser.add_mutually_exclusive_group()
+    star.add_argument("--star", action="store_const", const=True, default=None, help="star the job")
+    star.add_argument("--no-star", dest="star", action="store_const", const=False, help="take the star away")
+    _add_json(parser)
+    _add_source(parser)
 
 
 def _add_url(subparsers: "Subparsers[Parser]") -> None:

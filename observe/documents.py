@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ingest.job import Capture, JobSummary
     from ingest.stores import Reader
     from ingest.x_axis import KeyStats
+    from observe.overlay import Marks
 
 Document: TypeAlias = dict[str, Any]  # Any: JSON
 
@@ -25,7 +26,8 @@ def duration_secs(job: "JobSummary | Capture", now_ns: int) -> float:
     return max((now_ns if job.ended_ns is None else job.ended_ns) - job.started_ns, 0) / NS
 
 
-def job_document(job: "JobSummary", now_ns: int) -> Document:
+def job_document(job: "JobSummary", now_ns: int, marks: "Marks | None" = None) -> Document:
+    """A job's own fields; marks: what the reader's overlay says of it."""
     return {
         "job_id": job.job_id,
         "name": job.name,
@@ -46,6 +48,10 @@ def job_document(job: "JobSummary", now_ns: int) -> Document:
         "lost": job.lost,
         "bytes_printed": job.bytes_printed,
         "bytes_logged": job.bytes_logged,
+        "cluster": job.cluster,
+        "tags": dict(marks.tags) if marks else {},
+        "note": marks.note if marks else "",
+        "starred": marks.starred if marks else False,
     }
 
 

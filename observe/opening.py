@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ingest.server_access import ServerAccess
     from ingest.site import Site
     from ingest.stores import Store
+    from observe.overlay import Overlay
 
 LIST_SECS = 10.0  # how long taking in may hold up a list, and one job's reading
 JOB_SECS = 60.0
@@ -149,6 +150,14 @@ def metrics_of(access: "ServerAccess", watch: Watch | None) -> "Metrics":
         return [Found(series.labels, sample.value) for series in answer for sample in series.samples]
 
     return ask
+
+
+def overlay_of(store: "Store") -> "Overlay":
+    """Where the reader's tags and notes of a store's jobs are."""
+    from ingest.local_store import LocalStore
+    from observe.overlay import Overlay
+
+    return Overlay.of_local(store) if isinstance(store, LocalStore) else Overlay.of_loki()
 
 
 def _open(root: str) -> "LocalStore | None":

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from observe.opening import no_jobs_yet, opened_local, resolve, say_where_else, take_in_for
 from observe.output import Output
+from observe.overlay import Overlay, Place
 from observe.running import say
 from observe.words import local, plural, safe, size
 
@@ -37,6 +38,7 @@ def call(args: argparse.Namespace) -> int:
         out = Output()
         for job_id in ids:
             store.remove(job_id)
+            Overlay.of_local(store).drop(Place(job_id))
             out.line(f"Removed {summaries[job_id].name} ({job_id})")
     return 0
 

@@ -14,8 +14,9 @@ from observe.documents import (
     key_document,
     moment,
 )
-from observe.opening import opened_job, store_place
+from observe.opening import opened_job, overlay_of, store_place
 from observe.output import Cell, Column, Output, Styled, print_json
+from observe.overlay import NO_MARKS, Marks, Place
 from observe.words import (
     RUNNING_STATES,
     STATE_STYLES,
@@ -55,10 +56,11 @@ _VALUE_WIDE = 40
 def call(args: argparse.Namespace) -> int:
     now_ns = time.time_ns()
     with opened_job(args) as (store, job_id), store.open(job_id) as reader:
+        marks = overlay_of(store).of(Place(job_id, reader.summary.cluster))
         if args.json:
-            print_json(_document(reader, store_place(args), now_ns))
+            print_json(_document(reader, store_place(args), now_ns, marks))
         else:
-            _Page(Output(), reader, now_ns).print()
+            _Page(Output(), reader, now_ns, marks).print()
     return 0
 
 
@@ -76,13 +78,13 @@ def ledger_of(reader: "Reader") -> Document:
     return total
 
 
-def _document(reader: "Reader", store: str, now_ns: int) -> Document:
+def _document(reader: "Reader", store: str, now_ns: int, marks: Marks = NO_MARKS) -> Document:
     choice = reader.x_axis()
     keys = reader.keys()
     return {
         "schema": SCHEMA,
         "store": store,
-        **job_document(reader.summary, now_ns),
+        **job_document(reader.summary, now_ns, marks),
         "x_axis": {"key": choice.key, "rule": choice.rule, "words": choice.words},
         "ledger": ledger_of(reader),
         "keys": [key_document(key) for key in keys],
@@ -111,8 +113,9 @@ def _event_document(found: "JobEvent") -> Document:
 class _Page:
     """The answer for people, section by section."""
 
-    def __init__(self, out: Output, reader: "Reader", now_ns: int) -> None:
+    def __init__(self, out: Output, reader: "Reader", now_ns: int, marks: Marks) -> None:
         self.out = out
+        self.marks = marks
         self.reader = reader
         self.keys = reader.keys()  # first: a running job's counts are at least what they were learnt from
         self.job: JobSummary = reader.summary
@@ -142,6 +145,12 @@ class _Page:
         yield "Where", [f"{job.user}@{job.host}"]
         if job.attempts > 1:
             yield "Attempts", [str(job.attempts)]
+        if job.cluster:
+            yield "Cluster", [job.cluster]
+        if self.marks.tags:
+            yield "Tags", [", ".join(self.marks.tag_words())]
+        if self.marks.note or self.marks.starred:
+            yield "Note", [Styled("starred  " if self.marks.starred else "", "yellow"), note_line(self.marks.note)]
         yield "Mode", [job.mode]
         yield "Output", [self._output()]
         if job.records:
@@ -258,6 +267,11 @@ class _Page:
             commands += [f"logshipper metadata {job_id}", f"logshipper plot {job_id}"]
         self.out.line()
         self.out.fields([("Next:" if not at else "", [command]) for at, command in enumerate(commands)])
+
+
+def note_line(note: str) -> str:
+    """A note of several lines as one."""
+    return " / ".join(line.strip() for line in note.splitlines() if line.strip())
 
 
 def event_words(event: Document) -> str:

@@ -80,6 +80,7 @@ def test_show_is_the_same(fake: FakeLoki, store: Path, ask: Ask, capsys: pytest.
     from_loki, from_store = both_answers(fake, store, ask, capsys, "show", "last", "--json")
     one, other = json.loads(from_loki), json.loads(from_store)
     assert (one.pop("store"), other.pop("store")) == ("http://loki.invalid", str(store))
+    assert (one.pop("cluster"), other.pop("cluster")) == ("local", "")
     assert one == other
     assert from_loki.count(str(10**30 + 1)) == from_store.count(str(10**30 + 1)) > 0
 

@@ -70,9 +70,10 @@ def test_all_commands_say_the_same(loki: LokiServer, client: Client, tmp_path: P
         assert from_loki
     shown = [json.loads(answer) for answer in asked_of_both(ask, loki, store, "show", job, "--json")]
     assert (shown[0].pop("store"), shown[1].pop("store")) == (loki.url, str(store))
+    assert (shown[0].pop("cluster"), shown[1].pop("cluster")) == ("local", "")
     assert shown[0] == shown[1]
     listed = [json.loads(answer)["jobs"] for answer in asked_of_both(ask, loki, store, "ls", "--json", "--all")]
-    assert [found for found in listed[0] if found["job_id"] == job] == listed[1]
+    assert [found | {"cluster": ""} for found in listed[0] if found["job_id"] == job] == listed[1]
 
 
 def test_pages_of_lines_are_whole_and_in_order(client: Client, loki: LokiServer) -> None:

@@ -12,6 +12,8 @@ from logshipper.errors import LogshipperError
 from observe.output import to_json
 
 if TYPE_CHECKING:
+    from observe.page.copied import Copies
+    from observe.page.logs import Logs
     from observe.page.opened import OpenedStore
 
 JSON = "application/json"
@@ -26,13 +28,22 @@ class Refused(LogshipperError):
 
 
 @dataclass(frozen=True)
+class Shelf:
+    """What the server keeps between requests, for all threads. logs: where each line is; copies: of what Loki has."""
+
+    logs: "Logs"
+    copies: "Copies"
+
+
+@dataclass(frozen=True)
 class Ask:
     """One request. parts: the pieces of the path that a route leaves open; words: of the query, the last of each;
-    store: the jobs; known: the ETag that the browser has."""
+    store: the jobs; shelf: what the server keeps of them between requests; known: the ETag that the browser has."""
 
     parts: tuple[str, ...]
     words: Mapping[str, str]
     store: "OpenedStore"
+    shelf: "Shelf"
     known: str = ""
 
     def number(self, name: str, default: int, least: int = 0, most: int = (1 << 63) - 1) -> int:
@@ -44,6 +55,13 @@ class Ask:
         if not digits.isascii() or not digits.isdigit() or len(digits) > 19 or not least <= int(text) <= most:
             raise Refused(HTTPStatus.BAD_REQUEST, f"{name}: {text[:40]!r} isn't a whole number from {least} to {most}")
         return int(text)
+
+    def choice(self, name: str, *choices: str) -> str:
+        """One of several words, by default the first. Raises Refused."""
+        word = self.words.get(name) or choices[0]
+        if word not in choices:
+            raise Refused(HTTPStatus.BAD_REQUEST, f"{name}: {word[:40]!r} isn't one of {', '.join(choices)}")
+        return word
 
 
 @dataclass(frozen=True)

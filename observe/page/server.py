@@ -21,7 +21,9 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from logshipper.errors import ConfigError, LogshipperError, QueryError, UnknownJob, os_words
 from observe.page import assets, routes
 from observe.page.access import Access, foreign
-from observe.page.answers import Answer, Ask, Refused, json_answer
+from observe.page.answers import Answer, Ask, Refused, Shelf, json_answer
+from observe.page.copied import Copies
+from observe.page.logs import Logs
 from observe.page.opened import Intake, OpenedStore
 
 MAX_CONNECTIONS = 64
@@ -117,6 +119,7 @@ class _Server(ThreadingHTTPServer):
         self.access = access
         self.intake = intake
         self.assets = assets.load()
+        self.shelf = Shelf(Logs(), Copies(intake))
         self._say = say
         self._lock = threading.Lock()
         self._open: dict[socket.socket, _Connection] = {}  # the oldest first
@@ -174,6 +177,7 @@ class _Server(ThreadingHTTPServer):
         with self._lock:
             for connection in self._open.values():
                 connection.end()
+        self.shelf.copies.close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # Any: as socketserver has them
         """A browser that goes away is no fault of ours."""
@@ -187,6 +191,8 @@ class _Request(BaseHTTPRequestHandler):
     raw_requestline: bytes
     protocol_version = "HTTP/1.1"
     timeout = WRITE_SECS
+    wbufsize = 1 << 16  # head and body go together, and at once: neither waits for an acknowledgement of the other
+    disable_nagle_algorithm = True
     server_version = "logshipper"
     sys_version = ""
 
@@ -256,7 +262,7 @@ class _Request(BaseHTTPRequestHandler):
         known = self.headers.get("If-None-Match") or ""
         if path.startswith("api/"):
             answering, parts = routes.find(path.removeprefix("api/"))
-            return answering(Ask(parts, words, self._store, known))
+            return answering(Ask(parts, words, self._store, self.server.shelf, known))
         asset = self.server.assets.get(path)
         if asset is None:
             raise Refused(HTTPStatus.NOT_FOUND, "there is no such page")

@@ -1,0 +1,20 @@
+"""`logshipper annotate JOB TEXT`: a note of the reader's own, and a star; without any, what there is."""
+
+import argparse
+
+from observe.marking import print_marks
+from observe.opening import opened_job, overlay_of
+from observe.overlay import Place
+
+
+def call(args: argparse.Namespace) -> int:
+    with opened_job(args) as (store, job_id), store.open(job_id) as reader:
+        overlay = overlay_of(store)
+        place = Place(job_id, reader.summary.cluster)
+        marks = overlay.of(place)
+        if args.text is not None:
+            marks = overlay.annotate(place, args.text.strip())
+        if args.star is not None:
+            marks = overlay.star(place, args.star)
+        print_marks(args, reader, marks, changed=args.text is not None or args.star is not None)
+    return 0

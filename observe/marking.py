@@ -1,0 +1,40 @@
+"""What `tag` and `annotate` print: a job's tags, note and star, and on Loki who sees them."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from observe.documents import job_heading, moment
+from observe.opening import is_from_loki, store_place
+from observe.output import Cell, Output, Styled, print_json
+from observe.overlay import Marks
+from observe.running import say
+
+if TYPE_CHECKING:
+    from ingest.stores import Reader
+
+SCHEMA = "logshipper.marks/1"
+
+
+def print_marks(args: argparse.Namespace, reader: "Reader", marks: Marks, *, changed: bool) -> None:
+    if changed and is_from_loki(args):
+        say("kept for you alone, on this side: nothing in Loki is changed, and others don't see it")
+    if args.json:
+        document = {
+            "schema": SCHEMA,
+            "store": store_place(args),
+            **job_heading(reader),
+            "cluster": reader.summary.cluster,
+            "tags": dict(marks.tags),
+            "note": marks.note,
+            "starred": marks.starred,
+            **moment("changed", marks.changed_ns or None),
+        }
+        print_json(document)
+        return
+    out = Output()
+    out.line(Styled(reader.summary.name, "bold"), "  ", Styled(reader.summary.job_id, "bold cyan"))
+    notes = marks.note.splitlines() or ["-"]
+    rows: list[tuple[str, list[Cell]]] = [("Tags", [", ".join(marks.tag_words()) or "-"])]
+    rows += [("Note" if not at else "", [line]) for at, line in enumerate(notes)]
+    rows.append(("Starred", ["yes" if marks.starred else "no"]))
+    out.fields(rows)

@@ -1,0 +1,234 @@
+"""Tags, notes and stars: what people say of jobs, kept by the reading side, never part of what was captured.
+
+One SQLite file of the user's own: beside the local store where that is the user's, else in the user's data folder
+(jobs in Loki, stores of others). Nobody else sees it. The last word counts. It is opened anew for each question, so
+that threads and programs may use one at a time.
+"""
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ingest.sqlite_file import open_reader, open_writer, store_errors, transaction
+from logshipper.errors import ConfigError, SpoolError, StoreError
+from logshipper.filesystem import network_type
+from logshipper.spool import host_local_root, make_private_folder
+
+if TYPE_CHECKING:
+    from ingest.local_store import LocalStore
+
+FILE = "overlay.db"
+FOLDER = "logshipper-overlay"  # in the user's data folder
+MAX_TAGS = 64  # of a job
+MAX_NAME_CHARS = 64
+MAX_VALUE_CHARS = 1000
+MAX_NOTE_CHARS = 16_384
+
+VERSION = 1
+SCHEMA = """
+CREATE TABLE mark (
+    source TEXT NOT NULL,
+    job_id TEXT NOT NULL,
+    tags TEXT NOT NULL,
+    note TEXT NOT NULL,
+    starred INTEGER NOT NULL,
+    changed_ns INTEGER NOT NULL,
+    PRIMARY KEY (source, job_id)
+) WITHOUT ROWID"""
+_COLUMNS = "tags, note, starred, changed_ns"
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What was said of a job. tags: values by name, "" for a tag that is just a word; changed_ns: 0 for never."""
+
+    tags: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+    starred: bool = False
+    changed_ns: int = 0
+
+    def tag_words(self) -> list[str]:
+        """`word` and `key=value`, in alphabetical order."""
+        return [f"{name}={value}" if value else name for name, value in sorted(self.tags.items())]
+
+
+class Place(NamedTuple):
+    """A job: its id, and its cluster, "" in a local store."""
+
+    job_id: str
+    cluster: str = ""
+
+
+class Change(NamedTuple):
+    """One of `+TAG`, `-TAG`, `KEY=VALUE`. value: None takes the tag away."""
+
+    name: str
+    value: str | None
+
+
+NO_MARKS = Marks()
+
+
+class Overlay:
+    """The marks of one source's jobs. path: the file, which is made by the first mark; source: tells a store of others
+    from other sources in the same file. Raises StoreError."""
+
+    def __init__(self, path: str, *, source: str = "") -> None:
+        self.path = path
+        self._source = source
+
+    @classmethod
+    def of_local(cls, store: "LocalStore") -> "Overlay":
+        """Beside a store of the user's own; in the user's data folder for one that can't be written."""
+        if store.is_writable:
+            return cls(os.path.join(store.root, FILE))
+        return cls(own_file(os.environ), source=f"store:{store.root}")
+
+    @classmethod
+    def of_loki(cls) -> "Overlay":
+        """Of jobs in Loki, told apart by their cluster."""
+        return cls(own_file(os.environ))
+
+    # ---- reading
+
+    def of(self, place: Place) -> Marks:
+        with self._reading() as connection:
+            if connection is None:
+                return NO_MARKS
+            row = connection.execute(
+                f"SELECT {_COLUMNS} FROM mark WHERE source = ? AND job_id = ?",  # noqa: S608  constants
+                (self._key(place), place.job_id),
+            ).fetchone()
+        return NO_MARKS if row is None else _marks(row)
+
+    def all(self) -> dict[Place, Marks]:
+        """Every job that has any."""
+        with self._reading() as connection:
+            if connection is None:
+                return {}
+            rows = connection.execute(f"SELECT source, job_id, {_COLUMNS} FROM mark").fetchall()  # noqa: S608  likewise
+        found = ((self._place(source, job_id), row) for source, job_id, *row in rows)
+        return {place: _marks(row) for place, row in found if place is not None}
+
+    # ---- writing
+
+    def tag(self, place: Place, changes: Collection[Change]) -> Marks:
+        """Makes the changes in their order; returns what there is then. Raises ConfigError for too many tags."""
+
+        def changed(marks: Marks) -> Marks:
+            tags = dict(marks.tags)
+            for change in changes:
+                if change.value is None:
+                    tags.pop(change.name, None)
+                else:
+                    tags[change.name] = change.value
+            if len(tags) > MAX_TAGS:
+                raise ConfigError("tags", [f"a job has at most {MAX_TAGS}; this would make it {len(tags)}"])
+            return replace(marks, tags=tags)
+
+        return self._change(place, changed)
+
+    def annotate(self, place: Place, text: str) -> Marks:
+        """Puts a note in the place of the last one; "" takes it away. Raises ConfigError where it is too long."""
+        if len(text) > MAX_NOTE_CHARS:
+            raise ConfigError("TEXT", [f"a note has at most {MAX_NOTE_CHARS:,} characters; this one has {len(text):,}"])
+        return self._change(place, lambda marks: replace(marks, note=text))
+
+    def star(self, place: Place, starred: bool) -> Marks:
+        return self._change(place, lambda marks: replace(marks, starred=starred))
+
+    def drop(self, place: Place) -> None:
+        """Forgets a job; nothing is said where there is nothing of it."""
+        if os.path.exists(self.path):
+            self._change(place, lambda _: NO_MARKS)
+
+    def _change(self, place: Place, change: Callable[[Marks], Marks]) -> Marks:
+        key = (self._key(place), place.job_id)
+        with self._writing() as connection, store_errors(self.path), transaction(connection):
+            row = connection.execute(
+                f"SELECT {_COLUMNS} FROM mark WHERE source = ? AND job_id = ?",  # noqa: S608  constants
+                key,
+            ).fetchone()
+            marks = replace(change(NO_MARKS if row is None else _marks(row)), changed_ns=time.time_ns())
+            if not (marks.tags or marks.note or marks.starred):
+                connection.execute("DELETE FROM mark WHERE source = ? AND job_id = ?", key)
+                return NO_MARKS
+            tags = json.dumps(dict(sorted(marks.tags.items())))
+            connection.execute(
+                "INSERT OR REPLACE INTO mark VALUES (?, ?, ?, ?, ?, ?)",
+                (*key, tags, marks.note, marks.starred, marks.changed_ns),
+            )
+        return marks
+
+    # ---- the file
+
+    def _key(self, place: Place) -> str:
+        return f"cluster:{place.cluster}" if place.cluster else self._source
+
+    def _place(self, source: str, job_id: str) -> Place | None:
+        """None for another source's job."""
+        if source == self._source:
+            return Place(job_id)
+        if not self._source and source.startswith("cluster:"):
+            return Place(job_id, source.removeprefix("cluster:"))
+        return None
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection | None]:
+        if not os.path.exists(self.path):
+            yield None
+            return
+        with closing(open_reader(self.path, VERSION)) as connection, store_errors(self.path):
+            yield connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        folder = os.path.dirname(self.path)
+        try:
+            make_private_folder(folder)
+        except SpoolError as error:
+            raise StoreError(error.path, error.reason) from None
+        with closing(open_writer(self.path, SCHEMA, VERSION, wal=network_type(folder) is None)) as connection:
+            yield connection
+
+
+def _marks(row: Sequence[Any]) -> Marks:  # Any: columns, as the schema has them
+    tags, note, starred, changed_ns = row
+    try:
+        found = {str(name): str(value) for name, value in json.loads(tags).items()}
+    except (ValueError, AttributeError):
+        found = {}  # a file that another program wrote into: the rest still counts
+    return Marks(found, str(note), bool(starred), int(changed_ns))
+
+
+def own_file(environment: Mapping[str, str]) -> str:
+    """Of what isn't in a store of the user's own: in the data folder, or without a home on this host."""
+    data = environment.get("XDG_DATA_HOME") or os.path.join(environment.get("HOME") or "/nonexistent", ".local/share")
+    if data.startswith("/nonexistent/") or not os.path.isabs(data):
+        return os.path.join(f"{host_local_root()}-overlay", FILE)
+    return os.path.join(data, FOLDER, FILE)
+
+
+def parse_change(word: str) -> Change:
+    """What `+TAG`, `-TAG`, `KEY=VALUE`, `+KEY=VALUE` or `TAG` ask for. Raises ConfigError."""
+    if word.startswith("-"):
+        if "=" in word:
+            raise ConfigError(word, [f"takes no value: `-{word[1:].partition('=')[0]}` takes the tag away"])
+        return Change(_tag_name(word[1:], word), None)
+    name, _, value = word.removeprefix("+").partition("=")
+    if len(value) > MAX_VALUE_CHARS or not (value.isprintable() or not value):
+        raise ConfigError(name, [f"a tag's value is at most {MAX_VALUE_CHARS:,} printable characters"])
+    return Change(_tag_name(name, word), value)
+
+
+def _tag_name(name: str, word: str) -> str:
+    wrong = not name or name[0] in "+-" or any(char in " ,=" for char in name) or not name.isprintable()
+    if wrong or len(name) > MAX_NAME_CHARS:
+        looks = f"1 to {MAX_NAME_CHARS} printable characters without blank, comma and `=`, no `+` or `-` first"
+        raise ConfigError(repr(word), [f"isn't a tag: its name is {looks}"])
+    return name

@@ -1,0 +1,192 @@
+"""A copy of a job's log for the page, where its store gives lines one after another only: Loki's.
+
+A thread reads the job as `logshipper logs --follow` does, as long as somebody looks at it, into a file without a name,
+by the block and compressed. The page shows what is there so far.
+"""
+
+import tempfile
+import threading
+import time
+import zlib
+from array import array
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from ingest.job import LogLine, Position
+from ingest.job_reader import BlockHead
+from ingest.stores import ALL_KINDS
+from logshipper.errors import LogshipperError, StoreError, UnknownJob
+from logshipper.segment import Kind, Stream
+from observe.page.opened import Intake, OpenedStore
+
+if TYPE_CHECKING:
+    from ingest.job import Capture
+    from ingest.stores import Reader
+
+MAX_BYTES = 4 << 30  # of a copy; a longer log's end is left out, and it is said
+BLOCK_LINES = 1_000
+_BLOCK_CHARS = 1 << 20
+IDLE_SECS = 900.0  # without anybody looking: the copy goes
+RETRY_SECS = 3.0
+_NO_POSITION = Position(0, 0, 0, 0)
+
+_MAX_COPIES = 8
+
+
+class Copies:
+    """The copies there are, for all threads of the server; the one that was looked at longest ago goes first."""
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+        self._lock = threading.Lock()
+        self._copies: OrderedDict[str, Copy] = OrderedDict()
+
+    def of(self, job_id: str) -> "Copy":
+        with self._lock:
+            copy = self._copies.pop(job_id, None)
+            if copy is None or copy.is_over:
+                copy = Copy(job_id, self._intake)
+            self._copies[job_id] = copy
+            if len(self._copies) > _MAX_COPIES:
+                self._copies.popitem(last=False)[1].close()
+        copy.look()
+        return copy
+
+    def close(self) -> None:
+        with self._lock:
+            for copy in self._copies.values():
+                copy.close()
+
+
+class Copy:
+    """One job's lines, as far as they are read. Blocks are of one stream and capture, in the order of reading."""
+
+    def __init__(self, job_id: str, intake: Intake) -> None:
+        self.captures: Sequence[Capture] = ()
+        self.problem = ""  # what keeps it from going on, a sentence
+        self.complete = False  # nothing more is to be read at the moment
+        self._job_id = job_id
+        self._intake = intake
+        self._lock = threading.Lock()
+        self._file = tempfile.TemporaryFile(prefix="logshipper-page-")  # noqa: SIM115  closed with the thread
+        self._heads: list[BlockHead] = []
+        self._ends = array("q", [0])  # of each block in the file
+        self._asked = time.monotonic()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"copy of {job_id}", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_over(self) -> bool:
+        """Nobody looked at it for long, or it was closed: it must be made anew."""
+        return self._over.is_set()
+
+    def look(self) -> None:
+        """Somebody looks at it."""
+        self._asked = time.monotonic()
+
+    def close(self) -> None:
+        self._over.set()
+
+    # ---- what the page asks (observe.page.logs.Blocks)
+
+    def blocks(self, after: int = 0) -> list[BlockHead]:
+        with self._lock:
+            return self._heads[after:]  # ids count from 1
+
+    def block_texts(self, numbers: Collection[int]) -> dict[int, bytes]:
+        return {
+            number: "".join(f"{row[2]}\n" for row in self._rows(number)).encode("utf-8", "replace")
+            for number in numbers
+        }
+
+    def block_lines(self, head: BlockHead) -> list[LogLine]:
+        attempts = {capture.capture: capture.attempt for capture in self.captures}
+        stream, attempt = Stream(head.stream), attempts.get(head.capture, 1)
+        return [
+            LogLine(_NO_POSITION, time_ns, stream, Kind(kind), text, attrs, attempt, head.capture)
+            for time_ns, kind, text, attrs in self._rows(head.id)
+        ]
+
+    def _rows(self, number: int) -> list[Any]:  # Any: JSON
+        with self._lock:
+            if self._file.closed:
+                raise StoreError(self._job_id, "its copy is given up, as nobody looked at it: ask again")
+            begin, end = self._ends[number - 1], self._ends[number]
+            self._file.seek(begin)
+            packed = self._file.read(end - begin)
+        return list(orjson.loads(zlib.decompress(packed)))
+
+    # ---- reading
+
+    def _run(self) -> None:
+        store = OpenedStore(self._intake)
+        after: Position | None = None
+        try:
+            while not self._over.is_set() and time.monotonic() - self._asked < IDLE_SECS:
+                pause = store.poll_secs
+                try:
+                    with store.job(self._job_id) as reader:
+                        is_over = reader.is_over
+                        after = self._read(reader, after)
+                    self.problem = ""
+                    self.complete = True
+                    if is_over:
+                        pause = IDLE_SECS
+                except UnknownJob as error:
+                    self.problem = str(error)
+                    return
+                except LogshipperError as error:
+                    self.problem = str(error)
+                    pause = RETRY_SECS
+                self._pause(pause)
+        finally:
+            self._over.set()
+            store.close()
+            with self._lock:
+                self._file.close()
+
+    def _pause(self, secs: float) -> None:
+        """A little longer than that at most, where nobody looks any more."""
+        until = time.monotonic() + secs
+        while (now := time.monotonic()) < until and now - self._asked < IDLE_SECS:
+            if self._over.wait(min(until - now, IDLE_SECS)):
+                return
+
+    def _read(self, reader: "Reader", after: Position | None) -> Position | None:
+        self.captures = reader.captures
+        held: list[LogLine] = []
+        chars = 0
+        for line in reader.lines(streams=(Stream.STDOUT, Stream.STDERR), kinds=ALL_KINDS, after=after):
+            after = line.position
+            if held and (
+                line.stream is not held[0].stream
+                or line.capture != held[0].capture
+                or len(held) >= BLOCK_LINES
+                or chars >= _BLOCK_CHARS
+            ):
+                self._put(held)
+                held, chars = [], 0
+            held.append(line)
+            chars += len(line.text)
+            if self._over.is_set() or self._ends[-1] > MAX_BYTES:
+                break
+        if held:
+            self._put(held)
+        if self._ends[-1] > MAX_BYTES:
+            self.problem = f"only the first {sum(head.lines for head in self._heads):,} lines are shown: it is too long"
+            self._over.wait(IDLE_SECS)
+        return after
+
+    def _put(self, lines: list[LogLine]) -> None:
+        rows = [(line.time_ns, line.kind, line.text.replace("\n", "\u240a"), dict(line.attrs)) for line in lines]
+        packed = zlib.compress(orjson.dumps(rows), 1)
+        with self._lock:
+            self._file.seek(self._ends[-1])
+            self._file.write(packed)
+            number = len(self._heads) + 1
+            self._ends.append(self._ends[-1] + len(packed))
+            self._heads.append(BlockHead(number, lines[0].time_ns, len(lines), lines[0].stream, lines[0].capture))

@@ -1,0 +1,139 @@
+"""Jobs' logs for the page: any place of them by line number, and searches, for all threads of the server.
+
+What is known of a log (LineIndex, searches) is kept for the jobs that were asked for last, and goes on where it was.
+Texts are read anew each time: what is deleted or masked in the store is gone here as well.
+"""
+
+import heapq
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterator
+from itertools import takewhile
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ingest.job_reader import BlockHead
+from logshipper.segment import Stream
+from observe.page.line_index import LineIndex, Slice
+from observe.page.search import Search
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ingest.job import Capture, LogLine
+
+MAX_LOGS = 16  # views of jobs that are remembered
+MAX_SEARCHES = 4  # of each
+STREAMS = {"stdout": (Stream.STDOUT,), "stderr": (Stream.STDERR,), "both": (Stream.STDOUT, Stream.STDERR)}
+
+
+class Blocks(Protocol):
+    """A job's log by the block: ingest.job_reader.JobReader, or a copy of what another store has (copied.py)."""
+
+    @property
+    def captures(self) -> "Sequence[Capture]": ...
+
+    def blocks(self, after: int = 0) -> list[BlockHead]: ...
+
+    def block_texts(self, numbers: Collection[int]) -> dict[int, bytes]: ...
+
+    def block_lines(self, head: BlockHead) -> "list[LogLine]": ...
+
+
+class View(NamedTuple):
+    """Which lines are shown. streams: stdout, stderr or both; attempt: 0 for all."""
+
+    job_id: str
+    streams: str = "both"
+    attempt: int = 0
+
+
+class Log:
+    """What is known of one view. One thread at a time: hold `lock`."""
+
+    def __init__(self, view: View) -> None:
+        self.lock = threading.Lock()
+        self._view = view
+        self.index = self._empty()
+        self._captures = 0
+        self._searches: OrderedDict[tuple[str, bool], Search] = OrderedDict()
+
+    def bring_up(self, source: Blocks) -> None:
+        """Takes in what has come since; all of it where the job was removed and another one has its id."""
+        captures = source.captures
+        blocks = source.blocks(self.index.newest - 1 if self.index.newest else 0)
+        if len(captures) < self._captures or (self.index.newest and (not blocks or blocks[0].id != self.index.newest)):
+            self._forget()
+            blocks = source.blocks()
+        elif self.index.newest:
+            del blocks[0]
+        if len(captures) != self._captures:
+            self._captures = len(captures)
+            self.index.see(captures=self._wanted(captures))
+        known = {capture.capture for capture in captures}
+        # of a capture that came while this was asked, only the next time
+        self.index.add(takewhile(lambda block: block.capture in known, blocks))
+
+    def _empty(self) -> LineIndex:
+        streams = STREAMS[self._view.streams]
+        return LineIndex(None if self._view.streams == "both" else (*streams, Stream.NONE))
+
+    def _forget(self) -> None:
+        self.index = self._empty()
+        self._captures = 0
+        self._searches.clear()
+
+    def _wanted(self, captures: "Sequence[Capture]") -> set[int] | None:
+        if not self._view.attempt:
+            return None
+        return {capture.capture for capture in captures if capture.attempt == self._view.attempt}
+
+    def lines(self, source: Blocks, first: int, end: int) -> "list[LogLine]":
+        """The lines numbered from first, and before end."""
+        found: list[LogLine] = []
+        for group in self.index.slices(first, end):
+            lines = _merged(source, group)
+            found += lines[max(first - group.first, 0) : end - group.first]
+        return found
+
+    def search(self, source: Blocks, text: str, *, exact: bool) -> tuple[Search, bool]:
+        """A search, gone on with, and whether it is through."""
+        key = (text, exact)
+        search = self._searches.pop(key, None) or Search(text, exact=exact)
+        self._searches[key] = search
+        while len(self._searches) > MAX_SEARCHES:
+            self._searches.popitem(last=False)
+
+        def texts(groups: list[Slice]) -> Iterator[tuple[Slice, bytes]]:
+            alone = [group.blocks[0].id for group in groups if len(group.blocks) == 1]
+            read = source.block_texts(alone)
+            for group in groups:
+                if len(group.blocks) == 1:
+                    yield group, read.get(group.blocks[0].id, b"")
+                else:
+                    yield group, "".join(f"{line.text}\n" for line in _merged(source, group)).encode("utf-8", "replace")
+
+        return search, search.scan(self.index, texts)
+
+
+class Logs:
+    """The logs that are known, for all threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._logs: OrderedDict[View, Log] = OrderedDict()
+
+    def of(self, view: View) -> Log:
+        with self._lock:
+            log = self._logs.pop(view, None) or Log(view)
+            self._logs[view] = log
+            while len(self._logs) > MAX_LOGS:
+                self._logs.popitem(last=False)
+            return log
+
+
+def _merged(source: Blocks, group: Slice) -> "list[LogLine]":
+    """A group's lines in order of time."""
+    if len(group.blocks) == 1:
+        return source.block_lines(group.blocks[0])
+    keyed = [[(line.time_ns, block.id, line) for line in source.block_lines(block)] for block in group.blocks]
+    return [line for _, _, line in heapq.merge(*keyed, key=lambda one: one[:2])]

@@ -1,0 +1,87 @@
+"""Finds a text in a job's log: a scan of its blocks, in slices of time, remembered so that it is done once.
+
+A scan, not an index: a million lines are scanned in a fifth of a second (benchmarks/page.py), an index of words would
+take more room than the log and know no parts of words. Matching goes by whole blocks first: most have no hit.
+"""
+
+import re
+import time
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from observe.page.line_index import LineIndex, Slice
+
+SECS = 0.25  # of scanning in one answer
+MAX_TEXT = 200  # characters that are looked for
+_DENSE = 8  # one hit in so many lines: lines are looked at one by one
+_GROUPS = 64  # that are fetched at once
+_COLOURS = re.compile(rb"\x1b\[[0-9;]{0,64}m")
+
+Texts = Callable[[list[Slice]], Iterator[tuple[Slice, bytes]]]
+
+
+class Search:
+    """The numbers of all lines that hold a text. exact: upper and lower case differ."""
+
+    def __init__(self, text: str, *, exact: bool) -> None:
+        self.hits = array("q")
+        self._generation = 0
+        self._at = 0  # of the index's order: what is before was scanned
+        self._exact = exact
+        self._needle = text.encode("utf-8", "replace")
+        if not exact:
+            self._needle = text.lower().encode("utf-8", "replace")
+        self._ascii = text.isascii()
+
+    def scan(self, index: LineIndex, texts: Texts, secs: float = SECS) -> bool:
+        """Goes on until all is scanned, or the time is up; whether all is. texts: gives groups' merged texts."""
+        change = index.changed_since(self._generation)
+        self._generation = index.generation
+        if change is not None and change.block < self._at:
+            self._at = change.block
+            del self.hits[bisect_left(self.hits, change.line) :]
+        until = time.monotonic() + secs
+        groups = index.groups(self._at)
+        while batch := list(islice(groups, _GROUPS)):
+            for found, text in texts([group for _, group in batch]):
+                self._find(found, text)
+            self._at = batch[-1][0]
+            if time.monotonic() > until:
+                return self._at >= len(index)
+        return True
+
+    def scanned(self, index: LineIndex) -> float:
+        """The part of all that is scanned: 0 to 1."""
+        return self._at / len(index) if len(index) else 1.0
+
+    def _find(self, group: Slice, text: bytes) -> None:
+        if b"\x1b" in text:
+            text = _COLOURS.sub(b"", text)
+        if not self._exact:
+            text = text.lower() if self._ascii else text.decode("utf-8", "replace").lower().encode("utf-8", "replace")
+        found = text.count(self._needle)
+        if not found:
+            return
+        first = group.first
+        if found * _DENSE > sum(block.lines for block in group.blocks):
+            needle = self._needle
+            self.hits.extend(first + at for at, line in enumerate(text.split(b"\n")) if needle in line)
+            return
+        number, counted, at = first, 0, text.find(self._needle)
+        while at >= 0:
+            number += text.count(b"\n", counted, at)
+            counted = at
+            self.hits.append(number)
+            end = text.find(b"\n", at)
+            at = text.find(self._needle, end) if end >= 0 else -1
+
+    def near(self, number: int, *, back: bool) -> int | None:
+        """Which hit, counted from 0, is the first at or behind a line's number, or back: the last at or before it;
+        round the end. None where there is none."""
+        if not self.hits:
+            return None
+        if back:
+            return (bisect_right(self.hits, number) - 1) % len(self.hits)
+        return bisect_left(self.hits, number) % len(self.hits)
