@@ -1,13 +1,21 @@
-"""Rows of CSV and TSV, and titles of their columns. Pure."""
+"""Rows of CSV and TSV, titles of their columns, and metadata records as such rows. Pure."""
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ingest.metadata_keys import names_of
+from observe.records import Path, at_path, cell, flat
+from observe.words import utc
+
+if TYPE_CHECKING:
+    from ingest.job import MetadataRecord
 
 
 class CsvRows:
-    """Rows of cells as text that ends in LF. Cells with a CR or an LF are quoted, in all versions of Python: the csv
-    module's own line end, CR LF, is what makes it do so."""
+    """Rows of cells as text, without the LF that is to end them. Cells with a CR or an LF are quoted, in all versions
+    of Python: the csv module's own line end, CR LF, is what makes it do so."""
 
     def __init__(self, delimiter: str = ",") -> None:
         self._text = io.StringIO(newline="")
@@ -30,3 +38,29 @@ def own_titles(titles: Sequence[str], own: Sequence[str]) -> list[str]:
             unused = "_" + unused
         found.append(unused)
     return found
+
+
+def titles_of(paths: Iterable[Path]) -> list[str]:
+    """The paths' names, in their order."""
+    ordered = list(paths)
+    names = names_of(ordered)
+    return [names[path] for path in ordered]
+
+
+def records_as_csv(
+    records: "Callable[[], Iterable[MetadataRecord]]", wanted: Sequence[Path] | None = None
+) -> Iterator[str]:
+    """Lines of CSV: `_time`, `_attempt` and a column per key, nested ones as `a.b`. records: gives all of them, twice:
+    the columns are known only when every record was seen. wanted: the columns, where not all are."""
+    paths: dict[Path, None] = dict.fromkeys(wanted or ())
+    if wanted is None:
+        for record in records():
+            for path in flat(record.line):
+                paths.setdefault(path)
+    rows = CsvRows()
+    titles = titles_of(paths)
+    yield rows.row([*own_titles(titles, ("_time", "_attempt")), *titles]) + "\n"
+    for record in records():
+        values = flat(record.line) if wanted is None else {path: at_path(record.line, path) for path in paths}
+        cells = [cell(value) if (value := values.get(path)) is not None else "" for path in paths]
+        yield rows.row([utc(record.time_ns), str(record.attempt), *cells]) + "\n"

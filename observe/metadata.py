@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,11 +10,11 @@ import orjson
 
 from ingest.metadata_keys import names_of
 from observe.asked import UnknownKey, pick_keys
-from observe.csv_rows import CsvRows, own_titles
+from observe.csv_rows import own_titles, records_as_csv, titles_of
 from observe.documents import record_document
 from observe.opening import check_attempt, opened_job
 from observe.output import Cell, Column, Output, Styled, cells_wide, widen
-from observe.records import Path, at_path, cell, flat, is_number, rebuilt, shown, split
+from observe.records import Path, at_path, flat, is_number, rebuilt, shown, split
 from observe.running import say
 from observe.words import local, plural, safe, utc
 
@@ -119,26 +119,8 @@ def _rebuilt(values: dict[Path, str]) -> str:
 
 
 def _print_csv(asked: _Asked) -> None:
-    """Two passes: the columns are known only when every record was seen."""
-    paths: dict[Path, None] = dict.fromkeys(asked.paths or ())
-    if asked.paths is None:
-        for record in asked.oldest_first():
-            for path in flat(record.line):
-                paths.setdefault(path)
-    rows = CsvRows()
-    titles = _titles(paths)
-    sys.stdout.write(rows.row([*own_titles(titles, ("_time", "_attempt")), *titles]) + "\n")
-    for record in asked.oldest_first():
-        values = flat(record.line) if asked.paths is None else asked.picked(record.line)
-        cells = [cell(values[path]) if path in values else "" for path in paths]
-        sys.stdout.write(rows.row([utc(record.time_ns), str(record.attempt), *cells]) + "\n")
-
-
-def _titles(paths: Iterable[Path]) -> list[str]:
-    """The paths' names, in their order."""
-    ordered = list(paths)
-    names = names_of(ordered)
-    return [names[path] for path in ordered]
+    for line in records_as_csv(asked.oldest_first, asked.paths):
+        sys.stdout.write(line)
 
 
 @dataclass(slots=True)
@@ -196,7 +178,7 @@ def _print_table(asked: _Asked, args: argparse.Namespace) -> None:
 
 
 def _print_plain(out: Output, asked: _Asked, table: _Table) -> None:
-    titles = _titles(table.paths)
+    titles = titles_of(table.paths)
     columns = [Column(title) for title in own_titles(titles, ("_time", "_attempt"))]
     columns += [Column(title, right=numeric) for title, numeric in zip(titles, table.numeric, strict=True)]
     widths = [len(utc(0)), len("_attempt"), *(min(width, 48) for width in table.widths)]
@@ -213,7 +195,7 @@ def _print_plain(out: Output, asked: _Asked, table: _Table) -> None:
 
 def _print_rich(out: Output, asked: _Asked, table: _Table) -> None:
     records = list(asked.newest_first(asked.limit))
-    titles = _titles(table.paths)
+    titles = titles_of(table.paths)
     several = len({capture.attempt for capture in asked.reader.captures}) > 1
     stamps = _stamps([record.time_ns for record in records])
     room = out.columns - max(map(len, stamps), default=0) - 3 - (10 if several else 0)

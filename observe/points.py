@@ -82,6 +82,22 @@ class Points:
         return thin
 
 
+class SmoothedPoints(Points):
+    """A series' moving mean, of every point: s = weight * prev + (1 - weight) * y, seeded with the first."""
+
+    __slots__ = ("_last", "_weight")
+
+    def __init__(self, weight: float, most: int = MAX_POINTS) -> None:
+        super().__init__(most=most)
+        self._weight = weight
+        self._last: float | None = None
+
+    def add(self, x: float, y: float) -> None:
+        last = y if self._last is None else self._weight * self._last + (1 - self._weight) * y
+        self._last = last
+        super().add(x, last)
+
+
 def lowest_and_highest(xs: Floats, ys: Floats, every: int) -> tuple[Floats, Floats]:
     """Of each `every` neighbours two points: the lowest and the highest, or where all are alike the outer ones."""
     if every <= 2:

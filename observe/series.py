@@ -2,14 +2,14 @@
 (observe/points.py)."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ingest.metadata_keys import Leaves, leaves_of, parse_record
 from ingest.x_axis import KeyStats, XChoice
 from observe.asked import split_names, unknown_key
-from observe.points import MAX_POINTS, Points
+from observe.points import Points
 from observe.records import Path, at_path, is_number
 from observe.words import NS
 
@@ -124,7 +124,7 @@ def with_own_x(reader: "Reader", graph: Graph) -> Graph:
     """The graph of the same key over an X of its own, without any points yet."""
     own = _graph(graph.key, reader.x_for(graph.key), numeric_keys(reader))
     own.own_x = True
-    own.instead_of = graph.x.key or TIME
+    own.instead_of = TIME if graph.x.key is None else graph.x.key
     return own
 
 
@@ -136,13 +136,15 @@ def _fill(reader: "Reader", found: list[Graph], request: Request) -> None:
 
 
 class Filling:
-    """Fills graphs, record by record, all of them in one pass. most: points that each series keeps."""
+    """Fills graphs, record by record, all of them in one pass. new_points: makes a series."""
 
-    def __init__(self, reader: "Reader", found: Sequence[Graph], most: int = MAX_POINTS) -> None:
+    def __init__(self, reader: "Reader", found: Sequence[Graph], new_points: Callable[[], Points] = Points) -> None:
         keys = numeric_keys(reader)
         self._found = found
-        self._most = most
-        self._paths = {name: keys[name].path for graph in found for name in (graph.key, graph.x.key) if name}
+        self._new_points = new_points
+        self._paths = {
+            name: keys[name].path for graph in found for name in (graph.key, graph.x.key) if name is not None
+        }
         self._captures = {capture.capture: _source(capture) for capture in reader.captures}
         self._began_ns = min((capture.started_ns for capture in reader.captures), default=reader.summary.started_ns)
         self._rows: dict[Source, list[Points]] = {}
@@ -154,7 +156,7 @@ class Filling:
         source = self._captures.get(record.capture, (record.attempt, "", 0))
         row = self._rows.get(source)
         if row is None:
-            row = self._rows[source] = [Points(most=self._most) for _ in self._found]
+            row = self._rows[source] = [self._new_points() for _ in self._found]
         for graph, points in zip(self._found, row, strict=True):
             y = values.get(graph.key)
             if y is None:

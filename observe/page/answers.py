@@ -1,5 +1,6 @@
 """What the page's server is asked and what it answers: plain values between the server and the functions that know."""
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -82,3 +83,9 @@ def json_answer(document: Mapping[str, Any], etag: str = "") -> Answer:  # Any: 
     except TypeError:  # Raw, lone surrogates, integers of more than 64 bits
         body = to_json(document).encode("utf-8", "replace")
     return Answer(body, etag=etag)
+
+
+def tagged_answer(ask: Ask, document: Mapping[str, Any], facts: object) -> Answer:  # Any: JSON
+    """The document, unless the browser has just these facts already."""
+    etag = f'"{hashlib.sha256(orjson.dumps(facts, default=str)).hexdigest()[:20]}"'
+    return Answer(b"", etag=etag) if etag == ask.known else json_answer(document, etag)

@@ -1,14 +1,11 @@
 """`api/jobs`, the list, and `api/jobs/ID`, what the head of a job's page shows."""
 
-import hashlib
 import time
 from typing import TYPE_CHECKING
 
-import orjson
-
 from ingest.job import JobSummary
 from observe.documents import STREAM_NAMES, capture_document, job_document, moment
-from observe.page.answers import Answer, Ask, json_answer
+from observe.page.answers import Answer, Ask, tagged_answer
 from observe.show import ledger_of
 
 if TYPE_CHECKING:
@@ -25,7 +22,7 @@ def jobs(ask: Ask) -> Answer:
         "now_ns": now_ns,
         "jobs": [job_document(job, now_ns) for job in found],
     }
-    return _answer(ask, document, [_facts(job) for job in found])
+    return tagged_answer(ask, document, [_facts(job) for job in found])
 
 
 def job(ask: Ask) -> Answer:
@@ -45,7 +42,9 @@ def job(ask: Ask) -> Answer:
                 for stream, (time_ns, text) in status.items()
             },
         }
-        return _answer(ask, document, [*_facts(reader.summary), reader.is_over, _shown(reader), sorted(status.items())])
+        return tagged_answer(
+            ask, document, [*_facts(reader.summary), reader.is_over, _shown(reader), sorted(status.items())]
+        )
 
 
 def _shown(reader: "Reader") -> list[object]:
@@ -56,9 +55,3 @@ def _facts(summary: JobSummary) -> tuple[object, ...]:
     """What a change of is shown; a heartbeat alone changes nothing."""
     return (summary.job_id, summary.state, summary.attempts, summary.ended_ns, summary.lines, summary.records,
             summary.lost, summary.mode, summary.bytes_printed, summary.name, summary.exit_code)  # fmt: skip
-
-
-def _answer(ask: Ask, document: dict[str, object], facts: object) -> Answer:
-    """The document, unless the browser has just these facts already."""
-    etag = f'"{hashlib.sha256(orjson.dumps(facts, default=str)).hexdigest()[:20]}"'
-    return Answer(b"", etag=etag) if etag == ask.known else json_answer(document, etag)

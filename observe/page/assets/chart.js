@@ -3,7 +3,7 @@
 
 import { ChartInput } from "./chart_input.js";
 import { extent, isSorted, nearest, smoothed, summaryOf } from "./curve.js";
-import { paint, themeOf, xPixel, yPixel } from "./paint.js";
+import { colourOf, paint, themeOf, xPixel, yPixel } from "./paint.js";
 import { elapsedLabel, padded, scaleOf, valueAt } from "./scale.js";
 
 /** @typedef {import("./curve.js").Series} Series */
@@ -147,11 +147,17 @@ export class Chart {
     return { x, y };
   }
 
+  /** Which of the theme's colours a series has. @param {number} number of the series */
+  colourNumber(number) {
+    return this.series[number].colour ?? number;
+  }
+
   #curves() {
     const curves = [];
     this.series.forEach((one, number) => {
       if (!this.shown[number]) return;
-      const curve = { xs: one.xs, ys: one.ys, number, faint: this.smooth > 0, dots: Boolean(one.dots) };
+      const dots = Boolean(one.dots);
+      const curve = { xs: one.xs, ys: one.ys, number: this.colourNumber(number), faint: this.smooth > 0, dots };
       curves.push(curve);
       if (!this.smooth) return;
       const thin = one.smooth || { xs: one.xs, ys: smoothed(one.ys, this.smooth) };
@@ -163,7 +169,13 @@ export class Chart {
   #scene(width, height, title) {
     const { x, y } = this.#scales();
     return { width, height, title, x, y, xKind: this.xKind, yKind: this.yKind, xLabel: this.xLabel,
-      curves: this.#curves(), hover: this.hover, drag: null };
+      curves: this.#curves(), hover: this.hover && this.#marked(), drag: null };
+  }
+
+  /** What is hovered, with the numbers of its colours. */
+  #marked() {
+    const points = this.hover.points.map((point) => ({ ...point, number: this.colourNumber(point.number) }));
+    return { x: this.hover.x, points };
   }
 
   /** Draws anew, at the next frame. */
@@ -283,7 +295,7 @@ export class Chart {
     for (const point of this.hover.points.slice(0, 16)) {
       const row = element("div", "chart-tip-row");
       const swatch = element("span", "swatch");
-      swatch.style.setProperty("--swatch", theme.colours[point.number % theme.colours.length]);
+      swatch.style.setProperty("--swatch", colourOf(theme, this.colourNumber(point.number)));
       const elsewhere = point.x === this.hover.x ? "" : ` at ${this.xWords(point.x)}`;
       const label = this.series[point.number].label || this.title;
       row.append(swatch, element("span", "chart-tip-name", label), element("b", "", `${point.y}${elsewhere}`));

@@ -44,7 +44,7 @@ export class Legend {
     const { series, shown } = this.chart;
     this.host.hidden = series.length < 2;
     if (this.entries.length !== series.length) {
-      this.entries = series.map((_, number) => entry(number));
+      this.entries = series.map((_, number) => entry(this.chart.colourNumber(number)));
       this.host.replaceChildren(...this.entries);
     }
     const theme = themeOf(this.host);
@@ -54,7 +54,7 @@ export class Legend {
       if (name.textContent !== one.label) name.textContent = one.label;
       button.title = `${one.label}\nClick: only this one. Ctrl+click: on or off`;
       button.setAttribute("aria-pressed", String(shown[at]));
-      button.firstElementChild.style.setProperty("--swatch", colourOf(theme, at));
+      button.firstElementChild.style.setProperty("--swatch", colourOf(theme, this.chart.colourNumber(at)));
     });
   }
 }

@@ -2,7 +2,8 @@
 
 /** A file's name out of what jobs and keys are called. @param {string[]} parts @param {string} suffix */
 export function fileName(parts, suffix) {
-  const plain = parts.map((part) => part.normalize("NFKD").replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[-.]+|-+$/g, ""));
+  const letters = (part) => part.normalize("NFKD").replace(/[^A-Za-z0-9._-]+/g, "-");
+  const plain = parts.map((part) => letters(part).replace(/^[-.]+|-+$/g, ""));
   return `${plain.filter(Boolean).join("-").slice(0, 100) || "graph"}.${suffix}`;
 }
 
@@ -13,8 +14,8 @@ export function saveBlob(blob, name) {
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
-/** @param {string} address of this page's server, or a blob's @param {string} name */
-export function saveFrom(address, name) {
+/** @param {string} address of this page's server, or a blob's @param {string} name "" for the server's own name */
+export function saveFrom(address, name = "") {
   const link = document.createElement("a");
   link.href = address;
   link.download = name;

@@ -123,7 +123,7 @@ export function elapsedLabel(secs, step) {
   const whole = Math.round(secs);
   const two = (number) => String(number).padStart(2, "0");
   if (whole < MINUTE) return `${whole}s`;
-  if (whole < HOUR) return whole % MINUTE ? `${Math.floor(whole / MINUTE)}m${two(whole % MINUTE)}s` : `${whole / MINUTE}m`;
+  if (whole < HOUR) return `${Math.floor(whole / MINUTE)}m${whole % MINUTE ? `${two(whole % MINUTE)}s` : ""}`;
   if (whole < DAY) {
     const minutes = Math.floor((whole % HOUR) / MINUTE);
     return minutes ? `${Math.floor(whole / HOUR)}h${two(minutes)}m` : `${Math.floor(whole / HOUR)}h`;
