@@ -49,6 +49,7 @@ class Browsing:
             bypass_csp=bypass_csp,
             accept_downloads=True,
             locale="en-GB",
+            permissions=["clipboard-read", "clipboard-write"],
             timezone_id="UTC",
         )
         context.set_default_timeout(WAIT_MS)
@@ -69,7 +70,7 @@ class Browsing:
         return path
 
     def check(self) -> None:
-        assert self.faults == []
+        assert not self.faults, self.faults
 
     def _note_console(self, kind: str, text: str) -> None:
         if kind in ("error", "warning"):
