@@ -13,6 +13,7 @@ from observe.output import to_json
 
 if TYPE_CHECKING:
     from observe.page.copied import Copies
+    from observe.page.jobs_api import Listing
     from observe.page.logs import Logs
     from observe.page.opened import OpenedStore
 
@@ -29,8 +30,10 @@ class Refused(LogshipperError):
 
 @dataclass(frozen=True)
 class Shelf:
-    """What the server keeps between requests, for all threads. logs: where each line is; copies: of what Loki has."""
+    """What the server keeps between requests, for all threads. listing: the list of jobs; logs: where each line is;
+    copies: of what Loki has."""
 
+    listing: "Listing"
     logs: "Logs"
     copies: "Copies"
 

@@ -23,6 +23,7 @@ from observe.page import assets, routes
 from observe.page.access import Access, foreign
 from observe.page.answers import Answer, Ask, Refused, Shelf, json_answer
 from observe.page.copied import Copies
+from observe.page.jobs_api import Listing
 from observe.page.logs import Logs
 from observe.page.opened import Intake, OpenedStore
 
@@ -51,7 +52,7 @@ _HEADERS = {
 # another site's link brought the browser here: only a page of our own, which this one leads to, is sent the cookie
 _ENTERED = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={url}"><title>logshipper</title>
-</head><body><p><a href="{url}">To the page</a></p></body></html>
+<link rel="icon" href="icon.svg"></head><body><p><a href="{url}">To the page</a></p></body></html>
 """
 
 
@@ -119,7 +120,7 @@ class _Server(ThreadingHTTPServer):
         self.access = access
         self.intake = intake
         self.assets = assets.load()
-        self.shelf = Shelf(Logs(), Copies(intake))
+        self.shelf = Shelf(Listing(), Logs(), Copies(intake))
         self._say = say
         self._lock = threading.Lock()
         self._open: dict[socket.socket, _Connection] = {}  # the oldest first
@@ -236,6 +237,7 @@ class _Request(BaseHTTPRequestHandler):
         """http.server's own: a method that isn't there, a malformed head. The connection ends: a body may follow."""
         status = HTTPStatus.METHOD_NOT_ALLOWED if code == HTTPStatus.NOT_IMPLEMENTED else HTTPStatus(code)
         self.close_connection = True
+        self.request_version = self.protocol_version  # 0.9, which bare lines are taken for, has no status
         allow = {"Allow": "GET, HEAD"} if status is HTTPStatus.METHOD_NOT_ALLOWED else {}
         self._send(_failure(status, status.phrase, {**allow, "Connection": "close"}))
 

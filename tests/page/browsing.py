@@ -49,6 +49,7 @@ class Browsing:
             bypass_csp=bypass_csp,
             accept_downloads=True,
             locale="en-GB",
+            permissions=["clipboard-read", "clipboard-write"],
             timezone_id="UTC",
         )
         context.set_default_timeout(WAIT_MS)
