@@ -141,6 +141,7 @@ def show_next(demo: Demo) -> None:
     demo.heading("Where to go on")
     for command, what in (
         (demo.export, "so that these find the command and this store"),
+        ("logshipper open demo", "the job's page in your browser: log, graphs, table"),
         ("logshipper show demo", "how the job went: times, ledger, keys, X axis"),
         ("logshipper logs demo --grep told", "search in the log"),
         ("logshipper plot demo --x epoch --y val/acc", "another graph"),
