@@ -1,0 +1,177 @@
+"""Every example that a reading command's --help has, run as it stands there, on jobs that are called so."""
+
+import io
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout, suppress
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from logshipper.cli import main
+from observe.completion import SHELLS
+from tests.captured_runs import ROOT, TIMEOUT_SECS, wait_until
+from tests.node_agents import NodeAgent
+from tests.reading_store import SpooledCapture
+from tests.segment_factory import SECOND_NS as NS
+from tests.servers.running import LokiServer
+
+COMMANDS = ("ls", "show", "logs", "metadata", "export", "plot", "open", "serve", "wait", "diff", "tag", "annotate",
+            "url", "rm", "render")  # fmt: skip
+JOB = """
+import json, sys
+print("training")
+for epoch in (1, 2, 3): print(json.dumps({"epoch": epoch, "loss": 1 / epoch, "val_loss": 2 / epoch}))
+print("warning: done", file=sys.stderr)
+"""
+# what examples call besides logshipper, as short as it can be; jq must get JSON
+OTHERS = {
+    "jq": f'exec {sys.executable} -c "import json, sys; print(json.load(sys.stdin))"',
+    "less": "exec cat",
+    "tail": 'shift; exec cat "$@"',
+    "notify-send": "exec true",
+    "xdg-open": 'case "$1" in http*) exit 0;; esac; exit 1',
+    "ssh": "exec true",
+}
+SERVES = re.compile(r"logshipper (open|serve)\b")
+
+
+def told_by(*words: str) -> str:
+    """What the command line prints, and ends then."""
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out, suppress(SystemExit):
+        patch.setenv("COLUMNS", "100")
+        main(list(words))
+    return out.getvalue()
+
+
+def examples_of(command: str) -> list[str]:
+    """Without the words beside them."""
+    lines = told_by(command, "--help").partition("examples:\n")[2].partition("\n\n")[0].splitlines()
+    return [re.split(r"\s{5,}", line.strip())[0] for line in lines]
+
+
+EXAMPLES = [(command, example) for command in COMMANDS for example in examples_of(command)]
+
+
+class Place:
+    """Where examples run: a store and a site's Loki, with jobs in both, and files."""
+
+    def __init__(self, folder: Path, loki: LokiServer) -> None:
+        self.folder = folder
+        self._store = folder / "store"
+        self._bin = folder / "bin"
+        self._loki = loki
+        self._bin.mkdir()
+        here = Path(sys.executable).parent
+        for name, text in {**OTHERS, "logshipper": f'exec {here / "python"} -m logshipper "$@"'}.items():
+            (self._bin / name).write_text(f"#!/bin/sh\n{text}\n")
+            (self._bin / name).chmod(0o755)
+        (folder / "site.toml").write_text(
+            f'[loki]\nurl = "{loki.url}"\n[grafana]\nurl = "https://grafana.example.org"\n'
+        )
+        for number in range(3, 10):
+            self._train(f"a{number}", started_secs=3000 - number)
+        self._train("k3f9x2", started_secs=60)
+        with NodeAgent(folder / "node", loki.url, cluster="alpha") as agent:
+            for job_id in ("4711", "4712"):
+                options = ("--job-id", job_id, "--name", "train.py")
+                assert agent.run(sys.executable, "-c", JOB, options=options).returncode == 0
+            agent.wait_shipped()
+
+    def _train(self, job_id: str, started_secs: int) -> None:
+        with SpooledCapture(self._store, job_id, name="train.py", started_ns=time.time_ns() - started_secs * NS) as job:
+            job.lines("training")
+            job.metadata(*({"epoch": epoch, "loss": 1 / epoch, "val_loss": 2 / epoch} for epoch in (1, 2, 3)))
+            job.stderr("warning: done")
+            job.end()
+
+    def fresh(self, folder: Path) -> Mapping[str, str]:
+        """A copy of the store, and files, for one example: the environment in which it runs."""
+        shutil.copytree(self._store, folder / "store", symlinks=True)
+        for name in ("slurm-4711.out", "typescript"):
+            (folder / name).write_bytes(b"start\r\n 10%\r 20%\r100%\r\n\x1b[31mred\x1b[0m\r\n")
+        return {
+            "PATH": f"{self._bin}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "HOME": str(folder),
+            "LANG": "C.UTF-8",
+            "BROWSER": "true",
+            "LOGSHIPPER_STORE": str(folder / "store"),
+            "LOGSHIPPER_SITE": str(self.folder / "site.toml"),
+            "SLURM_JOB_ID": "4711",
+            "SLURM_CLUSTER_NAME": "alpha",
+        }
+
+    def here(self, example: str) -> str:
+        """Names of other machines are replaced, nothing else."""
+        return example.replace("http://loki.example.org:3100", self._loki.url)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with LokiServer() as loki:
+        yield Place(tmp_path_factory.mktemp("place"), loki)
+
+
+def test_every_command_has_examples() -> None:
+    there = set(re.findall(r"^    ([a-z]+) ", told_by("--help"), re.M))
+    assert there - {"run", "check", "completion"} == set(COMMANDS)
+    assert {command for command, _ in EXAMPLES} == set(COMMANDS)
+
+
+@pytest.mark.parametrize(("command", "example"), EXAMPLES, ids=[example for _, example in EXAMPLES])
+def test_example_of_help(place: Place, tmp_path: Path, command: str, example: str) -> None:
+    environment = place.fresh(tmp_path)
+    line = place.here(example)
+    if SERVES.match(line):
+        serve(line, tmp_path, environment)
+    elif command == "rm" and "--yes" not in line:
+        confirm(line, tmp_path, environment)
+    else:
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", line],
+            cwd=tmp_path,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECS,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def serve(line: str, folder: Path, environment: Mapping[str, str]) -> None:
+    """Until the link is printed; then Ctrl-C."""
+    line = re.sub(r"--port \d+", "--port 0", line)  # another may be there
+    with (folder / "said").open("wb") as said:
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec {line}"], cwd=folder, env=environment, stdout=said, stderr=subprocess.STDOUT
+        )
+    try:
+        wait_until(lambda: "http://127.0.0.1:" in (folder / "said").read_text(), "the link is printed")
+    finally:
+        process.send_signal(signal.SIGINT)
+        code = process.wait(TIMEOUT_SECS)
+    assert code in (0, 130), (folder / "said").read_text()
+
+
+def confirm(line: str, folder: Path, environment: Mapping[str, str]) -> None:
+    asked = pexpect.spawn("bash", ["-c", line], cwd=str(folder), env=dict(environment), timeout=TIMEOUT_SECS)
+    asked.expect(r"\? |\[y/N\]")
+    asked.sendline("y")
+    asked.expect(pexpect.EOF)
+    asked.close()
+    assert asked.exitstatus == 0, asked.before
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_example_of_completion(shell: str) -> None:
+    assert "logshipper" in told_by("completion", shell)
