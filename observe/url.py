@@ -59,7 +59,7 @@ class _Asking:
 
     def _run(self) -> None:
         try:
-            with _open_store(self._site, self._args, self._said) as store:
+            with _open_store(self._site, self._args, self._said, by_id=_ID.fullmatch(self._name) is not None) as store:
                 self._outcome = _page_in(store, self._name, self._args)
         except Exception as error:  # whatever it is: it is raised where somebody waits for it
             self._outcome = error
@@ -120,13 +120,13 @@ def _page(site: Site, problems: list[str], args: argparse.Namespace, name: str) 
     return without_range
 
 
-def _open_store(site: Site, args: argparse.Namespace, said: list[str]) -> "LokiStore":
-    """said: gets what went wrong and stops nothing."""
+def _open_store(site: Site, args: argparse.Namespace, said: list[str], *, by_id: bool) -> "LokiStore":
+    """said: gets what went wrong and stops nothing. by_id: a job's script may wait, and the address is nearly known."""
     from ingest.loki import Client
     from ingest.loki_store import DEFAULT_SINCE_SECS, LokiStore
 
     def quick(secs: float) -> float:
-        return min(secs, _TIMEOUT_SECS)
+        return min(secs, _TIMEOUT_SECS) if by_id else secs
 
     prometheus = replace(site.prometheus, timeout_secs=quick(site.prometheus.timeout_secs))
     client = Client(replace(site.loki, timeout_secs=quick(site.loki.timeout_secs)))

@@ -135,17 +135,21 @@ def test_example_of_help(place: Place, tmp_path: Path, command: str, example: st
     elif command == "rm" and "--yes" not in line:
         confirm(line, tmp_path, environment)
     else:
-        done = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", line],
-            cwd=tmp_path,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_SECS,
-        )
+        done = shell(line, tmp_path, environment)
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr
+
+
+def shell(line: str, folder: Path, environment: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", line],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECS,
+    )
 
 
 def serve(line: str, folder: Path, environment: Mapping[str, str]) -> None:
