@@ -35,7 +35,7 @@ def no_system_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeLoki:
     fake = FakeLoki()
 
-    def open_fake(_: site.Site, args: argparse.Namespace, said: list[str]) -> LokiStore:
+    def open_fake(_: site.Site, args: argparse.Namespace, said: list[str], *, by_id: bool) -> LokiStore:
         return LokiStore(fake, cluster=args.cluster, since_secs=args.since or 7 * 86_400, say=said.append)
 
     monkeypatch.setattr(observe.url, "_open_store", open_fake)
