@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from logshipper.errors import ConfigError, LogshipperError, QueryError, StoreError, UnknownJob
     from observe.asked import UnknownKey
+    from observe.event_log import EventLog, StateEvent
     from observe.job_api import Event, Job, Line, Record
     from observe.store_api import Jobs, Store, TimedOut
     from observe.tables import Columns, Rollup
@@ -20,6 +21,7 @@ __all__ = [
     "Columns",
     "ConfigError",
     "Event",
+    "EventLog",
     "Job",
     "Jobs",
     "Line",
@@ -27,6 +29,7 @@ __all__ = [
     "QueryError",
     "Record",
     "Rollup",
+    "StateEvent",
     "Store",
     "StoreError",
     "TimedOut",
@@ -40,6 +43,7 @@ _MODULES = {
     **dict.fromkeys(("Event", "Job", "Line", "Record"), "observe.job_api"),
     **dict.fromkeys(("Jobs", "Store", "TimedOut"), "observe.store_api"),
     **dict.fromkeys(("Columns", "Rollup"), "observe.tables"),
+    **dict.fromkeys(("EventLog", "StateEvent"), "observe.event_log"),
     "UnknownKey": "observe.asked",
 }
 

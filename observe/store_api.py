@@ -70,6 +70,14 @@ class Store:
         return cls(store, Overlay.of_local(store))
 
     @classmethod
+    def default(cls) -> "Store":
+        """Where commands read without --from: the local store, or Loki where the site file says so."""
+        from ingest.site import default_source
+
+        here = os.environ.get("LOGSHIPPER_STORE") or default_source(os.environ) == "local"
+        return cls.local() if here else cls.loki()
+
+    @classmethod
     def loki(
         cls,
         url: str | None = None,

@@ -6,11 +6,12 @@ import json
 import math
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -24,6 +25,9 @@ from tests.reading_store import SpooledCapture, training
 from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer, PrometheusServer
 from tests.two_stores import TwoStores, two_stores
+
+if TYPE_CHECKING:
+    from ingest.stores import Reader
 
 BEGAN_NS = time.time_ns() - 600 * NS
 
@@ -199,6 +203,62 @@ def test_keys_axis_and_events(store: observe.Store) -> None:
     assert [capture.state for capture in store.job("a4").captures()] == ["COMPLETED", "CANCELLED"]
 
 
+def changes(events: Iterable[observe.StateEvent]) -> list[tuple[str, str, str]]:
+    return [(event.job_id, event.from_state, event.to_state) for event in events if event.job_id.startswith("a")]
+
+
+def test_changes_of_states(store: observe.Store) -> None:
+    log = observe.EventLog(store)
+    of_a4 = [
+        ("a4", "RUNNING", "CANCELLED"), ("a4", "REQUEUED", "RUNNING"), ("a4", "COMPLETED", "REQUEUED"),
+        ("a4", "RUNNING", "COMPLETED"), ("a4", "QUEUED", "RUNNING"),
+    ]  # fmt: skip
+    assert changes(log.filter(job_id="a4")) == of_a4
+    assert changes(log.filter(job_id=["a4"]).order_by("timestamp")) == of_a4[::-1]
+    everything = list(log.filter(own=True))
+    assert [event.time_ns for event in everything] == sorted((event.time_ns for event in everything), reverse=True)
+    assert len({event.id for event in everything}) == len(everything)
+    assert changes(log.filter(to_state="failed")) == [("a3", "RUNNING", "FAILED"), ("a1", "RUNNING", "FAILED")]
+    assert changes(log.filter(from_state="RESTART_READY", to_state="RUNNING")) == [of_a4[1]], "restarts only"
+    assert changes(log.filter(data={"exit_code": 1})) == changes(log.filter(to_state="FAILED"))
+    ended = log.filter(job_id="a2", to_state="RUN_DONE")[0]
+    assert (ended.data["attempt"], ended.timestamp) == (1, store.job("a2").ended)
+    assert ended in log.filter(timestamp_before=ended.timestamp + timedelta(microseconds=1), job_id="a2")
+    assert changes(log.filter(timestamp_after=ended.timestamp + timedelta(microseconds=1), job_id="a2")) == []
+    assert log.filter(id=ended.id)[:5] == [ended]
+    own = [event for event in log.filter(scheduler_id="a1", own=True) if not event.to_state]
+    assert [event.data["event"] for event in own] == ["mode_changed"]
+    assert log.filter(data={"event": "mode_changed", "to": "metadata"}, own=True, job_id="a1").count() == 1
+    with pytest.raises(IndexError):
+        log.filter(job_id="nobody")[0]
+    with pytest.raises(ValueError, match="timestamp"):
+        log.order_by("state")
+
+
+def test_events_of_tagged_jobs(store: observe.Store) -> None:
+    store.job("a3").tag("experiment=foo", "+x")
+    log = observe.EventLog(store)
+    assert {event.job_id for event in log.filter(tags={"experiment": "foo", "x": ""})} == {"a3"}
+    assert log.filter(tags={"experiment": "bar"}).count() == 0
+    store.job("a3").tag("-experiment", "-x")
+
+
+def test_no_job_is_opened_before_its_events_are_due(store: observe.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+    read = store._store.reader_of
+
+    def reader_of(job: JobSummary) -> "Reader":
+        opened.append(job.job_id)
+        return read(job)
+
+    monkeypatch.setattr(store._store, "reader_of", reader_of)
+    log = observe.EventLog(store).filter(job_id=["a1", "a4", "a5"])
+    assert changes(log[:2]) == [("a5", "RUNNING", "COMPLETED"), ("a5", "QUEUED", "RUNNING")]
+    assert opened == [], "a5 ran once: its summary tells it"
+    assert changes(log[2:3]) == [("a4", "RUNNING", "CANCELLED")]
+    assert opened == ["a4"]
+
+
 def test_waiting(store: observe.Store) -> None:
     assert store.wait_all("a1", "a2", "a4", timeout_secs=30) == {"a1": "FAILED", "a2": "COMPLETED", "a4": "CANCELLED"}
     assert store.wait_any("a2", timeout_secs=30) == ("a2", "COMPLETED")
@@ -250,6 +310,9 @@ def answer(both: TwoStores, source: str, capsys: pytest.CaptureFixture[str], *wo
         ("diff", "a1", "a2"),
         ("diff", "a1", "a4", "--changed"),
         ("diff", "a1", "nobody"),
+        ("events", "a1-a5"),
+        ("events", "a4", "nobody", "--oldest-first", "--own"),
+        ("events", "a*", "--to-state", "RUN_ERROR", "--limit", "1"),
     ],
     ids=" ".join,
 )
