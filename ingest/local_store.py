@@ -236,10 +236,14 @@ class LocalStore:
         """The last value of each key of a job's metadata: JSON texts by the key's name. Raises as `open` does."""
         values = self._values.get(job)
         if values is None:
-            with self.open(job.job_id) as reader:
+            with self.reader_of(job) as reader:
                 values = reader.last_values()
             self._values.put(job, values)
         return values
+
+    def reader_of(self, job: JobSummary) -> "JobReader":
+        """Opens one of `jobs`."""
+        return self.open(job.job_id)
 
     def open(self, job_id: str) -> "JobReader":
         """Raises UnknownJob where there is no such job; StoreError where its database can't be read."""

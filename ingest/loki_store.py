@@ -277,9 +277,14 @@ class LokiStore:
 
     def last_values(self, job: JobSummary) -> Mapping[str, str]:
         """The last value of each key of a job's metadata: JSON texts by the key's name. Reads all its records."""
-        self._chosen[job.job_id] = job.cluster
-        with self.open(job.job_id) as reader:
+        with self.reader_of(job) as reader:
             return reader.last_values()
+
+    def reader_of(self, job: JobSummary) -> LokiJobReader:
+        """Opens one of `jobs`: also where several clusters have a job of its id."""
+        if job.cluster:
+            self._chosen[job.job_id] = job.cluster
+        return self.open(job.job_id)
 
     def open(self, job_id: str) -> LokiJobReader:
         """Raises UnknownJob where there is no such job, or one in each of several clusters."""

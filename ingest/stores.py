@@ -89,6 +89,9 @@ class Store(Protocol):
     def resolve(self, name: str) -> str:
         """The id of the job that a name stands for. Raises UnknownJob."""
 
+    def reader_of(self, job: JobSummary) -> Reader:
+        """Opens one of `jobs`: also where several clusters have a job of its id."""
+
     def open(self, job_id: str) -> Reader:
         """Raises UnknownJob."""
 

@@ -1,1 +1,59 @@
-"""The reading side: what people and programs ask of captured jobs."""
+"""The reading side: what people and programs ask of captured jobs. As a library: docs/python-api.md.
+
+import observe
+with observe.Store.local() as store:
+    for job in store.jobs(state="completed", filter="loss<0.3"):
+        print(job.job_id, job.metrics("epoch", "loss"))
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from logshipper.errors import ConfigError, LogshipperError, QueryError, StoreError, UnknownJob
+    from observe.asked import UnknownKey
+    from observe.event_log import EventLog, StateEvent
+    from observe.job_api import Event, Job, Line, Record
+    from observe.store_api import Jobs, Store, TimedOut
+    from observe.tables import Columns, Rollup
+
+__all__ = [
+    "Columns",
+    "ConfigError",
+    "Event",
+    "EventLog",
+    "Job",
+    "Jobs",
+    "Line",
+    "LogshipperError",
+    "QueryError",
+    "Record",
+    "Rollup",
+    "StateEvent",
+    "Store",
+    "StoreError",
+    "TimedOut",
+    "UnknownJob",
+    "UnknownKey",
+]
+
+_ERRORS = ("ConfigError", "LogshipperError", "QueryError", "StoreError", "UnknownJob")
+_MODULES = {
+    **dict.fromkeys(_ERRORS, "logshipper.errors"),
+    **dict.fromkeys(("Event", "Job", "Line", "Record"), "observe.job_api"),
+    **dict.fromkeys(("Jobs", "Store", "TimedOut"), "observe.store_api"),
+    **dict.fromkeys(("Columns", "Rollup"), "observe.tables"),
+    **dict.fromkeys(("EventLog", "StateEvent"), "observe.event_log"),
+    "UnknownKey": "observe.asked",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Imported when asked for: the commands, which are in this package, too, start without."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'observe' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

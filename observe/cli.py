@@ -37,6 +37,7 @@ def add_commands(subparsers: "Subparsers[Parser]") -> None:
     _add_plot(subparsers)
     _add_open(subparsers)
     _add_serve(subparsers)
+    _add_events(subparsers)
     _add_wait(subparsers)
     _add_diff(subparsers)
     _add_tag(subparsers)
@@ -178,6 +179,11 @@ def state_names(text: str) -> list[str]:
     if unknown or not states:
         raise argparse.ArgumentTypeError(f"{', '.join(unknown) or text!r} isn't a state; there are {', '.join(STATES)}")
     return states
+
+
+def event_state(text: str) -> str:
+    (state,) = ["QUEUED"] if text.upper() == "QUEUED" else state_names(text.replace(",", " "))
+    return state
 
 
 def attempt_number(text: str) -> str:
@@ -409,6 +415,34 @@ def _add_port(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=port_number, default=0, metavar="N", help="of 127.0.0.1, where the page is (default: a free one)"
     )
+
+
+def _add_events(subparsers: "Subparsers[Parser]") -> None:
+    parser = _add(
+        subparsers,
+        "events",
+        "list changes of jobs' states",
+        "Lists when jobs began, ended and were begun anew, newest first. JOB: ids, names,\nranges (a3-a9), wildcards.",
+        "examples:\n"
+        "  logshipper events\n"
+        "  logshipper events --to-state failed --after 2026-05-01\n"
+        "  logshipper events --from-state RESTART_READY --to-state running     restarts\n"
+        "  logshipper events a3-a9 --own --oldest-first --json",
+    )
+    _completed(parser.add_argument("jobs", metavar="JOB", nargs="*", help="only of these"), completers.jobs)
+    parser.add_argument("--from-state", type=event_state, metavar="STATE", help="only changes from this state")
+    parser.add_argument("--to-state", type=event_state, metavar="STATE", help="only changes to this state")
+    parser.add_argument("--after", metavar="TIME", help="not before this time, such as 2026-05-01T09:30")
+    parser.add_argument("--before", metavar="TIME", help="not after this time")
+    parser.add_argument("--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs with it; again for more")
+    parser.add_argument(
+        "--own", action="store_true", help="also what jobs themselves told: changes of mode and the like"
+    )
+    parser.add_argument("--oldest-first", action="store_true", help="the other way round")
+    parser.add_argument("--limit", type=whole_number, default=50, metavar="N", help="at most N events (default: 50)")
+    parser.add_argument("--all", action="store_true", help="all events")
+    _add_json(parser)
+    _add_source(parser)
 
 
 def _add_wait(subparsers: "Subparsers[Parser]") -> None:

@@ -85,7 +85,7 @@ def _operand(text: str, kind: Kind, value: str) -> Value:
     if kind is Kind.STATE:
         return state_of(value)
     if kind is Kind.TIME:
-        return _time_ns(text, value)
+        return time_ns(repr(text), value)
     if kind is Kind.FLAG:
         if value.lower() not in _FLAGS:
             raise ConfigError(repr(text), ["is compared with $true or $false"])
@@ -109,12 +109,13 @@ def _operand(text: str, kind: Kind, value: str) -> Value:
     return value if number is None else number
 
 
-def _time_ns(text: str, value: str) -> int:
+def time_ns(what: str, value: str) -> int:
+    """Of `2026-05-01` or `2026-05-01T09:30`. Raises ConfigError, which names what it is for."""
     try:
         return int(datetime.fromisoformat(value).astimezone().timestamp() * NS)
     except (ValueError, OverflowError, OSError):
         looks = "a time such as 2026-05-01 or 2026-05-01T09:30, local unless it has an offset"
-        raise ConfigError(repr(text), [f"{value!r} isn't {looks}; `age` takes 12h, 30d"]) from None
+        raise ConfigError(what, [f"{value!r} isn't {looks}"]) from None
 
 
 def _same_as(wanted: Value, value: str, kind: Kind) -> Callable[[Value], bool]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ingest.progress_bar import Bar
 from logshipper.errors import ConfigError, StoreError, UnknownJob
 from observe.running import say
-from observe.selectors import is_pattern, pick
+from observe.selectors import resolve_each
 from observe.waiting import Watch, WatchedEntries
 from observe.words import count, safe, size
 
@@ -99,7 +99,7 @@ def opened(args: argparse.Namespace) -> Iterator["Store | None"]:
 def opened_local(args: argparse.Namespace) -> Iterator["LocalStore | None"]:
     """The store that --store, or else the environment, names; None where there is none yet."""
     _check_options(args)
-    store = _open(store_folder(args))
+    store = open_folder(store_folder(args))
     if store is None:
         yield None
         return
@@ -134,12 +134,31 @@ def _site(args: argparse.Namespace) -> "Site":
 def _open_loki(args: argparse.Namespace) -> "LokiStore":
     if args.store is not None:
         raise ConfigError("--store", ["is a local store's folder: not together with --from loki"])
+    return open_loki(
+        _site(args),
+        since_secs=args.since,
+        cluster=args.cluster,
+        watch=Watch() if sys.stderr.isatty() else None,
+        progress=Bar("Reading metadata", count, " records"),
+        say=say,
+    )
+
+
+def open_loki(
+    site: "Site",
+    *,
+    since_secs: float | None = None,
+    cluster: str | None = None,
+    watch: Watch | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    say: Callable[[str], None],
+) -> "LokiStore":
+    """A site's jobs. since_secs: None for the default; watch: tells a person who is waited for; progress, say: see
+    LokiStore."""
     from ingest.loki import Client
     from ingest.loki_store import DEFAULT_SINCE_SECS, LokiStore
 
-    site = _site(args)
     client = Client(site.loki)
-    watch = Watch() if sys.stderr.isatty() else None
 
     def close() -> None:
         client.close()
@@ -149,9 +168,9 @@ def _open_loki(args: argparse.Namespace) -> "LokiStore":
     return LokiStore(
         client if watch is None else WatchedEntries(client, watch),
         metrics=metrics_of(site.prometheus, watch) if site.prometheus.url else None,
-        since_secs=DEFAULT_SINCE_SECS if args.since is None else args.since,
-        cluster=args.cluster,
-        progress=Bar("Reading metadata", count, " records"),
+        since_secs=DEFAULT_SINCE_SECS if since_secs is None else since_secs,
+        cluster=cluster,
+        progress=progress,
         say=say,
         close=close,
     )
@@ -178,7 +197,8 @@ def overlay_of(store: "Store") -> "Overlay":
     return Overlay.of_local(store) if isinstance(store, LocalStore) else Overlay.of_loki()
 
 
-def _open(root: str) -> "LocalStore | None":
+def open_folder(root: str) -> "LocalStore | None":
+    """A local store; None where there is none yet."""
     from ingest.local_store import LocalStore
     from logshipper.spool import spool_root
 
@@ -280,21 +300,8 @@ def resolve(store: "Store", name: str, args: argparse.Namespace) -> str:
 def resolve_several(
     store: "Store", names: Sequence[str], args: argparse.Namespace
 ) -> tuple[list[str], list[UnknownJob]]:
-    """The ids of the jobs that selectors stand for, each once, in the order asked; and an error for each that stands
-    for none."""
-    ids: dict[str, None] = {}
-    unknown = []
-    for name in names:
-        try:
-            ids[resolve(store, name, args)] = None
-        except UnknownJob as error:
-            if not is_pattern(name):
-                unknown.append(error)
-                continue
-            picked = pick([name], store.jobs())
-            ids.update(dict.fromkeys(job.job_id for job in picked.jobs))
-            unknown += picked.unknown
-    return list(ids), unknown
+    """See `resolve_each`; the errors' words are for a terminal."""
+    return resolve_each(names, lambda name: resolve(store, name, args), store.jobs)
 
 
 def check_attempt(attempts: set[int], asked: int | None) -> None:

@@ -29,8 +29,8 @@ def options_of(reader: "Reader", marks: Marks) -> dict[str, str]:
 
 
 def constants_of(reader: "Reader") -> dict[str, str]:
-    """What the first record says and still holds: numbers that never changed, other values that are the last ones, too.
-    JSON texts by the key's name, nested ones as `a.b`."""
+    """What the first record says and still holds: numbers that never changed, other values that are the last ones, too,
+    as far as that is known (not of texts in nested objects). JSON texts by the key's name, nested ones as `a.b`."""
     first = next(iter(reader.records()), None)
     if first is None:
         return {}

@@ -37,6 +37,26 @@ def pick(names: Iterable[str], jobs: "Sequence[JobSummary]", *, all_named: bool 
     return Picked(list(picked.values()), unknown)
 
 
+def resolve_each(
+    names: Iterable[str], resolve: Callable[[str], str], jobs: "Callable[[], Sequence[JobSummary]]"
+) -> tuple[list[str], list[UnknownJob]]:
+    """The ids of the jobs that selectors stand for, each once, in the order asked; and an error for each that stands
+    for none. resolve: a name's job; jobs: all of them, asked for where a name may stand for several."""
+    ids: dict[str, None] = {}
+    unknown = []
+    for name in names:
+        try:
+            ids[resolve(name)] = None
+        except UnknownJob as error:
+            if _pattern(name) is None:
+                unknown.append(error)
+                continue
+            picked = pick([name], jobs())
+            ids.update(dict.fromkeys(job.job_id for job in picked.jobs))
+            unknown += picked.unknown
+    return list(ids), unknown
+
+
 def jobs_of(name: str, jobs: "Sequence[JobSummary]", *, all_named: bool = False) -> "list[JobSummary]":
     """Those that one selector stands for, at least one. Raises UnknownJob, with suggestions."""
     exact = [job for job in jobs if name in (job.job_id, job.name)]
@@ -49,11 +69,6 @@ def jobs_of(name: str, jobs: "Sequence[JobSummary]", *, all_named: bool = False)
     if not found and any(mark in name for mark in WILDCARDS):
         raise UnknownJob(name, f"no job's id or name matches {name!r}")
     return found or [find_job(name, jobs)]
-
-
-def is_pattern(name: str) -> bool:
-    """Whether a selector may stand for several jobs by its form."""
-    return _pattern(name) is not None
 
 
 def _pattern(name: str) -> Callable[[str], bool] | None:

@@ -1,0 +1,288 @@
+"""One job, as programs read it: `observe.Job`. What it printed is read when it is asked for, and page by page."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from ingest.job import Capture, JobSummary
+from ingest.metadata_keys import Path
+from ingest.x_axis import KeyStats, XChoice
+from logshipper.segment import Kind, Stream
+from observe.asked import pick_keys
+from observe.documents import STREAM_NAMES
+from observe.overlay import Change, Marks, Overlay, Place, parse_change
+from observe.tables import Columns, Numbers, Rollup, columns_of, merged, numbers_of, rollups_of, sets_of
+from observe.words import NS, RUNNING_STATES
+
+if TYPE_CHECKING:
+    from ingest.stores import Reader, Store
+
+StreamName: TypeAlias = Literal["stdout", "stderr", "both"]
+_STREAMS = {"stdout": (Stream.STDOUT,), "stderr": (Stream.STDERR,), "both": (Stream.STDOUT, Stream.STDERR)}
+_KINDS = {Kind.LOG: "log", Kind.METADATA: "metadata", Kind.COMMAND: "command", Kind.NOTE: "note"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the log. time_ns: nanoseconds since 1970; stream: `stdout` or `stderr`, "" for notes of neither; kind:
+    `log`, `metadata`, `command` or `note`; text: without its end, colours that were kept in it; attempt, capture: whose
+    it is; attrs: `n`, `repeat`, `part` where they apply."""
+
+    time_ns: int
+    stream: str
+    kind: str
+    text: str
+    attempt: int
+    capture: int
+    attrs: Mapping[str, Any]  # Any: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A metadata record. time_ns: nanoseconds since 1970; n: its number among those with the same keys, from 1; line:
+    the JSON object exactly as it was printed."""
+
+    time_ns: int
+    n: int
+    attempt: int
+    task: int
+    capture: int
+    line: str
+
+    @property
+    def values(self) -> dict[str, Any]:  # Any: JSON
+        """The object, integers exact. Raises ValueError for numbers of thousands of digits: `line` has them."""
+        import json
+
+        parsed: dict[str, Any] = json.loads(self.line)
+        return parsed
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event. time_ns: nanoseconds since 1970; name: such as `mode_changed`; message: for people; attempt; capture: 0
+    for the job as a whole; details: what else it says."""
+
+    time_ns: int
+    name: str
+    message: str
+    attempt: int
+    capture: int
+    details: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON
+
+
+class Job:
+    """One job of a store, as it was when it was listed; `refresh` brings it up to date.
+
+    Raises StoreError (a local store's file is damaged), QueryError (Loki doesn't answer) or UnknownJob (it was removed)
+    wherever something is read. Iterators read on as they are asked; close the store when all is read.
+    """
+
+    def __init__(
+        self,
+        store: "Store",
+        summary: JobSummary,
+        overlay: Overlay,
+        marks: Marks,
+        *,
+        check: Callable[[], None],
+    ) -> None:
+        self.summary = summary
+        self._store = store
+        self._overlay = overlay
+        self._marks = marks
+        self._check = check
+
+    def __repr__(self) -> str:
+        return f"<Job {self.job_id} {self.name!r} {self.state}>"
+
+    # ---- what is known without reading
+
+    @property
+    def job_id(self) -> str:
+        return self.summary.job_id
+
+    @property
+    def name(self) -> str:
+        return self.summary.name
+
+    @property
+    def state(self) -> str:
+        """`RUNNING`, `COMPLETED`, `FAILED` and so on: docs/reading.md has all."""
+        return self.summary.state
+
+    @property
+    def is_running(self) -> bool:
+        return self.summary.state in RUNNING_STATES
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs, and where a signal ended it."""
+        return self.summary.exit_code
+
+    @property
+    def started(self) -> datetime:
+        """In UTC, to the microsecond; `summary.started_ns` has nanoseconds."""
+        return _moment(self.summary.started_ns)
+
+    @property
+    def ended(self) -> datetime | None:
+        """None while it runs."""
+        return None if self.summary.ended_ns is None else _moment(self.summary.ended_ns)
+
+    @property
+    def duration_secs(self) -> float | None:
+        """None while it runs."""
+        ended_ns = self.summary.ended_ns
+        return None if ended_ns is None else max(ended_ns - self.summary.started_ns, 0) / NS
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """The reader's own; "" for a tag that is just a word."""
+        return self._marks.tags
+
+    @property
+    def note(self) -> str:
+        return self._marks.note
+
+    @property
+    def starred(self) -> bool:
+        return self._marks.starred
+
+    # ---- reading
+
+    def lines(
+        self, stream: StreamName = "both", *, attempt: int | None = None, tail: int | None = None
+    ) -> Iterator[Line]:
+        """Log lines in order of time, read by the page. attempt: None for all; tail: only the last ones."""
+        with self._reader() as reader:
+            for line in reader.lines(streams=_STREAMS[stream], attempt=attempt, tail=tail):
+                kind = _KINDS[line.kind]
+                name = STREAM_NAMES[line.stream]
+                yield Line(line.time_ns, name, kind, line.text, line.attempt, line.capture, line.attrs)
+
+    def records(self, *, attempt: int | None = None, newest_first: bool = False) -> Iterator[Record]:
+        """Metadata records in the order of printing, or newest first, read by the page."""
+        with self._reader() as reader:
+            tasks = {capture.capture: capture.task for capture in reader.captures}
+            for record in reader.records(attempt=attempt, newest_first=newest_first):
+                task = tasks.get(record.capture, 0)
+                yield Record(record.time_ns, record.n, record.attempt, task, record.capture, record.line)
+
+    def events(self, *, attempt: int | None = None) -> Iterator[Event]:
+        """Events in order of time: mode changes, lost lines, hints, how Slurm ended the job."""
+        with self._reader() as reader:
+            for found in reader.events(attempt=attempt):
+                details = {
+                    name: value for name, value in found.event.items() if name not in ("type", "event", "message")
+                }
+                name, message = str(found.event.get("event", "")), str(found.event.get("message", ""))
+                yield Event(found.time_ns, name, message, found.attempt, found.capture, details)
+
+    def metrics(self, *keys: str, attempt: int | None = None, by: str | None = None) -> Columns:
+        """The numbers of the metadata as columns: a dict of lists of one length, a row for each record.
+
+        keys: names as in `keys` (`loss`, `opt.lr`), also joined by commas; none for all, in alphabetical order. by: one
+        row for each value of this key (within an attempt and task), the last word of each column; otherwise one for
+        each record with any of the keys. Columns: `_time` (seconds since 1970, float), `_attempt`, `_task` (int), then
+        the keys. A number is an int where all of its column are integers of 64 bits, else a float; None where a record
+        lacks the key. Raises UnknownKey.
+
+        `pandas.DataFrame(job.metrics())`, `polars.DataFrame(job.metrics())` and
+        `plt.plot(columns["epoch"], columns["loss"])` take them as they are.
+        """
+        with self._reader() as reader:
+            names = _numeric(reader)
+            if keys:
+                names = {path: names[path] for path in pick_keys([*([by] if by else []), *keys], list(names))}
+            rows = self._numbers(reader, attempt, names)
+            if by is not None:
+                (by_path,) = pick_keys([by], list(names))
+                rows = merged(rows, by_path)
+            return columns_of(rows, names)
+
+    def metric_sets(self, *, attempt: int | None = None) -> list[Columns]:
+        """As `metrics`, apart for each set of keys that records have: no None in any of them."""
+        with self._reader() as reader:
+            names = _numeric(reader)
+            sets = sets_of(self._numbers(reader, attempt, names))
+            return [columns_of(rows, {path: names[path] for path in paths}) for paths, rows in sets.items()]
+
+    def rollup(self, *, attempt: int | None = None) -> dict[str, Rollup]:
+        """Of each key with numbers: last, min, max, mean, std and count."""
+        with self._reader() as reader:
+            names = _numeric(reader)
+            return rollups_of(self._numbers(reader, attempt, names), names)
+
+    def _numbers(self, reader: "Reader", attempt: int | None, names: Mapping[Path, str]) -> Iterator[Numbers]:
+        tasks = {capture.capture: capture.task for capture in reader.captures}
+        for record in reader.records(attempt=attempt):
+            values = {path: number for path, number in numbers_of(record.line).items() if path in names}
+            if values:
+                yield Numbers(record.time_ns, record.attempt, tasks.get(record.capture, 0), values)
+
+    def keys(self) -> list[KeyStats]:
+        """All keys of the metadata, in alphabetical order: name, count, last value, minimum, maximum."""
+        with self._reader() as reader:
+            return reader.keys()
+
+    def last_values(self) -> Mapping[str, str]:
+        """The last value of each key, as JSON text, by the key's name."""
+        self._check()
+        return self._store.last_values(self.summary) if self.summary.records else {}
+
+    def x_axis(self) -> XChoice:
+        """The X of the job's graphs, and the rule that chose it."""
+        with self._reader() as reader:
+            return reader.x_axis()
+
+    def captures(self) -> Sequence[Capture]:
+        """Attempts, steps and tasks, each with its state, host, times and account of lines."""
+        with self._reader() as reader:
+            return reader.captures
+
+    def refresh(self) -> "Job":
+        """The job as it is now."""
+        self._check()
+        self._store.take_in(job_id=self.job_id)
+        with self._reader() as reader:
+            summary = reader.summary
+        return Job(self._store, summary, self._overlay, self._overlay.of(_place(summary)), check=self._check)
+
+    # ---- saying something of it
+
+    def tag(self, *changes: str) -> Mapping[str, str]:
+        """Makes changes such as `+baseline`, `-draft`, `dataset=cifar10`; returns the tags there are then. Only you see
+        them. Raises ConfigError for what is no tag."""
+        self._check()
+        parsed: list[Change] = [parse_change(change) for change in changes]
+        self._marks = self._overlay.tag(_place(self.summary), parsed)
+        return self._marks.tags
+
+    def annotate(self, text: str) -> None:
+        """Writes a note in the place of the last one; "" takes it away."""
+        self._check()
+        self._marks = self._overlay.annotate(_place(self.summary), text)
+
+    def star(self, starred: bool = True) -> None:
+        self._check()
+        self._marks = self._overlay.star(_place(self.summary), starred)
+
+    def _reader(self) -> "Reader":
+        self._check()
+        return self._store.reader_of(self.summary)
+
+
+def _numeric(reader: "Reader") -> dict[Path, str]:
+    """Names of the keys with numbers, by path."""
+    keys = reader.keys()
+    return {key.path: key.key for key in keys if key.numbers}
+
+
+def _place(summary: JobSummary) -> Place:
+    return Place(summary.job_id, summary.cluster)
+
+
+def _moment(time_ns: int) -> datetime:
+    return datetime.fromtimestamp(time_ns // NS, UTC).replace(microsecond=time_ns % NS // 1000)

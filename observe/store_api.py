@@ -1,0 +1,200 @@
+"""Jobs, as programs read them: `observe.Store`, over the local store or over Loki, with the same answers."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from logshipper.errors import LogshipperError, StoreError, UnknownJob
+from logshipper.spool import store_root
+from observe.conditions import parse_condition, tag_condition
+from observe.job_api import Job
+from observe.listing import Asked, Listing
+from observe.opening import open_folder, open_loki
+from observe.overlay import Overlay, Place
+from observe.properties import field_of
+from observe.selectors import resolve_each
+from observe.words import state_of
+
+if TYPE_CHECKING:
+    from ingest.stores import Store as AnyStore
+
+TAKE_IN_SECS = 60.0
+
+
+class TimedOut(LogshipperError):
+    """The time was up before all jobs had ended. left: ids of those that hadn't."""
+
+    def __init__(self, left: Sequence[str]) -> None:
+        self.left = tuple(left)
+        super().__init__(f"the time was up before {', '.join(self.left)} had ended")
+
+
+class Jobs:
+    """The jobs that were asked for, each read when it is its turn; begun anew each time it is gone through.
+
+    unknown: after that, an error for each selector that stood for no job.
+    """
+
+    def __init__(self, list_jobs: Callable[[], Listing], job: "Callable[[Listing], Iterator[Job]]", limit: int | None):
+        self.unknown: list[UnknownJob] = []
+        self._list = list_jobs
+        self._job = job
+        self._limit = limit
+
+    def __iter__(self) -> Iterator[Job]:
+        listing = self._list()
+        yield from islice(self._job(listing), self._limit)
+        self.unknown = listing.unknown
+
+
+class Store:
+    """A store, open; close it, or use it in a `with`. `Store.local` and `Store.loki` open one.
+
+    problems: what couldn't be read and stopped nothing, a sentence each.
+    """
+
+    def __init__(self, store: "AnyStore", overlay: Overlay) -> None:
+        self.problems: list[str] = []
+        self._store = store
+        self._overlay = overlay
+        self._closed = False
+
+    @classmethod
+    def local(cls, path: "str | os.PathLike[str] | None" = None) -> "Store":
+        """A local store. path: its folder; None for $LOGSHIPPER_STORE, else the user's own. Raises StoreError."""
+        root = store_root(None if path is None else os.fspath(path))
+        store = open_folder(root)
+        if store is None:
+            raise StoreError(root, "there is no store here yet; `logshipper run -- COMMAND` makes one")
+        return cls(store, Overlay.of_local(store))
+
+    @classmethod
+    def default(cls) -> "Store":
+        """Where commands read without --from: the local store, or Loki where the site file says so."""
+        from ingest.site import default_source
+
+        here = os.environ.get("LOGSHIPPER_STORE") or default_source(os.environ) == "local"
+        return cls.local() if here else cls.loki()
+
+    @classmethod
+    def loki(
+        cls,
+        url: str | None = None,
+        *,
+        site: "str | os.PathLike[str] | None" = None,
+        prometheus_url: str | None = None,
+        cluster: str | None = None,
+        since_secs: float | None = None,
+    ) -> "Store":
+        """A site's Loki. url, prometheus_url: other addresses than the site file's; site: another site file; cluster:
+        only jobs of this one; since_secs: how far back jobs are looked for, 7 days by default. Credentials are those of
+        the site file. Raises ConfigError; a Loki that doesn't answer is a QueryError, later."""
+        from ingest.site import find
+
+        file = None if site is None else os.fspath(site)
+        found = find(os.environ, path=file, loki_url=url, prometheus_url=prometheus_url)
+        problems: list[str] = []
+        opened = cls(open_loki(found, since_secs=since_secs, cluster=cluster, say=problems.append), Overlay.of_loki())
+        opened.problems = problems
+        return opened
+
+    # ---- jobs
+
+    def jobs(
+        self,
+        *selectors: str,
+        filter: "str | Sequence[str]" = (),
+        tags: "str | Sequence[str]" = (),
+        state: "str | Sequence[str]" = (),
+        name: str = "",
+        sort: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Jobs:
+        """The jobs that all of these choose, newest first, read lazily.
+
+        selectors: ids, names, ranges `a3-a9`, wildcards; filter: conditions such as `loss<0.3`; tags: `baseline`,
+        `dataset=cifar10`; state: names of states; name: a part of the name, or a pattern; sort: a property, tag or key,
+        smallest first; reverse: the other way round; limit: at most so many. docs/reading.md has the conditions.
+        Raises ConfigError for conditions that are none; nothing is read before the jobs are gone through.
+        """
+        conditions = [parse_condition(text) for text in _several(filter)]
+        conditions += [tag_condition(text) for text in _several(tags)]
+        states = [state_of(text) for text in _several(state)]
+        asked = Asked(selectors, states, name, conditions, field_of(sort) if sort else None, reverse)
+        return Jobs(lambda: self._listing(asked), self._jobs_of, limit)
+
+    def job(self, name: str) -> Job:
+        """The job that a name stands for: its id, its name (the newest of that name), the beginning of an id that no
+        other has, or `last`. Raises UnknownJob, with suggestions."""
+        self._take_in()
+        with self._store.open(self._store.resolve(name)) as reader:
+            summary = reader.summary
+        marks = self._overlay.of(Place(summary.job_id, summary.cluster))
+        return Job(self._store, summary, self._overlay, marks, check=self._check)
+
+    def _listing(self, asked: Asked) -> Listing:
+        self._take_in()
+        return Listing(self._store, self._overlay, asked)
+
+    def _jobs_of(self, listing: Listing) -> Iterator[Job]:
+        for row in listing.rows():
+            yield Job(self._store, row.job, self._overlay, row.marks, check=self._check)
+
+    def _take_in(self) -> None:
+        self._check()
+        self.problems += self._store.take_in(deadline_secs=TAKE_IN_SECS).problems
+
+    # ---- waiting
+
+    def wait_all(self, *selectors: str, timeout_secs: float | None = None) -> dict[str, str]:
+        """Waits until all of these jobs have ended; how each did, by its id. Raises TimedOut when the time is up, and
+        UnknownJob where one of them is unknown, before anything is waited for."""
+        waiting = self._waiting(selectors, timeout_secs)
+        ended = {job.job_id: job.state for job in waiting.ended()}
+        if waiting.left:
+            raise TimedOut(waiting.left)
+        return ended
+
+    def wait_any(self, *selectors: str, timeout_secs: float | None = None) -> tuple[str, str] | tuple[None, None]:
+        """Waits until one of these jobs has ended, or had before: its id and state, or (None, None) when the time is
+        up. Nothing is remembered between two calls. Raises UnknownJob."""
+        for job in self._waiting(selectors, timeout_secs).ended():
+            return job.job_id, job.state
+        return None, None
+
+    def _waiting(self, selectors: Sequence[str], timeout_secs: float | None) -> "Waiting":
+        from observe.wait import Waiting
+
+        self._take_in()
+        ids, unknown = resolve_each(selectors, self._store.resolve, self._store.jobs)
+        if unknown:
+            raise unknown[0]
+        return Waiting(self._store, ids, timeout_secs=timeout_secs)
+
+    # ---- its end
+
+    def close(self) -> None:
+        """Jobs of it can't be read any more."""
+        if not self._closed:
+            self._closed = True
+            self._store.close()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise ValueError("the store is closed")
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+if TYPE_CHECKING:
+    from observe.wait import Waiting
+
+
+def _several(texts: "str | Sequence[str]") -> Sequence[str]:
+    return [texts] if isinstance(texts, str) else texts

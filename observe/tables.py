@@ -1,0 +1,138 @@
+"""A job's metadata as columns of numbers: plain lists, which pandas, polars and matplotlib take as they are. Pure."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from ingest.metadata_keys import Number, Path, leaves_of, parse_record
+
+Column: TypeAlias = list[int] | list[float] | list[int | None] | list[float | None]
+Columns: TypeAlias = dict[str, Column]
+
+TIME, ATTEMPT, TASK = "_time", "_attempt", "_task"
+_INT64 = 1 << 63
+
+
+class Numbers(NamedTuple):
+    """A record's numbers. time_ns: when it was printed; values: by the key's path."""
+
+    time_ns: int
+    attempt: int
+    task: int
+    values: Mapping[Path, Number]
+
+
+@dataclass(frozen=True, slots=True)
+class Rollup:
+    """What became of a key's numbers, in the order of printing; std: of the population, 0.0 for a single number."""
+
+    last: Number
+    min: Number
+    max: Number
+    mean: float
+    std: float
+    count: int
+
+
+def numbers_of(line: str) -> Mapping[Path, Number]:
+    """The numbers of a record, nested ones down to four keys."""
+    record = parse_record(line.encode("utf-8", "surrogatepass"))
+    return {} if record is None else leaves_of(record).numbers
+
+
+def columns_of(rows: Iterable[Numbers], names: Mapping[Path, str]) -> Columns:
+    """A list for each of these keys, all of one length, a number or None in it for each row; before them `_time`
+    (seconds since 1970), `_attempt` and `_task`.
+
+    A column is of int where all its numbers are integers of 64 bits, and otherwise of float.
+    """
+    times: list[float] = []
+    attempts: list[int] = []
+    tasks: list[int] = []
+    found: dict[Path, dict[int, Number]] = {path: {} for path in names}
+    for at, row in enumerate(rows):
+        times.append(row.time_ns / 1e9)
+        attempts.append(row.attempt)
+        tasks.append(row.task)
+        for path, number in row.values.items():
+            if path in found:
+                found[path][at] = number
+    columns: Columns = {TIME: times, ATTEMPT: attempts, TASK: tasks}
+    columns |= {names[path]: _column(numbers, len(times)) for path, numbers in found.items()}
+    return columns
+
+
+def _column(numbers: dict[int, Number], rows: int) -> Column:
+    whole = {at: number for at, number in numbers.items() if isinstance(number, int) and -_INT64 <= number < _INT64}
+    if len(whole) == len(numbers):
+        return [whole.get(at) for at in range(rows)]
+    return [None if at not in numbers else _as_float(numbers[at]) for at in range(rows)]
+
+
+def _as_float(number: Number) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.copysign(math.inf, number)
+
+
+def merged(rows: Iterable[Numbers], by: Path) -> Iterator[Numbers]:
+    """One row for each value of a key, within an attempt and task: of what several records say the last counts.
+    Records without the key are left out."""
+    held: dict[tuple[int, int, Number], Numbers] = {}
+    for row in rows:
+        value = row.values.get(by)
+        if value is None:
+            continue
+        known = held.get((row.attempt, row.task, value))
+        values = {**known.values, **row.values} if known else row.values
+        held[row.attempt, row.task, value] = row._replace(values=values)
+    yield from held.values()
+
+
+def sets_of(rows: Iterable[Numbers]) -> dict[tuple[Path, ...], list[Numbers]]:
+    """Rows grouped by the set of keys that they have, in the order in which these were first seen."""
+    sets: dict[tuple[Path, ...], list[Numbers]] = {}
+    for row in rows:
+        if row.values:
+            sets.setdefault(tuple(sorted(row.values)), []).append(row)
+    return sets
+
+
+class _Tally:
+    """Mean and deviation by Welford's way: no sum of squares that loses digits."""
+
+    __slots__ = ("count", "largest", "last", "least", "mean", "squares")
+
+    def __init__(self, number: Number) -> None:
+        self.count = 0
+        self.last = self.least = self.largest = number
+        self.mean = self.squares = 0.0
+        self.add(number)
+
+    def add(self, number: Number) -> None:
+        self.count += 1
+        self.last = number
+        self.least, self.largest = min(self.least, number), max(self.largest, number)
+        value = _as_float(number)
+        away = value - self.mean
+        self.mean += away / self.count
+        self.squares += away * (value - self.mean)
+
+    def rollup(self) -> Rollup:
+        deviation = math.sqrt(self.squares / self.count) if self.squares >= 0 else math.nan
+        return Rollup(self.last, self.least, self.largest, self.mean, deviation, self.count)
+
+
+def rollups_of(rows: Iterable[Numbers], names: Mapping[Path, str]) -> dict[str, Rollup]:
+    """Of these keys, by name, in alphabetical order."""
+    tallies: dict[Path, _Tally] = {}
+    for row in rows:
+        for path, number in row.values.items():
+            tally = tallies.get(path)
+            if tally is None:
+                tallies[path] = _Tally(number)
+            else:
+                tally.add(number)
+    return {names[path]: tallies[path].rollup() for path in sorted(tallies, key=names.__getitem__)}

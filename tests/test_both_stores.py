@@ -1,0 +1,420 @@
+"""`observe.Store` over a local store, and over a real Loki and Prometheus that the node agent fills: every question
+has the same answer. The same tests for both, and generated jobs whose answers are compared."""
+
+import dataclasses
+import json
+import math
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import observe
+from ingest.job import JobSummary
+from logshipper.cli import main
+from logshipper.segment import Kind
+from tests.reading_store import SpooledCapture, training
+from tests.segment_factory import SECOND_NS as NS
+from tests.servers.running import LokiServer, PrometheusServer
+from tests.two_stores import TwoStores, two_stores
+
+if TYPE_CHECKING:
+    from ingest.stores import Reader
+
+BEGAN_NS = time.time_ns() - 600 * NS
+
+
+def write_jobs(store: Path) -> None:
+    """Jobs a1 to a5, a minute younger each: epochs, a constant, a failure, two attempts, and one without records."""
+    for number in range(1, 4):
+        options: dict[str, Any] = {"name": f"run{number}.py", "started_ns": BEGAN_NS + 60 * number * NS}
+        with SpooledCapture(store, f"a{number}", **options) as job:
+            job.lines("Training", "größer ✓")
+            job.metadata({"lr": 0.1 * number, "model": "mlp", "opt": {"name": "sgd", "momentum": 0.9}})
+            for epoch in range(1, 6):
+                job.metadata({"epoch": epoch, "loss": number / epoch})
+                job.stderr(f"epoch {epoch} done")
+            job.metadata({"epoch": 5, "val_loss": 2**70 if number == 3 else number})
+            job.event("mode_changed", "metadata now", **{"from": "enabled", "to": "metadata"}, stream="stdout")
+            job.end(number % 2)
+    training(store, job_id="a4", name="train.py", started_ns=BEGAN_NS + 240 * NS)
+    with SpooledCapture(store, "a4", 2, name="train.py", started_ns=BEGAN_NS + 260 * NS) as job:
+        job.metadata({"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25, "text": '"0.1"'})
+        job.end(None, 15)
+    with SpooledCapture(store, "a5", name="quiet", started_ns=BEGAN_NS + 300 * NS) as job:
+        job.lines("nothing to say")
+        job.lines("a note", kind=Kind.NOTE)
+        job.end()
+
+
+@pytest.fixture(scope="module")
+def both(
+    tmp_path_factory: pytest.TempPathFactory, loki: LokiServer, prometheus: PrometheusServer
+) -> Iterator[TwoStores]:
+    folder = tmp_path_factory.mktemp("both")
+    yield from two_stores(folder, loki, prometheus, f"t{uuid.uuid4().hex[:10]}", write_jobs)
+
+
+@pytest.fixture(params=["local", "loki"])
+def source(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def store(both: TwoStores, source: str) -> Iterator[observe.Store]:
+    with both.local() if source == "local" else both.loki() as opened:
+        yield opened
+        assert opened.problems == []
+
+
+def ids(jobs: observe.Jobs) -> list[str]:
+    return [job.job_id for job in jobs if job.job_id.startswith("a")]
+
+
+def test_jobs_are_listed_filtered_and_sorted(store: observe.Store) -> None:
+    assert ids(store.jobs("a1-a5")) == ["a5", "a4", "a3", "a2", "a1"]
+    assert ids(store.jobs("a*", state="failed")) == ["a3", "a1"]
+    assert ids(store.jobs(name="run?.py", limit=2)) == ["a3", "a2"]
+    assert ids(store.jobs("a*", filter=["loss<0.5", "epoch>=2"])) == ["a4", "a2", "a1"]
+    assert ids(store.jobs("a*", filter="loss:exists:false")) == ["a5"]
+    assert ids(store.jobs("a*", filter=f"val_loss={2**70}")) == ["a3"]
+    assert ids(store.jobs("a*", filter="opt.momentum=0.9", sort="lr", reverse=True)) == ["a3", "a2", "a1"]
+    assert ids(store.jobs("a*", sort="loss", limit=2)) == ["a1", "a4"]
+    jobs = store.jobs("a2", "nobody", "x*")
+    assert ids(jobs) == ["a2"]
+    assert [error.name for error in jobs.unknown] == ["nobody", "x*"]
+
+
+def test_jobs_are_read_when_it_is_their_turn(store: observe.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    read = store._store.last_values
+
+    def last_values(job: JobSummary) -> Mapping[str, str]:
+        asked.append(job.job_id)
+        return read(job)
+
+    monkeypatch.setattr(store._store, "last_values", last_values)
+    first = next(iter(store.jobs("a1-a3", filter="loss>0")))
+    assert (first.job_id, asked) == ("a3", ["a3"])
+
+
+def test_a_job_by_any_of_its_names(store: observe.Store) -> None:
+    assert store.job("a4").job_id == store.job("train.py").job_id == "a4"
+    with pytest.raises(observe.UnknownJob) as error:
+        store.job("run9.py")
+    assert "run" in str(error.value.suggestions)
+    job = store.job("a3")
+    assert (job.name, job.state, job.exit_code, job.is_running) == ("run3.py", "FAILED", 1, False)
+    assert job.started.timestamp() == pytest.approx((BEGAN_NS + 180 * NS) / 1e9, abs=2)
+    assert job.ended is not None
+    assert job.duration_secs == pytest.approx((job.ended - job.started).total_seconds(), abs=1e-5)
+    assert repr(job) == "<Job a3 'run3.py' FAILED>"
+    assert store.job("a4").summary.attempts == 2
+
+
+def test_lines(store: observe.Store) -> None:
+    job = store.job("a1")
+    lines = list(job.lines())
+    assert [line.text for line in lines[:3]] == ["Training", "größer ✓", lines[2].text]
+    assert [(line.kind, line.stream) for line in lines[:3]] == [("log", "stdout")] * 2 + [("metadata", "stdout")]
+    assert [line.time_ns for line in lines] == sorted(line.time_ns for line in lines)
+    assert [line.text for line in job.lines("stderr")] == [f"epoch {epoch} done" for epoch in range(1, 6)]
+    assert [line.text for line in job.lines("stderr", tail=2)] == ["epoch 4 done", "epoch 5 done"]
+    assert lines[2].attrs == {"n": 1}
+    assert {line.attempt for line in store.job("a4").lines(attempt=2)} == {2}
+    assert [line.kind for line in store.job("a5").lines()] == ["log", "note"]
+
+
+def test_records_are_exact(store: observe.Store) -> None:
+    records = list(store.job("a3").records())
+    assert records[0].line == '{"lr": 0.30000000000000004, "model": "mlp", "opt": {"name": "sgd", "momentum": 0.9}}'
+    assert records[-1].values == {"epoch": 5, "val_loss": 2**70}
+    assert [record.n for record in records] == [1, 1, 2, 3, 4, 5, 1]
+    assert [record.line for record in store.job("a3").records(newest_first=True)] == [r.line for r in records[::-1]]
+    newest = next(iter(store.job("a4").records(attempt=2, newest_first=True)))
+    assert (newest.attempt, newest.values["text"]) == (2, '"0.1"')
+    assert list(store.job("a5").records()) == []
+
+
+def test_metrics_are_columns(store: observe.Store) -> None:
+    job = store.job("a1")
+    columns = job.metrics()
+    assert list(columns) == ["_time", "_attempt", "_task", "epoch", "loss", "lr", "opt.momentum", "val_loss"]
+    assert {len(column) for column in columns.values()} == {7}
+    assert columns["epoch"] == [None, 1, 2, 3, 4, 5, 5]
+    assert columns["loss"] == [None, 1.0, 0.5, 1 / 3, 0.25, 0.2, None]
+    assert all(isinstance(value, float) for value in columns["_time"])
+    two = job.metrics("loss", "epoch")
+    assert (list(two)[3:], two["loss"]) == (["loss", "epoch"], [1.0, 0.5, 1 / 3, 0.25, 0.2, None])
+    merged = job.metrics(by="epoch")
+    assert (merged["epoch"], merged["val_loss"]) == ([1, 2, 3, 4, 5], [None, None, None, None, 1])
+    assert merged["loss"][-1] == 0.2, "two records of one epoch are one row"
+    assert [list(columns)[3:] for columns in job.metric_sets()] == [
+        ["lr", "opt.momentum"],
+        ["epoch", "loss"],
+        ["epoch", "val_loss"],
+    ]
+    assert store.job("a3").metrics("val_loss")["val_loss"] == [float(2**70)]
+    assert [len(column) for column in store.job("a5").metrics().values()] == [0, 0, 0]
+    with pytest.raises(observe.UnknownKey) as error:
+        job.metrics("los")
+    assert error.value.suggestions[0] == "loss"
+    assert store.job("a4").metrics("loss", attempt=2)["_attempt"] == [2, 2]
+
+
+def test_columns_fit_numpy_and_matplotlib(store: observe.Store) -> None:
+    numpy = pytest.importorskip("numpy")
+    columns = store.job("a1").metrics("epoch", "loss")
+    array = numpy.array(columns["loss"], float)
+    assert numpy.isnan(array[-1])
+    assert array[:5].tolist() == [1.0, 0.5, 1 / 3, 0.25, 0.2]
+    figure = pytest.importorskip("matplotlib.figure")
+    (line,) = figure.Figure().subplots().plot(columns["epoch"], columns["loss"])
+    assert line.get_xydata().shape == (6, 2)
+
+
+def test_rollup(store: observe.Store) -> None:
+    rollup = store.job("a1").rollup()
+    losses = [1.0, 0.5, 1 / 3, 0.25, 0.2]
+    mean = sum(losses) / 5
+    assert (rollup["loss"].last, rollup["loss"].min, rollup["loss"].max, rollup["loss"].count) == (0.2, 0.2, 1.0, 5)
+    assert rollup["loss"].mean == pytest.approx(mean)
+    assert rollup["loss"].std == pytest.approx(math.sqrt(sum((loss - mean) ** 2 for loss in losses) / 5))
+    assert rollup["lr"].std == 0.0
+
+
+def test_keys_axis_and_events(store: observe.Store) -> None:
+    job = store.job("a1")
+    keys = job.keys()
+    assert {key.key: (key.count, key.last) for key in keys}["val_loss"] == (1, "1")
+    assert job.last_values()["model"] == '"mlp"'
+    assert (job.x_axis().key, job.x_axis().rule) == ("epoch", 2)
+    (event,) = job.events()
+    assert (event.name, event.message, event.attempt, event.capture) == ("mode_changed", "metadata now", 1, 1)
+    assert event.details["to"] == "metadata"
+    assert [capture.state for capture in store.job("a4").captures()] == ["COMPLETED", "CANCELLED"]
+
+
+def changes(events: Iterable[observe.StateEvent]) -> list[tuple[str, str, str]]:
+    return [(event.job_id, event.from_state, event.to_state) for event in events if event.job_id.startswith("a")]
+
+
+def test_changes_of_states(store: observe.Store) -> None:
+    log = observe.EventLog(store)
+    of_a4 = [
+        ("a4", "RUNNING", "CANCELLED"), ("a4", "REQUEUED", "RUNNING"), ("a4", "COMPLETED", "REQUEUED"),
+        ("a4", "RUNNING", "COMPLETED"), ("a4", "QUEUED", "RUNNING"),
+    ]  # fmt: skip
+    assert changes(log.filter(job_id="a4")) == of_a4
+    assert changes(log.filter(job_id=["a4"]).order_by("timestamp")) == of_a4[::-1]
+    everything = list(log.filter(own=True))
+    assert [event.time_ns for event in everything] == sorted((event.time_ns for event in everything), reverse=True)
+    assert len({event.id for event in everything}) == len(everything)
+    assert changes(log.filter(to_state="failed")) == [("a3", "RUNNING", "FAILED"), ("a1", "RUNNING", "FAILED")]
+    assert changes(log.filter(from_state="RESTART_READY", to_state="RUNNING")) == [of_a4[1]], "restarts only"
+    assert changes(log.filter(data={"exit_code": 1})) == changes(log.filter(to_state="FAILED"))
+    ended = log.filter(job_id="a2", to_state="RUN_DONE")[0]
+    assert (ended.data["attempt"], ended.timestamp) == (1, store.job("a2").ended)
+    assert ended in log.filter(timestamp_before=ended.timestamp + timedelta(microseconds=1), job_id="a2")
+    assert changes(log.filter(timestamp_after=ended.timestamp + timedelta(microseconds=1), job_id="a2")) == []
+    assert log.filter(id=ended.id)[:5] == [ended]
+    own = [event for event in log.filter(scheduler_id="a1", own=True) if not event.to_state]
+    assert [event.data["event"] for event in own] == ["mode_changed"]
+    assert log.filter(data={"event": "mode_changed", "to": "metadata"}, own=True, job_id="a1").count() == 1
+    with pytest.raises(IndexError):
+        log.filter(job_id="nobody")[0]
+    with pytest.raises(ValueError, match="timestamp"):
+        log.order_by("state")
+
+
+def test_events_of_tagged_jobs(store: observe.Store) -> None:
+    store.job("a3").tag("experiment=foo", "+x")
+    log = observe.EventLog(store)
+    assert {event.job_id for event in log.filter(tags={"experiment": "foo", "x": ""})} == {"a3"}
+    assert log.filter(tags={"experiment": "bar"}).count() == 0
+    store.job("a3").tag("-experiment", "-x")
+
+
+def test_no_job_is_opened_before_its_events_are_due(store: observe.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+    read = store._store.reader_of
+
+    def reader_of(job: JobSummary) -> "Reader":
+        opened.append(job.job_id)
+        return read(job)
+
+    monkeypatch.setattr(store._store, "reader_of", reader_of)
+    log = observe.EventLog(store).filter(job_id=["a1", "a4", "a5"])
+    assert changes(log[:2]) == [("a5", "RUNNING", "COMPLETED"), ("a5", "QUEUED", "RUNNING")]
+    assert opened == [], "a5 ran once: its summary tells it"
+    assert changes(log[2:3]) == [("a4", "RUNNING", "CANCELLED")]
+    assert opened == ["a4"]
+
+
+def test_waiting(store: observe.Store) -> None:
+    assert store.wait_all("a1", "a2", "a4", timeout_secs=30) == {"a1": "FAILED", "a2": "COMPLETED", "a4": "CANCELLED"}
+    assert store.wait_any("a2", timeout_secs=30) == ("a2", "COMPLETED")
+    with pytest.raises(observe.UnknownJob):
+        store.wait_all("a1", "nobody")
+
+
+def test_marks_are_kept_and_choose(store: observe.Store, source: str) -> None:
+    job = store.job("a2")
+    assert dict(job.tag("+best", "seed=1", f"source={source}")) == {"best": "", "seed": "1", "source": source}
+    job.annotate("look at the loss")
+    job.star()
+    assert ids(store.jobs(tags=["best", "seed=1"])) == ["a2"]
+    again = next(iter(store.jobs("a2", filter=f"tags.source={source}")))
+    assert (again.note, again.starred, again.tags["seed"]) == ("look at the loss", True, "1")
+    job.tag("-best", "-seed", "-source")
+    job.annotate("")
+    job.star(False)
+    assert ids(store.jobs("a*", tags="best")) == []
+
+
+def test_a_closed_store_answers_no_more(store: observe.Store) -> None:
+    job = store.job("a1")
+    store.close()
+    store.close()
+    for ask in (lambda: store.job("a1"), lambda: list(job.lines()), job.metrics, lambda: list(store.jobs())):
+        with pytest.raises(ValueError, match="closed"):
+            ask()
+
+
+# ---- commands
+
+
+def answer(both: TwoStores, source: str, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main([words[0], *both.options(source), *words[1:]])
+    return (code, *capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("ls", "a1-a5", "--columns", "id,state,loss=Loss:.3f,opt.momentum,lines,exit,records,name"),
+        ("ls", "a*", "--filter", "loss<0.5", "--sort", "loss", "--limit", "2"),
+        ("ls", "a*", "--by-state"),
+        ("ls", "a1", "nobody", "--columns", "id,val_loss"),
+        ("wait", "--all", "a1-a3"),
+        ("wait", "--any", "a4", "a1"),
+        ("wait", "a1", "--check"),
+        ("diff", "a1", "a2"),
+        ("diff", "a1", "a4", "--changed"),
+        ("diff", "a1", "nobody"),
+        ("events", "a1-a5"),
+        ("events", "a4", "nobody", "--oldest-first", "--own"),
+        ("events", "a*", "--to-state", "RUN_ERROR", "--limit", "1"),
+    ],
+    ids=" ".join,
+)
+def test_commands_say_the_same(words: tuple[str, ...], both: TwoStores, capsys: pytest.CaptureFixture[str]) -> None:
+    local, loki = (answer(both, source, capsys, *words) for source in ("local", "loki"))
+    kept = [line for line in loki[1].splitlines() if "job.cluster" not in line]
+    if words[0] == "diff":  # the cluster's name is one more option, and may be the widest
+        assert [line.split() for line in kept] == [line.split() for line in local[1].splitlines()]
+    else:
+        assert loki[1] == local[1]
+    assert loki[0] == local[0]
+    assert [line.split(",")[0].split(";")[0] for line in loki[2].splitlines()] == [
+        line.split(",")[0].split(";")[0] for line in local[2].splitlines()
+    ]
+
+
+def test_tags_in_loki_are_said_to_be_ones_own(both: TwoStores, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = answer(both, "loki", capsys, "tag", "a1", "+mine")
+    assert code == 0
+    assert "mine" in out
+    assert "nothing in Loki is changed, and others don't see it" in err
+    shown = json.loads(answer(both, "loki", capsys, "show", "a1", "--json")[1])
+    assert (shown["tags"], shown["cluster"]) == ({"mine": ""}, both.agent.cluster)
+    assert answer(both, "loki", capsys, "tag", "a1", "-mine")[0] == 0
+    with pytest.raises(SystemExit):
+        main(["rm", "a1", "--from", "loki"])
+    assert "only jobs of the local store are removed" in capsys.readouterr().err
+
+
+# ---- generated jobs
+
+_numbers = iter(count())
+# a renderer lets no control character into a capture; JSON's own escapes of them are text
+CONTROLS = [chr(code) for code in range(0x7F, 0xA0)]
+PRINTED = st.characters(exclude_categories=["Cs"], exclude_characters=CONTROLS)
+NAMES = ["epoch", "loss", "a.b", "a", "größe", 'q"t', "state", "x y", "\\u0041"]
+KEYS = st.sampled_from(NAMES) | st.text(PRINTED, max_size=6)
+NUMBERS = st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.recursive(
+    NUMBERS | st.text(PRINTED, max_size=8) | st.booleans() | st.none(),
+    lambda inner: st.dictionaries(KEYS, inner, max_size=3) | st.lists(inner, max_size=2),
+    max_leaves=4,
+)
+TEXTS = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=30)
+STEPS = st.lists(
+    st.tuples(st.just("line"), TEXTS)
+    | st.tuples(st.just("stderr"), TEXTS)
+    | st.tuples(st.just("record"), st.dictionaries(KEYS, VALUES, min_size=1, max_size=4)),
+    max_size=12,
+)
+ENDS = st.tuples(st.sampled_from([0, 1, 137, None]), st.sampled_from([0, 9]))
+JOBS = st.lists(st.tuples(STEPS, ENDS), min_size=1, max_size=2)  # attempts
+
+
+def write_generated(store: Path, job_id: str, attempts: "list[tuple[list[Any], tuple[int | None, int]]]") -> None:
+    began_ns = time.time_ns() - 100 * NS
+    for attempt, (steps, (exit_code, signal)) in enumerate(attempts, start=1):
+        with SpooledCapture(store, job_id, attempt, name="generated", started_ns=began_ns + attempt * 20 * NS) as job:
+            for kind, what in steps:
+                if kind == "record":
+                    job.metadata(json.dumps(what, ensure_ascii=False))
+                else:
+                    (job.stderr if kind == "stderr" else job.lines)(what)
+            job.end(None if signal else exit_code or 0, signal)
+
+
+def everything(store: observe.Store, job_id: str) -> dict[str, Any]:
+    """All that is said of a job, but for its cluster."""
+    (job,) = store.jobs(job_id)
+    summaries = [dataclasses.replace(found.summary, cluster="") for found in (job, job.refresh(), store.job(job_id))]
+    assert summaries[1] == summaries[2]
+    return {
+        "listed": summaries[0],
+        "opened": summaries[1],
+        "lines": [list(job.lines(stream)) for stream in ("both", "stdout", "stderr")],
+        "tails": [list(job.lines(tail=tail)) for tail in (0, 1, 3)],
+        "records": [list(job.records()), list(job.records(newest_first=True)), list(job.records(attempt=2))],
+        "events": list(job.events()),
+        "keys": job.keys(),
+        "axis": job.x_axis(),
+        "last": dict(job.last_values()),
+        "metrics": job.metrics(),
+        "sets": job.metric_sets(),
+        "rollup": job.rollup(),
+        "captures": list(job.captures()),
+    }
+
+
+@given(attempts=JOBS)
+@settings(
+    max_examples=8,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),  # to shrink would take minutes: each example is shipped
+    suppress_health_check=list(HealthCheck),
+)
+def test_generated_jobs_are_told_alike(
+    both: TwoStores, attempts: "list[tuple[list[Any], tuple[int | None, int]]]"
+) -> None:
+    job_id = f"g{next(_numbers)}"
+    write_generated(both.folder, job_id, attempts)
+    both.ship()
+    with ExitStack() as stack:
+        local, loki = (everything(stack.enter_context(store), job_id) for store in (both.local(), both.loki()))
+    for question, said in local.items():
+        assert loki[question] == said, question

@@ -1,0 +1,83 @@
+"""docs/python-api.md: every example runs, with the result that it shows; the package's names; its light import."""
+
+import doctest
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import observe
+from tests.captured_runs import ROOT
+from tests.reading_store import SpooledCapture
+from tests.segment_factory import SECOND_NS as NS
+
+PAGE = ROOT / "docs" / "python-api.md"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = tmp_path / "store"
+    monkeypatch.setenv("LOGSHIPPER_STORE", str(root))
+    began_ns = time.time_ns() - 100 * NS
+    for number in (1, 2):
+        with SpooledCapture(root, f"a{number}", started_ns=began_ns + 20 * number * NS) as job:
+            job.metadata({"lr": 0.1, "model": "mlp"})
+            for epoch in range(1, 4):
+                job.metadata({"epoch": epoch, "loss": 2 * 0.5**epoch if number == 2 else 1 / epoch})
+                job.stderr(f"epoch {epoch} done")
+            job.event("mode_changed", "metadata now", **{"from": "enabled", "to": "metadata"}, stream="stdout")
+            job.end(number % 2)
+    return root
+
+
+def test_the_pages_examples_run(store: Path) -> None:
+    text = PAGE.read_text()
+    assert text.count(">>> ") > 25
+    examples = doctest.DocTestParser().get_doctest(re.sub(r"^```.*$", "", text, flags=re.M), {}, PAGE.name, None, 0)
+    found: list[str] = []
+    result = doctest.DocTestRunner(optionflags=doctest.IGNORE_EXCEPTION_DETAIL).run(examples, out=found.append)
+    assert result.failed == 0, "".join(found)
+    assert result.attempted == text.count(">>> ")
+
+
+def test_every_name_is_there() -> None:
+    assert dir(observe) == sorted(observe.__all__)
+    assert all(getattr(observe, name).__doc__ for name in observe.__all__ if name != "Columns")
+    with pytest.raises(AttributeError, match="no_such"):
+        observe.no_such  # noqa: B018  that is the question
+
+
+def test_errors_of_the_page_are_all_there_are() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", PAGE.read_text().split("## Errors")[1], re.M)
+    errors = {name for name in observe.__all__ if isinstance(getattr(observe, name), type)
+              and issubclass(getattr(observe, name), Exception)}  # fmt: skip
+    assert set(rows) == errors - {"LogshipperError"} | {"ValueError"}
+
+
+def test_commands_start_without_the_library() -> None:
+    code = "import sys, observe, observe.cli; print([name for name in sys.modules if name.endswith('_api')])"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
+
+
+def test_a_store_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(observe.StoreError, match="no store here yet"):
+        observe.Store.local(tmp_path / "nothing")
+    assert list(tmp_path.iterdir()) == [], "looking makes nothing"
+
+
+def test_waiting_ends_when_the_time_is_up(store: Path) -> None:
+    with SpooledCapture(store, "runs") as job:
+        job.beat()
+        with observe.Store.local() as opened:
+            assert opened.wait_any("runs", timeout_secs=0) == (None, None)
+            with pytest.raises(observe.TimedOut) as error:
+                opened.wait_all("a1", "runs", timeout_secs=0)
+            assert error.value.left == ("runs",)
+            assert opened.job("runs").is_running
+        job.end()
+    with observe.Store.local() as opened:
+        assert opened.wait_any("runs") == ("runs", "COMPLETED")

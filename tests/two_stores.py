@@ -1,0 +1,66 @@
+"""The same jobs in a local store, and brought by the node agent into a real Loki and Prometheus."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import observe
+from tests.node_agents import NodeAgent
+from tests.servers.running import LokiServer, PrometheusServer
+
+HOST = "node1"  # as tests/segment_factory.py has it
+
+
+class TwoStores:
+    """Jobs are written into the spool of `folder`, then `ship`ped. local, loki: stores over them."""
+
+    def __init__(self, folder: Path, agent: NodeAgent, loki: LokiServer, prometheus: PrometheusServer) -> None:
+        self.folder = folder
+        self.agent = agent
+        self._loki = loki
+        self._prometheus = prometheus
+        self._shipped: set[str] = set()
+
+    def ship(self) -> None:
+        """Brings what was written since the last call to the node agent as well, and waits until it is in Loki."""
+        for capture in sorted((self.folder / "spool").iterdir()):
+            if capture.name in self._shipped:
+                continue
+            self._shipped.add(capture.name)
+            made = self.agent.spool / f".new-{capture.name}"
+            shutil.copytree(capture, made)
+            identity = json.loads((made / "identity.json").read_text())
+            (made / "identity.json").write_text(json.dumps({**identity, "cluster": self.agent.cluster}))
+            shutil.copystat(capture / "identity.json", made / "identity.json")
+            made.rename(self.agent.spool / capture.name)
+        self.agent.wait_shipped()
+
+    def local(self) -> observe.Store:
+        return observe.Store.local(self.folder)
+
+    def loki(self) -> observe.Store:
+        return observe.Store.loki(self._loki.url, prometheus_url=self._prometheus.url, cluster=self.agent.cluster)
+
+    def options(self, source: str) -> list[str]:
+        """Of a command that reads the one or the other."""
+        if source == "local":
+            return ["--store", str(self.folder)]
+        servers = ["--loki-url", self._loki.url, "--prometheus-url", self._prometheus.url]
+        return ["--from", "loki", *servers, "--cluster", self.agent.cluster]
+
+
+def two_stores(
+    folder: Path, loki: LokiServer, prometheus: PrometheusServer, cluster: str, write: Callable[[Path], object]
+) -> Iterator[TwoStores]:
+    """Ships what `write` puts into a store's folder. Prometheus scrapes the agent, and has seen all of it."""
+    (folder / "store").mkdir(mode=0o700)
+    write(folder / "store")
+    with NodeAgent(folder / "node", loki.url, cluster=cluster, host=HOST) as agent:
+        target = agent.metrics_url.split("/")[2]
+        prometheus.set_targets([target])
+        both = TwoStores(folder / "store", agent, loki, prometheus)
+        both.ship()
+        prometheus.wait_for_target(target)
+        yield both
+        prometheus.set_targets([])
