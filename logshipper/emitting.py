@@ -149,7 +149,8 @@ def _write(line: str) -> None:
     if out is None or out.closed:
         return
     try:
-        if out is not sys.__stdout__:  # a notebook's, a test's
+        is_own = out is sys.__stdout__
+        if not is_own:  # a notebook's, a test's
             out.write(line)
             out.flush()
             return
