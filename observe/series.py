@@ -17,6 +17,7 @@ from observe.records import Path, at_path, is_number
 from observe.words import NS
 
 if TYPE_CHECKING:
+    from ingest.job import Capture
     from ingest.stores import Reader
 
 MAX_POINTS = 1 << 16
@@ -84,6 +85,7 @@ class Graph:
     without_x: int = 0
     beyond: int = 0
     more_series: int = 0
+    title: str = ""
 
     @property
     def seen(self) -> int:
@@ -92,11 +94,13 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Which graphs. x: None for the job's own choice; y: empty for every numeric key but X; attempt: None for all."""
+    """Which graphs. x: None for the job's own choice; y: empty for every numeric key but X; attempt: None for all;
+    most_series: of a graph, the newest ones."""
 
     x: str | None = None
     y: Sequence[str] = ()
     attempt: int | None = None
+    most_series: int = MAX_SERIES
 
 
 def numeric_keys(reader: "Reader") -> "dict[str, KeyStats]":
@@ -114,13 +118,13 @@ def graphs(reader: "Reader", request: Request, most: int) -> tuple[list[Graph], 
         most = max(most, len(wanted))  # asked for by name: none is left out
     chosen, left_out = wanted[:most], wanted[most:]
     found = [_graph(key, choice, keys) for key in chosen]
-    _fill(reader, found, keys, request.attempt)
+    _fill(reader, found, keys, request)
     for at, graph in enumerate(found):
         if not graph.seen and graph.without_x:
             own = _graph(graph.key, reader.x_for(graph.key), keys)
             own.own_x = True
             own.instead_of = graph.x.key or TIME
-            _fill(reader, [own], keys, request.attempt)
+            _fill(reader, [own], keys, request)
             found[at] = own
     return found, left_out
 
@@ -154,14 +158,14 @@ def _graph(key: str, choice: XChoice, keys: "dict[str, KeyStats]") -> Graph:
     return Graph(key, choice, integer=keys[key].integer, x_integer=x_integer)
 
 
-def _fill(reader: "Reader", found: list[Graph], keys: "dict[str, KeyStats]", attempt: int | None) -> None:
+def _fill(reader: "Reader", found: list[Graph], keys: "dict[str, KeyStats]", request: Request) -> None:
     """One pass over the records for all these graphs."""
     captures = {capture.capture: (capture.attempt, capture.step, capture.task) for capture in reader.captures}
     labels = _labels(sorted({captures[number] for number in captures}))
     paths = {name: keys[name].path for graph in found for name in (graph.key, graph.x.key) if name is not None}
     by_source: dict[tuple[int, str, int], list[Points]] = {}
     began_ns = min((capture.started_ns for capture in reader.captures), default=reader.summary.started_ns)
-    for record in reader.records(attempt=attempt):
+    for record in reader.records(attempt=request.attempt):
         values = _numbers(record.line, paths)
         if not values:
             continue
@@ -182,7 +186,7 @@ def _fill(reader: "Reader", found: list[Graph], keys: "dict[str, KeyStats]", att
                 points.add(x, y)
     for at, graph in enumerate(found):
         filled = [by_source[source][at] for source in sorted(by_source) if by_source[source][at].seen]
-        graph.series = filled[-MAX_SERIES:]
+        graph.series = filled[-request.most_series :]
         graph.more_series = len(filled) - len(graph.series)
 
 
@@ -216,3 +220,10 @@ def _labels(sources: list[tuple[int, str, int]]) -> dict[tuple[int, str, int], s
                 yield f"{noun} {source[at]}"
 
     return {source: ", ".join(words(source)) for source in sources}
+
+
+def captures_by_label(reader: "Reader") -> "dict[str, Capture]":
+    """The captures of a job by the names that their series have in its graphs."""
+    captures = {(capture.attempt, capture.step, capture.task): capture for capture in reader.captures}
+    labels = _labels(sorted(captures))
+    return {labels[source]: capture for source, capture in captures.items()}
