@@ -321,8 +321,9 @@ def _add_plot(subparsers: "Subparsers[Parser]") -> None:
         subparsers,
         "plot",
         "draw jobs' metadata, in the terminal, as PNG or SVG",
-        "Draws the numbers of the metadata of one or several jobs over the X that a rule chose,\n"
-        "and says which rule it was. Each run is a curve; runs can be put together in groups.",
+        "Draws the numbers of the metadata of one or several jobs over the X that a rule\n"
+        "chose, and says which rule it was. Each run is a curve; runs can be put together\n"
+        "in groups.",
         "examples:\n"
         "  logshipper plot last\n"
         "  logshipper plot train.py --y loss --y val_loss\n"
