@@ -133,6 +133,7 @@ class Bench:
             true=lambda: self._many(["true"]),
             run=lambda: self._many([LOGSHIPPER, "run", "--", "true"]),
             python=lambda: self._many([python, "-c", "pass"]),
+            emit=lambda: self._many([python, "-c", "from logshipper import emit"]),
             hook=lambda: self._many([LOGSHIPPER, "run", "--if-opted-in", "--", "true"]),
         )
         ms = {name: wall * 1000 for name, (wall, _) in found.items()}
@@ -140,6 +141,8 @@ class Bench:
         print(f"| `true` | {ms['true']:.1f} | |")
         print(f"| `python3 -c pass` | {ms['python']:.1f} | |")
         print(f"| `logshipper run -- true` | {ms['run']:.1f} | {ms['run'] - ms['true']:.1f} ms over `true` |")
+        over = ms["emit"] - ms["python"]
+        print(f"| `from logshipper import emit` | {ms['emit']:.1f} | {over:.1f} ms over python |")
         over = ms["hook"] - ms["python"]
         print(
             f"| `logshipper run --if-opted-in -- true`, not opted in | {ms['hook']:.1f} | {over:.1f} ms over python |"

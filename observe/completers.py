@@ -54,10 +54,11 @@ def _keys(prefix: str, args: argparse.Namespace) -> list[str]:
     from observe.opening import opened_local
 
     before, comma, _ = prefix.rpartition(",")
+    name = args.job if hasattr(args, "job") else args.jobs[0]
     with opened_local(_with_store(args)) as store:
         if store is None:
             return []
-        with store.open(store.resolve(args.job)) as reader:
+        with store.open(store.resolve(name)) as reader:
             known = reader.keys()
     words = [f"{before}{comma}{key.key}" for key in known]
     return [word for word in words if word.startswith(prefix)]

@@ -1,4 +1,4 @@
-"""Graphs as a PNG picture, by matplotlib: an optional dependency, drawn without a display."""
+"""Graphs as a picture, PNG or SVG, by matplotlib: an optional dependency, drawn without a display."""
 
 import logging
 import os
@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from logshipper.errors import LogshipperError, os_words
-from observe.series import Graph
+from observe.curves import Trace
+from observe.series import CLOCK_WORDS, Graph
 from observe.ticks import time_unit
 
 if TYPE_CHECKING:
@@ -34,16 +35,21 @@ _STYLE: "dict[RcKeyType, Any]" = {  # Any: matplotlib's own type of its settings
 }
 
 
-def write_png(path: str, found: Sequence[Graph], title: str, subtitle: str) -> None:
-    """Writes all graphs into one PNG file; path `-` is standard output. Raises LogshipperError."""
+def write_png(
+    path: str, found: Sequence[Graph], title: str, subtitle: str, *, form: str = "png", across: int = 0
+) -> None:
+    """Writes all graphs into one file; path `-` is standard output. form: png or svg; across: graphs side by side, 0:
+    as it fits. Raises LogshipperError."""
     try:
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise LogshipperError("a PNG needs matplotlib, which isn't installed: pip install 'logshipper[plot]'") from None
+        raise LogshipperError(
+            "a picture needs matplotlib, which isn't installed: pip install 'logshipper[plot]'"
+        ) from None
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    across = 1 if len(found) == 1 else 2 if len(found) <= 4 else 3
+    across = across or (1 if len(found) == 1 else 2 if len(found) <= 4 else 3)
     down = -(-len(found) // across)
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a letter that no font has is drawn as a box
@@ -52,7 +58,7 @@ def write_png(path: str, found: Sequence[Graph], title: str, subtitle: str) -> N
         _head(figure, title, subtitle, 3.1 * down + 1.0)
         for at, graph in enumerate(found):
             _draw(figure.add_subplot(down, across, at + 1), graph)
-        _save(figure, path)
+        _save(figure, path, form)
 
 
 def _head(figure: "Figure", title: str, subtitle: str, height_inches: float) -> None:
@@ -75,15 +81,23 @@ def _draw(axes: "Axes", graph: Graph) -> None:
     unit, x_label = 1.0, graph.x.key or ""
     if graph.x.key is None and graph.seen:
         unit, name = time_unit(max(max(points.xs) for points in graph.series))
-        x_label = f"time since the start ({name})"
+        x_label = f"time since the start ({name})" if graph.x.words == CLOCK_WORDS else graph.x.words.partition(":")[0]
+        unit = unit if graph.x.words == CLOCK_WORDS else 1.0
     scattered = graph.x.rule == 7
     dotted = scattered or max((len(points.xs) for points in graph.series), default=0) <= _DOTS_UP_TO
+    groups = {points.group: None for points in graph.series if isinstance(points, Trace)}
+    numbers = {group: number for number, group in enumerate(groups)}
+    shared = 1 < len(groups) < len(graph.series)  # several traces of a group have its colour
     for at, points in enumerate(graph.series):
+        number = numbers[points.group] if shared and isinstance(points, Trace) else at
+        colour = _COLOURS[number % len(_COLOURS)]
+        if isinstance(points, Trace):
+            _draw_around(axes, points, colour, unit)
         thin = points.thinned(PNG_POINTS)
         axes.plot(
             [x / unit for x in thin.xs],
             list(thin.ys),
-            color=_COLOURS[at % len(_COLOURS)],
+            color=colour,
             linewidth=0 if scattered else 1.6,
             marker="o" if dotted else "",
             markersize=3,
@@ -91,6 +105,8 @@ def _draw(axes: "Axes", graph: Graph) -> None:
         )
     axes.set_xlabel(x_label, parse_math=False)
     axes.set_ylabel(graph.key, parse_math=False)
+    if graph.title and graph.title != graph.key:
+        axes.set_title(graph.title, size=10, loc="left", parse_math=False)
     if graph.x_integer:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.margins(x=0.02)
@@ -103,12 +119,24 @@ def _draw(axes: "Axes", graph: Graph) -> None:
             text.set_parse_math(False)
 
 
-def _save(figure: "Figure", path: str) -> None:
+def _draw_around(axes: "Axes", trace: Trace, colour: str, unit: float) -> None:
+    """A trace's band and error bars, and what it was made of."""
+    xs = [x / unit for x in trace.xs]
+    if trace.low is not None and trace.high is not None:
+        axes.fill_between(xs, list(trace.low), list(trace.high), color=colour, alpha=0.18, linewidth=0)
+    for points in trace.behind:
+        thin = points.thinned(PNG_POINTS)
+        axes.plot([x / unit for x in thin.xs], list(thin.ys), color=colour, alpha=0.25, linewidth=0.9)
+    if trace.errors is not None:
+        axes.errorbar(xs, list(trace.ys), yerr=list(trace.errors), fmt="none", ecolor=colour, capsize=2, linewidth=1)
+
+
+def _save(figure: "Figure", path: str, form: str) -> None:
     if path == "-":
-        figure.savefig(sys.stdout.buffer, format="png")
+        figure.savefig(sys.stdout.buffer, format=form)
         return
     try:
-        figure.savefig(path, format="png")
+        figure.savefig(path, format=form)
     except OSError as error:
         where = os.path.abspath(path)
-        raise LogshipperError(f"{where}: the PNG can't be written: {os_words(error)}") from None
+        raise LogshipperError(f"{where}: the {form.upper()} can't be written: {os_words(error)}") from None

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from observe.output import Output, cells_wide
 from observe.points import Points
-from observe.series import Graph
+from observe.series import CLOCK_WORDS, Graph
 from observe.ticks import axis_range, labels, ticks, time_unit
 from observe.words import number, safe
 
@@ -28,10 +28,10 @@ _ASCII_FRAME = str.maketrans("─│┌┐└┘┤├┬┴┼", "-|+++++++++")
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def drawn(found: Sequence[Graph], out: Output) -> list[str]:
-    """The lines of all graphs, one below the other, or two side by side where there is room."""
+def drawn(found: Sequence[Graph], out: Output, across: int = 0) -> list[str]:
+    """The lines of all graphs. across: so many side by side; 0: one below the other, or two where there is room."""
     width = min(out.columns, WIDEST)
-    across = 2 if len(found) > 1 and width >= _TWO_COLUMNS_FROM else 1
+    across = across or (2 if len(found) > 1 and width >= _TWO_COLUMNS_FROM else 1)
     down = -(-len(found) // across)
     height = max(min(out.rows - 8, 22), 12) if down == 1 else max(min((out.rows - 6) // down, 16), 11)
     each = (width - 2 * (across - 1)) // across
@@ -58,7 +58,7 @@ def _block(graph: Graph, width: int, height: int, out: Output) -> list[str]:
 
 def _title(graph: Graph, width: int, out: Output) -> str:
     """The key, and in a few numbers what the eye can't read from dots."""
-    title = _cut(safe(graph.key), width)
+    title = _cut(safe(graph.title or graph.key), width)
     facts = ""
     if graph.seen:
         low = min(min(points.ys) for points in graph.series)
@@ -87,6 +87,8 @@ def _plot(graph: Graph, width: int, height: int, out: Output) -> list[str]:
     if graph.x.key is None:
         unit, name = time_unit(x_high - min(x_low, 0.0))
         x_label = f"time since the start ({name})"
+        if graph.x.words != CLOCK_WORDS:
+            unit, x_label = 1.0, graph.x.words.partition(":")[0]
     y_low = min(min(points.ys) for points in graph.series)
     y_high = max(max(points.ys) for points in graph.series)
     several = len(graph.series) > 1

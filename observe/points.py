@@ -43,6 +43,13 @@ class Points:
         if len(self._xs) >= max(self._most // 4, self._every):
             self._settle()
 
+    def hold(self, xs: Floats, ys: Floats, seen: int) -> None:
+        """These points, all of them, in the place of its own. seen: how many they stand for."""
+        self.seen = seen
+        self._every = 1
+        self._thin_xs, self._thin_ys = array("d"), array("d")
+        self._xs, self._ys = xs, ys
+
     def _settle(self) -> None:
         """Thins the newest points as the others are; all of them further where they are too many."""
         xs, ys = lowest_and_highest(self._xs, self._ys, self._every)
@@ -70,7 +77,6 @@ class Points:
     def thinned(self, points: int) -> "Points":
         """At most so many points (but at least 4), lowest and highest, first and last among them."""
         thin = Points(self.label)
-        thin.seen = self.seen
         xs, ys = self._kept()
         most = max(points, 4)
         if len(xs) > most:
@@ -78,7 +84,7 @@ class Points:
             inner_xs, inner_ys = lowest_and_highest(xs[1:-1], ys[1:-1], -(-(len(xs) - 2) // pairs))
             xs = xs[:1] + inner_xs + xs[-1:]
             ys = ys[:1] + inner_ys + ys[-1:]
-        thin._xs, thin._ys = xs, ys
+        thin.hold(xs, ys, self.seen)
         return thin
 
 

@@ -44,6 +44,7 @@ class Graph:
     without_x: int = 0
     beyond: int = 0
     more_series: int = 0
+    title: str = ""
 
     @property
     def seen(self) -> int:
@@ -52,11 +53,13 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Which graphs. x: None for the job's own choice; y: empty for every numeric key but X; attempt: None for all."""
+    """Which graphs. x: None for the job's own choice; y: empty for every numeric key but X; attempt: None for all;
+    most_series: of a graph, the newest ones."""
 
     x: str | None = None
     y: Sequence[str] = ()
     attempt: int | None = None
+    most_series: int = MAX_SERIES
 
 
 def numeric_keys(reader: "Reader") -> "dict[str, KeyStats]":
@@ -129,19 +132,26 @@ def with_own_x(reader: "Reader", graph: Graph) -> Graph:
 
 
 def _fill(reader: "Reader", found: list[Graph], request: Request) -> None:
-    filling = Filling(reader, found)
+    filling = Filling(reader, found, most_series=request.most_series)
     for record in reader.records(attempt=request.attempt):
         filling.add(record)
     filling.show()
 
 
 class Filling:
-    """Fills graphs, record by record, all of them in one pass. new_points: makes a series."""
+    """Fills graphs, record by record, all of them in one pass. new_points: makes a series; most_series: of a graph."""
 
-    def __init__(self, reader: "Reader", found: Sequence[Graph], new_points: Callable[[], Points] = Points) -> None:
+    def __init__(
+        self,
+        reader: "Reader",
+        found: Sequence[Graph],
+        new_points: Callable[[], Points] = Points,
+        most_series: int = MAX_SERIES,
+    ) -> None:
         keys = numeric_keys(reader)
         self._found = found
         self._new_points = new_points
+        self._most_series = most_series
         self._paths = {
             name: keys[name].path for graph in found for name in (graph.key, graph.x.key) if name is not None
         }
@@ -174,9 +184,9 @@ class Filling:
         labels = _labels(sorted({*self._captures.values(), *self._rows}))
         for at, graph in enumerate(self._found):
             filled = [source for source in sorted(self._rows) if self._rows[source][at].seen]
-            graph.series = [self._rows[source][at] for source in filled[-MAX_SERIES:]]
+            graph.series = [self._rows[source][at] for source in filled[-self._most_series :]]
             graph.more_series = len(filled) - len(graph.series)
-            for source, points in zip(filled[-MAX_SERIES:], graph.series, strict=True):
+            for source, points in zip(filled[-self._most_series :], graph.series, strict=True):
                 points.label = labels[source]
 
 
@@ -214,3 +224,10 @@ def _labels(sources: list[Source]) -> dict[Source, str]:
                 yield f"{noun} {source[at]}"
 
     return {source: ", ".join(words(source)) for source in sources}
+
+
+def captures_by_label(reader: "Reader") -> "dict[str, Capture]":
+    """The captures of a job by the names that their series have in its graphs."""
+    captures = {_source(capture): capture for capture in reader.captures}
+    labels = _labels(sorted(captures))
+    return {labels[source]: capture for source, capture in captures.items()}

@@ -1,0 +1,198 @@
+"""`logshipper.emit`: numbers of training code as one valid JSON line on standard output. Imports nothing but `json`.
+
+Nothing of this may disturb the program that calls it: whatever goes wrong is said once on stderr, and never raised.
+"""
+
+import _thread
+import fcntl
+import json
+import math
+import os
+import select
+import stat
+import sys
+from collections.abc import Mapping
+
+TYPE_CHECKING = False  # typing itself would cost more than all of this
+if TYPE_CHECKING:
+    from typing import Any
+
+MAX_DEPTH = 32  # of nested values
+MAX_ITEMS = 10_000  # of one value: arrays are no business of a log's
+MAX_KEY_BYTES = 256  # as graphs and dashboards take them
+MAX_INT_BITS = 13_000  # 4,000 digits: Python refuses to print, and a capture to read, longer ones
+MAX_LINE_BYTES = 1 << 20  # a capture takes four times as much
+MAX_SAID = 1_000  # notes on stderr
+_WAIT_SECS = 10.0  # for a reader that doesn't read, where standard output doesn't block
+
+_lock = _thread.RLock()  # re-entrant: a signal's handler may emit, too
+_said: set[str] = set()
+
+
+def _renew_lock() -> None:
+    """In a forked child another thread's hold on the lock would never end."""
+    global _lock  # noqa: PLW0603  the only state, beside what was said
+    _lock = _thread.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
+def emit(record: Mapping[str, object] | None = None, /, **values: object) -> None:
+    """Prints one line, a JSON object of these values, at once: `emit(epoch=3, loss=0.1)`, `emit({"val/loss": 0.2})`.
+
+    Numbers of numpy, torch and others, and arrays without dimensions, become plain numbers; other arrays, tuples and
+    sets become lists, and what JSON doesn't know becomes text. NaN and infinity become null, and the key is named once
+    on stderr. Keys are text of 1 to 256 bytes; a value under another one is left out, and that is said once. Threads
+    and forked processes may call it at the same time: lines aren't mixed. It never raises; where standard output is
+    closed, nothing is printed.
+    """
+    try:
+        _emit({**(record or {}), **values})
+    except Exception as error:
+        _say("emit", f"a record couldn't be printed: {type(error).__name__}: {error}")
+
+
+def _emit(values: "Mapping[Any, object]") -> None:
+    record = _object(values, "", 0)
+    if not record:
+        return
+    line = json.dumps(record, ensure_ascii=True, allow_nan=False) + "\n"  # ASCII: one line in any encoding
+    if len(line) > MAX_LINE_BYTES:
+        _say("long", f"a record of {len(line):,} bytes was left out: {MAX_LINE_BYTES:,} is the most")
+        return
+    with _lock:
+        _write(line)
+
+
+# ---- values
+
+
+def _object(values: "Mapping[Any, object]", above: str, depth: int) -> dict[str, object]:
+    found = {}
+    for key, value in values.items():
+        name = key if isinstance(key, str) else str(key)
+        path = f"{above}{name}"
+        if not name or len(name.encode("utf-8", "replace")) > MAX_KEY_BYTES:
+            _say(f"key {path[:100]}", f"a value was left out: its key {path[:100]!r} isn't of 1 to 256 bytes")
+            continue
+        found[str(name)] = _plain(value, path, depth)
+    return found
+
+
+def _plain(value: object, path: str, depth: int) -> object:
+    """The value as JSON has it. path: of keys, for what is said."""
+    if value is None or isinstance(value, str | bool):
+        return str(value) if isinstance(value, str) else value
+    if isinstance(value, int):
+        return _integer(int(value), path)
+    if isinstance(value, float):
+        return _number(float(value), path)
+    try:
+        return _converted(value, path, depth)
+    except Exception:
+        _say(f"value {path}", f"{path}: a {type(value).__name__} couldn't be converted, and is printed as null")
+        return None
+
+
+def _integer(value: int, path: str) -> int | None:
+    if value.bit_length() <= MAX_INT_BITS:
+        return value
+    _say(f"value {path}", f"{path} is an integer of over 4,000 digits: printed as null")
+    return None
+
+
+def _number(value: float, path: str) -> float | None:
+    if math.isfinite(value):
+        return value
+    _say(f"nan {path}", f"{path} is {value}, which JSON doesn't know: printed as null (said once)")
+    return None
+
+
+def _converted(value: "Any", path: str, depth: int) -> object:  # Any: whatever the program has
+    if depth >= MAX_DEPTH:
+        return _text(value)
+    if isinstance(value, Mapping):
+        return _object(value, f"{path}.", depth + 1)
+    if isinstance(value, list | tuple | set | frozenset):
+        return _list(value, path, depth)
+    shape = getattr(value, "shape", None)
+    if shape is not None and len(shape) and hasattr(value, "tolist"):
+        if math.prod(shape) > MAX_ITEMS:
+            raise ValueError("too large")
+        return _list(value.tolist(), path, depth)
+    if hasattr(value, "item") and callable(value.item):
+        item = value.item()
+        if item is None or isinstance(item, str | bool | int | float):
+            return _plain(item, path, depth)
+    if hasattr(type(value), "__float__"):  # Decimal, Fraction, numpy's longdouble
+        return _number(float(value), path)
+    return _text(value)
+
+
+def _list(values: "Any", path: str, depth: int) -> list[object]:  # Any: a list, tuple or set
+    if len(values) > MAX_ITEMS:
+        raise ValueError("too long")
+    return [_plain(item, path, depth + 1) for item in values]
+
+
+def _text(value: object) -> str:
+    return str(value)[:MAX_LINE_BYTES]
+
+
+# ---- output
+
+
+def _write(line: str) -> None:
+    """Writes a line: past the buffer of standard output, after what is in it; through whatever stands in its place."""
+    out = sys.stdout
+    if out is None or out.closed:
+        return
+    try:
+        is_own = out is sys.__stdout__
+        if not is_own:  # a notebook's, a test's
+            out.write(line)
+            out.flush()
+            return
+        out.flush()
+        _write_all(out.fileno(), line.encode())
+    except (OSError, ValueError) as error:  # nobody reads any more, or it was closed meanwhile
+        _say("write", f"standard output can't be written, records are lost: {error}")
+
+
+def _write_all(fd: int, line: bytes) -> None:
+    """Writes a line at once. A file and a terminal keep it together; a pipe may take a long one in pieces, so that
+    processes wait for each other there."""
+    locked = stat.S_ISFIFO(os.fstat(fd).st_mode) and _locked(fd)
+    try:
+        left = memoryview(line)
+        while left:
+            try:
+                left = left[os.write(fd, left) :]
+            except BlockingIOError:
+                if not select.select([], [fd], [], _WAIT_SECS)[1]:
+                    raise
+    finally:
+        if locked:
+            fcntl.lockf(fd, fcntl.LOCK_UN)
+
+
+def _locked(fd: int) -> bool:
+    """Waits for other processes that emit to the same pipe; whether that can be done."""
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX)
+    except OSError:
+        return False
+    return True
+
+
+def _say(about: str, words: str) -> None:
+    """A sentence on stderr, once about each thing."""
+    if about in _said or len(_said) >= MAX_SAID:
+        return
+    _said.add(about)
+    try:
+        sys.stderr.write(f"logshipper.emit: {words}\n")
+        sys.stderr.flush()
+    except Exception:  # noqa: S110  there is nobody to tell
+        pass

@@ -1,0 +1,214 @@
+"""Graphs of several jobs: which X they share, which runs belong together, and what stands in which graph."""
+
+import string
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ingest.x_axis import XChoice
+from logshipper.errors import LogshipperError
+from observe.asked import UnknownKey, split_names
+from observe.curves import UNTREATED, Treatment, treated
+from observe.points import Points
+from observe.series import TIME, Graph, Request, captures_by_label, graphs, numeric_keys
+from observe.words import plural
+
+if TYPE_CHECKING:
+    from ingest.stores import Reader
+    from ingest.x_axis import KeyStats
+
+RUN, GROUP, COL = "run", "group", "col"
+GROUPS = (RUN, "node", "job", "experiment")
+BREAKS = (RUN, GROUP, COL)
+XT_KEYS = ("epoch", "step", "iter", "epochs", "steps", "iters", "index")
+INDEX_WORDS = "index: the number of each value, from 0"
+MAX_TRACES = 64
+MAX_RUNS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for. x_rule: "xt" or ""; group_by: one of GROUPS; break_on: of BREAKS, what gets graphs of its own;
+    title: with $run, $group and $col, "" for the usual one."""
+
+    request: Request
+    x_rule: str = ""
+    group_by: str = RUN
+    break_on: Sequence[str] = (COL,)
+    treatment: Treatment = UNTREATED
+    title: str = ""
+    max_traces: int = MAX_TRACES
+    max_runs: int = MAX_RUNS
+
+
+@dataclass(slots=True)
+class _Run:
+    """The points of one Y of one run. group: its name; x: its X."""
+
+    key: str
+    x: XChoice
+    points: Points
+    group: str
+    label: str
+    x_integer: bool
+    integer: bool
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Graphs, and what they don't show, a sentence each. left_out: keys that there was no room for."""
+
+    graphs: list[Graph] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+
+class Runs:
+    """Takes jobs in one by one, and makes graphs of them."""
+
+    def __init__(self, wanted: Wanted, most: int) -> None:
+        self._wanted = wanted
+        self._most = most
+        self._runs: dict[str, list[_Run]] = {}
+        self._counted: set[str] = set()
+        self._left_out: dict[str, None] = {}
+        self._without: list[str] = []
+        self._beyond = 0
+        self.notes: list[str] = []
+
+    def add(self, reader: "Reader", name: str, x: str | None) -> None:
+        """A job's runs. name: what tells it from the others; x: the key of all jobs' X, TIME, or an index (None)."""
+        keys = numeric_keys(reader)
+        if not keys:
+            self._without.append(name)
+            return
+        request = self._wanted.request
+        y = [key for key in split_names(request.y, keys) if key in keys]
+        if request.y and not y:
+            self.notes.append(f"{name} has no key {' or '.join(request.y)}")
+            return
+        asked = Request(x or TIME, y, request.attempt, self._wanted.max_runs)
+        found, left_out = graphs(reader, asked, self._most)
+        self._left_out |= dict.fromkeys(left_out)
+        captures = captures_by_label(reader)
+        for graph in found:
+            self._note(graph, name)
+            for points in graph.series:
+                label = f"{name}, {points.label}" if points.label else name
+                if label not in self._counted and len(self._counted) >= self._wanted.max_runs:
+                    self._beyond += 1
+                    continue
+                self._counted.add(label)
+                capture = captures.get(points.label)
+                groups = {
+                    RUN: label,
+                    "node": capture.host if capture else reader.summary.host,
+                    "job": reader.summary.job_id,
+                    "experiment": reader.summary.name,
+                }
+                named = _relabelled(points, label, index=x is None)
+                choice = XChoice(None, 0, INDEX_WORDS) if x is None else graph.x
+                self._runs.setdefault(graph.key, []).append(
+                    _Run(graph.key, choice, named, groups[self._wanted.group_by], label, graph.x_integer, graph.integer)
+                )
+
+    def _note(self, graph: Graph, name: str) -> None:
+        if graph.without_x:
+            self.notes.append(f"{name}, {graph.key}: {plural(graph.without_x, 'number')} left out, without "
+                              f"{graph.x.key} in its record")  # fmt: skip
+        if graph.beyond:
+            self.notes.append(f"{name}, {graph.key}: {plural(graph.beyond, 'number')} left out, too large")
+        if any(points.seen > len(points.xs) for points in graph.series) and self._wanted.treatment != UNTREATED:
+            self.notes.append(f"{name}, {graph.key}: so long that it was thinned before it was treated")
+
+    def gathered(self) -> Gathered:
+        """Raises LogshipperError where there is nothing to draw."""
+        keys = list(self._runs)
+        if not keys:
+            raise LogshipperError(
+                f"nothing to plot: {', '.join(self._without)} printed no numbers as metadata"
+                if self._without and not self.notes else "; ".join(self.notes) or "nothing to plot"
+            )  # fmt: skip
+        kept, beyond = (keys, []) if self._wanted.request.y else (keys[: self._most], keys[self._most :])
+        done = Gathered(left_out=[*beyond, *(key for key in self._left_out if key not in self._runs)])
+        if self._without:
+            done.notes.append(f"left out, without numbers: {', '.join(self._without)}")
+        if self._beyond:
+            done.notes.append(f"the first {self._wanted.max_runs:,} runs are drawn: --max-runs takes more")
+        done.notes += self.notes
+        self._make(done, kept)
+        return done
+
+    def _make(self, done: Gathered, keys: Iterable[str]) -> None:
+        traces = 0
+        by_place: dict[tuple[str, ...], Graph] = {}
+        for key in keys:
+            common = self._runs[key][0].x
+            groups: dict[str, list[_Run]] = {}
+            for run in self._runs[key]:
+                if run.x.key != common.key:
+                    done.notes.append(f"{run.label}: left out of {key}, it is never in a record with {common.key}")
+                    continue
+                groups.setdefault(run.group, []).append(run)
+            for group, runs in groups.items():
+                label = group if len(runs) > 1 else runs[0].label
+                made = treated([run.points for run in runs], label, key, group, self._wanted.treatment)
+                for trace in made:
+                    if not trace.xs:
+                        done.notes.append(f"{label}, {key}: no point is left, as of one value there is no deviation")
+                        continue
+                    traces += 1
+                    if traces > self._wanted.max_traces:
+                        continue
+                    place = tuple({RUN: trace.label, GROUP: group, COL: key}[part] if part in self._wanted.break_on
+                                  else "" for part in BREAKS)  # fmt: skip
+                    graph = by_place.get(place)
+                    if graph is None:
+                        graph = Graph(key, common, integer=runs[0].integer, x_integer=runs[0].x_integer)
+                        by_place[place] = graph
+                        graph.title = self._title(place)
+                    elif COL not in self._wanted.break_on and key not in graph.key.split(", "):
+                        graph.key += f", {key}"
+                    graph.integer &= runs[0].integer
+                    graph.series.append(trace)
+        beyond = traces - self._wanted.max_traces
+        if beyond > 0:
+            done.notes.append(f"{beyond:,} of {traces:,} traces left out: --max-traces takes more")
+        done.graphs = list(by_place.values())
+
+    def _title(self, place: Sequence[str]) -> str:
+        run, group, col = place
+        if self._wanted.title:
+            return string.Template(self._wanted.title).safe_substitute(run=run, group=group, col=col)
+        return ", ".join(part for part in place if part)
+
+
+def _relabelled(points: Points, label: str, *, index: bool) -> Points:
+    named = Points(label)
+    xs, ys = points.xs, points.ys
+    if index:
+        step = points.seen / max(len(ys), 1)
+        xs = array("d", (at * step for at in range(len(ys))))
+    named.hold(xs, ys, points.seen)
+    return named
+
+
+def common_x(wanted: Wanted, choices: Sequence[XChoice], keys: "Sequence[dict[str, KeyStats]]") -> str | None:
+    """The X of all jobs' graphs: what was asked for, or the first that one of them chooses and all have; TIME where
+    there is none; None for the number of each value. Raises UnknownKey."""
+    if wanted.request.x is not None:
+        if wanted.request.x != TIME and all(wanted.request.x not in its for its in keys):
+            raise UnknownKey(wanted.request.x, (), sorted({key for its in keys for key in its}))
+        return wanted.request.x
+    if wanted.x_rule:
+        return next((key for key in XT_KEYS if all(key in its for its in keys)), None)
+    for choice in choices:
+        if choice.key is not None and all(choice.key in its for its in keys):
+            return choice.key
+    return TIME
+
+
+def is_plain(wanted: Wanted) -> bool:
+    """Whether nothing is asked for but X and Y: one job's graphs are drawn as they are, then."""
+    return wanted == Wanted(wanted.request, max_traces=wanted.max_traces, max_runs=wanted.max_runs)

@@ -1,0 +1,281 @@
+"""`logshipper.emit`: one valid JSON line whatever it is given, whole among others, and never an error."""
+
+import fractions
+import io
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import logshipper
+from logshipper import emit, emitting
+from logshipper.classifier import Classifier, Lines
+from logshipper.segment import Kind, Stream
+from tests.test_docs import FENCE
+
+ROOT = Path(__file__).resolve().parent.parent
+Printed = Callable[..., Any]
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Printed:
+    """Emits; returns the record that was printed and what was said."""
+    monkeypatch.setattr(emitting, "_said", set())
+
+    def run(*args: Any, **values: Any) -> tuple[Any, str]:
+        emit(*args, **values)
+        out, err = capsys.readouterr()
+        assert out.count("\n") == (1 if out else 0)
+        assert out.isascii()
+        return (json.loads(out, parse_constant=pytest.fail) if out else None), err
+
+    return run
+
+
+class Tensor:
+    """What is asked of torch's and jax's scalars and arrays (torch's wheel has 900 MB)."""
+
+    def __init__(self, values: Any) -> None:
+        self._values = np.asarray(values)
+        self.shape = self._values.shape
+
+    def item(self) -> Any:
+        return self._values.item()
+
+    def tolist(self) -> Any:
+        return self._values.tolist()
+
+
+def test_plain_values(printed: Printed) -> None:
+    record = {"epoch": 3, "loss": 0.1, "name": 'x\n\u2028"ü😀', "ok": True, "none": None, "big": 2**80}
+    assert printed(**record) == (record, "")
+    assert printed({"val/loss": 0.2}, epoch=1) == ({"val/loss": 0.2, "epoch": 1}, "")
+    assert printed({"a": {"b": [1, (2, 3)]}}) == ({"a": {"b": [1, [2, 3]]}}, "")
+    assert printed() == (None, ""), "nothing is no record"
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (np.float64(0.1), 0.1), (np.float32(0.5), 0.5), (np.float16(0.5), 0.5), (np.longdouble(0.5), 0.5),
+        (np.int64(2**62), 2**62), (np.uint8(7), 7), (np.bool_(True), True), (np.str_("x"), "x"),
+        (np.array(3.5), 3.5), (np.array([1, 2]), [1, 2]), (np.array([[1.5]]), [[1.5]]), (np.zeros((0,)), []),
+        (Tensor(0.25), 0.25), (Tensor([1, 2]), [1, 2]), (Decimal("0.5"), 0.5), (fractions.Fraction(1, 4), 0.25),
+        ({3}, [3]), (pathlib.PurePosixPath("/x"), "/x"), (1 + 2j, "(1+2j)"), (b"x", "b'x'"),
+        ({1: {"a": np.int8(1)}}, {"1": {"a": 1}}),
+    ],
+)  # fmt: skip
+def test_values_of_libraries(value: object, wanted: object, printed: Printed) -> None:
+    found, err = printed(v=value)
+    assert (found["v"], type(found["v"]), err) == (wanted, type(wanted), "")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float32("-inf"), np.array(np.nan), Decimal("nan")])
+def test_what_is_not_finite_is_null_and_named_once(value: object, printed: Printed) -> None:
+    found, err = printed(loss=value, a={"b": value}, c=[value])
+    assert found == {"loss": None, "a": {"b": None}, "c": [None]}
+    said = re.findall(r"^logshipper\.emit: (\S+) is \S+, which JSON doesn't know", err, re.MULTILINE)
+    assert said == ["loss", "a.b", "c"]
+    assert printed(loss=value) == ({"loss": None}, ""), "once for each key"
+
+
+class Bad:
+    """Raises whatever it is asked."""
+
+    @property
+    def shape(self) -> Any:
+        raise RuntimeError("gone")
+
+    def __str__(self) -> str:
+        raise RuntimeError("gone")
+
+
+class BadKeys(dict[str, object]):
+    def items(self) -> Any:
+        raise RuntimeError("gone")
+
+
+def test_nothing_raises(printed: Printed) -> None:
+    found, err = printed(bad=Bad(), epoch=1)
+    assert found == {"bad": None, "epoch": 1}
+    assert "bad: a Bad couldn't be converted" in err
+    loop: list[object] = []
+    loop.append(loop)
+    assert printed(loop=loop)[0] is not None
+    found, err = printed(huge=np.zeros(20_000), epoch=2)
+    assert (found, "huge: a ndarray couldn't be converted" in err) == ({"huge": None, "epoch": 2}, True)
+    assert printed({"d": BadKeys()})[0] == {"d": None}
+    assert printed(5)[0] is None
+
+
+def test_a_number_too_long_for_text_is_null(printed: Printed) -> None:
+    found, err = printed(big=10**5000, epoch=2)
+    assert found == {"big": None, "epoch": 2}
+    assert "big is an integer of over 4,000 digits" in err
+
+
+def test_keys_are_checked(printed: Printed) -> None:
+    found, err = printed({"": 1, "k" * 257: 2, "ü" * 128: 3, "epoch": 4})
+    assert found == {"ü" * 128: 3, "epoch": 4}
+    assert len(err.splitlines()) == 2
+    assert "isn't of 1 to 256 bytes" in err
+
+
+def test_a_line_that_is_too_long_is_left_out(printed: Printed) -> None:
+    found, err = printed(text="x" * (1 << 20))
+    assert (found, "was left out" in err) == (None, True)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.complex_numbers(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner),
+        max_leaves=20,
+    ),
+    st.text(min_size=1, max_size=20),
+)
+def test_whatever_it_is_the_line_is_metadata(value: object, key: str) -> None:
+    """A capture takes it for a record: one line, one valid JSON object."""
+    out = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", out)
+        patch.setattr(sys, "stderr", io.StringIO())
+        emit({key: value})
+    classifier = Classifier("enabled")
+    classifier.feed(Stream.STDOUT, out.getvalue().encode(), 1.0)
+    classifier.end(Stream.STDOUT, 2.0)
+    found = [(item.kind, item.text) for item in classifier.take() if isinstance(item, Lines)]
+    assert found == [(Kind.METADATA, out.getvalue().encode())]
+
+
+# ---- where it goes
+
+
+def script(text: str, **options: Any) -> "subprocess.CompletedProcess[str]":
+    """A program of its own. options: of subprocess.run."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, env=environment, timeout=60,
+                          **options)  # fmt: skip
+
+
+def test_it_comes_behind_what_was_printed_before(printed: Printed) -> None:
+    done = script("from logshipper import emit; print('first'); emit(a=1); print('last')")
+    assert (done.stdout, done.stderr) == ('first\n{"a": 1}\nlast\n', "")
+
+
+@pytest.mark.parametrize(
+    "close",
+    ["sys.stdout.close()", "os.close(1)", "sys.stdout = None", "sys.stdout = sys.__stdout__ = None",
+     "os.dup2(os.pipe()[1], 1); os.closerange(3, 9)"],
+)  # fmt: skip
+def test_a_closed_standard_output_hurts_nobody(close: str) -> None:
+    text = f"import os, sys; from logshipper import emit; {close}; emit(a=1); emit(a=2)"
+    text += "; sys.stderr.write('on\\n'); os._exit(0)"
+    done = script(text)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.endswith("on\n")
+    assert done.stderr.count("\n") <= 2, "said once"
+
+
+def test_a_standard_output_of_another_kind_gets_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    writes: list[str] = []
+
+    class Notebook(io.StringIO):
+        def write(self, text: str) -> int:
+            writes.append(text)
+            return len(text)
+
+    monkeypatch.setattr(sys, "stdout", Notebook())
+    emit(a=1)
+    assert writes == ['{"a": 1}\n']
+
+
+MIXING = """
+import multiprocessing, threading
+from logshipper import emit
+
+def work(who):
+    for at in range(200):
+        emit(who=who, at=at, text="x" * (9000 if at % 3 == 0 else 10))
+
+def process(number):
+    threads = [threading.Thread(target=work, args=(10 * number + thread,)) for thread in range(3)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+
+context = multiprocessing.get_context("fork")
+keeper = threading.Thread(target=work, args=(1,))
+keeper.start()
+workers = [context.Process(target=process, args=(number,)) for number in range(2, 5)]
+[worker.start() for worker in workers]
+[worker.join() for worker in workers]
+keeper.join()
+"""
+
+
+def test_threads_and_forked_workers_do_not_mix() -> None:
+    """Lines longer than what a pipe takes at once among them."""
+    done = script(MIXING)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert sorted((one["who"], one["at"]) for one in found) == sorted(
+        (who, at) for who in (1, 20, 21, 22, 30, 31, 32, 40, 41, 42) for at in range(200)
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_pipe_that_does_not_block_is_waited_for() -> None:
+    text = "import os; from logshipper import emit; os.set_blocking(1, False)"
+    text += "; [emit(at=at, x='x' * 5000) for at in range(99)]"
+    done = script(text)
+    assert [json.loads(line)["at"] for line in done.stdout.splitlines()] == list(range(99))
+
+
+def test_a_signal_handler_may_emit_too() -> None:
+    text = (
+        "import signal; from logshipper import emit\n"
+        "signal.signal(signal.SIGALRM, lambda *_: emit(alarm=1)); signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)\n"
+        "[emit(at=at) for at in range(2000)]; signal.setitimer(signal.ITIMER_REAL, 0)"
+    )
+    done = script(text)
+    assert [one["at"] for one in map(json.loads, done.stdout.splitlines()) if "at" in one] == list(range(2000))
+
+
+def test_what_it_imports() -> None:
+    """Little beside json: training code, and each captured job, waits for it."""
+    text = "import sys; before = set(sys.modules); import logshipper; {}; print(*sorted(set(sys.modules) - before))"
+    assert script(text.format("0")).stdout.split() == ["logshipper"]
+    found = set(script(text.format("logshipper.emit")).stdout.split())
+    assert {"logshipper.emitting", "json"} <= found
+    assert not found & {
+        "typing",
+        "threading",
+        "logging",
+        "subprocess",
+        "tempfile",
+        "orjson",
+        "numpy",
+        "logshipper.errors",
+    }
+
+
+def test_there_is_nothing_else_to_ask_for() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'emmit'"):
+        logshipper.emmit  # noqa: B018
+
+
+def test_the_guides_example_prints_what_it_says() -> None:
+    fences = FENCE.findall((ROOT / "docs" / "user-guide.md").read_text())
+    at = next(at for at, (_, code) in enumerate(fences) if "from logshipper import emit" in code)
+    done = script(fences[at][1])
+    assert done.stdout + done.stderr == fences[at + 1][1]

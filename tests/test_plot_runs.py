@@ -1,0 +1,364 @@
+"""Curves of several runs: numbers as numpy has them, groups, breaks, limits, pictures; on both stores."""
+
+import itertools
+import json
+import math
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.loki import Client
+from logshipper.cli import main
+from observe.cli import layout
+from observe.curves import AGGREGATES, Trace, Treatment, smoothed, spread, treated
+from observe.points import Points
+from tests.loki_job import push_spool
+from tests.reading_store import SpooledCapture
+from tests.servers.running import LokiServer
+
+Plot = Callable[..., tuple[int, str, str]]
+RUNS = {"aaa": ("sweep", 1), "bbb": ("sweep", 2), "ccc": ("other", 3)}
+NUMPY: dict[str, Callable[[Any], float]] = {
+    "mean": np.mean,
+    "min": np.min,
+    "max": np.max,
+    "std": lambda values: np.std(values, ddof=1),
+    "var": lambda values: np.var(values, ddof=1),
+    "sem": lambda values: np.std(values, ddof=1) / np.sqrt(len(values)),
+}
+
+
+def losses(seed: int, epochs: int = 20) -> list[float]:
+    rng = random.Random(seed)
+    return [rng.gauss(1 / epoch, 0.1) for epoch in range(1, epochs + 1)]
+
+
+def make_runs(store: Path, jobs: dict[str, tuple[str, int]]) -> None:
+    for job_id, (name, seed) in jobs.items():
+        with SpooledCapture(store, job_id, name=name) as job:
+            job.metadata(*({"epoch": at, "loss": loss, "acc": 1 - loss}
+                           for at, loss in enumerate(losses(seed), start=1)))  # fmt: skip
+            job.end()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three runs of two experiments."""
+    store = tmp_path_factory.mktemp("runs") / "store"
+    make_runs(store, RUNS)
+    return store
+
+
+@pytest.fixture
+def plot(shared: Path, capsys: pytest.CaptureFixture[str]) -> Plot:
+    def run(*words: str, store: Path = shared) -> tuple[int, str, str]:
+        try:
+            code = main(["plot", *words, "--store", str(store)])
+        except SystemExit as error:
+            code = int(error.code or 0)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def document(answer: tuple[int, str, str]) -> dict[str, Any]:
+    code, out, err = answer
+    assert (code, err) == (0, "")
+    return dict(json.loads(out))
+
+
+def only_series(answer: tuple[int, str, str]) -> dict[str, Any]:
+    (graph,) = document(answer)["graphs"]
+    (series,) = graph["series"]
+    return dict(series)
+
+
+# ---- numbers
+
+
+@pytest.mark.parametrize("aggregate", NUMPY)
+def test_aggregates_are_numpys(aggregate: str, plot: Plot) -> None:
+    found = only_series(
+        plot("aaa", "bbb", "--y", "loss", "--group-by", "experiment", "--aggregate", aggregate, "--json")
+    )
+    assert (found["label"], found["group"], found["runs"], found["seen"]) == ("sweep", "sweep", 2, 40)
+    wanted = [NUMPY[aggregate](pair) for pair in zip(losses(1), losses(2), strict=True)]
+    assert found["x"] == list(range(1, 21))
+    np.testing.assert_allclose(found["y"], wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("measure", ["std", "var", "sem"])
+def test_error_bars_and_shades_are_numpys(measure: str, plot: Plot) -> None:
+    words = ("--y", "loss", "--group-by", "experiment", "--aggregate", "mean", "--json")
+    found = only_series(plot("aaa", "bbb", *words, "--error-bars", measure, "--shade", measure))
+    pairs = list(zip(losses(1), losses(2), strict=True))
+    width = np.array([NUMPY[measure](pair) for pair in pairs])
+    middle = np.array([np.mean(pair) for pair in pairs])
+    np.testing.assert_allclose(found["errors"], width, rtol=1e-9)
+    np.testing.assert_allclose(found["low"], middle - width, rtol=1e-9)
+    np.testing.assert_allclose(found["high"], middle + width, rtol=1e-9)
+    found = only_series(plot("aaa", "bbb", *words, "--shade", "min-max"))
+    assert (found["low"], found["high"]) == ([min(pair) for pair in pairs], [max(pair) for pair in pairs])
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 5), st.floats(-1e6, 1e6)), max_size=12), min_size=1, max_size=4),
+    st.sampled_from(AGGREGATES[1:]),
+    st.floats(0, 0.99),
+)
+def test_any_runs_as_numpy_has_them(runs: list[list[tuple[int, float]]], aggregate: str, weight: float) -> None:
+    """X values that only some have, and several times."""
+    made, by_x = [], dict[float, list[float]]()
+    for run in runs:
+        points = Points()
+        for at, value in run:
+            points.add(at, value)
+        made.append(points)
+        for x, y in zip(points.xs, smoothed(points.ys, weight), strict=True):
+            by_x.setdefault(x, []).append(y)
+    (trace,) = treated(made, "g", "loss", "g", Treatment(weight, aggregate, "std", "sem"))
+    least = 2 if aggregate in ("std", "var", "sem") else 1
+    wanted = {x: NUMPY[aggregate](values) for x, values in sorted(by_x.items()) if len(values) >= least}
+    assert list(trace.xs) == list(wanted)
+    np.testing.assert_allclose(list(trace.ys), list(wanted.values()), rtol=1e-6, atol=1e-6)
+    assert trace.errors is not None
+    for x, error in zip(trace.xs, trace.errors, strict=True):
+        if len(by_x[x]) < 2:
+            assert math.isnan(error), "no deviation of one value"
+        else:
+            np.testing.assert_allclose(error, NUMPY["std"](by_x[x]), rtol=1e-6, atol=1e-6)
+
+
+def test_smoothing_is_the_recurrence_seeded_with_the_first_value(plot: Plot) -> None:
+    wanted, last = [], losses(1)[0]
+    for value in losses(1):
+        last = 0.9 * last + 0.1 * value
+        wanted.append(last)
+    np.testing.assert_allclose(smoothed(losses(1), 0.9), wanted, rtol=1e-12)
+    found = only_series(plot("aaa", "--y", "loss", "--smooth", "0.9", "--json"))
+    np.testing.assert_allclose(found["y"], wanted, rtol=1e-12)
+    assert smoothed([], 0.5).tolist() == []
+
+
+def test_smoothing_is_by_run(plot: Plot) -> None:
+    (graph,) = document(plot("aaa", "bbb", "--y", "loss", "--smooth", "0.5", "--json"))["graphs"]
+    assert [series["y"][0] for series in graph["series"]] == [losses(1)[0], losses(2)[0]]
+
+
+def test_deviations_of_large_and_single_values() -> None:
+    assert math.isnan(spread([1.0], "sem"))
+    assert math.isnan(spread([1e200, -1e200], "std"))
+    assert spread([5.0, 5.0], "var") == 0
+
+
+# ---- X
+
+
+def test_x_is_what_all_jobs_have(plot: Plot, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    for job_id, keys in {"one": ("epoch", "step"), "two": ("step",), "three": ("iter",)}.items():
+        with SpooledCapture(store, job_id, name=job_id) as job:
+            job.metadata(*({**dict.fromkeys(keys, at), "loss": at / 2} for at in (5, 6, 7)))
+            job.end()
+
+    def x_of(*words: str) -> tuple[Any, Any]:
+        graph = document(plot(*words, "--y", "loss", "--json", store=store))["graphs"][0]
+        return graph["x_axis"]["key"], graph["series"][0]["x"]
+
+    assert x_of("one", "two") == ("step", [5, 6, 7]), "epoch is one's own only"
+    assert x_of("one", "two", "--x-rule", "xt") == ("step", [5, 6, 7])
+    assert x_of("one", "--x-rule", "xt") == ("epoch", [5, 6, 7])
+    assert x_of("one", "three", "--x-rule", "xt") == (None, [0, 1, 2]), "index"
+    key, xs = x_of("two", "three")
+    assert key is None, "time"
+    assert xs[0] >= 0
+    code, _, err = plot("one", "two", "--x", "epochs", store=store)
+    assert (code, "no key 'epochs'" in err) == (1, True)
+
+
+# ---- groups, breaks, titles, limits
+
+
+@pytest.mark.parametrize(
+    ("by", "groups"),
+    [("run", ["sweep aaa", "sweep bbb", "other"]), ("experiment", ["sweep", "sweep", "other"]),
+     ("job", ["aaa", "bbb", "ccc"]), ("node", ["node1"] * 3)],
+)  # fmt: skip
+def test_groups(by: str, groups: list[str], plot: Plot) -> None:
+    (graph,) = document(plot("aaa", "bbb", "ccc", "--y", "loss", "--group-by", by, "--json"))["graphs"]
+    assert [series["group"] for series in graph["series"]] == groups
+    assert [series["label"] for series in graph["series"]] == ["sweep aaa", "sweep bbb", "other"]
+
+
+@pytest.mark.parametrize(
+    ("breaks", "titles"),
+    [
+        ("col", ["acc", "loss"]),
+        ("run", ["sweep aaa", "other"]),
+        ("run,col", ["sweep aaa, acc", "other, acc", "sweep aaa, loss", "other, loss"]),
+        ("group", ["sweep aaa", "other"]),
+    ],
+)
+def test_breaks_and_titles(breaks: str, titles: list[str], plot: Plot, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    make_runs(store, {"aaa": ("sweep aaa", 1), "ccc": ("other", 3)})
+    found = document(plot("aaa", "ccc", "--break-on", breaks, "--json", store=store))["graphs"]
+    assert [graph["title"] for graph in found] == titles
+    assert sum(len(graph["series"]) for graph in found) == 4
+    named = document(plot("aaa", "ccc", "--break-on", breaks, "--title", "$col of $run $$", "--json", store=store))
+    assert named["graphs"][0]["title"].endswith(" $")
+
+
+def test_tasks_and_attempts_are_runs(plot: Plot, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    for attempt in (1, 2):
+        with SpooledCapture(store, "again", attempt, name="again") as job:
+            job.metadata(*({"epoch": at, "loss": attempt * at} for at in (1, 2, 3)))
+            job.end()
+    (graph,) = document(plot("again", "--group-by", "job", "--json", store=store))["graphs"]
+    assert [series["label"] for series in graph["series"]] == ["again, attempt 1", "again, attempt 2"]
+    found = only_series(plot("again", "--group-by", "job", "--aggregate", "mean", "--json", store=store))
+    assert found["y"] == [1.5, 3, 4.5]
+    (graph,) = document(plot("again", "--attempt", "2", "--smooth", "0", "--layout", "x1", "--json", store=store))[
+        "graphs"
+    ]
+    assert [series["y"] for series in graph["series"]] == [[2, 4, 6]]
+
+
+def test_limits_are_said(plot: Plot) -> None:
+    found = document(plot("aaa", "bbb", "ccc", "--max-traces", "4", "--json"))
+    assert sum(len(graph["series"]) for graph in found["graphs"]) == 4
+    assert found["notes"] == ["2 of 6 traces left out: --max-traces takes more"]
+    found = document(plot("aaa", "bbb", "ccc", "--max-runs", "2", "--y", "loss", "--json"))
+    assert len(found["graphs"][0]["series"]) == 2
+    assert "the first 2 of 3 jobs: --max-runs takes more" in found["notes"]
+
+
+def test_too_many_graphs_for_a_layout_is_an_error(plot: Plot) -> None:
+    code, out, err = plot("aaa", "bbb", "--break-on", "run,col", "--layout", "1x3")
+    assert (code, out) == (1, "")
+    assert err == "logshipper: --layout 1x3 has room for 3 graphs, and there are 4\n"
+    assert plot("aaa", "bbb", "--break-on", "run,col", "--layout", "x3")[0] == 0
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("2x3", (2, 3)), ("x3", (0, 3)), ("4x", (4, 0))])
+def test_layouts(text: str, wanted: tuple[int, int]) -> None:
+    assert layout(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--layout", "x"], "isn't a layout"), (["--layout", "0x2"], "room for nothing"),
+        (["--layout", "2x-1"], "isn't a layout"),
+        (["--smooth", "1"], "isn't a weight from 0 to below 1"), (["--smooth", "nan"], "isn't a weight"),
+        (["--break-on", "row"], "isn't of run, group and col"), (["--aggregate", "median"], "invalid choice"),
+    ],
+)  # fmt: skip
+def test_wrong_options(words: list[str], said: str, plot: Plot) -> None:
+    code, _, err = plot("aaa", *words)
+    assert (code, said in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--x", "epoch", "--x-rule", "xt"], "give one of them"), (["--error-bars", "std"], "needs --aggregate"),
+        (["--shade", "sem"], "needs --aggregate"), (["--shade", "raw"], "needs --smooth or --aggregate"),
+        (["--y", "nothing", "--smooth", "0.5"], "no key nothing"),
+    ],
+)  # fmt: skip
+def test_options_that_say_nothing_together(words: list[str], said: str, plot: Plot) -> None:
+    code, _, err = plot("aaa", *words)
+    assert (code, said in err) == (1, True), err
+
+
+def test_unknown_jobs_are_told_one_by_one(plot: Plot) -> None:
+    code, out, err = plot("nope", "aaa", "nada", "bbb", "--y", "loss", "--json")
+    assert (code, len(err.splitlines())) == (1, 2)
+    assert [job["job_id"] for job in json.loads(out)["jobs"]] == ["aaa", "bbb"]
+    code, out, err = plot("nope", "nada")
+    assert (code, out, len(err.splitlines())) == (1, "", 2)
+
+
+def test_jobs_without_numbers_are_named(plot: Plot, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    make_runs(store, {"aaa": ("sweep", 1)})
+    with SpooledCapture(store, "text", name="text") as job:
+        job.lines("no metadata")
+        job.end()
+    found = document(plot("aaa", "text", "--json", store=store))
+    assert found["notes"] == ["left out, without numbers: text"]
+    code, _, err = plot("text", "--smooth", "0.5", store=store)
+    assert (code, err) == (1, "logshipper: nothing to plot: text printed no numbers as metadata\n")
+
+
+# ---- what is drawn
+
+
+def test_the_terminal_shows_a_legend_and_what_it_leaves_out(plot: Plot) -> None:
+    code, out, _ = plot("aaa", "bbb", "ccc", "--y", "loss", "--smooth", "0.5", "--shade", "raw")
+    assert code == 0
+    assert out.startswith("sweep aaa, sweep bbb, other  X axis: epoch")
+    assert re.search(r"\* sweep aaa   \+ sweep bbb   x other", out)
+    assert "error bars and shades are in pictures only" in out
+
+
+@pytest.mark.parametrize("words", [
+    ["--smooth", "0.9", "--shade", "raw"],
+    ["--aggregate", "mean", "--group-by", "experiment", "--error-bars", "sem", "--shade", "min-max"],
+    ["--aggregate", "max", "--shade", "raw", "--break-on", "run", "--layout", "1x", "--title", "$run"],
+    ["--x-rule", "xt", "--group-by", "experiment", "--layout", "x1"],
+])  # fmt: skip
+def test_pictures(words: list[str], plot: Plot, tmp_path: Path) -> None:
+    png, svg = tmp_path / "a.png", tmp_path / "a.svg"
+    code, out, err = plot("aaa", "bbb", "ccc", *words, "--png", str(png))
+    assert (code, err) == (0, "")
+    assert out.startswith(f"Wrote {png}: ")
+    assert png.read_bytes().startswith(b"\x89PNG\r\n")
+    assert plot("aaa", "bbb", "ccc", *words, "--svg", str(svg))[0] == 0
+    assert ElementTree.parse(svg).getroot().tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314  our own
+
+
+def test_a_group_has_one_colour(plot: Plot, tmp_path: Path) -> None:
+    svg = tmp_path / "a.svg"
+    assert plot("aaa", "bbb", "ccc", "--y", "loss", "--group-by", "experiment", "--svg", str(svg))[0] == 0
+    drawn = r'<path d="[^"]*"[^>]*style="fill: none; stroke: (#[0-9a-f]{6}); stroke-width: 1.6'
+    lines = re.findall(drawn, svg.read_text())
+    assert [key for key, _ in itertools.groupby(lines[:3])] == ["#2563eb", "#ea580c"]
+
+
+def test_a_trace_is_made_of_points() -> None:
+    trace = Trace("a", "loss", "g")
+    trace.add(1, 2)
+    assert (trace.thinned(4).xs[0], trace.seen) == (1, 1)
+
+
+def test_from_loki_the_same(loki: LokiServer, plot: Plot, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = tmp_path / "store"
+    make_runs(store, {"plot-loki-1": ("lokisweep", 4), "plot-loki-2": ("lokisweep", 5)})
+    push_spool(Client(loki.url), store / "spool")
+    words = [
+        "plot-loki-1",
+        "plot-loki-2",
+        "--group-by",
+        "experiment",
+        "--aggregate",
+        "mean",
+        "--shade",
+        "std",
+        "--json",
+    ]
+    local = plot(*words, store=store)
+    assert main(["plot", *words, "--from", "loki", "--loki-url", loki.url]) == 0
+    assert capsys.readouterr().out == local[1]
+    assert len(json.loads(local[1])["graphs"]) == 2
