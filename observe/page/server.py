@@ -51,7 +51,7 @@ _HEADERS = {
 # another site's link brought the browser here: only a page of our own, which this one leads to, is sent the cookie
 _ENTERED = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={url}"><title>logshipper</title>
-</head><body><p><a href="{url}">To the page</a></p></body></html>
+<link rel="icon" href="icon.svg"></head><body><p><a href="{url}">To the page</a></p></body></html>
 """
 
 
