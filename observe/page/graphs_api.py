@@ -12,7 +12,7 @@ from observe.csv_lines import CsvLines, own_titles
 from observe.graph_notes import left_out_of, rule_words
 from observe.page.answers import Answer, Ask, Refused, tagged_answer
 from observe.page.downloads import pieces
-from observe.page.graph_feeds import KEPT_POINTS, Feed, Feeds, Wanted
+from observe.page.graph_feeds import KEPT_POINTS, Feed, Wanted
 from observe.records import at_path, is_number
 from observe.series import Graph, Request, numeric_keys, planned
 from observe.words import plural, utc
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 MOST_GRAPHS = 32  # of one answer: a screen shows fewer, and the page asks again as one scrolls
 DEFAULT_POINTS = 2000  # of a series
-_FEEDS = Feeds()
 
 
 def axes(ask: Ask) -> Answer:
@@ -54,7 +53,7 @@ def graphs(ask: Ask) -> Answer:
     wanted = Wanted(ask.store.intake.place, ask.parts[0], ask.words.get("x") or None, _keys(ask), _weight(ask))
     began = time.perf_counter()
     with ask.store.job(ask.parts[0]) as reader:
-        feed = _FEEDS.get(wanted)
+        feed = ask.shelf.feeds.get(wanted)
         with feed.lock:
             found = _read(feed, reader)
             facts = [wanted, points, feed.records, reader.is_over, [(graph.x.words, graph.seen) for graph in found]]
@@ -71,7 +70,7 @@ def graph_csv(ask: Ask) -> Answer:
     """Every record that has one of the keys in `y` and its X as numbers: the exact ones, as they were printed."""
     wanted = Wanted(ask.store.intake.place, ask.parts[0], ask.words.get("x") or None, _keys(ask))
     with ask.store.job(ask.parts[0]) as reader:
-        feed = _FEEDS.get(wanted)
+        feed = ask.shelf.feeds.get(wanted)
         with feed.lock:
             found = _read(feed, reader)
         job_id = reader.summary.job_id

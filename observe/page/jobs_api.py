@@ -1,39 +1,189 @@
-"""`api/jobs`, the list, and `api/jobs/ID`, what the head of a job's page shows."""
+"""`api/jobs`, the list; `api/last`, the last values of some; `api/jobs/ID`, what the head of a job's page shows."""
 
+import fnmatch
+import os
+import threading
 import time
-from typing import TYPE_CHECKING
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from ingest.job import JobSummary
-from observe.documents import STREAM_NAMES, capture_document, job_document, moment
-from observe.page.answers import Answer, Ask, tagged_answer
+from ingest.local_store import LocalStore
+from logshipper.errors import LogshipperError, UnknownJob
+from observe.documents import STREAM_NAMES, capture_document, duration_secs, job_document, moment
+from observe.opening import overlay_of
+from observe.overlay import NO_MARKS, Marks, Place
+from observe.page.answers import Answer, Ask, json_answer, tagged_answer
+from observe.records import flat
 from observe.show import ledger_of
 
 if TYPE_CHECKING:
-    from ingest.stores import Reader
+    from ingest.stores import Reader, Store
+
+MAX_LISTED = 1_000
+MAX_LAST = 50  # jobs whose last values are asked for at once
+_VALUES = 6  # of a job's last record that are listed
+_VALUE_CHARS = 60
+_KEPT_SECS = 5.0  # a list whose store hasn't changed; the age of heartbeats counts, too
+_KEPT_LAST = 2_000
+SORTS: dict[str, Callable[[JobSummary, int], int | float | str]] = {
+    "started": lambda job, _: job.started_ns,
+    "name": lambda job, _: job.name.casefold(),
+    "state": lambda job, _: job.state,
+    "took": duration_secs,
+    "lines": lambda job, _: job.lines,
+    "records": lambda job, _: job.records,
+}
+
+
+class Listed(NamedTuple):
+    """A store's jobs and marks, as they were when the store looked like this. read: by the monotonic clock."""
+
+    signature: object
+    read: float
+    jobs: Sequence[JobSummary]
+    marks: Mapping[Place, Marks]
+
+
+class Listing:
+    """The list that was read last, and last values, for all threads of the server."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listed: Listed | None = None
+        self._last: OrderedDict[str, tuple[int, list[list[str]]]] = OrderedDict()
+
+    def of(self, store: "Store | None") -> Listed:
+        """Read anew where the store has changed, or where nobody knows."""
+        if store is None:
+            return Listed(None, 0.0, (), {})
+        with self._lock:
+            signature, now = _signature(store), time.monotonic()
+            listed = self._listed
+            if listed is None or signature is None or signature != listed.signature or now - listed.read > _KEPT_SECS:
+                listed = self._listed = Listed(signature, now, store.jobs(), overlay_of(store).all())
+            return listed
+
+    def last(self, job: JobSummary, store: "Store") -> list[list[str]]:
+        """The first keys of a job's newest record and their values."""
+        with self._lock:
+            known = self._last.get(job.job_id)
+        if known is not None and known[0] == job.records:
+            return known[1]
+        values: list[list[str]] = []
+        if job.records:
+            try:
+                with store.open(job.job_id) as reader:
+                    newest = next(reader.records(newest_first=True), None)
+            except UnknownJob:
+                newest = None
+            if newest is not None:
+                found = list(flat(newest.line).items())[:_VALUES]
+                values = [[".".join(path)[:_VALUE_CHARS], value[:_VALUE_CHARS]] for path, value in found]
+        with self._lock:
+            self._last[job.job_id] = job.records, values
+            while len(self._last) > _KEPT_LAST:
+                self._last.popitem(last=False)
+        return values
+
+
+def _signature(store: "Store") -> object:
+    """Changes when a list of the store's jobs does; None where that can't be told."""
+    if not isinstance(store, LocalStore):
+        return None
+    names = ("catalogue.db", "catalogue.db-wal", "overlay.db", "overlay.db-wal")
+    return [_stamp(os.path.join(store.root, name)) for name in names]
+
+
+def _stamp(path: str) -> tuple[int, int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0, 0
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def jobs(ask: Ask) -> Answer:
-    """All jobs, newest first, as `ls --json` has them."""
+    """Jobs, as `ls --json` has them. `q`: in their names, ids, users, hosts, tags or notes, `*` and `?` as in a shell;
+    `state`: several, joined by commas; `tag`: `word` or `key=value`; `starred=1`; `sort`, `ascending=1`; `limit`."""
     now_ns = time.time_ns()
-    found = ask.store.jobs()
+    listed = ask.shelf.listing.of(ask.store.get())
+    limit = ask.number("limit", 100, most=MAX_LISTED)
+    sort = SORTS[ask.choice("sort", *SORTS)]
+    ascending = ask.choice("ascending", "0", "1") == "1"
+    wanted = _Wanted(ask)
+    found = [job for job in listed.jobs if wanted.has(job, _marks(listed, job))]
+    found.sort(key=lambda job: sort(job, now_ns), reverse=not ascending)
+    shown = found[:limit]
     document = {
         "place": ask.store.intake.place,
         "problems": ask.store.intake.problems,
-        "now_ns": now_ns,
-        "jobs": [job_document(job, now_ns) for job in found],
+        "total": len(listed.jobs),
+        "matching": len(found),
+        "states": Counter(job.state for job in listed.jobs),
+        "tags": sorted({word for marks in listed.marks.values() for word in marks.tag_words()})[:MAX_LISTED],
+        "jobs": [job_document(job, now_ns, _marks(listed, job)) for job in shown],
     }
-    return tagged_answer(ask, document, [_facts(job) for job in found])
+    facts = [*(_facts(job) for job in shown), document["tags"], document["states"], document["problems"], len(found)]
+    facts.append([_marks(listed, job).changed_ns for job in shown])
+    return tagged_answer(ask, {**document, "now_ns": now_ns}, facts)
+
+
+class _Wanted:
+    """The filters of a list."""
+
+    def __init__(self, ask: Ask) -> None:
+        text = ask.words.get("q", "").strip().casefold()[:200]
+        self._pattern = "" if not text else text if any(mark in text for mark in "*?[") else f"*{text}*"
+        self._states = {state for state in ask.words.get("state", "").upper().split(",") if state}
+        self._tag = ask.words.get("tag", "")
+        self._starred = ask.choice("starred", "0", "1") == "1"
+
+    def has(self, job: JobSummary, marks: Marks) -> bool:
+        if self._states and job.state not in self._states:
+            return False
+        if self._starred and not marks.starred:
+            return False
+        if self._tag and self._tag not in marks.tag_words() and self._tag not in marks.tags:
+            return False
+        if not self._pattern:
+            return True
+        texts = (job.name, job.job_id, job.user, job.host, marks.note, *marks.tag_words())
+        return any(fnmatch.fnmatchcase(text.casefold(), self._pattern) for text in texts)
+
+
+def _marks(listed: Listed, job: JobSummary) -> Marks:
+    return listed.marks.get(Place(job.job_id, job.cluster), NO_MARKS) if listed.marks else NO_MARKS
+
+
+def last(ask: Ask) -> Answer:
+    """`jobs`: ids, joined by commas. By id: keys and values of the newest record."""
+    wanted = set(ask.words.get("jobs", "").split(",")[:MAX_LAST])
+    store = ask.store.get()
+    listed = ask.shelf.listing.of(store)
+    found = {}
+    for job in listed.jobs:
+        if job.job_id in wanted and store is not None:
+            try:
+                found[job.job_id] = ask.shelf.listing.last(job, store)
+            except LogshipperError:  # a damaged job's list is still a list; its own page says what is wrong
+                found[job.job_id] = []
+    return json_answer({"last": found})
 
 
 def job(ask: Ask) -> Answer:
     """One job: as in the list, its captures, account of lines and what a running bar shows."""
     now_ns = time.time_ns()
     with ask.store.job(ask.parts[0]) as reader:
+        summary = reader.summary
+        store = ask.store.get()
+        marks = overlay_of(store).of(Place(summary.job_id, summary.cluster)) if store else NO_MARKS
         status = reader.status()
         document = {
             "now_ns": now_ns,
             "poll_secs": ask.store.poll_secs,
-            **job_document(reader.summary, now_ns),
+            **job_document(summary, now_ns, marks),
             "is_over": reader.is_over,
             "ledger": ledger_of(reader),
             "captures": [capture_document(capture) for capture in reader.captures],
@@ -42,9 +192,8 @@ def job(ask: Ask) -> Answer:
                 for stream, (time_ns, text) in status.items()
             },
         }
-        return tagged_answer(
-            ask, document, [*_facts(reader.summary), reader.is_over, _shown(reader), sorted(status.items())]
-        )
+        facts = [*_facts(summary), reader.is_over, _shown(reader), sorted(status.items()), marks.changed_ns]
+        return tagged_answer(ask, document, facts)
 
 
 def _shown(reader: "Reader") -> list[object]:

@@ -18,6 +18,7 @@ class Route(NamedTuple):
 
 ROUTES = (
     Route("jobs", jobs_api.jobs),
+    Route("last", jobs_api.last),
     Route("jobs/*", jobs_api.job),
     Route("jobs/*/lines", console_api.lines),
     Route("jobs/*/search", console_api.search),

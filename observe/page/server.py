@@ -23,6 +23,8 @@ from observe.page import assets, routes
 from observe.page.access import Access, foreign
 from observe.page.answers import Answer, Ask, Refused, Shelf, json_answer
 from observe.page.copied import Copies
+from observe.page.graph_feeds import Feeds
+from observe.page.jobs_api import Listing
 from observe.page.logs import Logs
 from observe.page.opened import Intake, OpenedStore
 
@@ -119,7 +121,7 @@ class _Server(ThreadingHTTPServer):
         self.access = access
         self.intake = intake
         self.assets = assets.load()
-        self.shelf = Shelf(Logs(), Copies(intake))
+        self.shelf = Shelf(Listing(), Feeds(), Logs(), Copies(intake))
         self._say = say
         self._lock = threading.Lock()
         self._open: dict[socket.socket, _Connection] = {}  # the oldest first
@@ -236,6 +238,7 @@ class _Request(BaseHTTPRequestHandler):
         """http.server's own: a method that isn't there, a malformed head. The connection ends: a body may follow."""
         status = HTTPStatus.METHOD_NOT_ALLOWED if code == HTTPStatus.NOT_IMPLEMENTED else HTTPStatus(code)
         self.close_connection = True
+        self.request_version = self.protocol_version  # 0.9, which bare lines are taken for, has no status
         allow = {"Allow": "GET, HEAD"} if status is HTTPStatus.METHOD_NOT_ALLOWED else {}
         self._send(_failure(status, status.phrase, {**allow, "Connection": "close"}))
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from types import TracebackType
 
-from playwright.sync_api import Browser, BrowserContext, Page, Request, Response
+from playwright.sync_api import Browser, BrowserContext, Page, Request
 
 from observe.page.server import PageServer
 
@@ -49,6 +49,7 @@ class Browsing:
             bypass_csp=bypass_csp,
             accept_downloads=True,
             locale="en-GB",
+            permissions=["clipboard-read", "clipboard-write"],
             timezone_id="UTC",
         )
         context.set_default_timeout(WAIT_MS)
@@ -57,7 +58,6 @@ class Browsing:
         place = f"http://127.0.0.1:{server.port}/"
         page.on("console", lambda message: self._note_console(message.type, message.text))
         page.on("pageerror", lambda error: self.faults.append(f"uncaught: {error}"))
-        page.on("response", self._note_refusal)
         page.on("request", lambda request: self._note_request(request, place))
         page.goto(server.link(view))
         page.wait_for_url(lambda url: "token=" not in url)
@@ -75,10 +75,6 @@ class Browsing:
     def _note_console(self, kind: str, text: str) -> None:
         if kind in ("error", "warning"):
             self.faults.append(f"{kind}: {text}")
-
-    def _note_refusal(self, response: Response) -> None:
-        if response.status >= 400:
-            self.faults.append(f"{response.status}: {response.url}")
 
     def _note_request(self, request: Request, place: str) -> None:
         self.requests.append(request.url)

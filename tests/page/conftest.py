@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Error, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 
 from observe.page.server import PageServer
-from tests.page.browsing import FLAGS, PICTURES, Browsing
+from tests.page.browsing import FLAGS, PICTURES, WAIT_MS, Browsing
 from tests.page.graph_jobs import graph_jobs
 from tests.page.jobs import fixture_jobs
 
@@ -33,6 +33,7 @@ def browser() -> Iterator[Browser]:
         pytest.fail("there is no Chromium: apt-get install chromium")
     if path is None:
         pytest.skip("there is no Chromium (Debian: apt-get install chromium)")
+    expect.set_options(timeout=WAIT_MS)
     with sync_playwright() as playwright:
         try:
             launched = playwright.chromium.launch(executable_path=path, args=FLAGS, timeout=LAUNCH_MS)

@@ -21,5 +21,5 @@ def test_jobs(browse: Browsing, width: int, dark: bool) -> None:
 def test_job(browse: Browsing, width: int, dark: bool) -> None:
     page = browse.open(f"job/{TRAINED}", width=width, dark=dark)
     expect(page.get_by_role("heading", name="train.py")).to_be_visible()
-    expect(page.get_by_text("COMPLETED")).to_be_visible()
+    expect(page.locator(".head .state")).to_be_visible()
     browse.picture(page)

@@ -3,7 +3,7 @@
 import { look, repeat } from "./api.js";
 import * as consoleTab from "./console.js";
 import { el, fill } from "./dom.js";
-import { duration, isRunning, local, outcome } from "./format.js";
+import { duration, grouped, isRunning, local, outcome, size, when } from "./format.js";
 import * as graphs from "./graphs.js";
 import * as metadata from "./metadata.js";
 
@@ -76,11 +76,46 @@ export function show(root, context) {
 }
 
 function draw(head, job) {
+  const open = head.querySelector("details")?.open ?? false;
+  const focused = head.contains(document.activeElement);
+  const now = Date.now();
+  const tags = Object.entries(job.tags).map(([name, value]) => el("span", { class: "tag" }, value ? `${name}=${value}` : name));
+  const facts = [
+    ["Started", `${local(job.started_ns / 1e6)} (${when(job.started_ns / 1e6, now)})`],
+    ["Took", duration(job.duration_secs) + (isRunning(job.state) ? " so far" : "")],
+    ["Mode", job.mode],
+    ["Where", [job.user && `${job.user}@`, job.host, job.cluster && ` (${job.cluster})`].filter(Boolean).join("")],
+    ["Lines", grouped(job.lines) + (job.lost ? `, ${grouped(job.lost)} lost` : "")],
+    ["Records", grouped(job.records)],
+    job.bytes_printed ? ["Printed", `${size(job.bytes_printed)}, logged ${size(job.bytes_logged)}`] : null,
+    job.attempts > 1 ? ["Attempts", grouped(job.attempts)] : null,
+  ].filter(Boolean);
   fill(
     head,
-    el("h1", {}, job.name),
-    el("p", {},
-      el("span", { class: `state ${job.state}` }, job.state), " ", outcome(job), " ",
-      local(job.started_ns / 1e6), " ", duration(job.duration_secs)),
+    el("div", { class: "title" },
+      el("h1", {}, job.starred ? el("span", { class: "star", title: "starred" }, "★ ") : null, job.name),
+      el("span", { class: "dim id" }, job.job_id),
+      el("span", { class: `state ${job.state}` }, job.state), el("span", {}, outcome(job)), tags),
+    job.reason ? el("p", { class: "failure" }, job.reason) : null,
+    job.note ? el("p", { class: "note" }, job.note) : null,
+    el("dl", { class: "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
+    el("details", { open }, el("summary", {}, "Account of lines and captures"), ledger(job), captures(job)),
   );
+  if (focused) head.querySelector("summary").focus({ preventScroll: true });
+}
+
+const ACCOUNTS = ["read", "stored", "collapsed", "blank", "dropped", "commands", "pending", "lost"];
+
+function ledger(job) {
+  return el("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "Account of lines" }, el("table", {},
+    el("thead", {}, el("tr", {}, el("th", {}, "Lines"), ACCOUNTS.map((name) => el("th", {}, name)))),
+    el("tbody", {}, ["stdout", "stderr"].map((stream) => el("tr", {},
+      el("th", {}, stream), ACCOUNTS.map((name) => el("td", { class: name === "lost" && job.ledger[stream][name] ? "failure" : null }, grouped(job.ledger[stream][name]))))))));
+}
+
+function captures(job) {
+  return el("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "Captures" }, el("table", {},
+    el("thead", {}, el("tr", {}, ["Attempt", "Step", "Task", "Host", "State", "Started", "Mode"].map((title) => el("th", {}, title)))),
+    el("tbody", {}, job.captures.map((capture) => el("tr", {},
+      [capture.attempt, capture.step, capture.task, capture.host, capture.state, local(capture.started_ns / 1e6), capture.mode].map((value) => el("td", {}, value)))))));
 }

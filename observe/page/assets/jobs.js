@@ -1,34 +1,214 @@
-// All jobs: a list that is looked at again and again.
+// All jobs: a list that is looked at again and again, searched, filtered and sorted by the server.
 
-import { look, repeat } from "./api.js";
-import { el, fill } from "./dom.js";
-import { duration, grouped, local, outcome, plural } from "./format.js";
+import { get, look, repeat } from "./api.js";
+import { el, fill, isTyping } from "./dom.js";
+import { duration, grouped, isRunning, local, outcome, plural, when } from "./format.js";
+
+const PAGE = 100;
+const MAX_LIMIT = 1000;
+const MAX_LAST = 50; // jobs whose last values are asked for at once
+const TYPED_MS = 150;
+const COLUMNS = [
+  ["state", "State"], ["name", "Name"], ["started", "Started"], ["took", "Took"], ["lines", "Lines"], ["records", "Records"],
+  [null, "Last values"],
+];
+const ASCENDING = new Set(["name", "state"]); // first, when a column is chosen
 
 export function show(root, context) {
-  context.crumbs();
-  const list = el("div", { class: "jobs" });
-  root.append(el("h1", {}, "Jobs"), list);
-  const looking = repeat(async (signal) => {
-    try {
-      const { document, changed } = await look(["jobs"], {}, signal);
-      context.answered();
-      if (changed || !list.firstChild) draw(list, document);
-    } catch (error) {
-      if (error.name === "AbortError") throw error;
-      context.failed(error);
-    }
-  }, () => 1);
-  return { close: looking.stop };
+  return new Jobs(root, context);
 }
 
-function draw(list, { jobs }) {
-  fill(
-    list,
-    el("p", {}, plural(jobs.length, "job")),
-    el("ul", {}, jobs.map((job) =>
-      el("li", {},
-        el("a", { href: `#/job/${encodeURIComponent(job.job_id)}` }, job.name), " ",
-        el("span", { class: `state ${job.state}` }, job.state), " ", outcome(job), " ",
-        local(job.started_ns / 1e6), " ", duration(job.duration_secs), " ", grouped(job.lines), " lines"))),
-  );
+class Jobs {
+  constructor(root, context) {
+    this.context = context;
+    this.asked = Object.fromEntries(["q", "state", "tag", "starred", "sort", "ascending"].map((name) => [name, context.words.get(name) || ""]));
+    this.limit = PAGE;
+    this.chosen = new Set(); // ids, to be compared
+    this.last = new Map(); // by id: [records, values]
+    this.typing = 0;
+    context.crumbs();
+    this.#build(root);
+    this.onkey = (event) => this.#key(event);
+    document.addEventListener("keydown", this.onkey);
+    this.looking = this.#look();
+  }
+
+  close() {
+    this.looking.stop();
+    clearTimeout(this.typing);
+    document.removeEventListener("keydown", this.onkey);
+  }
+
+  #build(root) {
+    const { asked } = this;
+    const changed = () => this.#ask();
+    this.field = el("input", {
+      type: "search", placeholder: "Search", value: asked.q, maxlength: 200, spellcheck: "false",
+      "aria-label": "Search in names, ids, users, hosts, tags and notes",
+      on: { input: () => { clearTimeout(this.typing); this.typing = setTimeout(changed, TYPED_MS); } },
+    });
+    this.state = el("select", { "aria-label": "State", on: { change: changed } }, el("option", { value: asked.state }, asked.state || "Any state"));
+    this.tag = el("select", { "aria-label": "Tag", on: { change: changed } }, el("option", { value: asked.tag }, asked.tag || "Any tag"));
+    this.starred = el("button", {
+      type: "button", "aria-pressed": String(asked.starred === "1"), "aria-label": "Only starred jobs", title: "Only starred jobs",
+      on: { click: () => { this.starred.setAttribute("aria-pressed", String(this.starred.getAttribute("aria-pressed") !== "true")); changed(); } },
+    }, "★");
+    this.compare = el("a", { class: "button", hidden: true }, "Compare");
+    this.summary = el("p", { class: "dim", role: "status" });
+    this.head = el("tr");
+    this.body = el("tbody");
+    this.more = el("button", { type: "button", hidden: true, on: { click: () => { this.limit = Math.min(this.limit + PAGE, MAX_LIMIT); this.#ask(); } } }, "Show more");
+    root.append(
+      el("h1", {}, "Jobs"),
+      el("div", { class: "tools", role: "toolbar", "aria-label": "Which jobs" },
+        el("span", { class: "group search" }, this.field), el("span", { class: "group" }, this.state, this.tag, this.starred, this.compare)),
+      this.summary,
+      el("table", { class: "jobs" }, el("thead", {}, this.head), this.body),
+      this.more);
+    this.#drawHead();
+  }
+
+  #drawHead() {
+    const { sort, ascending } = this.asked;
+    const by = sort || "started";
+    fill(this.head, el("th", { class: "choose" }, el("span", { class: "unseen" }, "Compare")), COLUMNS.map(([name, title]) =>
+      el("th", { "aria-sort": name === by ? (ascending ? "ascending" : "descending") : null, class: name ?? "last" },
+        name ? el("button", { type: "button", class: "quiet", on: { click: () => this.#sort(name) } }, title, el("span", { class: "arrow", "aria-hidden": "true" }, name === by ? (ascending ? " ↑" : " ↓") : "")) : title)));
+  }
+
+  #sort(name) {
+    const by = this.asked.sort || "started";
+    const ascending = name === by ? !this.asked.ascending : ASCENDING.has(name);
+    Object.assign(this.asked, { sort: name === "started" ? "" : name, ascending: ascending ? "1" : "" });
+    this.#drawHead();
+    this.head.querySelector(`th.${name} button`).focus();
+    this.#ask();
+  }
+
+  /** Asks anew, with what the fields have; the address has it, too. */
+  #ask() {
+    Object.assign(this.asked, {
+      q: this.field.value, state: this.state.value, tag: this.tag.value,
+      starred: this.starred.getAttribute("aria-pressed") === "true" ? "1" : "",
+    });
+    const query = new URLSearchParams(Object.entries(this.asked).filter(([, value]) => value));
+    history.replaceState(null, "", `#/${query.size ? `?${query}` : ""}`);
+    this.looking.stop();
+    this.drawn = false;
+    this.looking = this.#look();
+  }
+
+  #look() {
+    return repeat(async (signal) => {
+      try {
+        const { document, changed } = await look(["jobs"], { ...this.asked, limit: this.limit }, signal);
+        this.context.answered();
+        if (changed || !this.drawn) this.#draw(document);
+        await this.#fetchLast(document.jobs, signal);
+      } catch (error) {
+        if (error.name === "AbortError") throw error;
+        this.context.failed(error);
+      }
+    }, () => 1);
+  }
+
+  #draw(found) {
+    this.drawn = true;
+    const { jobs, total, matching, states, tags, problems, place } = found;
+    choices(this.state, "Any state", Object.entries(states).map(([state, count]) => [state, `${state} (${grouped(count)})`]));
+    choices(this.tag, "Any tag", tags.map((tag) => [tag, tag]));
+    this.tag.hidden = !tags.length && !this.asked.tag;
+    fill(this.summary,
+      total ? (matching === total ? plural(total, "job") : `${plural(matching, "job")} of ${grouped(total)}`) : ["No jobs yet in ", place, ". Begin with: ", el("code", {}, "logshipper run -- COMMAND")],
+      problems.map((problem) => el("span", { class: "failure" }, ` ${problem}`)));
+    this.more.hidden = jobs.length >= matching || this.limit >= MAX_LIMIT;
+    const focused = document.activeElement?.closest?.("tr[data-id]")?.dataset.id;
+    const part = document.activeElement?.matches?.("input") ? "input" : "a";
+    const now = Date.now();
+    fill(this.body, jobs.map((job) => this.#row(job, now)));
+    if (focused) this.body.querySelector(`tr[data-id="${CSS.escape(focused)}"] ${part}`)?.focus({ preventScroll: true });
+    this.#drawLast();
+  }
+
+  #row(job, now) {
+    const box = el("input", {
+      type: "checkbox", checked: this.chosen.has(job.job_id), "aria-label": `Compare ${job.name}`,
+      on: { change: () => { this.chosen[box.checked ? "add" : "delete"](job.job_id); this.#showCompare(); } },
+    });
+    const tags = Object.entries(job.tags).map(([name, value]) => el("span", { class: "tag" }, value ? `${name}=${value}` : name));
+    return el("tr", { data: { id: job.job_id, records: job.records } },
+      el("td", { class: "choose" }, box),
+      el("td", { class: "state-of" }, el("span", { class: `state ${job.state}` }, job.state),
+        outcome(job) && job.state !== "COMPLETED" ? el("span", { class: "dim outcome" }, ` ${outcome(job)}`) : null),
+      el("td", { class: "name" }, job.starred ? el("span", { class: "star", title: "starred" }, "★ ") : null,
+        el("a", { href: `#/job/${encodeURIComponent(job.job_id)}` }, job.name), " ", el("span", { class: "dim id" }, job.job_id), " ", tags,
+        job.note ? el("span", { class: "dim note" }, job.note.split("\n", 1)[0].slice(0, 200)) : null),
+      el("td", { class: "started", title: local(job.started_ns / 1e6) }, when(job.started_ns / 1e6, now)),
+      el("td", { class: "took" }, duration(job.duration_secs), isRunning(job.state) ? "…" : ""),
+      el("td", { class: "lines" }, grouped(job.lines), el("span", { class: "unit" }, " lines"),
+        job.lost ? el("span", { class: "failure" }, ` ${grouped(job.lost)} lost`) : null),
+      el("td", { class: "records" }, grouped(job.records), el("span", { class: "unit" }, " records")),
+      el("td", { class: "last" }));
+  }
+
+  // ---- last values
+
+  async #fetchLast(jobs, signal) {
+    const wanted = jobs.filter((job) => job.records && this.last.get(job.job_id)?.[0] !== job.records);
+    for (let at = 0; at < wanted.length; at += MAX_LAST) {
+      const some = wanted.slice(at, at + MAX_LAST);
+      const { last } = await get(["last"], { jobs: some.map((job) => job.job_id).join(",") }, signal);
+      for (const job of some) this.last.set(job.job_id, [job.records, last[job.job_id] ?? []]);
+      this.#drawLast();
+    }
+  }
+
+  #drawLast() {
+    for (const row of this.body.children) {
+      const values = this.last.get(row.dataset.id)?.[1];
+      if (values) fill(row.lastChild, values.map(([key, value]) => el("span", { class: "value" }, el("span", { class: "dim" }, `${key} `), value)));
+    }
+  }
+
+  // ---- comparing, keys
+
+  #showCompare() {
+    const ids = [...this.chosen];
+    this.compare.hidden = ids.length < 2;
+    this.compare.href = `#/compare/${ids.map(encodeURIComponent).join(",")}`;
+    fill(this.compare, `Compare ${ids.length}`);
+  }
+
+  #key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Escape" && event.target === this.field) {
+      this.field.value = "";
+      this.#ask();
+      return;
+    }
+    const inBox = event.target.type === "checkbox";
+    if ((isTyping(event) && !inBox) || document.querySelector("dialog[open]")) return;
+    if (event.key === "/") {
+      event.preventDefault();
+      this.field.focus();
+      this.field.select();
+    } else if (["j", "k", "ArrowDown", "ArrowUp"].includes(event.key)) {
+      const links = [...this.body.querySelectorAll("td.name a")];
+      const row = document.activeElement?.closest?.("tr[data-id]");
+      const at = row ? links.indexOf(row.querySelector("td.name a")) : -1;
+      if (at < 0 && event.key.startsWith("Arrow")) return; // scrolls
+      event.preventDefault();
+      links[Math.max(0, Math.min(links.length - 1, at + (event.key === "j" || event.key === "ArrowDown" ? 1 : -1)))]?.focus();
+    } else if (event.key === "x") {
+      document.activeElement?.closest?.("tr[data-id]")?.querySelector("input")?.click();
+    }
+  }
+}
+
+/** What may be chosen, and what is. */
+function choices(select, any, found) {
+  const value = select.value;
+  const known = found.some(([name]) => name === value);
+  fill(select, el("option", { value: "" }, any), value && !known ? el("option", { value }, value) : null, found.map(([name, words]) => el("option", { value: name }, words)));
+  select.value = value;
 }

@@ -22,6 +22,7 @@ export class Scroller {
     this.top = 0; // the container's scrollTop that is known
     this.frame = 0;
     this.idle = 0;
+    this.moving = false; // somebody scrolls: by hand, or still rolling
     container.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     this.observer = new ResizeObserver(() => this.#resized());
     this.observer.observe(container);
@@ -52,12 +53,14 @@ export class Scroller {
   }
 
   setTotal(total) {
-    const height = Math.min(total * this.rowHeight, MAX_HEIGHT);
-    if (total !== this.total) {
-      this.total = total;
-      this.spacer.style.height = `${Math.max(height - this.height, 0)}px`;
+    if (total === this.total) {
+      this.redraw();
+      return;
     }
-    this.goTo(this.position);
+    this.total = total;
+    this.#stretch();
+    if (this.moving) this.redraw(); // the bar isn't touched while somebody has hold of it
+    else this.goTo(this.position);
   }
 
   /** To a row, given with a fraction. */
@@ -123,15 +126,24 @@ export class Scroller {
         ? Math.min(Math.max(this.position + moved / this.rowHeight, 0), this.end)
         : this.#positionOf(top);
       this.onmove?.();
+      this.moving = true;
       clearTimeout(this.idle);
-      this.idle = setTimeout(() => this.#align(), IDLE_MS);
+      this.idle = setTimeout(() => {
+        this.moving = false;
+        this.position = Math.min(this.position, this.end);
+        this.#align();
+      }, IDLE_MS);
     }
     this.redraw(); // to the side, too
   }
 
-  #resized() {
+  #stretch() {
     const height = Math.min(this.total * this.rowHeight, MAX_HEIGHT);
     this.spacer.style.height = `${Math.max(height - this.height, 0)}px`;
+  }
+
+  #resized() {
+    this.#stretch();
     this.onresize?.();
     this.goTo(this.position);
   }

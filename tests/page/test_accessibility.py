@@ -1,0 +1,53 @@
+"""axe-core finds nothing serious on any page, light or dark; the page works with a keyboard alone."""
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from tests.page.browsing import PHONE, WIDE, Browsing
+from tests.page.jobs import LONG, TRAINED
+
+RUN_ONLY = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}
+FOCUSED = "document.activeElement.getAttribute('aria-label') || document.activeElement.textContent.trim().slice(0, 40)"
+SERIOUS = ("serious", "critical")
+
+
+def found_by_axe(page: Page) -> list[str]:
+    """What it finds, by rule and place."""
+    violations = Axe().run(page, options=RUN_ONLY).response["violations"]
+    return [
+        f"{found['impact']} {found['id']}: {node['html'][:200]} {node['failureSummary']}"
+        for found in violations
+        for node in found["nodes"]
+        if found["impact"] in SERIOUS
+    ]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, WIDE])
+def test_axe(browse: Browsing, width: int, dark: bool) -> None:
+    page = browse.open(width=width, dark=dark, bypass_csp=True)
+    expect(page.get_by_role("link", name="train.py")).to_be_visible()
+    assert found_by_axe(page) == []
+    page.evaluate(f"location.hash = '#/job/{LONG}'")
+    expect(page.locator(".row:visible").first).to_be_visible()
+    page.get_by_label("Search in the log").fill("residual")
+    expect(page.locator("mark").first).to_be_visible()
+    page.get_by_text("Account of lines and captures").click()
+    assert found_by_axe(page) == []
+
+
+def test_tab_reaches_everything(browse: Browsing) -> None:
+    page = browse.open(f"job/{TRAINED}")
+    expect(page.locator(".row:visible").first).to_be_visible()
+    seen: list[str] = []
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        name = page.evaluate(FOCUSED)
+        if seen and name == seen[0]:
+            break
+        seen.append(name)
+    for wanted in ("To the content", "logshipper", "Console", "Graphs", "Metadata", "Search in the log", "Next hit",
+                   "Streams", "Go to a time", "Times", "Copy", "Download", "The job's lines"):  # fmt: skip
+        assert wanted in seen
+    assert seen[0] == "To the content"

@@ -1,0 +1,190 @@
+"""Where each line is, and which lines hold a text, against the plainest way: all lines sorted, each looked at."""
+
+from collections.abc import Collection, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.job_reader import BlockHead
+from observe.page import line_index
+from observe.page.line_index import LineIndex, Slice
+from observe.page.search import Search
+
+Lines = list[tuple[int, int, int]]  # time, block, place in the block
+
+block_shapes = st.tuples(st.integers(0, 60), st.integers(1, 9), st.sampled_from([1, 2]), st.integers(1, 3))
+
+
+def heads(shapes: list[tuple[int, int, int, int]]) -> list[BlockHead]:
+    return [BlockHead(number, *shape) for number, shape in enumerate(shapes, start=1)]
+
+
+def plain(blocks: list[BlockHead]) -> Lines:
+    return sorted((block.time_ns + at, block.id, at) for block in blocks for at in range(block.lines))
+
+
+def merged(group: Slice) -> Lines:
+    return plain(group.blocks)
+
+
+def numbered(index: LineIndex, first: int, end: int) -> Lines:
+    found: Lines = []
+    for group in index.slices(first, end):
+        found += merged(group)[max(first - group.first, 0) : end - group.first]
+    return found
+
+
+@given(st.lists(st.lists(block_shapes, max_size=6), max_size=5), st.data())
+def test_lines_by_their_numbers(parts: list[list[tuple[int, int, int, int]]], data: st.DataObject) -> None:
+    blocks = heads([shape for part in parts for shape in part])
+    index, added = LineIndex(), 0
+    for part in parts:
+        before = numbered(index, 0, index.total)
+        generation = index.generation
+        index.add(blocks[added : added + len(part)])
+        added += len(part)
+        after = plain(blocks[:added])
+        assert index.total == len(after)
+        assert numbered(index, 0, index.total) == after
+        change = index.changed_since(generation)
+        stable = len(before) if change is None else min(change.line, len(before))
+        assert after[:stable] == before[:stable]
+    first = data.draw(st.integers(0, index.total + 2))
+    end = data.draw(st.integers(first, index.total + 5))
+    assert numbered(index, first, end) == plain(blocks)[first:end]
+
+
+@given(st.lists(block_shapes, max_size=12))
+def test_only_some_streams_and_captures(shapes: list[tuple[int, int, int, int]]) -> None:
+    blocks = heads(shapes)
+    index = LineIndex(streams=(2,))
+    index.see(captures=(1, 3))
+    index.add(blocks)
+    wanted = [block for block in blocks if block.stream == 2 and block.capture != 2]
+    assert numbered(index, 0, index.total) == plain(wanted)
+    assert index.newest == len(blocks)
+
+
+@given(st.lists(block_shapes, max_size=8), st.integers(0, 80))
+def test_a_time(shapes: list[tuple[int, int, int, int]], time_ns: int) -> None:
+    """The first line that isn't older, but for lines that are printed at the same nanosecond."""
+    blocks = heads(shapes)
+    index = LineIndex()
+    index.add(blocks)
+    number = index.number_at(time_ns)
+    lines = plain(blocks)
+    group = next((group for group in index.slices(max(number - 1, 0), number + 1)), None)
+    first = sum(line[0] < time_ns for line in lines)
+    near = len(merged(group)) if group else 0
+    assert abs(number - first) <= near
+    assert 0 <= number <= len(lines)
+
+
+def test_old_changes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_index, "_MAX_CHANGES", 3)
+    index = LineIndex()
+    index.add([BlockHead(1, 0, 5, 1, 1), BlockHead(2, 1000, 1, 1, 1)])
+    for number in range(3, 9):
+        index.add([BlockHead(number, 1000 - number, 1, 1, 1)])
+    assert index.generation == 6
+    assert index.changed_since(0) == (0, 0)  # all may have changed
+    assert index.changed_since(3) == (1, 5)
+    assert index.changed_since(6) is None
+
+
+# ---- search
+
+TEXTS = st.lists(
+    st.lists(st.text("abAB \u00e9\u00c9\u0130\u00df", max_size=6), min_size=1, max_size=12), min_size=1, max_size=8
+)
+
+
+class Texts:
+    """Blocks that follow each other, and their lines."""
+
+    def __init__(self, blocks: list[list[str]]) -> None:
+        self.blocks = blocks
+        self.read: list[int] = []
+
+    def heads(self) -> list[BlockHead]:
+        starts = [sum(map(len, self.blocks[:at])) for at in range(len(self.blocks))]
+        return [BlockHead(at + 1, 10 * starts[at], len(lines), 1, 1) for at, lines in enumerate(self.blocks)]
+
+    def __call__(self, groups: list[Slice]) -> Iterator[tuple[Slice, bytes]]:
+        for group in groups:
+            (block,) = group.blocks
+            self.read.append(block.id)
+            yield group, "".join(f"{line}\n" for line in self.blocks[block.id - 1]).encode()
+
+
+def having(lines: Collection[str], text: str, *, exact: bool) -> list[int]:
+    if exact:
+        return [number for number, line in enumerate(lines) if text in line]
+    if text.isascii():
+        return [number for number, line in enumerate(lines) if text.encode().lower() in line.encode().lower()]
+    return [number for number, line in enumerate(lines) if text.lower() in line.lower()]
+
+
+@given(TEXTS, st.text("abAB \u00e9\u00c9\u0130", min_size=1, max_size=3), st.booleans())
+def test_search_finds_what_is_there(blocks: list[list[str]], text: str, exact: bool) -> None:
+    texts = Texts(blocks)
+    index = LineIndex()
+    search = Search(text, exact=exact)
+    for head in texts.heads():
+        index.add([head])
+        assert search.scan(index, texts)
+    lines = [line for block in blocks for line in block]
+    assert list(search.hits) == having(lines, text, exact=exact)
+    assert texts.read == list(range(1, len(blocks) + 1))  # each once
+
+
+def test_a_search_goes_on_where_its_time_was_up() -> None:
+    texts = Texts([[f"line {at} {number}" for number in range(3)] for at in range(500)])
+    index = LineIndex()
+    index.add(texts.heads())
+    search = Search("line 499", exact=True)
+    rounds = 1
+    while not search.scan(index, texts, secs=0.0):
+        rounds += 1
+        assert 0 < search.scanned(index) < 1
+    assert rounds > 2
+    assert list(search.hits) == [1497, 1498, 1499]
+    assert texts.read == list(range(1, 501))
+
+
+def test_a_search_after_late_lines() -> None:
+    """What came late shifts what is behind it: only that is looked at again."""
+    index = LineIndex()
+    texts = {1: b"hit\n", 2: b"no\nhit\n", 3: b"hit\nhit\n"}
+
+    def read(groups: list[Slice]) -> Iterator[tuple[Slice, bytes]]:
+        for group in groups:
+            yield group, texts[group.blocks[0].id]
+
+    search = Search("hit", exact=True)
+    index.add([BlockHead(1, 0, 1, 1, 1), BlockHead(2, 100, 2, 1, 1)])
+    search.scan(index, read)
+    assert list(search.hits) == [0, 2]
+    index.add([BlockHead(3, 50, 2, 1, 1)])
+    search.scan(index, read)
+    assert list(search.hits) == [0, 1, 2, 4]
+
+
+def test_colours_are_no_text() -> None:
+    index = LineIndex()
+    index.add([BlockHead(1, 0, 2, 1, 1)])
+    search = Search("red1", exact=False)
+    search.scan(index, lambda groups: iter([(groups[0], b"\x1b[31mRE\x1b[1mD\x1b[0m1\n31m\n")]))
+    assert list(search.hits) == [0]
+
+
+@pytest.mark.parametrize(
+    ("number", "back", "hit"), [(0, False, 0), (3, False, 0), (4, False, 1), (9, False, 2), (10, False, 0),
+                                (9, True, 2), (8, True, 1), (3, True, 0), (2, True, 2)],
+)  # fmt: skip
+def test_the_nearest_hit(number: int, back: bool, hit: int) -> None:
+    search = Search("x", exact=True)
+    assert search.near(number, back=back) is None
+    search.hits.extend([3, 7, 9])
+    assert search.near(number, back=back) == hit
