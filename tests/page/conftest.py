@@ -45,10 +45,10 @@ def browser() -> Iterator[Browser]:
             yield launched
 
 
-def options(store: Path, **others: object) -> argparse.Namespace:
-    """A reading command's, for a local store."""
+def options(store: Path | None, **others: object) -> argparse.Namespace:
+    """A reading command's: for a local store, unless others say more."""
     none = dict.fromkeys(("source", "site", "loki_url", "prometheus_url", "since", "cluster"))
-    return argparse.Namespace(**{**none, "store": str(store), **others})
+    return argparse.Namespace(**{**none, "store": None if store is None else str(store), **others})
 
 
 @pytest.fixture(scope="session")
