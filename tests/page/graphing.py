@@ -61,7 +61,7 @@ def pixel_of(page: Page, key: str, x: float, y: float) -> tuple[float, float]:
 
 
 # of a copy: Chromium complains where a canvas that is drawn on is read again and again
-_PIXEL = """(chart, left, top) => {
+PIXEL = """(chart, left, top) => {
     const copy = document.createElement("canvas");
     copy.width = copy.height = 1;
     const context = copy.getContext("2d", { willReadFrequently: true });
@@ -73,14 +73,14 @@ _PIXEL = """(chart, left, top) => {
 
 def colour_at(page: Page, key: str, x: float, y: float) -> tuple[int, int, int]:
     """The colour that the canvas has at a point."""
-    found = chart(page, key).evaluate(f"(chart, [x, y]) => ({_PIXEL})(chart, ...chart.pixelOf(x, y))", [x, y])
+    found = chart(page, key).evaluate(f"(chart, [x, y]) => ({PIXEL})(chart, ...chart.pixelOf(x, y))", [x, y])
     return found[0], found[1], found[2]
 
 
 def wait_for_ground(page: Page, key: str, colour: tuple[int, int, int]) -> None:
     """Until the chart is drawn on another ground."""
     page.wait_for_function(
-        f"([chart, one]) => ({_PIXEL})(chart, 2, 2).join() === one", arg=[chart(page, key), ",".join(map(str, colour))]
+        f"([chart, one]) => ({PIXEL})(chart, 2, 2).join() === one", arg=[chart(page, key), ",".join(map(str, colour))]
     )
 
 
