@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 ALL_KINDS = (Kind.LOG, Kind.METADATA, Kind.COMMAND, Kind.NOTE)
 _PAGE = 256
+_NO_END_NS = (1 << 63) - 1  # later than any record
 _MAX_BLOCK_NS = MAX_PAYLOAD_BYTES  # a block's lines are 1 ns apart, and at least a byte long
 _MANY_BLOCKS = 50_000  # more new ones than that are found by the index over time
 _FEW_BLOCKS = 8  # that aren't worth a second thread
@@ -307,16 +308,22 @@ class JobReader(KeyedReader):
 
     # ---- records, events, status
 
-    def records(self, *, attempt: int | None = None, newest_first: bool = False) -> Iterator[MetadataRecord]:
-        """Metadata records in order of time; newest first (R23): at equal times the one that came later."""
+    def records(
+        self, *, attempt: int | None = None, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0
+    ) -> Iterator[MetadataRecord]:
+        """Metadata records in order of time; newest first (R23): at equal times the one that came later. begin_ns,
+        end_ns: as all readers have it."""
         attempts = self._attempts_of(attempt)
-        compare, order, last = ("<", "DESC", (1 << 63) - 1) if newest_first else (">", "ASC", -1)
-        after = (last, last)
+        end_ns = end_ns or _NO_END_NS
+        compare, order, bound = ("<", "DESC", ">=") if newest_first else (">", "ASC", "<")
+        after, last_ns = ((end_ns, -1), begin_ns) if newest_first else ((begin_ns, -1), end_ns)
         while True:
             page = self._fetch(
                 f"SELECT time_ns, id, n, capture, line, stream FROM record WHERE capture IN ({_numbers(attempts)})"  # noqa: S608  numbers and constants
-                f" AND (time_ns, id) {compare} (?, ?) ORDER BY time_ns {order}, id {order} LIMIT {_PAGE}",
+                f" AND (time_ns, id) {compare} (?, ?) AND time_ns {bound} ?"
+                f" ORDER BY time_ns {order}, id {order} LIMIT {_PAGE}",
                 *after,
+                last_ns,
             )
             for time_ns, _, n, capture, line, stream in page:
                 yield MetadataRecord(time_ns, n, attempts[capture], capture, line, Stream(stream))

@@ -162,7 +162,7 @@ class LokiJobReader(KeyedReader):
         logql = self._selector(labels, query.streams)
         if query.attempt is not None:
             logql += with_metadata({"attempt": str(query.attempt)})
-        end_ns = end_ns or self._end_ns()
+        end_ns = min(end_ns or self._end_ns(), self._end_ns())
         entries = self._client.entries(
             logql, max(begin_ns, self._span.begin_ns), end_ns, direction=direction, page=page
         )
@@ -246,9 +246,12 @@ class LokiJobReader(KeyedReader):
 
     # ---- records, events, status
 
-    def records(self, *, attempt: int | None = None, newest_first: bool = False) -> Iterator[MetadataRecord]:
+    def records(
+        self, *, attempt: int | None = None, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0
+    ) -> Iterator[MetadataRecord]:
         """Metadata records in order of time; newest first (R23): backwards."""
-        for line in self._record_lines("backward" if newest_first else "forward", attempt=attempt):
+        direction: Direction = "backward" if newest_first else "forward"
+        for line in self._record_lines(direction, attempt=attempt, begin_ns=begin_ns, end_ns=end_ns):
             n = line.attrs.get("n", 0)
             yield MetadataRecord(line.time_ns, n, line.key.attempt, line.capture, line.text, line.stream)
 

@@ -37,8 +37,11 @@ class Reader(Protocol):
         """Lines in order of time. after: the position of the line that was read last: what hadn't been read then, late
         arrivals included; tail: the last ones only."""
 
-    def records(self, *, attempt: int | None = None, newest_first: bool = False) -> Iterator[MetadataRecord]:
-        """Metadata records in order of time, or newest first."""
+    def records(
+        self, *, attempt: int | None = None, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0
+    ) -> Iterator[MetadataRecord]:
+        """Metadata records in order of time, or newest first. begin_ns, end_ns: only those printed from then on and
+        before then; 0 for no limit."""
 
     def events(self, *, attempt: int | None = None) -> Iterator[JobEvent]:
         """Events in order of time."""

@@ -4,7 +4,8 @@ import re
 from collections.abc import Sequence
 
 from observe.output import Output, cells_wide
-from observe.series import Graph, Points
+from observe.points import Points
+from observe.series import Graph
 from observe.ticks import axis_range, labels, ticks, time_unit
 from observe.words import number, safe
 

@@ -1,10 +1,8 @@
 """`logshipper metadata JOB`: its metadata records as a table, as the exact lines, as CSV, or for programs."""
 
 import argparse
-import csv
-import io
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,10 +10,11 @@ import orjson
 
 from ingest.metadata_keys import names_of
 from observe.asked import UnknownKey, pick_keys
+from observe.csv_lines import own_titles, records_as_csv, titles_of
 from observe.documents import STREAM_NAMES, moment
 from observe.opening import check_attempt, opened_job
 from observe.output import Cell, Column, Output, Styled, cells_wide, widen
-from observe.records import Path, at_path, cell, flat, is_number, rebuilt, shown, split
+from observe.records import Path, at_path, flat, is_number, rebuilt, shown, split
 from observe.running import say
 from observe.words import local, plural, safe, utc
 
@@ -128,52 +127,8 @@ def _rebuilt(values: dict[Path, str]) -> str:
 
 
 def _print_csv(asked: _Asked) -> None:
-    """Two passes: the columns are known only when every record was seen."""
-    paths: dict[Path, None] = dict.fromkeys(asked.paths or ())
-    if asked.paths is None:
-        for record in asked.oldest_first():
-            for path in flat(record.line):
-                paths.setdefault(path)
-    writer = _CsvWriter()
-    titles = _titles(paths)
-    writer.row([*own_titles(titles, ("_time", "_attempt")), *titles])
-    for record in asked.oldest_first():
-        values = flat(record.line) if asked.paths is None else asked.picked(record.line)
-        cells = [cell(values[path]) if path in values else "" for path in paths]
-        writer.row([utc(record.time_ns), str(record.attempt), *cells])
-
-
-class _CsvWriter:
-    """Lines end in LF, and yet every cell that holds a CR or an LF is quoted (the csv module's own line end, CR LF,
-    is what makes it quote both in all versions of Python)."""
-
-    def __init__(self) -> None:
-        self._line = io.StringIO(newline="")
-        self._writer = csv.writer(self._line, lineterminator="\r\n")
-
-    def row(self, cells: Sequence[str]) -> None:
-        self._writer.writerow(cells)
-        sys.stdout.write(self._line.getvalue()[:-2] + "\n")
-        self._line.seek(0)
-        self._line.truncate()
-
-
-def _titles(paths: Iterable[Path]) -> list[str]:
-    """The paths' names, in their order."""
-    ordered = list(paths)
-    names = names_of(ordered)
-    return [names[path] for path in ordered]
-
-
-def own_titles(titles: Sequence[str], own: Sequence[str]) -> list[str]:
-    """The titles of logshipper's own columns, with underscores before them until no key is called so."""
-    found = []
-    for title in own:
-        unused = title
-        while unused in titles:
-            unused = "_" + unused
-        found.append(unused)
-    return found
+    for line in records_as_csv(asked.oldest_first, asked.paths):
+        sys.stdout.write(line)
 
 
 @dataclass(slots=True)
@@ -231,7 +186,7 @@ def _print_table(asked: _Asked, args: argparse.Namespace) -> None:
 
 
 def _print_plain(out: Output, asked: _Asked, table: _Table) -> None:
-    titles = _titles(table.paths)
+    titles = titles_of(table.paths)
     columns = [Column(title) for title in own_titles(titles, ("_time", "_attempt"))]
     columns += [Column(title, right=numeric) for title, numeric in zip(titles, table.numeric, strict=True)]
     widths = [len(utc(0)), len("_attempt"), *(min(width, 48) for width in table.widths)]
@@ -248,7 +203,7 @@ def _print_plain(out: Output, asked: _Asked, table: _Table) -> None:
 
 def _print_rich(out: Output, asked: _Asked, table: _Table) -> None:
     records = list(asked.newest_first(asked.limit))
-    titles = _titles(table.paths)
+    titles = titles_of(table.paths)
     several = len({capture.attempt for capture in asked.reader.captures}) > 1
     stamps = _stamps([record.time_ns for record in records])
     room = out.columns - max(map(len, stamps), default=0) - 3 - (10 if several else 0)

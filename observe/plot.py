@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from logshipper.errors import LogshipperError
 from observe.documents import job_heading
+from observe.graph_notes import left_out_of, rule_words
 from observe.opening import check_attempt, opened_job
 from observe.output import Output, Styled, print_json
 from observe.running import say
@@ -82,12 +83,6 @@ def _exact(value: float, integer: bool) -> float | int:
     return int(value) if integer and abs(value) < 2**53 else value
 
 
-def rule_words(graph: Graph) -> str:
-    """X and the rule that chose it."""
-    rule = f" (rule {graph.x.rule} of 7)" if graph.x.rule else ""
-    return f"X axis: {graph.x.words}{rule}"
-
-
 def _title(reader: "Reader") -> str:
     return f"{reader.summary.name} · {reader.summary.job_id}"
 
@@ -132,14 +127,7 @@ def _notes(reader: "Reader", found: list[Graph], left_out: list[str], *, points:
     """What the graphs don't show, a sentence each. points: that a series is thinned to."""
     notes = [*reader.notes(), *_own_x_notes(found)]
     for graph in found:
-        if graph.without_x:
-            notes.append(
-                f"{graph.key}: {plural(graph.without_x, 'number')} left out, without {graph.x.key} in its record"
-            )
-        if graph.beyond:
-            notes.append(f"{graph.key}: {plural(graph.beyond, 'number')} left out, beyond what a graph can show")
-        if graph.more_series:
-            notes.append(f"{graph.key}: {plural(graph.more_series, 'earlier series')} left out")
+        notes += left_out_of(graph)
     most = max((one.seen for graph in found for one in graph.series), default=0)
     if most > points:
         notes.append(f"{count(most)} points are more than a graph can show: thinned, with every peak kept")

@@ -1,69 +1,29 @@
-"""The points of a job's graphs: which X, which Y, one series per attempt, step and task. Memory is bounded.
-
-A series keeps every point up to MAX_POINTS; then each four neighbours give way to their lowest and highest, so that
-no spike is ever lost.
-"""
+"""The points of a job's graphs: which X, which Y, one series per attempt, step and task. Memory is bounded
+(observe/points.py)."""
 
 import math
-from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ingest.metadata_keys import Leaves, leaves_of, parse_record
 from ingest.x_axis import KeyStats, XChoice
 from observe.asked import split_names, unknown_key
+from observe.points import Points
 from observe.records import Path, at_path, is_number
 from observe.words import NS
 
 if TYPE_CHECKING:
+    from ingest.job import Capture, MetadataRecord
     from ingest.stores import Reader
 
-MAX_POINTS = 1 << 16
 MAX_SERIES = 16
+Source = tuple[int, str, int]  # attempt, step, task
+
 LARGEST = 1e300  # beyond that, the span between two values may not be a float any more
 TIME = "time"
 KEY_PREFIX = "key:"  # `key:time` is a key called `time`; `time` is the clock
 CLOCK_WORDS = "time: when each record was printed"
-
-
-class Points:
-    """One series. seen: the points there were; xs, ys: those that are kept, in the order in which they were printed."""
-
-    __slots__ = ("label", "seen", "xs", "ys")
-
-    def __init__(self, label: str = "") -> None:
-        self.label = label
-        self.seen = 0
-        self.xs = array("d")
-        self.ys = array("d")
-
-    def add(self, x: float, y: float) -> None:
-        self.seen += 1
-        self.xs.append(x)
-        self.ys.append(y)
-        if len(self.xs) > MAX_POINTS:
-            self.xs, self.ys = halved(self.xs, self.ys)
-
-    def thinned(self, points: int) -> "Points":
-        """At most so many points (but at least 4), lowest and highest among them."""
-        thin = Points(self.label)
-        thin.seen, thin.xs, thin.ys = self.seen, self.xs, self.ys
-        while len(thin.xs) > max(points, 4):
-            thin.xs, thin.ys = halved(thin.xs, thin.ys)
-        return thin
-
-
-def halved(xs: "array[float]", ys: "array[float]") -> "tuple[array[float], array[float]]":
-    """Of each four points the lowest and the highest; the first and the last point stay as well."""
-    kept = [0]
-    for begin in range(1, len(ys) - 1, 4):
-        four = range(begin, min(begin + 4, len(ys) - 1))
-        low = min(four, key=ys.__getitem__)
-        high = max(four, key=ys.__getitem__)
-        kept += [low] if low == high else [min(low, high), max(low, high)]
-    kept.append(len(ys) - 1)
-    return array("d", (xs[at] for at in kept)), array("d", (ys[at] for at in kept))
 
 
 @dataclass(slots=True)
@@ -106,6 +66,16 @@ def numeric_keys(reader: "Reader") -> "dict[str, KeyStats]":
 
 def graphs(reader: "Reader", request: Request, most: int) -> tuple[list[Graph], list[str]]:
     """At most so many graphs, and the keys that are left out. Raises UnknownKey."""
+    found, left_out = planned(reader, request, most)
+    _fill(reader, found, request)
+    own = {at: with_own_x(reader, graph) for at, graph in enumerate(found) if lacks_x(graph)}
+    if own:
+        _fill(reader, list(own.values()), request)
+    return [own.get(at, graph) for at, graph in enumerate(found)], left_out
+
+
+def planned(reader: "Reader", request: Request, most: int) -> tuple[list[Graph], list[str]]:
+    """As `graphs`, without any points yet."""
     keys = numeric_keys(reader)
     choice = _x_choice(reader, request, keys)
     wanted = [_known(name, keys) for name in split_names(request.y, keys)] or _default_y(reader, keys, choice)
@@ -113,16 +83,7 @@ def graphs(reader: "Reader", request: Request, most: int) -> tuple[list[Graph], 
     if request.y:
         most = max(most, len(wanted))  # asked for by name: none is left out
     chosen, left_out = wanted[:most], wanted[most:]
-    found = [_graph(key, choice, keys) for key in chosen]
-    _fill(reader, found, keys, request.attempt)
-    for at, graph in enumerate(found):
-        if not graph.seen and graph.without_x:
-            own = _graph(graph.key, reader.x_for(graph.key), keys)
-            own.own_x = True
-            own.instead_of = graph.x.key or TIME
-            _fill(reader, [own], keys, request.attempt)
-            found[at] = own
-    return found, left_out
+    return [_graph(key, choice, keys) for key in chosen], left_out
 
 
 def _x_choice(reader: "Reader", request: Request, keys: "dict[str, KeyStats]") -> XChoice:
@@ -154,36 +115,73 @@ def _graph(key: str, choice: XChoice, keys: "dict[str, KeyStats]") -> Graph:
     return Graph(key, choice, integer=keys[key].integer, x_integer=x_integer)
 
 
-def _fill(reader: "Reader", found: list[Graph], keys: "dict[str, KeyStats]", attempt: int | None) -> None:
-    """One pass over the records for all these graphs."""
-    captures = {capture.capture: (capture.attempt, capture.step, capture.task) for capture in reader.captures}
-    labels = _labels(sorted({captures[number] for number in captures}))
-    paths = {name: keys[name].path for graph in found for name in (graph.key, graph.x.key) if name is not None}
-    by_source: dict[tuple[int, str, int], list[Points]] = {}
-    began_ns = min((capture.started_ns for capture in reader.captures), default=reader.summary.started_ns)
-    for record in reader.records(attempt=attempt):
-        values = _numbers(record.line, paths)
+def lacks_x(graph: Graph) -> bool:
+    """Whether its key never stood in a record with its X."""
+    return not graph.seen and graph.without_x > 0
+
+
+def with_own_x(reader: "Reader", graph: Graph) -> Graph:
+    """The graph of the same key over an X of its own, without any points yet."""
+    own = _graph(graph.key, reader.x_for(graph.key), numeric_keys(reader))
+    own.own_x = True
+    own.instead_of = TIME if graph.x.key is None else graph.x.key
+    return own
+
+
+def _fill(reader: "Reader", found: list[Graph], request: Request) -> None:
+    filling = Filling(reader, found)
+    for record in reader.records(attempt=request.attempt):
+        filling.add(record)
+    filling.show()
+
+
+class Filling:
+    """Fills graphs, record by record, all of them in one pass. new_points: makes a series."""
+
+    def __init__(self, reader: "Reader", found: Sequence[Graph], new_points: Callable[[], Points] = Points) -> None:
+        keys = numeric_keys(reader)
+        self._found = found
+        self._new_points = new_points
+        self._paths = {
+            name: keys[name].path for graph in found for name in (graph.key, graph.x.key) if name is not None
+        }
+        self._captures = {capture.capture: _source(capture) for capture in reader.captures}
+        self._began_ns = min((capture.started_ns for capture in reader.captures), default=reader.summary.started_ns)
+        self._rows: dict[Source, list[Points]] = {}
+
+    def add(self, record: "MetadataRecord") -> None:
+        values = _numbers(record.line, self._paths)
         if not values:
-            continue
-        source = captures.get(record.capture, (record.attempt, "", 0))
-        row = by_source.get(source)
+            return
+        source = self._captures.get(record.capture, (record.attempt, "", 0))
+        row = self._rows.get(source)
         if row is None:
-            row = by_source[source] = [Points(labels.get(source, "")) for _ in found]
-        for graph, points in zip(found, row, strict=True):
+            row = self._rows[source] = [self._new_points() for _ in self._found]
+        for graph, points in zip(self._found, row, strict=True):
             y = values.get(graph.key)
             if y is None:
                 continue
-            x = (record.time_ns - began_ns) / NS if graph.x.key is None else values.get(graph.x.key)
+            x = (record.time_ns - self._began_ns) / NS if graph.x.key is None else values.get(graph.x.key)
             if x is None:
                 graph.without_x += 1
             elif abs(y) > LARGEST or abs(x) > LARGEST:
                 graph.beyond += 1
             else:
                 points.add(x, y)
-    for at, graph in enumerate(found):
-        filled = [by_source[source][at] for source in sorted(by_source) if by_source[source][at].seen]
-        graph.series = filled[-MAX_SERIES:]
-        graph.more_series = len(filled) - len(graph.series)
+
+    def show(self) -> None:
+        """Gives the graphs what was added so far."""
+        labels = _labels(sorted({*self._captures.values(), *self._rows}))
+        for at, graph in enumerate(self._found):
+            filled = [source for source in sorted(self._rows) if self._rows[source][at].seen]
+            graph.series = [self._rows[source][at] for source in filled[-MAX_SERIES:]]
+            graph.more_series = len(filled) - len(graph.series)
+            for source, points in zip(filled[-MAX_SERIES:], graph.series, strict=True):
+                points.label = labels[source]
+
+
+def _source(capture: "Capture") -> Source:
+    return capture.attempt, capture.step, capture.task
 
 
 def _numbers(line: str, paths: dict[str, Path]) -> dict[str, float]:
@@ -204,13 +202,13 @@ def _as_float(number: int | float) -> float:
         return math.inf
 
 
-def _labels(sources: list[tuple[int, str, int]]) -> dict[tuple[int, str, int], str]:
+def _labels(sources: list[Source]) -> dict[Source, str]:
     """Names of series: only what tells them apart."""
     if len(sources) < 2:
         return dict.fromkeys(sources, "")
     differs = [len({source[at] for source in sources}) > 1 for at in range(3)]
 
-    def words(source: tuple[int, str, int]) -> Iterator[str]:
+    def words(source: Source) -> Iterator[str]:
         for at, noun in enumerate(("attempt", "step", "task")):
             if differs[at] and source[at] != "":
                 yield f"{noun} {source[at]}"

@@ -36,8 +36,14 @@ class FakeReader:
             STARTED_NS, "enabled", len(self._records), len(self._records), 0, 1000, 100,
         )  # fmt: skip
 
-    def records(self, *, attempt: int | None = None, newest_first: bool = False) -> Iterator[MetadataRecord]:
-        found = [record for record in self._records if attempt in (None, record.attempt)]
+    def records(
+        self, *, attempt: int | None = None, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0
+    ) -> Iterator[MetadataRecord]:
+        found = [
+            record
+            for record in self._records
+            if attempt in (None, record.attempt) and begin_ns <= record.time_ns and record.time_ns < (end_ns or 1 << 63)
+        ]
         return iter(found[::-1] if newest_first else found)
 
     def keys(self) -> list[KeyStats]:

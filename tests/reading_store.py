@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ingest.stores import Reader
 from logshipper.segment import Json, Kind, Stream
 from tests.segment_factory import SECOND_NS as NS
 from tests.segment_factory import CaptureWriter, age, make_ledger
@@ -113,3 +114,13 @@ def training(store: Path, epochs: int = 5, **options: Any) -> None:
         job.event("mode_changed", "metadata now", **{"from": "enabled", "to": "metadata"}, stream="stdout")
         job.printed(45_000, 5_000)
         job.end()
+
+
+def assert_spans(reader: Reader) -> None:
+    """Any span of a reader's records is what a filter by time gives, in both orders."""
+    records = list(reader.records())
+    first, middle, last = records[0].time_ns, records[len(records) // 2].time_ns, records[-1].time_ns
+    for begin_ns, end_ns in ((first, 0), (middle, 0), (first, middle), (0, middle + 1), (middle, last), (last + 1, 0)):
+        wanted = [one for one in records if begin_ns <= one.time_ns and one.time_ns < (end_ns or last + 1)]
+        assert list(reader.records(begin_ns=begin_ns, end_ns=end_ns)) == wanted
+        assert list(reader.records(newest_first=True, begin_ns=begin_ns, end_ns=end_ns)) == wanted[::-1]

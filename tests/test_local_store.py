@@ -13,6 +13,7 @@ from ingest.local_store import JobReader, LocalStore
 from logshipper.errors import StoreError, UnknownJob
 from logshipper.segment import Kind, Stream
 from logshipper.spool import process_started
+from tests.reading_store import assert_spans
 from tests.segment_factory import (
     SECOND_NS,
     START_NS,
@@ -158,6 +159,14 @@ def test_equal_times_of_two_tasks_newest_first_is_the_later_arrival_r23(store: L
         capture.close()
     reader = take(store)
     assert [record.line for record in reader.records(newest_first=True)] == ['{"task": 1}', '{"task": 0}']
+
+
+def test_records_of_a_span_of_time(store: LocalStore, spool: Path) -> None:
+    capture = CaptureWriter(spool)
+    for a in range(600):  # more than a page of the reader
+        capture.metadata({"a": a})
+    reader = take(store)
+    assert_spans(reader)
 
 
 def test_parts_of_a_long_line_count_once(store: LocalStore, spool: Path) -> None:

@@ -15,7 +15,7 @@ from logshipper.segment import Kind, Stream
 from tests.loki_fake import FakeLoki
 from tests.loki_job import pieces, push_spool
 from tests.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, read, texts
-from tests.reading_store import SpooledCapture, training
+from tests.reading_store import SpooledCapture, assert_spans, training
 from tests.segment_factory import SECOND_NS as NS
 from tests.segment_factory import CaptureWriter, make_ledger
 
@@ -267,6 +267,7 @@ def test_x_is_judged_capture_by_capture(fake: FakeLoki, store: Path) -> None:
             assert reader.x_for("loss") == expected.x_for("loss")
             newest = [record.line for record in reader.records(newest_first=True)]
             assert newest == [record.line for record in reader.records()][::-1]
+            assert_spans(reader)
 
 
 def test_progress_tells_how_many_records_are_read(fake: FakeLoki) -> None:

@@ -1,6 +1,7 @@
 """What graphs are made of: R22 (numbers only), R24-R26 (X), restarts as series of their own, bounded memory."""
 
 import json
+import math
 import random
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 
 from observe import series
 from observe.asked import UnknownKey
-from observe.series import Graph, Points, Request, graphs
+from observe.points import MAX_POINTS, Points
+from observe.series import Graph, Request, graphs
 from tests.observe_fake import FakeReader
 
 
@@ -114,10 +116,10 @@ def test_wrong_keys() -> None:
 def test_thinning_is_bounded_and_loses_no_peak() -> None:
     rng = random.Random(7)
     one = Points()
-    for x in range(series.MAX_POINTS * 3):
+    for x in range(MAX_POINTS * 3):
         one.add(x, 1000.0 if x == 70_001 else -1000.0 if x == 99 else rng.random())
-    assert one.seen == series.MAX_POINTS * 3
-    assert len(one.xs) <= series.MAX_POINTS
+    assert one.seen == MAX_POINTS * 3
+    assert len(one.xs) <= MAX_POINTS
     thin = one.thinned(600)
     assert len(thin.xs) <= 600
     assert thin.seen == one.seen
@@ -125,3 +127,20 @@ def test_thinning_is_bounded_and_loses_no_peak() -> None:
     assert (99, -1000.0) in zip(thin.xs, thin.ys, strict=True)
     assert (thin.xs[0], thin.xs[-1]) == (0, one.xs[-1])
     assert list(thin.xs) == sorted(thin.xs)
+
+
+def test_thinning_is_even_over_the_whole_series() -> None:
+    one = Points(most=4096)
+    for x in range(1_000_000):
+        one.add(x, math.sin(x))
+    for kept in (one, one.thinned(1000)):
+        assert len(kept.xs) <= 4098
+        tenths = [sum(begin <= x < begin + 100_000 for x in kept.xs) for begin in range(0, 1_000_000, 100_000)]
+        assert max(tenths) < 1.3 * min(tenths), "the beginning is shown as finely as the end"
+    for count in range(1, 300):  # whatever the number: none twice, first and last there
+        few = Points(most=16)
+        for x in range(count):
+            few.add(x, 5.0)
+        assert list(few.xs) == sorted(set(few.xs))
+        assert (few.xs[0], few.xs[-1]) == (0, count - 1)
+        assert len(few.xs) <= 18

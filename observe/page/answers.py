@@ -1,5 +1,6 @@
 """What the page's server is asked and what it answers: plain values between the server and the functions that know."""
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -12,6 +13,7 @@ from observe.output import to_json
 
 if TYPE_CHECKING:
     from observe.page.copied import Copies
+    from observe.page.graph_feeds import Feeds
     from observe.page.jobs_api import Listing
     from observe.page.logs import Logs
     from observe.page.opened import OpenedStore
@@ -29,10 +31,11 @@ class Refused(LogshipperError):
 
 @dataclass(frozen=True)
 class Shelf:
-    """What the server keeps between requests, for all threads. listing: the list of jobs; logs: where each line is;
-    copies: of what Loki has."""
+    """What the server keeps between requests, for all threads. listing: the list of jobs; feeds: graphs; logs: where
+    each line is; copies: of what Loki has."""
 
     listing: "Listing"
+    feeds: "Feeds"
     logs: "Logs"
     copies: "Copies"
 
@@ -85,3 +88,9 @@ def json_answer(document: Mapping[str, Any], etag: str = "") -> Answer:  # Any: 
     except TypeError:  # Raw, lone surrogates, integers of more than 64 bits
         body = to_json(document).encode("utf-8", "replace")
     return Answer(body, etag=etag)
+
+
+def tagged_answer(ask: Ask, document: Mapping[str, Any], facts: object) -> Answer:  # Any: JSON
+    """The document, unless the browser has just these facts already."""
+    etag = f'"{hashlib.sha256(orjson.dumps(facts, default=str)).hexdigest()[:20]}"'
+    return Answer(b"", etag=etag) if etag == ask.known else json_answer(document, etag)

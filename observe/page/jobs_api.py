@@ -1,7 +1,6 @@
 """`api/jobs`, the list; `api/last`, the last values of some; `api/jobs/ID`, what the head of a job's page shows."""
 
 import fnmatch
-import hashlib
 import os
 import threading
 import time
@@ -9,15 +8,13 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import orjson
-
 from ingest.job import JobSummary
 from ingest.local_store import LocalStore
 from logshipper.errors import LogshipperError, UnknownJob
 from observe.documents import STREAM_NAMES, capture_document, duration_secs, job_document, moment
 from observe.opening import overlay_of
 from observe.overlay import NO_MARKS, Marks, Place
-from observe.page.answers import Answer, Ask, json_answer
+from observe.page.answers import Answer, Ask, json_answer, tagged_answer
 from observe.records import flat
 from observe.show import ledger_of
 
@@ -132,7 +129,7 @@ def jobs(ask: Ask) -> Answer:
     }
     facts = [*(_facts(job) for job in shown), document["tags"], document["states"], document["problems"], len(found)]
     facts.append([_marks(listed, job).changed_ns for job in shown])
-    return _answer(ask, {**document, "now_ns": now_ns}, facts)
+    return tagged_answer(ask, {**document, "now_ns": now_ns}, facts)
 
 
 class _Wanted:
@@ -198,7 +195,7 @@ def job(ask: Ask) -> Answer:
             },
         }
         facts = [*_facts(summary), reader.is_over, _shown(reader), sorted(status.items()), marks.changed_ns]
-        return _answer(ask, document, facts)
+        return tagged_answer(ask, document, facts)
 
 
 def _shown(reader: "Reader") -> list[object]:
@@ -209,9 +206,3 @@ def _facts(summary: JobSummary) -> tuple[object, ...]:
     """What a change of is shown; a heartbeat alone changes nothing."""
     return (summary.job_id, summary.state, summary.attempts, summary.ended_ns, summary.lines, summary.records,
             summary.lost, summary.mode, summary.bytes_printed, summary.name, summary.exit_code)  # fmt: skip
-
-
-def _answer(ask: Ask, document: dict[str, object], facts: object) -> Answer:
-    """The document, unless the browser has just these facts already."""
-    etag = f'"{hashlib.sha256(orjson.dumps(facts, default=str)).hexdigest()[:20]}"'
-    return Answer(b"", etag=etag) if etag == ask.known else json_answer(document, etag)

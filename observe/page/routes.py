@@ -5,7 +5,7 @@ from http import HTTPStatus
 from typing import NamedTuple, TypeAlias
 from urllib.parse import unquote
 
-from observe.page import console_api, jobs_api
+from observe.page import compare_api, console_api, graphs_api, jobs_api, metadata_api
 from observe.page.answers import Answer, Ask, Refused
 
 Answering: TypeAlias = Callable[[Ask], Answer]
@@ -24,6 +24,13 @@ ROUTES = (
     Route("jobs/*/search", console_api.search),
     Route("jobs/*/at", console_api.at),
     Route("jobs/*/text", console_api.text),
+    Route("jobs/*/axes", graphs_api.axes),
+    Route("jobs/*/graphs", graphs_api.graphs),
+    Route("jobs/*/graph.csv", graphs_api.graph_csv),
+    Route("compare", compare_api.compare),
+    Route("jobs/*/records", metadata_api.records),
+    Route("jobs/*/records.csv", metadata_api.as_csv),
+    Route("jobs/*/records.jsonl", metadata_api.as_jsonl),
 )
 _BY_PIECES = {tuple(route.path.split("/")): route.answer for route in ROUTES}
 

@@ -70,7 +70,7 @@ class Browsing:
         return path
 
     def check(self) -> None:
-        assert not self.faults, self.faults
+        assert not self.faults, "\n".join(self.faults)
 
     def _note_console(self, kind: str, text: str) -> None:
         if kind in ("error", "warning"):

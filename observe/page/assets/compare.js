@@ -1,6 +1,204 @@
-// Jobs side by side: #/compare/ID,ID
+// Jobs side by side: #/compare/ID,ID. Curves over an X that they share, a colour for each job, and what tells them
+// apart.
+
+import { look, path, repeat } from "./api.js";
+import { el, fill, visible } from "./dom.js";
+import { isRunning } from "./format.js";
+import { GraphControls } from "./graph_controls.js";
+import { drawingOf, fetchGraphs, xOf } from "./graph_data.js";
+import { GraphPanel } from "./graph_panel.js";
+import { PanelGrid } from "./panel_grid.js";
+import { colourOf, themeOf } from "./paint.js";
+
+const LEAST_SECS = 2; // between two looks at running jobs
+const COST = 15; // times as long as the server took, at least
+
+/** The address of jobs side by side. @param {string[]} ids */
+export const addressOf = (ids) => `#/compare/${ids.map(encodeURIComponent).join(",")}`;
 
 export function show(root, context) {
-  context.crumbs("Compare");
-  return { close() {} };
+  const view = new CompareView(root, context);
+  return { close: () => view.close() };
+}
+
+class CompareView {
+  constructor(root, context) {
+    this.context = context;
+    this.ids = [...new Set((context.parts[1] || "").split(",").filter(Boolean))];
+    this.secs = LEAST_SECS;
+    this.differing = false;
+    context.crumbs("Compare");
+    this.controls = new GraphControls(
+      { changed: () => this.#again(), look: () => this.grid.each((panel) => this.#dress(panel)) });
+    this.jobs = el("ul", { class: "compare-jobs", "aria-label": "Jobs" });
+    this.table = el("table", { class: "records differences" });
+    const only = el("input", { type: "checkbox",
+      on: { change: (event) => { this.differing = event.target.checked; this.#showTable(); } } });
+    this.rule = el("p", { class: "graph-rule", role: "status" });
+    this.host = el("div", { class: "graph-grid" });
+    root.append(
+      el("h1", {}, "Compare"), this.jobs, this.controls.root, this.rule, this.host,
+      el("h2", { class: "compare-heading" }, "Configuration"),
+      el("div", { class: "graph-controls" }, el("label", { class: "row" }, only, "Only what differs")),
+      el("div", { class: "records-scroll", tabindex: 0, role: "region", "aria-label": "Configuration" }, this.table));
+    this.asking = new AbortController();
+    this.grid = new PanelGrid(this.host, (name) => this.#panel(name), () => this.#quietly(this.#fillPanels(true)));
+    this.looking = repeat(() => this.#turn(), () => this.secs);
+  }
+
+  close() {
+    this.looking.stop();
+    this.asking.abort();
+    this.controls.close();
+    this.grid.close();
+  }
+
+  #again() {
+    this.asking.abort();
+    this.asking = new AbortController();
+    this.grid.outdate();
+    this.#quietly(this.#turn());
+  }
+
+  async #quietly(turn) {
+    try {
+      await turn;
+    } catch (error) {
+      if (error.name !== "AbortError") this.context.failed(error);
+    }
+  }
+
+  async #turn() {
+    const { signal } = this.asking;
+    await this.#quietly((async () => {
+      const { document } = await look(["compare"], { jobs: JSON.stringify(this.ids) }, signal);
+      if (signal.aborted) return;
+      if (this.found !== document) this.#show(document);
+      this.grid.layOut(this.controls.found(document.changing.filter((key) => key !== this.#x().key)));
+      await this.#fillPanels(false);
+      if (!document.jobs.some((job) => isRunning(job.state))) this.secs = Math.max(this.secs, 5);
+      this.context.answered();
+    })());
+  }
+
+  /** The X that is asked for: as the server is told, and its key. */
+  #x() {
+    const own = this.found.x.key;
+    const x = this.controls.x || (own === null ? "time" : xOf(own));
+    return { x, key: this.found.shared.find((key) => xOf(key) === x) ?? null };
+  }
+
+  #show(found) {
+    this.found = found;
+    const names = found.jobs.map((job) => job.name);
+    this.labels = found.jobs.map((job) =>
+      names.filter((name) => name === job.name).length > 1 ? `${job.name} ${job.job_id}` : job.name);
+    const theme = themeOf(this.jobs);
+    fill(this.jobs, found.jobs.map((job, at) => {
+      const swatch = el("span", { class: "swatch" });
+      swatch.style.setProperty("--swatch", colourOf(theme, at));
+      const rest = this.ids.filter((id) => id !== job.job_id);
+      return el("li", {}, swatch,
+        el("a", { href: `#/job/${encodeURIComponent(job.job_id)}` }, el("bdi", {}, this.labels[at])),
+        el("span", { class: `state ${job.state}` }, job.state),
+        rest.length > 0 && el("a",
+          { href: addressOf(rest), "aria-label": `Leave out ${visible(this.labels[at])}` }, "✕"));
+    }), Object.values(found.unknown).map((words) => el("li", { class: "failure" }, words)));
+    this.controls.offer(found.shared);
+    this.#showTable();
+  }
+
+  #showTable() {
+    if (!this.found) return;
+    const groups = [["Job", this.found.facts], ["First records", this.found.constants]];
+    const cell = (value) => el("td", {}, value === null ? el("span", { class: "dim" }, "none") : el("bdi", {}, value));
+    const row = ({ name, values, differs }) => el("tr", { class: differs ? "differs" : "same" },
+      el("th", { scope: "row" }, el("bdi", {}, visible(name) || '""')), values.map(cell));
+    const bodies = groups.map(([title, rows]) => {
+      const shown = rows.filter((one) => one.differs || !this.differing);
+      return el("tbody", {},
+        el("tr", { class: "group" }, el("th", { scope: "rowgroup", colspan: this.labels.length + 1 },
+          rows.length ? title : `${title}: no value that never changes`)),
+        shown.map(row));
+    });
+    const heads = this.labels.map((label) => el("th", { scope: "col" }, el("bdi", {}, label)));
+    fill(this.table, el("thead", {}, el("tr", {}, el("td", {}), heads)), bodies);
+  }
+
+  #panel(name) {
+    const panel = new GraphPanel({ title: name, name: ["compare", ...this.ids], csv: () => this.#csvAddresses(name) });
+    this.#dress(panel);
+    return panel;
+  }
+
+  #dress(panel) {
+    panel.setSmooth(this.controls.smooth);
+    panel.setLog(this.controls.log);
+  }
+
+  /** The exact numbers of a key, a file for each job. */
+  #csvAddresses(key) {
+    return this.#having(key).map((job) =>
+      path(["jobs", job.job_id, "graph.csv"], { y: JSON.stringify([key]), x: this.#x().x }));
+  }
+
+  /** The jobs that have a key, and the X. */
+  #having(key) {
+    const x = this.#x();
+    return this.found.jobs.filter((job) => {
+      const keys = this.found.keys[job.job_id];
+      return keys.includes(key) && (x.key === null || keys.includes(x.key));
+    });
+  }
+
+  async #fillPanels(newOnly) {
+    const { signal } = this.asking;
+    const names = this.grid.wanted(newOnly);
+    if (!names.length) return;
+    const how = { x: this.#x().x, smooth: this.controls.smooth };
+    let secs = 0;
+    const byJob = new Map();
+    for (const job of this.found.jobs) {
+      const keys = names.filter((key) => this.#having(key).includes(job));
+      if (!keys.length) continue;
+      const answer = await fetchGraphs(job.job_id, keys, how, signal);
+      byJob.set(job.job_id, answer.graphs);
+      secs += answer.secs;
+    }
+    if (signal.aborted) return;
+    this.secs = Math.max(LEAST_SECS, COST * secs);
+    for (const name of names) this.#showPanel(name, byJob);
+    fill(this.rule, this.controls.x ? "" : this.found.x.words);
+  }
+
+  #showPanel(key, byJob) {
+    const panel = this.grid.panels.get(key);
+    if (!panel) return;
+    this.grid.stale.delete(key);
+    const graphs = this.found.jobs.map((job) => byJob.get(job.job_id)?.get(key));
+    if (panel.graphs?.every((graph, at) => graph === graphs[at])) return; // nothing new
+    panel.graphs = graphs;
+    const series = [];
+    const notes = [];
+    let first = null;
+    graphs.forEach((graph, at) => {
+      const label = this.labels[at];
+      if (!graph) {
+        notes.push(`${label}: not in this graph, it lacks the key or X.`);
+        return;
+      }
+      const drawing = drawingOf(graph);
+      if (graph.own_x) {
+        notes.push(`${label}: not in this graph, the key never stands in a record with X.`);
+        return;
+      }
+      first ||= drawing;
+      for (const one of drawing.series) {
+        series.push({ ...one, label: one.label ? `${label}, ${one.label}` : label, colour: at });
+      }
+      notes.push(...drawing.notes.map((note) => `${label}: ${note}`));
+    });
+    const empty = { xLabel: this.#x().key ?? "time", xKind: "number", yKind: "number" };
+    panel.show({ ...empty, ...first, title: key, series, notes });
+  }
 }

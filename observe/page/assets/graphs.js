@@ -1,5 +1,162 @@
-// Numbers of the job's metadata over time or an X. Called by job.js: context has `job`, `follow`, `go`, `failed`, `answered`.
+// Numbers of the job's metadata over an X or over time, a graph for each key or all in one. Called by job.js: context
+// has `job`, `follow`, `go`, `failed`, `answered`.
+
+import { look, path, repeat } from "./api.js";
+import { el, fill, visible } from "./dom.js";
+import { isRunning, plural } from "./format.js";
+import { GraphControls } from "./graph_controls.js";
+import { batches, drawingOf, fetchGraphs } from "./graph_data.js";
+import { GraphPanel } from "./graph_panel.js";
+import { PanelGrid } from "./panel_grid.js";
+
+const MOST_TOGETHER = 16; // keys in one graph
+const LEAST_SECS = 2; // between two looks at a running job's numbers
+const COST = 15; // times as long as the server took, at least
+const ALL = Symbol("all keys");
 
 export function show(root, context) {
-  return { close() {} };
+  const view = new GraphsView(root, context);
+  return { close: () => view.close() };
+}
+
+class GraphsView {
+  constructor(root, context) {
+    this.id = context.job.job_id;
+    this.context = context;
+    this.together = false;
+    this.secs = LEAST_SECS;
+    const layout = el("select", { on: { change: (event) => this.#setTogether(event.target.value === "together") } },
+      el("option", { value: "each" }, "One for each key"), el("option", { value: "together" }, "All in one"));
+    this.controls = new GraphControls(
+      { changed: () => this.#again(), look: () => this.grid.each((panel) => this.#dress(panel)) },
+      [el("label", {}, "Layout", layout)]);
+    this.rule = el("p", { class: "graph-rule", role: "status" });
+    this.host = el("div", { class: "graph-grid" });
+    this.notes = el("div", { class: "graph-notes" });
+    root.append(this.controls.root, this.rule, this.host, this.notes);
+    this.asking = new AbortController();
+    this.grid = new PanelGrid(this.host, (name) => this.#panel(name), () => this.#quietly(this.#fillPanels(true)));
+    this.looking = repeat(() => this.#turn(), () => (isRunning(context.job.state) ? this.secs : 5));
+  }
+
+  close() {
+    this.looking.stop();
+    this.asking.abort();
+    this.controls.close();
+    this.grid.close();
+  }
+
+  #setTogether(together) {
+    this.together = together;
+    this.host.classList.toggle("together", together);
+    this.#again();
+  }
+
+  /** Shows what is asked for now: other keys, another X. */
+  #again() {
+    this.asking.abort();
+    this.asking = new AbortController();
+    this.grid.outdate();
+    this.#quietly(this.#turn());
+  }
+
+  /** What is given up for a newer question is no fault. */
+  async #quietly(turn) {
+    try {
+      await turn;
+    } catch (error) {
+      if (error.name !== "AbortError") this.context.failed(error);
+    }
+  }
+
+  async #turn() {
+    const { signal } = this.asking;
+    await this.#quietly((async () => {
+      const { document: axes } = await look(["jobs", this.id, "axes"], { x: this.controls.x }, signal);
+      if (signal.aborted) return;
+      if (this.axes !== axes) this.#showAxes(axes);
+      const keys = this.#keys();
+      this.grid.layOut(this.together && keys.length ? [ALL] : keys);
+      await this.#fillPanels(false);
+      this.context.answered();
+    })());
+  }
+
+  #showAxes(axes) {
+    this.axes = axes;
+    this.controls.offer(axes.keys);
+    fill(this.rule, axes.x ? axes.x.words : this.#nothing());
+    fill(this.notes, axes.notes.map((note) => el("p", {}, note)));
+  }
+
+  #nothing() {
+    return this.axes.records
+      ? "No record holds a number: the table of metadata shows them all."
+      : 'No metadata yet: a line on stdout such as {"epoch": 1, "loss": 0.5} makes a graph.';
+  }
+
+  /** The keys that are asked for, in the order of the graphs. */
+  #keys() {
+    return this.controls.found(this.axes.y);
+  }
+
+  #panel(name) {
+    const panel = new GraphPanel({
+      title: name === ALL ? "All keys" : name,
+      name: [this.context.job.name, this.id],
+      csv: () => this.#csvAddresses(name),
+    });
+    this.#dress(panel);
+    return panel;
+  }
+
+  #dress(panel) {
+    panel.setSmooth(this.controls.smooth);
+    panel.setLog(this.controls.log);
+  }
+
+  #csvAddresses(name) {
+    const keys = name === ALL ? this.#keys().slice(0, MOST_TOGETHER) : [name];
+    return batches(keys).map((some) =>
+      path(["jobs", this.id, "graph.csv"], { y: JSON.stringify(some), x: this.controls.x }));
+  }
+
+  /** Asks for the numbers of what is in view. newOnly: of graphs that have none yet. */
+  async #fillPanels(newOnly) {
+    const { signal } = this.asking;
+    const names = this.grid.wanted(newOnly);
+    if (!names.length) return;
+    const keys = this.together ? this.#keys().slice(0, MOST_TOGETHER) : names;
+    const { graphs, secs } = await fetchGraphs(this.id, keys, this.controls, signal);
+    if (signal.aborted) return;
+    this.secs = Math.max(LEAST_SECS, COST * secs);
+    if (this.together) this.#showTogether(keys, graphs);
+    else for (const name of names) this.#showPanel(name, graphs.get(name));
+  }
+
+  #showPanel(name, graph) {
+    const panel = this.grid.panels.get(name);
+    this.grid.stale.delete(name);
+    if (!panel || !graph || panel.graph === graph) return; // nothing new
+    panel.graph = graph;
+    panel.show(drawingOf(graph));
+  }
+
+  /** All keys in one graph, those that share the chosen X. */
+  #showTogether(keys, graphs) {
+    const all = keys.map((key) => graphs.get(key)).filter(Boolean);
+    const sharing = all.filter((graph) => !graph.own_x);
+    const drawings = (sharing.length ? sharing : all.slice(0, 1)).map(drawingOf);
+    const panel = this.grid.panels.get(ALL);
+    this.grid.stale.delete(ALL);
+    if (!panel || !drawings.length) return;
+    const notes = [...new Set(drawings.flatMap((one) => one.notes))].slice(0, 4);
+    const left = this.#keys().length - keys.length;
+    if (left > 0) notes.unshift(`${plural(left, "more key")} left out: one graph shows ${MOST_TOGETHER}.`);
+    const others = all.filter((graph) => graph.own_x && sharing.length).map((graph) => visible(graph.key));
+    if (others.length) notes.unshift(`Over another X, so not in this graph: ${others.join(", ")}.`);
+    const named = (title, label) => (label ? `${title}, ${label}` : title);
+    const series = drawings.flatMap((one) => one.series.map((its) => ({ ...its, label: named(one.title, its.label) })));
+    panel.show({ ...drawings[0], title: "All keys", yKind: "number", series, notes });
+  }
 }

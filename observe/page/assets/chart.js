@@ -1,0 +1,321 @@
+// A graph: lines over a number or over time, on a canvas of its own. Hover and arrow keys show exact values; dragging,
+// the wheel and keys zoom. It asks nobody for data: whoever makes it hands it series.
+
+import { ChartInput } from "./chart_input.js";
+import { extent, isSorted, nearest, smoothed, summaryOf } from "./curve.js";
+import { colourOf, paint, themeOf, xPixel, yPixel } from "./paint.js";
+import { elapsedLabel, padded, scaleOf, valueAt } from "./scale.js";
+
+/** @typedef {import("./curve.js").Series} Series */
+
+const PNG_SIZE = { width: 900, height: 460, ratio: 2 };
+const CLOSEST_SHARE = 1e-9; // of all there is, that can be zoomed to
+const KEYS_SAY =
+  "Arrow keys move along the points, with Shift by ten; plus and minus zoom, page up and page down move what is " +
+  "zoomed to, Escape or zero shows all.";
+
+/** The charts that stand on the page, by their element: for tests and for who looks closer. */
+export const charts = new WeakMap();
+
+export class Chart {
+  /** @param {HTMLElement} host it becomes the graph
+   * @param {{title: string, xLabel: string, xKind?: string, yKind?: string, height?: number}} options
+   * xKind: "number", "integer" or "elapsed" (seconds) */
+  constructor(host, options) {
+    this.host = host;
+    this.title = options.title;
+    this.xLabel = options.xLabel;
+    this.xKind = options.xKind || "number";
+    this.yKind = options.yKind || "number";
+    /** @type {Series[]} */
+    this.series = [];
+    /** @type {boolean[]} which series are shown */
+    this.shown = [];
+    this.logX = false;
+    this.logY = false;
+    this.smooth = 0;
+    /** @type {{x: [number, number], y: [number, number] | null} | null} what is zoomed to */
+    this.view = null;
+    /** @type {{x: number, points: {x: number, y: number, number: number, at: number}[]} | null} */
+    this.hover = null;
+    this.onView = () => {};
+    this.#build();
+    charts.set(host, this);
+  }
+
+  #build() {
+    this.host.classList.add("chart");
+    this.canvas = document.createElement("canvas");
+    this.canvas.tabIndex = 0;
+    this.canvas.setAttribute("role", "application");
+    this.canvas.setAttribute("aria-roledescription", "graph");
+    this.tip = document.createElement("div");
+    this.tip.className = "chart-tip";
+    this.tip.hidden = true;
+    this.live = document.createElement("div");
+    this.live.className = "chart-spoken";
+    this.live.setAttribute("aria-live", "polite");
+    this.host.replaceChildren(this.canvas, this.tip, this.live);
+    this.resizes = new ResizeObserver(() => this.draw());
+    this.resizes.observe(this.host);
+    this.darkness = matchMedia("(prefers-color-scheme: dark)");
+    this.redraw = () => this.draw();
+    this.darkness.addEventListener("change", this.redraw);
+    this.themes = new MutationObserver(this.redraw);
+    this.themes.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme", "class"] });
+    this.input = new ChartInput(this);
+  }
+
+  /** Takes the graph away for good. */
+  close() {
+    this.resizes.disconnect();
+    this.themes.disconnect();
+    this.darkness.removeEventListener("change", this.redraw);
+    this.host.replaceChildren();
+    charts.delete(this.host);
+  }
+
+  /** @param {Series[]} series all of them, in place of those there were; which are shown stays as it is */
+  setSeries(series) {
+    const hidden = new Set(this.series.filter((_, at) => !this.shown[at]).map((one) => one.label));
+    this.series = series;
+    this.shown = series.map((one) => !hidden.has(one.label));
+    if (series.length && !this.shown.includes(true)) this.shown.fill(true);
+    this.sorted = series.map((one) => isSorted(one.xs));
+    this.hover = null;
+    this.draw();
+  }
+
+  /** @param {boolean[]} shown */
+  setShown(shown) {
+    this.shown = shown;
+    this.draw();
+  }
+
+  /** @param {{logX?: boolean, logY?: boolean, smooth?: number}} how */
+  setLook(how) {
+    if (how.logX !== undefined && how.logX !== this.logX) this.view = null;
+    Object.assign(this, how);
+    this.draw();
+  }
+
+  reset() {
+    this.view = null;
+    this.onView();
+    this.draw();
+  }
+
+  /** Shows this range only. @param {[number, number]} x @param {[number, number] | null} y null: what fits */
+  zoomTo(x, y = null) {
+    const [low, high] = this.extents(0);
+    const least = (high - low) * CLOSEST_SHARE;
+    if (!(x[1] - x[0] > least) || (y && !(y[1] > y[0]))) return;
+    this.view = { x, y };
+    this.onView();
+    this.draw();
+  }
+
+  /** How many numbers can't be shown on a log scale: those that aren't above zero. */
+  get notOnLog() {
+    if (!this.logY) return 0;
+    return this.series.reduce((sum, one) => sum + Array.prototype.filter.call(one.ys, (y) => y <= 0).length, 0);
+  }
+
+  /** Lowest and highest of all shown X (axis 0) or Y (axis 1), Y only where X is in view. */
+  extents(axis) {
+    const above = (axis ? this.logY : this.logX) ? 0 : -Infinity;
+    const inside = axis && this.view ? this.view.x : null;
+    let [low, high] = [Infinity, -Infinity];
+    this.series.forEach((one, at) => {
+      if (!this.shown[at]) return;
+      let values = axis ? one.ys : one.xs;
+      if (inside) {
+        values = Array.prototype.filter.call(values, (_, i) => one.xs[i] >= inside[0] && one.xs[i] <= inside[1]);
+      }
+      const [least, most] = extent(values, above);
+      low = Math.min(low, least);
+      high = Math.max(high, most);
+    });
+    return [low, high];
+  }
+
+  #scales() {
+    const x = this.view ? { low: this.view.x[0], high: this.view.x[1], log: this.logX }
+      : scaleOf(...this.extents(0), this.logX);
+    const y = this.view && this.view.y ? { low: this.view.y[0], high: this.view.y[1], log: this.logY }
+      : padded(scaleOf(...this.extents(1), this.logY), 0.04);
+    return { x, y };
+  }
+
+  /** Which of the theme's colours a series has. @param {number} number of the series */
+  colourNumber(number) {
+    return this.series[number].colour ?? number;
+  }
+
+  #curves() {
+    const curves = [];
+    this.series.forEach((one, number) => {
+      if (!this.shown[number]) return;
+      const dots = Boolean(one.dots);
+      const curve = { xs: one.xs, ys: one.ys, number: this.colourNumber(number), faint: this.smooth > 0, dots };
+      curves.push(curve);
+      if (!this.smooth) return;
+      const thin = one.smooth || { xs: one.xs, ys: smoothed(one.ys, this.smooth) };
+      curves.push({ ...curve, xs: thin.xs, ys: thin.ys, faint: false, dots: false });
+    });
+    return curves.sort((a, b) => Number(b.faint) - Number(a.faint));
+  }
+
+  #scene(width, height, title) {
+    const { x, y } = this.#scales();
+    return { width, height, title, x, y, xKind: this.xKind, yKind: this.yKind, xLabel: this.xLabel,
+      curves: this.#curves(), hover: this.hover && this.#marked(), drag: null };
+  }
+
+  /** What is hovered, with the numbers of its colours. */
+  #marked() {
+    const points = this.hover.points.map((point) => ({ ...point, number: this.colourNumber(point.number) }));
+    return { x: this.hover.x, points };
+  }
+
+  /** Draws anew, at the next frame. */
+  draw() {
+    if (this.pending) return;
+    this.pending = requestAnimationFrame(() => {
+      this.pending = 0;
+      this.#drawNow();
+    });
+  }
+
+  #drawNow() {
+    const width = this.host.clientWidth;
+    const height = this.host.clientHeight;
+    if (!width || !height) return;
+    const ratio = window.devicePixelRatio || 1;
+    if (this.canvas.width !== Math.round(width * ratio) || this.canvas.height !== Math.round(height * ratio)) {
+      this.canvas.width = Math.round(width * ratio);
+      this.canvas.height = Math.round(height * ratio);
+    }
+    const context = this.canvas.getContext("2d");
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    const scene = this.#scene(width, height, "");
+    scene.drag = this.input.dragged();
+    this.painted = { ...scene, ...paint(context, scene, themeOf(this.host)) };
+    this.canvas.setAttribute("aria-label", `${this.title}. ${this.summary()} ${KEYS_SAY}`);
+    this.#showTip();
+  }
+
+  /** The graph in a sentence or two. */
+  summary() {
+    const shown = this.series.filter((_, at) => this.shown[at]);
+    if (!shown.length) return "No point to show.";
+    const words = shown.slice(0, 8).map((one) => {
+      const { seen, low, high, last } = summaryOf(one);
+      const name = one.label ? `${one.label}: ` : "";
+      return `${name}${seen} point${seen === 1 ? "" : "s"}, from ${low} to ${high}, last ${last}`;
+    });
+    const more = shown.length > words.length ? `; ${shown.length - words.length} more series` : "";
+    return `Over ${this.xLabel}. ${words.join("; ")}${more}.`;
+  }
+
+  /** What is shown now, in plain values. */
+  model() {
+    const { x, y, frame, xTicks, yTicks } = this.painted || {};
+    return { title: this.title, x, y, frame, xTicks, yTicks, hover: this.#hovered(), shown: [...this.shown],
+      labels: this.series.map((one) => one.label), smooth: this.smooth, curves: this.#curves(),
+      zoomed: this.view !== null };
+  }
+
+  /** Where a point lies on the canvas, in CSS pixels. @param {number} x @param {number} y */
+  pixelOf(x, y) {
+    const { frame, x: xScale, y: yScale } = this.painted;
+    return [xPixel(frame, xScale, x), yPixel(frame, yScale, y)];
+  }
+
+  /** The graph as a PNG of its own, with its title. @returns {Promise<Blob>} */
+  png() {
+    const canvas = document.createElement("canvas");
+    canvas.width = PNG_SIZE.width * PNG_SIZE.ratio;
+    canvas.height = PNG_SIZE.height * PNG_SIZE.ratio;
+    const context = canvas.getContext("2d");
+    context.scale(PNG_SIZE.ratio, PNG_SIZE.ratio);
+    const scene = this.#scene(PNG_SIZE.width, PNG_SIZE.height, this.title);
+    scene.hover = null;
+    paint(context, scene, themeOf(this.host));
+    return new Promise((done) => canvas.toBlob(done, "image/png"));
+  }
+
+  // ---- looking at points
+
+  #hovered() {
+    if (!this.hover) return null;
+    const points = this.hover.points.map(({ x, y, number }) => ({ label: this.series[number].label, x, y, number }));
+    return { x: this.hover.x, points };
+  }
+
+  /** The X at a place on the canvas. @param {number} left in CSS pixels */
+  valueHere(left) {
+    const { frame, x } = this.painted;
+    return valueAt(x, (left - frame.left) / frame.width);
+  }
+
+  /** Shows what is nearest to a place on the canvas. @param {[number, number] | null} here in CSS pixels */
+  look(here) {
+    this.hover = here && this.painted ? this.#nearest(here) : null;
+    this.draw();
+  }
+
+  #nearest([left, top]) {
+    const { frame, x: xScale, y: yScale } = this.painted;
+    const aim = this.valueHere(left);
+    const found = [];
+    this.series.forEach((one, number) => {
+      if (!this.shown[number]) return;
+      const sorted = this.sorted[number] && !one.dots;
+      const away = (at) => {
+        const dx = xPixel(frame, xScale, one.xs[at]) - left;
+        const dy = sorted ? 0 : yPixel(frame, yScale, one.ys[at]) - top;
+        return Math.hypot(dx, dy);
+      };
+      const at = nearest(one.xs, one.ys, aim, away, sorted);
+      if (at >= 0) found.push({ x: one.xs[at], y: one.ys[at], number, at, far: away(at) });
+    });
+    if (!found.length) return null;
+    const first = found.reduce((best, one) => (one.far < best.far ? one : best));
+    const column = xPixel(frame, xScale, first.x);
+    const points = found.filter((one) => Math.abs(xPixel(frame, xScale, one.x) - column) < 12);
+    return { x: first.x, points };
+  }
+
+  #showTip() {
+    this.tip.hidden = !this.hover;
+    if (!this.hover) return;
+    const rows = [element("div", "chart-tip-x", `${this.xLabel}: ${this.xWords(this.hover.x)}`)];
+    const theme = themeOf(this.host);
+    for (const point of this.hover.points.slice(0, 16)) {
+      const row = element("div", "chart-tip-row");
+      const swatch = element("span", "swatch");
+      swatch.style.setProperty("--swatch", colourOf(theme, this.colourNumber(point.number)));
+      const elsewhere = point.x === this.hover.x ? "" : ` at ${this.xWords(point.x)}`;
+      const label = this.series[point.number].label || this.title;
+      row.append(swatch, element("span", "chart-tip-name", label), element("b", "", `${point.y}${elsewhere}`));
+      rows.push(row);
+    }
+    this.tip.replaceChildren(...rows);
+    const column = xPixel(this.painted.frame, this.painted.x, this.hover.x);
+    this.tip.classList.toggle("at-left", column > this.host.clientWidth / 2);
+  }
+
+  /** An X in words. @param {number} x */
+  xWords(x) {
+    return this.xKind === "elapsed" ? `${elapsedLabel(x, 1)} (${x} s)` : String(x);
+  }
+}
+
+/** @param {string} tag @param {string} name its class @param {string} text */
+function element(tag, name, text = "") {
+  const made = document.createElement(tag);
+  if (name) made.className = name;
+  made.textContent = text;
+  return made;
+}

@@ -1,0 +1,74 @@
+// What one chooses about graphs: the X axis, smoothing, log scale, which keys.
+
+import { el, fill, visible } from "./dom.js";
+import { grouped, plural } from "./format.js";
+import { xOf } from "./graph_data.js";
+
+const SETTLE_MS = 250; // after the last move of the slider
+const CLOCK = "time";
+const NAME_CHARS = 60;
+
+export class GraphControls {
+  /** @param {{changed: () => void, look: () => void}} calls changed: other numbers are wanted; look: only drawn anew
+   * @param {Node[]} more controls of a view's own */
+  constructor(calls, more = []) {
+    this.calls = calls;
+    this.x = "";
+    this.smooth = 0;
+    this.log = false;
+    this.filter = "";
+    this.select = el("select", { on: { change: (event) => this.#set({ x: event.target.value }) } });
+    this.weight = el("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: 0,
+      on: { input: (event) => this.#setSmooth(Number(event.target.value)) } });
+    this.weightText = el("span", {}, "Smoothing: off");
+    this.logBox = el("input", { type: "checkbox", on: { change: (event) => this.#setLog(event.target.checked) } });
+    this.shown = el("span", {}, "Keys");
+    this.search = el("input", { type: "search", placeholder: "key", "aria-label": "Search keys", autocomplete: "off",
+      spellcheck: "false", on: { input: (event) => this.#set({ filter: event.target.value }) } });
+    this.root = el("div", { class: "graph-controls", role: "group", "aria-label": "Graphs" },
+      el("label", {}, "X axis", this.select), more,
+      el("label", {}, this.weightText, this.weight),
+      el("label", { class: "row" }, this.logBox, "Log scale"),
+      el("label", {}, this.shown, this.search));
+  }
+
+  close() {
+    clearTimeout(this.settling);
+  }
+
+  /** The keys that X may be. @param {string[]} keys */
+  offer(keys) {
+    const clock = keys.includes(CLOCK) ? "time (the clock)" : "time";
+    const options = [["", "auto"], [CLOCK, clock], ...keys.map((key) => [xOf(key), visible(key) || '""'])];
+    fill(this.select, options.map(([value, name]) =>
+      el("option", { value }, name.length > NAME_CHARS ? `${name.slice(0, NAME_CHARS)}…` : name)));
+    this.select.value = this.x;
+  }
+
+  /** Those of the keys that are searched for, said beside the search. @param {string[]} keys */
+  found(keys) {
+    const words = this.filter.toLowerCase().split(/\s+/).filter(Boolean);
+    const found = keys.filter((key) => words.every((word) => visible(key).toLowerCase().includes(word)));
+    const hidden = keys.length - found.length;
+    fill(this.shown, plural(found.length, "key"), hidden ? `, ${grouped(hidden)} hidden` : "");
+    return found;
+  }
+
+  #set(values) {
+    Object.assign(this, values);
+    this.calls.changed();
+  }
+
+  #setSmooth(weight) {
+    this.smooth = weight;
+    this.weightText.textContent = weight ? `Smoothing: ${weight.toFixed(2)}` : "Smoothing: off";
+    this.calls.look();
+    clearTimeout(this.settling);
+    this.settling = setTimeout(this.calls.changed, SETTLE_MS);
+  }
+
+  #setLog(on) {
+    this.log = on;
+    this.calls.look();
+  }
+}

@@ -1,0 +1,71 @@
+// Graphs' points from the server: keys shared out to requests, and answers as what a panel shows.
+
+import { get, look } from "./api.js";
+
+const POINTS = 2000; // of a series
+const MOST_AT_ONCE = 24; // keys of one request
+const MOST_BYTES = 5000; // of the keys in an address
+
+/** Sharing out keys to requests: few of them, and no address too long. @param {string[]} keys */
+export function batches(keys) {
+  const found = [];
+  let size = Infinity;
+  for (const key of keys) {
+    const bytes = encodeURIComponent(JSON.stringify(key)).length + 3;
+    if (size + bytes > MOST_BYTES || found.at(-1).length >= MOST_AT_ONCE) {
+      found.push([]);
+      size = 0;
+    }
+    found.at(-1).push(key);
+    size += bytes;
+  }
+  return found;
+}
+
+/** The value of an X selector for a key: `time` is the clock. @param {string} key */
+export const xOf = (key) => (key === "time" || key === "" ? `key:${key}` : key);
+
+/** What a panel shows of an answer's graph. @returns {import("./graph_panel.js").Drawing} */
+export function drawingOf(graph) {
+  const isClock = graph.x.key === null;
+  return {
+    title: graph.key,
+    xLabel: isClock ? "time since the start" : graph.x.key,
+    xKind: isClock ? "elapsed" : graph.x.integer ? "integer" : "number",
+    yKind: graph.integer ? "integer" : "number",
+    series: graph.series.map((one) => ({
+      label: one.label, xs: one.x, ys: one.y, seen: one.seen, dots: graph.scattered, smooth: one.smooth,
+    })),
+    notes: graph.notes,
+  };
+}
+
+/** Fetches graphs by key. smooth: where a series is thinned, the server smooths all of its points.
+ * secs: what it has cost the server.
+ * @param {string} id @param {string[]} keys @param {{x: string, smooth: number}} how @param {AbortSignal} signal
+ * @returns {Promise<{graphs: Map<string, object>, secs: number}>} */
+export async function fetchGraphs(id, keys, { x, smooth }, signal) {
+  const found = new Map();
+  let secs = 0;
+  for (const some of batches(keys)) {
+    const words = { y: JSON.stringify(some), x, points: POINTS };
+    const { document } = await look(["jobs", id, "graphs"], words, signal);
+    secs += document.secs;
+    for (const graph of document.graphs) found.set(graph.key, graph);
+    const thinned = document.graphs.filter((graph) => graph.series.some((one) => one.x.length < one.seen));
+    if (!smooth || !thinned.length) continue;
+    const asked = { ...words, y: JSON.stringify(thinned.map((graph) => graph.key)), smooth };
+    const answer = await get(["jobs", id, "graphs"], asked, signal);
+    secs += answer.secs;
+    for (const graph of answer.graphs) found.set(graph.key, withSmooth(found.get(graph.key), graph));
+  }
+  return { graphs: found, secs };
+}
+
+function withSmooth(graph, smoothed) {
+  const series = graph.series.map((one) => {
+    const same = smoothed.series.find((other) => other.label === one.label);
+    return { ...one, smooth: same ? { xs: same.x, ys: same.y } : null };
+  });
+  return { ...graph, series };
+}

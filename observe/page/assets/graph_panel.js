@@ -1,0 +1,123 @@
+// One graph with all around it: title, buttons, legend, notes, and its numbers in a table for those who don't see it.
+
+import { Chart } from "./chart.js";
+import { summaryOf } from "./curve.js";
+import { el, fill, visible } from "./dom.js";
+import { grouped } from "./format.js";
+import { Legend } from "./legend.js";
+import { fileName, saveBlob, saveFrom } from "./save.js";
+
+const SHOWN_SERIES = 64; // of the table of numbers
+
+/** A key that can be seen, even an empty one. @param {string} key */
+export function named(key) {
+  return visible(key) || '""';
+}
+
+/** @typedef {{title: string, xLabel: string, xKind: string, yKind: string, series: import("./curve.js").Series[],
+ *   notes: string[]}} Drawing what a panel shows */
+
+export class GraphPanel {
+  /** @param {{title: string, name: string[], csv: () => string[]}} options
+   * name: what a picture's file is called after; csv: the addresses of the exact numbers */
+  constructor(options) {
+    this.options = options;
+    this.title = named(options.title);
+    this.log = el("button", { type: "button", "aria-pressed": "false", on: { click: () => this.#toggleLog() } }, "Log");
+    this.reset = el("button", { type: "button", disabled: true, on: { click: () => this.chart.reset() } }, "Show all");
+    const label = (verb) => `${verb} ${this.title}`;
+    this.log.setAttribute("aria-label", label("Log scale of"));
+    this.reset.setAttribute("aria-label", label("Show all of"));
+    const save = (text, call) =>
+      el("button", { type: "button", "aria-label": label(`${text} of`), on: { click: call } }, text);
+    this.host = el("div");
+    this.legendHost = el("div");
+    this.notes = el("div", { class: "graph-notes" });
+    this.values = el("details", { class: "graph-values", on: { toggle: () => this.#showValues() } },
+      el("summary", {}, "Numbers"), el("div"));
+    this.root = el("figure", { class: "graph-panel", "aria-label": this.title },
+      el("div", { class: "graph-head" },
+        el("h3", { title: this.title }, el("bdi", {}, this.title)), this.log, this.reset,
+        save("PNG", () => this.#savePng()), save("CSV", () => options.csv().forEach((address) => saveFrom(address)))),
+      this.host, this.legendHost, this.notes, this.values);
+    this.host.className = "graph-waits";
+    fill(this.host, "…");
+    /** @type {Chart | null} */
+    this.chart = null;
+    this.smooth = 0;
+    this.isLog = false;
+  }
+
+  /** @param {Drawing} drawing */
+  show(drawing) {
+    this.drawing = drawing;
+    if (!this.chart) {
+      this.host.className = "";
+      this.chart = new Chart(this.host, { title: this.title, xLabel: named(drawing.xLabel) });
+      this.chart.onView = () => { this.reset.disabled = this.chart.view === null; };
+      this.legend = new Legend(this.legendHost, this.chart);
+    }
+    const { chart } = this;
+    if (chart.xLabel !== named(drawing.xLabel)) chart.view = null;
+    chart.xLabel = named(drawing.xLabel);
+    chart.xKind = drawing.xKind;
+    chart.yKind = drawing.yKind;
+    chart.smooth = this.smooth;
+    chart.logY = this.isLog;
+    chart.setSeries(drawing.series.map((one) => ({ ...one, label: visible(one.label) })));
+    this.legend.show();
+    this.#showNotes();
+    this.#showValues();
+  }
+
+  /** @param {number} weight */
+  setSmooth(weight) {
+    this.smooth = weight;
+    this.chart?.setLook({ smooth: weight });
+  }
+
+  /** @param {boolean} on */
+  setLog(on) {
+    if (on === this.isLog) return;
+    this.isLog = on;
+    this.log.setAttribute("aria-pressed", String(on));
+    this.chart?.setLook({ logY: on });
+    this.chart?.reset();
+    this.#showNotes();
+  }
+
+  close() {
+    this.chart?.close();
+    this.chart = null;
+  }
+
+  #toggleLog() {
+    this.setLog(!this.isLog);
+  }
+
+  #showNotes() {
+    const below = this.chart?.notOnLog || 0;
+    const notes = [...(this.drawing?.notes || [])];
+    if (below) notes.push(`${grouped(below)} point${below === 1 ? " isn't" : "s aren't"} above 0: not on a log scale.`);
+    fill(this.notes, notes.map((note) => el("p", {}, note)));
+  }
+
+  #showValues() {
+    if (!this.values.open || !this.drawing) return;
+    const rows = this.drawing.series.slice(0, SHOWN_SERIES).map((one) => {
+      const { seen, low, high, last } = summaryOf(one);
+      const cells = [seen, low, high, last].map((value) => el("td", {}, Number.isFinite(value) ? value : "none"));
+      return el("tr", {}, el("th", { scope: "row" }, el("bdi", {}, one.label || this.title)), cells);
+    });
+    const head = ["Series", "points", "lowest", "highest", "last"].map((name) => el("th", { scope: "col" }, name));
+    fill(this.values.lastElementChild, el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)));
+  }
+
+  #file(suffix) {
+    return fileName([...this.options.name, this.options.title], suffix);
+  }
+
+  async #savePng() {
+    if (this.chart) saveBlob(await this.chart.png(), this.#file("png"));
+  }
+}

@@ -1,0 +1,108 @@
+"""`api/compare`: jobs side by side, what tells them apart, and the X that their graphs share."""
+
+import time
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from logshipper.errors import UnknownJob
+from observe.constants import constants_of
+from observe.documents import job_document
+from observe.page.answers import Answer, Ask, Refused, tagged_answer
+from observe.records import shown
+from observe.series import TIME, numeric_keys
+from observe.words import duration, exit_words
+
+if TYPE_CHECKING:
+    from ingest.stores import Reader
+    from ingest.x_axis import KeyStats, XChoice
+
+MOST_JOBS = 16
+_SHOWN_CHARS = 2000
+
+
+class _Job:
+    """What is compared of a job."""
+
+    def __init__(self, reader: "Reader", now_ns: int) -> None:
+        self.document = job_document(reader.summary, now_ns)
+        self.keys: dict[str, KeyStats] = numeric_keys(reader)
+        self.x: XChoice = reader.x_axis()
+        self.constants = {name: shown(value)[:_SHOWN_CHARS] for name, value in constants_of(reader).items()}
+        summary = reader.summary
+        self.facts = {
+            "name": summary.name,
+            "state": summary.state,
+            "outcome": exit_words(summary.exit_code, summary.signal),
+            "duration": duration(self.document["duration_secs"]),
+            "user": summary.user,
+            "host": summary.host,
+            "mode": summary.mode,
+            "attempts": str(summary.attempts),
+            "tasks": str(len({(capture.step, capture.task) for capture in reader.captures})),
+        }
+
+
+def compare(ask: Ask) -> Answer:
+    """jobs: a JSON list of ids. Those that aren't there are named in `unknown`, and the others shown."""
+    now_ns = time.time_ns()
+    found: dict[str, _Job] = {}
+    unknown = {}
+    for job_id in _ids(ask):
+        try:
+            with ask.store.job(job_id) as reader:
+                found[job_id] = _Job(reader, now_ns)
+        except UnknownJob as error:
+            unknown[job_id] = str(error)
+    jobs = list(found.values())
+    having: dict[str, list[KeyStats]] = {}
+    for job in jobs:
+        for name, key in job.keys.items():
+            having.setdefault(name, []).append(key)
+    shared = [name for name, keys in having.items() if len(keys) > 1 or len(jobs) == 1]
+    document = {
+        "jobs": [job.document for job in jobs],
+        "unknown": unknown,
+        "x": _shared_x(jobs),
+        "keys": {job_id: sorted(job.keys) for job_id, job in found.items()},
+        "shared": sorted(shared),
+        "changing": sorted(name for name in shared if any(key.min != key.max for key in having[name])),
+        "facts": _rows([job.facts for job in jobs]),
+        "constants": _rows([job.constants for job in jobs]),
+    }
+    facts = {**document, "jobs": [job.facts for job in jobs]}
+    return tagged_answer(ask, document, facts)
+
+
+def _ids(ask: Ask) -> list[str]:
+    """Raises Refused."""
+    try:
+        ids = orjson.loads(ask.words.get("jobs", ""))
+    except orjson.JSONDecodeError:
+        ids = None
+    if not isinstance(ids, list) or not ids or not all(isinstance(job_id, str) for job_id in ids):
+        raise Refused(HTTPStatus.BAD_REQUEST, "jobs: a JSON list of jobs' ids is wanted")
+    ids = list(dict.fromkeys(ids))
+    if len(ids) > MOST_JOBS:
+        raise Refused(HTTPStatus.BAD_REQUEST, f"{len(ids)} jobs: at most {MOST_JOBS} are compared at once")
+    return ids
+
+
+def _rows(columns: Sequence[dict[str, str]]) -> list[dict[str, Any]]:  # Any: JSON
+    """A row for each name that some job has: the jobs' values, null where a job has none."""
+    rows = []
+    for name in dict.fromkeys(name for column in columns for name in column):
+        values = [column.get(name) for column in columns]
+        rows.append({"name": name, "values": values, "differs": len(set(values)) > 1})
+    return rows
+
+
+def _shared_x(jobs: Sequence[_Job]) -> dict[str, object]:
+    """The X of one of the jobs that all others have as well: that of the best rule, then the first by alphabet."""
+    fitting = [job.x for job in jobs if job.x.key is not None and all(job.x.key in other.keys for other in jobs)]
+    if not fitting:
+        return {"key": None, "x": TIME, "words": "X axis: time: no job's X is a key that all have"}
+    best = min(fitting, key=lambda x: (x.rule, x.key or ""))
+    return {"key": best.key, "x": best.key, "words": f"X axis: {best.words} (rule {best.rule} of 7), in every job"}

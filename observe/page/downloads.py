@@ -1,0 +1,18 @@
+"""Files that the page's server sends piece by piece, however long they are."""
+
+from collections.abc import Iterable, Iterator
+
+_PIECE_CHARS = 1 << 16
+
+
+def pieces(texts: Iterable[str]) -> Iterator[bytes]:
+    """The texts in UTF-8, many at a time; what UTF-8 can't hold is replaced."""
+    held: list[str] = []
+    size = 0
+    for text in texts:
+        held.append(text)
+        size += len(text)
+        if size >= _PIECE_CHARS:
+            yield "".join(held).encode("utf-8", "replace")
+            held, size = [], 0
+    yield "".join(held).encode("utf-8", "replace")

@@ -1,0 +1,123 @@
+"""Graphs that pages have asked for lately: of a running job they are read on from where they are, not anew.
+
+A feed is read again from the beginning where that is no longer the whole truth: records came late (from another node),
+there is another capture, the job has ended, or another key became X.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from observe.points import Points, SmoothedPoints
+from observe.series import Filling, Graph, Request, lacks_x, planned, with_own_x
+
+if TYPE_CHECKING:
+    from ingest.stores import Reader
+
+MOST_FEEDS = 24
+KEPT_POINTS = 1 << 12  # of a series: more than a screen has pixels across
+
+
+class Wanted(NamedTuple):
+    """Which graphs of which job. x: None for the job's own choice; y: keys; smooth: the weight of what came before, 0
+    for the numbers themselves."""
+
+    place: str
+    job_id: str
+    x: str | None
+    y: tuple[str, ...]
+    smooth: float = 0.0
+
+
+@dataclass
+class _Reading:
+    """Graphs that are filled together, and how far: all records before time_ns, and of that time so many."""
+
+    filling: Filling
+    time_ns: int = 0
+    at_that_time: int = 0
+    records: int = 0
+
+    def read_on(self, reader: "Reader") -> None:
+        known = self.at_that_time
+        for record in reader.records(begin_ns=self.time_ns):
+            if record.time_ns == self.time_ns and known:
+                known -= 1
+                continue
+            if record.time_ns != self.time_ns:
+                self.time_ns, self.at_that_time = record.time_ns, 0
+            self.at_that_time += 1
+            self.records += 1
+            self.filling.add(record)
+        self.filling.show()
+
+
+class Feed:
+    """Graphs of one job, as far as they are read."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.lock = threading.Lock()  # held by whoever calls it
+        self.wanted = wanted
+        self._state: object = None
+        self._missing = 0
+
+    @property
+    def records(self) -> int:
+        """Those that were read."""
+        return self._reading.records
+
+    def read_on(self, reader: "Reader") -> list[Graph]:
+        """The graphs, with what has come since the last call. Raises UnknownKey."""
+        graphs, _ = planned(reader, Request(self.wanted.x, self.wanted.y), len(self.wanted.y))
+        axes = [(graph.key, graph.x.key, graph.x.rule) for graph in graphs]
+        state = (axes, len(reader.captures), reader.is_over)
+        if state != self._state:
+            self._begin(reader, graphs)
+            self._state = state
+        self._reading.read_on(reader)
+        if reader.summary.records - self.records > self._missing:  # some came late
+            graphs, _ = planned(reader, Request(self.wanted.x, self.wanted.y), len(self.wanted.y))
+            self._begin(reader, graphs)
+            self._reading.read_on(reader)
+            self._missing = max(reader.summary.records - self.records, 0)
+        return [self._own(reader, at) if lacks_x(graph) else graph for at, graph in enumerate(self._graphs)]
+
+    def _begin(self, reader: "Reader", graphs: list[Graph]) -> None:
+        self._graphs = graphs
+        self._reading = _Reading(self._filling(reader, graphs))
+        self._missing = 0
+        self._own_graphs: dict[int, tuple[Graph, _Reading]] = {}
+
+    def _filling(self, reader: "Reader", graphs: Sequence[Graph]) -> Filling:
+        smooth = self.wanted.smooth
+        return Filling(
+            reader, graphs, lambda: SmoothedPoints(smooth, KEPT_POINTS) if smooth else Points(most=KEPT_POINTS)
+        )
+
+    def _own(self, reader: "Reader", at: int) -> Graph:
+        """The graph of a key that never stands in a record with the X of the others."""
+        graph = with_own_x(reader, self._graphs[at])
+        known = self._own_graphs.get(at)
+        if known is None or known[0].x.key != graph.x.key:
+            known = self._own_graphs[at] = graph, _Reading(self._filling(reader, [graph]))
+        known[1].read_on(reader)
+        return known[0]
+
+
+class Feeds:
+    """Those that were asked for last."""
+
+    def __init__(self, most: int = MOST_FEEDS) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._feeds: OrderedDict[Wanted, Feed] = OrderedDict()
+
+    def get(self, wanted: Wanted) -> Feed:
+        with self._lock:
+            feed = self._feeds.pop(wanted, None) or Feed(wanted)
+            self._feeds[wanted] = feed
+            while len(self._feeds) > self._most:
+                self._feeds.popitem(last=False)
+            return feed

@@ -1,0 +1,129 @@
+"""`api/jobs/ID/records`, a page of a job's metadata as a table; `.../records.csv`, `.../records.jsonl`: all of it."""
+
+import json
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from ingest.metadata_keys import names_of, parse_record
+from observe.csv_lines import records_as_csv
+from observe.page.answers import Answer, Ask, Refused, tagged_answer
+from observe.page.downloads import pieces
+from observe.records import Path, flat, shown
+
+if TYPE_CHECKING:
+    from ingest.job import MetadataRecord
+
+MOST_ROWS = 500
+DEFAULT_ROWS = 100
+MOST_SEARCHED = 50_000  # records that one answer looks at; the page asks for more
+VALUE_CHARS = 1000  # of a value in the table; the exact line has all of it
+LINE_CHARS = 1 << 16
+NEWEST, OLDEST = "newest", "oldest"
+
+
+def records(ask: Ask) -> Answer:
+    """Records newest first, or with `order=oldest` the other way. from, skip: where the last answer's `next` said;
+    limit: how many; search: only those whose text has it, in any case."""
+    order = ask.words.get("order") or NEWEST
+    if order not in (NEWEST, OLDEST):
+        raise Refused(HTTPStatus.BAD_REQUEST, f"order: {order[:40]!r} is neither {NEWEST} nor {OLDEST}")
+    from_ns, skip = ask.number("from", 0), ask.number("skip", 0)
+    limit = ask.number("limit", DEFAULT_ROWS, 1, MOST_ROWS)
+    needle = ask.words.get("search", "").casefold()
+    with ask.store.job(ask.parts[0]) as reader:
+        keys = reader.keys()
+        if order == NEWEST:
+            found = reader.records(newest_first=True, end_ns=from_ns and from_ns + 1)
+        else:
+            found = reader.records(begin_ns=from_ns)
+        place = _Place(from_ns, 0)
+        rows: list[MetadataRecord] = []
+        searched = 0
+        more = False
+        for record in found:
+            before = place.skip
+            place.move(record.time_ns)
+            if record.time_ns == from_ns and before < skip:
+                continue
+            if len(rows) == limit or searched == MOST_SEARCHED:
+                more = True
+                place.skip -= 1
+                break
+            searched += 1
+            if not needle or needle in _searchable(record.line):
+                rows.append(record)
+        document = {
+            **_table(rows, [key.path for key in keys]),
+            "total": reader.summary.records,
+            "is_over": reader.is_over,
+            "searched": searched,
+            "next": {"from": str(place.time_ns), "skip": place.skip} if more else None,
+        }
+        return tagged_answer(ask, document, document)
+
+
+class _Place:
+    """How many records of the last one's time were met."""
+
+    def __init__(self, time_ns: int, skip: int) -> None:
+        self.time_ns = time_ns
+        self.skip = skip
+
+    def move(self, time_ns: int) -> None:
+        if time_ns != self.time_ns:
+            self.time_ns, self.skip = time_ns, 0
+        self.skip += 1
+
+
+def _searchable(line: str) -> str:
+    """A record's text as people see it: without escapes."""
+    if "\\" in line:
+        value = parse_record(line.encode("utf-8", "surrogatepass"))
+        if value is not None:
+            line = json.dumps(value, ensure_ascii=False, default=str)
+    return line.casefold()
+
+
+def _table(found: "list[MetadataRecord]", known: list[Path]) -> dict[str, Any]:  # Any: JSON
+    """Columns and rows. Values are texts: numbers as they were printed, to the digit."""
+    flats = [flat(record.line) for record in found]
+    paths = dict.fromkeys(path for values in flats for path in values)
+    names = names_of(dict.fromkeys([*known, *paths]))
+    rows = []
+    for record, values in zip(found, flats, strict=True):
+        cells = [_short(shown(values[path]), VALUE_CHARS) if path in values else None for path in paths]
+        rows.append({"time_ns": str(record.time_ns), "attempt": record.attempt, "capture": record.capture,
+                     "line": _short(record.line, LINE_CHARS), "cells": cells})  # fmt: skip
+    return {"columns": [{"path": path, "name": names[path]} for path in paths], "rows": rows}
+
+
+def _short(text: str, chars: int) -> str:
+    return text if len(text) <= chars else f"{text[:chars]}… ({len(text):,} characters)"
+
+
+def as_csv(ask: Ask) -> Answer:
+    """All records, a column per key, as `logshipper metadata --format csv` writes them."""
+    return _file(ask, "csv", "text/csv; charset=utf-8", records_as_csv)
+
+
+def as_jsonl(ask: Ask) -> Answer:
+    """The exact lines, in the order of printing."""
+    return _file(ask, "jsonl", "application/jsonl", lambda all_of: (f"{record.line}\n" for record in all_of()))
+
+
+_Records = Callable[[], "Iterator[MetadataRecord]"]
+
+
+def _file(ask: Ask, suffix: str, content_type: str, lines: Callable[[_Records], Iterator[str]]) -> Answer:
+    with ask.store.job(ask.parts[0]) as reader:
+        job_id = reader.summary.job_id
+        count = reader.summary.records
+
+    def body() -> Iterator[bytes]:
+        with ask.store.job(ask.parts[0]) as reader:
+            most = count if not reader.is_over else None  # both passes over a running job see the same records
+            yield from pieces(lines(lambda: islice(reader.records(), most)))
+
+    return Answer(body(), content_type, file_name=f"{job_id}-metadata.{suffix}")
