@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import isfinite
 from typing import TypeAlias
 
@@ -132,7 +133,7 @@ def raw_value(line: str, path: Path) -> str | None:
     text: str | None = line
     try:
         for key in path:
-            text = None if text is None else _raw_member(text, key)
+            text = None if text is None else _raw_members(text).get(key)
     except (ValueError, RecursionError, IndexError):
         return None
     return text
@@ -142,19 +143,19 @@ _DECODER = json.JSONDecoder(parse_int=str, parse_float=str)
 _BLANKS = re.compile(r"[ \t\n\r]*")
 
 
-def _raw_member(text: str, wanted: str) -> str | None:
-    """The text of a member of the object that the text is; the last one where a key stands there twice."""
-    found = None
+@lru_cache(maxsize=8)  # the keys of a record are asked for one after the other
+def _raw_members(text: str) -> dict[str, str]:
+    """The texts of all members of the object that the text is; of a key that stands there twice the last one."""
+    found: dict[str, str] = {}
     at = _skip_blanks(text, 0)
     if text[at] != "{":
-        return None
+        return found
     at = _skip_blanks(text, at + 1)
     while text[at] != "}":
         key, at = _DECODER.raw_decode(text, at)
         begin = _skip_blanks(text, _skip_blanks(text, at) + 1)  # over the colon
         _, end = _DECODER.raw_decode(text, begin)
-        if key == wanted:
-            found = text[begin:end]
+        found[key] = text[begin:end]
         at = _skip_blanks(text, end)
         if text[at] == ",":
             at = _skip_blanks(text, at + 1)

@@ -13,6 +13,7 @@ from observe.output import to_json
 
 if TYPE_CHECKING:
     from observe.page.copied import Copies
+    from observe.page.graph_feeds import Feeds
     from observe.page.jobs_api import Listing
     from observe.page.logs import Logs
     from observe.page.opened import OpenedStore
@@ -30,10 +31,11 @@ class Refused(LogshipperError):
 
 @dataclass(frozen=True)
 class Shelf:
-    """What the server keeps between requests, for all threads. listing: the list of jobs; logs: where each line is;
-    copies: of what Loki has."""
+    """What the server keeps between requests, for all threads. listing: the list of jobs; feeds: graphs; logs: where
+    each line is; copies: of what Loki has."""
 
     listing: "Listing"
+    feeds: "Feeds"
     logs: "Logs"
     copies: "Copies"
 

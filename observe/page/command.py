@@ -19,8 +19,8 @@ from observe.running import say
 def serve(args: argparse.Namespace, *, port: int = 0, view: str = "", browser: bool = False) -> int:
     """Serves until Ctrl-C or SIGTERM. view: what the link shows; browser: opens one by it, too."""
     over = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: over.set())
-    signal.signal(signal.SIGHUP, lambda *_: over.set())
+    for signo in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signo, lambda *_: over.set())
     with PageServer(args, port, say) as server:
         link = server.link(view)
         sys.stdout.write(f"{link}\n")
@@ -31,11 +31,10 @@ def serve(args: argparse.Namespace, *, port: int = 0, view: str = "", browser: b
         redirect = _open_browser(link) if browser else None
         try:
             over.wait()
-        except KeyboardInterrupt:
-            say("the page is closed")
         finally:
             if redirect is not None:
                 redirect.unlink(missing_ok=True)
+    say("the page is closed")
     return 0
 
 

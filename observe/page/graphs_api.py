@@ -12,7 +12,7 @@ from observe.csv_rows import CsvRows, own_titles
 from observe.graph_notes import left_out_of, rule_words
 from observe.page.answers import Answer, Ask, Refused, tagged_answer
 from observe.page.downloads import pieces
-from observe.page.graph_feeds import KEPT_POINTS, Feeds, Wanted
+from observe.page.graph_feeds import KEPT_POINTS, Feed, Wanted
 from observe.records import at_path, is_number
 from observe.series import Graph, Request, numeric_keys, planned
 from observe.words import plural, utc
@@ -20,9 +20,11 @@ from observe.words import plural, utc
 if TYPE_CHECKING:
     pass
 
+if TYPE_CHECKING:
+    from ingest.stores import Reader
+
 MOST_GRAPHS = 32  # of one answer: a screen shows fewer, and the page asks again as one scrolls
 DEFAULT_POINTS = 2000  # of a series
-_FEEDS = Feeds()
 
 
 def axes(ask: Ask) -> Answer:
@@ -51,12 +53,9 @@ def graphs(ask: Ask) -> Answer:
     wanted = Wanted(ask.store.intake.place, ask.parts[0], ask.words.get("x") or None, _keys(ask), _weight(ask))
     began = time.perf_counter()
     with ask.store.job(ask.parts[0]) as reader:
-        feed = _FEEDS.get(wanted)
+        feed = ask.shelf.feeds.get(wanted)
         with feed.lock:
-            try:
-                found = feed.read_on(reader)
-            except UnknownKey as error:
-                raise Refused(HTTPStatus.NOT_FOUND, str(error)) from None
+            found = _read(feed, reader)
             facts = [wanted, points, feed.records, reader.is_over, [(graph.x.words, graph.seen) for graph in found]]
             document = {
                 "records": feed.records,
@@ -68,33 +67,40 @@ def graphs(ask: Ask) -> Answer:
 
 
 def graph_csv(ask: Ask) -> Answer:
-    """Every record that has one of the keys in `y` as a number, and X: the exact numbers, as they were printed."""
-    names = _keys(ask)
+    """Every record that has one of the keys in `y` and its X as numbers: the exact ones, as they were printed."""
+    wanted = Wanted(ask.store.intake.place, ask.parts[0], ask.words.get("x") or None, _keys(ask))
     with ask.store.job(ask.parts[0]) as reader:
-        try:
-            found, _ = planned(reader, Request(ask.words.get("x") or None, names), len(names))
-        except UnknownKey as error:
-            raise Refused(HTTPStatus.NOT_FOUND, str(error)) from None
-        job = reader.summary.job_id
-    return Answer(pieces(_csv(ask, found)), "text/csv; charset=utf-8", file_name=f"{job}-graph.csv")
+        feed = ask.shelf.feeds.get(wanted)
+        with feed.lock:
+            found = _read(feed, reader)
+        job_id = reader.summary.job_id
+    return Answer(pieces(_csv(ask, found)), "text/csv; charset=utf-8", file_name=f"{job_id}-graph.csv")
 
 
 def _csv(ask: Ask, found: list[Graph]) -> Iterator[str]:
     with ask.store.job(ask.parts[0]) as reader:
         keys = numeric_keys(reader)
-        x = found[0].x.key
-        names = [*([] if x is None else [x]), *(graph.key for graph in found)]
-        paths = [keys[name].path for name in names]
+        axes = dict.fromkeys(graph.x.key for graph in found if graph.x.key is not None)
+        names = list(dict.fromkeys([*axes, *(graph.key for graph in found)]))
         several = len(reader.captures) > 1
         own = ["_time", "_attempt", *(["_capture"] if several else [])]
         rows = CsvRows()
         yield rows.row([*own_titles(names, own), *names]) + "\n"
         for record in reader.records():
-            texts = [at_path(record.line, path) for path in paths]
-            numbers = [text if text is not None and is_number(text) else "" for text in texts]
-            if any(numbers[len(names) - len(found) :]) and (x is None or numbers[0]):
+            texts = {name: at_path(record.line, keys[name].path) for name in names}
+            numbers = {name: text for name, text in texts.items() if text is not None and is_number(text)}
+            if any(graph.key in numbers and (graph.x.key is None or graph.x.key in numbers) for graph in found):
                 capture = [str(record.capture)] if several else []
-                yield rows.row([utc(record.time_ns), str(record.attempt), *capture, *numbers]) + "\n"
+                cells = [numbers.get(name, "") for name in names]
+                yield rows.row([utc(record.time_ns), str(record.attempt), *capture, *cells]) + "\n"
+
+
+def _read(feed: Feed, reader: "Reader") -> list[Graph]:
+    """Raises Refused."""
+    try:
+        return feed.read_on(reader)
+    except UnknownKey as error:
+        raise Refused(HTTPStatus.NOT_FOUND, str(error)) from None
 
 
 def _keys(ask: Ask) -> tuple[str, ...]:

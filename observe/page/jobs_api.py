@@ -26,6 +26,7 @@ MAX_LAST = 50  # jobs whose last values are asked for at once
 _VALUES = 6  # of a job's last record that are listed
 _VALUE_CHARS = 60
 _KEPT_SECS = 5.0  # a list whose store hasn't changed; the age of heartbeats counts, too
+_ASKED_SECS = 3.0  # at least between two lists of a server's
 _KEPT_LAST = 2_000
 SORTS: dict[str, Callable[[JobSummary, int], int | float | str]] = {
     "started": lambda job, _: job.started_ns,
@@ -55,13 +56,14 @@ class Listing:
         self._last: OrderedDict[str, tuple[int, list[list[str]]]] = OrderedDict()
 
     def of(self, store: "Store | None") -> Listed:
-        """Read anew where the store has changed, or where nobody knows."""
+        """Read anew where the store has changed; a server is asked now and then."""
         if store is None:
             return Listed(None, 0.0, (), {})
         with self._lock:
             signature, now = _signature(store), time.monotonic()
             listed = self._listed
-            if listed is None or signature is None or signature != listed.signature or now - listed.read > _KEPT_SECS:
+            kept_secs = _ASKED_SECS if signature is None else _KEPT_SECS
+            if listed is None or signature != listed.signature or now - listed.read > kept_secs:
                 listed = self._listed = Listed(signature, now, store.jobs(), overlay_of(store).all())
             return listed
 

@@ -23,6 +23,7 @@ from observe.page import assets, routes
 from observe.page.access import Access, foreign
 from observe.page.answers import Answer, Ask, Refused, Shelf, json_answer
 from observe.page.copied import Copies
+from observe.page.graph_feeds import Feeds
 from observe.page.jobs_api import Listing
 from observe.page.logs import Logs
 from observe.page.opened import Intake, OpenedStore
@@ -120,7 +121,7 @@ class _Server(ThreadingHTTPServer):
         self.access = access
         self.intake = intake
         self.assets = assets.load()
-        self.shelf = Shelf(Listing(), Logs(), Copies(intake))
+        self.shelf = Shelf(Listing(), Feeds(), Logs(), Copies(intake))
         self._say = say
         self._lock = threading.Lock()
         self._open: dict[socket.socket, _Connection] = {}  # the oldest first

@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 
 from observe.page.server import PageServer
 from tests.page.browsing import FLAGS, PICTURES, WAIT_MS, Browsing
+from tests.page.graph_jobs import graph_jobs
 from tests.page.jobs import fixture_jobs
 
 SETTING = "LOGSHIPPER_TEST_BROWSER"  # required, off, or "": skipped where there is none
@@ -44,10 +45,10 @@ def browser() -> Iterator[Browser]:
             yield launched
 
 
-def options(store: Path, **others: object) -> argparse.Namespace:
-    """A reading command's, for a local store."""
+def options(store: Path | None, **others: object) -> argparse.Namespace:
+    """A reading command's: for a local store, unless others say more."""
     none = dict.fromkeys(("source", "site", "loki_url", "prometheus_url", "since", "cluster"))
-    return argparse.Namespace(**{**none, "store": str(store), **others})
+    return argparse.Namespace(**{**none, "store": None if store is None else str(store), **others})
 
 
 @pytest.fixture(scope="session")
@@ -62,6 +63,15 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def served(store: Path) -> Iterator[PageServer]:
     """The fixture jobs' page."""
     with PageServer(options(store)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def graphed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageServer]:
+    """The page of jobs with graphs (tests/page/graph_jobs.py): tests only read them."""
+    root = tmp_path_factory.mktemp("graphs") / "store"
+    graph_jobs(root)
+    with PageServer(options(root)) as server:
         yield server
 
 

@@ -4,14 +4,17 @@ import json
 import math
 from pathlib import Path
 
+from ingest.local_store import LocalStore
 from tests.page.jobs import STARTED_NS
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
 
 CURVES, OTHER, AGAIN, WIDE_JOB, HOSTILE, LONG, PLAIN = "c1", "c2", "again", "keys256", "hostile", "long", "plain"
 EPOCHS = 40
-LONG_RECORDS = 100_000
+LONG_RECORDS = 20_000
+PEAK_AT = 14_001
 KEYS = 256
+TAKE_IN_SECS = 60.0
 XSS = '<img src=x onerror="window.attacked=1">'
 HOSTILE_KEYS = [
     XSS,
@@ -36,8 +39,7 @@ def curves_of(lr: float, epochs: int = EPOCHS) -> list[dict[str, object]]:
 
 
 def graph_jobs(root: Path) -> None:
-    """Two runs of one training; one that was started again; 256 keys; hostile ones; a long one; one without
-    a number."""
+    """Two runs of one training; one that was started again; 256 keys; hostile ones; a long one; one of words only."""
     for job_id, lr, batch in ((CURVES, 0.1, 32), (OTHER, 0.2, 64)):
         with SpooledCapture(root, job_id, name="train.py", started_ns=STARTED_NS) as job:
             job.metadata({"lr": lr, "batch": batch, "seed": 7, "model": "resnet"})
@@ -63,8 +65,10 @@ def graph_jobs(root: Path) -> None:
     with SpooledCapture(root, PLAIN, name="words only", started_ns=STARTED_NS) as job:
         job.metadata({"words": "only"})
         job.end()
+    with LocalStore(str(root)) as store:
+        assert store.take_in(deadline_secs=TAKE_IN_SECS).complete  # no page's first answer waits for it
 
 
 def long_line(step: int) -> str:
-    """One record of the long job: a peak at step 70,001."""
-    return json.dumps({"step": step, "loss": 99.5 if step == 70_001 else round(math.cos(step / 9e3), 6)})
+    """One record of the long job, which has a peak."""
+    return json.dumps({"step": step, "loss": 99.5 if step == PEAK_AT else round(math.cos(step / 2e3), 6)})

@@ -4,7 +4,10 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
+from observe.page.server import PageServer
 from tests.page.browsing import PHONE, WIDE, Browsing
+from tests.page.graph_jobs import AGAIN, CURVES, OTHER
+from tests.page.graphing import open_graphs, panel
 from tests.page.jobs import LONG, TRAINED
 
 RUN_ONLY = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}
@@ -51,3 +54,23 @@ def test_tab_reaches_everything(browse: Browsing) -> None:
                    "Streams", "Go to a time", "Times", "Copy", "Download", "The job's lines"):  # fmt: skip
         assert wanted in seen
     assert seen[0] == "To the content"
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, WIDE])
+def test_axe_on_numbers(browse: Browsing, graphed: PageServer, width: int, dark: bool) -> None:
+    """Graphs, with a legend, a tip and numbers open; the table, with a line and the columns open; jobs side by side."""
+    page = open_graphs(browse, graphed, f"job/{AGAIN}/graphs", width=width, dark=dark, bypass_csp=True)
+    panel(page, "loss").get_by_role("button", name="attempt 1").click()
+    panel(page, "loss").get_by_text("Numbers").click()
+    panel(page, "loss").locator("canvas").focus()
+    page.keyboard.press("End")
+    assert found_by_axe(page) == []
+    page.evaluate(f"location.hash = '#/job/{AGAIN}/metadata'")
+    page.get_by_role("button", name="Exact line of").first.click()
+    page.locator(".columns summary").click()
+    assert found_by_axe(page) == []
+    page.evaluate(f"location.hash = '#/compare/{CURVES},{OTHER}'")
+    expect(page.locator(".differences tr.same").first).to_be_visible()
+    expect(page.locator(".graph-panel canvas[aria-label]").first).to_be_visible()
+    assert found_by_axe(page) == []

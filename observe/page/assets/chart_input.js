@@ -129,7 +129,8 @@ export class ChartInput {
     }
     if (!places.length) return;
     const now = places.indexOf(chart.hover?.points.find((one) => one.number === number)?.at ?? -1);
-    const next = now < 0 ? (by < 0 ? places.length - 1 : 0) : now + by;
+    const begins = by === Infinity || by < 0 ? places.length - 1 : 0;
+    const next = by === -Infinity ? 0 : now < 0 ? begins : now + by;
     const at = places[Math.min(Math.max(next, 0), places.length - 1)];
     chart.look([xPixel(frame, x, xs[at]), yPixel(frame, y, ys[at])]);
     if (!chart.hover) return;

@@ -29,7 +29,7 @@ class GraphsView {
       el("option", { value: "each" }, "One for each key"), el("option", { value: "together" }, "All in one"));
     this.controls = new GraphControls(
       { changed: () => this.#again(), look: () => this.grid.each((panel) => this.#dress(panel)) },
-      [el("label", {}, "Graphs", layout)]);
+      [el("label", {}, "Layout", layout)]);
     this.rule = el("p", { class: "graph-rule", role: "status" });
     this.host = el("div", { class: "graph-grid" });
     this.notes = el("div", { class: "graph-notes" });

@@ -1,0 +1,90 @@
+"""Graphs on the page as tests see them: what a chart shows, in plain values, and where its points lie."""
+
+from typing import Any
+
+from playwright.sync_api import Locator, Page, expect
+
+from observe.page.server import PageServer
+from tests.page.browsing import Browsing
+
+_CHART = """async (panel) => {
+    const { charts } = await import(new URL("chart.js", location.href.split("#")[0]));
+    return charts.get(panel.querySelector(".chart"));
+}"""
+
+
+def open_graphs(browse: Browsing, server: PageServer, view: str, **how: Any) -> Page:  # Any: of Browsing.open
+    """A page, once its first graph is painted."""
+    page = browse.open(view, server=server, **how)
+    expect(page.locator(".graph-panel .chart canvas[aria-label]").first).to_be_visible()
+    return page
+
+
+def panel(page: Page, key: str) -> Locator:
+    return page.get_by_role("figure", name=key, exact=True)
+
+
+def chart(page: Page, key: str) -> Any:  # Any: a handle to the page's own object
+    """The chart of a key, once it is painted."""
+    found = panel(page, key)
+    found.scroll_into_view_if_needed()
+    expect(found.locator("canvas[aria-label]")).to_be_visible()
+    return found.evaluate_handle(_CHART)
+
+
+def model(page: Page, key: str) -> dict[str, Any]:
+    """What a chart shows now, the frame after next: what was asked for is painted by then."""
+    found: dict[str, Any] = chart(page, key).evaluate(
+        """async (chart) => {
+            for (let n = 0; n < 2; n += 1) await new Promise(requestAnimationFrame);
+            const plain = (curve) => ({ ...curve, xs: [...curve.xs], ys: [...curve.ys] });
+            const model = chart.model();
+            return { ...model, curves: model.curves.map(plain) };
+        }"""
+    )
+    return found
+
+
+def wait_for_model(page: Page, key: str, condition: str) -> dict[str, Any]:
+    """What a chart shows once this holds, an expression of JavaScript over `model`."""
+    handle = chart(page, key)
+    page.wait_for_function(f"(chart) => {{ const model = chart.model(); return {condition}; }}", arg=handle)
+    return model(page, key)
+
+
+def pixel_of(page: Page, key: str, x: float, y: float) -> tuple[float, float]:
+    """Where a point lies in the window."""
+    left, top = chart(page, key).evaluate("(chart, [x, y]) => chart.pixelOf(x, y)", [x, y])
+    box = panel(page, key).locator("canvas").bounding_box()
+    assert box is not None
+    return box["x"] + left, box["y"] + top
+
+
+# of a copy: Chromium complains where a canvas that is drawn on is read again and again
+PIXEL = """(chart, left, top) => {
+    const copy = document.createElement("canvas");
+    copy.width = copy.height = 1;
+    const context = copy.getContext("2d", { willReadFrequently: true });
+    const [x, y] = [left, top].map((at) => Math.round(at * devicePixelRatio));
+    context.drawImage(chart.canvas, x, y, 1, 1, 0, 0, 1, 1);
+    return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3);
+}"""
+
+
+def colour_at(page: Page, key: str, x: float, y: float) -> tuple[int, int, int]:
+    """The colour that the canvas has at a point."""
+    found = chart(page, key).evaluate(f"(chart, [x, y]) => ({PIXEL})(chart, ...chart.pixelOf(x, y))", [x, y])
+    return found[0], found[1], found[2]
+
+
+def wait_for_ground(page: Page, key: str, colour: tuple[int, int, int]) -> None:
+    """Until the chart is drawn on another ground."""
+    page.wait_for_function(
+        f"([chart, one]) => ({PIXEL})(chart, 2, 2).join() === one", arg=[chart(page, key), ",".join(map(str, colour))]
+    )
+
+
+def theme_colour(page: Page, name: str) -> tuple[int, int, int]:
+    """A colour of the page's theme, such as `--chart-1`."""
+    text = page.evaluate("(name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim()", name)
+    return int(text[1:3], 16), int(text[3:5], 16), int(text[5:7], 16)

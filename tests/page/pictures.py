@@ -1,0 +1,80 @@
+"""Pictures of graphs, metadata and jobs side by side for docs/page.md: `python -m tests.page.pictures`."""
+
+import math
+import random
+import shutil
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import Page, expect, sync_playwright
+
+from ingest.local_store import LocalStore
+from observe.page.server import PageServer
+from tests.page.browsing import FLAGS, ROOT, Browsing
+from tests.page.conftest import options
+from tests.page.graphing import pixel_of, wait_for_model
+from tests.page.jobs import STARTED_NS
+from tests.reading_store import SpooledCapture
+
+FOLDER = ROOT / "docs" / "images"
+_WIDTH, _HEIGHT = 1100, 620
+_EPOCHS = 120
+
+
+def training(root: Path, job_id: str, lr: float, batch: int) -> None:
+    """A run whose numbers look like those of a real one."""
+    noise = random.Random(job_id)
+    with SpooledCapture(root, job_id, name="train.py", started_ns=STARTED_NS) as job:
+        job.metadata({"lr": lr, "batch": batch, "seed": 7, "model": "resnet50"})
+        for epoch in range(1, _EPOCHS + 1):
+            fall = math.exp(-lr * epoch)
+            loss = 0.3 + 2 * fall + noise.gauss(0, 0.06)
+            val = 0.38 + 1.9 * fall + epoch / 900 + noise.gauss(0, 0.03)
+            acc = 0.93 - 0.8 * fall + noise.gauss(0, 0.012)
+            job.metadata({"epoch": epoch, "loss": round(loss, 4), "acc": round(acc, 4), "val": {"loss": round(val, 4)}})
+        job.end()
+
+
+def take(page: Page, name: str, dark: bool) -> None:
+    path = FOLDER / f"page-{name}-{'dark' if dark else 'light'}.png"
+    page.screenshot(path=path)
+    with Image.open(path) as picture:
+        small = picture.convert("RGB").quantize(128)
+    small.save(path, optimize=True)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
+        root = Path(scratch) / "store"
+        training(root, "4711", 0.05, 32)
+        training(root, "4712", 0.11, 64)
+        with LocalStore(str(root)) as store:
+            store.take_in(deadline_secs=60)
+        path = shutil.which("chromium")
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        with PageServer(options(root)) as server, Browsing(browser, server, "pictures") as browsing:
+            for dark in (False, True):
+                page = browsing.open("job/4711/graphs", width=_WIDTH, dark=dark)
+                page.set_viewport_size({"width": _WIDTH, "height": _HEIGHT})
+                wait_for_model(page, "loss", "model.curves.length === 1")
+                page.get_by_role("slider").fill("0.8")
+                wait_for_model(page, "loss", "model.curves.length === 2")
+                page.locator("main").evaluate("(main) => main.scrollTo(0, 0)")
+                page.mouse.move(*pixel_of(page, "loss", 40, 1))
+                expect(page.locator(".chart-tip:visible")).to_have_count(1)
+                take(page, "graphs", dark)
+                page = browsing.open("job/4711/metadata", width=_WIDTH, dark=dark)
+                page.set_viewport_size({"width": _WIDTH, "height": _HEIGHT})
+                page.get_by_role("button", name="Exact line of").nth(2).click()
+                take(page, "metadata", dark)
+                page = browsing.open("compare/4711,4712", width=_WIDTH, dark=dark)
+                page.set_viewport_size({"width": _WIDTH, "height": 900})
+                wait_for_model(page, "loss", "model.curves.length === 2")
+                page.locator("main").evaluate("(main) => main.scrollTo(0, 0)")
+                take(page, "compare", dark)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Jobs side by side, in a real browser."""
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from observe.page.server import PageServer
+from tests.page.browsing import PHONE, WIDE, Browsing
+from tests.page.graph_jobs import AGAIN, CURVES, HOSTILE, LONG, OTHER, PLAIN, curves_of
+from tests.page.graphing import colour_at, model, open_graphs, panel, theme_colour, wait_for_model
+
+
+@pytest.fixture
+def both(browse: Browsing, graphed: PageServer) -> Page:
+    return open_graphs(browse, graphed, f"compare/{CURVES},{OTHER}")
+
+
+def test_curves_over_a_shared_key(both: Page) -> None:
+    expect(both.get_by_text("X axis: epoch: the key epoch (rule 2 of 7), in every job")).to_be_visible()
+    shown = wait_for_model(both, "loss", "model.curves.length === 2")
+    assert shown["labels"] == [f"train.py {CURVES}", f"train.py {OTHER}"]
+    for curve, lr in zip(shown["curves"], (0.1, 0.2), strict=True):
+        assert curve["ys"] == [record["loss"] for record in curves_of(lr)]
+    second = curves_of(0.2)[4]["loss"]
+    assert colour_at(both, "loss", 5, second) == pytest.approx(theme_colour(both, "--chart-2"), abs=2)  # type: ignore[arg-type]
+    titles = both.locator(".graph-panel h3").all_inner_texts()
+    assert titles == ["acc", "loss", "val.loss"], "what never changes is configuration"
+
+
+def configuration(page: Page) -> dict[str, list[str]]:
+    rows: list[list[str]] = page.locator(".differences").evaluate(
+        "(table) => [...table.querySelectorAll('tr.same, tr.differs')]"
+        ".map((row) => [...row.cells].map((cell) => cell.innerText))"
+    )
+    return {row[0]: row[1:] for row in rows}
+
+
+def test_differences_of_configuration(both: Page) -> None:
+    found = configuration(both)
+    assert (found["lr"], found["batch"], found["seed"]) == (["0.1", "0.2"], ["32", "64"], ["7", "7"])
+    assert found["name"] == ["train.py", "train.py"]
+    assert "epoch" not in found
+    assert "loss" not in found
+    differing = both.locator(".differences tr.differs th").all_inner_texts()
+    assert differing == ["lr", "batch"]
+    dim = "(row) => getComputedStyle(row.cells[1]).color"
+    same = both.locator(".differences tr", has_text="seed").evaluate(dim)
+    assert same != both.locator(".differences tr", has_text="batch").evaluate(dim), "what is equal is dimmed"
+    both.get_by_role("checkbox", name="Only what differs").check()
+    assert list(configuration(both)) == ["lr", "batch"]
+
+
+def test_jobs_that_lack_a_key_are_named(browse: Browsing, graphed: PageServer) -> None:
+    page = open_graphs(browse, graphed, f"compare/{CURVES},{LONG},{AGAIN}")
+    expect(page.get_by_text("X axis: time: no job's X is a key that all have")).to_be_visible()
+    wait_for_model(page, "loss", "model.labels.length === 4")  # one was started again
+    page.get_by_label("X axis").select_option("epoch")
+    shown = wait_for_model(page, "loss", "model.labels.length === 3")
+    assert [curve["xs"][0] for curve in shown["curves"]] == [1, 1, 1]
+    expect(panel(page, "loss").get_by_text("long: not in this graph")).to_be_visible()
+    assert shown["labels"][1:] == ["again.py, attempt 1", "again.py, attempt 2"]
+
+
+def test_a_job_is_left_out_and_unknown_ones_are_named(browse: Browsing, graphed: PageServer) -> None:
+    page = open_graphs(browse, graphed, f"compare/{CURVES},{OTHER},nosuchjob")
+    expect(page.get_by_text("no job has the id 'nosuchjob'")).to_be_visible()
+    page.get_by_role("link", name=f"Leave out train.py {OTHER}").click()
+    expect(page.locator(".compare-jobs li")).to_have_count(2)
+    wait_for_model(page, "loss", "model.curves.length === 1")
+
+
+def test_smoothing_and_zoom_here_too(both: Page) -> None:
+    both.get_by_role("slider").fill("0.5")
+    wait_for_model(both, "loss", "model.curves.length === 4")
+    panel(both, "loss").get_by_role("button", name=f"train.py {OTHER}").click()
+    assert model(both, "loss")["shown"] == [False, True]
+
+
+def test_jobs_without_anything_in_common(browse: Browsing, graphed: PageServer) -> None:
+    page = browse.open(f"compare/{PLAIN},{HOSTILE}", server=graphed)
+    expect(page.get_by_text("0 keys")).to_be_visible()
+    assert configuration(page)["words"] == ["only", "none"]
+    assert page.evaluate("window.attacked") is None
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, WIDE])
+def test_comparing_fits(browse: Browsing, graphed: PageServer, width: int, dark: bool) -> None:
+    page = open_graphs(browse, graphed, f"compare/{CURVES},{OTHER}", width=width, dark=dark)
+    wait_for_model(page, "loss", "model.curves.length === 2")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("document.querySelector('main').scrollWidth") <= width
+    page.locator("main").evaluate("(main) => main.scrollTo(0, 0)")
+    browse.picture(page)

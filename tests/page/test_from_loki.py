@@ -1,0 +1,133 @@
+"""The page of jobs that are in Loki: what it is answered is what the local store's page is, of the same captures."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from ingest.loki import Client as LokiClient
+from logshipper.segment import Kind
+from observe.page.server import PageServer
+from tests.loki_job import push_spool
+from tests.page.browsing import Browsing
+from tests.page.conftest import options
+from tests.page.test_access import Client
+from tests.reading_store import SpooledCapture, training
+from tests.segment_factory import SECOND_NS as NS
+from tests.servers.running import LokiServer
+
+JOB, LONG = "page-same", "page-long"
+LINES = 12_000
+DEADLINE_SECS = 60.0
+
+Documents = tuple[dict[str, Any], dict[str, Any]]  # Any: JSON
+
+
+@pytest.fixture(scope="module")
+def both(loki: LokiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, Client]]:
+    """The pages of Loki and of a local store that have the same jobs."""
+    store = tmp_path_factory.mktemp("both") / "store"
+    training(store, job_id=JOB, name="same.py")
+    with SpooledCapture(store, JOB, 2, name="same.py", started_ns=time.time_ns() - 20 * NS) as second:
+        second.metadata({"epoch": 1, "loss": 0.25})
+        second.lines("part one", "part two", attrs={0: {"part": "1"}, 1: {"part": "2/2"}})
+        second.stderr("Warnung: größer \x1b[31mrot\x1b[0m")
+        second.lines("[the line above 12 times more]", kind=Kind.NOTE, attrs={0: {"repeat": 12}})
+        second.end(3)
+    with SpooledCapture(store, LONG, name="long") as long:
+        long.lines(*(f"step {number}" for number in range(LINES)))
+        long.stderr("the end")
+        long.end()
+    push_spool(LokiClient(loki.url), store / "spool", max_line_bytes=100_000)
+    from_loki = options(None, source="loki", loki_url=loki.url)
+    with PageServer(from_loki) as remote, PageServer(options(store)) as local:
+        yield Client(remote), Client(local)
+
+
+def document(client: Client, path: str) -> dict[str, Any]:  # Any: JSON
+    answer = client.ask(f"api/{path}")
+    assert answer.status == 200, answer.body
+    return dict(json.loads(answer.body))
+
+
+def until(client: Client, path: str, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:  # Any: JSON
+    """The first answer of which this holds."""
+    deadline = time.monotonic() + DEADLINE_SECS
+    while not holds(found := document(client, path)):
+        assert time.monotonic() < deadline, f"{path}: {found}"
+        time.sleep(0.05)
+    return found
+
+
+def whole(client: Client, job: str, lines: int) -> None:
+    until(client, f"jobs/{job}/lines?count=1", lambda found: found["complete"] and found["total"] == lines)
+
+
+@pytest.mark.parametrize("view", ["", "streams=stderr", "streams=stdout", "attempt=2", "attempt=1&streams=stderr"])
+def test_lines(both: tuple[Client, Client], view: str) -> None:
+    remote, local = both
+    wanted = document(local, f"jobs/{JOB}/lines?{view}")
+    assert wanted["total"] == len(wanted["lines"]) > 0
+    found = until(remote, f"jobs/{JOB}/lines?{view}", lambda found: found["total"] == wanted["total"])
+    assert [line[1:] for line in found["lines"]] == [line[1:] for line in wanted["lines"]]
+    for times in zip(found["lines"], wanted["lines"], strict=True):
+        assert times[0][0] == pytest.approx(times[1][0], abs=1)
+
+
+def test_any_place_of_a_long_log(both: tuple[Client, Client]) -> None:
+    for client in both:
+        whole(client, LONG, LINES + 1)
+        for begin in (0, 4_999, 5_000, 11_990):
+            found = document(client, f"jobs/{LONG}/lines?from={begin}&count=20")["lines"]
+            wanted = [f"step {number}" for number in range(begin, min(begin + 20, LINES))] + ["the end"]
+            assert [line[3] for line in found] == wanted[:20]
+        tail = document(client, f"jobs/{LONG}/lines?from=-2&count=2")
+        assert (tail["from"], [line[3] for line in tail["lines"]]) == (LINES - 1, [f"step {LINES - 1}", "the end"])
+
+
+def test_searches_and_times(both: tuple[Client, Client]) -> None:
+    for client in both:
+        whole(client, LONG, LINES + 1)
+        found = document(client, f"jobs/{LONG}/search?q=STEP+11&near=5000")
+        assert (found["hits"], found["line"], found["complete"]) == (1111, 11_000, True)
+        assert document(client, f"jobs/{LONG}/search?q=STEP+11&exact=1")["hits"] == 0
+    remote, local = both
+    ends = [document(client, f"jobs/{LONG}/lines?from=-1&count=1")["lines"][0][0] for client in both]
+    for end, client in zip(ends, both, strict=True):
+        assert document(client, f"jobs/{LONG}/at?time={int(end) + 1}")["line"] == LINES + 1
+        assert document(client, f"jobs/{LONG}/at?time={int(end) - 3_600_000}")["line"] == 0
+    assert remote.ask(f"api/jobs/{JOB}/text").body == local.ask(f"api/jobs/{JOB}/text").body
+
+
+def test_the_list_and_the_head(both: tuple[Client, Client]) -> None:
+    """All but where they are: a store's place, and the cluster's name."""
+    listed = [document(client, "jobs?q=page-")["jobs"] for client in both]
+    assert [found | {"cluster": ""} for found in listed[0]] == listed[1]
+    heads = [document(client, f"jobs/{JOB}") for client in both]
+    differing = {name for name in heads[0] if heads[0][name] != heads[1][name]}
+    assert differing <= {"now_ns", "poll_secs", "cluster"}
+    last = [document(client, f"last?jobs={JOB},{LONG},nobody")["last"] for client in both]
+    assert last[0] == last[1] == {JOB: [["epoch", "1"], ["loss", "0.25"]], LONG: []}
+
+
+def test_in_the_browser(both: tuple[Client, Client], browse: Browsing) -> None:
+    page = browse.open(f"job/{LONG}", server=both[0].server)
+    expect(page.get_by_text("the end", exact=True)).to_be_visible()
+    expect(page.get_by_text("12,001 lines", exact=True)).to_be_visible()
+    page.get_by_label("Search in the log").fill("step 7777")
+    expect(page.locator("output.hits")).to_have_text("1 of 1 line")
+    expect(page.locator(".row.found")).to_contain_text("7,778")
+    browse.picture(page)
+
+
+def test_a_server_that_is_away(browse: Browsing) -> None:
+    away = options(None, source="loki", loki_url="http://127.0.0.1:9")
+    with PageServer(away) as server:
+        answer = Client(server).ask("api/jobs")
+        assert answer.status == 502
+        page = browse.open(server=server)
+        expect(page.locator("#connection")).to_contain_text("127.0.0.1:9")
+    browse.faults[:] = [fault for fault in browse.faults if "502" not in fault and "ERR_CONNECTION" not in fault]

@@ -1,0 +1,351 @@
+"""The graphs of a job's page, in a real browser: what is drawn is what was printed."""
+
+import csv
+import io
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from observe.page.server import PageServer
+from tests.page.browsing import PHONE, WIDE, Browsing
+from tests.page.graph_jobs import (
+    AGAIN,
+    CURVES,
+    EPOCHS,
+    HOSTILE,
+    HOSTILE_KEYS,
+    KEYS,
+    LONG,
+    LONG_RECORDS,
+    PEAK_AT,
+    PLAIN,
+    WIDE_JOB,
+    XSS,
+    curves_of,
+    long_line,
+)  # fmt: skip
+from tests.page.graphing import (
+    chart,
+    colour_at,
+    model,
+    open_graphs,
+    panel,
+    pixel_of,
+    theme_colour,
+    wait_for_ground,
+    wait_for_model,
+)  # fmt: skip
+from tests.reading_store import SpooledCapture
+
+RECORDS = curves_of(0.1)
+LOSS: list[Any] = [record["loss"] for record in RECORDS]
+
+
+@pytest.fixture
+def curves(browse: Browsing, graphed: PageServer) -> Page:
+    return open_graphs(browse, graphed, f"job/{CURVES}/graphs")
+
+
+def smoothed(values: list[float], weight: float) -> list[float]:
+    """OBSERVE's formula, seeded with the first value."""
+    found = values[:1]
+    for value in values[1:]:
+        found.append(weight * found[-1] + (1 - weight) * value)
+    return found
+
+
+def test_r25_every_number_over_the_chosen_x(curves: Page) -> None:
+    expect(curves.get_by_text("X axis: epoch: the key epoch (rule 2 of 7)")).to_be_visible()
+    shown = model(curves, "loss")
+    assert shown["curves"][0]["xs"] == list(range(1, EPOCHS + 1))
+    assert shown["curves"][0]["ys"] == LOSS
+    assert model(curves, "val.loss")["curves"][0]["ys"] == [record["val"]["loss"] for record in RECORDS]  # type: ignore[index]
+    titles = curves.locator(".graph-panel h3").all_inner_texts()
+    assert titles == ["acc", "loss", "val.loss", "batch", "lr", "seed"], "what never changes comes last"
+    expect(panel(curves, "batch").get_by_text("In no record with epoch, so over another X")).to_be_visible()
+
+
+def test_what_is_drawn_lies_where_it_should(curves: Page) -> None:
+    assert colour_at(curves, "loss", 20, LOSS[19]) == pytest.approx(theme_colour(curves, "--chart-1"), abs=2)
+    assert colour_at(curves, "loss", 35, 1.25) == theme_colour(curves, "--chart-ground")
+    ticks = [tick["label"] for tick in model(curves, "loss")["xTicks"]]
+    assert ticks == ["10", "20", "30", "40"]
+
+
+def test_hovering_tells_exact_values(curves: Page) -> None:
+    x, y = pixel_of(curves, "loss", 20, LOSS[19])
+    curves.mouse.move(x + 2, y - 40)
+    tip = panel(curves, "loss").locator(".chart-tip")
+    expect(tip).to_contain_text("epoch: 20")
+    expect(tip).to_contain_text(str(LOSS[19]))
+    assert model(curves, "loss")["hover"]["points"] == [{"label": "", "x": 20, "y": LOSS[19], "number": 0}]
+    curves.mouse.move(0, 0)
+    expect(tip).to_be_hidden()
+
+
+def test_dragging_zooms_and_show_all_goes_back(curves: Page) -> None:
+    begin, end = pixel_of(curves, "loss", 10, 1), pixel_of(curves, "loss", 20, 1)
+    curves.mouse.move(*begin)
+    curves.mouse.down()
+    curves.mouse.move(*end, steps=4)
+    curves.mouse.up()
+    shown = model(curves, "loss")
+    assert (shown["x"]["low"], shown["x"]["high"]) == (pytest.approx(10, abs=0.1), pytest.approx(20, abs=0.1))
+    assert shown["y"]["high"] < 1, "Y fits what is in view"
+    panel(curves, "loss").get_by_role("button", name="Show all").click()
+    shown = model(curves, "loss")
+    assert (shown["x"]["low"], shown["x"]["high"], shown["zoomed"]) == (1, EPOCHS, False)
+    expect(panel(curves, "loss").get_by_role("button", name="Show all")).to_be_disabled()
+
+
+def test_a_rectangle_zooms_both_axes(curves: Page) -> None:
+    curves.mouse.move(*pixel_of(curves, "loss", 10, 1.2))
+    curves.mouse.down()
+    curves.mouse.move(*pixel_of(curves, "loss", 30, 0.2), steps=4)
+    curves.mouse.up()
+    shown = model(curves, "loss")
+    assert (shown["y"]["low"], shown["y"]["high"]) == (pytest.approx(0.2, abs=0.02), pytest.approx(1.2, abs=0.02))
+
+
+def test_the_wheel_zooms_only_where_the_graph_is_in_use(curves: Page) -> None:
+    curves.mouse.move(*pixel_of(curves, "loss", 20, 1))
+    curves.mouse.wheel(0, -100)
+    assert not model(curves, "loss")["zoomed"]
+    panel(curves, "loss").locator("canvas").focus()
+    curves.mouse.move(*pixel_of(curves, "loss", 20, 1))
+    curves.mouse.wheel(0, -100)
+    shown = wait_for_model(curves, "loss", "model.zoomed")
+    assert 1 < shown["x"]["low"] < 20 < shown["x"]["high"] < EPOCHS
+
+
+def test_keys_alone_look_zoom_and_go_back(curves: Page) -> None:
+    canvas = panel(curves, "loss").locator("canvas")
+    panel(curves, "loss").get_by_role("button", name="CSV").focus()
+    curves.keyboard.press("Tab")
+    expect(canvas).to_be_focused()
+    curves.keyboard.press("Home")
+    curves.keyboard.press("ArrowRight")
+    assert model(curves, "loss")["hover"]["x"] == 2
+    spoken = panel(curves, "loss").locator("[aria-live]")
+    expect(spoken).to_contain_text(f"epoch 2:  {LOSS[1]}")
+    curves.keyboard.press("Shift+ArrowRight")
+    assert model(curves, "loss")["hover"]["x"] == 12
+    curves.keyboard.press("+")
+    shown = model(curves, "loss")
+    width = shown["x"]["high"] - shown["x"]["low"]
+    assert width == pytest.approx((EPOCHS - 1) / 2)
+    curves.keyboard.press("PageDown")
+    assert model(curves, "loss")["x"]["low"] == pytest.approx(shown["x"]["low"] + width / 2)
+    curves.keyboard.press("End")
+    assert model(curves, "loss")["hover"]["x"] <= model(curves, "loss")["x"]["high"]
+    curves.keyboard.press("0")
+    assert not model(curves, "loss")["zoomed"]
+
+
+def test_log_scale_says_what_it_cannot_show(curves: Page) -> None:
+    panel(curves, "loss").get_by_role("button", name="Log").click()
+    shown = model(curves, "loss")
+    assert shown["y"]["log"]
+    assert shown["y"]["low"] > 0
+    assert not model(curves, "acc")["y"]["log"]
+    curves.get_by_role("checkbox", name="Log scale").check()
+    assert model(curves, "acc")["y"]["log"]
+    expect(panel(curves, "loss").get_by_text("not on a log scale")).to_have_count(0)  # all are above 0
+
+
+def test_smoothing_is_the_documented_formula(curves: Page) -> None:
+    curves.get_by_role("slider").fill("0.9")
+    shown = wait_for_model(curves, "loss", "model.curves.length === 2")
+    assert [curve["faint"] for curve in shown["curves"]] == [True, False]
+    assert shown["curves"][1]["ys"] == pytest.approx(smoothed(LOSS, 0.9), rel=1e-12)
+
+
+def test_smoothing_a_thinned_series_is_of_all_its_points(browse: Browsing, graphed: PageServer) -> None:
+    page = open_graphs(browse, graphed, f"job/{LONG}/graphs")
+    page.get_by_role("slider").fill("0.99")
+    exact = smoothed([json.loads(long_line(step))["loss"] for step in range(LONG_RECORDS)], 0.99)
+    wait_for_model(page, "loss", "model.curves.length === 2")
+    end = wait_for_model(page, "loss", f"Math.abs(model.curves[1].ys.at(-1) - {exact[-1]!r}) < 1e-12")
+    curve = end["curves"][1]
+    assert [exact[int(x)] for x in curve["xs"]] == pytest.approx(curve["ys"], rel=1e-12)
+
+
+def test_x_is_overridden_and_said(curves: Page) -> None:
+    curves.get_by_label("X axis").select_option("time")
+    expect(curves.get_by_text("X axis: time: when each record was printed")).to_be_visible()
+    shown = wait_for_model(curves, "loss", "model.curves[0].xs[0] < 1")
+    xs = shown["curves"][0]["xs"]
+    assert xs == sorted(xs)
+    assert len(xs) == EPOCHS
+    assert chart(curves, "loss").evaluate("(chart) => chart.xKind") == "elapsed"
+    curves.get_by_label("X axis").select_option("acc")
+    shown = wait_for_model(curves, "loss", "model.curves[0].xs[0] > 0.09")
+    assert shown["curves"][0]["xs"] == [record["acc"] for record in RECORDS]
+    curves.get_by_label("X axis").select_option("auto")
+    wait_for_model(curves, "loss", "model.curves[0].xs[0] === 1")
+
+
+def test_r27_legend(browse: Browsing, graphed: PageServer) -> None:
+    page = open_graphs(browse, graphed, f"job/{AGAIN}/graphs")
+    legend = panel(page, "loss").get_by_role("group", name="Series")
+    first, second = legend.get_by_role("button").all()
+    assert model(page, "loss")["labels"] == ["attempt 1", "attempt 2"]
+    first.click()
+    assert model(page, "loss")["shown"] == [True, False]
+    expect(second).to_have_attribute("aria-pressed", "false")
+    first.click()
+    assert model(page, "loss")["shown"] == [True, True]
+    second.click(modifiers=["Control"])
+    assert model(page, "loss")["shown"] == [True, False]
+    second.click(modifiers=["Meta"])
+    assert model(page, "loss")["shown"] == [True, True]
+    second.focus()
+    page.keyboard.press("Enter")
+    assert model(page, "loss")["shown"] == [False, True]
+    first.focus()
+    page.keyboard.press("Control+Enter")
+    assert model(page, "loss")["shown"] == [True, True]
+    assert model(page, "acc")["shown"] == [True, True], "each graph has its own"
+    assert len(model(page, "loss")["curves"][1]["xs"]) == 10
+
+
+def test_all_keys_in_one_graph(curves: Page) -> None:
+    curves.get_by_label("Layout").select_option("together")
+    shown = wait_for_model(curves, "All keys", "model.labels.length === 3")
+    assert shown["labels"] == ["acc", "loss", "val.loss"]
+    expect(
+        panel(curves, "All keys").get_by_text("Over another X, so not in this graph: batch, lr, seed.")
+    ).to_be_visible()
+    panel(curves, "All keys").get_by_role("button", name="loss", exact=True).click()
+    assert model(curves, "All keys")["shown"] == [False, True, False]
+
+
+def test_256_keys_only_what_is_in_view_is_asked_for(browse: Browsing, graphed: PageServer) -> None:
+    page = open_graphs(browse, graphed, f"job/{WIDE_JOB}/graphs")
+    assert page.locator(".graph-panel").count() == KEYS - 1
+    expect(page.get_by_text("255 keys")).to_be_visible()
+    assert 3 <= page.locator(".graph-panel canvas").count() < 40
+    shown = wait_for_model(page, "k254", "model.curves.length === 1")
+    assert shown["curves"][0]["ys"] == [254 * step for step in range(1, 21)]
+    assert page.locator(".graph-panel canvas").count() < 80
+    page.get_by_role("searchbox", name="Search keys").fill("k1 7")
+    found = sum("7" in f"k{number:03}" for number in range(100, 200))
+    expect(page.get_by_text(f"{found} keys, {KEYS - 1 - found} hidden")).to_be_visible()
+    page.get_by_label("Layout").select_option("together")
+    expect(page.get_by_text(f"{found - 16} more keys left out: one graph shows 16.")).to_be_visible()
+    wait_for_model(page, "All keys", "model.labels.length === 16")
+
+
+def test_long_jobs_are_thinned_evenly_and_it_is_said(browse: Browsing, graphed: PageServer) -> None:
+    page = open_graphs(browse, graphed, f"job/{LONG}/graphs")
+    expect(panel(page, "loss").get_by_text(f"of {LONG_RECORDS:,}: thinned evenly, each peak kept")).to_be_visible()
+    curve = model(page, "loss")["curves"][0]
+    assert 1000 <= len(curve["xs"]) <= 2000
+    peak = curve["ys"].index(99.5)
+    assert curve["xs"][peak] == PEAK_AT
+    tenths = [sum(begin <= x < begin + 2_000 for x in curve["xs"]) for begin in range(0, LONG_RECORDS, 2_000)]
+    assert max(tenths) < 1.3 * min(tenths)
+    assert (curve["xs"][0], curve["xs"][-1]) == (0, LONG_RECORDS - 1)
+
+
+def saved(page: Page, key: str, name: str) -> Path:
+    with page.expect_download() as downloading:
+        panel(page, key).get_by_role("button", name=name).click()
+    return Path(downloading.value.path())
+
+
+def test_csv_has_the_exact_numbers(browse: Browsing, graphed: PageServer) -> None:
+    page = open_graphs(browse, graphed, f"job/{HOSTILE}/graphs")
+    page.get_by_label("X axis").select_option("step")
+    rows = list(csv.reader(io.StringIO(saved(page, "exact", "CSV").read_text())))
+    assert [row[2:] for row in rows] == [["step", "exact"], ["4", "0.10"]]
+    big = list(csv.reader(io.StringIO(saved(page, "big", "CSV").read_text())))
+    assert big[1][3] == "123456789012345678901234567890"
+
+
+def test_csv_of_a_graph_is_every_record(curves: Page) -> None:
+    rows = list(csv.reader(io.StringIO(saved(curves, "loss", "CSV").read_text())))
+    assert rows[0] == ["_time", "_attempt", "epoch", "loss"]
+    assert [row[2:] for row in rows[1:]] == [[str(record["epoch"]), str(record["loss"])] for record in RECORDS]
+
+
+def test_png_is_a_picture_of_the_graph(curves: Page) -> None:
+    data = saved(curves, "loss", "PNG").read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack(">II", data[16:24]) == (1800, 920)
+    assert len(data) > 10_000
+
+
+def test_hostile_keys_are_text(browse: Browsing, graphed: PageServer) -> None:
+    page = open_graphs(browse, graphed, f"job/{HOSTILE}/graphs")
+    page.get_by_label("X axis").select_option("step")
+    assert page.locator(".graph-panel").count() == len(HOSTILE_KEYS) + 4
+    for key, factor in (("__proto__", 2), ("constructor", 3), ('""', 5), ("日本語", 10)):
+        shown = wait_for_model(page, key, "model.curves.length === 1 && model.curves[0].xs[0] === 1")
+        assert shown["curves"][0]["ys"] == [factor, 2 * factor, 3 * factor]
+    panel(page, json.dumps(XSS)).scroll_into_view_if_needed()
+    page.get_by_label("Layout").select_option("together")
+    wait_for_model(page, "All keys", "model.labels.length > 8")
+    assert page.evaluate("window.attacked") is None
+    assert "\u202e" not in page.locator("main").inner_text()
+
+
+def test_a_running_jobs_graph_grows(browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path) -> None:
+    with SpooledCapture(tmp_path / "store", name="live") as job:
+        job.metadata(*({"step": step, "loss": 1 / step} for step in range(1, 4)))
+        job.beat()
+        page = open_graphs(browse, serve(tmp_path / "store"), "job/k3f9x2/graphs")
+        assert model(page, "loss")["curves"][0]["xs"] == [1, 2, 3]
+        job.metadata(*({"step": step, "loss": 1 / step} for step in range(4, 7)))
+        job.beat()
+        shown = wait_for_model(page, "loss", "model.curves[0].xs.length === 6")
+        assert shown["curves"][0]["ys"] == [1 / step for step in range(1, 7)]
+        job.metadata({"step": 7, "loss": 0.1, "late": 1})
+        job.end()
+        wait_for_model(page, "loss", "model.curves[0].xs.length === 7")
+        expect(panel(page, "late")).to_be_visible()
+
+
+def test_jobs_without_a_number_say_so(browse: Browsing, graphed: PageServer) -> None:
+    page = browse.open(f"job/{PLAIN}/graphs", server=graphed)
+    expect(page.get_by_text("No record holds a number")).to_be_visible()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, WIDE])
+def test_graphs_fit_and_follow_the_theme(browse: Browsing, graphed: PageServer, width: int, dark: bool) -> None:
+    page = open_graphs(browse, graphed, f"job/{CURVES}/graphs", width=width, dark=dark)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("document.querySelector('main').scrollWidth") <= width
+    ground = colour_at(page, "loss", 35, 1.25)
+    assert ground == theme_colour(page, "--chart-ground")
+    assert (sum(ground) < 150) == dark
+    assert colour_at(page, "loss", 20, LOSS[19]) == pytest.approx(theme_colour(page, "--chart-1"), abs=2)
+    browse.picture(page)
+    page.emulate_media(color_scheme="light" if dark else "dark")
+    wait_for_ground(page, "loss", (255, 255, 255) if dark else (13, 17, 23))
+
+
+def test_graphs_are_drawn_anew_at_another_width(curves: Page) -> None:
+    before = panel(curves, "loss").locator("canvas").evaluate("(canvas) => canvas.width")
+    curves.set_viewport_size({"width": 700, "height": 900})
+    curves.wait_for_function(
+        """([canvas, before]) => canvas.width !== before
+            && canvas.width === Math.round(canvas.clientWidth * devicePixelRatio)""",
+        arg=[panel(curves, "loss").locator("canvas").element_handle(), before],
+    )
+    assert colour_at(curves, "loss", 20, LOSS[19]) == pytest.approx(theme_colour(curves, "--chart-1"), abs=2)
+
+
+def test_numbers_for_those_who_cannot_see(curves: Page) -> None:
+    label = panel(curves, "loss").locator("canvas").get_attribute("aria-label")
+    assert label is not None
+    assert f"loss. Over epoch. {EPOCHS} points, from {min(LOSS)} to {max(LOSS)}, last {LOSS[-1]}." in label
+    panel(curves, "loss").get_by_text("Numbers").click()
+    cells = panel(curves, "loss").locator("tbody td").all_inner_texts()
+    assert cells == [str(EPOCHS), str(min(LOSS)), str(max(LOSS)), str(LOSS[-1])]

@@ -1,0 +1,129 @@
+"""Graphs that are read on while a job runs are those that one pass over all of its records gives."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from ingest.local_store import LocalStore
+from observe.asked import UnknownKey
+from observe.page.graph_feeds import Feed, Feeds, Wanted
+from observe.series import Graph, Request, graphs
+from tests.reading_store import SpooledCapture
+from tests.segment_factory import SECOND_NS as NS
+
+JOB = "k3f9x2"
+
+
+def points(found: list[Graph]) -> list[object]:
+    def series(graph: Graph) -> list[object]:
+        return [(one.label, one.seen, list(one.xs), list(one.ys)) for one in graph.series]
+
+    return [(graph.key, graph.x, graph.own_x, graph.without_x, series(graph)) for graph in found]
+
+
+class Following:
+    """A feed of a store, and what reading all at once gives."""
+
+    def __init__(self, root: Path, *keys: str, x: str | None = None) -> None:
+        self._root = root
+        self._request = Request(x, keys)
+        self.feed = Feed(Wanted("here", JOB, x, keys))
+
+    def read(self) -> list[Graph]:
+        with LocalStore(str(self._root)) as store:
+            assert store.take_in(deadline_secs=60).complete
+            with store.open(JOB) as reader:
+                found = self.feed.read_on(reader)
+                assert points(found) == points(graphs(reader, self._request, 99)[0])
+                assert self.feed.records == reader.summary.records
+                return found
+
+
+def test_reading_on(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with SpooledCapture(root) as job:
+        job.metadata({"step": 1, "loss": 1.0})
+        following = Following(root, "loss")
+        assert following.read()[0].seen == 1
+        assert following.read()[0].seen == 1, "nothing is read twice"
+        for step in range(2, 50, 7):
+            job.metadata(*({"step": at, "loss": 1 / at} for at in range(step, step + 7)))
+            following.read()
+        job.end()
+        assert following.read()[0].seen == 50
+
+
+def test_another_x_is_chosen_as_records_come(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with SpooledCapture(root) as job:
+        job.metadata({"a": 1, "loss": 1.0}, {"a": 2, "loss": 0.9})
+        following = Following(root, "loss")
+        assert following.read()[0].x.key == "a"
+        job.metadata({"a": 1, "epoch": 3, "loss": 0.5})
+        found = following.read()[0]
+        assert (found.x.key, found.seen, found.without_x) == ("epoch", 1, 2)
+        job.end()
+
+
+def test_a_key_gets_and_loses_an_x_of_its_own(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with SpooledCapture(root) as job:
+        job.metadata({"epoch": 1, "loss": 1.0}, {"step": 1, "lr": 0.1}, {"step": 2, "lr": 0.2})
+        following = Following(root, "loss", "lr")
+        assert [graph.x.key for graph in following.read()] == ["epoch", "step"]
+        job.metadata({"step": 3, "lr": 0.3})
+        assert following.read()[1].seen == 3
+        job.metadata({"epoch": 2, "lr": 0.4})
+        assert [graph.x.key for graph in following.read()] == ["epoch", "epoch"]
+        job.end()
+
+
+def test_records_that_come_late_from_another_task(tmp_path: Path) -> None:
+    """A second attempt whose records are older than those that were read."""
+    root = tmp_path / "store"
+    with SpooledCapture(root, attempt=2) as job:
+        job.metadata({"step": 1, "loss": 1.0}, {"step": 2, "loss": 0.5})
+        following = Following(root, "loss")
+        following.read()
+        with SpooledCapture(root, attempt=1, started_ns=time.time_ns() - 3600 * NS) as earlier:
+            earlier.metadata({"step": 1, "loss": 3.0})
+            following.read()
+            earlier.metadata({"step": 2, "loss": 2.0})
+            found = following.read()[0]
+            assert [one.seen for one in found.series] == [2, 2]
+            earlier.end()
+        job.end()
+        following.read()
+
+
+def test_unknown_keys_and_the_cap_of_feeds(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with SpooledCapture(root) as job:
+        job.metadata({"step": 1, "loss": 1.0})
+        job.end()
+    with pytest.raises(UnknownKey):
+        Following(root, "lost").read()
+    feeds = Feeds(most=2)
+    wanted = [Wanted("here", JOB, None, (key,)) for key in "abc"]
+    first = feeds.get(wanted[0])
+    assert feeds.get(wanted[0]) is first
+    feeds.get(wanted[1])
+    feeds.get(wanted[2])
+    assert feeds.get(wanted[0]) is not first, "the one that was asked for longest ago is gone"
+
+
+def test_smoothing_goes_on_where_it_was(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    feed = Feed(Wanted("here", JOB, None, ("loss",), 0.5))
+    losses = [8.0, 4.0, 2.0, 1.0]
+    with SpooledCapture(root) as job:
+        for step, loss in enumerate(losses):
+            job.metadata(json.dumps({"step": step, "loss": loss}))
+            with LocalStore(str(root)) as store:
+                store.take_in(deadline_secs=60)
+                with store.open(JOB) as reader:
+                    found = feed.read_on(reader)
+        job.end()
+    assert list(found[0].series[0].ys) == [8.0, 6.0, 4.0, 2.5]
