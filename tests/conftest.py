@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.programs.score import pytest_terminal_summary
@@ -16,6 +17,9 @@ __all__ = ["binaries", "loki", "prometheus", "pytest_terminal_summary", "servers
 SKIPPED_FILE = "LOGSHIPPER_TEST_SKIPPED"  # path to write the ids of skipped tests to, one a line
 
 _skipped: list[str] = []
+
+hypothesis.settings.register_profile("busy", deadline=None)  # no machine is quiet while tests run
+hypothesis.settings.load_profile("busy")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -23,6 +23,7 @@ from ingest import agent_config
 from ingest.local_store import LocalStore
 from ingest.loki import Client
 from ingest.loki_push import Entry
+from ingest.server_access import ServerAccess
 from tests.captured_runs import ROOT, comm_of, wait_until
 from tests.conservation import (
     Balance,
@@ -189,7 +190,7 @@ class Soak:
         for job in running:
             if job.job_id not in kept:
                 in_loki |= places(f"{job.job_id}.u{os.getuid()}", job.lines)
-        with Client(self._loki.url) as client:
+        with Client(ServerAccess(self._loki.url, timeout_secs=CALM_TIMEOUT_SECS)) as client:
             entries = _entries(client, self._cluster, in_loki)
         balances |= balances_in_loki(entries, in_loki)
         problems = all_problems(balances)
