@@ -24,6 +24,7 @@ examples:
   logshipper-agent replay                               all of it
   logshipper-agent replay --job 4711 --reason line_too_long
   logshipper-agent replay --since 2h --json             what was refused in the last two hours
+  logshipper-agent replay --sink national               what [loki.national] refused, to that Loki
 """
 
 _PURGE_EXAMPLES = """\
@@ -73,6 +74,20 @@ examples:
 """
 
 
+_FORGET_SINK_EXAMPLES = """\
+A Loki that isn't in the configuration any more is remembered: how far it had each capture, and what it refused. So
+it goes on where it was if its table comes back: what went to the others meanwhile it gets only as far as it is still
+in the spool. This forgets it for good, while the agent is stopped. A sink that is in the configuration isn't forgotten.
+
+exit codes: 0 forgotten, 1 it couldn't be done, 3 its quarantine isn't empty: give --discard-quarantine
+
+examples:
+  systemctl stop logshipper-agent; logshipper-agent forget old; systemctl start logshipper-agent
+  logshipper-agent forget old --discard-quarantine       what it refused, too
+  logshipper-agent forget loki                           [loki] has a name now, and is another one
+"""
+
+
 def add_commands(add: Add) -> None:
     """add: makes a command's parser of its name, summary, description and examples."""
     replay = add(
@@ -86,6 +101,8 @@ def add_commands(add: Add) -> None:
     reason = replay.add_argument("--reason", metavar="WORD", default="", help="only what was refused for this reason")
     _completed(reason, _reasons)
     replay.add_argument("--since", metavar="TIME", type=time_span, help="only what was refused in the last, say, 12h")
+    sink = replay.add_argument("--sink", metavar="NAME", default="", help="only what this Loki refused (see status)")
+    _completed(sink, _sinks)
     replay.add_argument("--dry-run", action="store_true", help="say what would be sent, and send nothing")
     replay.add_argument("--no-query", action="store_true", help="don't ask Loki which entries it has: send all")
     replay.add_argument(
@@ -144,12 +161,23 @@ def add_commands(add: Add) -> None:
         "--timeout", metavar="TIME", type=time_span, default=600.0, help="how long to wait (default: 10m)"
     )
     drain.set_defaults(call=_drain)
+    forget = add(
+        "forget",
+        "forget a Loki that was removed from the configuration",
+        "Forgets how far a Loki was that isn't in the configuration any more.",
+        _FORGET_SINK_EXAMPLES,
+    )
+    name = forget.add_argument("sink", metavar="NAME", help="as `status` shows it")
+    _completed(name, _removed_sinks)
+    forget.add_argument("--discard-quarantine", action="store_true", help="also what it refused, for good")
+    forget.set_defaults(call=_forget_sink)
     for command in (purge, fsck):
         _add_place(command)
-    for command in (replay, drain):
+    for command in (replay, drain, forget):
         command.add_argument(
             "--config", metavar="FILE", default=agent_config.DEFAULT_PATH, help="TOML (default: %(default)s)"
         )
+    for command in (replay, drain):
         command.add_argument("--json", action="store_true", help="for programs")
 
 
@@ -168,11 +196,11 @@ def _completed(action: argparse.Action, completer: object) -> None:
 
 def _jobs(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
     """Ids of jobs that the node's agent remembers; silent whatever goes wrong."""
-    from ingest.checkpoints import STATE_FILE, read_state
+    from ingest.sink_states import read_states
 
     try:
-        config = agent_config.load(parsed_args.config or agent_config.DEFAULT_PATH)
-        known = {one.identity.job_id for one in read_state(os.path.join(config.agent.state_dir, STATE_FILE)).shipped}
+        states = read_states(agent_config.load(parsed_args.config or agent_config.DEFAULT_PATH))
+        known = {one.identity.job_id for sink in states for one in sink.state.shipped}
     except Exception:
         return []  # a traceback would land in the midst of the admin's command line
     return sorted(job_id for job_id in known if job_id.startswith(prefix))
@@ -182,6 +210,26 @@ def _reasons(prefix: str, **_: object) -> list[str]:
     from ingest.refusals import REASONS
 
     return [reason for reason in REASONS if reason.startswith(prefix)]
+
+
+def _sinks(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    """Likewise, of the Lokis of its configuration."""
+    try:
+        config = agent_config.load(parsed_args.config or agent_config.DEFAULT_PATH)
+    except Exception:
+        return []
+    return sorted(one.sink for one in config.sinks if one.sink.startswith(prefix))
+
+
+def _removed_sinks(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    """Likewise, of those that it has no more."""
+    from ingest.sink_states import removed
+
+    try:
+        names = removed(agent_config.load(parsed_args.config or agent_config.DEFAULT_PATH))
+    except Exception:
+        return []
+    return sorted(name or agent_config.FIRST_SINK for name in names if name.startswith(prefix))
 
 
 def config_of_root(store: str | None) -> str:
@@ -229,3 +277,10 @@ def _drain(options: argparse.Namespace) -> int:
     from ingest import drain
 
     return drain.call(agent_config.load(options.config), options.timeout, as_json=options.json)
+
+
+def _forget_sink(options: argparse.Namespace) -> int:
+    from ingest import forget_sink
+
+    config = agent_config.load(options.config)
+    return forget_sink.call(config, options.sink, discard_quarantine=options.discard_quarantine)

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from ingest.job import NAME
 from ingest.metrics_access import MetricsAccess
@@ -15,6 +15,10 @@ from logshipper.errors import ConfigError
 DEFAULT_PATH = "/etc/logshipper/agent.toml"
 MAX_LINE_BYTES = 4 << 20
 MIN_SPOOL_BYTES = 1_000_000
+MAX_SINKS = 8
+FIRST_SINK = "loki"  # what [loki] is called where it has no name
+SINKS_FOLDER = "sinks"  # in state_dir: a folder for each sink that has a name
+_SINK_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}", re.ASCII)
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]*):([0-9]{1,5})")
 
 
@@ -40,16 +44,17 @@ class AgentSection:
 
 @dataclass(frozen=True)
 class LokiSection:
-    """tenant_by: "user" sends each job to a tenant that is called after its user, "" all to `tenant`; batch_max_bytes:
-    of a push, before compression; batch_wait_secs: how long entries may wait for others; stream_max_bytes_per_sec: of
-    one stream, 0 for any: above some 1.5 MB/s Loki may hide refusals (docs/agent.md); tenant_max_bytes_per_sec: of all
-    streams of a tenant, as Loki counts them, 0 for any: where Loki takes less (429), the agent finds out how much;
-    max_line_bytes: longer lines are split; max_age_hours: older entries Loki would refuse; retry_min_secs,
-    retry_max_secs: pauses between tries; settle_secs: from Loki's first answer after it was away to the next push;
-    heartbeat_secs: between two heartbeats of a capture, in Loki; quarantine_max_bytes: of what Loki refused for good,
-    on this node."""
+    """name: the sink's, "" for the first one's usual; tenant_by: "user" sends each job to a tenant that is called
+    after its user, "" all to `tenant`; batch_max_bytes: of a push, before compression; batch_wait_secs: how long
+    entries may wait for others; stream_max_bytes_per_sec: of one stream, 0 for any: above some 1.5 MB/s Loki may
+    hide refusals (docs/agent.md); tenant_max_bytes_per_sec: of all streams of a tenant, as Loki counts them, 0 for
+    any: where Loki takes less (429), the agent finds out how much; max_line_bytes: longer lines are split;
+    max_age_hours: older entries Loki would refuse; retry_min_secs, retry_max_secs: pauses between tries;
+    settle_secs: from Loki's first answer after it was away to the next push; heartbeat_secs: between two heartbeats
+    of a capture, in Loki; quarantine_max_bytes: of what Loki refused for good, on this node."""
 
     access: ServerAccess = field(default_factory=ServerAccess)
+    name: str = ""
     tenant_by: str = ""
     batch_max_bytes: int = 1_000_000
     batch_wait_secs: float = 0.8
@@ -110,7 +115,8 @@ class SlurmSection:
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """path: the file that says so, "" for none."""
+    """loki: the Loki that is meant, the first one where nothing else is said; further: the others, by name; table: what
+    stands over `loki` in the file, without brackets; path: the file that says so, "" for none."""
 
     agent: AgentSection = field(default_factory=AgentSection)
     loki: LokiSection = field(default_factory=LokiSection)
@@ -119,6 +125,25 @@ class AgentConfig:
     slurm: SlurmSection = field(default_factory=SlurmSection)
     remote_write: RemoteWriteSection = field(default_factory=RemoteWriteSection)
     path: str = ""
+    further: Mapping[str, LokiSection] = field(default_factory=dict)
+    table: str = "loki"
+
+    @property
+    def sinks(self) -> list["AgentConfig"]:
+        """This configuration as each Loki has it, where `loki` is that one; the first is [loki]'s."""
+        others = (replace(self, loki=one, table=f"loki.{name}", further={}) for name, one in self.further.items())
+        return [self, *others]
+
+    @property
+    def sink(self) -> str:
+        """What `loki` is called in logs, `status` and metrics."""
+        return self.loki.name or FIRST_SINK
+
+    @property
+    def sink_dir(self) -> str:
+        """Where the agent remembers how far it is with `loki`, and keeps what that refused."""
+        name = self.loki.name
+        return os.path.join(self.agent.state_dir, SINKS_FOLDER, name) if name else self.agent.state_dir
 
 
 SECTIONS = {
@@ -150,20 +175,53 @@ def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, li
         f"[{name}]: there is no such table{hint(name, list(SECTIONS))}" for name in tables if name not in SECTIONS
     ]
     agent = fill(AgentSection, tables.get("agent", {}), "agent", problems)
-    loki = fill(LokiSection, tables.get("loki", {}), "loki", problems)
+    loki_table, further_tables = _loki_tables(tables.get("loki", {}))
+    loki = fill(LokiSection, loki_table, "loki", problems)
     metrics = fill(MetricsSection, tables.get("metrics", {}), "metrics", problems)
     prometheus = fill(PrometheusSection, tables.get("prometheus", {}), "prometheus", problems)
     slurm = fill(SlurmSection, tables.get("slurm", {}), "slurm", problems)
     remote_write = fill(RemoteWriteSection, tables.get("remote_write", {}), "remote_write", problems)
     if not agent.host:
         agent = replace(agent, host=os.uname().nodename)
-    if loki.tenant_by:
-        loki = replace(loki, access=replace(loki.access, tenant=loki.access.tenant or NOBODYS))
+    further = {name: _further(loki, name, table, problems) for name, table in further_tables.items()}
+    loki, further = _for_nobody(loki), {name: _for_nobody(one) for name, one in further.items()}
+    if any(one.tenant_by for one in (loki, *further.values())):
         metrics = replace(metrics, job_values=False)  # Prometheus has no users: its readers would see all jobs
-    problems += _agent_problems(agent) + _loki_problems(loki) + _metrics_problems(metrics)
+    problems += _agent_problems(agent) + _loki_rules(loki, "loki") + loki.access.problems("loki")
+    problems += _further_problems(loki, further)
+    problems += _metrics_problems(metrics)
     problems += prometheus.access.problems("prometheus") + _slurm_problems(slurm, agent)
     problems += _remote_write_problems(remote_write)
-    return AgentConfig(agent, loki, metrics, prometheus, slurm, remote_write, path), problems
+    return AgentConfig(agent, loki, metrics, prometheus, slurm, remote_write, path, further), problems
+
+
+_LOKI_OPTIONS = [option.name for option in fields(LokiSection)]
+_INHERITED = [name for name in _LOKI_OPTIONS if name not in ("access", "name")]
+
+
+def _loki_tables(loki: object) -> tuple[object, dict[str, Mapping[str, object]]]:
+    """[loki] by itself, and those of further Lokis, [loki.NAME], by name."""
+    if not isinstance(loki, Mapping):
+        return loki, {}
+    known = {*_LOKI_OPTIONS, *(option.name for option in fields(ServerAccess))}
+    further = {name: table for name, table in loki.items() if isinstance(table, Mapping) and name not in known}
+    return {name: value for name, value in loki.items() if name not in further}, further
+
+
+def _further(first: LokiSection, name: str, table: Mapping[str, object], problems: list[str]) -> LokiSection:
+    """What it doesn't say of rates, sizes, pauses and tenant_by is as in [loki]; nothing of how Loki is reached is:
+    another server must not get the first one's credentials."""
+    if "name" in table:
+        problems.append(f"[loki.{name}] name: the table's own is the name")
+    said = fill(LokiSection, {option: value for option, value in table.items() if option != "name"},
+                f"loki.{name}", problems)  # fmt: skip
+    return replace(said, name=name, **{option: getattr(first, option) for option in _INHERITED if option not in table})
+
+
+def _for_nobody(loki: LokiSection) -> LokiSection:
+    if not loki.tenant_by:
+        return loki
+    return replace(loki, access=replace(loki.access, tenant=loki.access.tenant or NOBODYS))
 
 
 def _agent_problems(agent: AgentSection) -> list[str]:
@@ -197,8 +255,32 @@ def _spool_problems(agent: AgentSection) -> list[str]:
     return problems
 
 
-def _loki_problems(loki: LokiSection) -> list[str]:
+def _further_problems(first: LokiSection, further: Mapping[str, LokiSection]) -> list[str]:
+    """Of what is inherited only [loki] is told."""
+    problems = []
+    inherited = {problem.partition("] ")[2] for problem in _loki_rules(first, "loki")}
+    places = {(first.access.url.rstrip("/"), first.access.tenant): "loki"}
+    for name, loki in further.items():
+        table = f"loki.{name}"
+        own = _loki_rules(loki, table)
+        problems += [one for one in own if "] url:" in one or one.partition("] ")[2] not in inherited]
+        problems += loki.access.problems(table)
+        if name == first.name:
+            problems.append(f"[{table}]: is the name of [loki]; another name tells them apart")
+        known = places.setdefault((loki.access.url.rstrip("/"), loki.access.tenant), table)
+        if known != table and loki.access.url:
+            problems.append(f"[{table}]: has url and tenant of [{known}]: all would be sent there twice")
+    if len(further) >= MAX_SINKS:
+        problems.append(f"[loki]: {len(further)} tables more than itself, at most {MAX_SINKS - 1}")
+    return problems
+
+
+def _loki_rules(loki: LokiSection, table: str) -> list[str]:
     rules = {
+        "name": (
+            not loki.name or (bool(_SINK_NAME.fullmatch(loki.name)) and loki.name != FIRST_SINK),
+            f"a small letter, then small letters, digits, `_`, `-`, at most 32; not `{FIRST_SINK}`",
+        ),
         "url": (bool(loki.access.url), "is missing: where Loki is, such as http://loki.example.org:3100"),
         "tenant_by": (loki.tenant_by in TENANT_BY, 'must be "user", or "" for one tenant'),
         "batch_max_bytes": (10_000 <= loki.batch_max_bytes <= 10_000_000, "must be 10000 to 10000000"),
@@ -219,7 +301,7 @@ def _loki_problems(loki: LokiSection) -> list[str]:
         "heartbeat_secs": (5 <= loki.heartbeat_secs <= 3600, "must be 5 to 3600"),
         "quarantine_max_bytes": (loki.quarantine_max_bytes >= 0, "must not be negative"),
     }
-    return _broken(rules, "loki") + loki.access.problems("loki")
+    return _broken(rules, table)
 
 
 def _metrics_problems(metrics: MetricsSection) -> list[str]:

@@ -21,8 +21,22 @@ _HOUR_NS = 3600 * 10**9
 _NEEDED = "allow_structured_metadata, schema v13 with tsdb, max_line_size, reject_old_samples_max_age, shard_streams"
 
 
+def check_lokis(config: AgentConfig) -> list[Finding]:
+    """Findings about each Loki that the agent ships to; which one, where it isn't the first."""
+    found: list[Finding] = []
+    for sink in config.sinks:
+        of_sink = check_loki(sink)
+        if sink is not config:
+            of_sink = [
+                one._replace(about=f"{sink.sink}: {one.about}", mend=one.mend.replace("[loki]", f"[{sink.table}]"))
+                for one in of_sink
+            ]
+        found += of_sink
+    return found
+
+
 def check_loki(config: AgentConfig) -> list[Finding]:
-    """Findings about Loki. Those that come first explain what follows."""
+    """Findings about config's. Those that come first explain what follows."""
     with Client(config.loki.access) as client:
         reached = _reach(client)
         if any(finding.level == "wrong" for finding in reached):

@@ -55,7 +55,7 @@ KEPT_NS = 7 * 86400 * 10**9  # how long a capture that is done is remembered
 class Counts:
     """What became of a capture's entries. entries: sent and acknowledged, by kind; bytes: of their lines; refused:
     quarantined, by reason; last_ns: the newest one's time; heartbeat_ns: the newest heartbeat's; ahead_ns: by which
-    all its times are set back."""
+    all its times are set back; skipped: lines that others were sent before this sink was there."""
 
     entries: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
@@ -63,6 +63,7 @@ class Counts:
     last_ns: int = 0
     heartbeat_ns: int = 0
     ahead_ns: int = 0
+    skipped: int = 0
 
 
 _COUNTS = frozenset(field.name for field in fields(Counts))
@@ -190,6 +191,12 @@ class Checkpoints(StateFile):
         """Forgets captures, whatever became of them."""
         with self._transaction() as connection:
             _drop(connection, folders)
+
+    def forget_sink(self) -> None:
+        """Forgets what was shipped, and to which streams; not what is learnt."""
+        with self._transaction() as connection:
+            for statement in ("shipped", "stream", "note WHERE name NOT IN ('agent', 'sinks', 'remote_write')"):
+                connection.execute(f"DELETE FROM {statement}")  # noqa: S608  as above
 
 
 def _drop(connection: sqlite3.Connection, folders: Iterable[str]) -> None:

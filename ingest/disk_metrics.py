@@ -1,11 +1,11 @@
-"""How much room there is for the agent's folders, and in the quarantine, for /metrics."""
+"""How much room there is for the agent's folders, and in each sink's quarantine, for /metrics."""
 
 import math
 import os
 import time
 from collections.abc import Mapping
 
-from ingest.metrics_server import AgentMetrics
+from ingest.metrics_server import AgentMetrics, SinkMetrics
 from ingest.quarantine import Quarantine
 
 LOOK_SECS = 10.0  # between two looks: a quarantine has a file a day and user
@@ -14,14 +14,10 @@ LOOK_SECS = 10.0  # between two looks: a quarantine has a file a day and user
 class DiskMetrics:
     """folders: paths by the value of the label `folder`. One thread's."""
 
-    def __init__(
-        self, metrics: AgentMetrics, folders: Mapping[str, str], quarantine: Quarantine, quarantine_max_bytes: int
-    ) -> None:
+    def __init__(self, metrics: AgentMetrics, folders: Mapping[str, str]) -> None:
         self._metrics = metrics
         self._folders = folders
-        self._quarantine = quarantine
         self._due = 0.0
-        metrics.quarantine_max_bytes.set(quarantine_max_bytes)
 
     def measure(self) -> None:
         """Looks, where that is due. What can't be told is NaN, which no alert takes for room, nor for none."""
@@ -39,6 +35,22 @@ class DiskMetrics:
             )
             for gauge, value in zip(gauges, _room(path), strict=True):
                 gauge.labels(name).set(value)
+
+
+class QuarantineMetrics:
+    """The same of a sink's quarantine."""
+
+    def __init__(self, metrics: SinkMetrics, quarantine: Quarantine, max_bytes: int) -> None:
+        self._metrics = metrics
+        self._quarantine = quarantine
+        self._due = 0.0
+        metrics.quarantine_max_bytes.set(max_bytes)
+
+    def measure(self) -> None:
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + LOOK_SECS
         try:
             self._metrics.quarantine_bytes.set(self._quarantine.size())
         except OSError:

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from ingest import quarantine_files
 from ingest.agent_config import AgentConfig
 from ingest.capture_folder import Life, list_folders, open_spool
-from ingest.checkpoints import STATE_FILE, State, read_state
-from ingest.node_status import Spooled, moment_of, spooled_captures
+from ingest.node_status import Spooled, spooled_captures, trouble_of
 from ingest.progress_bar import Bar
+from ingest.sink_states import SinkState, least_positions, read_states
 from ingest.slurm_waiting import FILE as SLURM_FILE
 from ingest.slurm_waiting import read_counts
 from ingest.text_table import shown_size
@@ -34,7 +34,7 @@ class Look(NamedTuple):
     left: list[Spooled]
     running: list[Spooled]
     unreadable: list[str]
-    state: State
+    states: list[SinkState]
 
     @property
     def bytes(self) -> int:
@@ -43,18 +43,17 @@ class Look(NamedTuple):
 
 def look(config: AgentConfig) -> Look:
     """Raises StoreError."""
-    path = os.path.join(config.agent.state_dir, STATE_FILE)
-    state = read_state(path) if os.path.exists(path) else State([], {}, {})
+    states = read_states(config)
     spool = config.agent.spool_dir
     names = _names(spool)
-    found = list(spooled_captures(spool, {one.folder: one.position for one in state.shipped}))
+    found = list(spooled_captures(spool, least_positions(states)))
     over = [one for one in found if one["life"] is Life.DEAD]
     unreadable = names - {one["folder"] for one in found}
     return Look(
         left=[one for one in over if not one["unused"]],
         running=[one for one in found if one["life"] is not Life.DEAD and not one["unused"]],
         unreadable=sorted(unreadable & _names(spool)),  # and not those that have gone meanwhile
-        state=state,
+        states=states,
     )
 
 
@@ -91,20 +90,22 @@ def _wait(config: AgentConfig, timeout_secs: float) -> tuple[Look, str]:
             if running_agent(config.agent.state_dir) is None:
                 return found, "the agent doesn't run: start it, and call this again"
             if time.monotonic() >= deadline:
-                return found, _why(config, found, timeout_secs)
+                return found, _why(found, timeout_secs)
             progress.show(found)
             time.sleep(_POLL_SECS)
     finally:
         progress.clear()
 
 
-def _why(config: AgentConfig, found: Look, timeout_secs: float) -> str:
-    known = found.state.notes.get("loki", {})
-    trouble = moment_of(known) if known.get("url") == config.loki.access.url else None
-    if trouble is None:
-        return f"the time was up, {timeout_secs:g} s: the agent is at work on it"
-    status = f"HTTP {trouble['status']}: " if trouble["status"] else ""
-    return f"Loki doesn't take it, since {trouble['since']}: {status}{trouble['words']}"
+def _why(found: Look, timeout_secs: float) -> str:
+    words = []
+    for one in found.states:
+        trouble = trouble_of(one)
+        if trouble is not None:
+            status = f"HTTP {trouble['status']}: " if trouble["status"] else ""
+            name = "Loki" if one.config.table == "loki" else one.config.sink
+            words.append(f"{name} doesn't take it, since {trouble['since']}: {status}{trouble['words']}")
+    return "; ".join(words) or f"the time was up, {timeout_secs:g} s: the agent is at work on it"
 
 
 class _Progress:
@@ -140,9 +141,7 @@ class _Progress:
 
 
 def _document(config: AgentConfig, found: Look, why: str) -> dict[str, Any]:  # Any: JSON
-    folder = os.path.join(config.agent.state_dir, quarantine_files.FOLDER)
-    names = quarantine_files.names(folder)
-    slurm = os.path.join(config.agent.state_dir, SLURM_FILE)
+    ends = [os.path.join(one.sink_dir, SLURM_FILE) for one in config.sinks]
     return {
         "schema": SCHEMA,
         "drained": not found.left and not found.unreadable,
@@ -151,8 +150,8 @@ def _document(config: AgentConfig, found: Look, why: str) -> dict[str, Any]:  # 
         "left": [{"job_id": one["job_id"], "folder": one["folder"], "bytes": one["bytes"]} for one in found.left],
         "unreadable": found.unreadable,
         "running": sorted({one["job_id"] for one in found.running}),
-        "quarantine_bytes": sum(os.path.getsize(os.path.join(folder, name)) for name in names),
-        "slurm_waiting": read_counts(slurm)["waiting"] if os.path.exists(slurm) else 0,
+        "quarantine_bytes": sum(quarantine_files.size(one.sink_dir) for one in config.sinks),
+        "slurm_waiting": max(read_counts(path)["waiting"] if os.path.exists(path) else 0 for path in ends),
     }
 
 

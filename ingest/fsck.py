@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Mapping
 
 from ingest import checkpoints, quarantine_files, slurm_waiting
-from ingest.agent_config import AgentConfig
+from ingest.agent_config import SINKS_FOLDER, AgentConfig
 from ingest.fsck_findings import MAX_FINDINGS, Examined, Fault, show
 from ingest.fsck_spool import Sizes, SpoolCheck
 from ingest.job_db import VERSION as JOB_VERSION
 from ingest.progress_bar import Bar
 from ingest.quarantine_files import Line
 from ingest.segment_reader import SpoolPosition
+from ingest.sink_states import folders, least_of
 from ingest.sqlite_file import SUFFIXES, open_reader, store_errors
 from ingest.user_agent import take_lock
 from logshipper.errors import LogshipperError, StoreError, os_words
@@ -57,13 +58,14 @@ class Fsck:
         held = take_lock(state_dir) if self._repair and os.path.isdir(state_dir) else None
         try:
             stopped = held is not None
-            path = os.path.join(state_dir, checkpoints.STATE_FILE)
-            positions = self._positions(path, mendable=stopped)
-            self._check_database(
-                os.path.join(state_dir, slurm_waiting.FILE), slurm_waiting.VERSION, _ENDS_LOST, mendable=stopped
-            )
-            sizes = self._check_spool(config.agent.spool_dir, positions, node=True)
-            self._check_quarantine(state_dir)
+            # where a sink was removed from the configuration, its files are looked at all the same
+            sinks = {state_dir: None, **{one.sink_dir: None for one in config.sinks}}
+            sinks |= {os.path.join(state_dir, SINKS_FOLDER, name): None for name in folders(state_dir)}
+            positions = {folder: self._check_state(folder, mendable=stopped) for folder in sinks}
+            least = least_of([positions[one.sink_dir] for one in config.sinks])
+            sizes = self._check_spool(config.agent.spool_dir, least, node=True)
+            for folder in sinks:
+                self._check_quarantine(state_dir, folder)
         finally:
             if held is not None:
                 os.close(held)
@@ -94,6 +96,13 @@ class Fsck:
             self._bar.clear()
 
     # ---- databases
+
+    def _check_state(self, folder: str, *, mendable: bool) -> dict[str, SpoolPosition]:
+        """What the agent remembers of a sink; how far that has each capture."""
+        positions = self._positions(os.path.join(folder, checkpoints.STATE_FILE), mendable=mendable)
+        ends = os.path.join(folder, slurm_waiting.FILE)
+        self._check_database(ends, slurm_waiting.VERSION, _ENDS_LOST, mendable=mendable)
+        return positions
 
     def _positions(self, path: str, *, mendable: bool) -> dict[str, SpoolPosition]:
         if not self._check_database(path, checkpoints.VERSION, _STATE_LOST, mendable=mendable):
@@ -145,8 +154,8 @@ class Fsck:
 
     # ---- the quarantine
 
-    def _check_quarantine(self, state_dir: str) -> None:
-        folder = os.path.join(state_dir, quarantine_files.FOLDER)
+    def _check_quarantine(self, state_dir: str, sink_dir: str) -> None:
+        folder = os.path.join(sink_dir, quarantine_files.FOLDER)
         if not self._repair:
             self._look_at_quarantine(folder)
         elif os.path.isdir(folder):

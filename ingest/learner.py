@@ -125,9 +125,10 @@ class Learner:
         self._tell_damages(capture, learnt.damages)
         self._agent_metrics.damages.inc(len(learnt.damages))
         self._agent_metrics.damaged_bytes.inc(sum(damage.skipped for damage in batch.damages))
-        if batch.frames and not capture.waiting_since_ns:
+        if batch.frames:
             earliest_ns = max(batch.frames[0].time_ns, capture.begun_ns)  # whatever the job says
-            capture.waiting_since_ns = min(earliest_ns, time.time_ns())
+            for sink in capture.sinks:
+                sink.note_waiting(min(earliest_ns, time.time_ns()))
         known.account.host = capture.identity.host or known.account.host
         capture.learnt = known._replace(position=batch.position, done=learnt.done)
         return bool(batch.frames) or learnt.done or batch.position != known.position

@@ -28,7 +28,7 @@ from ingest.agent_config import LokiSection
 from ingest.backoff import Backoff
 from ingest.entries import Chunk, StreamKey
 from ingest.loki_push import assemble, compress, encode_block, encode_metadata
-from ingest.metrics_server import AgentMetrics
+from ingest.metrics_server import SinkMetrics
 from ingest.quarantine import Refusal
 from ingest.rates import Rates
 from ingest.refusals import CERTAIN, SPLITTING, STREAM_LIMIT, STREAM_RATE, mend_of, reason_of, throttle_of
@@ -108,7 +108,7 @@ class LokiSink:
         make_client: Callable[[], PushClient],
         section: LokiSection,
         labels: Callable[[StreamKey], dict[str, str]],
-        metrics: AgentMetrics,
+        metrics: SinkMetrics,
         stop: threading.Event,
         say: Callable[[str], None],
     ) -> None:

@@ -12,6 +12,7 @@ import threading
 import time
 import zlib
 from collections import Counter as Counted
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -23,6 +24,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from ingest.agent_config import listen_address
 from ingest.job_metrics import JobMetrics
@@ -49,45 +51,76 @@ _OPENMETRICS = "application/openmetrics-text"
 _END = b"# EOF\n"  # of OpenMetrics
 
 
-class AgentMetrics:
-    """The agent's own health: prometheus_client's counters and gauges, in a registry of their own."""
+class SinkMetrics:
+    """What is of one Loki: how the agent gets on with it. In a registry that its maker may add to."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.pushes = self._counter("pushes", "Pushes to Loki.", "result")
+        self.push_seconds = Histogram(
+            "logshipper_agent_push_seconds", "How long a push took.", buckets=_PUSH_BUCKETS, registry=self.registry
+        )
+        self.entries = self._counter("entries", "Entries that Loki acknowledged.", "kind")
+        self.pushed_bytes = self._counter("pushed_bytes", "Bytes of pushes that Loki acknowledged, compressed.")
+        self.retries = self._counter("retries", "Pushes that were tried again.", "reason")
+        self.throttled = self._counter("throttled", "Pushes that a limit of Loki's put off.", "limit")
+        self.refused_entries = self._counter("refused_entries", "Entries that Loki refused for good.", "reason")
+        self.lag_seconds = self._gauge("lag_seconds", "Age of the oldest spooled line that Loki has not acknowledged.")
+        self.clock_skew_seconds = self._gauge("clock_skew_seconds", "The node's clock less Loki's, to a second.")
+        self.spool_bytes = self._gauge("spool_bytes", "Bytes in the spool that Loki has not acknowledged.")
+        self.waiting_streams = self._gauge(
+            "waiting_streams", "Streams to Loki that wait, by the last answer.", "result"
+        )
+        self.quarantine_bytes = self._gauge("quarantine_bytes", "Bytes in the quarantine.")
+        self.quarantine_max_bytes = self._gauge("quarantine_max_bytes", "Bytes that the quarantine may have.")
+        self.left_out = self._counter("left_out", "What a limit of the agent left out.", "reason")
+        self.slurm_records = self._counter("slurm_records", "Records of how Slurm ended jobs.", "outcome")
+        self.slurm_waiting = self._gauge("slurm_waiting", "Records of how Slurm ended jobs that are looked at again.")
+        for reason in REASONS:  # at 0 from the start: rate() sees the first ones, too
+            self.refused_entries.labels(reason)
+        for reason in RETRY_REASONS:
+            self.retries.labels(reason)
+        self._waiting = set(WAITING_RESULTS)
+        self.set_waiting({})
+        for reason in THROTTLES:
+            self.throttled.labels(reason)
+        for reason in LEFT_OUT_REASONS:
+            self.left_out.labels(reason)
+        for outcome in SLURM_OUTCOMES:
+            self.slurm_records.labels(outcome)
+
+    def _counter(self, name: str, words: str, *labels: str) -> Counter:
+        return Counter(f"logshipper_agent_{name}", words, labels, registry=self.registry)
+
+    def _gauge(self, name: str, words: str, *labels: str) -> Gauge:
+        return Gauge(f"logshipper_agent_{name}", words, labels, registry=self.registry)
+
+    def set_waiting(self, streams: Mapping[str, int]) -> None:
+        """streams: how many wait now, by result; all others are 0."""
+        self._waiting |= streams.keys()
+        for result in self._waiting:
+            self.waiting_streams.labels(result).set(streams.get(result, 0))
+
+
+class AgentMetrics(SinkMetrics):
+    """The agent's own health, and what is of the first Loki: prometheus_client's counters and gauges. further: what is
+    of others, by the label `sink`, which the first has none of."""
 
     def __init__(self, cluster: str = "", host: str = "") -> None:
-        self.registry = registry = CollectorRegistry()
-
-        def counter(name: str, words: str, *labels: str) -> Counter:
-            return Counter(f"logshipper_agent_{name}", words, labels, registry=registry)
-
-        def gauge(name: str, words: str, *labels: str) -> Gauge:
-            return Gauge(f"logshipper_agent_{name}", words, labels, registry=registry)
-
-        ProcessCollector(registry=registry)
+        super().__init__()
+        counter, gauge = self._counter, self._gauge
+        self.further: dict[str, SinkMetrics] = {}
+        ProcessCollector(registry=self.registry)
         build = gauge("build_info", "The agent, and where it runs.", "version", "python", "cluster", "host")
         build.labels(__version__, ".".join(map(str, sys.version_info[:3])), cluster, host).set(1)
         self.start_time_seconds = gauge("start_time_seconds", "When the agent started, since 1970.")
         self.start_time_seconds.set_to_current_time()
-        self.pushes = counter("pushes", "Pushes to Loki.", "result")
-        self.push_seconds = Histogram(
-            "logshipper_agent_push_seconds", "How long a push took.", buckets=_PUSH_BUCKETS, registry=registry
-        )
-        self.entries = counter("entries", "Entries that Loki acknowledged.", "kind")
-        self.pushed_bytes = counter("pushed_bytes", "Bytes of pushes that Loki acknowledged, compressed.")
-        self.retries = counter("retries", "Pushes that were tried again.", "reason")
-        self.throttled = counter("throttled", "Pushes that a limit of Loki's put off.", "limit")
-        self.refused_entries = counter("refused_entries", "Entries that Loki refused for good.", "reason")
-        self.lag_seconds = gauge("lag_seconds", "Age of the oldest spooled line that Loki has not acknowledged.")
-        self.clock_skew_seconds = gauge("clock_skew_seconds", "The node's clock less Loki's, to a second.")
-        self.spool_bytes = gauge("spool_bytes", "Bytes in the spool that Loki has not acknowledged.")
-        self.waiting_streams = gauge("waiting_streams", "Streams to Loki that wait, by the last answer.", "result")
-        self.quarantine_bytes = gauge("quarantine_bytes", "Bytes in the quarantine.")
-        self.quarantine_max_bytes = gauge("quarantine_max_bytes", "Bytes that the quarantine may have.")
         self.disk_free_bytes = gauge("disk_free_bytes", "Room where a folder of the agent lies.", "folder")
         self.disk_size_bytes = gauge("disk_size_bytes", "Size of the file system that a folder lies in.", "folder")
         self.disk_free_files = gauge("disk_free_files", "Files that can be made where a folder lies.", "folder")
         self.disk_size_files = gauge("disk_size_files", "Files that the file system may have.", "folder")
         self.captures = gauge("captures", "Captures in the spool.", "life")
         self.limited = gauge("limited_captures", "Captures that a limit of spool bytes slows or stops.", "limit")
-        self.left_out = counter("left_out", "What a limit of the agent left out.", "reason")
         self.lines = counter("lines", "Lines that captured jobs printed.", "user", "stream")
         self.bytes = counter("bytes", "Bytes that captured jobs printed, and that were logged of it.", "user", "what")
         self.lost_lines = counter("lost_lines", "Lines that captured jobs printed and that are lost.")
@@ -96,32 +129,16 @@ class AgentMetrics:
         self.socket_captures = counter("socket_captures", "Directories given to `logshipper run`.")
         self.socket_refusals = counter("socket_refusals", "Requests at the socket that were refused.", "reason")
         self.scrapes_refused = counter("scrapes_refused", "Connections to /metrics that got nothing.", "reason")
-        self.slurm_records = counter("slurm_records", "Records of how Slurm ended jobs.", "outcome")
-        self.slurm_waiting = gauge("slurm_waiting", "Records of how Slurm ended jobs that are looked at again.")
-        for reason in REASONS:  # at 0 from the start: rate() sees the first ones, too
-            self.refused_entries.labels(reason)
-        for reason in RETRY_REASONS:
-            self.retries.labels(reason)
-        self._waiting = set(WAITING_RESULTS)
-        self.set_waiting({})
         for limit in ("soft", "hard"):
             self.limited.labels(limit)
-        for reason in THROTTLES:
-            self.throttled.labels(reason)
-        for reason in LEFT_OUT_REASONS:
-            self.left_out.labels(reason)
         for reason in SCRAPE_REASONS:
             self.scrapes_refused.labels(reason)
-        for outcome in SLURM_OUTCOMES:
-            self.slurm_records.labels(outcome)
         for reason in SOCKET_REASONS:
             self.socket_refusals.labels(reason)
 
-    def set_waiting(self, streams: Mapping[str, int]) -> None:
-        """streams: how many wait now, by result; all others are 0."""
-        self._waiting |= streams.keys()
-        for result in self._waiting:
-            self.waiting_streams.labels(result).set(streams.get(result, 0))
+    def of_sink(self, name: str) -> SinkMetrics:
+        """name: of a further Loki."""
+        return self.further.setdefault(name, SinkMetrics())
 
 
 class _Health(Collector):
@@ -132,7 +149,13 @@ class _Health(Collector):
         self._jobs = jobs
 
     def collect(self) -> Iterator[Metric]:
-        yield from map(_without_created, self._agent.registry.collect())
+        further: dict[str, list[Sample]] = defaultdict(list)
+        for sink, metrics in list(self._agent.further.items()):
+            for metric in metrics.registry.collect():
+                further[metric.name] += (one._replace(labels={**one.labels, "sink": sink}) for one in metric.samples)
+        for metric in self._agent.registry.collect():
+            metric.samples = [*metric.samples, *further[metric.name]]
+            yield _without_created(metric)
         if self._jobs is not None:
             yield from map(_without_created, self._jobs.counters())
 

@@ -1,11 +1,12 @@
 """The node agent: wiring of one process that serves all captures of a node, of all users, as they appear.
 
 main thread   looks for captures, follows them for /metrics (learner), removes what is over
-shipper       rounds to Loki; waits there as long as it takes, and nobody else does
+shipper       one for each Loki: rounds to it; waits there as long as it takes, and nobody else does
 socket        gives `logshipper run` directories
 metrics       answers scrapes
 remote write  sends what /metrics shows, where that is set up
-slurm         on Slurm's controller: asks Loki which jobs were captured, and tells it how these ended
+slurm         on Slurm's controller, one for each Loki: asks it which jobs were captured, tells it how these
+              ended
 """
 
 import _thread
@@ -15,31 +16,26 @@ import resource
 import signal
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import FrameType
 
-from ingest import quarantine_files
-from ingest.agent_config import AgentConfig
+from ingest.agent_config import FIRST_SINK, AgentConfig
 from ingest.capture_folder import CaptureFolder, Life, list_folders
 from ingest.checkpoints import KEPT_NS, STATE_FILE, Checkpoints
 from ingest.disk_metrics import DiskMetrics
-from ingest.entries import StreamKey
-from ingest.followed_capture import FollowedCapture, in_turn
+from ingest.followed_capture import FollowedCapture
 from ingest.job_metrics import JobMetrics
 from ingest.job_socket import JobSocket
 from ingest.learner import Learner
-from ingest.loki import Client
-from ingest.loki_sink import LokiSink
 from ingest.metrics_server import AgentMetrics, MetricsServer, exposition
 from ingest.node_spool import open_own_folder
-from ingest.quarantine import Quarantine
 from ingest.remote_write import RemoteWrite, RemoteWriteMetrics, own_labels
 from ingest.seldom import Seldom
 from ingest.service_notify import ServiceNotifier
-from ingest.shipper import Shipper, ship_until
-from ingest.slurm_states import SlurmStates
+from ingest.sink_course import SinkCourse
+from ingest.sink_states import SINKS_NOTE, removed
 from ingest.spool_limits import SpoolLimits
 from logshipper import __version__
 from logshipper.errors import LogshipperError, SpoolError, StoreError, os_words
@@ -49,7 +45,6 @@ from logshipper.terminal import fill_standard_fds
 
 UNUSED_SECS = 3600.0  # how long a directory that nobody writes into is kept
 TELL_SECS = 2.0  # between two notes for `status`
-MEASURE_SECS = 0.2  # of them, for looking how much waits
 FORGET_SECS = 3600.0
 RETRY_SECS = 60.0  # after which a capture that couldn't be followed is looked at again
 LAST_WORDS_SECS = 2.0  # for remote write, when the agent ends
@@ -65,13 +60,11 @@ class NodeAgent:
         self._config = config
         self._say = say = _unfailing(say)
         self._stop = threading.Event()
-        self._wake = threading.Event()  # something is there to be shipped
         self._ending = False  # a signal came
         self._socket = JobSocket(config.agent, say) if config.agent.socket else None
         self._socket_told: Counter[str] = Counter()
         self._captures: dict[str, FollowedCapture] = {}
         self._looked = False  # for captures, once at least
-        self._leaving: deque[FollowedCapture] = deque()  # to be closed
         self._put_off: dict[str, tuple[float, str]] = {}  # not before, why
         with ExitStack() as undo:
             self._lock = _take_lock(config.agent.state_dir)
@@ -91,20 +84,20 @@ class NodeAgent:
         self._learner = Learner(
             self._checkpoints, jobs, self._metrics, config.agent.poll_secs, say, names_users=config.metrics.job_values
         )
-        self._sink = LokiSink(
-            lambda: Client(config.loki.access), config.loki, self._labels, self._metrics, self._stop, say
-        )
-        quarantine = Quarantine(
-            os.path.join(config.agent.state_dir, quarantine_files.FOLDER), config.loki.quarantine_max_bytes
-        )
-        folders = {"spool": config.agent.spool_dir, "state": config.agent.state_dir}
-        self._disks = DiskMetrics(self._metrics, folders, quarantine, config.loki.quarantine_max_bytes)
-        self._shipper = Shipper(config, self._checkpoints, self._sink, quarantine, self._metrics, say)
-        self._slurm = (
-            SlurmStates(config, self._checkpoints, self._sink, quarantine, self._metrics, self._stop, say, jobs=jobs)
-            if config.slurm.ended_dir
-            else None
-        )
+        self._disks = DiskMetrics(self._metrics, {"spool": config.agent.spool_dir, "state": config.agent.state_dir})
+        self._sinks: list[SinkCourse] = []
+        try:
+            for one in config.sinks:
+                self._sinks.append(SinkCourse(one, self._checkpoints, self._metrics, self._stop, say, jobs))
+        except BaseException:
+            for made in self._sinks:
+                made.close()
+            raise
+        self._new_sinks = self._added_sinks()
+        slurm = [one.slurm for one in self._sinks if one.slurm is not None]
+        self._slurm = slurm[0] if slurm else None
+        for further in slurm[1:]:
+            slurm[0].give(further)
         self._remote_write = self._made_remote_write(config) if config.remote_write.access.url else None
         self._limits = SpoolLimits(config.agent, say)
         self._threads: list[threading.Thread] = []
@@ -120,8 +113,19 @@ class NodeAgent:
     def _exported(self) -> str:
         return exposition(self._metrics, self._job_metrics)[0].decode()
 
-    def _labels(self, key: StreamKey) -> dict[str, str]:
-        return key.labels(self._config.agent.cluster, self._config.agent.host)
+    def _added_sinks(self) -> list[Checkpoints]:
+        """Those that weren't there when the agent ran last: they may come in the midst of captures."""
+        known = self._checkpoints.note(SINKS_NOTE) or [FIRST_SINK]
+        added = [one for one in self._sinks if one.config.sink not in known]
+        for one in added:
+            self._say(f"[{one.config.table}] is new: it gets what is in the spool now, and all that comes")
+        for name in removed(self._config):
+            shown = name or FIRST_SINK
+            self._say(
+                f"the sink {shown} isn't in the configuration any more: nothing waits for it. How far it was, and its "
+                f"quarantine, are kept until `logshipper-agent forget {shown}`"
+            )
+        return [one.checkpoints for one in added]
 
     # ---- the course
 
@@ -138,9 +142,7 @@ class NodeAgent:
             self._end()
             raise
         socket = self._socket
-        threads = self._threads = [threading.Thread(target=self._ship, name="shipper")]
-        if self._slurm is not None:
-            threads.append(threading.Thread(target=self._slurm.run, name="slurm"))
+        threads = self._threads = [thread for one in self._sinks for thread in one.threads(self._to_ship)]
         remote_write = self._started_remote_write()
         try:
             if socket is not None:
@@ -183,16 +185,17 @@ class NodeAgent:
 
     def _begin_stop(self) -> None:
         self._stop.set()
-        self._wake.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        for one in self._sinks:
+            one.wake.set()
 
     def _ready_words(self, port: int) -> str:
         agent = self._config.agent
         shown = f"/metrics on port {port}" if port else "no /metrics"
-        return f"ready: {agent.spool_dir} to {self._config.loki.access.url}, as {agent.cluster}/{agent.host}; {shown}"
-
-    def _ship(self) -> None:
-        wait_secs = self._config.loki.batch_wait_secs
-        ship_until(self._shipper, self._to_ship, self._stop, wait_secs, self._say, self._wake)
+        urls = " and ".join(one.config.loki.access.url for one in self._sinks)
+        return f"ready: {agent.spool_dir} to {urls}, as {agent.cluster}/{agent.host}; {shown}"
 
     def _serve(self) -> None:
         trouble = Seldom(self._say)
@@ -214,7 +217,7 @@ class NodeAgent:
         self._look()
         captures = list(self._captures.values())
         if self._learner.turn(captures):
-            self._wake.set()
+            self._wake()
         self._learner.save(captures)
         for capture in captures:
             if capture.is_over and not self._remove(capture):
@@ -228,11 +231,10 @@ class NodeAgent:
         try:
             self._learner.save(captures, at_once=True)
         finally:
-            self._shipper.close()
-            for capture in (*captures, *self._leaving):
+            for one in self._sinks:
+                one.close()
+            for capture in captures:
                 capture.close()
-            if self._slurm is not None:
-                self._slurm.close()
             self._checkpoints.close()
             self._service.close()
             os.close(self._spool_fd)
@@ -251,7 +253,9 @@ class NodeAgent:
         for name in [name for name in self._captures if name not in present]:
             self._say(f"{self._captures[name].folder.path}: somebody removed it from the spool")
             self._drop(name)
-        self._looked = True
+        if not self._looked:
+            self._checkpoints.put_notes({SINKS_NOTE: [one.config.sink for one in self._sinks]})
+            self._looked = True
 
     def _follow(self, name: str) -> None:
         spool = self._config.agent.spool_dir
@@ -270,7 +274,8 @@ class NodeAgent:
             if folder.is_unused():
                 self._leave_unused(folder)
                 return
-            self._captures[name] = FollowedCapture(folder, self._checkpoints, identity)
+            sinks = [one.checkpoints for one in self._sinks]
+            self._captures[name] = FollowedCapture(folder, self._checkpoints, identity, sinks, self._new_sinks)
         except (LogshipperError, OSError) as error:
             folder.close()
             self._refuse(name, str(error))
@@ -291,7 +296,8 @@ class NodeAgent:
     def _leave_unused(self, folder: CaptureFolder) -> None:
         """It was made for a job that hasn't printed, or never will; or an agent died while it removed it."""
         old = time.time_ns() - folder.begun_ns() > UNUSED_SECS * 1e9
-        if any(known.done for known in self._checkpoints.shipped(folder.key)) or (old and folder.life() is Life.DEAD):
+        shipped = [known for one in self._sinks for known in one.checkpoints.shipped(folder.key)]
+        if any(known.done for known in shipped) or (old and folder.life() is Life.DEAD):
             folder.remove()
         folder.close()
 
@@ -308,12 +314,12 @@ class NodeAgent:
         return True
 
     def _drop(self, name: str) -> None:
-        self._leaving.append(self._captures.pop(name))
+        capture = self._captures.pop(name)
+        for one in self._sinks:
+            one.drop(capture)
 
     def _to_ship(self) -> list[FollowedCapture]:
-        """Called by the shipper between two rounds: nobody else reads then what was dropped."""
-        while self._leaving:
-            self._leaving.popleft().close()
+        """Called by the shippers between two rounds."""
         return list(self._captures.values()) if self._looked else []  # what goes first may not be there yet
 
     # ---- what is told
@@ -328,54 +334,39 @@ class NodeAgent:
         self._measure(captures)
         notes: dict[str, object] = {
             "agent": {"pid": os.getpid(), "version": __version__, **vars(self._config.agent)},
-            "loki": {"url": self._config.loki.access.url, **self._sink.state._asdict()},
-            "last_refusal": self._sink.last_refusal._asdict(),
         }
+        if self._remote_write is not None:
+            url = self._config.remote_write.access.url
+            notes["remote_write"] = {"url": url, **self._remote_write.state._asdict()}
         self._service.status(self._shown_state(len(captures)))
         if notes != self._told:
             self._checkpoints.put_notes(notes)
             self._told = notes
+        for one in self._sinks:
+            one.save_notes()
         if now >= self._forget_due:
             self._forget_due = now + FORGET_SECS
-            self._checkpoints.forget(list_folders(self._spool_fd), time.time_ns() - KEPT_NS)
+            present = list_folders(self._spool_fd)
+            for checkpoints in {self._checkpoints, *(one.checkpoints for one in self._sinks)}:
+                checkpoints.forget(present, time.time_ns() - KEPT_NS)
 
     def _shown_state(self, captures: int) -> str:
-        state = self._sink.state
-        if not state.since_ns:
-            return f"{captures} captures; Loki takes everything"
-        status = f"HTTP {state.status}: " if state.status else ""
-        return f"{captures} captures; Loki doesn't take what it is sent: {status}{state.words}"
+        troubles = [words for words in (one.shown_trouble() for one in self._sinks) if words]
+        return f"{captures} captures; {'; '.join(troubles) or 'Loki takes everything'}"
 
     def _measure(self, captures: list[FollowedCapture]) -> None:
         lives = dict.fromkeys(Life, 0)
-        lag_ns = 0
-        now_ns = time.time_ns()
-        self._measure_spool(captures)
         for capture in captures:
             lives[capture.life] += 1
-            if capture.waits and capture.waiting_since_ns:
-                lag_ns = max(lag_ns, now_ns - capture.waiting_since_ns)
         for life, count in lives.items():
             self._metrics.captures.labels(life.value).set(count)
         self._metrics.limited.labels("soft").set(self._limits.slow)
         self._metrics.limited.labels("hard").set(self._limits.stopped)
-        self._metrics.lag_seconds.set(lag_ns / 1e9)
-        self._metrics.set_waiting(self._sink.waiting_by_result())
+        for one in self._sinks:
+            one.measure(captures)
         self._disks.measure()
         if self._socket is not None:
             self._measure_socket(self._socket)
-
-    def _measure_spool(self, captures: list[FollowedCapture]) -> None:
-        """As far as time allows, those first that were measured the longest ago: they may have files by the ten
-        thousand."""
-        begin = time.monotonic()
-        for capture in in_turn(sorted(captures, key=lambda capture: capture.measured_at)):
-            now = time.monotonic()
-            if now - begin > MEASURE_SECS:
-                break
-            capture.spooled_bytes = capture.folder.bytes_from(capture.shipped.position)
-            capture.measured_at = now
-        self._metrics.spool_bytes.set(sum(capture.spooled_bytes for capture in captures))
 
     def _measure_socket(self, socket: JobSocket) -> None:
         """Its own thread counts; what has come since the last look is added here."""

@@ -10,13 +10,14 @@ from contextlib import closing
 from typing import Any, TypedDict
 
 from ingest import quarantine_files
-from ingest.agent_config import AgentConfig
+from ingest.agent_config import FIRST_SINK, AgentConfig
 from ingest.capture_account import CaptureAccount
 from ingest.capture_folder import CaptureFolder, Life, list_folders, open_spool
-from ingest.checkpoints import STATE_FILE, Shipped, State, read_state
+from ingest.checkpoints import Shipped, State
 from ingest.job import RUNNING, derived_state, worst_state
 from ingest.node_ledger import Ledger, ledger_of, shown, summed
 from ingest.segment_reader import SegmentReader, SpoolPosition
+from ingest.sink_states import SinkState, agent_notes, read_states, removed
 from ingest.slurm_waiting import FILE as SLURM_FILE
 from ingest.slurm_waiting import OUTCOMES, read_counts
 from ingest.text_table import printed_table, shown_size
@@ -69,27 +70,33 @@ class Spooled(TypedDict):
 
 def status(config: AgentConfig, *, as_json: bool) -> int:
     """Prints it; returns the exit code. Raises StoreError where spool or state can't be read."""
-    path = os.path.join(config.agent.state_dir, STATE_FILE)
-    state = read_state(path) if os.path.exists(path) else State([], {}, {})
-    positions = {one.folder: one.position for one in state.shipped}
-    spooled = list(spooled_captures(config.agent.spool_dir, positions))
-    jobs = _jobs(state, spooled)
+    states = read_states(config)
+    spool = config.agent.spool_dir
+    by_sink = [
+        _jobs(one.state, list(spooled_captures(spool, {known.folder: known.position for known in one.state.shipped})))
+        for one in states
+    ]
+    sinks = [_sink(one, jobs) for one, jobs in zip(states, by_sink, strict=True)]
+    first, jobs = sinks[0], _of_all(by_sink)
     document: dict[str, Any] = {  # Any: JSON
         "schema": SCHEMA,
         "config": config.path,
         "cluster": config.agent.cluster,
         "host": config.agent.host,
-        "spool_dir": config.agent.spool_dir,
+        "spool_dir": spool,
         "state_dir": config.agent.state_dir,
         "agent_pid": running_agent(config.agent.state_dir),
-        "loki": _loki(config, state.notes),
-        "last_refusal": moment_of(state.notes.get("last_refusal")),
-        "slurm": _slurm(config),
+        "loki": first["loki"],
+        "last_refusal": first["last_refusal"],
+        "slurm": first["slurm"],
         "jobs": jobs,
-        "ledger": summed([job["ledger"] for job in jobs]),
+        "ledger": first["ledger"],
         "spooled_bytes": sum(job["spooled_bytes"] for job in jobs),
         "lag_secs": max((job["lag_secs"] for job in jobs), default=0.0),
-        "quarantine": _quarantine(config),
+        "quarantine": first["quarantine"],
+        "sinks": sinks,
+        "removed_sinks": [name or FIRST_SINK for name in removed(config)],
+        "remote_write": _remote_write(config, agent_notes(config)),
     }
     if as_json:
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
@@ -98,15 +105,47 @@ def status(config: AgentConfig, *, as_json: bool) -> int:
     return 0
 
 
+def _of_all(by_sink: Sequence[Sequence[NodeJob]]) -> list[NodeJob]:
+    """The first sink's jobs; what waits is what the sink that is the furthest behind has yet to get, and captures are
+    over when all have them."""
+    jobs = [NodeJob(**job) for job in by_sink[0]]
+    for others in by_sink[1:]:
+        known = {job["job_id"]: job for job in others}
+        for job in jobs:
+            other = known.get(job["job_id"])
+            if other is not None:
+                job["spooled_bytes"] = max(job["spooled_bytes"], other["spooled_bytes"])
+                job["lag_secs"] = max(job["lag_secs"], other["lag_secs"])
+                job["over"] = min(job["over"], other["over"])
+    return jobs
+
+
+def _sink(sink: SinkState, jobs: Sequence[NodeJob]) -> dict[str, Any]:  # Any: JSON
+    """One Loki. jobs: as that has them."""
+    return {
+        "name": sink.config.sink,
+        "loki": _loki(sink),
+        "last_refusal": moment_of(sink.state.notes.get("last_refusal")),
+        "slurm": _slurm(sink.config),
+        "ledger": summed([job["ledger"] for job in jobs]),
+        "spooled_bytes": sum(job["spooled_bytes"] for job in jobs),
+        "lag_secs": max((job["lag_secs"] for job in jobs), default=0.0),
+        "refused": sum(sum(job["refused"].values()) for job in jobs),
+        "quarantine": _quarantine(sink.config),
+        "differs": [
+            f"job {job['job_id']}: {job['ledger']['differs']}" for job in jobs if not job["ledger"]["balances"]
+        ][:_MOST_ODD],
+    }
+
+
 def _quarantine(config: AgentConfig) -> dict[str, object]:
     """What lies there now, by reason; entries: -1 where there is so much that counting would take a while."""
-    folder = os.path.join(config.agent.state_dir, quarantine_files.FOLDER)
-    names = quarantine_files.names(folder)
-    size = sum(os.path.getsize(os.path.join(folder, name)) for name in names)
+    folder = os.path.join(config.sink_dir, quarantine_files.FOLDER)
+    size = quarantine_files.size(config.sink_dir)
     if size > _COUNTED_BYTES:
         return {"bytes": size, "entries": -1, "reasons": {}}
     reasons: Counter[str] = Counter()
-    for name in names:
+    for name in quarantine_files.names(folder):
         reasons.update(line.entry.reason for line in quarantine_files.read_lines(folder, name) if line.entry)
     return {"bytes": size, "entries": reasons.total(), "reasons": dict(reasons)}
 
@@ -115,24 +154,49 @@ def _slurm(config: AgentConfig) -> dict[str, object] | None:
     """What became of records of how Slurm's jobs ended; None where this isn't the controller."""
     if not config.slurm.ended_dir:
         return None
-    path = os.path.join(config.agent.state_dir, SLURM_FILE)
+    path = os.path.join(config.sink_dir, SLURM_FILE)
     counts = read_counts(path) if os.path.exists(path) else dict.fromkeys((*OUTCOMES, "waiting"), 0)
     return {"ended_dir": config.slurm.ended_dir, **counts}
 
 
-def _loki(config: AgentConfig, notes: dict[str, Any]) -> dict[str, object]:  # Any: JSON that the agent wrote
-    known = notes.get("loki", {})
-    url = config.loki.access.url
-    trouble = moment_of(known) if known.get("url") == url else None  # the agent may have been at another one
-    return {"url": url, "waiting": trouble is not None, "trouble": trouble}
+def _loki(sink: SinkState) -> dict[str, object]:
+    trouble = trouble_of(sink)
+    return {"url": sink.config.loki.access.url, "waiting": trouble is not None, "trouble": trouble}
+
+
+def trouble_of(sink: SinkState) -> dict[str, object] | None:
+    """What the sink doesn't take, as the agent told last; None where all is well."""
+    known = sink.state.notes.get("loki", {})
+    url = sink.config.loki.access.url
+    return moment_of(known) if known.get("url") == url else None  # the agent may have been at another one
+
+
+def _remote_write(config: AgentConfig, notes: dict[str, Any]) -> dict[str, object] | None:
+    """As the agent told last; None where none is set up. Any: JSON that the agent wrote."""
+    url = config.remote_write.access.url
+    known = notes.get("remote_write", {})
+    known = known if known.get("url") == url else {}  # the agent may have been at another one
+    refusal = {"since_ns": known.get("refused_ns"), "status": known.get("status"), "words": known.get("words")}
+    taken_ns = known.get("taken_ns", 0)
+    told = {
+        "url": url,
+        "last_success": _shown_time(taken_ns) if taken_ns else None,
+        "waiting_bytes": known.get("waiting_bytes", 0),
+        "dropped": known.get("dropped", {}),
+        "last_refusal": moment_of(refusal),
+    }
+    return told if url else None
+
+
+def _shown_time(time_ns: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_ns / 1e9))
 
 
 def moment_of(said: Any) -> dict[str, object] | None:  # Any: as above
     """The sink's word on an answer that wasn't 204; None where there was none."""
     if not said or not said.get("since_ns"):
         return None
-    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(said["since_ns"] / 1e9))
-    return {"since": since, "status": said.get("status", 0), "words": said.get("words", "")}
+    return {"since": _shown_time(said["since_ns"]), "status": said.get("status", 0), "words": said.get("words", "")}
 
 
 def spooled_captures(spool: str, positions: dict[str, SpoolPosition]) -> Iterator[Spooled]:
@@ -258,23 +322,18 @@ def _counts(accounts: Sequence[CaptureAccount]) -> _Counts:
 
 def _print(document: dict[str, Any]) -> None:  # Any: as made above
     agent = document["agent_pid"]
-    trouble, refusal = document["loki"]["trouble"], document["last_refusal"]
     lines = [
         f"node   {document['cluster']}/{document['host']}",
         f"spool  {document['spool_dir']}: {_waiting(document)}",
         f"agent  {'not running' if agent is None else f'at work (process {agent})'}",
-        f"loki   {document['loki']['url']}: {_words(trouble) if trouble else 'no trouble known'}",
     ]
-    if refusal and not trouble:
-        lines.append(f"       its last refusal: {_words(refusal)}")
-    if document["quarantine"]["bytes"]:
-        lines.append(f"       in quarantine: {_held(document['quarantine'])}")
-    if document["slurm"]:
-        counts = {name: count for name, count in document["slurm"].items() if type(count) is int}
-        lines.append(f"slurm  ends of jobs: {', '.join(f'{count} {name}' for name, count in counts.items())}")
-    lines.append(f"ledger {shown(document['ledger'])}")
-    odd = [job for job in document["jobs"] if not job["ledger"]["balances"]]
-    lines += [f"       job {job['job_id']}: {job['ledger']['differs']}" for job in odd[:_MOST_ODD]]
+    several = len(document["sinks"]) > 1
+    for sink in document["sinks"]:
+        lines += _shown_sink(sink, several=several)
+    gone = document["removed_sinks"]
+    lines += [f"       {name} was removed: `logshipper-agent forget {name}`" for name in gone]
+    if document["remote_write"]:
+        lines += _shown_remote_write(document["remote_write"])
     sys.stdout.write("\n".join(lines) + "\n\n")
     if not document["jobs"]:
         sys.stdout.write("no jobs\n")
@@ -282,6 +341,35 @@ def _print(document: dict[str, Any]) -> None:  # Any: as made above
     heading = ("JOB", "STATE", "LINES", "RECORDS", "LOST", "SHIPPED", "REFUSED", "SPOOLED", "LAG", "USER", "NAME")
     rows = [heading, *(_row(job) for job in document["jobs"])]
     sys.stdout.write(printed_table(rows, right=range(2, 9)))
+
+
+def _shown_sink(sink: dict[str, Any], *, several: bool) -> list[str]:  # Any: as above
+    """several: each has a name, and what waits for it is told."""
+    trouble, refusal = sink["loki"]["trouble"], sink["last_refusal"]
+    name = f"{sink['name']}, " if several else ""
+    lines = [f"loki   {name}{sink['loki']['url']}: {_words(trouble) if trouble else 'no trouble known'}"]
+    if several:
+        lines.append(f"       {_waiting(sink)}")
+    if refusal and not trouble:
+        lines.append(f"       its last refusal: {_words(refusal)}")
+    if sink["quarantine"]["bytes"]:
+        lines.append(f"       in quarantine: {_held(sink['quarantine'])}")
+    if sink["slurm"]:
+        counts = {name: count for name, count in sink["slurm"].items() if type(count) is int}
+        lines.append(f"slurm  ends of jobs: {', '.join(f'{count} {name}' for name, count in counts.items())}")
+    lines.append(f"ledger {shown(sink['ledger'])}")
+    return lines + [f"       {words}" for words in sink["differs"]]
+
+
+def _shown_remote_write(told: dict[str, Any]) -> list[str]:  # Any: as above
+    taken = f"last taken {told['last_success']}" if told["last_success"] else "nothing taken yet"
+    lines = [f"remote {told['url']}: {taken}, {shown_size(told['waiting_bytes'])} wait"]
+    if told["dropped"]:
+        counts = ", ".join(f"{count} {reason}" for reason, count in told["dropped"].items())
+        lines.append(f"       samples dropped since the agent's start: {counts}")
+    if told["last_refusal"]:
+        lines.append(f"       its last refusal: {_words(told['last_refusal'])}")
+    return lines
 
 
 def _waiting(document: dict[str, Any]) -> str:  # Any: as above

@@ -13,7 +13,7 @@ from ingest.job import NAME
 from ingest.local_store import LocalStore
 from ingest.progress_bar import Bar
 from ingest.purge_loki import LokiPurge, Span
-from ingest.purge_node import NodePurge, Report
+from ingest.purge_node import NodePurge, Place, Report
 from ingest.purge_pattern import EVERY_LINE, LinePattern, pattern_of
 from logshipper.errors import ConfigError, QueryError, UnknownJob
 
@@ -59,12 +59,12 @@ def call_node(options: argparse.Namespace, config: AgentConfig) -> int:
     with ExitStack() as held:
         held.enter_context(quarantine_files.rewriter_lock(config.agent.state_dir))
         report = purge.look(dry_run=options.dry_run)
-        tenants = {} if options.no_loki else purge.tenants(options.user)
-        lokis = {tenant: held.enter_context(client) for tenant, client in tenants.items()}
+        clients = {} if options.no_loki else purge.lokis(options.user)
+        lokis = {place: held.enter_context(client) for place, client in clients.items()}
         found = {
-            tenant: LokiPurge(client, config.agent.cluster, options.job, pattern) for tenant, client in lokis.items()
+            place: LokiPurge(client, config.agent.cluster, options.job, pattern) for place, client in lokis.items()
         }
-        spans = {tenant: loki.look(options.since) for tenant, loki in found.items()}
+        spans = {place: loki.look(options.since) for place, loki in found.items()}
         if spans:
             report.lines["loki"] = sum(span.lines for span in spans.values())
         code = _may(options, report, pattern)
@@ -72,17 +72,28 @@ def call_node(options: argparse.Namespace, config: AgentConfig) -> int:
             return code
         purge.purge_spool(report, options.wait)
         purge.purge_quarantine()
-        try:
-            for tenant, loki in found.items():
-                report.requests[tenant] = loki.delete(spans[tenant].begin_ns)
-            if found:
-                _wait_until_gone(found, spans, report, options.wait)
-        except QueryError as error:
-            report.left.append(str(error))
-            if not report.requests:
-                del report.lines["loki"]  # none of these
+        _delete(found, spans, report, options.wait)
         report.left += _elsewhere(spans, config.agent.host)
     return _told(report, as_json=options.json)
+
+
+def _delete(found: dict[Place, LokiPurge], spans: dict[Place, Span], report: Report, wait_secs: float) -> None:
+    """One Loki's refusal keeps nobody from asking the others."""
+    asked: dict[Place, LokiPurge] = {}
+    for place, loki in found.items():
+        try:
+            report.requests[place.text] = loki.delete(spans[place].begin_ns)
+            asked[place] = loki
+        except QueryError as error:
+            report.left.append(str(error))
+    report.lines["loki"] = sum(spans[place].lines for place in asked)
+    if not asked:
+        del report.lines["loki"]  # none of these
+        return
+    try:
+        _wait_until_gone(asked, spans, report, wait_secs)
+    except QueryError as error:
+        report.left.append(str(error))
 
 
 def _asked(options: argparse.Namespace) -> LinePattern:
@@ -112,12 +123,12 @@ def _may(options: argparse.Namespace, report: Report, pattern: LinePattern) -> i
     return EXIT_DECLINED
 
 
-def _wait_until_gone(found: dict[str, LokiPurge], spans: dict[str, Span], report: Report, wait_secs: float) -> None:
+def _wait_until_gone(found: dict[Place, LokiPurge], spans: dict[Place, Span], report: Report, wait_secs: float) -> None:
     """Until Loki shows none of it any more."""
     deadline = time.monotonic() + wait_secs
     bar = Bar("Waiting until Loki shows it no more", "{:,}".format, " lines")
     while True:
-        report.shown = sum(loki.count(spans[tenant].begin_ns) for tenant, loki in found.items())
+        report.shown = sum(loki.count(spans[place].begin_ns) for place, loki in found.items())
         if not report.shown or time.monotonic() > deadline:
             break
         bar(max(report.lines["loki"] - report.shown, 0), max(report.lines["loki"], report.shown))
@@ -130,7 +141,7 @@ def _wait_until_gone(found: dict[str, LokiPurge], spans: dict[str, Span], report
         report.left.append(f"{words}; lines that are ahead of its clock need another call, 10 minutes later")
 
 
-def _elsewhere(spans: dict[str, Span], host: str) -> list[str]:
+def _elsewhere(spans: dict[Place, Span], host: str) -> list[str]:
     others = sorted({name for span in spans.values() for name in span.hosts} - {host})
     if not others:
         return []
@@ -147,9 +158,8 @@ def _told(report: Report, *, as_json: bool) -> int:
         sys.stdout.write(json.dumps({"schema": "logshipper-agent.purge/1", **vars(report)}, indent=2) + "\n")
     else:
         sys.stdout.write(f"{'Found' if report.dry_run else 'Purged'}: {_amounts(report)}\n")
-        for tenant, request in report.requests.items():
-            of_tenant = f" of the tenant {tenant}" if tenant else ""
-            sys.stdout.write(f"Loki's delete request{of_tenant}: {request}\n")
+        for place, request in report.requests.items():
+            sys.stdout.write(f"Loki's delete request{f' of {place}' if place else ''}: {request}\n")
     for words in report.left:
         sys.stderr.write(f"logshipper-agent: {words}\n")
     return EXIT_LEFT if report.left else 0

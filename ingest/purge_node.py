@@ -9,16 +9,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from ingest import quarantine_files
-from ingest.agent_config import AgentConfig
+from ingest.agent_config import SINKS_FOLDER, AgentConfig, LokiSection
 from ingest.capture_folder import CaptureFolder, Identity, Life, list_folders, open_spool
-from ingest.checkpoints import STATE_FILE, Checkpoints, read_state
+from ingest.checkpoints import STATE_FILE, Checkpoints
 from ingest.loki import Client
 from ingest.progress_bar import Bar
 from ingest.purge_pattern import EVERY_LINE, LinePattern
 from ingest.purge_segments import purge_segments
 from ingest.segment_reader import SpoolPosition
+from ingest.sink_states import folders, read_states
 from ingest.tenants import tenant_of
 from ingest.user_agent import take_lock
 from logshipper.errors import ConfigError, LogshipperError, StoreError, os_words
@@ -28,8 +30,9 @@ _SPOOL_POLL_SECS = 0.2
 
 @dataclass
 class Report:
-    """What was found (`dry_run`), or purged, and where. lines: by place; requests: of Loki, by tenant; left: what
-    couldn't be reached, a sentence each; shown: lines that Loki still shows, -1 where nobody has looked."""
+    """What was found (`dry_run`), or purged, and where. lines: by place; requests: of Loki, by tenant, behind its
+    Loki's name and `/` where that isn't the first; left: what couldn't be reached, a sentence each; shown: lines
+    that Loki still shows, -1 where nobody has looked."""
 
     job_id: str
     dry_run: bool
@@ -39,6 +42,18 @@ class Report:
     shown: int = -1
 
 
+class Place(NamedTuple):
+    """Where a job may be in a Loki. sink: "" for the first one; tenant: "" for the configuration's own."""
+
+    sink: str
+    tenant: str
+
+    @property
+    def text(self) -> str:
+        """For people and JSON; the tenant alone in the first Loki."""
+        return f"{self.sink}/{self.tenant}".rstrip("/") if self.sink else self.tenant
+
+
 class NodePurge:
     """A job's lines in a node's spool and quarantine. Raises StoreError."""
 
@@ -46,7 +61,10 @@ class NodePurge:
         self._config = config
         self._job_id = job_id
         self._pattern = pattern
-        self._quarantine = os.path.join(config.agent.state_dir, quarantine_files.FOLDER)
+        state_dir = config.agent.state_dir
+        sink_dirs = [os.path.join(state_dir, SINKS_FOLDER, name) for name in folders(state_dir)]
+        # of a sink that was removed from the configuration, too
+        self._quarantines = [os.path.join(one, quarantine_files.FOLDER) for one in (state_dir, *sink_dirs)]
 
     def look(self, *, dry_run: bool) -> Report:
         report = Report(self._job_id, dry_run, {"spool": 0, "quarantine": 0})
@@ -55,14 +73,22 @@ class NodePurge:
             if self._pattern is EVERY_LINE and folder.life() is not Life.DEAD:
                 words = f"job {self._job_id} runs: it can be purged when it has ended, or some of its lines by --grep"
                 raise StoreError(folder.path, words)
-        for name in quarantine_files.names(self._quarantine):
-            lines = quarantine_files.read_lines(self._quarantine, name)
-            report.lines["quarantine"] += sum(self._is_meant(line) for line in lines)
+        for quarantine in self._quarantines:
+            for name in quarantine_files.names(quarantine):
+                lines = quarantine_files.read_lines(quarantine, name)
+                report.lines["quarantine"] += sum(self._is_meant(line) for line in lines)
         return report
 
-    def tenants(self, user: str) -> dict[str, Client]:
-        """Clients by tenant, "" for the configuration's own. user: who is meant where the node doesn't know."""
-        loki = self._config.loki
+    def lokis(self, user: str) -> dict[Place, Client]:
+        """Clients for each tenant of each Loki. user: who is meant where the node doesn't know."""
+        return {
+            Place(sink.sink if sink is not self._config else "", tenant): client
+            for sink in self._config.sinks
+            for tenant, client in self._tenants(sink.loki, user).items()
+        }
+
+    def _tenants(self, loki: LokiSection, user: str) -> dict[str, Client]:
+        """By tenant, "" for the configuration's own."""
         if not loki.tenant_by:
             return {"": Client(loki.access)}
         users = {(one.user, one.uid) for one in self._identities()} | ({(user, -1)} if user else set())
@@ -73,9 +99,8 @@ class NodePurge:
         return {name: Client(replace(loki.access, tenant=name)) for name in names}
 
     def _identities(self) -> Iterator[Identity]:
-        path = os.path.join(self._config.agent.state_dir, STATE_FILE)
-        known = read_state(path).shipped if os.path.exists(path) else []
-        yield from (one.identity for one in known if one.identity.job_id == self._job_id)
+        known = [shipped.identity for sink in read_states(self._config) for shipped in sink.state.shipped]
+        yield from (identity for identity in known if identity.job_id == self._job_id)
         yield from (identity for _, identity in self._folders())
 
     # ---- the spool
@@ -135,11 +160,14 @@ class NodePurge:
             except OSError as error:
                 raise StoreError(folder.path, f"can't be removed: {os_words(error)}") from None
             gone.append(folder.key)
-        checkpoints = Checkpoints(os.path.join(self._config.agent.state_dir, STATE_FILE))
-        try:
-            checkpoints.drop(gone)
-        finally:
-            checkpoints.close()
+        state_dir = self._config.agent.state_dir
+        further = [one.sink_dir for one in self._config.sinks if os.path.isdir(one.sink_dir)]
+        for sink_dir in dict.fromkeys((state_dir, *further)):
+            checkpoints = Checkpoints(os.path.join(sink_dir, STATE_FILE))
+            try:
+                checkpoints.drop(gone)
+            finally:
+                checkpoints.close()
 
     def _folders(self) -> Iterator[tuple[CaptureFolder, Identity]]:
         """The job's captures in the spool, each open until the next one is asked for."""
@@ -164,10 +192,11 @@ class NodePurge:
         return entry is not None and entry.job_id == self._job_id and self._pattern.has(entry.line.encode())
 
     def purge_quarantine(self) -> None:
-        quarantine_files.remove_leftovers(self._quarantine)
-        for name in quarantine_files.names(self._quarantine):
-            if any(map(self._is_meant, quarantine_files.read_lines(self._quarantine, name))):
-                quarantine_files.rewrite(self._quarantine, name, lambda line, raw: b"" if self._is_meant(line) else raw)
+        for folder in self._quarantines:
+            quarantine_files.remove_leftovers(folder)
+            for name in quarantine_files.names(folder):
+                if any(map(self._is_meant, quarantine_files.read_lines(folder, name))):
+                    quarantine_files.rewrite(folder, name, lambda line, raw: b"" if self._is_meant(line) else raw)
 
 
 @contextmanager

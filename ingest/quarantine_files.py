@@ -121,6 +121,12 @@ def names(folder: str) -> list[str]:
     return sorted(name for name in found if _FILE.fullmatch(name))
 
 
+def size(sink_dir: str) -> int:
+    """Bytes of all files of a sink's quarantine. Raises StoreError."""
+    folder = os.path.join(sink_dir, FOLDER)
+    return sum(os.path.getsize(os.path.join(folder, name)) for name in names(folder))
+
+
 def leftovers(folder: str) -> list[str]:
     """What a rewriter that was killed left half-written."""
     try:

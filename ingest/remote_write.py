@@ -107,6 +107,19 @@ class _Request:
     tries: int = 0
 
 
+class WriteState(NamedTuple):
+    """What it is at, for `status`. taken_ns: the node's time when a request was taken last, 0 where none was;
+    waiting_bytes: of requests, compressed; dropped: samples by reason, since the agent's start; refused_ns, status,
+    words: of the last answer that didn't take a request (status 0: there was none), 0 and "" where all did."""
+
+    taken_ns: int
+    waiting_bytes: int
+    dropped: dict[str, int]
+    refused_ns: int
+    status: int
+    words: str
+
+
 class _Clocks(NamedTuple):
     """off_ms: the node's less the server's, 0 where that is little; rose_ms: what lay between the node's two clocks."""
 
@@ -148,6 +161,15 @@ class RemoteWrite:
         self._refused_ms = -1  # a round of which nothing was taken, though all else is
         self._told: set[str] = set()
         self._goes_well = True  # since the last round
+        self._taken_ns = self._refused_ns = 0
+        self._refused: tuple[int, str] = (0, "")
+        self._dropped = dict.fromkeys(DROP_REASONS, 0)
+
+    @property
+    def state(self) -> WriteState:
+        """Any thread may ask."""
+        dropped = {reason: count for reason, count in self._dropped.items() if count}
+        return WriteState(self._taken_ns, self._queued_bytes, dropped, self._refused_ns, *self._refused)
 
     def run(self, stop: threading.Event) -> None:
         """Until stop is set. Then all series end, where nothing waits; else what waits is lost."""
@@ -209,6 +231,7 @@ class RemoteWrite:
         """Gives the head up."""
         request = self._pop()
         self._metrics.dropped.labels(reason).inc(request.samples)
+        self._dropped[reason] += request.samples
         self._tell(reason, f"remote write: {request.samples} samples are dropped ({reason}): {words}")
 
     def _halve(self) -> None:
@@ -235,6 +258,7 @@ class RemoteWrite:
         try:
             date_ns = self._client.push(request.body)
         except PushError as error:
+            self._note(error)
             request.tries += 1
             if error.status == 413 and request.samples > 1 and request.origin.splits:
                 self._halve()
@@ -246,11 +270,16 @@ class RemoteWrite:
         self._compare_clocks(date_ns)
         self._pop()
         request.origin.taken = True
+        self._taken_ns = time.time_ns()
         self._metrics.samples.inc(request.samples)
         self._backoff = Backoff(self._section.retry_min_secs, self._section.retry_max_secs)
         if self._told and self._goes_well and not self._queue:
             self._told.clear()
             self._say("remote write: everything is taken again")
+
+    def _note(self, error: PushError) -> None:
+        self._refused = error.status, error.excerpt
+        self._refused_ns = time.time_ns()
 
     # ---- whose time counts
 
@@ -271,6 +300,7 @@ class RemoteWrite:
         try:
             self._compare_clocks(self._client.push(EMPTY))
         except PushError as error:
+            self._note(error)
             self._wait(error)
 
     def _compare_clocks(self, date_ns: int | None) -> None:

@@ -84,8 +84,9 @@ class _Place(NamedTuple):
 
 
 class Replayer:
-    """One course through the quarantine. push, ask: make a client, for a tenant ("" for the configuration's own); ask
-    None: nobody is asked. stop: ends it early, nothing lost; bar: called with entries done, and in all."""
+    """One course through the quarantine of one Loki, config's. push, ask: make a client, for a tenant ("" for the
+    configuration's own); ask None: nobody is asked. stop: ends it early, nothing lost; bar: called with entries
+    done, and in all."""
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class Replayer:
         agent = config.agent
         self._config = config
         self._chosen = chosen
-        self._folder = os.path.join(agent.state_dir, quarantine_files.FOLDER)
+        self._folder = os.path.join(config.sink_dir, quarantine_files.FOLDER)
         self._stop = stop
         self._ask = ask
         self._asked: dict[str, Asked] = {}

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
@@ -19,6 +19,7 @@ from ingest.agent_config import AgentConfig
 from ingest.loki import Client
 from ingest.progress_bar import Bar
 from ingest.replay import Chosen, Replayer, Tally
+from ingest.sink_states import chosen_sinks
 from ingest.text_table import printed_table
 from logshipper.errors import LogshipperError
 
@@ -30,10 +31,36 @@ _WORDS = 200  # characters of Loki's that are shown
 def call(options: argparse.Namespace, config: AgentConfig) -> int:
     since_ns = time.time_ns() - int(options.since * 1e9) if options.since else 0
     chosen = Chosen(options.job, options.reason, since_ns)
+    sinks = chosen_sinks(config, options.sink)
     if options.dry_run:
-        return _dry_run(config, chosen, as_json=options.json)
-    stop = threading.Event()
-    bar = Bar("Replaying", "{:,}".format, " entries")
+        return _dry_run(sinks, chosen, as_json=options.json)
+    stops = {one.sink: threading.Event() for one in sinks}
+    tallies: dict[str, Tally] = {}
+    errors: list[LogshipperError] = []
+    with _stopped_by_signals(stops.values()):
+        for one in sinks:
+            tally, error = _replay(options, one, chosen, stops[one.sink])
+            tallies[one.sink] = tally
+            errors += [error] if error is not None else []
+    _print_tallies(tallies, as_json=options.json)
+    for left in errors[:-1]:
+        sys.stderr.write(f"logshipper-agent: {left}\n")
+    if errors:
+        raise errors[-1]
+    untried = {name: tally for name, tally in tallies.items() if tally.left}
+    for name, tally in untried.items():
+        of_sink = f"{name}: " if len(tallies) > 1 else ""
+        sys.stderr.write(f"logshipper-agent: {of_sink}{tally.why or 'stopped'}; {tally.left} entries weren't tried\n")
+    if untried:
+        return 1
+    return EXIT_REFUSED if any(tally.refused for tally in tallies.values()) else 0
+
+
+def _replay(
+    options: argparse.Namespace, config: AgentConfig, chosen: Chosen, stop: threading.Event
+) -> tuple[Tally, LogshipperError | None]:
+    """To one Loki, config's. What ends it early is no end for the others."""
+    bar = Bar(f"Replaying to {config.sink}" if config.loki.name else "Replaying", "{:,}".format, " entries")
     clients: list[Client] = []
 
     def client(tenant: str = "") -> Client:
@@ -49,30 +76,23 @@ def call(options: argparse.Namespace, config: AgentConfig) -> int:
     replayer = Replayer(config, chosen, client, ask, stop, say, bar, options.timeout)
     error: LogshipperError | None = None
     try:
-        with _stopped_by_signals(stop):
-            replayer.run()
+        replayer.run()
     except LogshipperError as raised:
         error = raised
     finally:
         bar.clear()
         for one in clients:
             one.close()
-    tally = replayer.tally
-    _print_tally(tally, as_json=options.json)
-    if error is not None:
-        raise error
-    if tally.left:
-        sys.stderr.write(f"logshipper-agent: {tally.why or 'stopped'}; {tally.left} entries weren't tried\n")
-        return 1
-    return EXIT_REFUSED if tally.refused else 0
+    return replayer.tally, error
 
 
 @contextmanager
-def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
+def _stopped_by_signals(stops: Collection[threading.Event]) -> Iterator[None]:
     """What is delivered leaves the quarantine before it ends."""
 
     def on_signal(signo: int, frame: FrameType | None) -> None:
-        _thread.start_new_thread(stop.set, ())  # another thread: what was interrupted here may hold its lock
+        for stop in stops:
+            _thread.start_new_thread(stop.set, ())  # another thread: what was interrupted here may hold its lock
 
     before = {signo: signal.signal(signo, on_signal) for signo in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -82,47 +102,64 @@ def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
             signal.signal(signo, handler)
 
 
-def _print_tally(tally: Tally, *, as_json: bool) -> None:
+def _print_tallies(tallies: Mapping[str, Tally], *, as_json: bool) -> None:
+    """By sink."""
     if as_json:
-        document = {
-            "schema": _SCHEMA,
-            "chosen": tally.chosen,
-            "delivered": tally.delivered,
-            "there": tally.there,
-            "refused": dict(tally.refused),
-            "words": tally.words,
-            "left": tally.left,
-        }
+        document = {"schema": _SCHEMA, **_as_json(list(tallies.values()))}
+        if len(tallies) > 1:
+            document["sinks"] = {name: _as_json([tally]) for name, tally in tallies.items()}
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
         return
-    sys.stdout.write(
-        f"{tally.delivered} entries delivered, {tally.there} were in Loki already, {tally.refused.total()} refused "
-        f"again, {tally.left} not tried\n"
-    )
-    for reason, count in tally.refused.most_common():
-        sys.stdout.write(f"  {count} {reason}: {tally.words[reason][:_WORDS]}\n")
+    for name, tally in tallies.items():
+        of_sink = f"{name}: " if len(tallies) > 1 else ""
+        sys.stdout.write(
+            f"{of_sink}{tally.delivered} entries delivered, {tally.there} were in Loki already, "
+            f"{tally.refused.total()} refused again, {tally.left} not tried\n"
+        )
+        for reason, count in tally.refused.most_common():
+            sys.stdout.write(f"  {count} {reason}: {tally.words[reason][:_WORDS]}\n")
 
 
-def _dry_run(config: AgentConfig, chosen: Chosen, *, as_json: bool) -> int:
-    folder = os.path.join(config.agent.state_dir, quarantine_files.FOLDER)
-    counts: Counter[tuple[str, str]] = Counter()
-    words: dict[tuple[str, str], str] = {}
-    for name in quarantine_files.names(folder):
-        for line in quarantine_files.read_lines(folder, name):
-            entry = line.entry
-            if entry is not None and chosen.has(entry):
-                of = (entry.job_id, entry.reason)
-                counts[of] += 1
-                words[of] = entry.words
+def _as_json(tallies: Sequence[Tally]) -> dict[str, object]:
+    """Of all of them together."""
+    refused: Counter[str] = Counter()
+    words: dict[str, str] = {}
+    for tally in tallies:
+        refused += tally.refused
+        words |= tally.words
+    return {
+        "chosen": sum(tally.chosen for tally in tallies),
+        "delivered": sum(tally.delivered for tally in tallies),
+        "there": sum(tally.there for tally in tallies),
+        "refused": dict(refused),
+        "words": words,
+        "left": sum(tally.left for tally in tallies),
+    }
+
+
+def _dry_run(sinks: Sequence[AgentConfig], chosen: Chosen, *, as_json: bool) -> int:
+    counts: Counter[tuple[str, str, str]] = Counter()
+    words: dict[tuple[str, str, str], str] = {}
+    for sink in sinks:
+        folder = os.path.join(sink.sink_dir, quarantine_files.FOLDER)
+        for name in quarantine_files.names(folder):
+            for line in quarantine_files.read_lines(folder, name):
+                entry = line.entry
+                if entry is not None and chosen.has(entry):
+                    of = (entry.job_id, entry.reason, sink.sink)
+                    counts[of] += 1
+                    words[of] = entry.words
     if as_json:
         found = [
-            {"job_id": of[0], "reason": of[1], "entries": count, "words": words[of]} for of, count in counts.items()
+            {"job_id": of[0], "reason": of[1], "sink": of[2], "entries": count, "words": words[of]}
+            for of, count in counts.items()
         ]
         sys.stdout.write(json.dumps({"schema": _SCHEMA, "chosen": found}, indent=2) + "\n")
     elif not counts:
         sys.stdout.write("nothing of that is in the quarantine\n")
     else:
-        heading = ("JOB", "REASON", "ENTRIES", "LOKI'S WORDS")
-        rows = [(*of, str(count), words[of][:_WORDS]) for of, count in counts.most_common()]
-        sys.stdout.write(printed_table([heading, *rows], right={2}))
+        shown = 3 if len(sinks) > 1 else 2
+        heading = (*("JOB", "REASON", "LOKI")[:shown], "ENTRIES", "LOKI'S WORDS")
+        rows = [(*of[:shown], str(count), words[of][:_WORDS]) for of, count in counts.most_common()]
+        sys.stdout.write(printed_table([heading, *rows], right={shown}))
     return 0

@@ -19,11 +19,14 @@ from logshipper.errors import ConfigError, QueryError, RejectedPushError, Retrya
 if TYPE_CHECKING:
     import requests
 
+    from ingest.server_deadline import Deadline
+
 MAX_ANSWER_BYTES = 64 << 20
 MAX_RETRY_AFTER_SECS = 86_400.0
 MAX_CONFIG_BYTES = 4 << 20
 _MAX_ERROR_BYTES = 64 << 10  # of an answer that isn't a success
 _SLOW_FACTOR = 6  # an answer may take so many time-outs in all
+_PUSH_FACTOR = 2  # a push's has a few bytes, and whoever ends waits for it
 _CHUNK_BYTES = 64 << 10
 _TITLE = re.compile(r"<title>([^<]+)</title>", re.I)
 _LONGEST_QUESTION = 4000  # characters in an address; gateways often end at 8 KiB
@@ -73,6 +76,7 @@ class Server:
         self._session: requests.Session | None = None
         self._secrets: tuple[str, ...] = ()
         self._settings: Mapping[str, Any] = {}  # Any: what requests has for them
+        self._deadline: Deadline | None = None
 
     def close(self) -> None:
         if self._session is not None:
@@ -108,26 +112,39 @@ class Server:
         return answer.body
 
     def call(
-        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        timeouts: int = _SLOW_FACTOR,
     ) -> Answer:
-        """One request and its answer, whatever its status. Raises NoAnswer, AnswerTooLarge."""
-        deadline = time.monotonic() + self.access.timeout_secs * _SLOW_FACTOR
+        """One request and its answer, whatever its status. timeouts: of timeout_secs, that it may take in all. Raises
+        NoAnswer, AnswerTooLarge."""
+        secs = self.access.timeout_secs * timeouts
+        deadline = time.monotonic() + secs
         try:
-            response = self._send(method, self.access.url.rstrip("/") + path, body, headers)
+            response = self._send(method, self.access.url.rstrip("/") + path, body, headers, deadline)
         except ConfigError as error:
             raise NoAnswer(str(error)) from None
         except (OSError, ValueError) as error:  # requests' own are OSErrors; ValueErrors are odd addresses
+            if time.monotonic() >= deadline:
+                raise NoAnswer(f"no whole answer within {secs:g} s: it comes too slowly") from None
             raise NoAnswer(words_of(error, self.access, self._settings.get("proxies") or {})) from None
         with response:
             return self._read(response, deadline)
 
     def _send(
-        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str] | None
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str] | None, deadline: float
     ) -> "requests.Response":
         import requests
 
-        if self._session is None:
-            self._session = self.access.session()
+        from ingest.server_deadline import Deadline, limited
+
+        if self._session is None or self._deadline is None:
+            self._deadline = Deadline()
+            self._session = limited(self.access.session(), self._deadline)
             auth = self._session.auth
             self._secrets = auth.secrets if isinstance(auth, Credentials) else ()
             # once a session: looking for proxies in the environment costs as much as all the rest of a call.
@@ -135,6 +152,7 @@ class Server:
             verify = self._session.verify
             self._settings = self._session.merge_environment_settings(self.access.url, {}, True, verify, None)
         request = self._session.prepare_request(requests.Request(method, url, data=body, headers=headers))
+        self._deadline.at = deadline
         # no redirects: a redirected POST becomes a GET, and a tenant's name is for this server alone
         return self._session.send(request, timeout=self.access.timeout_secs, allow_redirects=False, **self._settings)
 
@@ -204,7 +222,7 @@ class ServerClient:
         """Pushes a body; taken: the statuses that say that all of it was. Raises RetryablePushError where it may be
         taken later (no connection, time-outs, 429, 5xx, a gateway's 400: status 0), RejectedPushError otherwise."""
         try:
-            answer = self._server.call("POST", path, body, headers)
+            answer = self._server.call("POST", path, body, headers, timeouts=_PUSH_FACTOR)
         except NoAnswer as error:
             raise RetryablePushError(self.name, 0, str(error)) from None
         except AnswerTooLarge as error:

@@ -4,7 +4,7 @@ nothing."""
 from collections.abc import Callable
 
 from ingest.agent_config import AgentConfig
-from ingest.check_loki import check_loki
+from ingest.check_loki import check_lokis
 from ingest.check_node import check_node
 from ingest.check_prometheus import check_prometheus
 from ingest.check_slurm import check_slurm
@@ -12,7 +12,7 @@ from ingest.findings import Finding, as_document, exit_code, print_findings
 
 __all__ = ["Finding", "as_document", "check", "exit_code", "print_findings"]
 
-_PARTS: tuple[Callable[[AgentConfig], list[Finding]], ...] = (check_loki, check_prometheus, check_node)
+_PARTS: tuple[Callable[[AgentConfig], list[Finding]], ...] = (check_lokis, check_prometheus, check_node)
 
 
 def check(config: AgentConfig, plugstack: str | None = None) -> list[Finding]:

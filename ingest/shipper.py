@@ -30,14 +30,15 @@ from ingest.capture_account import EventRow, Rows
 from ingest.capture_folder import Life
 from ingest.checkpoints import Checkpoints
 from ingest.entries import Chunk, EntryBuilder, StreamKey, batches, with_replay
-from ingest.followed_capture import FollowedCapture, in_turn
+from ingest.followed_capture import in_turn
 from ingest.learning import learn, own_fault
 from ingest.loki_sink import LokiSink, Stopped, StreamWaits, TenantWaits
-from ingest.metrics_server import AgentMetrics
+from ingest.metrics_server import SinkMetrics
 from ingest.quarantine import Quarantine, Refusal
 from ingest.segment_reader import Batch, Outcome
 from ingest.seldom import Seldom
 from ingest.shares import Held, Shares
+from ingest.shipped_capture import ShippedCapture
 from ingest.tenants import tenant_of
 from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
@@ -55,7 +56,7 @@ RESEND_SECS = 60.0  # how long others wait, after a start or an error, for what 
 class _Piece(NamedTuple):
     """What a round has of one capture. again: it may have been sent before."""
 
-    capture: FollowedCapture
+    capture: ShippedCapture
     chunks: list[Chunk]
     done: bool
     again: bool
@@ -70,7 +71,7 @@ class _Sent(NamedTuple):
 
 
 class Shipper:
-    """quarantine, sink, checkpoints: see there. stop: set when the agent ends. Not thread-safe: one thread's."""
+    """To one Loki, config's. quarantine, sink, checkpoints: its own. Not thread-safe: one thread's."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class Shipper:
         checkpoints: Checkpoints,
         sink: LokiSink,
         quarantine: Quarantine,
-        metrics: AgentMetrics,
+        metrics: SinkMetrics,
         say: Callable[[str], None],
     ) -> None:
         self._config = config
@@ -99,11 +100,11 @@ class Shipper:
     def close(self) -> None:
         self._pool.shutdown()
 
-    def round(self, captures: Sequence[FollowedCapture]) -> bool:
+    def round(self, captures: Sequence[ShippedCapture]) -> bool:
         """Ships a share of each; whether more waits already. Raises Stopped; StoreError, OSError and what a fault of
         our own brings out, after going back to the last checkpoint."""
         pieces: list[_Piece] = []
-        touched: list[FollowedCapture] = []
+        touched: list[ShippedCapture] = []
         if self._taken or self._blocked:
             there = {capture.folder.key for capture in captures}
             self._taken = {key: taken for key, taken in self._taken.items() if key in there}
@@ -121,14 +122,14 @@ class Shipper:
             for capture in touched:
                 capture.stale = True  # and stays so where going back fails as well
             for capture in touched:
-                capture.reload(self._checkpoints)
+                capture.reload()
             raise
         return more
 
     # ---- reading
 
     def _read_share(
-        self, captures: Sequence[FollowedCapture], touched: list[FollowedCapture], pieces: list[_Piece]
+        self, captures: Sequence[ShippedCapture], touched: list[ShippedCapture], pieces: list[_Piece]
     ) -> bool:
         self.round_bytes, more = 0, False
         self._turn += 1
@@ -150,16 +151,16 @@ class Shipper:
             capture.served_turn = self._turn
             touched.append(capture)
             if capture.stale:
-                capture.reload(self._checkpoints)
+                capture.reload()
             self._note_clock(capture)
             life, end = capture.life, self._end(capture)
             until = None if end is None or end.done else end.position
             try:
                 alive = life is Life.LIVE
-                batch, life = capture.held or (capture.ship_reader.read(most, alive=alive, until=until), life)
+                batch, life = capture.held or (capture.reader.read(most, alive=alive, until=until), life)
             except OSError as error:  # that capture's trouble; the others go on
                 touched.pop()
-                capture.reload(self._checkpoints)
+                capture.reload()
                 self._tell_once(capture, str(error))
                 continue
             capture.held = None
@@ -177,14 +178,14 @@ class Shipper:
                 pieces.append(piece)
         return more
 
-    def _blocked_by(self, capture: FollowedCapture) -> frozenset[StreamKey]:
+    def _blocked_by(self, capture: ShippedCapture) -> frozenset[StreamKey]:
         return self._blocked.get(capture.folder.key, frozenset())
 
-    def _end(self, capture: FollowedCapture) -> End | None:
+    def _end(self, capture: ShippedCapture) -> End | None:
         """Up to where it may have been sent."""
         return self._attempts.end(capture.shipped)
 
-    def _first_again(self, waiting: list[FollowedCapture]) -> list[FollowedCapture]:
+    def _first_again(self, waiting: list[ShippedCapture]) -> list[ShippedCapture]:
         """Without those that wait for what their tenant may have been sent; not for what this agent has tried and a
         stream didn't take: of that it knows what was sent."""
         if time.monotonic() > self._resend_until:
@@ -199,7 +200,7 @@ class Shipper:
         if now > self._resend_until + RESEND_SECS:
             self._resend_until = now + RESEND_SECS
 
-    def _note_clock(self, capture: FollowedCapture) -> None:
+    def _note_clock(self, capture: ShippedCapture) -> None:
         """Before anything of a capture is sent: where this node's clock is so far ahead that Loki would refuse its
         times, by how much they are set back. All of them, as they follow the monotonic clock; and noted first, so that
         what is sent again has the same times."""
@@ -215,26 +216,29 @@ class Shipper:
                 "refuse its times: they are set back; set the clock"
             )
 
-    def _tell_once(self, capture: FollowedCapture, words: str) -> None:
-        if capture.ship_trouble != words:
-            capture.ship_trouble = words
+    def _tell_once(self, capture: ShippedCapture, words: str) -> None:
+        if capture.trouble != words:
+            capture.trouble = words
             self._say(f"{capture.folder.path}: can't be read: {words}; tried again")
 
-    def _guarded_piece(self, capture: FollowedCapture, batch: Batch, life: Life, *, again: bool) -> _Piece | None:
+    def _guarded_piece(self, capture: ShippedCapture, batch: Batch, life: Life, *, again: bool) -> _Piece | None:
         """None where the frames, which are hostile, have found a fault of ours: the others go on."""
         try:
             return self._piece(capture, batch, life, again=again)
         except Exception as error:
-            capture.reload(self._checkpoints)
+            capture.reload()
             self._tell_once(capture, own_fault(error))
             return None
 
-    def _piece(self, capture: FollowedCapture, batch: Batch, life: Life, *, again: bool) -> _Piece:
+    def _piece(self, capture: ShippedCapture, batch: Batch, life: Life, *, again: bool) -> _Piece:
         account, rows = capture.shipped.account, Rows()
+        begun_at_ns = account.newest_ns
         # what the relay counts meanwhile would be other counts when the same frames are sent again
         learnt = learn(account, None, rows, batch, capture.folder, life, time.time_ns(), with_counters=False)
         marks = (self._dressed(mark, capture) for mark in rows.marks)
         rows.marks = [mark for mark in marks if mark is not None]
+        if capture.shipped.counts.skipped and not capture.shipped.counts.entries:  # nothing else of it was sent yet
+            rows.marks[:0] = self._late_begin(capture, begun_at_ns)
         if learnt.done:
             closed_ns = max(account.newest_ns, account.started_ns) + 1
             rows.marks.append(EventRow(closed_ns, {"event": "closed", **self._last_words(capture)}))
@@ -247,7 +251,7 @@ class Shipper:
         capture.shipped.position = batch.position
         return _Piece(capture, list(capture.entries.chunks(rows)), learnt.done, again)
 
-    def _dressed(self, mark: EventRow, capture: FollowedCapture) -> EventRow | None:
+    def _dressed(self, mark: EventRow, capture: ShippedCapture) -> EventRow | None:
         """A mark as it goes to Loki: with who it is, or where it ran; None for a heartbeat too many."""
         kind, counts, agent = mark.event["event"], capture.shipped.counts, self._config.agent
         mark = EventRow(mark.time_ns, _set_back(mark.event, counts.ahead_ns))
@@ -261,13 +265,22 @@ class Shipper:
             return mark
         return EventRow(mark.time_ns, {**mark.event, "hosts": [self._host(capture)]})
 
-    def _tenant(self, capture: FollowedCapture) -> str:
+    def _late_begin(self, capture: ShippedCapture, time_ns: int) -> list[EventRow]:
+        """What a Loki is told that was added in the midst of a capture, of which it gets the rest."""
+        skipped = capture.shipped.counts.skipped
+        words = f"{skipped} lines before this were sent to others, before this Loki was added"
+        started = EventRow(time_ns, {"event": "started", **capture.shipped.account.start_facts()})
+        marks = [self._dressed(started, capture)]
+        marks.append(EventRow(time_ns, {"event": "sink_added", "message": words, "lines": skipped}))
+        return [mark for mark in marks if mark is not None]
+
+    def _tenant(self, capture: ShippedCapture) -> str:
         return tenant_of(self._config.loki.tenant_by, capture.identity.user, capture.identity.uid)
 
-    def _host(self, capture: FollowedCapture) -> str:
+    def _host(self, capture: ShippedCapture) -> str:
         return capture.identity.host or self._config.agent.host
 
-    def _last_words(self, capture: FollowedCapture) -> dict[str, object]:
+    def _last_words(self, capture: ShippedCapture) -> dict[str, object]:
         choice = capture.learnt.axis.choose()
         x_axis = {"key": choice.key, "rule": choice.rule, "words": choice.words, "path": list(choice.path)}
         facts = _set_back(capture.shipped.account.end_facts(), capture.shipped.counts.ahead_ns)
@@ -353,7 +366,7 @@ class Shipper:
                 if back[piece.capture.folder.key]:
                     self._blocked[piece.capture.folder.key] = back[piece.capture.folder.key]
                 piece.capture.stale = True
-                piece.capture.reload(self._checkpoints)
+                piece.capture.reload()
             else:
                 kept.append(piece)
         return kept
@@ -375,6 +388,7 @@ class Shipper:
         open streams by the hundred, or have Loki refuse line by line."""
         now_ns = self._sink.clock.now_ns()
         hours = self._config.loki.max_age_hours
+        too_old = f"older than [{self._config.table}] max_age_hours, {hours:g}"
         oldest_ns = now_ns - int(hours * 3600e9)
         begun = {
             piece.capture.folder.key: piece.capture.begun_ns - BEFORE_BEGIN_NS - piece.capture.shipped.counts.ahead_ns
@@ -388,9 +402,7 @@ class Shipper:
                 first = bisect_left(chunk.times_ns, max(oldest_ns, own_ns))  # times rise
                 last = bisect_right(chunk.times_ns, now_ns + MAX_AHEAD_NS)
                 if first:
-                    words = (
-                        f"older than [loki] max_age_hours, {hours:g}" if own_ns < oldest_ns else "before its capture"
-                    )
+                    words = too_old if own_ns < oldest_ns else "before its capture"
                     refusals.append(Refusal(chunk.slice(0, first), "too_old", 0, words))
                 if last < len(chunk.lines):
                     late = chunk.slice(max(first, last), len(chunk.lines))
@@ -484,7 +496,7 @@ class Shipper:
         for piece in pieces:
             piece.capture.noted_shipped()
             self._attempts.settle(piece.capture.shipped)
-            piece.capture.remove_old_segments()
+            piece.capture.capture.remove_old_segments()
             fault_point("shipped_segments_removed")
             self._forget_taken(piece)
             self._blocked.pop(piece.capture.folder.key, None)
@@ -520,7 +532,7 @@ def _digest(chunk: Chunk) -> bytes:
 
 def ship_until(
     shipper: Shipper,
-    captures: Callable[[], Sequence[FollowedCapture]],
+    captures: Callable[[], Sequence[ShippedCapture]],
     stop: threading.Event,
     wait_secs: float,
     say: Callable[[str], None],

@@ -28,14 +28,17 @@ Say = Callable[[str], None]
 
 
 class EndedFolder:
-    """[slurm] ended_dir. counted: is told of outcomes. Not thread-safe: one thread's."""
+    """[slurm] ended_dir. waiting: where records go; counted: is told of outcomes. Not thread-safe: one thread's."""
 
     def __init__(self, path: str, waiting: WaitingEnds, counted: Callable[[str, int], None], say: Say) -> None:
         self._path = path
-        self._waiting = waiting
-        self._counted = counted
+        self._takers = [(waiting, counted)]
         self._say = say
         self._stuck: set[str] = set()  # can't be removed: said once, and never taken again
+
+    def add(self, waiting: WaitingEnds, counted: Callable[[str, int], None]) -> None:
+        """Another one that all records go to."""
+        self._takers.append((waiting, counted))
 
     def take(self) -> bool:
         """Takes records, MAX_AT_ONCE at most; whether there are more. Raises SpoolError where the folder can't be
@@ -56,27 +59,30 @@ class EndedFolder:
                 else:
                     now_ns = time.time_ns()
                     found.append(Waiting(name, record, now_ns, now_ns + FIRST_PAUSE_NS))
-            if found:
-                for outcome, number in self._waiting.put(found, MAX_WAITING).items():
-                    self._counted(outcome, number)
-            if bad:
-                self._waiting.count(MALFORMED, len(bad))
-                self._counted(MALFORMED, len(bad))
-                self._removed(folder, bad)
+            for waiting, counted in self._takers:
+                for outcome, number in (waiting.put(found, MAX_WAITING) if found else {}).items():
+                    counted(outcome, number)
+                if bad:
+                    waiting.count(MALFORMED, len(bad))
+                    counted(MALFORMED, len(bad))
+            self._removed(folder, bad)
             if found:
                 fault_point("slurm_taken")
                 self._finish(folder)
             return len(names) > MAX_AT_ONCE
 
     def _finish(self, folder: int) -> None:
-        """Removes files of records that are taken; from then on these may be sent."""
-        names = self._waiting.unready() - self._stuck
-        if not names:
+        """Removes files of records that all have taken; from then on these may be sent."""
+        unready = [waiting.unready() for waiting, _ in self._takers]
+        everywhere = set.intersection(*unready)
+        names = {name for name in set.union(*unready) if name in everywhere or not _is_there(folder, name)}
+        if not names - self._stuck:
             return
-        gone = self._removed(folder, sorted(names))
+        gone = self._removed(folder, sorted(names - self._stuck))
         os.fsync(folder)  # or a power cut brings them back
         fault_point("slurm_file_removed")
-        self._waiting.make_ready(gone)
+        for waiting, _ in self._takers:
+            waiting.make_ready(gone)
 
     def _removed(self, folder: int, names: list[str]) -> list[str]:
         gone = []
@@ -120,6 +126,14 @@ class EndedFolder:
             raise SpoolError(self._path, f"{os_words(error)} ([slurm] ended_dir)") from None
         finally:
             os.close(folder)
+
+
+def _is_there(folder: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _read(folder: int, name: str, owner: int) -> EndRecord:

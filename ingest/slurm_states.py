@@ -30,7 +30,7 @@ from ingest.loki_account import JobAccount
 from ingest.loki_push import encode_metadata, to_utf8
 from ingest.loki_reader import Entries
 from ingest.loki_sink import LokiSink, Stopped, StreamWaits, TenantWaits
-from ingest.metrics_server import AgentMetrics
+from ingest.metrics_server import SinkMetrics
 from ingest.quarantine import Quarantine, Refusal
 from ingest.slurm_captured import Run, ask, run_of
 from ingest.slurm_intake import EndedFolder, Say
@@ -64,8 +64,8 @@ class _Found(NamedTuple):
 
 
 class SlurmStates:
-    """The controller's part of an agent, with what is the agent's. ask_by: asks Loki; jobs: shows how they ended.
-    `take` is the agent's main thread's, `run` a thread's of its own."""
+    """The controller's part of an agent, to one Loki, with what is the agent's. ask_by: asks Loki; jobs: shows how they
+    ended. `take` is the agent's main thread's, `run` a thread's of its own."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class SlurmStates:
         checkpoints: Checkpoints,
         sink: LokiSink,
         quarantine: Quarantine,
-        metrics: AgentMetrics,
+        metrics: SinkMetrics,
         stop: threading.Event,
         say: Say,
         ask_by: Entries | None = None,
@@ -88,8 +88,9 @@ class SlurmStates:
         self._jobs = jobs
         self._stop = stop
         self._say = say
-        self._waiting = WaitingEnds(os.path.join(config.agent.state_dir, FILE))
+        self._waiting = WaitingEnds(os.path.join(config.sink_dir, FILE))
         self._folder = EndedFolder(config.slurm.ended_dir, self._waiting, self._counted, say)
+        self._others: list[SlurmStates] = []
         self._take_due = self._say_due = 0.0
         self._told_words = ""
         self._unasked_words = ""
@@ -100,6 +101,11 @@ class SlurmStates:
 
     def close(self) -> None:
         self._waiting.close()
+
+    def give(self, other: "SlurmStates") -> None:
+        """What this one takes, another Loki's takes, too."""
+        self._others.append(other)
+        self._folder.add(other._waiting, other._counted)
 
     def _counted(self, outcome: str, number: int) -> None:
         self._metrics.slurm_records.labels(outcome).inc(number)
@@ -121,7 +127,8 @@ class SlurmStates:
             if str(error) != self._told_words:
                 self._told_words = str(error)
                 self._say(f"ends of Slurm jobs can't be taken: {error}; tried again")
-        self._metrics.slurm_waiting.set(self._waiting.number())
+        for one in (self, *self._others):
+            one._metrics.slurm_waiting.set(one._waiting.number())
 
     # ---- its own thread's
 
@@ -332,7 +339,7 @@ class SlurmStates:
     def _deliver(self, key: StreamKey, chunks: Sequence[Chunk]) -> list[Refusal]:
         """Sends them, but for those that are too old for Loki."""
         oldest_ns = time.time_ns() - int(self._config.loki.max_age_hours * 3600e9)
-        words = f"older than [loki] max_age_hours, {self._config.loki.max_age_hours:g}"
+        words = f"older than [{self._config.table}] max_age_hours, {self._config.loki.max_age_hours:g}"
         refusals = [Refusal(chunk, "too_old", 0, words) for chunk in chunks if chunk.times_ns[0] < oldest_ns]
         timely = [chunk for chunk in chunks if chunk.times_ns[0] >= oldest_ns]
         for batch in batches(timely, self._config.loki.batch_max_bytes):

@@ -41,6 +41,7 @@ NAMES = {
     "quarantine_written": "refused entries are written to the quarantine, and not synced",
     "set_aside": "they are synced, and the checkpoint doesn't say so",
     "committed": "the checkpoint says so, and the segments behind it are still there",
+    "sinks_differ": "one Loki's checkpoint says so, and another's doesn't",
     "shipped_segments_removed": "these are removed, and the agent hasn't gone on",
     "learnt": "the learner's position is saved, and the segments behind it are still there",
     # ---- logshipper-agent replay

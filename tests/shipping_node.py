@@ -17,6 +17,7 @@ from ingest.loki_sink import LokiSink
 from ingest.metrics_server import AgentMetrics
 from ingest.node_spool import NodeIdentity, prepare_capture
 from ingest.quarantine import Quarantine
+from ingest.shipped_capture import ShippedCapture
 from ingest.shipper import Shipper
 from tests.modelled_loki import ModelledLoki
 from tests.segment_factory import SECOND_NS, CaptureWriter
@@ -142,6 +143,10 @@ class ShippingNode:
                 self.captures[name] = FollowedCapture(folder, self.checkpoints, identity)
         return list(self.captures.values())
 
+    def to_ship(self) -> list[ShippedCapture]:
+        """The same, as the only sink has it."""
+        return [capture.first for capture in self.follow()]
+
     def learn(self, *, save: bool = True) -> None:
         """Until there is nothing new."""
         captures = self.follow()
@@ -153,13 +158,13 @@ class ShippingNode:
             self.learner.save(captures, at_once=True)
 
     def round(self) -> bool:
-        return self.shipper.round(self.follow())
+        return self.shipper.round(self.to_ship())
 
     def ship(self) -> None:
         """Learns and ships all that there is now."""
         self.learn()
         rounds = 0
-        while self.round() or any(capture.waits for capture in self.captures.values()):
+        while self.round() or any(capture.first.waits for capture in self.captures.values()):
             rounds += 1
             assert rounds < MAX_ROUNDS, "the shipper has something to do for ever"
 

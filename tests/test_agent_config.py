@@ -65,6 +65,7 @@ def _values(tmp_path: Path) -> dict[str, Any]:  # Any: TOML
         "listen": "", "job_values": False, "expire_secs": 60.5, "max_captures": 7, "max_keys": 8,
         "interval_secs": 20.5, "max_samples": 10, "queue_max_bytes": 200_000, "max_age_secs": 60,
         "max_label_bytes": 64, "client_ca_file": str(secret), "ended_dir": "/a/ended",
+        "name": "national",
     }  # fmt: skip
 
 
@@ -87,6 +88,30 @@ def test_every_option_can_be_set(table: str, option: str, tmp_path: Path) -> Non
     assert default is None or getattr(default, option) != values[option]
 
 
+def test_further_lokis_inherit_rates_and_no_credentials(tmp_path: Path) -> None:
+    secret = _values(tmp_path)["token_file"]
+    first = {**LOKI, "token_file": secret, "tenant": "site", "batch_max_bytes": 20_000, "tenant_by": "user"}
+    config, found = parse({"loki": {**first, "new": {"url": "http://new", "retry_max_secs": 60}}})
+    assert found == []
+    one, new = config.sinks
+    assert one is config
+    assert (one.sink, one.table, one.sink_dir) == ("loki", "loki", config.agent.state_dir)
+    assert (new.sink, new.table, new.sink_dir) == ("new", "loki.new", f"{config.agent.state_dir}/sinks/new")
+    assert (new.loki.access.url, new.loki.access.token_file, new.loki.access.tenant) == ("http://new", "", "nobody!")
+    assert (new.loki.batch_max_bytes, new.loki.retry_max_secs, new.loki.tenant_by) == (20_000, 60, "user")
+    assert new.agent == config.agent
+    assert not config.metrics.job_values
+
+    renamed, found = parse({"loki": {**LOKI, "name": "new"}})
+    assert found == []
+    assert (renamed.sink, renamed.sink_dir) == ("new", f"{config.agent.state_dir}/sinks/new")
+
+
+def test_a_tenant_by_user_of_any_loki_hides_job_values() -> None:
+    config, found = parse({"loki": {**LOKI, "new": {"url": "http://new", "tenant_by": "user"}}})
+    assert (found, config.metrics.job_values, config.loki.tenant_by) == ([], False, "")
+
+
 # ---- what is wrong
 
 
@@ -101,6 +126,32 @@ def test_every_option_refuses_other_types_and_names_itself(table: str, option: s
         assert any(line.startswith(f"[{table}] {option}: must be ") for line in found), found
     elif isinstance(value, float) and not 0 <= value < 1e9:  # nan, inf
         assert any(line.startswith(f"[{table}] {option}:") for line in found), found
+
+
+def test_problems_of_further_lokis_are_named_by_their_tables() -> None:
+    tables = {
+        "new": {"url": "http://new", "batch_max_bytes": 1, "nam": 1, "name": "x", "ca_file": "/no/such"},
+        "none": {},
+        "Big": {"url": "http://big"},
+        "loki": {"url": "http://other"},
+        "same": LOKI,
+        "beside": {**LOKI, "tenant": "another"},
+        "tenant": {"url": "http://x"},
+    }
+    found = loki_problems(max_line_bytes=5, ca_file="/no/such", **tables)
+    for place in (
+        "[loki] max_line_bytes:", "[loki] ca_file:", "[loki] tenant: must be a string", "[loki.new] batch_max_bytes:",
+        "[loki.new] nam: there is no such option", "[loki.new] name: the table's own", "[loki.new] ca_file:",
+        "[loki.none] url: is missing", "[loki.Big] name: a small letter", "[loki.loki] name: a small letter",
+        "[loki.same]: has url and tenant of [loki]: all would be sent there twice",
+    ):  # fmt: skip
+        assert sum(line.startswith(place) for line in found) == 1, (place, found)
+    assert len(found) == 11, found
+    many = {f"s{number}": {"url": f"http://s{number}"} for number in range(8)}
+    assert loki_problems(**many) == ["[loki]: 8 tables more than itself, at most 7"]
+    assert loki_problems(name="new", new={"url": "http://new"}) == [
+        "[loki.new]: is the name of [loki]; another name tells them apart"
+    ]
 
 
 def test_all_problems_are_said_at_once(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ingest import disk_metrics
-from ingest.disk_metrics import DiskMetrics
+from ingest.disk_metrics import DiskMetrics, QuarantineMetrics
 from ingest.metrics_server import AgentMetrics
 from ingest.quarantine import Quarantine
 
@@ -23,8 +23,9 @@ def test_room_and_what_cannot_be_told(tmp_path: Path, monkeypatch: pytest.Monkey
     quarantine = Quarantine(str(folder), 1000)
     (folder / "2026-01-01.u7.jsonl").write_bytes(b"x" * 300)
     metrics = AgentMetrics()
-    disks = DiskMetrics(metrics, {"spool": str(tmp_path), "state": str(tmp_path / "gone")}, quarantine, 1000)
-    disks.measure()
+    DiskMetrics(metrics, {"spool": str(tmp_path), "state": str(tmp_path / "gone")}).measure()
+    room = QuarantineMetrics(metrics, quarantine, 1000)
+    room.measure()
     free, size = value(metrics, "disk_free_bytes", folder="spool"), value(metrics, "disk_size_bytes", folder="spool")
     found = os.statvfs(tmp_path)
     assert size == found.f_blocks * found.f_frsize
@@ -40,12 +41,12 @@ def test_room_and_what_cannot_be_told(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (value(metrics, "quarantine_bytes"), value(metrics, "quarantine_max_bytes")) == (300, 1000)
 
     (folder / "2026-01-02.u7.jsonl").write_bytes(b"x" * 5)
-    disks.measure()
+    room.measure()
     assert value(metrics, "quarantine_bytes") == 300, "not so soon again"
     monkeypatch.setattr(disk_metrics, "LOOK_SECS", 0.0)
-    disks = DiskMetrics(metrics, {}, quarantine, 1000)
-    disks.measure()
+    room = QuarantineMetrics(metrics, quarantine, 1000)
+    room.measure()
     assert value(metrics, "quarantine_bytes") == 305
     folder.rename(tmp_path / "moved")
-    disks.measure()
+    room.measure()
     assert isnan(value(metrics, "quarantine_bytes"))

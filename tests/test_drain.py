@@ -11,7 +11,6 @@ import pytest
 
 from ingest import drain
 from ingest.__main__ import main
-from ingest.checkpoints import State
 from ingest.loki import Client
 from tests.captured_runs import wait_until
 from tests.node_agents import NodeAgent, Proxy, entries_of
@@ -99,5 +98,5 @@ def test_rate_and_time_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     progress = drain._Progress()
     for clock[0], size in ((0.0, 4000), (6.0, 2500), (12.0, 1000)):
         one = {"bytes": size}
-        progress.show(drain.Look([one], [], [], State([], {}, {})))  # type: ignore[list-item]  # no more is needed
+        progress.show(drain.Look([one], [], [], []))  # type: ignore[list-item]  # no more is needed
     assert capsys.readouterr().err == "logshipper-agent: 1,000 B left in 1 captures, 250 B/s, 4 s\n"

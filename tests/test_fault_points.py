@@ -31,6 +31,7 @@ from tests.node_agents import NodeAgent, client, cluster, entries_of
 from tests.segment_factory import age
 from tests.servers.running import LokiServer
 from tests.test_local_store_faults import REMOVING, TAKING_IN
+from tests.test_sinks import BETWEEN_SINKS
 
 __all__ = ["client", "cluster"]  # fixtures
 # by how often it is come to
@@ -51,7 +52,7 @@ AT_ONCE = 4
 
 
 def test_every_fault_point_is_one_that_something_is_killed_at() -> None:
-    killed_at = [*RELAY, *SIDECAR, *MAKING, *SHIPPING, *SLURM, *REPLAY, *TAKING_IN, *REMOVING]
+    killed_at = [*RELAY, *SIDECAR, *MAKING, *SHIPPING, *SLURM, *REPLAY, *BETWEEN_SINKS, *TAKING_IN, *REMOVING]
     assert sorted(killed_at) == sorted(NAMES)
 
 

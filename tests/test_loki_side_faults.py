@@ -77,6 +77,7 @@ def each(said: Said) -> Callable[[bytes], Said | None]:
 # without a limit of streams, after which the agent waits for half a minute: tests/test_backpressure.py
 FAULTS: dict[str, Callable[[bytes], Said | None]] = {
     "hangs": each(Said(hang=True)),
+    "drips its answer's head for minutes": each(Said(204, b"", {"X-Long": "x" * 20_000}, drip=True)),
     "answers byte by byte": each(Said(204, drip=True)),
     "fails byte by byte": each(Said(503, b"Ingester is stopping", drip=True)),
     "refuses byte by byte": each(Said(500, b"x" * 2000, pieces=2000)),
@@ -123,6 +124,26 @@ def test_whatever_loki_answers(site: Site, client: Client) -> None:
     assert {jobs[place.split("/")[0]]: found for place, found in problems.items()} == {}
     assert not list((site.agent.state / "quarantine").iterdir())
     assert site.agent.status()["loki"]["waiting"] is False
+
+
+def test_a_head_that_drips_holds_no_push_and_no_sigterm(loki: LokiServer, cluster: str, tmp_path: Path) -> None:
+    """Each byte comes in time, the whole would take minutes: two time-outs are the most for a push."""
+    endless = Said(204, b"", {"X-Long": "x" * 20_000}, drip=True)
+    with Proxy(loki.url) as proxy:
+        proxy.broken(lambda _: endless)
+        options = {"timeout_secs": 1.0, "retry_min_secs": 0.02, "retry_max_secs": 0.1}
+        with NodeAgent(tmp_path, proxy.url, cluster=cluster, loki=options) as agent:
+            section = agent_config.load(str(agent.config)).agent
+            sent = spool(section, "dripped", LINES)
+            wait_until(lambda: proxy.faults > 2, "pushes are given up and tried again")
+            wait_until(lambda: agent.status()["loki"]["trouble"], "status tells of it")
+            words = agent.status()["loki"]["trouble"]["words"]
+            assert words == "no whole answer within 2 s: it comes too slowly"
+            assert agent.stop() == 0
+        proxy.mended()
+        with agent, Client(loki.url) as client:
+            agent.wait_shipped()
+            assert all_problems(balances_in_loki(entries_of(client, cluster), sent)) == {}
 
 
 def test_one_entry_in_a_thousand_is_refused(site: Site, client: Client) -> None:

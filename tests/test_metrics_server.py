@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ingest import metrics_server
 from ingest.agent_config import MetricsSection
 from ingest.job_metrics import JobMetrics
-from ingest.metrics_server import AgentMetrics, MetricsServer
+from ingest.metrics_server import AgentMetrics, MetricsServer, exposition
 from logshipper import __version__
 from logshipper.errors import ConfigError
 from tests.captured_runs import wait_until
@@ -369,3 +369,23 @@ def test_no_machine_s_name_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(socket, "getfqdn", refuse)
     with serving() as server:
         assert get(server, "/-/healthy")[0] == 200
+
+
+def test_a_further_loki_has_the_same_series_by_its_name() -> None:
+    """The first one's are as without it."""
+    agent = AgentMetrics("c1", "n1")
+    alone = set(exposition(agent, None)[0].decode().splitlines())
+    national = agent.of_sink("national")
+    assert agent.of_sink("national") is national
+    national.refused_entries.labels("too_old").inc(3)
+    national.lag_seconds.set(7)
+    for accept in ("", "application/openmetrics-text; version=1.0.0"):
+        lines = exposition(agent, None, accept)[0].decode().splitlines()
+        assert 'logshipper_agent_refused_entries_total{reason="too_old",sink="national"} 3.0' in lines
+        assert 'logshipper_agent_lag_seconds{sink="national"} 7.0' in lines
+        assert 'logshipper_agent_refused_entries_total{reason="too_old"} 0.0' in lines
+        assert not [line for line in lines if "sink=" in line and "_created" in line]
+    now = {line for line in exposition(agent, None)[0].decode().splitlines() if "sink=" not in line}
+    assert {line for line in alone ^ now if not line.startswith("process_")} == set()
+    families = exposition(agent, None)[0].decode().count("# TYPE logshipper_agent_push_seconds ")
+    assert families == 1, "a family stands there once"

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from ingest import node_agent, shipper
+from ingest import shipper, sink_course
 from ingest.agent_config import parse
 from ingest.folder_removal import FolderRemoval
 from ingest.node_agent import UNUSED_SECS, NodeAgent
@@ -65,7 +65,7 @@ class Spool(RuleBasedStateMachine):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         self.loki = ModelledLoki()
-        self.patch.setattr(node_agent, "Client", lambda access: self.loki)
+        self.patch.setattr(sink_course, "Client", lambda access: self.loki)
         self.patch.setattr(shipper, "STREAMS_AT_ONCE", 1)
         self.patch.setattr(FolderRemoval, "_unlinked", self._unlinked(FolderRemoval._unlinked))
         self.unlinks_left = -1  # until the agent is killed
@@ -180,7 +180,8 @@ class Spool(RuleBasedStateMachine):
 
     @rule()
     def ship(self) -> None:
-        self.agent._shipper.round(self.agent._to_ship())
+        (sink,) = self.agent._sinks
+        sink._shipper.round(sink._to_ship(self.agent._to_ship))
 
     @rule(saves=st.booleans())
     def restart(self, saves: bool) -> None:

@@ -199,10 +199,13 @@ def test_what_has_waited_too_long_is_dropped_and_the_queue_has_a_cap() -> None:
         sender.series = {"a": 1.0}
         sender.turn()
         # the thousand that are gone end with a sample each, so that another thousand had to go
-        assert sender.dropped() == {"queue_full": 3000, "expired": 1000}
+        assert sender.dropped() == sender.write.state.dropped == {"queue_full": 3000, "expired": 1000}
+        assert (sender.write.state.taken_ns, sender.write.state.status) == (0, 503)
+        assert sender.write.state.waiting_bytes == sender.metric("queue_bytes") > 0
         server.answer(TAKEN)
         sender.go_on(40.0)
         sender.one_round()
+        assert (sender.write.state.waiting_bytes, sender.write.state.taken_ns > 0) == (0, True)
     assert next(words for words in sender.said if "(queue_full)" in words).startswith(
         "remote write: 1000 samples are dropped (queue_full): [remote_write] queue_max_bytes"
     )
@@ -425,6 +428,27 @@ def test_an_agent_whose_node_nobody_scrapes(
         assert agent.stop() == 0
         assert not client.query(own), "its series end with it"
         assert "remote write" not in agent.log.read_text()
+
+
+def test_status_tells_of_it_without_secrets(loki: LokiServer, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("s3cret-t0ken\n")
+    token.chmod(0o600)
+    with FaultyServer(Said(204)) as server:
+        section = {"url": f"{server.url}/write", "token_file": str(token), "interval_secs": 1.0, "retry_max_secs": 1.0}
+        with NodeAgent(tmp_path / "node", loki.url, cluster="c-told", host="n1", remote_write=section) as agent:
+            wait_until(lambda: agent.status()["remote_write"]["last_success"], "a success is told")
+            assert agent.status()["remote_write"]["last_refusal"] is None
+            server.answer(Said(401, b"nobody knows s3cret-t0ken"))
+            wait_until(lambda: agent.status()["remote_write"]["last_refusal"], "a refusal is told")
+            wait_until(lambda: agent.status()["remote_write"]["waiting_bytes"] > 0, "what waits is told")
+            told = agent.status()["remote_write"]
+            shown = agent.call("status").stdout
+    assert (told["url"], told["dropped"], told["last_refusal"]["status"]) == (f"{server.url}/write", {}, 401)
+    assert "nobody knows [hidden]" in told["last_refusal"]["words"]
+    assert f"remote {server.url}/write: last taken 20" in shown
+    assert "       its last refusal: since 20" in shown
+    assert "s3cret" not in shown
 
 
 def test_a_server_that_hangs_does_not_hold_up_the_agent_s_end(loki: LokiServer, tmp_path: Path) -> None:

@@ -323,12 +323,12 @@ def test_an_error_of_our_own_goes_back_to_the_checkpoint(node: ShippingNode, mon
         with pytest.raises(ZeroDivisionError):
             node.round()
     capture = node.one()
-    assert capture.shipped.position == (0, 0)
-    assert capture.shipped.account.lines == 0
+    assert capture.first.shipped.position == (0, 0)
+    assert capture.first.shipped.account.lines == 0
     node.ship()
     assert node.loki.lines('kind="log"') == ["one", "two"]
     assert node.loki.doubles() == []
-    assert capture.shipped.counts.entries == {"log": 2, "event": 3}
+    assert capture.first.shipped.counts.entries == {"log": 2, "event": 3}
     assert node.checkpoints.shipped()[0].account.lines == 2
 
 
@@ -380,7 +380,7 @@ def wait_until_shipped(node: ShippingNode) -> None:
             node.round()
         except StoreError:
             continue
-    assert not any(capture.waits for capture in node.captures.values())
+    assert not any(capture.first.waits for capture in node.captures.values())
 
 
 def test_stop_in_an_outage_ends_a_round_and_the_next_agent_sends_all(tmp_path: Path) -> None:
@@ -423,7 +423,7 @@ def test_the_shippers_thread_survives_what_a_round_raises(node: ShippingNode, mo
         return round_(captures)
 
     monkeypatch.setattr(node.shipper, "round", failing)
-    words = (node.shipper, node.follow, node.stop, 0.01, node.said.append, threading.Event())
+    words = (node.shipper, node.to_ship, node.stop, 0.01, node.said.append, threading.Event())
     thread = threading.Thread(target=ship_until, args=words)
     thread.start()
     try:
@@ -435,13 +435,13 @@ def test_the_shippers_thread_survives_what_a_round_raises(node: ShippingNode, mo
 
 
 def waits(node: ShippingNode) -> list[str]:
-    return [capture.identity.job_id for capture in node.captures.values() if capture.waits]
+    return [capture.identity.job_id for capture in node.captures.values() if capture.first.waits]
 
 
 def test_what_comes_after_a_silence_is_shipped_at_once(node: ShippingNode) -> None:
     """And what comes right behind it waits for company."""
     wake = threading.Event()
-    words = (node.shipper, node.follow, node.stop, 600.0, node.said.append, wake)
+    words = (node.shipper, node.to_ship, node.stop, 600.0, node.said.append, wake)
     thread = threading.Thread(target=ship_until, args=words)
     thread.start()
     try:
@@ -601,7 +601,7 @@ def test_refusals_are_synced_before_they_count_as_dealt_with(
     assert node.checkpoints.shipped() == []
     node.ship()
     assert [entry["line"] for entry in node.quarantined() if entry["kind"] == "log"] == ["old"]
-    assert node.one().shipped.counts.refused == {"too_old": 1}
+    assert node.one().first.shipped.counts.refused == {"too_old": 1}
 
 
 # ---- the learner first
@@ -615,7 +615,7 @@ def test_the_last_event_waits_for_the_learner(node: ShippingNode) -> None:
         # the learner has gone on a bit, not to the end
         capture.learn_reader.read(1, alive=True)
         node.round()
-        assert capture.held is not None
+        assert capture.first.held is not None
         assert node.loki.stored == []
     capture.learn_reader.close()
     capture.learn_reader = SegmentReader(
@@ -635,7 +635,7 @@ def test_held_frames_are_kept_over_an_error_of_another_capture(
     held.life = Life.DEAD
     held.learn_reader.read(1, alive=True)
     node.round()
-    assert held.held is not None
+    assert held.first.held is not None
     with node.capture("other", soon_ns()) as other:
         other.lines(["two"])
         (captured,) = (capture for capture in node.follow() if capture is not held)
@@ -660,7 +660,7 @@ def test_a_capture_that_dies_between_two_looks_is_closed_when_the_learner_knows(
         node.learn()
     (capture,) = node.follow()
     capture.life = Life.ORPHANED
-    read = capture.ship_reader.read
+    read = capture.first.reader.read
 
     class Dying(list):  # type: ignore[type-arg]  # its items don't matter
         """Frames, while somebody goes through which the capture dies."""
@@ -674,10 +674,10 @@ def test_a_capture_that_dies_between_two_looks_is_closed_when_the_learner_knows(
         assert batch.outcome is Outcome.CUT
         return batch._replace(frames=Dying(batch.frames))
 
-    capture.ship_reader.read = reading  # type: ignore[method-assign]
+    capture.first.reader.read = reading  # type: ignore[method-assign]
     node.round()
     assert not capture.learnt.done
-    assert not capture.shipped.done, "the learner hasn't said that it is over"
+    assert not capture.first.shipped.done, "the learner hasn't said that it is over"
 
 
 # ---- what may have been sent before
@@ -863,7 +863,7 @@ def test_more_floods_than_a_round_holds_take_turns(node: ShippingNode, monkeypat
     node.learn()
     for _ in range(9):
         node.round()
-    sent = [capture.shipped.position.offset for capture in node.captures.values()]
+    sent = [capture.first.shipped.position.offset for capture in node.captures.values()]
     assert min(sent) > 0, "nobody has waited for all others to end"
     node.ship()
     for writer in writers:
@@ -908,7 +908,7 @@ def test_segments_are_removed_behind_both_and_only_there(node: ShippingNode) -> 
         assert numbers() == [3]
     node.restart(saved=False)
     node.ship()
-    assert node.one().learnt.account.lines == node.one().shipped.account.lines == 4
+    assert node.one().learnt.account.lines == node.one().first.shipped.account.lines == 4
     assert node.loki.doubles() == []
 
 
@@ -1007,7 +1007,7 @@ def test_events_of_any_depth_stop_nobody(node: ShippingNode) -> None:
     whole(node, "honest", ["good day"])
     node.ship()
     assert node.loki.lines('kind="log"') == ["good day"]
-    assert all(capture.shipped.done for capture in node.captures.values())
+    assert all(capture.first.shipped.done for capture in node.captures.values())
 
 
 def _record(time_ns: int, text: bytes) -> bytes:
@@ -1040,7 +1040,7 @@ def test_records_of_any_kind_stop_nobody_and_are_json(node: ShippingNode, text: 
     assert node.loki.lines('kind="log"') == ["good day"]
     for entry in node.loki.found('kind="event"'):
         json.loads(entry.line, parse_constant=_no_constant)
-    assert all(capture.shipped.done for capture in node.captures.values())
+    assert all(capture.first.shipped.done for capture in node.captures.values())
 
 
 def _no_constant(name: str) -> None:
@@ -1095,7 +1095,7 @@ def test_a_newer_segment_waits_and_others_go_on(node: ShippingNode) -> None:
     whole(node, "honest", ["good day"])
     node.ship()
     assert node.loki.lines('kind="log"') == ["good day"]
-    assert not all(capture.shipped.done for capture in node.captures.values())
+    assert not all(capture.first.shipped.done for capture in node.captures.values())
     pushes = len(node.loki.requests)
     node.ship()
     assert len(node.loki.requests) == pushes
@@ -1141,7 +1141,7 @@ def test_segments_that_are_something_else_stop_nobody(node: ShippingNode, tmp_pa
     whole(node, "honest", ["good day"])
     node.ship()
     assert "good day" in node.loki.lines('kind="log"')
-    assert all(capture.shipped.done for capture in node.captures.values())
+    assert all(capture.first.shipped.done for capture in node.captures.values())
     assert "root's" not in " ".join(node.loki.lines())
 
 

@@ -28,7 +28,7 @@ from ingest.server_access import ServerAccess
 from ingest.slurm_states import ASKED_AFTER_SECS, SETTLE_SECS, SlurmStates
 from ingest.slurm_waiting import FILE, WaitingEnds, read_counts
 from logshipper import fault_points
-from logshipper.errors import QueryError
+from logshipper.errors import QueryError, StoreError
 from tests.loki_fake import FakeLoki
 from tests.loki_pushing import Pushing
 from tests.modelled_loki import ModelledLoki, Stored, throttled, unreachable
@@ -203,6 +203,43 @@ def test_the_state_of_a_captured_job_is_shown(controller: Controller) -> None:
         (SLURM_END, f'cluster="local",job_id="{JOB}",attempt="{attempt}",state="{state}"', str(end))
         for attempt, state, end in ((1, "REQUEUED", now - 400), (2, "TIMEOUT", now - 5))
     ]
+
+
+def test_every_loki_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each by its own records: what one couldn't take yet keeps the hook's file, and nobody sends it before."""
+    controller = Controller(tmp_path, monkeypatch, other={"url": "http://other"})
+    _, config = controller.config.sinks
+    Path(config.sink_dir).mkdir(parents=True)
+    asked, loki, metrics = AskedLoki(), ModelledLoki(), AgentMetrics()
+    checkpoints = Checkpoints(f"{config.sink_dir}/state.db")
+    say, stop = controller.said.append, controller.stop
+    sink = LokiSink(lambda: loki, config.loki, lambda key: key.labels("local", "ctl"), metrics, stop, say)
+    quarantine = Quarantine(f"{config.sink_dir}/quarantine", 1 << 20)
+    other = SlurmStates(config, checkpoints, sink, quarantine, metrics, stop, say, asked)
+    controller.states.give(other)
+    for its in (controller.asked, asked):
+        Pushing(its, job_id=JOB, host="n1", began_ns=controller.now_ns() - 60 * NS, attempt="1").close(62 * NS)
+    place = controller.write()
+
+    def no_room(*_: object) -> dict[str, int]:
+        raise StoreError("slurm.db", "no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(slurm_states, "TAKE_AGAIN_SECS", 0.0)
+        patch.setattr(other._waiting, "put", no_room)
+        controller.turn(5)
+        assert place.exists()
+        assert (controller.in_loki(), loki.found()) == ([], [])
+    controller.turn(5)
+    controller.turn(5)
+    while other.round():
+        pass
+    assert not place.exists()
+    assert [len(its.found(OF_EVENTS)) for its in (controller.loki, loki)] == [1, 1]
+    assert read_counts(f"{config.sink_dir}/{FILE}")["shipped"] == controller.counts()["shipped"] == 1
+    other.close()
+    checkpoints.close()
+    controller.end()
 
 
 def test_nothing_of_a_job_that_was_not_captured(controller: Controller) -> None:

@@ -219,7 +219,7 @@ def rounds_until_shipped(node: ShippingNode, most: int) -> None:
     for _ in range(most):
         wait_until(lambda: "ann" not in node.sink.waiting_tenants(), "its time comes")
         node.round()
-        if not any(capture.waits for capture in node.captures.values()):
+        if not any(capture.first.waits for capture in node.captures.values()):
             return
     raise AssertionError(f"{most} rounds don't do")
 

@@ -1,0 +1,96 @@
+"""A limit of the time that a server takes for an answer in all, its head included: requests has one for each wait only,
+so a server that drips a byte a second holds whoever asks for as long as it likes. Imports requests."""
+
+import io
+import math
+import socket
+import time
+from typing import Any
+
+import requests
+import urllib3
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+
+class Deadline:
+    """Of the call under way. at: by the monotonic clock."""
+
+    def __init__(self) -> None:
+        self.at = math.inf
+
+    def shorten(self, sock: socket.socket) -> None:
+        """The socket's next wait ends by then. Raises TimeoutError where it has passed."""
+        left = self.at - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("no whole answer in time")
+        usual = sock.gettimeout()
+        if usual is None or usual > left:
+            sock.settimeout(left)
+
+
+class _Timed(io.RawIOBase):
+    """What an answer is read from."""
+
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket, deadline: Deadline) -> None:
+        self._raw = raw
+        self._sock = sock
+        self._deadline = deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:  # Any: a buffer, which has no type of its own before 3.12
+        self._deadline.shorten(self._sock)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def limited(session: requests.Session, deadline: Deadline) -> requests.Session:
+    """The same session, whose answers have a deadline. One thread's."""
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, _Adapter(deadline))
+    return session
+
+
+class _Adapter(HTTPAdapter):
+    def __init__(self, deadline: Deadline) -> None:
+        self._pools = _pools(deadline)
+        super().__init__()
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:  # Any: as in the base, here and below
+        super().init_poolmanager(*args, **kwargs)
+        self.poolmanager.pool_classes_by_scheme = self._pools
+
+    def proxy_manager_for(self, *args: Any, **kwargs: Any) -> urllib3.ProxyManager:
+        manager: urllib3.ProxyManager = super().proxy_manager_for(*args, **kwargs)
+        manager.pool_classes_by_scheme = self._pools
+        return manager
+
+
+def _pools(deadline: Deadline) -> dict[str, type[HTTPConnectionPool]]:
+    """urllib3's pools by scheme, whose connections read answers so."""
+    import http.client
+
+    class Answer(http.client.HTTPResponse):
+        def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
+            super().__init__(sock, *args, **kwargs)
+            self.fp = io.BufferedReader(_Timed(self.fp.detach(), sock, deadline))
+
+    class Plain(HTTPConnection):
+        response_class = Answer
+
+    class Secure(HTTPSConnection):
+        response_class = Answer
+
+    class PlainPool(HTTPConnectionPool):
+        ConnectionCls = Plain
+
+    class SecurePool(HTTPSConnectionPool):
+        ConnectionCls = Secure
+
+    return {"http": PlainPool, "https": SecurePool}

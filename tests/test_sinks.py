@@ -1,0 +1,289 @@
+"""One agent and two Lokis: each gets every line once, whatever becomes of the other, of the agent and of the
+configuration."""
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from ingest import agent_config
+from ingest.loki import Client
+from ingest.loki_push import Entry
+from ingest.node_spool import NodeIdentity, prepare_capture
+from logshipper.segment import Json
+from tests.captured_runs import wait_until
+from tests.conservation import Place, all_problems, balances_in_loki, line_of, refused_in, spool
+from tests.faulty_server import Said
+from tests.node_agents import NodeAgent, Proxy, cluster, entries_of
+from tests.segment_factory import SECOND_NS, CaptureWriter
+from tests.servers.running import LokiServer
+
+__all__ = ["cluster"]  # a fixture
+BETWEEN_SINKS = {"sinks_differ": 1}  # a fault point, by how often it is come to
+LONGEST = 2000  # bytes of a line, in the second Loki
+LINES = 200
+HOST = "n1"
+
+
+@pytest.fixture(scope="module")
+def national(servers: None) -> Iterator[LokiServer]:
+    """The other Loki, which takes no long lines."""
+    with LokiServer(limits={"max_line_size": f"{LONGEST}B"}, deletes=True) as server:
+        yield server
+
+
+class Site:
+    """An agent between two Lokis, and proxies before both, which pass pushes only. urls: which it is configured for."""
+
+    def __init__(self, folder: Path, loki: LokiServer, national: LokiServer, cluster: str, held: ExitStack) -> None:
+        self.lokis = {"loki": loki, "national": national}
+        self.cluster = cluster
+        self.proxies = {name: held.enter_context(Proxy(one.url)) for name, one in self.lokis.items()}
+        self.urls = {name: proxy.url for name, proxy in self.proxies.items()}
+        self.timeout_secs = 0.5
+        self.folder = folder
+        self.agent = self.made()
+        self.sent: dict[Place, int] = {}
+
+    def made(self, **options: Json) -> NodeAgent:
+        """As configured anew; options: tables, in place of both Lokis'."""
+        quick = {"timeout_secs": self.timeout_secs, "retry_min_secs": 0.05, "retry_max_secs": 0.2}
+        tables = options or {"loki": {}, "loki.national": {}}
+        for table, values in tables.items():
+            name = values.get("name") or table.rpartition(".")[2]
+            values.update({"url": self.urls[name], **quick})
+        self.agent = NodeAgent(self.folder, "", cluster=self.cluster, host=HOST, **tables)
+        return self.agent
+
+    def direct(self) -> NodeAgent:
+        """Without proxies: for commands that ask."""
+        self.urls = {name: one.url for name, one in self.lokis.items()}
+        self.timeout_secs = 10.0
+        return self.made()
+
+    def spool(self, job_id: str, *, forged: int = 0) -> None:
+        section = agent_config.load(str(self.agent.config)).agent
+        self.sent |= spool(section, job_id, LINES, forged=forged)
+
+    def entries(self, name: str) -> list[Entry]:
+        with Client(self.lokis[name].url) as client:
+            return entries_of(client, self.cluster)
+
+    def quarantine(self, name: str) -> Path:
+        sink = self.agent.state if name == "loki" else self.agent.state / "sinks" / name
+        return sink / "quarantine"
+
+    def problems(self, name: str) -> dict[str, list[str]]:
+        """Of lines in this Loki, and in its quarantine."""
+        refused = refused_in(self.quarantine(name), self.sent)
+        return all_problems(balances_in_loki(self.entries(name), self.sent, refused))
+
+    def broken(self, name: str, said: Said) -> None:
+        self.proxies[name].broken(lambda _: said)
+
+    def mended(self) -> None:
+        for proxy in self.proxies.values():
+            proxy.mended()
+
+    def sink(self, name: str) -> Json:
+        (found,) = [one for one in self.agent.status()["sinks"] if one["name"] == name]
+        return dict(found)
+
+
+@pytest.fixture
+def site(loki: LokiServer, national: LokiServer, cluster: str, tmp_path: Path) -> Iterator[Site]:
+    with ExitStack() as held:
+        yield Site(tmp_path / "node", loki, national, cluster, held)
+
+
+def test_killed_between_the_checkpoints_of_two_lokis(site: Site) -> None:
+    """The one is ahead, then the other, then whichever is quicker; both have quarantines of their own."""
+    for number, late in enumerate(("loki", "national", "")):
+        site.spool(f"job{number}", forged=5)
+        if late:
+            site.broken(late, Said(hang=True))
+        for point, times in BETWEEN_SINKS.items():
+            crashed = site.folder / f"crashed-{point}"
+            crashed.unlink(missing_ok=True)
+            site.agent.start(crash_at=point, times=times, wait=False)
+            wait_until(site.agent.has_ended, f"it kills itself at {point}: {site.agent.log.read_text()}")
+            assert crashed.exists(), site.agent.log.read_text()
+        if late:
+            behind, ahead = (site.sink(name) for name in (late, "national" if late == "loki" else "loki"))
+            assert behind["ledger"]["shipped"] < ahead["ledger"]["shipped"]
+        site.mended()
+    with site.agent:
+        site.agent.wait_shipped()
+        assert {name: site.problems(name) for name in site.lokis} == {"loki": {}, "national": {}}
+        for sink in site.agent.status()["sinks"]:
+            assert sink["ledger"]["balances"], sink
+            assert (sink["quarantine"]["reasons"], sink["spooled_bytes"]) == ({"too_old": 15}, 0)
+        assert {0, 5} == set(refused_in(site.quarantine("national"), site.sent).values())
+
+
+@pytest.mark.parametrize("said", [Said(503, b"Ingester is stopping"), Said(hang=True), Said(401, b"no org id")])
+def test_one_of_both_is_down_for_a_while(site: Site, said: Said) -> None:
+    """The other one gets all meanwhile; what is down keeps it in the spool, across a restart, too."""
+    site.broken("national", said)
+    with site.agent as agent:
+        site.spool("first")
+        wait_until(lambda: site.problems("loki") == {}, "the other one has all of it")
+        agent.stop()
+    with site.made() as agent:
+        site.spool("second")
+        wait_until(lambda: site.problems("loki") == {}, "all of this, too")
+        assert site.entries("national") == []
+        assert len(agent.captures()) == 2
+        wait_until(lambda: site.sink("national")["loki"]["trouble"], "status tells of it")
+        behind, ahead = site.sink("national"), site.sink("loki")
+        assert (ahead["spooled_bytes"], ahead["lag_secs"], ahead["loki"]["trouble"]) == (0, 0, None)
+        assert behind["spooled_bytes"] > 0
+        assert behind["lag_secs"] > 500
+        shown = agent.call("status").stdout
+        assert f"loki   national, {site.proxies['national'].url}: since " in shown
+        drained = agent.call("drain", "--timeout", "1s")
+        assert drained.returncode == 3
+        assert "national doesn't take it, since " in drained.stdout
+        wait_until(lambda: series(agent, 'logshipper_agent_lag_seconds{sink="national"}') > 500, "metrics tell it, too")
+        assert series(agent, "logshipper_agent_lag_seconds") == 0
+        site.mended()
+        agent.wait_shipped()
+        assert site.problems("national") == {}
+        assert site.problems("loki") == {}
+
+
+def series(agent: NodeAgent, name: str) -> float:
+    (line,) = [line for line in agent.metrics().splitlines() if line.startswith(f"{name} ")] or [f"{name} -1"]
+    return float(line.rpartition(" ")[2])
+
+
+def test_what_one_refuses_the_other_has(site: Site, national: LokiServer) -> None:
+    """It lies in that one's quarantine alone, and `replay` takes it there when the cause is gone."""
+    long = "x" * (LONGEST + 1)
+    with site.direct() as agent:
+        site.spool("beside")
+        agent.run("sh", "-c", f"echo short; echo {long}; echo last", options=("--job-id", "own"))
+        agent.wait_shipped()
+        kept = {name: [one.line for one in site.entries(name) if is_log(one, "own")] for name in site.lokis}
+        assert kept == {"loki": ["short", long, "last"], "national": ["short", "last"]}
+        assert list(site.quarantine("loki").iterdir()) == []
+        assert site.sink("national")["quarantine"]["reasons"] == {"line_too_long": 1}
+        assert "LOKI" in agent.call("replay", "--dry-run").stdout
+        again = agent.call("replay")
+        assert again.returncode == 3, again.stderr
+        assert "national: 0 entries delivered, 0 were in Loki already, 1 refused again" in again.stdout
+        assert agent.call("replay", "--sink", "loki").returncode == 0
+        national.stop()
+        national.set_limits({"max_line_size": "256KB"})
+        try:
+            national.start()
+            told = json.loads(agent.call("replay", "--sink", "national", "--json").stdout)
+            assert (told["delivered"], told["left"]) == (1, 0)
+        finally:
+            national.stop()
+            national.set_limits({"max_line_size": f"{LONGEST}B"})
+            national.start()
+        assert [one.line for one in site.entries("national") if is_log(one, "own")] == ["short", long, "last"]
+        assert site.problems("loki") == site.problems("national") == {}
+
+
+def is_log(entry: Entry, job_id: str) -> bool:
+    """Of stdout, with the agent's own job id, which has the user's number behind it."""
+    return entry.labels["kind"] == "log" and entry.metadata["job_id"].partition(".")[0] == job_id
+
+
+@contextmanager
+def long_capture(site: Site, job_id: str) -> Iterator[CaptureWriter]:
+    """One that goes on, of as many segments as it rotates; it is alive until the end of the block."""
+    section = agent_config.load(str(site.agent.config)).agent
+    identity = NodeIdentity(job_id, 1, "", 0, "numbered", os.geteuid(), "me", gid=os.getegid())
+    made = Path(prepare_capture(section, identity))
+    with (made / "segments" / "lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield CaptureWriter.in_node_spool(made, start_ns=time.time_ns() - 600 * SECOND_NS)
+
+
+def test_a_loki_that_is_added_removed_and_put_first(site: Site) -> None:
+    """An agent of one Loki goes on without a repeat. The new one gets whole what is whole in the spool, and the rest of
+    what isn't, which it is told; at the end it is the only one, by its name, and the old one is forgotten."""
+    one = site.made(loki={})
+    with ExitStack() as held:
+        capture = held.enter_context(long_capture(site, "long"))
+        fresh = held.enter_context(long_capture(site, "fresh"))
+        for writer in (capture, fresh):
+            writer.start()
+            writer.lines([line_of(number) for number in range(50)])
+        capture.rotate()
+        capture.lines([line_of(number) for number in range(50, 100)])
+        segments = Path(capture.segment).parent
+        with one:
+            wait_until(lambda: not (segments / "0000000001.seg").exists(), "what the first has is removed")
+            wait_until(lambda: len(found_lines(site, "loki", "long")) == 100, "it has all of it")
+            wait_until(lambda: len(found_lines(site, "loki", "fresh")) == 50, "of the other, too")
+            one.stop()
+        two = site.made()
+        with two:
+            for writer in (capture, fresh):
+                writer.lines([line_of(number) for number in range(100 if writer is capture else 50, 150)])
+                writer.end()
+                writer.close()
+            held.close()
+            two.wait_shipped()
+            two.stop()
+        assert "[loki.national] is new: it gets what is in the spool now" in two.log.read_text()
+    whole = [line_of(number) for number in range(150)]
+    assert found_lines(site, "loki", "long") == found_lines(site, "loki", "fresh") == whole
+    assert found_lines(site, "national", "fresh") == whole
+    assert found_lines(site, "national", "long") == whole[100:]
+    told = [json.loads(entry.line) for entry in site.entries("national") if '"sink_added"' in entry.line]
+    assert [event["lines"] for event in told] == [100]
+    ended = [json.loads(entry.line) for entry in site.entries("national") if '"closed"' in entry.line]
+    assert [event["lines"] for event in ended] == [150, 150]
+
+    refused = two.call("forget", "national")
+    assert refused.returncode == 1
+    assert "is in the configuration" in refused.stderr
+    last = site.made(loki={"name": "national"})
+    site.spool("later")
+    with last:
+        last.wait_shipped()
+        assert last.status()["removed_sinks"] == ["loki"]
+        assert "the agent runs" in last.call("forget", "loki").stderr
+        last.stop()
+    assert "the sink loki isn't in the configuration any more" in last.log.read_text()
+    assert "is new" not in last.log.read_text().rpartition("stopped\n")[0].rpartition("stopped\n")[2]
+    assert last.call("forget", "loki").returncode == 0
+    assert last.status()["removed_sinks"] == []
+    assert site.problems("national") == {}
+    assert found_lines(site, "loki", "later") == []
+
+
+def found_lines(site: Site, name: str, job_id: str) -> list[str]:
+    return [entry.line for entry in site.entries(name) if is_log(entry, job_id)]
+
+
+def test_commands_know_both(site: Site) -> None:
+    with site.direct() as agent:
+        site.spool("kept", forged=3)
+        site.spool("gone", forged=3)
+        agent.wait_shipped()
+        found = json.loads(agent.call("check", "--json").stdout)["findings"]
+        pushed = {one["about"]: one["level"] for one in found if one["about"].endswith("loki push")}
+        assert pushed == {"loki push": "ok", "national: loki push": "ok"}
+        purged = agent.call("purge", "--job", "gone", "--yes", "--wait", "1s", "--json")
+        assert purged.returncode == 3, purged.stderr
+        told = json.loads(purged.stdout)
+        assert told["lines"]["quarantine"] == 6
+        assert list(told["requests"]) == ["national"], "the other one has no delete API"
+        assert {name: site.sink(name)["quarantine"]["entries"] for name in site.lokis} == {"loki": 3, "national": 3}
+        with next(site.quarantine("national").iterdir()).open("a") as file:
+            file.write("no entry\n")
+        assert agent.status()["remote_write"] is None
+        checked = agent.call("fsck")
+        assert checked.returncode == 3
+        assert "sinks/national/quarantine" in checked.stdout
