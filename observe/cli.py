@@ -369,15 +369,15 @@ def _add_wait(subparsers: "Subparsers[Parser]") -> None:
         subparsers,
         "wait",
         "wait until jobs have ended",
-        "Waits until all of these jobs have ended, or any of them, and prints how. JOB: also\n"
-        "ranges (a3-a9) and wildcards. Unknown jobs are told, the others are waited for.",
+        "Waits until all of these jobs have ended, or any of them, and prints how. JOB:\n"
+        "also ranges (a3-a9) and wildcards. Unknown jobs are told, the others waited for.",
         "examples:\n"
         "  logshipper wait last && notify-send done\n"
         "  logshipper wait --any 'train*' --timeout 2h\n"
         "  logshipper wait --all a3-a9 --check --json\n"
         "  logshipper wait 4711 --from loki",
-        "exit codes: 0 they have ended, 1 some are unknown (stderr says which), 2 wrong usage,\n"
-        "3 the time was up, 4 with --check: one that has ended isn't COMPLETED, 130 Ctrl-C",
+        "exit codes: 0 they have ended, 1 some are unknown (stderr says which),\n"
+        "2 wrong usage, 3 the time was up, 4 with --check: one isn't COMPLETED, 130 Ctrl-C",
     )
     _completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=_JOB_HELP), completers.jobs)
     which = parser.add_mutually_exclusive_group()
@@ -397,9 +397,9 @@ def _add_diff(subparsers: "Subparsers[Parser]") -> None:
         subparsers,
         "diff",
         "compare two jobs' configuration",
-        "Compares two jobs' options, in alphabetical order: what the store knows of how they\n"
-        "were run, what their first record said and never changed, and tags. Different ones are\n"
-        "marked with `!`.",
+        "Compares two jobs' options, in alphabetical order: what the store knows of how\n"
+        "they were run, what their first record said and never changed, and tags.\n"
+        "Different ones are marked with `!`.",
         "examples:\n  logshipper diff k3f9x2 last\n  logshipper diff a3 a4 --changed\n"
         "  logshipper diff 4711 4712 --from loki --json",
     )
@@ -415,8 +415,9 @@ def _add_tag(subparsers: "Subparsers[Parser]") -> None:
         subparsers,
         "tag",
         "tag a job, or show its tags",
-        "Tags a job: words (+TAG) or KEY=VALUE; -TAG takes one away. The last word counts.\n"
-        "Tags are your own: kept on the reading side, beside your store or in your data folder.",
+        "Tags a job: words (+TAG) or KEY=VALUE; -TAG takes one away. The last word\n"
+        "counts. Tags are your own: kept on the reading side, beside your store or in\n"
+        "your data folder.",
         "examples:\n"
         "  logshipper tag last +baseline\n"
         "  logshipper tag k3f9x2 dataset=cifar10 -draft\n"
