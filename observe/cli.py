@@ -219,9 +219,8 @@ def _add_ls(subparsers: "Subparsers[Parser]") -> None:
         "--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs that have it; again for more"
     )
     parser.add_argument("--columns", action="append", metavar="KEY=Title:FORMAT,...", help="these columns instead")
-    parser.add_argument(
-        "--sort", metavar="KEY", help="by a property, tag or key, smallest first (default: newest first)"
-    )
+    sort = parser.add_argument("--sort", metavar="KEY", help="by a property, tag or key, smallest first")
+    _completed(sort, completers.properties)
     parser.add_argument("--reverse", action="store_true", help="the other way round")
     parser.add_argument("--by-state", action="store_true", help="how many jobs there are in each state")
     _add_json(parser)
