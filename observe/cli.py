@@ -11,7 +11,7 @@ from logshipper.terminal import BATCH_COLUMNS, BATCH_ROWS
 from observe import completers
 from observe.completion import HOW_TO, SHELLS
 from observe.running import guarded
-from observe.words import STATES, state_of
+from observe.words import NOT_IN_LOKI, STATES, state_of
 
 Parser = TypeVar("Parser", bound=argparse.ArgumentParser)
 if TYPE_CHECKING:
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 
 _EXIT_CODES = "exit codes: 0 done, 1 not done (stderr says why), 2 wrong usage, 130 Ctrl-C"
 _LOKI_OPTIONS = ("--from", "--site", "--loki-url", "--prometheus-url", "--cluster", "--since")
-_NOT_IN_LOKI = (
-    "only jobs of the local store are removed; what is in Loki goes when its retention ends, or by `logshipper-agent "
-    "purge`, which its admins can call"
-)
 MAX_WAIT_SECS = 3650 * 86_400
 _JOB_HELP = "its id, its name (the newest job of that name), the beginning of an id, or `last`"
 
@@ -510,7 +506,7 @@ def _refuse_loki(parser: argparse.ArgumentParser) -> None:
         words = list(args or ())
         options = words[: words.index("--")] if "--" in words else words
         if any(word.partition("=")[0] in _LOKI_OPTIONS for word in options):
-            parser.error(_NOT_IN_LOKI)
+            parser.error(NOT_IN_LOKI)
         return parse(args, namespace)
 
     parser.parse_known_args = refusing  # type: ignore[assignment,method-assign]  # argparse's own type is overloaded

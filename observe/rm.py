@@ -4,11 +4,11 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from observe.opening import no_jobs_yet, opened_local, resolve_several, say_where_else, take_in_for
+from observe.opening import is_from_loki, no_jobs_yet, opened_local, resolve_several, say_where_else, take_in_for
 from observe.output import Output
 from observe.overlay import Overlay, Place
 from observe.running import say
-from observe.words import local, plural, safe, size
+from observe.words import NOT_IN_LOKI, local, plural, safe, size
 
 if TYPE_CHECKING:
     from ingest.job import JobSummary
@@ -18,6 +18,8 @@ EXIT_USAGE = 2
 
 
 def call(args: argparse.Namespace) -> int:
+    if is_from_loki(args):  # the site's default: --from itself is refused
+        say(NOT_IN_LOKI)
     with opened_local(args) as store:
         if store is None:
             raise no_jobs_yet(args, args.jobs[0])

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import observe
 from ingest.job import JobSummary
+from ingest.loki_store import LokiStore
 from logshipper.cli import build_parser, main
 from logshipper.segment import Kind
 from tests.reading_store import SpooledCapture, training
@@ -355,6 +356,25 @@ def test_examples_of_help_run(
         assert out or "no job matches" in err or "no jobs in" in err or "nothing differs" in err, words
         if "--json" in words:
             assert json.loads(out)["schema"] == f"logshipper.{command}/1"
+
+
+def test_a_limit_ends_the_questions_to_loki(
+    both: TwoStores, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a condition on metadata costs there: the records of each job that is looked at."""
+    read, asked = LokiStore.last_values, []
+
+    def last_values(store: LokiStore, job: JobSummary) -> Mapping[str, str]:
+        asked.append(job.job_id)
+        return read(store, job)
+
+    monkeypatch.setattr(LokiStore, "last_values", last_values)
+    words = ("ls", "a1-a3", "--filter", "loss>0", "--columns", "id")
+    code, out, err = answer(both, "loki", capsys, *words, "--limit", "1")
+    assert (code, out.split(), asked) == (0, ["id", "a3"], ["a3"])
+    assert err == "logshipper: no more were looked for: --all shows all that match\n"
+    assert answer(both, "loki", capsys, *words, "--all")[1].split() == ["id", "a3", "a2", "a1"]
+    assert json.loads(answer(both, "loki", capsys, *words, "--limit", "1", "--json")[1])["matching"] == 3
 
 
 def test_tags_in_loki_are_said_to_be_ones_own(both: TwoStores, capsys: pytest.CaptureFixture[str]) -> None:
