@@ -81,7 +81,7 @@ class Catalogue:
             found = self._connection.execute("SELECT summary FROM job ORDER BY started_ns DESC, job_id").fetchall()
         try:
             jobs = [_summary_from_json(text) for (text,) in found]
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, AttributeError) as error:
             raise DamagedError(self.path, f"is damaged: {error}") from None
         for at, job in enumerate(jobs):
             if job.state == RUNNING:

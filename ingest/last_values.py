@@ -10,6 +10,8 @@ import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
 
+import orjson
+
 from ingest.job import JobSummary
 from ingest.sqlite_file import DamagedError, open_reader, open_writer, remove_database, store_errors, transaction
 from logshipper.errors import StoreError
@@ -45,7 +47,7 @@ class LastValues:
         if held is None or held[:2] != (job.started_ns, job.records):
             return None
         try:
-            values = json.loads(held[2])
+            values = orjson.loads(held[2])
         except ValueError:
             return None
         return values if isinstance(values, dict) else None

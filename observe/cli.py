@@ -11,7 +11,7 @@ from logshipper.terminal import BATCH_COLUMNS, BATCH_ROWS
 from observe import completers
 from observe.completion import HOW_TO, SHELLS
 from observe.running import guarded
-from observe.words import STATES, state_of
+from observe.words import NOT_IN_LOKI, STATES, state_of
 
 Parser = TypeVar("Parser", bound=argparse.ArgumentParser)
 if TYPE_CHECKING:
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 
 _EXIT_CODES = "exit codes: 0 done, 1 not done (stderr says why), 2 wrong usage, 130 Ctrl-C"
 _LOKI_OPTIONS = ("--from", "--site", "--loki-url", "--prometheus-url", "--cluster", "--since")
-_NOT_IN_LOKI = (
-    "only jobs of the local store are removed; what is in Loki goes when its retention ends, or by `logshipper-agent "
-    "purge`, which its admins can call"
-)
 MAX_WAIT_SECS = 3650 * 86_400
 _JOB_HELP = "its id, its name (the newest job of that name), the beginning of an id, or `last`"
 
@@ -256,9 +252,8 @@ def _add_ls(subparsers: "Subparsers[Parser]") -> None:
         "--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs that have it; again for more"
     )
     parser.add_argument("--columns", action="append", metavar="KEY=Title:FORMAT,...", help="these columns instead")
-    parser.add_argument(
-        "--sort", metavar="KEY", help="by a property, tag or key, smallest first (default: newest first)"
-    )
+    sort = parser.add_argument("--sort", metavar="KEY", help="by a property, tag or key, smallest first")
+    _completed(sort, completers.properties)
     parser.add_argument("--reverse", action="store_true", help="the other way round")
     parser.add_argument("--by-state", action="store_true", help="how many jobs there are in each state")
     _add_json(parser)
@@ -491,15 +486,15 @@ def _add_wait(subparsers: "Subparsers[Parser]") -> None:
         subparsers,
         "wait",
         "wait until jobs have ended",
-        "Waits until all of these jobs have ended, or any of them, and prints how. JOB: also\n"
-        "ranges (a3-a9) and wildcards. Unknown jobs are told, the others are waited for.",
+        "Waits until all of these jobs have ended, or any of them, and prints how. JOB:\n"
+        "also ranges (a3-a9) and wildcards. Unknown jobs are told, the others waited for.",
         "examples:\n"
         "  logshipper wait last && notify-send done\n"
         "  logshipper wait --any 'train*' --timeout 2h\n"
         "  logshipper wait --all a3-a9 --check --json\n"
         "  logshipper wait 4711 --from loki",
-        "exit codes: 0 they have ended, 1 some are unknown (stderr says which), 2 wrong usage,\n"
-        "3 the time was up, 4 with --check: one that has ended isn't COMPLETED, 130 Ctrl-C",
+        "exit codes: 0 they have ended, 1 some are unknown (stderr says which),\n"
+        "2 wrong usage, 3 the time was up, 4 with --check: one isn't COMPLETED, 130 Ctrl-C",
     )
     _completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=_JOB_HELP), completers.jobs)
     which = parser.add_mutually_exclusive_group()
@@ -519,9 +514,9 @@ def _add_diff(subparsers: "Subparsers[Parser]") -> None:
         subparsers,
         "diff",
         "compare two jobs' configuration",
-        "Compares two jobs' options, in alphabetical order: what the store knows of how they\n"
-        "were run, what their first record said and never changed, and tags. Different ones are\n"
-        "marked with `!`.",
+        "Compares two jobs' options, in alphabetical order: what the store knows of how\n"
+        "they were run, what their first records said and never changed, and tags.\n"
+        "Different ones are marked with `!`.",
         "examples:\n  logshipper diff k3f9x2 last\n  logshipper diff a3 a4 --changed\n"
         "  logshipper diff 4711 4712 --from loki --json",
     )
@@ -537,8 +532,9 @@ def _add_tag(subparsers: "Subparsers[Parser]") -> None:
         subparsers,
         "tag",
         "tag a job, or show its tags",
-        "Tags a job: words (+TAG) or KEY=VALUE; -TAG takes one away. The last word counts.\n"
-        "Tags are your own: kept on the reading side, beside your store or in your data folder.",
+        "Tags a job: words (+TAG) or KEY=VALUE; -TAG takes one away. The last word\n"
+        "counts. Tags are your own: kept on the reading side, beside your store or in\n"
+        "your data folder.",
         "examples:\n"
         "  logshipper tag last +baseline\n"
         "  logshipper tag k3f9x2 dataset=cifar10 -draft\n"
@@ -671,7 +667,7 @@ def _refuse_loki(parser: argparse.ArgumentParser) -> None:
         words = list(args or ())
         options = words[: words.index("--")] if "--" in words else words
         if any(word.partition("=")[0] in _LOKI_OPTIONS for word in options):
-            parser.error(_NOT_IN_LOKI)
+            parser.error(NOT_IN_LOKI)
         return parse(args, namespace)
 
     parser.parse_known_args = refusing  # type: ignore[assignment,method-assign]  # argparse's own type is overloaded

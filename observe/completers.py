@@ -22,6 +22,13 @@ def jobs_in_loki(**_: object) -> list[str]:
     return ["last"]
 
 
+def properties(**_: object) -> list[str]:
+    """What jobs can be sorted by, but for tags and keys."""
+    from observe.properties import PROPERTIES
+
+    return sorted(PROPERTIES)
+
+
 def keys(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
     """Keys of the job that is named on the command line; after a comma, the next one."""
     try:

@@ -35,6 +35,11 @@ class Asked:
     reverse: bool = False
 
     @property
+    def is_costly(self) -> bool:
+        """Whether a condition needs jobs' metadata."""
+        return not all(condition.field.cheap for condition in self.conditions)
+
+    @property
     def orders(self) -> bool:
         return self.sort is not None or self.reverse
 

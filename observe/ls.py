@@ -65,7 +65,11 @@ def call(args: argparse.Namespace) -> int:
             else:
                 answer.rows = list(rows if args.all else islice(rows, args.limit))
                 answer.read_cells()
-                answer.matching = len(answer.rows) + sum(1 for _ in rows)
+                answer.matching = len(answer.rows)
+                if is_from_loki(args) and asked.is_costly and not asked.orders and not args.json:
+                    answer.more = answer.matching == args.limit and not args.all  # each further job is a question
+                else:
+                    answer.matching += sum(1 for _ in rows)
         jobs, unknown = len(listing.jobs), listing.unknown
     _tell_problems(args, problems, unknown)
     answer.print(jobs, problems, unknown)
@@ -95,13 +99,14 @@ def _tell_problems(args: argparse.Namespace, problems: Sequence[str], unknown: "
 
 class _Answer:
     """What is printed. rows: the jobs that are shown, cells: of columns that were asked for; matching: how many there
-    are in all; states: how many of each, where that is asked."""
+    are in all; more: or there may be more, that weren't looked for; states: how many of each, where that is asked."""
 
     def __init__(self, args: argparse.Namespace, columns: Sequence[ColumnAsked]) -> None:
         self.out = Output()
         self.rows: list[Row] = []
         self.cells: list[list[str]] = []
         self.matching = 0
+        self.more = False
         self.states: Counter[str] = Counter()
         self._args = args
         self._columns = columns
@@ -123,6 +128,8 @@ class _Answer:
             if len(self.rows) < self.matching:
                 left_out = plural(self.matching - len(self.rows), "older job" if not self._is_sorted() else "job")
                 self._tell(f"{left_out} left out: --all shows them")
+            elif self.more:
+                self._tell("no more were looked for: --all shows all that match")
 
     def _is_sorted(self) -> bool:
         return bool(self._args.sort or self._args.reverse)

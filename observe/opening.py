@@ -194,7 +194,7 @@ def overlay_of(store: "Store") -> "Overlay":
     from ingest.local_store import LocalStore
     from observe.overlay import Overlay
 
-    return Overlay.of_local(store) if isinstance(store, LocalStore) else Overlay.of_loki()
+    return Overlay.of_local(store, tell=say) if isinstance(store, LocalStore) else Overlay.of_loki(tell=say)
 
 
 def open_folder(root: str) -> "LocalStore | None":

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from observe.constants import constants_of
 from observe.output import to_json
 from observe.overlay import Marks
-from observe.records import flat
 
 if TYPE_CHECKING:
     from ingest.stores import Reader
@@ -14,7 +14,7 @@ _OF_JOB = ("name", "user", "host", "cluster", "account", "partition", "mode")
 
 
 def options_of(reader: "Reader", marks: Marks) -> dict[str, str]:
-    """Of the job, the scheduler and the terminal (`job.`), of the first record what never changed (its keys), and tags
+    """Of the job, the scheduler and the terminal (`job.`), of the first records what never changed (its keys), and tags
     (`tags.`); in alphabetical order. The command line isn't there: nothing of it is ever recorded."""
     job = reader.summary
     options = {f"job.{name}": to_json(value) for name in _OF_JOB if (value := getattr(job, name))}
@@ -26,27 +26,6 @@ def options_of(reader: "Reader", marks: Marks) -> dict[str, str]:
     options |= constants_of(reader)
     options |= {f"tags.{name}": to_json(value) for name, value in marks.tags.items()}
     return dict(sorted(options.items()))
-
-
-def constants_of(reader: "Reader") -> dict[str, str]:
-    """What the first record says and still holds: numbers that never changed, other values that are the last ones, too,
-    as far as that is known (not of texts in nested objects). JSON texts by the key's name, nested ones as `a.b`."""
-    first = next(iter(reader.records()), None)
-    if first is None:
-        return {}
-    keys = reader.keys()
-    stats = {key.path: key for key in keys}
-    constants: dict[str, str] = {}
-    for path, value in flat(first.line).items():
-        known = stats.get(path) or stats.get(path[:1])
-        if known is None or known.path != path:
-            name, same = ".".join(path), known is None or known.count == 1
-        else:
-            name = known.key
-            same = known.count == 1 or (known.min == known.max if known.numbers == known.count else known.last == value)
-        if same:
-            constants[name] = value
-    return constants
 
 
 def differing(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, bool]:

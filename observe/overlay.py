@@ -76,44 +76,53 @@ NO_MARKS = Marks()
 
 class Overlay:
     """The marks of one source's jobs. path: the file, which is made by the first mark; source: tells a store of others
-    from other sources in the same file. Raises StoreError."""
+    from other sources in the same file; tell: is told that the file can't be read, so that jobs are shown without
+    marks. Raises StoreError: always where something is to be written, and without `tell` where it is read."""
 
-    def __init__(self, path: str, *, source: str = "") -> None:
+    def __init__(self, path: str, *, source: str = "", tell: Callable[[str], object] | None = None) -> None:
         self.path = path
         self._source = source
+        self._tell = tell
 
     @classmethod
-    def of_local(cls, store: "LocalStore") -> "Overlay":
+    def of_local(cls, store: "LocalStore", *, tell: Callable[[str], object] | None = None) -> "Overlay":
         """Beside a store of the user's own; in the user's data folder for one that can't be written."""
         if store.is_writable:
-            return cls(os.path.join(store.root, FILE))
-        return cls(own_file(os.environ), source=f"store:{store.root}")
+            return cls(os.path.join(store.root, FILE), tell=tell)
+        return cls(own_file(os.environ), source=f"store:{store.root}", tell=tell)
 
     @classmethod
-    def of_loki(cls) -> "Overlay":
+    def of_loki(cls, *, tell: Callable[[str], object] | None = None) -> "Overlay":
         """Of jobs in Loki, told apart by their cluster."""
-        return cls(own_file(os.environ))
+        return cls(own_file(os.environ), tell=tell)
 
     # ---- reading
 
     def of(self, place: Place) -> Marks:
-        with self._reading() as connection:
-            if connection is None:
-                return NO_MARKS
-            row = connection.execute(
-                f"SELECT {_COLUMNS} FROM mark WHERE source = ? AND job_id = ?",  # noqa: S608  constants
-                (self._key(place), place.job_id),
-            ).fetchone()
-        return NO_MARKS if row is None else _marks(row)
+        rows = self._rows(
+            f"SELECT {_COLUMNS} FROM mark WHERE source = ? AND job_id = ?",  # noqa: S608  constants
+            self._key(place),
+            place.job_id,
+        )
+        return _marks(rows[0]) if rows else NO_MARKS
 
     def all(self) -> dict[Place, Marks]:
         """Every job that has any."""
-        with self._reading() as connection:
-            if connection is None:
-                return {}
-            rows = connection.execute(f"SELECT source, job_id, {_COLUMNS} FROM mark").fetchall()  # noqa: S608  likewise
+        rows = self._rows(f"SELECT source, job_id, {_COLUMNS} FROM mark")  # noqa: S608  likewise
         found = ((self._place(source, job_id), row) for source, job_id, *row in rows)
         return {place: _marks(row) for place, row in found if place is not None}
+
+    def _rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:  # Any: columns, as the schema has them
+        if not os.path.exists(self.path):
+            return []
+        try:
+            with closing(open_reader(self.path, VERSION)) as connection, store_errors(self.path):
+                return connection.execute(query, values).fetchall()
+        except StoreError as error:
+            if self._tell is None:
+                raise
+            self._tell(f"{error}: jobs are shown without tags and notes")
+            return []
 
     # ---- writing
 
@@ -177,14 +186,6 @@ class Overlay:
         if not self._source and source.startswith("cluster:"):
             return Place(job_id, source.removeprefix("cluster:"))
         return None
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection | None]:
-        if not os.path.exists(self.path):
-            yield None
-            return
-        with closing(open_reader(self.path, VERSION)) as connection, store_errors(self.path):
-            yield connection
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:

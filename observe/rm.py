@@ -4,20 +4,22 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from observe.opening import no_jobs_yet, opened_local, resolve, say_where_else, take_in_for
+from observe.opening import is_from_loki, no_jobs_yet, opened_local, resolve_several, say_where_else, take_in_for
 from observe.output import Output
 from observe.overlay import Overlay, Place
 from observe.running import say
-from observe.words import local, plural, safe, size
+from observe.words import NOT_IN_LOKI, local, plural, safe, size
 
 if TYPE_CHECKING:
     from ingest.job import JobSummary
 
-EXIT_DECLINED = 1
+EXIT_DECLINED = EXIT_UNKNOWN = 1
 EXIT_USAGE = 2
 
 
 def call(args: argparse.Namespace) -> int:
+    if is_from_loki(args):  # the site's default: --from itself is refused
+        say(NOT_IN_LOKI)
     with opened_local(args) as store:
         if store is None:
             raise no_jobs_yet(args, args.jobs[0])
@@ -26,7 +28,12 @@ def call(args: argparse.Namespace) -> int:
         if "last" in args.jobs:
             say_where_else(args)
         # all are known before any is removed
-        ids = list(dict.fromkeys(resolve(store, name, args) for name in args.jobs))
+        ids, unknown = resolve_several(store, args.jobs, args)
+        for error in unknown:
+            say(str(error))
+        if unknown:
+            say("nothing was removed")
+            return EXIT_UNKNOWN
         summaries = {job.job_id: job for job in store.jobs()}
         if not args.yes:
             if sys.stdin is None or not sys.stdin.isatty():

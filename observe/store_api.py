@@ -54,8 +54,8 @@ class Store:
     problems: what couldn't be read and stopped nothing, a sentence each.
     """
 
-    def __init__(self, store: "AnyStore", overlay: Overlay) -> None:
-        self.problems: list[str] = []
+    def __init__(self, store: "AnyStore", overlay: Overlay, problems: list[str] | None = None) -> None:
+        self.problems = [] if problems is None else problems
         self._store = store
         self._overlay = overlay
         self._closed = False
@@ -67,7 +67,8 @@ class Store:
         store = open_folder(root)
         if store is None:
             raise StoreError(root, "there is no store here yet; `logshipper run -- COMMAND` makes one")
-        return cls(store, Overlay.of_local(store))
+        problems: list[str] = []
+        return cls(store, Overlay.of_local(store, tell=problems.append), problems)
 
     @classmethod
     def default(cls) -> "Store":
@@ -95,9 +96,8 @@ class Store:
         file = None if site is None else os.fspath(site)
         found = find(os.environ, path=file, loki_url=url, prometheus_url=prometheus_url)
         problems: list[str] = []
-        opened = cls(open_loki(found, since_secs=since_secs, cluster=cluster, say=problems.append), Overlay.of_loki())
-        opened.problems = problems
-        return opened
+        opened = open_loki(found, since_secs=since_secs, cluster=cluster, say=problems.append)
+        return cls(opened, Overlay.of_loki(tell=problems.append), problems)
 
     # ---- jobs
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from ingest.metadata_keys import Number, Path, leaves_of, parse_record
 
-Column: TypeAlias = list[int] | list[float] | list[int | None] | list[float | None]
+Column: TypeAlias = list[int] | list[float] | list[int | None] | list[float | None] | list[Number | None]
 Columns: TypeAlias = dict[str, Column]
 
 TIME, ATTEMPT, TASK = "_time", "_attempt", "_task"
@@ -50,24 +50,29 @@ def columns_of(rows: Iterable[Numbers], names: Mapping[Path, str]) -> Columns:
     times: list[float] = []
     attempts: list[int] = []
     tasks: list[int] = []
-    found: dict[Path, dict[int, Number]] = {path: {} for path in names}
+    found: dict[Path, list[Number | None]] = {path: [] for path in names}
     for at, row in enumerate(rows):
         times.append(row.time_ns / 1e9)
         attempts.append(row.attempt)
         tasks.append(row.task)
         for path, number in row.values.items():
-            if path in found:
-                found[path][at] = number
+            column = found.get(path)
+            if column is not None:
+                if len(column) < at:
+                    column.extend([None] * (at - len(column)))
+                column.append(number)
     columns: Columns = {TIME: times, ATTEMPT: attempts, TASK: tasks}
-    columns |= {names[path]: _column(numbers, len(times)) for path, numbers in found.items()}
+    for path, column in found.items():
+        column.extend([None] * (len(times) - len(column)))
+        columns[names[path]] = _column(column)
     return columns
 
 
-def _column(numbers: dict[int, Number], rows: int) -> Column:
-    whole = {at: number for at, number in numbers.items() if isinstance(number, int) and -_INT64 <= number < _INT64}
+def _column(numbers: list[Number | None]) -> Column:
+    whole = [number for number in numbers if number is None or (isinstance(number, int) and -_INT64 <= number < _INT64)]
     if len(whole) == len(numbers):
-        return [whole.get(at) for at in range(rows)]
-    return [None if at not in numbers else _as_float(numbers[at]) for at in range(rows)]
+        return whole
+    return [None if number is None else _as_float(number) for number in numbers]
 
 
 def _as_float(number: Number) -> float:

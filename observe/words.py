@@ -8,6 +8,10 @@ from functools import lru_cache
 from logshipper.colours import SEQUENCES
 
 NS = 1_000_000_000
+NOT_IN_LOKI = (
+    "only jobs of the local store are removed; what is in Loki goes when its retention ends, or by `logshipper-agent "
+    "purge`, which its admins can call"
+)
 RUNNING_STATES = ("RUNNING", "UNRESPONSIVE")
 STATES = (
     *RUNNING_STATES, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED",

@@ -4,6 +4,8 @@ has the same answer. The same tests for both, and generated jobs whose answers a
 import dataclasses
 import json
 import math
+import re
+import shlex
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +21,8 @@ from hypothesis import strategies as st
 
 import observe
 from ingest.job import JobSummary
-from logshipper.cli import main
+from ingest.loki_store import LokiStore
+from logshipper.cli import build_parser, main
 from logshipper.segment import Kind
 from tests.reading_store import SpooledCapture, training
 from tests.segment_factory import SECOND_NS as NS
@@ -49,6 +52,8 @@ def write_jobs(store: Path) -> None:
     with SpooledCapture(store, "a4", 2, name="train.py", started_ns=BEGAN_NS + 260 * NS) as job:
         job.metadata({"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25, "text": '"0.1"'})
         job.end(None, 15)
+    for number, job_id in enumerate(("k3f9x2", "4711", "4712")):
+        training(store, job_id=job_id, name="train.py", started_ns=BEGAN_NS + (200 + number) * NS)
     with SpooledCapture(store, "a5", name="quiet", started_ns=BEGAN_NS + 300 * NS) as job:
         job.lines("nothing to say")
         job.lines("a note", kind=Kind.NOTE)
@@ -327,6 +332,49 @@ def test_commands_say_the_same(words: tuple[str, ...], both: TwoStores, capsys: 
     assert [line.split(",")[0].split(";")[0] for line in loki[2].splitlines()] == [
         line.split(",")[0].split(";")[0] for line in local[2].splitlines()
     ]
+
+
+def examples(command: str) -> list[list[str]]:
+    """The command lines in a command's --help, without what a shell does with them."""
+    parser = build_parser()._subparsers._group_actions[0].choices[command]  # type: ignore[union-attr,index]  # one level
+    lines = [line.strip() for line in parser.epilog.splitlines() if line.startswith("  logshipper ")]
+    return [shlex.split(re.split(r" {2,}| \| | && ", line)[0])[1:] for line in lines]
+
+
+@pytest.mark.parametrize("command", ["ls", "show", "events", "wait", "diff", "tag", "annotate"])
+def test_examples_of_help_run(
+    command: str, both: TwoStores, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGSHIPPER_STORE", str(both.folder))
+    monkeypatch.setenv("LOGSHIPPER_LOKI_URL", both.loki_url)
+    found = examples(command)
+    assert found
+    for words in found:
+        code = main(words)
+        out, err = capsys.readouterr()
+        assert code in (0, 4 if "--check" in words else 0), (words, err)
+        assert out or "no job matches" in err or "no jobs in" in err or "nothing differs" in err, words
+        if "--json" in words:
+            assert json.loads(out)["schema"] == f"logshipper.{command}/1"
+
+
+def test_a_limit_ends_the_questions_to_loki(
+    both: TwoStores, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a condition on metadata costs there: the records of each job that is looked at."""
+    read, asked = LokiStore.last_values, []
+
+    def last_values(store: LokiStore, job: JobSummary) -> Mapping[str, str]:
+        asked.append(job.job_id)
+        return read(store, job)
+
+    monkeypatch.setattr(LokiStore, "last_values", last_values)
+    words = ("ls", "a1-a3", "--filter", "loss>0", "--columns", "id")
+    code, out, err = answer(both, "loki", capsys, *words, "--limit", "1")
+    assert (code, out.split(), asked) == (0, ["id", "a3"], ["a3"])
+    assert err == "logshipper: no more were looked for: --all shows all that match\n"
+    assert answer(both, "loki", capsys, *words, "--all")[1].split() == ["id", "a3", "a2", "a1"]
+    assert json.loads(answer(both, "loki", capsys, *words, "--limit", "1", "--json")[1])["matching"] == 3
 
 
 def test_tags_in_loki_are_said_to_be_ones_own(both: TwoStores, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,12 @@
 """`ls` on a local store: conditions, selectors, columns, order; unknown jobs are told one by one."""
 
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,7 @@ import pytest
 from ingest.job import JobSummary
 from ingest.last_values import FILE
 from ingest.local_store import LocalStore
+from ingest.sqlite_file import transaction
 from logshipper.cli import main
 from logshipper.errors import ConfigError, UnknownJob
 from observe.columns import parse_columns
@@ -17,6 +22,7 @@ from observe.conditions import parse_condition, tag_condition
 from observe.overlay import Marks
 from observe.properties import Row
 from observe.selectors import pick
+from tests.captured_runs import ROOT, TIMEOUT_SECS
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
 
@@ -232,6 +238,24 @@ def test_tags_choose(ask: Ask, store: Path, capsys: pytest.CaptureFixture[str]) 
     assert ids(ask("--json", "--tag", "keep")) == ["a5", "a3"]
     assert ids(ask("--json", "--tag", "keep", "--tag", "set=x")) == ["a3"]
     assert ids(ask("--json", "--filter", "tags.set=x", "--sort", "tags.set")) == ["a7", "a3"]
+
+
+@pytest.mark.parametrize("words", [["ls", "--all"], ["ls", "--all", "--json"], ["events", "--all"]], ids=" ".join)
+def test_whoever_reads_may_go(words: list[str], tmp_path: Path) -> None:
+    """More than a pipe holds is printed, and one line of it is read."""
+    root = str(tmp_path / "many")
+    with closing(LocalStore(root, create=True)) as made, transaction(made._catalogue._connection):
+        for number in range(2000):
+            made._catalogue.put(summary(f"j{number}", f"train-{number}.py", started_ns=NOW_NS + number))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LOGSHIPPER_STORE": root}
+    command = [sys.executable, "-m", "logshipper", *words]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(TIMEOUT_SECS) == 141
 
 
 # ---- the cache of last values

@@ -133,6 +133,11 @@ def test_a_file_that_is_none_is_told(tmp_path: Path) -> None:
     path.write_text("not a database, but long enough to be looked at as one" * 40)
     with pytest.raises(StoreError, match=r"overlay\.db"):
         Overlay(str(path)).of(JOB)
+    told: list[str] = []
+    assert Overlay(str(path), tell=told.append).all() == {}
+    assert told[0].endswith("jobs are shown without tags and notes")
+    with pytest.raises(StoreError):
+        Overlay(str(path), tell=told.append).tag(JOB, [Change("a", "")])
     path.unlink()
     Overlay(str(path)).tag(JOB, [Change("a", "")])
     with closing(sqlite3.connect(path)) as connection, connection:
@@ -227,3 +232,14 @@ def test_a_store_of_others_is_tagged_in_the_users_own_folder(
     assert (tmp_path / "data" / "logshipper-overlay" / "overlay.db").exists()
     assert own_file({"HOME": "/home/ada"}) == "/home/ada/.local/share/logshipper-overlay/overlay.db"
     assert own_file({}) == f"/var/tmp/logshipper-{os.getuid()}-overlay/overlay.db"
+
+
+def test_spoilt_marks_hide_no_job(store: Path, ask: Ask) -> None:
+    ok(ask("show", "last"))
+    (store / "overlay.db").write_text("spoilt " * 1000)
+    for words in (["ls"], ["show", "last"]):
+        code, out, err = ask(*words)
+        assert (code, "train.py" in out) == (0, True)
+        assert "overlay.db" in err
+        assert "without tags and notes" in err
+    assert ask("tag", "last", "+a")[0] == 1

@@ -584,7 +584,24 @@ def test_a_big_job_is_read_in_bounded_memory(store: Path) -> None:
 # ---- help and completion
 
 
-@pytest.mark.parametrize("name", ["ls", "show", "logs", "metadata", "export", "plot", "rm", "completion"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ls",
+        "show",
+        "logs",
+        "metadata",
+        "export",
+        "plot",
+        "events",
+        "wait",
+        "diff",
+        "tag",
+        "annotate",
+        "rm",
+        "completion",
+    ],
+)
 def test_help_has_examples_and_exit_codes(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -290,6 +290,8 @@ def test_the_site_file_may_say_where_jobs_are_read(
     write(file, closed + '[reading]\ndefault_source = "loki"')
     assert main(["ls"]) == 1
     assert "Loki at http://127.0.0.1:9" in capsys.readouterr().err
+    assert main(["rm", "4711"]) == 1
+    assert "only jobs of the local store are removed" in capsys.readouterr().err
     training(tmp_path / "store")
     for words in (["--store", str(tmp_path / "store")], ["--from", "local"]):
         assert main(["ls", *words]) == 0

@@ -18,7 +18,7 @@ class TwoStores:
     def __init__(self, folder: Path, agent: NodeAgent, loki: LokiServer, prometheus: PrometheusServer) -> None:
         self.folder = folder
         self.agent = agent
-        self._loki = loki
+        self.loki_url = loki.url
         self._prometheus = prometheus
         self._shipped: set[str] = set()
 
@@ -40,13 +40,13 @@ class TwoStores:
         return observe.Store.local(self.folder)
 
     def loki(self) -> observe.Store:
-        return observe.Store.loki(self._loki.url, prometheus_url=self._prometheus.url, cluster=self.agent.cluster)
+        return observe.Store.loki(self.loki_url, prometheus_url=self._prometheus.url, cluster=self.agent.cluster)
 
     def options(self, source: str) -> list[str]:
         """Of a command that reads the one or the other."""
         if source == "local":
             return ["--store", str(self.folder)]
-        servers = ["--loki-url", self._loki.url, "--prometheus-url", self._prometheus.url]
+        servers = ["--loki-url", self.loki_url, "--prometheus-url", self._prometheus.url]
         return ["--from", "loki", *servers, "--cluster", self.agent.cluster]
 
 
