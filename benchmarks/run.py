@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import agent_load, rendering, shipping, training
+from benchmarks import agent_load, page, rendering, shipping, training
 from benchmarks.rendering import LINE
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ LOGSHIPPER = str(BIN / "logshipper")
 AGENT = str(BIN / "logshipper-agent")
 MEASUREMENTS = (
     *("throughput", "start_up", "the_end", "rendering", "beside_pyte", "floods", "training"),
-    *("memory", "taking_in", "shipping", "delay", "catch_up", "tasks"),
+    *("memory", "taking_in", "page", "shipping", "delay", "catch_up", "tasks"),
 )
 MEMORY_LINES = 10_000_000
 PR_SET_CHILD_SUBREAPER = 36
@@ -246,6 +246,9 @@ class Bench:
         print(f"\n### Taking {self.lines:,} lines into the local store (`show last`)\n")
         print(f"{seconds / million:.2f} s, {usage / million:.2f} CPU s per million lines")
         shutil.rmtree(self.folder / "store", ignore_errors=True)
+
+    def page(self) -> None:
+        page.measure(self.folder, 1_000_000, self.rounds)
 
     def shipping(self) -> None:
         shipping.cost(self.folder, self.data, self.lines, self.medians)

@@ -62,7 +62,7 @@ class OpenedStore:
     @property
     def poll_secs(self) -> float:
         """How long a page waits between two looks at a job that runs."""
-        return 1.0 if self._store is None else max(self._store.poll_secs, 0.3)
+        return 1.5 if self._store is None else max(self._store.poll_secs, 1.5)
 
     def get(self) -> "Store | None":
         """None where there is no store yet. Raises StoreError, ConfigError."""

@@ -11,7 +11,7 @@ const ROW = 20; // pixels, as in style.css
 const SETTLE_MS = 40; // without movement: then what is seen is fetched
 const TYPED_MS = 150;
 const MAX_COPIED = 100_000;
-const POLL_SECS = 0.5; // while the job runs
+const POLL_SECS = 0.7; // while the job runs
 
 export function show(root, context) {
   return new Console(root, context);
@@ -97,6 +97,7 @@ class Console {
     this.live = el("p", { class: "live" });
     this.foot = el("p", { class: "foot", role: "status" });
     this.layer.addEventListener("click", (event) => this.#clicked(event));
+    this.layer.addEventListener("mouseover", (event) => this.#tell(event));
     root.append(this.tools, this.box, this.live, this.foot);
     this.#setTimes(window.innerWidth > 800);
     this.#showSave();
@@ -302,6 +303,13 @@ class Console {
     }
   }
 
+  /** The whole time of a line that is pointed at. */
+  #tell(event) {
+    const node = event.target.closest(".time");
+    const line = node && this.lines.line(Number(node.parentNode.dataset.number));
+    if (line) node.title = `${local(line[TIME], true)}${line[ATTEMPT] > 1 ? `, attempt ${line[ATTEMPT]}` : ""}`;
+  }
+
   async #copy() {
     const seen = Math.ceil(this.scroller.position);
     const [first, last] = this.picked ?? [seen, Math.min(seen + Math.floor(this.scroller.height / ROW), this.lines.total) - 1];
@@ -395,7 +403,8 @@ class Console {
   #fillRow(row, number, seen) {
     row.node.hidden = !seen;
     if (!seen) {
-      row.shown = null;
+      if (row.shown) row.time.textContent = row.text.textContent = "";
+      row.shown = undefined;
       return;
     }
     const line = this.lines.line(number);
@@ -419,7 +428,7 @@ class Console {
     row.node.dataset.stream = line[STREAM];
     row.node.dataset.kind = line[KIND];
     row.time.textContent = clock(line[TIME], true);
-    row.time.title = `${local(line[TIME], true)}${line[ATTEMPT] > 1 ? `, attempt ${line[ATTEMPT]}` : ""}`;
+    if (row.time.title) row.time.title = ""; // it was another line's
     this.#fillText(row.text, line);
   }
 

@@ -3,7 +3,7 @@
 import { look, repeat } from "./api.js";
 import * as consoleTab from "./console.js";
 import { el, fill } from "./dom.js";
-import { duration, grouped, isRunning, local, outcome, size, when } from "./format.js";
+import { duration, grouped, isRunning, local, size, when } from "./format.js";
 import * as graphs from "./graphs.js";
 import * as metadata from "./metadata.js";
 
@@ -18,6 +18,7 @@ export function show(root, context) {
   const body = el("div", { class: "tab" });
   root.className = "job";
   root.append(head, tabs, body);
+  let drawn = null;
   context.crumbs(id);
 
   let job = null;
@@ -49,9 +50,10 @@ export function show(root, context) {
       const { document, changed } = await look(["jobs", id], {}, signal);
       context.answered();
       job = document;
-      if (changed || !head.firstChild) {
+      if (changed || !drawn) {
         context.crumbs(job.name);
-        draw(head, job);
+        drawn ??= new Head(head);
+        drawn.draw(job);
         for (const call of followers) call(job);
       }
       openTab(name || context.parts[2] || "console");
@@ -75,12 +77,61 @@ export function show(root, context) {
   };
 }
 
-function draw(head, job) {
-  const open = head.querySelector("details")?.open ?? false;
-  const focused = head.contains(document.activeElement);
-  const now = Date.now();
+/** The head of a job's page. Only what has changed is drawn: a running job changes all the time. */
+class Head {
+  constructor(root) {
+    this.title = el("div", { class: "title" });
+    this.words = el("div");
+    this.facts = el("dl", { class: "facts" });
+    this.account = el("details", { on: { toggle: () => this.#drawAccount() } }, el("summary", {}, "Account of lines and captures"));
+    this.shown = new Map(); // by part: what it was drawn from
+    fill(root, this.title, this.words, this.facts, this.account);
+  }
+
+  draw(job) {
+    this.job = job;
+    this.#part(this.title, [job.name, job.state, job.exit_code, job.signal, job.tags, job.starred], () => title(job));
+    this.#part(this.words, [job.reason, job.note], () => [
+      job.reason ? el("p", { class: "failure" }, job.reason) : null,
+      job.note ? el("p", { class: "note" }, job.note) : null,
+    ]);
+    const facts = factsOf(job, Date.now());
+    if (this.#part(this.facts, facts.map(([name]) => name), () => facts.map(([name]) => el("div", {}, el("dt", {}, name), el("dd"))))) this.shown.delete("values");
+    const before = this.shown.get("values") ?? [];
+    facts.forEach(([, value], at) => { if (value !== before[at]) fill(this.facts.children[at].lastChild, value); });
+    this.shown.set("values", facts.map(([, value]) => value));
+    this.#drawAccount();
+  }
+
+  #drawAccount() {
+    if (!this.account.open) return;
+    const { job } = this;
+    const had = this.account.contains(document.activeElement) && document.activeElement.getAttribute("aria-label");
+    const body = this.account.children[1] ?? this.account.appendChild(el("div"));
+    if (this.#part(body, [job.ledger, job.captures], () => [ledger(job), captures(job)]) && had) body.querySelector(`[aria-label="${had}"]`)?.focus();
+  }
+
+  /** Draws a part where it isn't drawn from the same already; whether it did. */
+  #part(node, from, make) {
+    const key = JSON.stringify(from);
+    if (this.shown.get(node) === key) return false;
+    this.shown.set(node, key);
+    fill(node, make());
+    return true;
+  }
+}
+
+function title(job) {
   const tags = Object.entries(job.tags).map(([name, value]) => el("span", { class: "tag" }, value ? `${name}=${value}` : name));
-  const facts = [
+  return [
+    el("h1", {}, job.starred ? el("span", { class: "star", title: "starred" }, "★ ") : null, job.name),
+    el("span", { class: "dim id" }, job.job_id),
+    el("span", { class: `state ${job.state}` }, job.state), el("span", {}, job.outcome), tags,
+  ];
+}
+
+function factsOf(job, now) {
+  return [
     ["Started", `${local(job.started_ns / 1e6)} (${when(job.started_ns / 1e6, now)})`],
     ["Took", duration(job.duration_secs) + (isRunning(job.state) ? " so far" : "")],
     ["Mode", job.mode],
@@ -90,18 +141,6 @@ function draw(head, job) {
     job.bytes_printed ? ["Printed", `${size(job.bytes_printed)}, logged ${size(job.bytes_logged)}`] : null,
     job.attempts > 1 ? ["Attempts", grouped(job.attempts)] : null,
   ].filter(Boolean);
-  fill(
-    head,
-    el("div", { class: "title" },
-      el("h1", {}, job.starred ? el("span", { class: "star", title: "starred" }, "★ ") : null, job.name),
-      el("span", { class: "dim id" }, job.job_id),
-      el("span", { class: `state ${job.state}` }, job.state), el("span", {}, outcome(job)), tags),
-    job.reason ? el("p", { class: "failure" }, job.reason) : null,
-    job.note ? el("p", { class: "note" }, job.note) : null,
-    el("dl", { class: "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
-    el("details", { open }, el("summary", {}, "Account of lines and captures"), ledger(job), captures(job)),
-  );
-  if (focused) head.querySelector("summary").focus({ preventScroll: true });
 }
 
 const ACCOUNTS = ["read", "stored", "collapsed", "blank", "dropped", "commands", "pending", "lost"];
