@@ -1,12 +1,12 @@
 """The points of a job's graphs: which X, which Y, one series per attempt, step and task. Memory is bounded
 (observe/points.py)."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ingest.metadata_keys import Leaves, leaves_of, parse_record
+import orjson
+
 from ingest.x_axis import KeyStats, XChoice
 from observe.asked import split_names, unknown_key
 from observe.points import Points
@@ -196,20 +196,19 @@ def _source(capture: "Capture") -> Source:
 
 def _numbers(line: str, paths: dict[str, Path]) -> dict[str, float]:
     """The numbers of a record at these paths; infinite where no float is large enough."""
-    record = parse_record(line.encode("utf-8", "surrogatepass"))
-    leaves = Leaves() if record is None else leaves_of(record)
-    if record is None or leaves.oversized:
+    try:
+        record = orjson.loads(line)  # integers of more than 64 bits become floats, which is what is wanted
+    except orjson.JSONDecodeError:  # too deep, or a number that no float holds
         texts = {name: at_path(line, path) for name, path in paths.items()}
         return {name: float(text) for name, text in texts.items() if text is not None and is_number(text)}
-    numbers = leaves.numbers
-    return {name: _as_float(numbers[path]) for name, path in paths.items() if path in numbers}
-
-
-def _as_float(number: int | float) -> float:
-    try:
-        return float(number)
-    except OverflowError:
-        return math.inf
+    found = {}
+    for name, path in paths.items():
+        value = record
+        for key in path:
+            value = value.get(key) if type(value) is dict else None
+        if type(value) is float or type(value) is int:  # a boolean is no number
+            found[name] = float(value)
+    return found
 
 
 def _labels(sources: list[Source]) -> dict[Source, str]:

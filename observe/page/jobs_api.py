@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from ingest.job import JobSummary
 from ingest.local_store import LocalStore
 from logshipper.errors import LogshipperError, UnknownJob
-from observe.documents import STREAM_NAMES, capture_document, duration_secs, job_document, moment
+from observe.documents import STREAM_NAMES, Document, capture_document, duration_secs, job_document, moment
 from observe.opening import overlay_of
 from observe.overlay import NO_MARKS, Marks, Place
 from observe.page.answers import Answer, Ask, json_answer, tagged_answer
 from observe.records import flat
 from observe.show import ledger_of
+from observe.words import exit_words
 
 if TYPE_CHECKING:
     from ingest.stores import Reader, Store
@@ -125,11 +126,15 @@ def jobs(ask: Ask) -> Answer:
         "matching": len(found),
         "states": Counter(job.state for job in listed.jobs),
         "tags": sorted({word for marks in listed.marks.values() for word in marks.tag_words()})[:MAX_LISTED],
-        "jobs": [job_document(job, now_ns, _marks(listed, job)) for job in shown],
+        "jobs": [_document(job, now_ns, _marks(listed, job)) for job in shown],
     }
     facts = [*(_facts(job) for job in shown), document["tags"], document["states"], document["problems"], len(found)]
     facts.append([_marks(listed, job).changed_ns for job in shown])
     return tagged_answer(ask, {**document, "now_ns": now_ns}, facts)
+
+
+def _document(job: JobSummary, now_ns: int, marks: Marks) -> Document:
+    return {**job_document(job, now_ns, marks), "outcome": exit_words(job.exit_code, job.signal)}
 
 
 class _Wanted:
@@ -185,7 +190,7 @@ def job(ask: Ask) -> Answer:
         document = {
             "now_ns": now_ns,
             "poll_secs": ask.store.poll_secs,
-            **job_document(summary, now_ns, marks),
+            **_document(summary, now_ns, marks),
             "is_over": reader.is_over,
             "ledger": ledger_of(reader),
             "captures": [capture_document(capture) for capture in reader.captures],

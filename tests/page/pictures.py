@@ -1,4 +1,4 @@
-"""Pictures of graphs, metadata and jobs side by side for docs/page.md: `python -m tests.page.pictures`."""
+"""Pictures of the local page for docs/page.md and README: `python -m tests.page.pictures`."""
 
 import math
 import random
@@ -7,14 +7,15 @@ import tempfile
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from ingest.local_store import LocalStore
 from observe.page.server import PageServer
-from tests.page.browsing import FLAGS, ROOT, Browsing
+from tests.page.browsing import FLAGS, PHONE, ROOT, Browsing
 from tests.page.conftest import options
 from tests.page.graphing import pixel_of, wait_for_model
 from tests.page.jobs import STARTED_NS
+from tests.page.pictured_jobs import RUNNING, pictured_jobs
 from tests.reading_store import SpooledCapture
 
 FOLDER = ROOT / "docs" / "images"
@@ -44,6 +45,31 @@ def take(page: Page, name: str, dark: bool) -> None:
     small.save(path, optimize=True)
 
 
+def list_and_console(browser: Browser, root: Path) -> None:
+    """The list of jobs, one that runs, and both on a phone."""
+    with (
+        pictured_jobs(root),
+        PageServer(options(root)) as server,
+        Browsing(browser, server, "pictures") as browsing,
+    ):
+        for dark in (False, True):
+            page = browsing.open(width=_WIDTH, dark=dark)
+            page.set_viewport_size({"width": _WIDTH, "height": 400})
+            expect(page.locator("td.last .value").first).to_be_visible()
+            take(page, "jobs", dark)
+            page = browsing.open(f"job/{RUNNING}", width=_WIDTH, dark=dark)
+            page.set_viewport_size({"width": _WIDTH, "height": _HEIGHT})
+            page.get_by_label("Search in the log").fill("checkpoint")
+            expect(page.locator(".row.found")).to_be_visible()
+            page.get_by_role("button", name="Follow").click()
+            expect(page.locator(".live")).to_contain_text("epoch 31")
+            take(page, "console", dark)
+        page = browsing.open(f"job/{RUNNING}", width=PHONE, dark=True)
+        page.set_viewport_size({"width": PHONE, "height": 720})
+        expect(page.locator(".live")).to_contain_text("epoch 31")
+        take(page, "phone", dark=True)
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
         root = Path(scratch) / "store"
@@ -53,6 +79,7 @@ def main() -> None:
             store.take_in(deadline_secs=60)
         path = shutil.which("chromium")
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        list_and_console(browser, Path(scratch) / "jobs")
         with PageServer(options(root)) as server, Browsing(browser, server, "pictures") as browsing:
             for dark in (False, True):
                 page = browsing.open("job/4711/graphs", width=_WIDTH, dark=dark)

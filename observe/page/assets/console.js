@@ -428,6 +428,7 @@ class Console {
     row.node.dataset.stream = line[STREAM];
     row.node.dataset.kind = line[KIND];
     row.time.textContent = clock(line[TIME], true);
+    if (row.time.title) row.time.title = ""; // it was another line's
     this.#fillText(row.text, line);
   }
 

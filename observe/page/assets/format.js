@@ -52,10 +52,4 @@ export function when(ms, now) {
   return secs < 300 * 86400 ? local(ms).slice(5, 16) : local(ms).slice(0, 10);
 }
 
-/** How a job came out: `exit code 3`, `signal 9`, or "". */
-export function outcome(job) {
-  if (job.signal) return `died of signal ${job.signal}`;
-  return job.exit_code === null ? "" : `exit code ${job.exit_code}`;
-}
-
 export const isRunning = (state) => state === "RUNNING" || state === "UNRESPONSIVE";

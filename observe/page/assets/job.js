@@ -3,7 +3,7 @@
 import { look, repeat } from "./api.js";
 import * as consoleTab from "./console.js";
 import { el, fill } from "./dom.js";
-import { duration, grouped, isRunning, local, outcome, size, when } from "./format.js";
+import { duration, grouped, isRunning, local, size, when } from "./format.js";
 import * as graphs from "./graphs.js";
 import * as metadata from "./metadata.js";
 
@@ -126,7 +126,7 @@ function title(job) {
   return [
     el("h1", {}, job.starred ? el("span", { class: "star", title: "starred" }, "★ ") : null, job.name),
     el("span", { class: "dim id" }, job.job_id),
-    el("span", { class: `state ${job.state}` }, job.state), el("span", {}, outcome(job)), tags,
+    el("span", { class: `state ${job.state}` }, job.state), el("span", {}, job.outcome), tags,
   ];
 }
 

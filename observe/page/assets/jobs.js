@@ -2,7 +2,7 @@
 
 import { get, look, repeat } from "./api.js";
 import { el, fill, isTyping } from "./dom.js";
-import { duration, grouped, isRunning, local, outcome, plural, when } from "./format.js";
+import { duration, grouped, isRunning, local, plural, when } from "./format.js";
 
 const PAGE = 100;
 const MAX_LIMIT = 1000;
@@ -13,6 +13,9 @@ const COLUMNS = [
   [null, "Last values"],
 ];
 const ASCENDING = new Set(["name", "state"]); // first, when a column is chosen
+
+/** A column's class; `records` is the metadata's. */
+const classOf = (name) => (name === "records" ? "count" : (name ?? "last"));
 
 export function show(root, context) {
   return new Jobs(root, context);
@@ -72,7 +75,7 @@ class Jobs {
     const { sort, ascending } = this.asked;
     const by = sort || "started";
     fill(this.head, el("th", { class: "choose" }, el("span", { class: "unseen" }, "Compare")), COLUMNS.map(([name, title]) =>
-      el("th", { "aria-sort": name === by ? (ascending ? "ascending" : "descending") : null, class: name ?? "last" },
+      el("th", { "aria-sort": name === by ? (ascending ? "ascending" : "descending") : null, class: classOf(name), data: { sort: name ?? "" } },
         name ? el("button", { type: "button", class: "quiet", on: { click: () => this.#sort(name) } }, title, el("span", { class: "arrow", "aria-hidden": "true" }, name === by ? (ascending ? " ↑" : " ↓") : "")) : title)));
   }
 
@@ -81,7 +84,7 @@ class Jobs {
     const ascending = name === by ? !this.asked.ascending : ASCENDING.has(name);
     Object.assign(this.asked, { sort: name === "started" ? "" : name, ascending: ascending ? "1" : "" });
     this.#drawHead();
-    this.head.querySelector(`th.${name} button`).focus();
+    this.head.querySelector(`th[data-sort="${name}"] button`).focus();
     this.#ask();
   }
 
@@ -139,7 +142,7 @@ class Jobs {
     return el("tr", { data: { id: job.job_id, records: job.records } },
       el("td", { class: "choose" }, box),
       el("td", { class: "state-of" }, el("span", { class: `state ${job.state}` }, job.state),
-        outcome(job) && job.state !== "COMPLETED" ? el("span", { class: "dim outcome" }, ` ${outcome(job)}`) : null),
+        job.outcome && job.state !== "COMPLETED" ? el("span", { class: "dim outcome" }, ` ${job.outcome}`) : null),
       el("td", { class: "name" }, job.starred ? el("span", { class: "star", title: "starred" }, "★ ") : null,
         el("a", { href: `#/job/${encodeURIComponent(job.job_id)}` }, job.name), " ", el("span", { class: "dim id" }, job.job_id), " ", tags,
         job.note ? el("span", { class: "dim note" }, job.note.split("\n", 1)[0].slice(0, 200)) : null),
@@ -147,7 +150,7 @@ class Jobs {
       el("td", { class: "took" }, duration(job.duration_secs), isRunning(job.state) ? "…" : ""),
       el("td", { class: "lines" }, grouped(job.lines), el("span", { class: "unit" }, " lines"),
         job.lost ? el("span", { class: "failure" }, ` ${grouped(job.lost)} lost`) : null),
-      el("td", { class: "records" }, grouped(job.records), el("span", { class: "unit" }, " records")),
+      el("td", { class: classOf("records") }, grouped(job.records), el("span", { class: "unit" }, " records")),
       el("td", { class: "last" }));
   }
 
