@@ -476,7 +476,7 @@ def everything(store: observe.Store, job_id: str) -> dict[str, Any]:
 
 @given(attempts=JOBS)
 @settings(
-    max_examples=8,
+    max_examples=6,
     deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate),  # to shrink would take minutes: each example is shipped
     suppress_health_check=list(HealthCheck),
