@@ -56,6 +56,7 @@ bench: venv-dev ## measures speed and memory (a quarter of an hour; nothing else
 	@requirements/wandb.sh
 	@$(PY) -m tests.servers.build loki promtail
 	@$(PY) -m benchmarks.run
+	@$(PY) -m benchmarks.listing
 
 bench-grafana: venv-dev ## measures a job page's queries in a Loki of 1,000 hosts (half an hour; nothing else should run)
 	@$(PY) -m tests.servers.build loki prometheus

@@ -26,6 +26,7 @@ from logshipper.errors import LogshipperError, StoreError, os_words
 from logshipper.spool import spool_root
 
 UNREADABLE = "quarantine.unreadable"  # in state_dir: lines that --repair took out of the quarantine
+OVERLAY_FILE, OVERLAY_VERSION = "overlay.db", 1  # the reading side's (observe/overlay.py), which isn't imported here
 _STATE_LOST = (
     "the agent doesn't start",
     "--repair moves it aside: all that is spooled is sent once more, byte for byte, which Loki shows once",
@@ -77,6 +78,8 @@ class Fsck:
             raise StoreError(root, "there is no store here")
         remade = ("lists of jobs wait for it", "the next command makes it again, of the jobs' own files")
         self._check_database(os.path.join(root, "catalogue.db"), JOB_VERSION, remade, mendable=False)
+        marks = ("tags and notes of jobs can't be read", "move it away: the jobs are as before")
+        self._check_database(os.path.join(root, OVERLAY_FILE), OVERLAY_VERSION, marks, mendable=False)
         jobs = os.path.join(root, "jobs")
         names = sorted(os.listdir(jobs)) if os.path.isdir(jobs) else []
         lost = ("this job can't be read", "move it away: the others are as before")

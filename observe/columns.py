@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from logshipper.errors import ConfigError
 from observe.properties import MISSING, Field, Kind, Row, Value, field_of
-from observe.words import duration, local, local_with_zone
+from observe.words import duration, local, local_with_zone, number
 
 _FORMAT = re.compile(r"[+ ]?0?[0-9]{0,2}[,_]?(?:\.[0-9]{1,2})?[deEfFgGn%]?", re.ASCII)
 
@@ -69,7 +69,7 @@ def cell_of(column: ColumnAsked, row: Row, *, terminal: bool) -> str:
             return _formatted(value, column.format)
         if column.field.kind is Kind.SPAN:
             return duration(value)
-        return str(value)
+        return number(value) if terminal and isinstance(value, float) else str(value)
     return value
 
 

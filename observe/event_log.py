@@ -6,7 +6,7 @@ never opened: its summary tells its two changes. What was asked of the last even
 
 import heapq
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -157,24 +157,11 @@ class EventLog:
     objects: ClassVar[_Objects] = _Objects()
 
     def __new__(cls, store: Store) -> EventQuery:  # type: ignore[misc]  # a query over it is all that it is for
-        return EventQuery(lambda: _Open(store), Wanted())
+        return EventQuery(lambda: nullcontext(store), Wanted())
 
     @staticmethod
     def filter(**wanted: Any) -> EventQuery:  # Any: as EventQuery.filter has them
         return EventQuery(Store.default, Wanted()).filter(**wanted)
-
-
-class _Open:
-    """A store that somebody else closes."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def __enter__(self) -> Store:
-        return self._store
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
 
 # ---- a store's events in order of time

@@ -20,11 +20,12 @@ from observe.opening import (
     say_where_else,
     store_place,
     take_in,
+    unknown_words,
 )
 from observe.output import Cell, Column, Output, Raw, Styled, natural_widths, print_json
 from observe.properties import MISSING, Kind, Row, field_of
 from observe.running import say
-from observe.words import STATE_STYLES, STATES, count, duration, exit_short, local_with_zone, plural, safe, when
+from observe.words import STATE_STYLES, STATES, count, duration, exit_short, local_with_zone, plural, when
 
 if TYPE_CHECKING:
     from logshipper.errors import UnknownJob
@@ -93,7 +94,7 @@ def _tell_problems(args: argparse.Namespace, problems: Sequence[str], unknown: "
     for problem in problems:
         say(problem)
     for error in unknown:
-        say(safe(str(error)))
+        say(unknown_words(error))
     say_where_else(args)
 
 

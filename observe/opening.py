@@ -289,12 +289,18 @@ def resolve(store: "Store", name: str, args: argparse.Namespace) -> str:
     try:
         return store.resolve(name)
     except UnknownJob as error:
-        words = str(error)
-        if error.suggestions and "did you mean" not in words.lower():
-            words += f"; did you mean {' or '.join(error.suggestions[:3])}?"
-        if elsewhere := "" if name == "last" else where_else(args):
-            words += f"{'' if words.endswith('?') else ';'} {elsewhere}"
-        raise UnknownJob(name, safe(words), error.suggestions) from None  # names of jobs are anybody's words
+        elsewhere = "" if name == "last" else where_else(args)
+        raise UnknownJob(name, unknown_words(error, elsewhere), error.suggestions) from None
+
+
+def unknown_words(error: UnknownJob, elsewhere: str = "") -> str:
+    """For a terminal, with what was perhaps meant, and where else jobs are."""
+    words = str(error)
+    if error.suggestions and "did you mean" not in words.lower():
+        words += f"; did you mean {' or '.join(error.suggestions[:3])}?"
+    if elsewhere:
+        words += f"{'' if words.endswith('?') else ';'} {elsewhere}"
+    return safe(words)  # names of jobs are anybody's words
 
 
 def resolve_several(

@@ -32,7 +32,8 @@ def call(args: argparse.Namespace) -> int:
         for error in unknown:
             say(str(error))
         if unknown:
-            say("nothing was removed")
+            if ids:
+                say("nothing was removed")
             return EXIT_UNKNOWN
         summaries = {job.job_id: job for job in store.jobs()}
         if not args.yes:

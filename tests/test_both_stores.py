@@ -6,6 +6,8 @@ import json
 import math
 import re
 import shlex
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +26,7 @@ from ingest.job import JobSummary
 from ingest.loki_store import LokiStore
 from logshipper.cli import build_parser, main
 from logshipper.segment import Kind
+from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.reading_store import SpooledCapture, training
 from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer, PrometheusServer
@@ -271,6 +274,28 @@ def test_waiting(store: observe.Store) -> None:
         store.wait_all("a1", "nobody")
 
 
+def test_a_running_job_is_waited_for_in_loki(both: TwoStores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends when whoever waits has seen that it runs, and pauses."""
+    go, words = tmp_path / "go", ["-m", "logshipper", "run", "--name", "waits", "--", "sh", "-c"]
+    script = f"echo begun; while [ ! -e {go} ]; do sleep 0.05; done; exit 3"
+    environment = {**both.agent.environment, "HOME": str(tmp_path)}
+    with subprocess.Popen([sys.executable, *words, script], env=environment, stdout=subprocess.PIPE) as job:
+        with both.loki() as store:
+            wait_until(lambda: [found.state for found in store.jobs(name="waits")] == ["RUNNING"], "Loki knows the job")
+            (found,) = store.jobs(name="waits")
+            assert store.wait_any(found.job_id, timeout_secs=0) == (None, None)
+            pause = time.sleep
+
+            def go_on(secs: float) -> None:
+                go.touch()
+                pause(secs)
+
+            monkeypatch.setattr("time.sleep", go_on)
+            assert store.wait_all(found.job_id, timeout_secs=TIMEOUT_SECS) == {found.job_id: "FAILED"}
+            assert found.refresh().exit_code == 3
+        assert job.wait(TIMEOUT_SECS) == 3
+
+
 def test_marks_are_kept_and_choose(store: observe.Store, source: str) -> None:
     job = store.job("a2")
     assert dict(job.tag("+best", "seed=1", f"source={source}")) == {"best": "", "seed": "1", "source": source}
@@ -451,7 +476,7 @@ def everything(store: observe.Store, job_id: str) -> dict[str, Any]:
 
 @given(attempts=JOBS)
 @settings(
-    max_examples=8,
+    max_examples=6,
     deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate),  # to shrink would take minutes: each example is shipped
     suppress_health_check=list(HealthCheck),

@@ -11,10 +11,11 @@ import pytest
 
 import tests.modelled_loki
 from ingest.__main__ import main
-from ingest.fsck import Fsck
+from ingest.fsck import OVERLAY_FILE, OVERLAY_VERSION, Fsck
 from ingest.fsck_findings import Examined, Fault
 from ingest.local_store import LocalStore
 from ingest.user_agent import take_lock
+from observe.overlay import FILE, VERSION, Change, Overlay, Place
 from tests.node_agents import NodeAgent
 from tests.other_users import needs_root
 from tests.segment_factory import CaptureWriter
@@ -240,6 +241,15 @@ def test_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         store.take_in()
     CaptureWriter(root / "spool", "job3").lines(["three"])
     assert told(capsys, 0, "--store", str(root))["lines"] == 1
+    overlay = Overlay(str(root / OVERLAY_FILE))
+    assert (OVERLAY_FILE, OVERLAY_VERSION) == (FILE, VERSION)
+    overlay.tag(Place("k3f9x2"), [Change("baseline", "")])
+    assert told(capsys, 0, "--store", str(root))["lines"] == 1
+    (root / OVERLAY_FILE).write_bytes(b"spoilt " * 1000)
+    faults = told(capsys, 3, "--store", str(root))["faults"]
+    (fault,) = [fault for fault in faults if fault["level"] == "wrong"]
+    assert (fault["path"], fault["means"]) == (overlay.path, "tags and notes of jobs can't be read")
+    (root / OVERLAY_FILE).unlink()
     job = root / "jobs" / "job2.db"
     job.write_bytes(job.read_bytes()[:5000])
     document = told(capsys, 3, "--store", str(root))

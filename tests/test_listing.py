@@ -216,6 +216,7 @@ def test_unknown_jobs_do_not_hide_the_others(ask: Ask) -> None:
     code, out, err = ask("a3", "rnu7", "zz*", "a11-a12", "--columns", "id")
     assert code == 1
     assert out.split() == ["id", "a12", "a11", "a3"]
+    assert "did you mean run7" in err.splitlines()[0]
     assert [line.split(";")[0] for line in err.splitlines()] == [
         "logshipper: no job has the id or name 'rnu7'",
         "logshipper: no job's id or name matches 'zz*'",
