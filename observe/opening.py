@@ -255,9 +255,9 @@ def opened_job(args: argparse.Namespace, ask: Ask = _at_once) -> Iterator[tuple[
 
 @contextmanager
 def known_jobs(args: argparse.Namespace, names: list[str]) -> Iterator[tuple["Store", list[str], list[UnknownJob]]]:
-    """The store, the ids of the jobs that names stand for, each once, and an error for each name that stands for none;
-    what is spooled of them is taken in. Says on stderr what couldn't be taken in. Raises UnknownJob where there is no
-    store."""
+    """The store, the ids of the jobs that names, ranges and wildcards stand for, each once, and an error for each that
+    stands for none; what is spooled of them is taken in. Says on stderr what couldn't be taken in. Raises UnknownJob
+    where there is no store."""
     with opened(args) as store:
         if store is None:
             raise no_jobs_yet(args, names[0])
@@ -266,14 +266,7 @@ def known_jobs(args: argparse.Namespace, names: list[str]) -> Iterator[tuple["St
                 say(problem)
             if "last" in names:
                 say_where_else(args)
-        found: dict[str, None] = {}
-        unknown: list[UnknownJob] = []
-        for name in names:
-            try:
-                found[resolve(store, name, args)] = None
-            except UnknownJob as error:
-                unknown.append(error)
-        yield store, list(found), unknown
+        yield store, *resolve_several(store, names, args)
 
 
 def take_in_for(store: "Store", names: list[str]) -> list[str]:

@@ -4,8 +4,6 @@ has the same answer. The same tests for both, and generated jobs whose answers a
 import dataclasses
 import json
 import math
-import re
-import shlex
 import subprocess
 import sys
 import time
@@ -24,7 +22,7 @@ from hypothesis import strategies as st
 import observe
 from ingest.job import JobSummary
 from ingest.loki_store import LokiStore
-from logshipper.cli import build_parser, main
+from logshipper.cli import main
 from logshipper.segment import Kind
 from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.reading_store import SpooledCapture, training
@@ -357,30 +355,6 @@ def test_commands_say_the_same(words: tuple[str, ...], both: TwoStores, capsys: 
     assert [line.split(",")[0].split(";")[0] for line in loki[2].splitlines()] == [
         line.split(",")[0].split(";")[0] for line in local[2].splitlines()
     ]
-
-
-def examples(command: str) -> list[list[str]]:
-    """The command lines in a command's --help, without what a shell does with them."""
-    parser = build_parser()._subparsers._group_actions[0].choices[command]  # type: ignore[union-attr,index]  # one level
-    lines = [line.strip() for line in parser.epilog.splitlines() if line.startswith("  logshipper ")]
-    return [shlex.split(re.split(r" {2,}| \| | && ", line)[0])[1:] for line in lines]
-
-
-@pytest.mark.parametrize("command", ["ls", "show", "events", "wait", "diff", "tag", "annotate"])
-def test_examples_of_help_run(
-    command: str, both: TwoStores, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOGSHIPPER_STORE", str(both.folder))
-    monkeypatch.setenv("LOGSHIPPER_LOKI_URL", both.loki_url)
-    found = examples(command)
-    assert found
-    for words in found:
-        code = main(words)
-        out, err = capsys.readouterr()
-        assert code in (0, 4 if "--check" in words else 0), (words, err)
-        assert out or "no job matches" in err or "no jobs in" in err or "nothing differs" in err, words
-        if "--json" in words:
-            assert json.loads(out)["schema"] == f"logshipper.{command}/1"
 
 
 def test_a_limit_ends_the_questions_to_loki(
