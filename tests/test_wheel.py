@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import urllib.request
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,8 +89,8 @@ def test_holds_the_packages_and_nothing_else(wheel: Path) -> None:
         assert f"{package}/py.typed" in names
         sources = {str(path.relative_to(ROOT)) for path in (ROOT / package).rglob("*.py")}
         assert sources <= set(names)
-    for kind in ("dashboards/*.json", "provisioning/*/*.yaml"):
-        files = {str(path.relative_to(ROOT)) for path in (ROOT / "grafana").glob(kind)}
+    for kind in ("grafana/dashboards/*.json", "grafana/provisioning/*/*.yaml", "observe/page/assets/*"):
+        files = {str(path.relative_to(ROOT)) for path in ROOT.glob(kind)}
         assert files
         assert files <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
@@ -114,6 +115,24 @@ def test_captures_and_shows_outside_of_the_clone(installed: Path, tmp_path: Path
     assert (shown["name"], shown["state"], shown["exit_code"]) == ("train.py", "COMPLETED", 0)
     assert shown["x_axis"]["key"] == "epoch"
     assert '{"epoch": 24,' in (tmp_path / "printed.txt").read_text()
+
+
+def test_serves_its_page(installed: Path, tmp_path: Path) -> None:
+    """All that a browser asks for is in the wheel."""
+    environment = {"PATH": os.defpath, "HOME": str(tmp_path)}
+    command = [str(installed / "logshipper"), "serve", "--store", str(tmp_path / "store")]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            link = server.stdout.readline().strip()
+            browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+            with browser.open(link, timeout=RUN_SECS) as entered:
+                assert entered.status == 200
+            for path in ("", "app.js", "style.css", "api/jobs"):
+                with browser.open(link.partition("?")[0] + path, timeout=RUN_SECS) as answer:
+                    assert answer.read()
+        finally:
+            server.terminate()
 
 
 def test_all_commands_start(installed: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import zlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -18,7 +19,7 @@ import orjson
 from ingest.job import LogLine, Position
 from ingest.job_reader import BlockHead
 from ingest.stores import ALL_KINDS
-from logshipper.errors import LogshipperError, StoreError, UnknownJob
+from logshipper.errors import LogshipperError, StoreError, UnknownJob, os_words
 from logshipper.segment import Kind, Stream
 from observe.page.opened import Intake, OpenedStore
 
@@ -74,6 +75,7 @@ class Copy:
         self._file = tempfile.TemporaryFile(prefix="logshipper-page-")  # noqa: SIM115  closed with the thread
         self._heads: list[BlockHead] = []
         self._ends = array("q", [0])  # of each block in the file
+        self._after: Position | None = None  # of the line that was read last
         self._asked = time.monotonic()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"copy of {job_id}", daemon=True)
@@ -124,30 +126,44 @@ class Copy:
 
     def _run(self) -> None:
         store = OpenedStore(self._intake)
-        after: Position | None = None
         try:
             while not self._over.is_set() and time.monotonic() - self._asked < IDLE_SECS:
-                pause = store.poll_secs
                 try:
                     with store.job(self._job_id) as reader:
-                        is_over = reader.is_over
-                        after = self._read(reader, after)
+                        self._read(reader)
+                        pause = IDLE_SECS if reader.is_over else store.poll_secs
                     self.problem = ""
                     self.complete = True
-                    if is_over:
-                        pause = IDLE_SECS
                 except UnknownJob as error:
                     self.problem = str(error)
                     return
                 except LogshipperError as error:
                     self.problem = str(error)
                     pause = RETRY_SECS
+                except OSError as error:  # of the file: no room, say
+                    self._stay(f"its copy in {tempfile.gettempdir()} can't be written: {os_words(error)}")
+                    return
+                if self._is_full:
+                    self._stay("the log is too long for a copy")
+                    return
                 self._pause(pause)
         finally:
             self._over.set()
             store.close()
-            with self._lock:
+            with self._lock, suppress(OSError):  # what couldn't be written then
                 self._file.close()
+
+    def _stay(self, reason: str) -> None:
+        """What is there is shown, and nothing more is read, as lines would be missing in between."""
+        lines = sum(head.lines for head in self._heads)
+        self.problem = f"{reason}: only the first {lines:,} lines are shown"
+        self.complete = True
+        while not self._over.is_set() and time.monotonic() - self._asked < IDLE_SECS:
+            self._pause(IDLE_SECS)
+
+    @property
+    def _is_full(self) -> bool:
+        return self._ends[-1] > MAX_BYTES
 
     def _pause(self, secs: float) -> None:
         """A little longer than that at most, where nobody looks any more."""
@@ -156,30 +172,27 @@ class Copy:
             if self._over.wait(min(until - now, IDLE_SECS)):
                 return
 
-    def _read(self, reader: "Reader", after: Position | None) -> Position | None:
+    def _read(self, reader: "Reader") -> None:
+        """All that is there and wasn't read yet; what was got before something fails is kept."""
         self.captures = reader.captures
         held: list[LogLine] = []
         chars = 0
-        for line in reader.lines(streams=(Stream.STDOUT, Stream.STDERR), kinds=ALL_KINDS, after=after):
-            after = line.position
-            if held and (
-                line.stream is not held[0].stream
-                or line.capture != held[0].capture
-                or len(held) >= BLOCK_LINES
-                or chars >= _BLOCK_CHARS
-            ):
+        try:
+            for line in reader.lines(streams=(Stream.STDOUT, Stream.STDERR), kinds=ALL_KINDS, after=self._after):
+                self._after = line.position
+                source = (line.stream, line.capture)
+                if held and (
+                    source != (held[0].stream, held[0].capture) or len(held) >= BLOCK_LINES or chars >= _BLOCK_CHARS
+                ):
+                    self._put(held)
+                    held, chars = [], 0
+                held.append(line)
+                chars += len(line.text)
+                if self._over.is_set() or self._is_full:
+                    return
+        finally:
+            if held:
                 self._put(held)
-                held, chars = [], 0
-            held.append(line)
-            chars += len(line.text)
-            if self._over.is_set() or self._ends[-1] > MAX_BYTES:
-                break
-        if held:
-            self._put(held)
-        if self._ends[-1] > MAX_BYTES:
-            self.problem = f"only the first {sum(head.lines for head in self._heads):,} lines are shown: it is too long"
-            self._over.wait(IDLE_SECS)
-        return after
 
     def _put(self, lines: list[LogLine]) -> None:
         rows = [(line.time_ns, line.kind, line.text.replace("\n", "\u240a"), dict(line.attrs)) for line in lines]
@@ -187,6 +200,7 @@ class Copy:
         with self._lock:
             self._file.seek(self._ends[-1])
             self._file.write(packed)
+            self._file.flush()
             number = len(self._heads) + 1
             self._ends.append(self._ends[-1] + len(packed))
             self._heads.append(BlockHead(number, lines[0].time_ns, len(lines), lines[0].stream, lines[0].capture))

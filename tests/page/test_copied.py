@@ -1,0 +1,154 @@
+"""The copy of a log whose store gives lines one after another only: nothing twice, nothing lost, whatever fails."""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ingest.job import LogLine, Position
+from logshipper.errors import QueryError, StoreError, UnknownJob
+from logshipper.segment import Kind, Stream
+from observe.page import copied
+from observe.page.copied import Copies, Copy
+from observe.page.logs import Log, View
+
+DEADLINE_SECS = 20.0
+CAPTURES = [SimpleNamespace(capture=1, attempt=1), SimpleNamespace(capture=2, attempt=2)]
+
+
+class FakeLoki:
+    """One job's lines; reading goes on only behind the line that was read last, as with Loki. fail_at: how many lines
+    are read before a server's error, each once."""
+
+    def __init__(self, texts: Sequence[str], fail_at: Sequence[int] = ()) -> None:
+        self.texts = list(texts)
+        self.is_over = False
+        self.captures = CAPTURES
+        self.poll_secs = 0.01
+        self.opened = 0
+        self._fail_at = list(fail_at)
+        self._read = 0
+
+    @contextmanager
+    def job(self, job_id: str) -> Iterator["FakeLoki"]:
+        self.opened += 1
+        if job_id != "4711":
+            raise UnknownJob(job_id, f"no job has the id {job_id!r}")
+        yield self
+
+    def lines(self, *, after: Position | None, **_: Any) -> Iterator[LogLine]:  # Any: which ones
+        assert (after.block if after else 0) == self._read, "not behind the line that was read last"
+        for at in range(self._read, len(self.texts)):
+            if self._fail_at and at == self._fail_at[0]:
+                del self._fail_at[0]
+                raise QueryError("Loki", 500, "a hiccup")
+            self._read += 1
+            stream = Stream.STDERR if at % 5 == 4 else Stream.STDOUT
+            capture = 1 if at < len(self.texts) // 2 else 2
+            position = Position(1, 0, at, self._read)
+            yield LogLine(position, 1000 * at, stream, Kind.LOG, self.texts[at], {"part": "1"}, capture, capture)
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def copy_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[FakeLoki], Copy]]:
+    copies: list[Copy] = []
+    monkeypatch.setattr(copied, "RETRY_SECS", 0.01)
+
+    def begin(loki: FakeLoki, job_id: str = "4711") -> Copy:
+        monkeypatch.setattr(copied, "OpenedStore", lambda intake: loki)
+        copies.append(Copy(job_id, None))  # type: ignore[arg-type]  # nobody takes in here
+        return copies[-1]
+
+    yield begin
+    for copy in copies:
+        copy.close()
+
+
+def until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_SECS
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def texts_of(copy: Copy) -> list[str]:
+    log = Log(View("4711"))
+    log.bring_up(copy)
+    return [line.text for line in log.lines(copy, 0, log.index.total)]
+
+
+@pytest.mark.parametrize("fail_at", [(), (0,), (1, 1, 2), (3, 50, 99, 100), (199,)])
+def test_every_line_once(copy_of: Callable[[FakeLoki], Copy], fail_at: Sequence[int]) -> None:
+    loki = FakeLoki([f"line {number}" for number in range(200)], fail_at)
+    copy = copy_of(loki)
+    until(lambda: copy.complete)
+    assert texts_of(copy) == loki.texts
+    loki.texts += ["late", "with\na line feed", "lone \ud800 surrogate"[:4]]
+    until(lambda: len(texts_of(copy)) == 203)
+    assert texts_of(copy)[200:] == ["late", "with\u240aa line feed", "lone"]
+    assert copy.problem == ""
+
+
+def test_one_stream_one_attempt(copy_of: Callable[[FakeLoki], Copy]) -> None:
+    copy = copy_of(FakeLoki([f"line {number}" for number in range(40)]))
+    until(lambda: copy.complete)
+    log = Log(View("4711", "stderr", 2))
+    log.bring_up(copy)
+    found = log.lines(copy, 0, log.index.total)
+    assert [line.text for line in found] == ["line 24", "line 29", "line 34", "line 39"]
+    assert {(line.stream, line.attempt, line.capture) for line in found} == {(Stream.STDERR, 2, 2)}
+    search, through = log.search(copy, "LINE 3", exact=False)
+    assert (list(search.hits), through) == ([2, 3], True)
+
+
+def test_a_log_that_is_too_long(copy_of: Callable[[FakeLoki], Copy], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copied, "MAX_BYTES", 2_000)
+    monkeypatch.setattr(copied, "BLOCK_LINES", 10)
+    copy = copy_of(FakeLoki([f"line {number}" for number in range(10_000)]))
+    until(lambda: "too long" in copy.problem)
+    kept = texts_of(copy)
+    assert 0 < len(kept) < 10_000
+    assert kept == [f"line {number}" for number in range(len(kept))]
+    assert f"{len(kept):,} lines" in copy.problem
+
+
+def test_a_job_that_is_not_there(copy_of: Callable[..., Copy]) -> None:
+    copy = copy_of(FakeLoki([]), "nobody")
+    until(lambda: copy.is_over)
+    assert "nobody" in copy.problem
+
+
+def test_nobody_looks_any_more(copy_of: Callable[[FakeLoki], Copy], monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = copy_of(FakeLoki(["one"]))
+    until(lambda: copy.complete)
+    (head,) = copy.blocks()
+    monkeypatch.setattr(copied, "IDLE_SECS", 0.0)
+    until(lambda: copy.is_over)
+    until(lambda: not copy._thread.is_alive())
+    with pytest.raises(StoreError, match="ask again"):
+        copy.block_lines(head)
+
+
+def test_no_room_for_it(copy_of: Callable[[FakeLoki], Copy], monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w+b", buffering=0) as full:
+        monkeypatch.setattr(tempfile, "TemporaryFile", lambda prefix: full)
+        copy = copy_of(FakeLoki(["one"]))
+        until(lambda: "only the first 0 lines are shown" in copy.problem)
+        assert "can't be written" in copy.problem
+        copy.close()
+        until(lambda: not copy._thread.is_alive())
+
+
+def test_the_one_that_was_looked_at_longest_ago_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copied, "OpenedStore", lambda intake: FakeLoki([]))
+    copies = Copies(None)  # type: ignore[arg-type]  # likewise
+    found = [copies.of("4711" if number == 0 else f"other{number}") for number in range(9)]
+    assert found[0].is_over
+    assert copies.of("4711") is not found[0]
+    copies.close()
