@@ -85,6 +85,8 @@ class XAxis:
         self._group_of: dict[Path, _Group] = {}
         self._plans: dict[tuple[Path, ...], list[_Group]] = {}  # groups that meet a set of keys, none split any more
         self._planned_keys = 0
+        self._named_keys = (0, 0)
+        self._known_names: dict[Path, str] = {}
         self._left_out = 0  # values of keys past MAX_KEYS
         self._deeper = 0
         self._oversized = 0
@@ -303,7 +305,12 @@ class XAxis:
         return next((path for path, name in self._names().items() if name == key), None)
 
     def _names(self) -> dict[Path, str]:
-        return names_of(self._numbers.keys() | self._others.keys())
+        """Names of all keys; made anew only when there is another key: keys are never taken away."""
+        keys = (len(self._numbers), len(self._others))
+        if keys != self._named_keys:
+            self._known_names = names_of(self._numbers.keys() | self._others.keys())
+            self._named_keys = keys
+        return self._known_names
 
     def key_stats(self) -> list[tuple[KeyStats, int]]:
         """All keys in alphabetical order, and the time (ns) of the last record that has each; `last` is left empty."""

@@ -1,12 +1,12 @@
 """The points of a job's graphs: which X, which Y, one series per attempt, step and task. Memory is bounded
 (observe/points.py)."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ingest.metadata_keys import Leaves, leaves_of, parse_record
+import orjson
+
 from ingest.x_axis import KeyStats, XChoice
 from observe.asked import split_names, unknown_key
 from observe.points import Points
@@ -147,17 +147,15 @@ class Filling:
         }
         self._captures = {capture.capture: _source(capture) for capture in reader.captures}
         self._began_ns = min((capture.started_ns for capture in reader.captures), default=reader.summary.started_ns)
-        self._rows: dict[Source, list[Points]] = {}
+        self._series: list[dict[Source, Points]] = [{} for _ in found]  # of each graph, by source: the last ones
+        self._left_out: list[set[Source]] = [set() for _ in found]
 
     def add(self, record: "MetadataRecord") -> None:
         values = _numbers(record.line, self._paths)
         if not values:
             return
         source = self._captures.get(record.capture, (record.attempt, "", 0))
-        row = self._rows.get(source)
-        if row is None:
-            row = self._rows[source] = [self._new_points() for _ in self._found]
-        for graph, points in zip(self._found, row, strict=True):
+        for at, graph in enumerate(self._found):
             y = values.get(graph.key)
             if y is None:
                 continue
@@ -167,16 +165,29 @@ class Filling:
             elif abs(y) > LARGEST or abs(x) > LARGEST:
                 graph.beyond += 1
             else:
-                points.add(x, y)
+                points = self._series[at].get(source) or self._opened(at, source)
+                if points is not None:
+                    points.add(x, y)
+
+    def _opened(self, at: int, source: Source) -> Points | None:
+        """A new series of a graph, in place of its first one where there are many; None where it is left out itself."""
+        series = self._series[at]
+        if len(series) >= MAX_SERIES:
+            first = min(series)
+            self._left_out[at].add(min(first, source))
+            if source < first:
+                return None
+            del series[first]
+        series[source] = self._new_points()
+        return series[source]
 
     def show(self) -> None:
         """Gives the graphs what was added so far."""
-        labels = _labels(sorted({*self._captures.values(), *self._rows}))
-        for at, graph in enumerate(self._found):
-            filled = [source for source in sorted(self._rows) if self._rows[source][at].seen]
-            graph.series = [self._rows[source][at] for source in filled[-MAX_SERIES:]]
-            graph.more_series = len(filled) - len(graph.series)
-            for source, points in zip(filled[-MAX_SERIES:], graph.series, strict=True):
+        labels = _labels(sorted({*self._captures.values(), *(source for series in self._series for source in series)}))
+        for graph, series, left_out in zip(self._found, self._series, self._left_out, strict=True):
+            graph.series = [series[source] for source in sorted(series)]
+            graph.more_series = len(left_out)
+            for source, points in series.items():
                 points.label = labels[source]
 
 
@@ -186,20 +197,19 @@ def _source(capture: "Capture") -> Source:
 
 def _numbers(line: str, paths: dict[str, Path]) -> dict[str, float]:
     """The numbers of a record at these paths; infinite where no float is large enough."""
-    record = parse_record(line.encode("utf-8", "surrogatepass"))
-    leaves = Leaves() if record is None else leaves_of(record)
-    if record is None or leaves.oversized:
+    try:
+        record = orjson.loads(line)  # integers of more than 64 bits become floats, which is what is wanted
+    except orjson.JSONDecodeError:  # too deep, or a number that no float holds
         texts = {name: at_path(line, path) for name, path in paths.items()}
         return {name: float(text) for name, text in texts.items() if text is not None and is_number(text)}
-    numbers = leaves.numbers
-    return {name: _as_float(numbers[path]) for name, path in paths.items() if path in numbers}
-
-
-def _as_float(number: int | float) -> float:
-    try:
-        return float(number)
-    except OverflowError:
-        return math.inf
+    found = {}
+    for name, path in paths.items():
+        value = record
+        for key in path:
+            value = value.get(key) if type(value) is dict else None
+        if type(value) is float or type(value) is int:  # a boolean is no number
+            found[name] = float(value)
+    return found
 
 
 def _labels(sources: list[Source]) -> dict[Source, str]:

@@ -10,6 +10,9 @@ from ingest.local_store import LocalStore
 from observe.asked import UnknownKey
 from observe.page.graph_feeds import Feed, Feeds, Wanted
 from observe.series import Graph, Request, graphs
+from tests.loki_fake import FakeLoki
+from tests.loki_job import push_spool
+from tests.loki_pushing import open_store
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
 
@@ -127,3 +130,45 @@ def test_smoothing_goes_on_where_it_was(tmp_path: Path) -> None:
                     found = feed.read_on(reader)
         job.end()
     assert list(found[0].series[0].ys) == [8.0, 6.0, 4.0, 2.5]
+
+
+def test_a_long_job_is_read_by_and_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "store"
+    feed = Feed(Wanted("here", JOB, None, ("loss", "lr")))
+    with SpooledCapture(root) as job:
+        job.metadata(*(json.dumps({"epoch": step, "loss": step}) for step in range(700)))
+        job.metadata(*(json.dumps({"step": step, "lr": step}) for step in range(700)))
+        job.end()
+    with LocalStore(str(root)) as store:
+        assert store.take_in(deadline_secs=60).complete
+        with store.open(JOB) as reader:
+            whole = points(graphs(reader, Request(None, ("loss", "lr")), 9)[0])
+            seen = []
+            for _ in range(50):
+                monkeypatch.setattr(
+                    "time.monotonic", iter([0.0, *([0.5] * 2), *([9.0] * 99)]).__next__
+                )  # time for two looks
+                found = feed.read_on(reader, secs=1.0)
+                monkeypatch.undo()
+                seen.append(feed.records)
+                if feed.complete:
+                    break
+                assert not any(graph.own_x for graph in found[:1])
+            assert points(found) == whole
+            assert len(seen) > 3
+            assert seen == sorted(seen)
+
+
+def test_the_same_from_loki(tmp_path: Path) -> None:
+    fake = FakeLoki()
+    with SpooledCapture(tmp_path / "store") as job:
+        job.metadata(*(json.dumps({"epoch": step, "loss": 1 / step}) for step in range(1, 9)), {"step": 1, "lr": 0.1})
+        job.end()
+    push_spool(fake, tmp_path / "store" / "spool")
+    local = Following(tmp_path / "store", "loss", "lr")
+    with open_store(fake).open(JOB) as reader:
+        feed = Feed(local.feed.wanted)
+        found = feed.read_on(reader)
+        assert points(found) == points(graphs(reader, Request(None, ("loss", "lr")), 9)[0])
+        assert points(feed.read_on(reader)) == points(found), "nothing is read twice"
+        assert points(found) == points(local.read())

@@ -4,7 +4,9 @@ A feed is read again from the beginning where that is no longer the whole truth:
 there is another capture, the job has ended, or another key became X.
 """
 
+import math
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from ingest.stores import Reader
 
 MOST_FEEDS = 24
+_LOOKS = 256  # records between two looks at the clock
 KEPT_POINTS = 1 << 12  # of a series: more than a screen has pixels across
 
 
@@ -40,26 +43,35 @@ class _Reading:
     at_that_time: int = 0
     records: int = 0
 
-    def read_on(self, reader: "Reader") -> None:
+    def read_on(self, reader: "Reader", deadline: float) -> bool:
+        """False where the time was up before all was read."""
         known = self.at_that_time
+        done = True
+        before = self.records
         for record in reader.records(begin_ns=self.time_ns):
             if record.time_ns == self.time_ns and known:
                 known -= 1
                 continue
+            read = self.records - before  # some in any case, or a slow machine would never come to an end
+            if read and not read % _LOOKS and time.monotonic() > deadline:
+                done = False
+                break
             if record.time_ns != self.time_ns:
                 self.time_ns, self.at_that_time = record.time_ns, 0
             self.at_that_time += 1
             self.records += 1
             self.filling.add(record)
         self.filling.show()
+        return done
 
 
 class Feed:
-    """Graphs of one job, as far as they are read."""
+    """Graphs of one job, as far as they are read. complete: to the last record there was."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.lock = threading.Lock()  # held by whoever calls it
         self.wanted = wanted
+        self.complete = False
         self._state: object = None
         self._missing = 0
 
@@ -68,21 +80,25 @@ class Feed:
         """Those that were read."""
         return self._reading.records
 
-    def read_on(self, reader: "Reader") -> list[Graph]:
-        """The graphs, with what has come since the last call. Raises UnknownKey."""
+    def read_on(self, reader: "Reader", secs: float = math.inf) -> list[Graph]:
+        """The graphs, with what has come since the last call. secs: how long to read at most, to go on with the next
+        call. Raises UnknownKey."""
+        deadline = time.monotonic() + secs
         graphs, _ = planned(reader, Request(self.wanted.x, self.wanted.y), len(self.wanted.y))
         axes = [(graph.key, graph.x.key, graph.x.rule) for graph in graphs]
         state = (axes, len(reader.captures), reader.is_over)
         if state != self._state:
             self._begin(reader, graphs)
             self._state = state
-        self._reading.read_on(reader)
-        if reader.summary.records - self.records > self._missing:  # some came late
+        self.complete = self._reading.read_on(reader, deadline)
+        if self.complete and reader.summary.records - self.records > self._missing:  # some came late
             graphs, _ = planned(reader, Request(self.wanted.x, self.wanted.y), len(self.wanted.y))
             self._begin(reader, graphs)
-            self._reading.read_on(reader)
-            self._missing = max(reader.summary.records - self.records, 0)
-        return [self._own(reader, at) if lacks_x(graph) else graph for at, graph in enumerate(self._graphs)]
+            self.complete = self._reading.read_on(reader, deadline)
+            self._missing = max(reader.summary.records - self.records, 0) if self.complete else 0
+        if not self.complete:
+            return self._graphs
+        return [self._own(reader, at, deadline) if lacks_x(graph) else graph for at, graph in enumerate(self._graphs)]
 
     def _begin(self, reader: "Reader", graphs: list[Graph]) -> None:
         self._graphs = graphs
@@ -96,13 +112,13 @@ class Feed:
             reader, graphs, lambda: SmoothedPoints(smooth, KEPT_POINTS) if smooth else Points(most=KEPT_POINTS)
         )
 
-    def _own(self, reader: "Reader", at: int) -> Graph:
+    def _own(self, reader: "Reader", at: int, deadline: float) -> Graph:
         """The graph of a key that never stands in a record with the X of the others."""
         graph = with_own_x(reader, self._graphs[at])
         known = self._own_graphs.get(at)
         if known is None or known[0].x.key != graph.x.key:
             known = self._own_graphs[at] = graph, _Reading(self._filling(reader, [graph]))
-        known[1].read_on(reader)
+        self.complete = known[1].read_on(reader, deadline) and self.complete
         return known[0]
 
 

@@ -1,5 +1,6 @@
 """`api/jobs/ID/axes`, which graphs a job has; `.../graphs`, their points; `.../graph.csv`, the exact numbers."""
 
+import math
 import time
 from collections.abc import Iterator
 from http import HTTPStatus
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 MOST_GRAPHS = 32  # of one answer: a screen shows fewer, and the page asks again as one scrolls
 DEFAULT_POINTS = 2000  # of a series
+READ_SECS = 0.6  # that an answer reads; of a longer job it has what was read so far, and the page asks again
 
 
 def axes(ask: Ask) -> Answer:
@@ -55,10 +57,19 @@ def graphs(ask: Ask) -> Answer:
     with ask.store.job(ask.parts[0]) as reader:
         feed = ask.shelf.feeds.get(wanted)
         with feed.lock:
-            found = _read(feed, reader)
-            facts = [wanted, points, feed.records, reader.is_over, [(graph.x.words, graph.seen) for graph in found]]
+            found = _read(feed, reader, READ_SECS)
+            facts = [
+                wanted,
+                points,
+                feed.records,
+                feed.complete,
+                reader.is_over,
+                [(graph.x.words, graph.seen) for graph in found],
+            ]
             document = {
                 "records": feed.records,
+                "total": reader.summary.records,
+                "complete": feed.complete,
                 "is_over": reader.is_over,
                 "graphs": [_graph(graph, points) for graph in found],
                 "secs": round(time.perf_counter() - began, 4),
@@ -95,10 +106,10 @@ def _csv(ask: Ask, found: list[Graph]) -> Iterator[str]:
                 yield lines.line([utc(record.time_ns), str(record.attempt), *capture, *cells])
 
 
-def _read(feed: Feed, reader: "Reader") -> list[Graph]:
+def _read(feed: Feed, reader: "Reader", secs: float = math.inf) -> list[Graph]:
     """Raises Refused."""
     try:
-        return feed.read_on(reader)
+        return feed.read_on(reader, secs)
     except UnknownKey as error:
         raise Refused(HTTPStatus.NOT_FOUND, str(error)) from None
 

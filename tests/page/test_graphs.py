@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from observe.page import graphs_api
 from observe.page.server import PageServer
 from tests.page.browsing import PHONE, WIDE, Browsing
 from tests.page.graph_jobs import (
@@ -251,6 +252,19 @@ def test_long_jobs_are_thinned_evenly_and_it_is_said(browse: Browsing, graphed: 
     tenths = [sum(begin <= x < begin + 2_000 for x in curve["xs"]) for begin in range(0, LONG_RECORDS, 2_000)]
     assert max(tenths) < 1.3 * min(tenths)
     assert (curve["xs"][0], curve["xs"][-1]) == (0, LONG_RECORDS - 1)
+
+
+def test_a_long_job_is_drawn_by_and_by(browse: Browsing, graphed: PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = open_graphs(browse, graphed, f"job/{LONG}/graphs")
+    monkeypatch.setattr(graphs_api, "READ_SECS", 0.0)
+    before = len(browse.requests)
+    page.get_by_label("X axis").select_option("time")
+    secs = LONG_RECORDS / 100  # one every 10 ms
+    wait_for_model(page, "loss", f"Math.abs(model.curves[0].xs.at(-1) - {secs}) < 0.1")
+    expect(panel(page, "loss").get_by_text(f"of {LONG_RECORDS:,}: thinned evenly")).to_be_visible()
+    expect(page.get_by_text(f"of {LONG_RECORDS:,} records …")).to_have_count(0)
+    asked = [url for url in browse.requests[before:] if "/graphs?" in url]
+    assert len(asked) > LONG_RECORDS / 1000, "many answers, each with more of the graph"
 
 
 def saved(page: Page, key: str, name: str) -> Path:

@@ -156,19 +156,24 @@ class CompareView {
     const names = this.grid.wanted(newOnly);
     if (!names.length) return;
     const how = { x: this.#x().x, smooth: this.controls.smooth };
-    let secs = 0;
     const byJob = new Map();
-    for (const job of this.found.jobs) {
-      const keys = names.filter((key) => this.#having(key).includes(job));
-      if (!keys.length) continue;
-      const answer = await fetchGraphs(job.job_id, keys, how, signal);
-      byJob.set(job.job_id, answer.graphs);
-      secs += answer.secs;
-    }
-    if (signal.aborted) return;
-    this.secs = Math.max(LEAST_SECS, COST * secs);
-    for (const name of names) this.#showPanel(name, byJob);
-    fill(this.rule, this.controls.x ? "" : this.found.x.words);
+    let missing = "";
+    do {
+      let secs = 0;
+      missing = "";
+      for (const job of this.found.jobs) {
+        const keys = names.filter((key) => this.#having(key).includes(job));
+        if (!keys.length) continue;
+        const answer = await fetchGraphs(job.job_id, keys, how, signal);
+        byJob.set(job.job_id, answer.graphs);
+        secs += answer.secs;
+        missing ||= answer.missing && `${job.job_id}: ${answer.missing}`;
+      }
+      if (signal.aborted) return;
+      this.secs = Math.max(LEAST_SECS, COST * secs);
+      for (const name of names) this.#showPanel(name, byJob);
+      fill(this.rule, missing || (this.controls.x ? "" : this.found.x.words));
+    } while (missing);
   }
 
   #showPanel(key, byJob) {

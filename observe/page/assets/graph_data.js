@@ -1,6 +1,7 @@
 // Graphs' points from the server: keys shared out to requests, and answers as what a panel shows.
 
 import { get, look } from "./api.js";
+import { grouped, plural } from "./format.js";
 
 const POINTS = 2000; // of a series
 const MOST_AT_ONCE = 24; // keys of one request
@@ -40,26 +41,31 @@ export function drawingOf(graph) {
   };
 }
 
-/** Fetches graphs by key. smooth: where a series is thinned, the server smooths all of its points.
- * secs: what it has cost the server.
+/** Fetches graphs by key. smooth: where a series is thinned, the server smooths all of its points. Of a long job an
+ * answer has what was read so far: missing says so in words, and one asks again. secs: what it has cost the server.
  * @param {string} id @param {string[]} keys @param {{x: string, smooth: number}} how @param {AbortSignal} signal
- * @returns {Promise<{graphs: Map<string, object>, secs: number}>} */
+ * @returns {Promise<{graphs: Map<string, object>, secs: number, missing: string}>} */
 export async function fetchGraphs(id, keys, { x, smooth }, signal) {
   const found = new Map();
   let secs = 0;
+  let missing = "";
+  const take = (document) => {
+    secs += document.secs;
+    if (!document.complete) missing ||= `Read ${grouped(document.records)} of ${plural(document.total, "record")} …`;
+  };
   for (const some of batches(keys)) {
     const words = { y: JSON.stringify(some), x, points: POINTS };
     const { document } = await look(["jobs", id, "graphs"], words, signal);
-    secs += document.secs;
+    take(document);
     for (const graph of document.graphs) found.set(graph.key, graph);
     const thinned = document.graphs.filter((graph) => graph.series.some((one) => one.x.length < one.seen));
     if (!smooth || !thinned.length) continue;
     const asked = { ...words, y: JSON.stringify(thinned.map((graph) => graph.key)), smooth };
     const answer = await get(["jobs", id, "graphs"], asked, signal);
-    secs += answer.secs;
+    take(answer);
     for (const graph of answer.graphs) found.set(graph.key, withSmooth(found.get(graph.key), graph));
   }
-  return { graphs: found, secs };
+  return { graphs: found, secs, missing };
 }
 
 function withSmooth(graph, smoothed) {

@@ -31,9 +31,10 @@ class GraphsView {
       { changed: () => this.#again(), look: () => this.grid.each((panel) => this.#dress(panel)) },
       [el("label", {}, "Layout", layout)]);
     this.rule = el("p", { class: "graph-rule", role: "status" });
+    this.progress = el("p", { class: "graph-rule" });
     this.host = el("div", { class: "graph-grid" });
     this.notes = el("div", { class: "graph-notes" });
-    root.append(this.controls.root, this.rule, this.host, this.notes);
+    root.append(this.controls.root, this.rule, this.progress, this.host, this.notes);
     this.asking = new AbortController();
     this.grid = new PanelGrid(this.host, (name) => this.#panel(name), () => this.#quietly(this.#fillPanels(true)));
     this.looking = repeat(() => this.#turn(), () => (isRunning(context.job.state) ? this.secs : 5));
@@ -127,11 +128,15 @@ class GraphsView {
     const names = this.grid.wanted(newOnly);
     if (!names.length) return;
     const keys = this.together ? this.#keys().slice(0, MOST_TOGETHER) : names;
-    const { graphs, secs } = await fetchGraphs(this.id, keys, this.controls, signal);
-    if (signal.aborted) return;
-    this.secs = Math.max(LEAST_SECS, COST * secs);
-    if (this.together) this.#showTogether(keys, graphs);
-    else for (const name of names) this.#showPanel(name, graphs.get(name));
+    for (;;) {
+      const { graphs, secs, missing } = await fetchGraphs(this.id, keys, this.controls, signal);
+      if (signal.aborted) return;
+      this.secs = Math.max(LEAST_SECS, COST * secs);
+      if (this.together) this.#showTogether(keys, graphs);
+      else for (const name of names) this.#showPanel(name, graphs.get(name));
+      fill(this.progress, missing);
+      if (!missing) return;
+    }
   }
 
   #showPanel(name, graph) {
