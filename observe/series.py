@@ -157,17 +157,15 @@ class Filling:
         }
         self._captures = {capture.capture: _source(capture) for capture in reader.captures}
         self._began_ns = min((capture.started_ns for capture in reader.captures), default=reader.summary.started_ns)
-        self._rows: dict[Source, list[Points]] = {}
+        self._series: list[dict[Source, Points]] = [{} for _ in found]  # of each graph, by source: the last ones
+        self._left_out: list[set[Source]] = [set() for _ in found]
 
     def add(self, record: "MetadataRecord") -> None:
         values = _numbers(record.line, self._paths)
         if not values:
             return
         source = self._captures.get(record.capture, (record.attempt, "", 0))
-        row = self._rows.get(source)
-        if row is None:
-            row = self._rows[source] = [self._new_points() for _ in self._found]
-        for graph, points in zip(self._found, row, strict=True):
+        for at, graph in enumerate(self._found):
             y = values.get(graph.key)
             if y is None:
                 continue
@@ -177,16 +175,29 @@ class Filling:
             elif abs(y) > LARGEST or abs(x) > LARGEST:
                 graph.beyond += 1
             else:
-                points.add(x, y)
+                points = self._series[at].get(source) or self._opened(at, source)
+                if points is not None:
+                    points.add(x, y)
+
+    def _opened(self, at: int, source: Source) -> Points | None:
+        """A new series of a graph, in place of its first one where there are many; None where it is left out itself."""
+        series = self._series[at]
+        if len(series) >= self._most_series:
+            first = min(series)
+            self._left_out[at].add(min(first, source))
+            if source < first:
+                return None
+            del series[first]
+        series[source] = self._new_points()
+        return series[source]
 
     def show(self) -> None:
         """Gives the graphs what was added so far."""
-        labels = _labels(sorted({*self._captures.values(), *self._rows}))
-        for at, graph in enumerate(self._found):
-            filled = [source for source in sorted(self._rows) if self._rows[source][at].seen]
-            graph.series = [self._rows[source][at] for source in filled[-self._most_series :]]
-            graph.more_series = len(filled) - len(graph.series)
-            for source, points in zip(filled[-self._most_series :], graph.series, strict=True):
+        labels = _labels(sorted({*self._captures.values(), *(source for series in self._series for source in series)}))
+        for graph, series, left_out in zip(self._found, self._series, self._left_out, strict=True):
+            graph.series = [series[source] for source in sorted(series)]
+            graph.more_series = len(left_out)
+            for source, points in series.items():
                 points.label = labels[source]
 
 

@@ -75,6 +75,17 @@ def test_a_series_without_end_of_attempts_is_bounded() -> None:
     assert graph.series[-1].label == f"attempt {series.MAX_SERIES + 3}"
 
 
+def test_of_many_tasks_each_key_keeps_its_own_last_ones() -> None:
+    tasks = range(series.MAX_SERIES + 4)
+    reader = FakeReader(*[lines({"step": 1, "all": n, **({"first": n} if n < 2 else {})}) for n in tasks], tasks=tasks)
+    found = {graph.key: graph for graph in made(reader, x="step")[0]}
+    assert [one.label for one in found["all"].series] == [f"task {n}" for n in tasks[4:]]
+    assert found["all"].more_series == 4
+    assert [one.label for one in found["first"].series] == ["task 0", "task 1"]
+    backwards = FakeReader(*[lines({"step": 1, "all": n}) for n in tasks], tasks=tasks[::-1])
+    assert [one.label for one in made(backwards, x="step")[0][0].series] == [f"task {n}" for n in tasks[4:]]
+
+
 def test_too_many_keys_are_left_out_by_name_but_not_those_asked_for() -> None:
     reader = FakeReader(lines(*({"epoch": n, "still": 1, **{f"k{i}": n * i for i in range(1, 6)}} for n in (1, 2))))
     found, left_out = made(reader, most=3)
