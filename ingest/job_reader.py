@@ -140,9 +140,11 @@ class JobReader(KeyedReader):
         kinds: Collection[Kind] = ALL_KINDS,
         after: Position | None = None,
         tail: int | None = None,
+        since_ns: int = 0,
     ) -> Iterator[LogLine]:
         """Lines in order of time. streams, kinds, attempt (None: all): which ones; after: only what hadn't been read
-        when the line with this position was (ask for the same streams, kinds and attempt); tail: the last ones only.
+        when the line with this position was (ask for the same streams, kinds and attempt); tail: the last ones only;
+        since_ns: those of this time and later, which counts without after and tail.
         """
         newest = int(self._fetch("SELECT ifnull(max(id), 0) FROM block")[0][0])
         attempts = self._attempts_of(attempt)  # after newest: the captures of all these blocks are among them
@@ -153,6 +155,9 @@ class JobReader(KeyedReader):
         if after is None:
             if tail is not None:
                 return self._tail(query, newest, tail)
+            if since_ns:
+                query = query._replace(where=f"{where} AND time_ns + lines > {int(since_ns)}")
+                return (line for line in self._ordered(query, 0, newest) if line.time_ns >= since_ns)
             return self._ordered(query, 0, newest)
         found = self._after(query, after, newest)
         return found if tail is None else iter(deque(found, maxlen=tail))

@@ -186,10 +186,12 @@ class LokiJobReader(KeyedReader):
         kinds: Collection[Kind] = ALL_KINDS,
         after: Position | None = None,
         tail: int | None = None,
+        since_ns: int = 0,
     ) -> Iterator[LogLine]:
         """Lines in order of time. streams, kinds, attempt (None: all): which ones; after: the position of the line
         that was read last: what hadn't been read by then, late arrivals included (ask for the same streams, kinds and
-        attempt); tail: the last ones only, lines older than what was looked through for them count as read."""
+        attempt); tail: the last ones only, lines older than what was looked through for them count as read; since_ns:
+        those of this time and later, older ones count as read."""
         query = _Query(frozenset(kinds), frozenset(streams), attempt)
         if tail is not None and tail <= 0:
             return iter(())
@@ -200,7 +202,8 @@ class LokiJobReader(KeyedReader):
             return found if tail is None else iter(deque(found, maxlen=tail))
         number, seen = self._reads.begin()
         if tail is None:
-            return self._unseen(query, number, seen, 0)
+            seen.floor_ns = since_ns
+            return self._unseen(query, number, seen, since_ns)
         return self._tail(query, number, seen, tail)
 
     def _unseen(self, query: _Query, number: int, seen: Seen, begin_ns: int) -> Iterator[LogLine]:

@@ -33,9 +33,11 @@ class Reader(Protocol):
         kinds: Collection[Kind] = ALL_KINDS,
         after: Position | None = None,
         tail: int | None = None,
+        since_ns: int = 0,
     ) -> Iterator[LogLine]:
         """Lines in order of time. after: the position of the line that was read last: what hadn't been read then, late
-        arrivals included; tail: the last ones only."""
+        arrivals included; tail: the last ones only; since_ns: of this time and later, without `after` and `tail`: what
+        is older counts as read."""
 
     def records(self, *, attempt: int | None = None, newest_first: bool = False) -> Iterator[MetadataRecord]:
         """Metadata records in order of time, or newest first."""
