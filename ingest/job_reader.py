@@ -23,6 +23,7 @@ from ingest.job import (
     LogLine,
     MetadataRecord,
     Position,
+    RecordBlock,
     derived_state,
 )
 from ingest.job_db import VERSION, ZLIB, read_captures
@@ -34,6 +35,7 @@ from logshipper.segment import MAX_PAYLOAD_BYTES, Kind, Stream
 
 ALL_KINDS = (Kind.LOG, Kind.METADATA, Kind.COMMAND, Kind.NOTE)
 _PAGE = 256
+_BLOCK_CHARS = 1 << 24
 _MAX_BLOCK_NS = MAX_PAYLOAD_BYTES  # a block's lines are 1 ns apart, and at least a byte long
 _MANY_BLOCKS = 50_000  # more new ones than that are found by the index over time
 _STREAMS = {int(stream): stream for stream in Stream}
@@ -293,6 +295,31 @@ class JobReader(KeyedReader):
             if len(page) < _PAGE:
                 return
             after = page[-1][:2]
+
+    def record_blocks(self, rows: int) -> Iterator[RecordBlock]:
+        """Metadata records in order of time, at most so many at a time, and fewer where lines are long. SQLite itself
+        puts a block together: as rows they would cost three times as much."""
+        attempts = self._attempts_of(None)
+        only = next(iter(attempts)) if len(attempts) == 1 else None
+        captures = "''" if only is not None else "group_concat(capture)"
+        after, size = (-1, -1), min(rows, _PAGE)
+        while True:
+            found = self._fetch(
+                f"SELECT count(*), group_concat(time_ns), group_concat(id), {captures}, group_concat(line, char(10))"  # noqa: S608  numbers and constants
+                f" FROM (SELECT time_ns, id, capture, line FROM record WHERE capture IN ({_numbers(attempts)})"
+                f" AND (time_ns, id) > (?, ?) ORDER BY time_ns, id LIMIT {size})",
+                *after,
+            )
+            count, times, ids, numbers, text = found[0]
+            if not count:
+                return
+            at = list(map(int, times.split(",")))
+            of = [only] * count if only is not None else list(map(int, numbers.split(",")))
+            yield RecordBlock(at, of, attempts, text)
+            if count < size:
+                return
+            after = at[-1], int(ids.rpartition(",")[2])
+            size = max(min(rows, 4 * size, _BLOCK_CHARS * count // len(text)), 1)
 
     def events(self, *, attempt: int | None = None) -> Iterator[JobEvent]:
         """Events in order of time."""

@@ -20,6 +20,7 @@ from ingest.job import (
     LogLine,
     MetadataRecord,
     Position,
+    RecordBlock,
     job_shard,
 )
 from ingest.keyed_reader import KeyedReader
@@ -40,6 +41,7 @@ HOLD_NS = 10 * SECOND_NS  # how long a long line may wait for its last pieces
 MAX_HELD = 20_000  # lines of a tail that are kept; of a longer one only its begin
 MAX_READS = 16
 _PAGE = 5000
+_RECORDS = 1000  # of a block
 _TAIL_LOOK_BACK = 1000  # lines before a tail that are known to have been there
 _STATUS_PAGE = 100
 _MAX_STATUSES = 2000  # entries that are looked through for what bars show
@@ -254,6 +256,14 @@ class LokiJobReader(KeyedReader):
         for line in self._record_lines("backward" if newest_first else "forward", attempt=attempt):
             n = line.attrs.get("n", 0)
             yield MetadataRecord(line.time_ns, n, line.key.attempt, line.capture, line.text, line.stream)
+
+    def record_blocks(self, rows: int) -> Iterator[RecordBlock]:
+        """Metadata records in order of time, at most so many at a time."""
+        left = self.records()
+        while some := list(islice(left, min(rows, _RECORDS))):
+            attempts = {record.capture: record.attempt for record in some}
+            times, captures = [record.time_ns for record in some], [record.capture for record in some]
+            yield RecordBlock(times, captures, attempts, "\n".join(record.line for record in some))
 
     def _record_lines(
         self, direction: Direction = "forward", *, attempt: int | None = None, begin_ns: int = 0, end_ns: int = 0

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Protocol
 
-from ingest.job import Capture, JobEvent, JobSummary, LogLine, MetadataRecord, Position, TakenIn
+from ingest.job import Capture, JobEvent, JobSummary, LogLine, MetadataRecord, Position, RecordBlock, TakenIn
 from ingest.x_axis import KeyStats, XChoice
 from logshipper.segment import Kind, Stream
 
@@ -41,6 +41,9 @@ class Reader(Protocol):
 
     def records(self, *, attempt: int | None = None, newest_first: bool = False) -> Iterator[MetadataRecord]:
         """Metadata records in order of time, or newest first."""
+
+    def record_blocks(self, rows: int) -> Iterator[RecordBlock]:
+        """All metadata records in order of time, so many at a time, or fewer: for whoever takes them as columns."""
 
     def events(self, *, attempt: int | None = None) -> Iterator[JobEvent]:
         """Events in order of time."""
