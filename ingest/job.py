@@ -1,7 +1,7 @@
 """What a store says of a job: plain values, shared by all that write and read stores."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -111,6 +111,16 @@ class MetadataRecord(NamedTuple):
     capture: int
     line: str
     stream: Stream
+
+
+class RecordBlock(NamedTuple):
+    """Metadata records in order of time. times: in ns; captures: their numbers, and attempts: theirs; text: the lines,
+    with an LF between them."""
+
+    times: Sequence[int]
+    captures: Sequence[int]
+    attempts: Mapping[int, int]
+    text: str
 
 
 class JobEvent(NamedTuple):

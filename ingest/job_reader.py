@@ -24,6 +24,7 @@ from ingest.job import (
     LogLine,
     MetadataRecord,
     Position,
+    RecordBlock,
     derived_state,
 )
 from ingest.job_db import VERSION, ZLIB, read_captures
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 ALL_KINDS = (Kind.LOG, Kind.METADATA, Kind.COMMAND, Kind.NOTE)
 _PAGE = 256
 _NO_END_NS = (1 << 63) - 1  # later than any record
+_BLOCK_CHARS = 1 << 24
 _MAX_BLOCK_NS = MAX_PAYLOAD_BYTES  # a block's lines are 1 ns apart, and at least a byte long
 _MANY_BLOCKS = 50_000  # more new ones than that are found by the index over time
 _STREAMS = {int(stream): stream for stream in Stream}
@@ -156,9 +158,11 @@ class JobReader(KeyedReader):
         kinds: Collection[Kind] = ALL_KINDS,
         after: Position | None = None,
         tail: int | None = None,
+        since_ns: int = 0,
     ) -> Iterator[LogLine]:
         """Lines in order of time. streams, kinds, attempt (None: all): which ones; after: only what hadn't been read
-        when the line with this position was (ask for the same streams, kinds and attempt); tail: the last ones only.
+        when the line with this position was (ask for the same streams, kinds and attempt); tail: the last ones only;
+        since_ns: those of this time and later, which counts without after and tail.
         """
         newest = int(self._fetch("SELECT ifnull(max(id), 0) FROM block")[0][0])
         attempts = self._attempts_of(attempt)  # after newest: the captures of all these blocks are among them
@@ -169,6 +173,9 @@ class JobReader(KeyedReader):
         if after is None:
             if tail is not None:
                 return self._tail(query, newest, tail)
+            if since_ns:
+                query = query._replace(where=f"{where} AND time_ns + lines > {int(since_ns)}")
+                return (line for line in self._ordered(query, 0, newest) if line.time_ns >= since_ns)
             return self._ordered(query, 0, newest)
         found = self._after(query, after, newest)
         return found if tail is None else iter(deque(found, maxlen=tail))
@@ -334,6 +341,31 @@ class JobReader(KeyedReader):
             if len(page) < _PAGE:
                 return
             after = page[-1][:2]
+
+    def record_blocks(self, rows: int) -> Iterator[RecordBlock]:
+        """Metadata records in order of time, at most so many at a time, and fewer where lines are long. SQLite itself
+        puts a block together: as rows they would cost three times as much."""
+        attempts = self._attempts_of(None)
+        only = next(iter(attempts)) if len(attempts) == 1 else None
+        captures = "''" if only is not None else "group_concat(capture)"
+        after, size = (-1, -1), min(rows, _PAGE)
+        while True:
+            found = self._fetch(
+                f"SELECT count(*), group_concat(time_ns), group_concat(id), {captures}, group_concat(line, char(10))"  # noqa: S608  numbers and constants
+                f" FROM (SELECT time_ns, id, capture, line FROM record WHERE capture IN ({_numbers(attempts)})"
+                f" AND (time_ns, id) > (?, ?) ORDER BY time_ns, id LIMIT {size})",
+                *after,
+            )
+            count, times, ids, numbers, text = found[0]
+            if not count:
+                return
+            at = list(map(int, times.split(",")))
+            of = [only] * count if only is not None else list(map(int, numbers.split(",")))
+            yield RecordBlock(at, of, attempts, text)
+            if count < size:
+                return
+            after = at[-1], int(ids.rpartition(",")[2])
+            size = max(min(rows, 4 * size, _BLOCK_CHARS * count // len(text)), 1)
 
     def events(self, *, attempt: int | None = None) -> Iterator[JobEvent]:
         """Events in order of time."""

@@ -20,6 +20,7 @@ from ingest.job import (
     LogLine,
     MetadataRecord,
     Position,
+    RecordBlock,
     job_shard,
 )
 from ingest.keyed_reader import KeyedReader
@@ -40,6 +41,7 @@ HOLD_NS = 10 * SECOND_NS  # how long a long line may wait for its last pieces
 MAX_HELD = 20_000  # lines of a tail that are kept; of a longer one only its begin
 MAX_READS = 16
 _PAGE = 5000
+_RECORDS = 1000  # of a block
 _TAIL_LOOK_BACK = 1000  # lines before a tail that are known to have been there
 _STATUS_PAGE = 100
 _MAX_STATUSES = 2000  # entries that are looked through for what bars show
@@ -186,10 +188,12 @@ class LokiJobReader(KeyedReader):
         kinds: Collection[Kind] = ALL_KINDS,
         after: Position | None = None,
         tail: int | None = None,
+        since_ns: int = 0,
     ) -> Iterator[LogLine]:
         """Lines in order of time. streams, kinds, attempt (None: all): which ones; after: the position of the line
         that was read last: what hadn't been read by then, late arrivals included (ask for the same streams, kinds and
-        attempt); tail: the last ones only, lines older than what was looked through for them count as read."""
+        attempt); tail: the last ones only, lines older than what was looked through for them count as read; since_ns:
+        those of this time and later, older ones count as read."""
         query = _Query(frozenset(kinds), frozenset(streams), attempt)
         if tail is not None and tail <= 0:
             return iter(())
@@ -200,7 +204,8 @@ class LokiJobReader(KeyedReader):
             return found if tail is None else iter(deque(found, maxlen=tail))
         number, seen = self._reads.begin()
         if tail is None:
-            return self._unseen(query, number, seen, 0)
+            seen.floor_ns = since_ns
+            return self._unseen(query, number, seen, since_ns)
         return self._tail(query, number, seen, tail)
 
     def _unseen(self, query: _Query, number: int, seen: Seen, begin_ns: int) -> Iterator[LogLine]:
@@ -254,6 +259,14 @@ class LokiJobReader(KeyedReader):
         for line in self._record_lines(direction, attempt=attempt, begin_ns=begin_ns, end_ns=end_ns):
             n = line.attrs.get("n", 0)
             yield MetadataRecord(line.time_ns, n, line.key.attempt, line.capture, line.text, line.stream)
+
+    def record_blocks(self, rows: int) -> Iterator[RecordBlock]:
+        """Metadata records in order of time, at most so many at a time."""
+        left = self.records()
+        while some := list(islice(left, min(rows, _RECORDS))):
+            attempts = {record.capture: record.attempt for record in some}
+            times, captures = [record.time_ns for record in some], [record.capture for record in some]
+            yield RecordBlock(times, captures, attempts, "\n".join(record.line for record in some))
 
     def _record_lines(
         self, direction: Direction = "forward", *, attempt: int | None = None, begin_ns: int = 0, end_ns: int = 0

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from ingest.job import Capture, JobEvent, JobSummary, LogLine, MetadataRecord, Position, TakenIn
+from ingest.job import Capture, JobEvent, JobSummary, LogLine, MetadataRecord, Position, RecordBlock, TakenIn
 from ingest.x_axis import KeyStats, XChoice
 from logshipper.segment import Kind, Stream
 
@@ -33,15 +33,20 @@ class Reader(Protocol):
         kinds: Collection[Kind] = ALL_KINDS,
         after: Position | None = None,
         tail: int | None = None,
+        since_ns: int = 0,
     ) -> Iterator[LogLine]:
         """Lines in order of time. after: the position of the line that was read last: what hadn't been read then, late
-        arrivals included; tail: the last ones only."""
+        arrivals included; tail: the last ones only; since_ns: of this time and later, without `after` and `tail`: what
+        is older counts as read."""
 
     def records(
         self, *, attempt: int | None = None, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0
     ) -> Iterator[MetadataRecord]:
         """Metadata records in order of time, or newest first. begin_ns, end_ns: only those printed from then on and
         before then; 0 for no limit."""
+
+    def record_blocks(self, rows: int) -> Iterator[RecordBlock]:
+        """All metadata records in order of time, so many at a time, or fewer: for whoever takes them as columns."""
 
     def events(self, *, attempt: int | None = None) -> Iterator[JobEvent]:
         """Events in order of time."""

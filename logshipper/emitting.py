@@ -1,22 +1,28 @@
-"""`logshipper.emit`: numbers of training code as one valid JSON line on standard output. Imports nothing but `json`.
+"""`logshipper.emit`: numbers of training code as one valid JSON line on standard output. Light to import, so without
+`json`, `typing` and `collections`.
 
 Nothing of this may disturb the program that calls it: whatever goes wrong is said once on stderr, and never raised.
 """
 
 import _thread
 import fcntl
-import json
 import math
 import os
 import select
 import stat
 import sys
-from collections.abc import Mapping
 
 TYPE_CHECKING = False  # typing itself would cost more than all of this
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
+try:
+    from _json import encode_basestring_ascii as _quoted  # what json itself uses
+except ImportError:  # a Python that isn't CPython
+    from json.encoder import py_encode_basestring_ascii as _quoted
+
+_WORDS = {None: "null", True: "true", False: "false"}
 MAX_DEPTH = 32  # of nested values
 MAX_ITEMS = 10_000  # of one value: arrays are no business of a log's
 MAX_KEY_BYTES = 256  # as graphs and dashboards take them
@@ -38,7 +44,7 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)
 
 
-def emit(record: Mapping[str, object] | None = None, /, **values: object) -> None:
+def emit(record: "Mapping[str, object] | None" = None, /, **values: object) -> None:
     """Prints one line, a JSON object of these values, at once: `emit(epoch=3, loss=0.1)`, `emit({"val/loss": 0.2})`.
 
     Numbers of numpy, torch and others, and arrays without dimensions, become plain numbers; other arrays, tuples and
@@ -57,7 +63,7 @@ def _emit(values: "Mapping[Any, object]") -> None:
     record = _object(values, "", 0)
     if not record:
         return
-    line = json.dumps(record, ensure_ascii=True, allow_nan=False) + "\n"  # ASCII: one line in any encoding
+    line = f"{_json(record)}\n"  # ASCII: one line in any encoding
     if len(line) > MAX_LINE_BYTES:
         _say("long", f"a record of {len(line):,} bytes was left out: {MAX_LINE_BYTES:,} is the most")
         return
@@ -112,7 +118,7 @@ def _number(value: float, path: str) -> float | None:
 def _converted(value: "Any", path: str, depth: int) -> object:  # Any: whatever the program has
     if depth >= MAX_DEPTH:
         return _text(value)
-    if isinstance(value, Mapping):
+    if hasattr(value, "keys") and hasattr(value, "items"):
         return _object(value, f"{path}.", depth + 1)
     if isinstance(value, list | tuple | set | frozenset):
         return _list(value, path, depth)
@@ -138,6 +144,19 @@ def _list(values: "Any", path: str, depth: int) -> list[object]:  # Any: a list,
 
 def _text(value: object) -> str:
     return str(value)[:MAX_LINE_BYTES]
+
+
+def _json(value: object) -> str:
+    """JSON of what `_plain` gives: as `json.dumps` writes it."""
+    if isinstance(value, str):
+        return _quoted(value)
+    if value is None or isinstance(value, bool):
+        return _WORDS[value]
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_quoted(key)}: {_json(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_json, value)) + "]"
+    return repr(value)  # a number that is finite
 
 
 # ---- output

@@ -15,6 +15,8 @@ from observe.words import NOT_IN_LOKI, STATES, state_of
 
 Parser = TypeVar("Parser", bound=argparse.ArgumentParser)
 if TYPE_CHECKING:
+    from observe.log_place import Place
+
     Subparsers: TypeAlias = argparse._SubParsersAction[Parser]
 
 _EXIT_CODES = "exit codes: 0 done, 1 not done (stderr says why), 2 wrong usage, 130 Ctrl-C"
@@ -212,6 +214,22 @@ def event_state(text: str) -> str:
     return state
 
 
+def task_numbers(text: str) -> tuple[int, ...]:
+    return tuple(whole_number(number.strip()) for number in text.split(","))
+
+
+def place(text: str) -> "Place":
+    """Where a log that was followed goes on."""
+    from observe.log_place import Place
+
+    try:
+        return Place.parse(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} isn't a place; `logs --follow` prints one when it is left"
+        ) from None
+
+
 def attempt_number(text: str) -> str:
     return text if text == "all" else str(whole_number(text))
 
@@ -283,11 +301,19 @@ def _add_logs(subparsers: "Subparsers[Parser]") -> None:
         "examples:\n"
         "  logshipper logs last --tail 20\n"
         "  logshipper logs train.py --follow\n"
+        "  logshipper logs 4711 --follow --task 0,3 --for 10m\n"
         "  logshipper logs k3f9x2 --stream stderr --times --grep 'warn|error'\n"
         "  logshipper logs 4711 --from loki --follow",
     )
     _add_job(parser)
     parser.add_argument("-f", "--follow", action="store_true", help="go on while the job runs, until it has ended")
+    parser.add_argument(
+        "--for", dest="secs", type=seconds_number, metavar="SECS", help="follow for so long only: 30, 10m"
+    )
+    parser.add_argument(
+        "--after", type=place, metavar="PLACE", help="only what comes behind it; following says its PLACE"
+    )
+    parser.add_argument("--task", type=task_numbers, metavar="N", help="only these tasks, joined by commas")
     parser.add_argument("--stream", choices=("stdout", "stderr", "both"), default="both", help="default: both")
     parser.add_argument("-n", "--tail", type=whole_number, metavar="N", help="only the last N lines (that match)")
     parser.add_argument("-t", "--times", action="store_true", help="local time before each line")

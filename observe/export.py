@@ -145,7 +145,7 @@ def _write_job(reader: "Reader", kind: str, writer: RowWriter) -> int:
 
     try:
         if kind == METADATA:
-            writer.records(Sources(reader), reader.records(), progress)
+            writer.records(Sources(reader), reader, progress)
         else:
             writer.lines(Sources(reader), reader.lines(streams=_BOTH), progress)
     finally:

@@ -7,7 +7,7 @@ a few blocks, whatever a job's length.
 
 import tempfile
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -25,7 +25,6 @@ from observe.export_rows import (
     Source,
     Sources,
     line_blocks,
-    record_blocks,
 )
 from observe.words import uncoloured
 
@@ -47,7 +46,8 @@ except ImportError:
     raise LogshipperError("Parquet needs pyarrow, which isn't installed: pip install 'logshipper[parquet]'") from None
 
 if TYPE_CHECKING:
-    from ingest.job import LogLine, MetadataRecord
+    from ingest.job import LogLine, RecordBlock
+    from ingest.stores import Reader
     from observe.records import Path
 
 GROUP_ROWS = 4 * BLOCK_ROWS
@@ -66,21 +66,21 @@ class ParquetWriter:
         self._sources: dict[Source, int] = {}
         self._titles: Sequence[str] | None = None
 
-    def records(self, sources: Sources, records: "Iterable[MetadataRecord]", progress: Progress) -> None:
+    def records(self, sources: Sources, reader: "Reader", progress: Progress) -> None:
         maker = ColumnMaker()
-        at_work: deque[tuple[Sequence[int], list[int], Future[Columns]]] = deque()
+        at_work: deque[tuple[RecordBlock, Future[Columns]]] = deque()
 
         def keep() -> None:
-            times, numbers, made = at_work.popleft()
-            self._spill.add(times, numbers, made.result())
-            progress(len(times))
+            block, made = at_work.popleft()
+            numbers = self._numbers(sources, block.captures, block.attempts)
+            self._spill.add(block.times, numbers, made.result())
+            progress(len(block.times))
 
-        with ThreadPoolExecutor(_AT_WORK) as pool:  # Arrow lets go of the interpreter's lock
-            for block in record_blocks(records):
+        with ThreadPoolExecutor(_AT_WORK) as pool:  # Arrow and SQLite let go of the interpreter's lock
+            for block in reader.record_blocks(BLOCK_ROWS):
                 if len(at_work) >= _AT_WORK:
                     keep()
-                times, _, _, _, texts, _ = zip(*block, strict=True)
-                at_work.append((times, self._numbers(sources, block), pool.submit(maker.columns, texts)))
+                at_work.append((block, pool.submit(maker.columns, block.text, len(block.times))))
             while at_work:
                 keep()
 
@@ -98,15 +98,16 @@ class ParquetWriter:
                 (title,): pa.array(values, kind)
                 for title, values, kind in zip(LINE_TITLES, columns, _LINE_TYPES, strict=True)
             }
-            self._spill.add([line.time_ns for line in block], self._numbers(sources, block), made)
+            attempts = {line.capture: line.attempt for line in block}
+            numbers = self._numbers(sources, [line.capture for line in block], attempts)
+            self._spill.add([line.time_ns for line in block], numbers, made)
             progress(len(block))
 
-    def _numbers(self, sources: Sources, rows: "Sequence[LogLine | MetadataRecord]") -> list[int]:
+    def _numbers(self, sources: Sources, captures: Sequence[int], attempts: Mapping[int, int]) -> list[int]:
         """The numbers of the rows' sources."""
-        by_capture = {row.capture: row for row in rows}
-        numbers = {capture: self._sources.setdefault(sources.of(row), len(self._sources))
-                   for capture, row in by_capture.items()}  # fmt: skip
-        return [numbers[row.capture] for row in rows]
+        numbers = {capture: self._sources.setdefault(sources.of(capture, attempts[capture]), len(self._sources))
+                   for capture in set(captures)}  # fmt: skip
+        return [numbers[capture] for capture in captures]
 
     def finish(self) -> None:
         kinds = self._kinds()

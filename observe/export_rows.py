@@ -44,18 +44,18 @@ class Sources:
             for capture in reader.captures
         }
 
-    def of(self, row: "LogLine | MetadataRecord") -> Source:
-        return self._known.get(row.capture) or Source(self._job_id, row.attempt, "", 0, self._host)
+    def of(self, capture: int, attempt: int) -> Source:
+        return self._known.get(capture) or Source(self._job_id, attempt, "", 0, self._host)
 
 
 class RowWriter(Protocol):
     """Writes rows of one or several jobs into one file."""
 
-    def records(self, sources: Sources, records: "Iterable[MetadataRecord]", progress: Progress) -> None:
+    def records(self, sources: Sources, reader: "Reader", progress: Progress) -> None:
         """Writes a job's metadata records. Raises LogshipperError where this format can't hold them."""
 
     def lines(self, sources: Sources, lines: "Iterable[LogLine]", progress: Progress) -> None:
-        """Writes a job's lines."""
+        """Writes lines of a job."""
 
     def finish(self) -> None:
         """Writes what had to wait until every row was seen."""

@@ -24,7 +24,8 @@ from observe.records import Path, cell, flat
 from observe.words import uncoloured, utc
 
 if TYPE_CHECKING:
-    from ingest.job import LogLine, MetadataRecord
+    from ingest.job import LogLine
+    from ingest.stores import Reader
 
 _ROWS = 1024  # that are written at a time
 _ROW_END = b"\xff\n"  # no UTF-8, so that it ends no cell's line
@@ -37,11 +38,11 @@ class JsonlWriter:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
 
-    def records(self, sources: Sources, records: "Iterable[MetadataRecord]", progress: Progress) -> None:
-        for block in record_blocks(records, _ROWS):
+    def records(self, sources: Sources, reader: "Reader", progress: Progress) -> None:
+        for block in record_blocks(reader.records(), _ROWS):
             documents = []
             for record in block:
-                head = {**record_document(record), **_source_document(sources.of(record))}
+                head = {**record_document(record), **_source_document(sources.of(record.capture, record.attempt))}
                 documents.append(f'{orjson.dumps(head).decode()[:-1]},"record":{record.line}}}\n')
             self._file.write("".join(documents).encode("utf-8", "backslashreplace"))
             progress(len(block))
@@ -49,7 +50,7 @@ class JsonlWriter:
     def lines(self, sources: Sources, lines: "Iterable[LogLine]", progress: Progress) -> None:
         for block in line_blocks(lines, _ROWS):
             for line in block:
-                document = {**line_document(line), **_source_document(sources.of(line))}
+                document = {**line_document(line), **_source_document(sources.of(line.capture, line.attempt))}
                 self._file.write(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
             progress(len(block))
 
@@ -81,9 +82,9 @@ class CsvWriter:
         self._count = 0  # of records
         self._begun = False  # with lines
 
-    def records(self, sources: Sources, records: "Iterable[MetadataRecord]", progress: Progress) -> None:
+    def records(self, sources: Sources, reader: "Reader", progress: Progress) -> None:
         waiting = self._waiting = self._waiting or tempfile.TemporaryFile()  # noqa: SIM115  closed by finish
-        for block in record_blocks(records, _ROWS):
+        for block in record_blocks(reader.records(), _ROWS):
             rows = []
             for record in block:
                 values = flat(record.line)
@@ -91,7 +92,9 @@ class CsvWriter:
                 row = [""] * len(self._paths)
                 for path, value in values.items():
                     row[self._paths[path]] = cell(value)
-                rows.append(self._rows.row([*_own_cells(sources.of(record), record.time_ns), *row]))
+                rows.append(
+                    self._rows.row([*_own_cells(sources.of(record.capture, record.attempt), record.time_ns), *row])
+                )
             end = _ROW_END.decode("utf-8", "surrogateescape")
             waiting.write((end.join(rows) + end).encode("utf-8", "surrogateescape"))
             progress(len(block))
@@ -117,7 +120,7 @@ class CsvWriter:
                 text = uncoloured(line.text)
                 extra = [str(line.attrs.get(name, "")) for name in ("repeat", "part")]
                 cells = [str(document["stream"]), str(document["kind"]), text, *extra]
-                rows.append(self._rows.row([*_own_cells(sources.of(line), line.time_ns), *cells]))
+                rows.append(self._rows.row([*_own_cells(sources.of(line.capture, line.attempt), line.time_ns), *cells]))
             self._put("\n".join(rows))
             progress(len(block))
 

@@ -3,21 +3,23 @@
 import argparse
 import re
 import select
+import shlex
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-import orjson
-
-from logshipper.errors import LogshipperError, QueryError
+from logshipper.errors import LogshipperError, QueryError, StoreError
 from logshipper.segment import Kind, Stream
-from observe.documents import line_document
+from observe.follow_keys import LEAVE, NEXT, Keys, keys_read
+from observe.follow_nodes import Nodes, View
+from observe.log_place import Place
+from observe.log_writers import JsonWriter, TextWriter, Writer
 from observe.opening import check_attempt, opened_job, take_in
-from observe.output import Output, cells_wide
+from observe.output import Output
 from observe.running import say
-from observe.words import exit_words, is_further_part, local, plural, safe, safe_coloured, uncoloured
+from observe.words import exit_words, plural, safe, uncoloured
 
 if TYPE_CHECKING:
     from ingest.job import JobSummary, LogLine, Position
@@ -29,39 +31,58 @@ STREAMS = {"stdout": (Stream.STDOUT,), "stderr": (Stream.STDERR,), "both": (Stre
 PATIENCE_SECS = 600.0  # how long a follower waits for a server that doesn't answer
 _RETRY_SECS = 5.0
 _KINDS = (Kind.LOG, Kind.METADATA, Kind.COMMAND, Kind.NOTE)
-_WRITE_CHARS = 1 << 16
-
-_RESET = "\x1b[0m"
-_DIM = "2"
-_RED = "31"
-_MATCH = "\x1b[1;7m"
-_CLEAR_LINE = "\r\x1b[K"
 
 
 def call(args: argparse.Namespace) -> int:
-    pattern = _pattern(args.grep)
-    attempt = None if args.attempt == "all" else int(args.attempt)
-    lines = _Lines(args, pattern, attempt)
-    writer = _JsonWriter() if args.json else _TextWriter(Output(args.color), times=args.times, pattern=pattern)
+    if not args.follow and args.secs is not None:
+        raise LogshipperError("--for ends following: it needs --follow")
+    lines = _Lines(args)
+    writer = JsonWriter() if args.json else TextWriter(Output(args.color), times=args.times, pattern=lines.pattern)
     outage = _Outage(writer, _stdout_poll(), patient=args.follow)
     with opened_job(args, outage.through) as (store, job_id):
 
         def look() -> "tuple[JobSummary, bool]":
             with store.open(job_id) as reader:
-                check_attempt({capture.attempt for capture in reader.captures}, attempt)
+                lines.check(reader)
+                if args.follow:
+                    lines.nodes.learn(reader.captures)
                 lines.print(reader, writer)
                 return reader.summary, reader.is_over
 
         try:
-            summary, is_over = outage.through(look)
-            if args.follow and not is_over:
-                summary = _follow(store, job_id, lines, writer, outage)
+            with keys_read(wanted=args.follow and not args.json) as keys:
+                summary, is_over = outage.through(look)
+                if args.follow and not is_over:
+                    follower = _Follower(store, job_id, lines, writer, outage, keys)
+                    summary, is_over = follower.follow(args.secs)
+                if args.follow and not is_over:
+                    _say_how_to_go_on(summary, lines, args)
         except KeyboardInterrupt:
             writer.clear()
+            if args.follow and lines.summary is not None:
+                _say_how_to_go_on(lines.summary, lines, args)
             raise
-        if summary.lost and attempt is None:
+        if summary.lost and lines.attempt is None:
             say(f"{plural(summary.lost, 'line')} of this job couldn't be logged: see `logshipper show`")
     return 0
+
+
+def _say_how_to_go_on(job: "JobSummary", lines: "_Lines", args: argparse.Namespace) -> None:
+    """The command that goes on behind the last line that was printed, and how to end the job."""
+    options = []
+    for option, value, usual in (
+        ("--from", args.source, None), ("--store", args.store, None), ("--site", args.site, None),
+        ("--loki-url", args.loki_url, None), ("--cluster", args.cluster, None), ("--stream", args.stream, "both"),
+        ("--attempt", args.attempt, "all"), ("--grep", args.grep, None), ("--times", args.times, False),
+        ("--json", args.json, False), ("--task", args.task and ",".join(map(str, args.task)), None),
+        ("--after", str(lines.place), ""),
+    ):  # fmt: skip
+        if value not in (usual, None):
+            options += [option] if value is True else [option, str(value)]
+    words = shlex.join(["logshipper", "logs", job.job_id, "--follow", *options])
+    say(f"the job runs on; this goes on from here: {words}")
+    if job.job_id.isdecimal():
+        say(f"to cancel it: scancel {job.job_id}")
 
 
 def _pattern(text: str | None) -> "re.Pattern[str] | None":
@@ -72,17 +93,36 @@ def _pattern(text: str | None) -> "re.Pattern[str] | None":
 
 
 class _Lines:
-    """Which lines are asked for, and how far they have been printed."""
+    """Which lines are asked for, whose are shown, and how far they have been printed."""
 
-    def __init__(self, args: argparse.Namespace, pattern: "re.Pattern[str] | None", attempt: int | None) -> None:
+    def __init__(self, args: argparse.Namespace) -> None:
         self.streams = STREAMS[args.stream]
-        self._pattern = pattern
-        self._attempt = attempt
+        self.pattern = _pattern(args.grep)
+        self.attempt = None if args.attempt == "all" else int(args.attempt)
+        self.place: Place = args.after or Place()
+        self.nodes = Nodes()
+        self.view = View(self.nodes)
+        self.summary: JobSummary | None = None
+        self._tasks: frozenset[int] = frozenset(args.task or ())
+        self._captures: set[int] = set()  # those of the tasks that are asked for
+        self._begun_at = Place.parse(str(self.place)) if args.after else None
         self._tail: int | None = args.tail
         self._after: Position | None = None
+        self._follows: bool = args.follow
 
-    def print(self, reader: "Reader", writer: "_Writer") -> None:
+    def check(self, reader: "Reader") -> None:
+        """Raises StoreError where the job has no such attempt or task; a job that is followed may get one yet."""
+        check_attempt({capture.attempt for capture in reader.captures}, self.attempt)
+        tasks = {capture.task for capture in reader.captures}
+        missing = sorted(self._tasks - tasks)
+        if missing and not (self._follows and not reader.is_over):
+            has = ", ".join(map(str, sorted(tasks)[:20])) + (", ..." if len(tasks) > 20 else "")
+            raise StoreError("--task", f"the job has no task {missing[0]}; it has {has}")
+
+    def print(self, reader: "Reader", writer: "Writer") -> None:
         """Writes the lines that are new since the last call; the first one keeps to --tail."""
+        self.summary = reader.summary
+        self._captures = {capture.capture for capture in reader.captures if capture.task in self._tasks}
         found = self._read(reader)
         if self._tail is not None:
             try:
@@ -92,53 +132,135 @@ class _Lines:
                 raise
             self._tail = None
         for line in found:
-            writer.write(line)
+            if self.view.takes(line):
+                self.show(line, writer)
         writer.flush()
 
+    def show(self, line: "LogLine", writer: "Writer") -> None:
+        writer.write(line, self.nodes.label(line.capture))
+        if self._follows:
+            self.place.note(line)
+
     def _read(self, reader: "Reader") -> Iterator["LogLine"]:
-        # without a pattern the store itself finds the tail; at least one line tells where to go on from
-        tail = None if self._tail is None or self._pattern is not None else max(self._tail, 1)
+        # where nothing is left out the store itself finds the tail; at least one line tells where to go on from
+        filtered = self.pattern is not None or self._tasks or self._begun_at is not None
+        tail = None if self._tail is None or filtered else max(self._tail, 1)
+        since_ns = 0 if self._begun_at is None else self._begun_at.begin_ns
         after = self._after
-        for line in reader.lines(streams=self.streams, attempt=self._attempt, kinds=_KINDS, after=after, tail=tail):
+        found = reader.lines(
+            streams=self.streams, attempt=self.attempt, kinds=_KINDS, after=after, tail=tail, since_ns=since_ns
+        )
+        for line in found:
             self._after = line.position
-            if self._pattern is None or self._pattern.search(uncoloured(line.text)):
+            if self._tasks and line.capture not in self._captures:
+                continue
+            if self._begun_at is not None and self._begun_at.is_printed(line):
+                continue
+            if self.pattern is None or self.pattern.search(uncoloured(line.text)):
                 yield line
 
 
-def _follow(store: "Store", job_id: str, lines: _Lines, writer: "_Writer", outage: "_Outage") -> "JobSummary":
-    """Prints what comes, until the job has ended; returns how it did."""
-    told: set[str] = set()
+class _Follower:
+    """Prints what comes, until the job has ended, or whoever follows it leaves."""
 
-    def look() -> "tuple[JobSummary, bool, dict[Stream, tuple[int, str]]]":
+    def __init__(
+        self, store: "Store", job_id: str, lines: _Lines, writer: "Writer", outage: "_Outage", keys: Keys
+    ) -> None:
+        self._store = store
+        self._job_id = job_id
+        self._lines = lines
+        self._writer = writer
+        self._outage = outage
+        self._keys = keys
+        self._told: set[str] = set()
+        self._unresponsive = False
+        self._tells = sys.stderr.isatty()
+
+    def follow(self, secs: float | None) -> "tuple[JobSummary, bool]":
+        """How the job is at the end, and whether it has ended. secs: for how long, None: until it ends."""
+        until = None if secs is None else time.monotonic() + secs
+        if self._lines.summary is not None:
+            self._say_what_is_followed(self._lines.summary)
+        if self._keys.fd is not None:
+            self._outage.poll.register(self._keys.fd, select.POLLIN)
+        while True:
+            for problem in take_in(self._store, job_id=self._job_id):
+                if problem not in self._told:
+                    self._told.add(problem)
+                    self._say(problem)
+            summary, is_over, status = self._outage.through(self._look)
+            if is_over:
+                self._write(self._lines.view.show_all())  # nothing of its log is held back
+                self._writer.clear()
+                _say_ended(summary)
+                return summary, True
+            if (summary.state == "UNRESPONSIVE") != self._unresponsive:
+                self._unresponsive = not self._unresponsive
+                self._say("the job gives no sign of life" if self._unresponsive else "the job is back")
+            shown = {stream: bar for stream, bar in status.items() if stream in self._lines.streams}
+            self._writer.show_status(shown)
+            left = self._store.poll_secs if until is None else until - time.monotonic()
+            if left <= 0:
+                self._writer.clear()
+                return summary, False
+            _pause(self._outage.poll, min(left, self._store.poll_secs))
+            if self._is_left():
+                return summary, False
+
+    def _look(self) -> "tuple[JobSummary, bool, dict[Stream, tuple[int, str]]]":
         # its state is older than the lines read next: none is missed at the end
-        with store.open(job_id) as reader:
-            lines.print(reader, writer)
+        with self._store.open(self._job_id) as reader:
+            changes = self._lines.nodes.learn(reader.captures)
+            self._announce(changes.began)
+            self._write(self._lines.view.renamed())
+            self._lines.print(reader, self._writer)
+            self._announce(changes.ended)
             return reader.summary, reader.is_over, reader.status()
 
-    unresponsive = False
-    while True:
-        for problem in take_in(store, job_id=job_id):
-            if problem not in told:
-                told.add(problem)
-                writer.clear()
-                say(problem)
-        summary, is_over, status = outage.through(look)
-        if is_over:
-            writer.clear()
-            _say_ended(summary)
-            return summary
-        if (summary.state == "UNRESPONSIVE") != unresponsive:
-            unresponsive = not unresponsive
-            writer.clear()
-            say("the job gives no sign of life" if unresponsive else "the job is back")
-        writer.show_status({stream: shown for stream, shown in status.items() if stream in lines.streams})
-        _pause(outage.poll, store.poll_secs)
+    def _announce(self, changes: list[str]) -> None:
+        if self._tells:
+            for change in changes:
+                self._say(change)
+
+    def _is_left(self) -> bool:
+        """Does what keys say; whether one of them says to leave."""
+        for key in self._keys.pressed():
+            if key == LEAVE:
+                self._writer.clear()
+                return True
+            self._writer.clear()
+            said, held = self._lines.view.turn(1 if key == NEXT else -1)
+            for words in said:
+                self._say(words)
+            self._write(held)
+        return False
+
+    def _write(self, held: "list[LogLine]") -> None:
+        for line in held:
+            self._lines.show(line, self._writer)
+        self._writer.flush()
+
+    def _say_what_is_followed(self, job: "JobSummary") -> None:
+        """The job, its state, what of it, and the keys."""
+        if not self._tells:
+            return
+        streams = " and ".join(stream.name.lower() for stream in self._lines.streams)
+        nodes = self._lines.nodes.labels
+        keys = " ESC leaves" if self._keys.fd is not None else ""
+        if self._keys.fd is not None and nodes:
+            keys = " + and - switch node, ESC leaves"
+        of = f" of {', '.join(nodes[:8])}{', ...' if len(nodes) > 8 else ''}" if nodes else ""
+        self._say(f"following {safe(job.name)} ({job.job_id}), {job.state}: {streams}{of};{keys or ' Ctrl-C leaves'}")
+
+    def _say(self, words: str) -> None:
+        self._writer.clear()
+        say(safe(words))
 
 
 class _Outage:
     """A server that doesn't answer for a while: it is said once, and waited for, by those who follow (patient)."""
 
-    def __init__(self, writer: "_Writer", poll: "select.poll", *, patient: bool) -> None:
+    def __init__(self, writer: "Writer", poll: "select.poll", *, patient: bool) -> None:
         self.poll = poll
         self._writer = writer
         self._patient = patient
@@ -177,7 +299,8 @@ class _Outage:
 
 
 def _pause(poll: "select.poll", secs: float) -> None:
-    if poll.poll(secs * 1000):
+    """Waits; a key that is pressed ends it."""
+    if any(not event & select.POLLIN for _, event in poll.poll(secs * 1000)):
         raise BrokenPipeError  # nobody reads any more: not only noticed when the job prints next
 
 
@@ -195,115 +318,3 @@ def _say_ended(job: "JobSummary") -> None:
     if sys.stderr.isatty():
         outcome = exit_words(job.exit_code, job.signal)
         say(f"{safe(job.name)} ({job.job_id}) has ended: {job.state}{', ' + outcome if outcome else ''}")
-
-
-class _Writer:
-    """Gathers text into few writes."""
-
-    def __init__(self) -> None:
-        self._held: list[str] = []
-        self._chars = 0
-
-    def write(self, line: "LogLine") -> None:
-        raise NotImplementedError
-
-    def show_status(self, status: dict[Stream, tuple[int, str]]) -> None:
-        """Shows what a running bar shows now, where that can be done."""
-
-    def flush(self) -> None:
-        if self._held:
-            sys.stdout.write("".join(self._held))
-            self._held.clear()
-            self._chars = 0
-        sys.stdout.flush()
-
-    def clear(self) -> None:
-        """Flushes, and leaves the cursor at the beginning of an empty line."""
-        self.flush()
-
-    def _put(self, text: str) -> None:
-        self._held.append(text)
-        self._chars += len(text)
-        if self._chars > _WRITE_CHARS:
-            _Writer.flush(self)
-
-
-class _JsonWriter(_Writer):
-    """One JSON document a line."""
-
-    def write(self, line: "LogLine") -> None:
-        self._put(orjson.dumps(line_document(line), option=orjson.OPT_APPEND_NEWLINE).decode())
-
-
-class _TextWriter(_Writer):
-    """Text as it was, without its colours; on a terminal safe, with them, stderr in red, and what isn't the job's own
-    text dimmed."""
-
-    def __init__(self, out: Output, *, times: bool, pattern: "re.Pattern[str] | None") -> None:
-        super().__init__()
-        self._out = out
-        self._times = times
-        self._pattern = pattern if out.colour else None
-        self._open: tuple[Stream, int] | None = None  # the line that isn't ended yet: a part may follow
-        self._status = ""  # what the last line of the terminal shows now
-
-    def write(self, line: "LogLine") -> None:
-        self._clear_status()
-        source = (line.stream, line.capture)
-        if self._open == source and is_further_part(str(line.attrs.get("part", ""))):
-            self._put(self._dressed(line))
-            return
-        self._end_line()
-        stamp = f"{local(line.time_ns, millis=True)} " if self._times else ""
-        self._put((f"\x1b[{_DIM}m{stamp}{_RESET}" if stamp and self._out.colour else stamp) + self._dressed(line))
-        self._open = source
-
-    def _dressed(self, line: "LogLine") -> str:
-        if not self._out.colour:
-            text = uncoloured(line.text)
-            return safe(text) if self._out.terminal else text
-        code = _DIM if line.kind in (Kind.COMMAND, Kind.NOTE) else _RED if line.stream is Stream.STDERR else ""
-        if self._pattern is None:
-            return safe_coloured(line.text, code)
-        style = f"\x1b[{code}m" if code else ""
-        text = self._pattern.sub(
-            lambda found: f"{_MATCH}{found[0]}{_RESET}{style}" if found[0] else "", safe(uncoloured(line.text))
-        )
-        return f"{style}{text}{_RESET}" if style else text
-
-    def _end_line(self) -> None:
-        if self._open is not None:
-            self._put("\n")
-            self._open = None
-
-    def flush(self) -> None:
-        self._end_line()
-        super().flush()
-
-    def clear(self) -> None:
-        self._clear_status()
-        self.flush()
-
-    def show_status(self, status: dict[Stream, tuple[int, str]]) -> None:
-        text = safe("  ".join(text for _, (_, text) in sorted(status.items()) if text))
-        if not self._out.ansi or text == self._status:
-            return
-        self._clear_status()
-        fitted = self._fitted(text)
-        self._status = text  # first: who is interrupted behind it clears it
-        self._put(fitted)
-        super().flush()
-
-    def _fitted(self, text: str) -> str:
-        """One row of the terminal, dimmed; a bar that wrapped couldn't be cleared any more."""
-        columns = max(Output().columns - 1, 1)  # asked again: the terminal may have been resized
-        if cells_wide(text) > columns:
-            from rich.cells import set_cell_size
-
-            text = set_cell_size(text, columns - 1) + "…"
-        return f"\x1b[{_DIM}m{text}{_RESET}" if self._out.colour else text
-
-    def _clear_status(self) -> None:
-        if self._status:
-            self._put(_CLEAR_LINE)
-            self._status = ""

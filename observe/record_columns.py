@@ -47,15 +47,16 @@ class ColumnMaker:
 
     _last: _Shape | None = field(default=None)
 
-    def columns(self, lines: Sequence[str]) -> Columns:
+    def columns(self, text: str, rows: int) -> Columns:
         """Columns as long as the block, in the order in which their keys are seen first: int64, double and bool where
         these hold every value exactly, NUMBER_TEXT of other numbers, else the values' text; null where a record has no
-        such key, or null."""
-        block = ("\n".join(lines) + "\n").encode("utf-8", "surrogatepass")
+        such key, or null. text: so many lines, with an LF between them."""
+        block = f"{text}\n".encode("utf-8", "surrogatepass")
         if self._last is not None:
-            found = _of_shape(block, len(lines), self._last)
+            found = _of_shape(block, rows, self._last)
             if found is not None:
                 return found
+        lines = text.split("\n")
         found = self._of_shapes(block, lines)
         return _one_by_one(lines) if found is None else found
 

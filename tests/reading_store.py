@@ -17,12 +17,20 @@ class SpooledCapture:
     """A capture that runs inside its context until `end`; without one it has died. Its clock moves 10 ms a call."""
 
     def __init__(
-        self, store: Path, job_id: str = "k3f9x2", attempt: int = 1, *, name: str = "train.py", started_ns: int = 0
+        self,
+        store: Path,
+        job_id: str = "k3f9x2",
+        attempt: int = 1,
+        *,
+        name: str = "train.py",
+        started_ns: int = 0,
+        **place: Any,  # step, task, suffix and host of CaptureWriter
     ) -> None:
         now_ns = time.time_ns()
         store.mkdir(mode=0o700, exist_ok=True)
         (store / "spool").mkdir(mode=0o700, exist_ok=True)
-        self._writer = _Writer(store / "spool", job_id, attempt, name=name, start_ns=started_ns or now_ns - 60 * NS)
+        self._writer = _Writer(store / "spool", job_id, attempt, name=name,
+                               start_ns=started_ns or now_ns - 60 * NS, **place)  # fmt: skip
         self._accounts: dict[str, dict[str, int]] = {"stdout": {}, "stderr": {}}
         self._made: dict[str, int] = {}
         self._n: dict[tuple[str, ...], int] = {}

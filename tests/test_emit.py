@@ -252,21 +252,12 @@ def test_a_signal_handler_may_emit_too() -> None:
 
 
 def test_what_it_imports() -> None:
-    """Little beside json: training code, and each captured job, waits for it."""
+    """Next to nothing: training code, and each captured job, waits for it."""
     text = "import sys; before = set(sys.modules); import logshipper; {}; print(*sorted(set(sys.modules) - before))"
     assert script(text.format("0")).stdout.split() == ["logshipper"]
     found = set(script(text.format("logshipper.emit")).stdout.split())
-    assert {"logshipper.emitting", "json"} <= found
-    assert not found & {
-        "typing",
-        "threading",
-        "logging",
-        "subprocess",
-        "tempfile",
-        "orjson",
-        "numpy",
-        "logshipper.errors",
-    }
+    assert "logshipper.emitting" in found
+    assert not found & {"json", "typing", "collections", "re", "threading", "logging", "orjson", "numpy"}
 
 
 def test_there_is_nothing_else_to_ask_for() -> None:

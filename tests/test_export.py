@@ -1,9 +1,11 @@
 """`logshipper export`: exact values in every format, on both stores; whole files or none."""
 
 import csv
+import importlib
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -14,8 +16,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-import observe.export_rows
-import observe.record_columns
+from ingest.local_store import LocalStore
 from ingest.loki import Client
 from logshipper.cli import main
 from logshipper.segment import Kind, Stream
@@ -23,6 +24,7 @@ from observe.record_columns import ColumnMaker, is_exact
 from observe.records import flat
 from tests.loki_job import push_spool
 from tests.reading_store import SpooledCapture, training
+from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer
 
 Export = Callable[..., tuple[int, str, str]]
@@ -179,7 +181,7 @@ def test_too_many_keys_for_a_table(
         job.metadata({f"k{number}": number for number in range(9)})
         job.end()
     for module in ("observe.export_text", "observe.export_parquet"):
-        __import__(module)
+        importlib.import_module(module)
         monkeypatch.setattr(sys.modules[module], "MAX_COLUMNS", 8)
     for form in ("csv", "parquet"):
         code, _, err = export("wide", "--output", str(tmp_path / f"w.{form}"))
@@ -233,7 +235,7 @@ def test_columns_are_what_the_lines_hold(shapes: list[tuple[dict[str, str], int]
     ]
     maker = ColumnMaker()
     for _ in range(2):  # the second time shapes are known
-        columns = maker.columns(lines)
+        columns = maker.columns("\n".join(lines), len(lines))
         wanted = [flat(line) for line in lines]
         assert set(columns) == {path for row in wanted for path in row}
         for path, array in columns.items():
@@ -260,8 +262,8 @@ def test_blocks_of_many_kinds_become_one_file(
     store: Path, export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Columns come, go and change their type from block to block."""
-    monkeypatch.setattr(observe.export_rows, "_AT_A_TIME", 5)
-    monkeypatch.setattr(observe.export_rows.record_blocks, "__defaults__", (5,))
+    importlib.import_module("observe.export_parquet")
+    monkeypatch.setattr("observe.export_parquet.BLOCK_ROWS", 5)
     values: list[Any] = [0, 1, 2.5, BIG, "x", True, None, 0.1]
     records = [{"n": at, "a": values[at // 10], **({"late": at} if at > 60 else {})} for at in range(80)]
     with SpooledCapture(store, "many") as job:
@@ -274,6 +276,27 @@ def test_blocks_of_many_kinds_become_one_file(
     assert [(row["n"], row["a"], row["late"]) for row in rows] == [
         (at, texts[at], at if at > 60 else None) for at in range(80)
     ]
+
+
+def test_blocks_of_records_are_the_records(store: Path) -> None:
+    """Of two captures at the same times, in blocks of any size."""
+    began_ns = time.time_ns() - 60 * NS
+    for attempt in (1, 2):
+        with SpooledCapture(store, "both", attempt, started_ns=began_ns) as job:
+            job.metadata(*({"n": at, "attempt": attempt} for at in range(20)))
+            job.end()
+    with LocalStore(str(store)) as local:
+        local.take_in()
+        with local.open("both") as reader:
+            wanted = [(record.time_ns, record.capture, record.attempt, record.line) for record in reader.records()]
+            assert len(wanted) == 40
+            for rows in (1, 3, 40, 41, 1000):
+                found = [
+                    (time_ns, capture, block.attempts[capture], line)
+                    for block in reader.record_blocks(rows)
+                    for time_ns, capture, line in zip(block.times, block.captures, block.text.split("\n"), strict=True)
+                ]
+                assert found == wanted, rows
 
 
 # ---- several jobs, files and folders
@@ -340,7 +363,7 @@ def test_a_failure_leaves_no_half_file(
             raise OSError(28, "No space left on device")
 
         module = "observe.export_parquet" if form == "parquet" else "observe.export_text"
-        __import__(module)
+        importlib.import_module(module)
         name = {"csv": "CsvWriter", "jsonl": "JsonlWriter", "parquet": "ParquetWriter"}[form]
         monkeypatch.setattr(getattr(sys.modules[module], name), "finish", full)
         code, _, err = export("odd", "--output", str(tmp_path / f"f.{form}"))

@@ -1,0 +1,132 @@
+"""Whose lines they are, for whoever follows a job of several nodes or tasks, and which of them are shown. Pure."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from observe.words import exit_words, plural
+
+if TYPE_CHECKING:
+    from ingest.job import Capture, LogLine
+
+MAX_HELD_LINES = 50_000  # of nodes that aren't shown, in all
+MAX_HELD_CHARS = 1 << 25
+_RUNNING = "RUNNING"
+
+
+class Changes(NamedTuple):
+    """Captures that are new, and those whose state is another one now: a sentence each."""
+
+    began: list[str]
+    ended: list[str]
+
+
+class Nodes:
+    """What tells the captures of a job apart: `node1` where an attempt runs on several hosts, `task 3` where several
+    tasks of a step run on one; "" where there is nothing to tell apart. Nodes are numbered as they came."""
+
+    def __init__(self) -> None:
+        self._labels: dict[int, str] = {}
+        self._states: dict[int, str] = {}
+
+    def learn(self, captures: "Sequence[Capture]") -> "Changes":
+        """Takes in the captures as they are now; returns what has changed since."""
+        changes = Changes([], [])
+        hosts: dict[int, list[str]] = {}
+        places: dict[tuple[int, str], list[Capture]] = {}
+        for capture in captures:
+            its = hosts.setdefault(capture.attempt, [])
+            if capture.host not in its:
+                its.append(capture.host)
+            places.setdefault((capture.attempt, capture.step), []).append(capture)
+        first = not self._states
+        for capture in captures:
+            its = hosts[capture.attempt]
+            beside = [other for other in places[capture.attempt, capture.step] if other.host == capture.host]
+            parts = [f"node{its.index(capture.host)}"] if len(its) > 1 else []
+            parts += [f"task {capture.task}"] if len(beside) > 1 else []
+            label = self._labels[capture.capture] = " ".join(parts)
+            before = self._states.get(capture.capture)
+            self._states[capture.capture] = capture.state
+            if before is None and (label or not first):
+                changes.began.append(_began(capture, label))
+            elif before is not None and before != capture.state and label:
+                changes.ended.append(_changed(capture, label))
+        return changes
+
+    def label(self, capture: int) -> str:
+        return self._labels.get(capture, "")
+
+    @property
+    def labels(self) -> list[str]:
+        """Of all that can be told apart."""
+        return sorted({label for label in self._labels.values() if label}, key=_in_order)
+
+
+def _in_order(label: str) -> tuple[tuple[int, str], ...]:
+    """Sorts node10 behind node9."""
+    words = label.replace("node", "node ").split()
+    return tuple((int(word), "") if word.isdecimal() else (-1, word) for word in words)
+
+
+def _began(capture: "Capture", label: str) -> str:
+    where = f"{label}: " if label else ""
+    attempt = f"attempt {capture.attempt} " if capture.attempt > 1 else ""
+    state = "" if capture.state == _RUNNING else f", {capture.state}"
+    return f"{where}{attempt}on {capture.host}{state}"
+
+
+def _changed(capture: "Capture", label: str) -> str:
+    outcome = "" if capture.state == _RUNNING else exit_words(capture.exit_code, capture.signal)
+    return f"{label}: {capture.state}{', ' + outcome if outcome else ''}"
+
+
+class View:
+    """Which node's lines are shown: all of them (""), or one's. What others print meanwhile is held, so that each goes
+    on at its own place when it is shown again."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.shown = ""
+        self._nodes = nodes
+        self._held: deque[LogLine] = deque()
+        self._chars = 0
+        self._dropped = 0
+
+    def takes(self, line: "LogLine") -> bool:
+        """Whether a line is to be shown now; it is held otherwise."""
+        label = self._nodes.label(line.capture)
+        if not self.shown or not label or label == self.shown:
+            return True
+        self._held.append(line)
+        self._chars += len(line.text)
+        while len(self._held) > MAX_HELD_LINES or self._chars > MAX_HELD_CHARS:
+            self._chars -= len(self._held.popleft().text)
+            self._dropped += 1
+        return False
+
+    def turn(self, steps: int) -> "tuple[list[str], list[LogLine]]":
+        """Turns to the next node (steps: 1) or the one before (-1), all of them in between. Returns what is to be said,
+        and the lines that were held and are to be shown then."""
+        order = ["", *self._nodes.labels]
+        if len(order) < 2:
+            return ["there is one node only"], self.show_all()
+        at = order.index(self.shown) if self.shown in order else 0
+        self.shown = order[(at + steps) % len(order)]
+        said = [f"switching to {self.shown or 'all nodes'}"]
+        if self._dropped:
+            said.append(f"not kept, too many were held: {plural(self._dropped, 'line')}; `logshipper logs` has them")
+            self._dropped = 0
+        return said, self._let_go()
+
+    def show_all(self) -> "list[LogLine]":
+        """Shows all nodes from now on; returns the lines that were held."""
+        self.shown = ""
+        return self._let_go()
+
+    def renamed(self) -> "list[LogLine]":
+        """As `show_all`, where the node that is shown is called something else now: tasks have joined it."""
+        return self.show_all() if self.shown and self.shown not in self._nodes.labels else []
+
+    def _let_go(self) -> "list[LogLine]":
+        left, self._held, self._chars = self._held, deque(), 0
+        return [line for line in left if self.takes(line)]

@@ -1,0 +1,136 @@
+"""Lines of a job's log as they are printed: as text, on a terminal in colours and with a running bar, or as JSON."""
+
+import re
+import sys
+from typing import TYPE_CHECKING
+
+import orjson
+
+from logshipper.segment import Kind, Stream
+from observe.documents import line_document
+from observe.output import Output, cells_wide
+from observe.words import is_further_part, local, safe, safe_coloured, uncoloured
+
+if TYPE_CHECKING:
+    from ingest.job import LogLine
+
+_WRITE_CHARS = 1 << 16
+_RESET = "\x1b[0m"
+_DIM = "2"
+_RED = "31"
+_MATCH = "\x1b[1;7m"
+_CLEAR_LINE = "\r\x1b[K"
+
+
+class Writer:
+    """Gathers text into few writes."""
+
+    def __init__(self) -> None:
+        self._held: list[str] = []
+        self._chars = 0
+
+    def write(self, line: "LogLine", whose: str = "") -> None:
+        """whose: the node's name, where there are several."""
+        raise NotImplementedError
+
+    def show_status(self, status: dict[Stream, tuple[int, str]]) -> None:
+        """Shows what a running bar shows now, where that can be done."""
+
+    def flush(self) -> None:
+        if self._held:
+            sys.stdout.write("".join(self._held))
+            self._held.clear()
+            self._chars = 0
+        sys.stdout.flush()
+
+    def clear(self) -> None:
+        """Flushes, and leaves the cursor at the beginning of an empty line."""
+        self.flush()
+
+    def _put(self, text: str) -> None:
+        self._held.append(text)
+        self._chars += len(text)
+        if self._chars > _WRITE_CHARS:
+            Writer.flush(self)
+
+
+class JsonWriter(Writer):
+    """One JSON document a line."""
+
+    def write(self, line: "LogLine", whose: str = "") -> None:
+        self._put(orjson.dumps(line_document(line), option=orjson.OPT_APPEND_NEWLINE).decode())
+
+
+class TextWriter(Writer):
+    """Text as it was, without its colours; on a terminal safe, with them, stderr in red, and what isn't the job's own
+    text dimmed."""
+
+    def __init__(self, out: Output, *, times: bool, pattern: "re.Pattern[str] | None") -> None:
+        super().__init__()
+        self._out = out
+        self._times = times
+        self._pattern = pattern if out.colour else None
+        self._open: tuple[Stream, int] | None = None  # the line that isn't ended yet: a part may follow
+        self._status = ""  # what the last line of the terminal shows now
+
+    def write(self, line: "LogLine", whose: str = "") -> None:
+        self._clear_status()
+        source = (line.stream, line.capture)
+        if self._open == source and is_further_part(str(line.attrs.get("part", ""))):
+            self._put(self._dressed(line))
+            return
+        self._end_line()
+        stamp = f"{whose}: " if whose else ""
+        stamp += f"{local(line.time_ns, millis=True)} " if self._times else ""
+        self._put((f"\x1b[{_DIM}m{stamp}{_RESET}" if stamp and self._out.colour else stamp) + self._dressed(line))
+        self._open = source
+
+    def _dressed(self, line: "LogLine") -> str:
+        if not self._out.colour:
+            text = uncoloured(line.text)
+            return safe(text) if self._out.terminal else text
+        code = _DIM if line.kind in (Kind.COMMAND, Kind.NOTE) else _RED if line.stream is Stream.STDERR else ""
+        if self._pattern is None:
+            return safe_coloured(line.text, code)
+        style = f"\x1b[{code}m" if code else ""
+        text = self._pattern.sub(
+            lambda found: f"{_MATCH}{found[0]}{_RESET}{style}" if found[0] else "", safe(uncoloured(line.text))
+        )
+        return f"{style}{text}{_RESET}" if style else text
+
+    def _end_line(self) -> None:
+        if self._open is not None:
+            self._put("\n")
+            self._open = None
+
+    def flush(self) -> None:
+        self._end_line()
+        super().flush()
+
+    def clear(self) -> None:
+        self._clear_status()
+        self.flush()
+
+    def show_status(self, status: dict[Stream, tuple[int, str]]) -> None:
+        text = safe("  ".join(text for _, (_, text) in sorted(status.items()) if text))
+        if not self._out.ansi or text == self._status:
+            return
+        self._clear_status()
+        fitted = self._fitted(text)
+        self._status = text  # first: who is interrupted behind it clears it
+        self._put(fitted)
+        super().flush()
+
+    def _fitted(self, text: str) -> str:
+        """One row of the terminal, dimmed; a bar that wrapped couldn't be cleared any more."""
+        columns = max(Output().columns - 1, 1)  # asked again: the terminal may have been resized
+        if cells_wide(text) > columns:
+            from rich.cells import set_cell_size
+
+            text = set_cell_size(text, columns - 1) + "…"
+        return f"\x1b[{_DIM}m{text}{_RESET}" if self._out.colour else text
+
+    def _clear_status(self) -> None:
+        if self._status:
+            self._put(_CLEAR_LINE)
+            self._status = ""

@@ -1,0 +1,354 @@
+"""Following a job of several nodes: whose line it is, keys that switch, places to go on from; on both stores."""
+
+import dataclasses
+import json
+import os
+import re
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import observe.follow_nodes
+import observe.logs
+from ingest.job import Capture, LogLine, Position
+from ingest.loki import Client
+from ingest.loki_push import Entry
+from logshipper.cli import main
+from logshipper.segment import Kind, Stream
+from observe.cli import seconds
+from observe.follow_nodes import Nodes, View
+from observe.log_place import Place
+from tests.reading_store import SpooledCapture
+from tests.segment_factory import SECOND_NS as NS
+from tests.servers.running import LokiServer
+from tests.test_reading import DEADLINE_SECS, ROOT, command
+from tests.test_reading_terminal import start
+
+ONE = Capture(1, 1, "", 0, "gpu1", "RUNNING", None, 0, 1, None, "enabled", "", {}, 160, 50, True)
+
+
+def capture(number: int, **fields: Any) -> Capture:
+    return dataclasses.replace(ONE, capture=number, **fields)
+
+
+def line(number: int, text: str = "x", time_ns: int = 5, stream: Stream = Stream.STDOUT) -> LogLine:
+    return LogLine(Position(0, 0, time_ns, 0), time_ns, stream, Kind.LOG, text, {}, 1, number)
+
+
+# ---- whose lines
+
+
+@pytest.mark.parametrize(
+    ("captures", "labels"),
+    [
+        ([ONE], [""]),
+        ([ONE, capture(2, attempt=2, host="gpu2")], ["", ""]),
+        ([ONE, capture(2, step="0")], ["", ""]),
+        ([ONE, capture(2, host="gpu2", task=1)], ["node0", "node1"]),
+        ([ONE, capture(2, task=1)], ["task 0", "task 1"]),
+        ([ONE, capture(2, task=1), capture(3, host="gpu2", task=2)], ["node0 task 0", "node0 task 1", "node1"]),
+    ],
+)
+def test_only_what_tells_captures_apart_is_named(captures: list[Capture], labels: list[str]) -> None:
+    nodes = Nodes()
+    nodes.learn(captures)
+    assert [nodes.label(one.capture) for one in captures] == labels
+
+
+def test_changes_are_said_once() -> None:
+    nodes = Nodes()
+    both = [ONE, capture(2, host="gpu2", task=1)]
+    assert nodes.learn([ONE]) == ([], [])
+    assert nodes.learn(both) == (["node1: on gpu2"], [])
+    assert nodes.learn(both) == ([], [])
+    ended = [capture(1, state="FAILED", exit_code=3), both[1]]
+    assert nodes.learn(ended) == ([], ["node0: FAILED, exit code 3"])
+    assert nodes.learn([*ended, capture(3, attempt=2)]) == (["attempt 2 on gpu1"], [])
+
+
+def test_nodes_are_in_order_of_their_numbers() -> None:
+    nodes = Nodes()
+    nodes.learn([capture(number, host=f"gpu{number}", task=number) for number in range(1, 13)])
+    assert nodes.labels == [f"node{number}" for number in range(12)]
+
+
+@pytest.fixture
+def view() -> View:
+    nodes = Nodes()
+    nodes.learn([ONE, capture(2, host="gpu2", task=1), capture(3, host="gpu3", task=2)])
+    return View(nodes)
+
+
+def turned(view: View, steps: int) -> tuple[list[str], list[str]]:
+    said, held = view.turn(steps)
+    return said, [one.text for one in held]
+
+
+def test_each_node_keeps_its_place(view: View) -> None:
+    assert view.takes(line(1))
+    assert turned(view, 1) == (["switching to node0"], [])
+    assert [view.takes(line(number, str(number))) for number in (1, 2, 3, 2)] == [True, False, False, False]
+    assert turned(view, 1) == (["switching to node1"], ["2", "2"])
+    assert turned(view, -2) == (["switching to all nodes"], ["3"])
+    assert turned(view, -1) == (["switching to node2"], []), "nothing twice"
+
+
+def test_a_node_that_tasks_join_is_called_something_else() -> None:
+    nodes = Nodes()
+    both = [ONE, capture(2, host="gpu2", task=1)]
+    nodes.learn(both)
+    view = View(nodes)
+    view.turn(1)
+    view.takes(line(2, "held"))
+    assert view.renamed() == []
+    nodes.learn([*both, capture(3, task=2)])
+    assert [one.text for one in view.renamed()] == ["held"]
+    assert view.shown == ""
+
+
+def test_one_node_has_nothing_to_switch_to() -> None:
+    assert turned(View(Nodes()), 1) == (["there is one node only"], [])
+
+
+def test_what_is_held_has_a_cap(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observe.follow_nodes, "MAX_HELD_LINES", 3)
+    monkeypatch.setattr(observe.follow_nodes, "MAX_HELD_CHARS", 10)
+    view.turn(1)
+    for number in range(5):
+        view.takes(line(2, str(number)))
+    said, held = turned(view, 1)
+    assert said[1] == "not kept, too many were held: 2 lines; `logshipper logs` has them"
+    assert held == ["2", "3", "4"]
+    view.takes(line(3, "long" * 3))
+    dropped = "not kept, too many were held: 1 line; `logshipper logs` has them"
+    assert turned(view, 1) == (["switching to node2", dropped], [])
+
+
+@given(st.lists(st.tuples(st.integers(1, 70), st.sampled_from(list(Stream)), st.integers(1, 2**62)), max_size=30))
+def test_a_place_goes_through_a_command_line(lines: list[tuple[int, Stream, int]]) -> None:
+    place = Place()
+    for number, stream, time_ns in lines:
+        place.note(line(number, time_ns=time_ns, stream=stream))
+    if not lines:
+        assert str(place) == ""
+        return
+    text = str(place)
+    assert shlex.quote(text) == text
+    again = Place.parse(text)
+    assert str(again) == text
+    for number, stream, time_ns in lines:
+        newest = max(at for one, its, at in lines if (one, its) == (number, stream))
+        assert again.is_printed(line(number, time_ns=time_ns, stream=stream))
+        assert not again.is_printed(line(number, time_ns=newest + 1, stream=stream))
+        assert again.begin_ns <= newest
+    assert not again.is_printed(line(71))
+
+
+@pytest.mark.parametrize("text", ["", "x", "5", "5-", "5-1o", "5-1x3", "5-1o3-", "5-1o3;ls", "g-1o3"])
+def test_what_is_no_place(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["logs", "x", f"--after={text}"])
+    assert ended.value.code == 2
+    assert "isn't a place" in capsys.readouterr().err
+
+
+def test_spans_of_following() -> None:
+    assert (seconds("30"), seconds("1.5"), seconds("10m")) == (30, 1.5, 600)
+
+
+# ---- on a terminal
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def two(store: Path) -> Iterator[tuple[SpooledCapture, SpooledCapture]]:
+    """A job that runs on two nodes."""
+    with (
+        SpooledCapture(store, "4711", name="train", host="gpu1") as first,
+        SpooledCapture(store, "4711", name="train", host="gpu2", task=1, suffix="bbbb") as second,
+    ):
+        first.lines("first of gpu1")
+        second.lines("first of gpu2")
+        first.beat()
+        second.beat()
+        yield first, second
+
+
+def test_keys_switch_nodes_and_esc_leaves(store: Path, two: tuple[SpooledCapture, SpooledCapture]) -> None:
+    child = start(store, "logs", "4711", "-f", columns=200, NO_COLOR="1")
+    child.expect_exact("node0: first of gpu1\r\n")
+    child.expect_exact("node1: first of gpu2\r\n")
+    child.expect_exact(
+        "following train (4711), RUNNING: stdout and stderr of node0, node1; + and - switch node, ESC leaves\r\n"
+    )
+    child.send("+")
+    child.expect_exact("switching to node0\r\n")
+    two[1].lines("second of gpu2")
+    two[0].lines("second of gpu1")
+    child.expect_exact("node0: second of gpu1\r\n")
+    assert "second of gpu2" not in str(child.before)
+    child.send("\x1b[A")  # an arrow doesn't leave
+    child.send("-")
+    child.expect_exact("switching to all nodes\r\n")
+    child.expect_exact("node1: second of gpu2\r\n")
+    two[1].end(3)
+    child.expect_exact("node1: FAILED, exit code 3\r\n")
+    child.send("\x1b")
+    child.expect_exact("the job runs on; this goes on from here: ")
+    child.expect(r"logshipper logs 4711 --follow --after \S+\r\n")
+    child.expect_exact("to cancel it: scancel 4711\r\n")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
+
+
+@pytest.mark.parametrize(("how", "code"), [("esc", 0), ("int", 130), ("term", 143)])
+def test_the_terminal_is_left_as_it_was(
+    how: str, code: int, store: Path, two: tuple[SpooledCapture, SpooledCapture]
+) -> None:
+    """By ESC, by Ctrl-C and by a signal."""
+    script = f"trap : INT; stty -g; {sys.executable} -m logshipper logs 4711 -f; echo =$?; stty -g"
+    environment = {**os.environ, "LOGSHIPPER_STORE": str(store), "TERM": "xterm", "PYTHONPATH": str(ROOT)}
+    options: dict[str, Any] = {"encoding": "utf-8", "timeout": DEADLINE_SECS}  # Any: pexpect
+    child = pexpect.spawn("sh", ["-c", script], env=environment, **options)
+    before = child.readline()
+    child.expect_exact("ESC leaves")
+    if how == "esc":
+        child.send("\x1b")
+    elif how == "int":
+        child.sendintr()
+    else:
+        (pid,) = (int(pid) for pid in Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split())
+        os.kill(pid, signal.SIGTERM)
+    child.expect(r"=(\d+)\r\n")
+    assert isinstance(child.match, re.Match)
+    assert int(child.match[1]) == code
+    assert child.readline() == before
+    child.close()
+
+
+def test_going_on_from_a_place_misses_nothing_and_repeats_nothing(store: Path) -> None:
+    """Left again and again, by --for, with lines of both streams and of two nodes in between."""
+    with (
+        SpooledCapture(store, "4711", name="train", host="gpu1") as first,
+        SpooledCapture(store, "4711", name="train", host="gpu2", task=1, suffix="bbbb") as second,
+    ):
+        printed: list[str] = []
+        words = ["logs", "4711", "--follow", "--for", "0.2"]
+        for at in range(4):
+            first.lines(f"{at} a", f"{at} b")
+            second.stderr(f"{at} c")
+            if at % 2:
+                first.stderr(f"{at} d")
+            first.beat()
+            second.beat()
+            done = subprocess_of(store, *words)
+            printed += done.stdout.splitlines()
+            words = [*shlex.split(done.stderr.splitlines()[0].partition("from here: ")[2])[1:], "--for", "0.2"]
+        first.lines("last")
+        first.end()
+        second.end()
+        done = subprocess_of(store, *words)
+    printed += done.stdout.splitlines()
+    wanted = [f"node0: {at} {one}" for at in range(4) for one in "abd" if one != "d" or at % 2]
+    wanted += [f"node1: {at} c" for at in range(4)] + ["node0: last"]
+    assert sorted(printed) == sorted(wanted)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def subprocess_of(store: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    with command(store, *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        out, err = process.communicate(timeout=DEADLINE_SECS)
+    return subprocess.CompletedProcess(words, process.returncode, out.decode(), err.decode())
+
+
+def test_ctrl_c_says_how_to_go_on_with_the_same_options(store: Path) -> None:
+    with SpooledCapture(store, "k3f9x2") as job:
+        job.lines("error 1", "fine", "error 2")
+        job.beat()
+        words = ["logs", "last", "-f", "--grep", "err|or", "--stream", "stdout", "--times"]
+        with command(store, *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert [process.stdout.readline().split()[2:] for _ in range(2)] == [[b"error", b"1"], [b"error", b"2"]]
+            process.send_signal(signal.SIGINT)
+            said = process.stderr.read().decode()
+            assert process.wait(DEADLINE_SECS) == 130
+        assert re.fullmatch(
+            r"logshipper: the job runs on; this goes on from here: logshipper logs k3f9x2 --follow --stream stdout "
+            r"--grep 'err\|or' --times --after [0-9a-f]+-1o0\n",
+            said,
+        )
+
+
+# ---- tasks
+
+
+def test_tasks_alone(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for task, suffix in enumerate(("aaaa", "bbbb", "cccc")):
+        with SpooledCapture(store, "array", task=task, suffix=suffix) as job:
+            job.lines(*[f"{number} of {task}" for number in range(3)])
+            job.end()
+    place = ("--store", str(store))
+    assert main(["logs", "array", "--task", "1", *place]) == 0
+    assert capsys.readouterr().out.splitlines() == ["0 of 1", "1 of 1", "2 of 1"]
+    assert main(["logs", "array", "--task", "0,2", "--tail", "2", *place]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert main(["logs", "array", "--task", "7", *place]) == 1
+    assert "the job has no task 7; it has 0, 1, 2" in capsys.readouterr().err
+    assert main(["logs", "array", "--for", "5", *place]) == 1
+    assert "--for ends following: it needs --follow" in capsys.readouterr().err
+
+
+# ---- Loki
+
+
+def test_nodes_and_places_in_a_real_loki(
+    loki: LokiServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Left when all is printed, and gone on with: two nodes, each line once."""
+    client = Client(loki.url)
+    began_ns, job = time.time_ns() - 30 * NS, "follow-nodes"
+
+    def push(task: int, at_ns: int, text: str, kind: str = "log") -> None:
+        labels = {"cluster": "local", "host": f"gpu{task}", "service_name": "logshipper", "kind": kind}
+        whose = {"job_id": job, "user": "me", "task": str(task), "attempt": "1"}
+        client.push(labels | ({"stream": "stdout"} if kind == "log" else {}), [Entry(at_ns, text, whose)])
+
+    for task in range(2):
+        started = {"event": "started", "name": "x", "user": "me", "started_ns": began_ns + task}
+        push(task, began_ns + task, json.dumps(started), "event")
+        push(task, began_ns + 25 * NS, json.dumps({"event": "heartbeat", "mode": "enabled"}), "event")
+        push(task, began_ns + 10 * NS + task, f"first of {task}")
+
+    def interrupt(poll: "select.poll", secs: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(observe.logs, "_pause", interrupt)
+    words = ["logs", job, "--follow", "--from", "loki", "--loki-url", loki.url]
+    assert main(words) == 130
+    out, err = capsys.readouterr()
+    assert out.splitlines() == ["node0: first of 0", "node1: first of 1"]
+    words = shlex.split(err.splitlines()[-1].partition("from here: ")[2])[1:]
+    push(1, began_ns + 9 * NS, "late of 1, out of order")
+    for task in range(2):
+        push(task, began_ns + 12 * NS + task, f"second of {task}")
+        ended = {"event": "closed", "state": "COMPLETED", "exit_code": 0, "ended_ns": began_ns + 13 * NS}
+        push(task, began_ns + 13 * NS + task, json.dumps(ended), "event")
+    assert main(words) == 0
+    assert capsys.readouterr().out.splitlines() == ["node0: second of 0", "node1: second of 1"]
