@@ -26,7 +26,7 @@ from ingest.loki import Client
 from ingest.loki_push import Entry
 from logshipper.cli import main
 from logshipper.segment import Kind, Stream
-from observe.cli import seconds
+from observe.cli import seconds_number
 from observe.follow_nodes import Nodes, View
 from observe.log_place import Place
 from tests.reading_store import SpooledCapture
@@ -164,7 +164,7 @@ def test_what_is_no_place(text: str, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_spans_of_following() -> None:
-    assert (seconds("30"), seconds("1.5"), seconds("10m")) == (30, 1.5, 600)
+    assert (seconds_number("30"), seconds("1.5"), seconds("10m")) == (30, 1.5, 600)
 
 
 # ---- on a terminal
