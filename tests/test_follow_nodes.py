@@ -164,7 +164,7 @@ def test_what_is_no_place(text: str, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_spans_of_following() -> None:
-    assert (seconds_number("30"), seconds("1.5"), seconds("10m")) == (30, 1.5, 600)
+    assert (seconds_number("30"), seconds_number("1.5"), seconds_number("10m")) == (30, 1.5, 600)
 
 
 # ---- on a terminal
