@@ -142,7 +142,7 @@ def _connect_reader(path: str) -> sqlite3.Connection:
     """Tries from the best way to the last: as others' equal, without writing, as a file that nobody changes, a copy."""
     uri = Path(os.path.abspath(path)).as_uri()
     may_write = os.access(path, os.W_OK) and os.access(os.path.dirname(path) or ".", os.W_OK)
-    has_log = os.path.exists(path + "-wal") and os.path.getsize(path + "-wal") > 0
+    has_log = _size(path + "-wal") > 0
     ways = (["?mode=rw"] if may_write else []) + ["?mode=ro"] + ([] if has_log else ["?immutable=1&mode=ro"])
     for way in ways:
         connection = sqlite3.connect(uri + way, uri=True, timeout=BUSY_SECS, isolation_level=None)
@@ -161,6 +161,14 @@ def _connect_reader(path: str) -> sqlite3.Connection:
     if not has_log:
         raise last
     return _connect_copy(path)
+
+
+def _size(path: str) -> int:
+    """0 where there is no file: whoever closes a database last removes its log."""
+    try:
+        return os.path.getsize(path)
+    except FileNotFoundError:
+        return 0
 
 
 def _connect_copy(path: str) -> sqlite3.Connection:

@@ -239,6 +239,14 @@ def test_a_job_s_missing_database_is_an_unknown_job(filled: Path) -> None:
         assert len(store.jobs()) == 1
 
 
+def test_a_log_that_goes_while_somebody_opens_the_database(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever closes a database last removes its write-ahead log, at any time."""
+    exists = os.path.exists
+    monkeypatch.setattr(os.path, "exists", lambda path: str(path).endswith("-wal") or exists(path))
+    with LocalStore(str(filled)) as store, store.open(store.resolve("last")) as reader:
+        assert reader.summary.state == "COMPLETED"
+
+
 # ---- no permission to write
 
 

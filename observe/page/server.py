@@ -122,7 +122,7 @@ class _Server(ThreadingHTTPServer):
         self.intake = intake
         self.assets = assets.load()
         self.shelf = Shelf(Listing(), Feeds(), Logs(), Copies(intake))
-        self._say = say
+        self.say = say
         self._lock = threading.Lock()
         self._open: dict[socket.socket, _Connection] = {}  # the oldest first
         super().__init__(("127.0.0.1", port), _Request)
@@ -185,7 +185,7 @@ class _Server(ThreadingHTTPServer):
         """A browser that goes away is no fault of ours."""
         error = sys.exception()
         if not isinstance(error, OSError):
-            self._say(f"a request of the page failed: {error!r}")
+            self.say(f"a request of the page failed: {error!r}")
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -230,6 +230,9 @@ class _Request(BaseHTTPRequestHandler):
             answer = _failure(HTTPStatus.BAD_GATEWAY, str(error))
         except LogshipperError as error:
             answer = _failure(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
+        except Exception as error:
+            self.server.say(f"a request of the page failed: {error!r}")
+            answer = _failure(HTTPStatus.INTERNAL_SERVER_ERROR, "this is a fault of logshipper's: see its terminal")
         self._send(answer)
 
     do_HEAD = do_GET  # noqa: N815  http.server's name

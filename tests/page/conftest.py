@@ -79,9 +79,10 @@ def graphed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageServer]:
 def serve() -> Iterator[Callable[[Path], PageServer]]:
     """Serves another store until the test is over."""
     servers: list[PageServer] = []
+    said: list[str] = []
 
     def start(store: Path) -> PageServer:
-        server = PageServer(options(store))
+        server = PageServer(options(store), say=said.append)
         servers.append(server)
         server.start()
         return server
@@ -89,6 +90,7 @@ def serve() -> Iterator[Callable[[Path], PageServer]]:
     yield start
     for server in servers:
         server.close()
+    assert said == []
 
 
 @pytest.fixture

@@ -1,8 +1,12 @@
 """Each page as a whole: it opens, at each width and in each colours, without a complaint."""
 
+import re
+from pathlib import Path
+
 import pytest
 from playwright.sync_api import expect
 
+import observe.page
 from tests.page.browsing import PHONE, WIDE, Browsing
 from tests.page.jobs import TRAINED
 
@@ -23,3 +27,15 @@ def test_job(browse: Browsing, width: int, dark: bool) -> None:
     expect(page.get_by_role("heading", name="train.py")).to_be_visible()
     expect(page.locator(".head .state")).to_be_visible()
     browse.picture(page)
+
+
+def test_what_is_imported_at_first_is_fetched_at_once() -> None:
+    """A chain of imports would be fetched link by link."""
+    assets = Path(observe.page.__file__).parent / "assets"
+    waiting, imported = ["app.js"], set[str]()
+    while waiting:
+        found = re.findall(r'^import .* from "\./([\w.]+)";$', (assets / waiting.pop()).read_text(), re.MULTILINE)
+        waiting += set(found) - imported
+        imported |= set(found)
+    preloaded = re.findall(r'rel="modulepreload" href="([\w.]+)"', (assets / "index.html").read_text())
+    assert set(preloaded) == imported

@@ -7,7 +7,6 @@
 // A view is a module with `show(root, context)`, which returns what `close()` ends it. context: see `contextOf`.
 
 import { el, fill } from "./dom.js";
-import * as compare from "./compare.js";
 import * as job from "./job.js";
 import * as jobs from "./jobs.js";
 
@@ -31,7 +30,7 @@ function parse(hash) {
 
 function viewOf(parts) {
   if (parts[0] === "job" && parts[1]) return job;
-  if (parts[0] === "compare" && parts[1]) return compare;
+  if (parts[0] === "compare" && parts[1]) return import("./compare.js"); // fetched when it is looked at
   return jobs;
 }
 
@@ -52,9 +51,22 @@ function contextOf({ parts, words }) {
   };
 }
 
+let routes = 0;
+
 async function route() {
   const place = parse(location.hash);
-  const view = viewOf(place.parts);
+  routes += 1;
+  const number = routes;
+  let view = viewOf(place.parts);
+  if (view instanceof Promise) {
+    try {
+      view = await view;
+    } catch (error) {
+      contextOf(place).failed(error);
+      return;
+    }
+    if (number !== routes) return; // another address was chosen meanwhile
+  }
   // a view may take another address of its own without starting anew
   if (current?.view === view && current.shown.move?.(contextOf(place))) return;
   current?.shown.close();

@@ -4,12 +4,14 @@ import { look, repeat } from "./api.js";
 import * as consoleTab from "./console.js";
 import { el, fill } from "./dom.js";
 import { duration, grouped, isRunning, local, size, when } from "./format.js";
-import * as graphs from "./graphs.js";
-import * as metadata from "./metadata.js";
 
 // a tab is a module with `show(root, context)`; context has `job`, the newest document of `api/jobs/ID`, as well, and
 // `follow(call)`, which calls with each newer one
-const TABS = { console: ["Console", consoleTab], graphs: ["Graphs", graphs], metadata: ["Metadata", metadata] };
+const TABS = {
+  console: ["Console", () => consoleTab],
+  graphs: ["Graphs", () => import("./graphs.js")], // fetched when they are looked at: the console is seen sooner
+  metadata: ["Metadata", () => import("./metadata.js")],
+};
 
 export function show(root, context) {
   const id = context.parts[1];
@@ -24,6 +26,7 @@ export function show(root, context) {
   let job = null;
   let open = null;
   let name = "";
+  let closed = false;
   const followers = new Set();
 
   function openTab(next) {
@@ -36,7 +39,14 @@ export function show(root, context) {
     body.className = `tab ${name}`;
     fill(tabs, Object.entries(TABS).map(([tab, [title]]) =>
       el("a", { href: `#/job/${encodeURIComponent(id)}/${tab}`, "aria-current": tab === name && "page" }, title)));
-    open = TABS[name][1].show(body, {
+    open = null;
+    const found = TABS[name][1]();
+    if (found instanceof Promise) found.then((module) => { if (name === wanted && !closed) showTab(module); }, (error) => context.failed(error));
+    else showTab(found);
+  }
+
+  function showTab(module) {
+    open = module.show(body, {
       ...context,
       get job() {
         return job;
@@ -71,6 +81,7 @@ export function show(root, context) {
       return true;
     },
     close() {
+      closed = true;
       looking.stop();
       open?.close();
     },
