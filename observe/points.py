@@ -1,6 +1,7 @@
 """The points of one series, thinned evenly while they come: of each so many neighbours the lowest and the highest stay,
 so that no spike is lost and the beginning is shown as finely as the end. Pure; memory is bounded."""
 
+import math
 from array import array
 from typing import TypeAlias
 
@@ -12,13 +13,16 @@ Floats: TypeAlias = "array[float]"
 class Points:
     """One series. seen: the points there were; xs, ys: those that are kept, in the order in which they were printed.
 
-    most: how many are kept (16 or more), the two ends aside.
+    most: how many are kept (16 or more), the two ends aside; inside: the lowest and highest X that count.
     """
 
-    __slots__ = ("_every", "_first", "_most", "_thin_xs", "_thin_ys", "_xs", "_ys", "label", "seen")
+    __slots__ = ("_every", "_first", "_inside", "_most", "_thin_xs", "_thin_ys", "_xs", "_ys", "label", "seen")
 
-    def __init__(self, label: str = "", most: int = MAX_POINTS) -> None:
+    def __init__(
+        self, label: str = "", most: int = MAX_POINTS, inside: tuple[float, float] = (-math.inf, math.inf)
+    ) -> None:
         self.label = label
+        self._inside = inside
         self.seen = 0
         self._most = most
         self._every = 1  # points of which two are kept
@@ -35,6 +39,8 @@ class Points:
         return self._kept()[1]
 
     def add(self, x: float, y: float) -> None:
+        if not self._inside[0] <= x <= self._inside[1]:
+            return
         if not self.seen:
             self._first = (x, y)
         self.seen += 1
@@ -93,8 +99,10 @@ class SmoothedPoints(Points):
 
     __slots__ = ("_last", "_weight")
 
-    def __init__(self, weight: float, most: int = MAX_POINTS) -> None:
-        super().__init__(most=most)
+    def __init__(
+        self, weight: float, most: int = MAX_POINTS, inside: tuple[float, float] = (-math.inf, math.inf)
+    ) -> None:
+        super().__init__(most=most, inside=inside)
         self._weight = weight
         self._last: float | None = None
 

@@ -195,7 +195,7 @@ class Filling:
         """Gives the graphs what was added so far."""
         labels = _labels(sorted({*self._captures.values(), *(source for series in self._series for source in series)}))
         for graph, series, left_out in zip(self._found, self._series, self._left_out, strict=True):
-            graph.series = [series[source] for source in sorted(series)]
+            graph.series = [series[source] for source in sorted(series) if series[source].seen]
             graph.more_series = len(left_out)
             for source, points in series.items():
                 points.label = labels[source]

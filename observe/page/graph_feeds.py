@@ -23,15 +23,19 @@ _LOOKS = 256  # records between two looks at the clock
 KEPT_POINTS = 1 << 12  # of a series: more than a screen has pixels across
 
 
+EVERYWHERE = (-math.inf, math.inf)
+
+
 class Wanted(NamedTuple):
     """Which graphs of which job. x: None for the job's own choice; y: keys; smooth: the weight of what came before, 0
-    for the numbers themselves."""
+    for the numbers themselves; inside: the lowest and highest X that are shown, of a graph whose X is known."""
 
     place: str
     job_id: str
     x: str | None
     y: tuple[str, ...]
     smooth: float = 0.0
+    inside: tuple[float, float] = EVERYWHERE
 
 
 @dataclass
@@ -96,7 +100,7 @@ class Feed:
             self._begin(reader, graphs)
             self.complete = self._reading.read_on(reader, deadline)
             self._missing = max(reader.summary.records - self.records, 0) if self.complete else 0
-        if not self.complete:
+        if not self.complete or self.wanted.inside != EVERYWHERE:
             return self._graphs
         return [self._own(reader, at, deadline) if lacks_x(graph) else graph for at, graph in enumerate(self._graphs)]
 
@@ -107,10 +111,12 @@ class Feed:
         self._own_graphs: dict[int, tuple[Graph, _Reading]] = {}
 
     def _filling(self, reader: "Reader", graphs: Sequence[Graph]) -> Filling:
-        smooth = self.wanted.smooth
-        return Filling(
-            reader, graphs, lambda: SmoothedPoints(smooth, KEPT_POINTS) if smooth else Points(most=KEPT_POINTS)
-        )
+        smooth, inside = self.wanted.smooth, self.wanted.inside
+
+        def new_points() -> Points:
+            return SmoothedPoints(smooth, KEPT_POINTS, inside) if smooth else Points(most=KEPT_POINTS, inside=inside)
+
+        return Filling(reader, graphs, new_points)
 
     def _own(self, reader: "Reader", at: int, deadline: float) -> Graph:
         """The graph of a key that never stands in a record with the X of the others."""

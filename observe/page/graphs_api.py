@@ -50,9 +50,10 @@ def axes(ask: Ask) -> Answer:
 
 def graphs(ask: Ask) -> Answer:
     """The graphs of the keys in `y`, a JSON list. x: a key, or `time`; smooth: 0 to below 1, the smoothed numbers
-    instead; points: that each series is thinned to."""
+    instead; points: that each series is thinned to; low, high: only what lies between these X."""
     points = ask.number("points", DEFAULT_POINTS, 4, KEPT_POINTS)
-    wanted = Wanted(ask.store.intake.place, ask.parts[0], ask.words.get("x") or None, _keys(ask), _weight(ask))
+    wanted = Wanted(ask.store.intake.place, ask.parts[0], ask.words.get("x") or None, _keys(ask), _weight(ask),
+                    (_number(ask, "low", -math.inf), _number(ask, "high", math.inf)))  # fmt: skip
     began = time.perf_counter()
     with ask.store.job(ask.parts[0]) as reader:
         feed = ask.shelf.feeds.get(wanted)
@@ -129,14 +130,22 @@ def _keys(ask: Ask) -> tuple[str, ...]:
 
 def _weight(ask: Ask) -> float:
     """Raises Refused."""
-    text = ask.words.get("smooth") or "0"
-    try:
-        weight = float(text)
-    except ValueError:
-        weight = -1.0
+    weight = _number(ask, "smooth", 0.0)
     if not 0 <= weight < 1:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"smooth: {text[:40]!r} isn't a number from 0 to below 1")
+        raise Refused(HTTPStatus.BAD_REQUEST, f"smooth: {weight} isn't a number from 0 to below 1")
     return weight
+
+
+def _number(ask: Ask, name: str, default: float) -> float:
+    """Raises Refused."""
+    text = ask.words.get(name)
+    try:
+        number = float(text) if text else default
+    except ValueError:
+        number = math.nan
+    if math.isnan(number):
+        raise Refused(HTTPStatus.BAD_REQUEST, f"{name}: {(text or '')[:40]!r} isn't a number")
+    return number
 
 
 def _axis(graph: Graph) -> dict[str, object]:

@@ -267,6 +267,24 @@ def test_a_long_job_is_drawn_by_and_by(browse: Browsing, graphed: PageServer, mo
     assert len(asked) > LONG_RECORDS / 1000, "many answers, each with more of the graph"
 
 
+def test_zooming_into_a_thinned_graph_shows_every_point(browse: Browsing, graphed: PageServer) -> None:
+    page = open_graphs(browse, graphed, f"job/{LONG}/graphs")
+    page.get_by_role("slider").fill("0.9")
+    thinned = wait_for_model(page, "loss", "model.curves.length === 2 && model.curves[1].xs.length < 2001")
+    chart(page, "loss").evaluate("(chart) => chart.zoomTo([13990, 14010])")
+    shown = wait_for_model(page, "loss", "model.curves[0].xs.length === 21 && model.curves[1].xs.length === 21")
+    exact = [json.loads(long_line(step))["loss"] for step in range(LONG_RECORDS)]
+    assert shown["curves"][0]["ys"] == exact[13_990:14_011]
+    of_all = smoothed(exact, 0.9)
+    assert shown["curves"][1]["ys"] == pytest.approx(of_all[13_990:14_011], rel=1e-12), "seeded where the series begins"
+    panel(page, "loss").locator("canvas").focus()
+    page.keyboard.press("-")
+    again = wait_for_model(page, "loss", "model.curves[0].xs.length > 21 && model.zoomed")
+    assert again["x"]["high"] - again["x"]["low"] == pytest.approx(40)
+    panel(page, "loss").get_by_role("button", name="Show all").click()
+    assert model(page, "loss")["curves"][0]["xs"] == thinned["curves"][0]["xs"]
+
+
 def saved(page: Page, key: str, name: str) -> Path:
     with page.expect_download() as downloading:
         panel(page, key).get_by_role("button", name=name).click()

@@ -83,7 +83,20 @@ export class Chart {
     if (series.length && !this.shown.includes(true)) this.shown.fill(true);
     this.sorted = series.map((one) => isSorted(one.xs));
     this.hover = null;
+    this.whole = null;
     this.draw();
+  }
+
+  /** The same series, more of their points where one has zoomed to. @param {Series[]} series */
+  setDetail(series) {
+    const whole = this.wholeX();
+    this.setSeries(series);
+    this.whole = whole;
+  }
+
+  /** Lowest and highest X of all there is. @returns {[number, number]} */
+  wholeX() {
+    return this.whole || this.extents(0);
   }
 
   /** @param {boolean[]} shown */
@@ -107,7 +120,7 @@ export class Chart {
 
   /** Shows this range only. @param {[number, number]} x @param {[number, number] | null} y null: what fits */
   zoomTo(x, y = null) {
-    const [low, high] = this.extents(0);
+    const [low, high] = this.wholeX();
     const least = (high - low) * CLOSEST_SHARE;
     if (!(x[1] - x[0] > least) || (y && !(y[1] > y[0]))) return;
     this.view = { x, y };
@@ -141,7 +154,7 @@ export class Chart {
 
   #scales() {
     const x = this.view ? { low: this.view.x[0], high: this.view.x[1], log: this.logX }
-      : scaleOf(...this.extents(0), this.logX);
+      : scaleOf(...this.wholeX(), this.logX);
     const y = this.view && this.view.y ? { low: this.view.y[0], high: this.view.y[1], log: this.logY }
       : padded(scaleOf(...this.extents(1), this.logY), 0.04);
     return { x, y };

@@ -81,7 +81,7 @@ export class ChartInput {
 
   /** @param {number} factor of what is in view @param {number} share the place that stays where it is */
   #zoomBy(factor, share) {
-    const all = scaleOf(...this.chart.extents(0), this.chart.logX);
+    const all = scaleOf(...this.chart.wholeX(), this.chart.logX);
     const { x } = this.chart.painted;
     const low = Math.max(valueAt(x, share - share * factor), all.low);
     const high = Math.min(valueAt(x, share + (1 - share) * factor), all.high);
@@ -91,7 +91,7 @@ export class ChartInput {
 
   /** @param {number} share of what is in view */
   #pan(share) {
-    const all = scaleOf(...this.chart.extents(0), this.chart.logX);
+    const all = scaleOf(...this.chart.wholeX(), this.chart.logX);
     const { x } = this.chart.painted;
     const room = share < 0 ? place(x, all.low) : place(x, all.high) - 1;
     const by = share < 0 ? Math.max(share, Math.min(room, 0)) : Math.min(share, Math.max(room, 0));

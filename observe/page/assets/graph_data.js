@@ -41,11 +41,12 @@ export function drawingOf(graph) {
   };
 }
 
-/** Fetches graphs by key. smooth: where a series is thinned, the server smooths all of its points. Of a long job an
+/** Fetches graphs by key. Where only some of a series' points come, the server smooths all of them. Of a long job an
  * answer has what was read so far: missing says so in words, and one asks again. secs: what it has cost the server.
- * @param {string} id @param {string[]} keys @param {{x: string, smooth: number}} how @param {AbortSignal} signal
+ * @param {string} id @param {string[]} keys @param {AbortSignal} signal
+ * @param {{x: string, smooth: number, low?: number, high?: number}} how low, high: only what lies between these X
  * @returns {Promise<{graphs: Map<string, object>, secs: number, missing: string}>} */
-export async function fetchGraphs(id, keys, { x, smooth }, signal) {
+export async function fetchGraphs(id, keys, { x, smooth, low, high }, signal) {
   const found = new Map();
   let secs = 0;
   let missing = "";
@@ -54,13 +55,14 @@ export async function fetchGraphs(id, keys, { x, smooth }, signal) {
     if (!document.complete) missing ||= `Read ${grouped(document.records)} of ${plural(document.total, "record")} …`;
   };
   for (const some of batches(keys)) {
-    const words = { y: JSON.stringify(some), x, points: POINTS };
+    const words = { y: JSON.stringify(some), x, points: POINTS, low, high };
     const { document } = await look(["jobs", id, "graphs"], words, signal);
     take(document);
     for (const graph of document.graphs) found.set(graph.key, graph);
-    const thinned = document.graphs.filter((graph) => graph.series.some((one) => one.x.length < one.seen));
-    if (!smooth || !thinned.length) continue;
-    const asked = { ...words, y: JSON.stringify(thinned.map((graph) => graph.key)), smooth };
+    const isPart = (one) => low !== undefined || one.x.length < one.seen;
+    const parts = document.graphs.filter((graph) => graph.series.some(isPart));
+    if (!smooth || !parts.length) continue;
+    const asked = { ...words, y: JSON.stringify(parts.map((graph) => graph.key)), smooth };
     const answer = await get(["jobs", id, "graphs"], asked, signal);
     take(answer);
     for (const graph of answer.graphs) found.set(graph.key, withSmooth(found.get(graph.key), graph));

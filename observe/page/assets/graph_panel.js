@@ -7,6 +7,7 @@ import { grouped } from "./format.js";
 import { Legend } from "./legend.js";
 import { fileName, saveBlob, saveFrom } from "./save.js";
 
+const ZOOM_MS = 250; // after the last move
 const SHOWN_SERIES = 64; // of the table of numbers
 
 /** A key that can be seen, even an empty one. @param {string} key */
@@ -18,8 +19,10 @@ export function named(key) {
  *   notes: string[]}} Drawing what a panel shows */
 
 export class GraphPanel {
-  /** @param {{title: string, name: string[], csv: () => string[]}} options
-   * name: what a picture's file is called after; csv: the addresses of the exact numbers */
+  /** @param {{title: string, name: string[], csv: () => string[],
+   *   detail?: (x: [number, number]) => Promise<Drawing | null>}} options
+   * name: what a picture's file is called after; csv: the addresses of the exact numbers; detail: what there is to
+   * draw between two X */
   constructor(options) {
     this.options = options;
     this.title = named(options.title);
@@ -54,7 +57,7 @@ export class GraphPanel {
     if (!this.chart) {
       this.host.className = "";
       this.chart = new Chart(this.host, { title: this.title, xLabel: named(drawing.xLabel) });
-      this.chart.onView = () => { this.reset.disabled = this.chart.view === null; };
+      this.chart.onView = () => this.#viewed();
       this.legend = new Legend(this.legendHost, this.chart);
     }
     const { chart } = this;
@@ -68,6 +71,30 @@ export class GraphPanel {
     this.legend.show();
     this.#showNotes();
     this.#showValues();
+    if (chart.view) this.#viewed();
+  }
+
+  /** Where one zooms into a series of which few points are drawn, more of them are asked for. */
+  #viewed() {
+    const { view } = this.chart;
+    this.reset.disabled = view === null;
+    clearTimeout(this.zooming);
+    if (!this.options.detail || !this.drawing.series.some((one) => one.xs.length < one.seen)) return;
+    if (view) this.zooming = setTimeout(() => this.#showDetail(view), ZOOM_MS);
+    else this.#takeDetail(this.drawing);
+  }
+
+  async #showDetail(view) {
+    const drawing = await this.options.detail(view.x);
+    if (drawing && this.chart?.view === view) this.#takeDetail(drawing);
+  }
+
+  #takeDetail(drawing) {
+    const series = drawing.series.map((one) => ({ ...one, label: visible(one.label) }));
+    if (drawing === this.drawing) this.chart.setSeries(series);
+    else this.chart.setDetail(series);
+    this.legend.show();
+    this.#showNotes(drawing.notes);
   }
 
   /** @param {number} weight */
@@ -87,6 +114,7 @@ export class GraphPanel {
   }
 
   close() {
+    clearTimeout(this.zooming);
     this.chart?.close();
     this.chart = null;
   }
@@ -95,9 +123,9 @@ export class GraphPanel {
     this.setLog(!this.isLog);
   }
 
-  #showNotes() {
+  #showNotes(said = this.drawing?.notes || []) {
     const below = this.chart?.notOnLog || 0;
-    const notes = [...(this.drawing?.notes || [])];
+    const notes = [...said];
     if (below) notes.push(`${grouped(below)} point${below === 1 ? " isn't" : "s aren't"} above 0: not on a log scale.`);
     fill(this.notes, notes.map((note) => el("p", {}, note)));
   }

@@ -5,7 +5,7 @@ import { look, path, repeat } from "./api.js";
 import { el, fill, visible } from "./dom.js";
 import { isRunning, plural } from "./format.js";
 import { GraphControls } from "./graph_controls.js";
-import { batches, drawingOf, fetchGraphs } from "./graph_data.js";
+import { batches, drawingOf, fetchGraphs, xOf } from "./graph_data.js";
 import { GraphPanel } from "./graph_panel.js";
 import { PanelGrid } from "./panel_grid.js";
 
@@ -106,9 +106,28 @@ class GraphsView {
       title: name === ALL ? "All keys" : name,
       name: [this.context.job.name, this.id],
       csv: () => this.#csvAddresses(name),
+      detail: name === ALL ? undefined : (x) => this.#detail(name, x),
     });
     this.#dress(panel);
     return panel;
+  }
+
+  /** More of a graph's points, between two X; null where something else is asked for meanwhile. */
+  async #detail(name, [low, high]) {
+    const { signal } = this.asking;
+    const { graph } = this.grid.panels.get(name);
+    const how = { x: graph.x.key === null ? "time" : xOf(graph.x.key), smooth: this.controls.smooth, low, high };
+    let found = null;
+    await this.#quietly((async () => {
+      let missing = "";
+      do {
+        const answer = await fetchGraphs(this.id, [name], how, signal);
+        missing = answer.missing;
+        fill(this.progress, missing);
+        found = drawingOf(answer.graphs.get(name));
+      } while (missing && !signal.aborted);
+    })());
+    return signal.aborted ? null : found;
   }
 
   #dress(panel) {
