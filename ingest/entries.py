@@ -65,7 +65,8 @@ class StreamKey(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Entries of one capture and stream. times_ns: of each, a range where they are a nanosecond apart; lines: of each;
-    common: metadata of all, extra: more of it, of each, empty where there is none."""
+    common: metadata of all, extra: more of it, of each, empty where there is none. line_bytes: of all lines, counted
+    where it isn't given."""
 
     capture: str
     key: StreamKey
@@ -73,6 +74,11 @@ class Chunk:
     lines: Sequence[bytes]
     common: "Metadata"
     extra: Sequence[Mapping[str, str]] = ()
+    line_bytes: int = -1
+
+    def __post_init__(self) -> None:
+        if self.line_bytes < 0:
+            object.__setattr__(self, "line_bytes", sum(map(len, self.lines)))
 
     def encoded(self) -> bytes:
         """For `loki_push.assemble`."""
@@ -84,10 +90,6 @@ class Chunk:
         return b"".join(
             encode_block((line,), time_ns, above + encode_metadata(more)) for time_ns, line, more in entries
         )
-
-    @property
-    def line_bytes(self) -> int:
-        return sum(map(len, self.lines))
 
     @property
     def size(self) -> int:
@@ -189,7 +191,9 @@ class EntryBuilder:
                 continue
             key = self._key(stream, KIND_LABELS[kind])
             if kind is not Kind.NOTE and not of_lines and self._fit(lines, len(text)):
-                yield Chunk(self._folder, key, range(time_ns, time_ns + len(lines)), lines, self._metadata)
+                size = len(text) - count if count == block.lines else -1
+                times = range(time_ns, time_ns + count)
+                yield Chunk(self._folder, key, times, lines, self._metadata, line_bytes=size)
             else:
                 yield self._each(key, kind, lines, time_ns, of_lines)
 

@@ -26,6 +26,7 @@ from ingest.capture_folder import CaptureFolder, Life, list_folders
 from ingest.checkpoints import KEPT_NS, STATE_FILE, Checkpoints
 from ingest.disk_metrics import DiskMetrics
 from ingest.followed_capture import FollowedCapture
+from ingest.heap import keep_freed_memory
 from ingest.job_metrics import JobMetrics
 from ingest.job_socket import JobSocket
 from ingest.learner import Learner
@@ -132,6 +133,7 @@ class NodeAgent:
     def run(self) -> None:
         """Until SIGTERM or SIGINT; what is under way then goes on where the next agent starts."""
         _raise_file_limit()
+        keep_freed_memory()
         for signo in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signo, self._on_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes isn't the end of a node's logs

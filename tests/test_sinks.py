@@ -6,15 +6,18 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from ingest import agent_config
+from ingest.checkpoints import Checkpoints
+from ingest.followed_capture import FollowedCapture
 from ingest.loki import Client
 from ingest.loki_push import Entry
 from ingest.node_spool import NodeIdentity, prepare_capture
+from ingest.segment_reader import list_segments
 from logshipper.segment import Json
 from tests.captured_runs import wait_until
 from tests.conservation import Place, all_problems, balances_in_loki, line_of, refused_in, spool
@@ -22,6 +25,7 @@ from tests.faulty_server import Said
 from tests.node_agents import NodeAgent, Proxy, cluster, entries_of
 from tests.segment_factory import SECOND_NS, CaptureWriter
 from tests.servers.running import LokiServer
+from tests.shipping_node import ShippingNode, soon_ns
 
 __all__ = ["cluster"]  # a fixture
 BETWEEN_SINKS = {"sinks_differ": 1}  # a fault point, by how often it is come to
@@ -265,6 +269,37 @@ def test_a_loki_that_is_added_removed_and_put_first(site: Site) -> None:
 
 def found_lines(site: Site, name: str, job_id: str) -> list[str]:
     return [entry.line for entry in site.entries(name) if is_log(entry, job_id)]
+
+
+def test_one_that_lost_its_state_begins_anew_and_an_added_one_where_others_are(tmp_path: Path) -> None:
+    """What is gone from the spool was shipped to those that are known: to nobody's harm only where it never had it."""
+    node = ShippingNode(tmp_path)
+    capture = node.capture("long", soon_ns())
+    capture.start()
+    capture.lines(["one", "two"])
+    capture.rotate()
+    capture.lines(["three"])
+    node.learn()
+    node.ship()
+    capture.lines(["four"])
+    node.learn()
+    node.ship()
+    one = node.one()
+    assert list_segments(one.folder.segments_fd) == [2]
+    (tmp_path / "other").mkdir()
+    with closing(Checkpoints(str(tmp_path / "other" / "state.db"))) as other:
+        sinks = (node.checkpoints, other)
+        lost = FollowedCapture(one.folder, node.checkpoints, one.identity, sinks)
+        assert (lost.sinks[1].shipped.position, lost.sinks[1].is_known) == ((0, 0), False)
+        added = FollowedCapture(one.folder, node.checkpoints, one.identity, sinks, new=[other])
+        assert added.sinks[1].committed == one.first.committed
+        lines = one.first.shipped.account.lines
+        assert (added.sinks[1].shipped.counts.skipped, added.sinks[1].shipped.account.lines) == (lines, lines)
+        assert lines >= 3
+        assert other.shipped()[0].position == one.first.shipped.position, "before anything is sent"
+        again = FollowedCapture(one.folder, node.checkpoints, one.identity, sinks)
+        assert again.sinks[1].is_known
+    node.close()
 
 
 def test_commands_know_both(site: Site) -> None:

@@ -1,0 +1,35 @@
+"""Memory that the agent has freed stays with it, up to a limit."""
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from tests.captured_runs import ROOT, TIMEOUT_SECS
+
+# three buffers as a round has them, again and again: how many new pages that takes, before and after
+PROGRAM = """
+import resource
+from ingest.heap import keep_freed_memory
+
+def new_pages():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(100):
+        buffers = [bytes(1 << 20) for _ in range(3)]
+        del buffers
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+usual = new_pages()
+keep_freed_memory()
+new_pages()
+print(usual, new_pages())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
+def test_buffers_of_a_round_are_not_new_pages_each_time() -> None:
+    words = [sys.executable, "-c", PROGRAM]
+    ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, timeout=TIMEOUT_SECS)
+    usual, kept = map(int, ran.stdout.split())
+    assert kept * 20 < usual, ran.stdout
