@@ -10,6 +10,7 @@ from ingest.job_reader import JobReader
 from logshipper.segment import Kind
 from observe.documents import STREAM_NAMES
 from observe.page.answers import Answer, Ask, Refused, json_answer
+from observe.page.downloads import pieces
 from observe.page.logs import STREAMS, Blocks, Log, View
 from observe.page.search import MAX_TEXT
 from observe.words import is_further_part, uncoloured, utc
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 MAX_LINES = 1_000  # of an answer
 MAX_CHARS = 4_096  # of a line, unless it is asked for alone
 MAX_COPIED = 100_000  # lines that are copied at once
-_PIECE_CHARS = 1 << 16
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -118,12 +118,12 @@ def text(ask: Ask) -> Answer:
     with ask.store.job(ask.parts[0]) as reader:
         name = _NOT_IN_NAMES.sub("-", f"{reader.summary.name[:80]}-{ask.parts[0]}").strip("-.") or "job"
 
-    def pieces() -> Iterator[bytes]:
+    def body() -> Iterator[bytes]:
         with ask.store.job(ask.parts[0]) as reader:
             found = reader.lines(streams=streams, attempt=attempt)
-            yield from _gathered(_texts(found, times=times))
+            yield from pieces(_texts(found, times=times))
 
-    return Answer(pieces(), "text/plain; charset=utf-8", file_name=f"{name}.log")
+    return Answer(body(), "text/plain; charset=utf-8", file_name=f"{name}.log")
 
 
 def _texts(lines: "Iterator[LogLine]", *, times: bool) -> Iterator[str]:
@@ -140,15 +140,3 @@ def _texts(lines: "Iterator[LogLine]", *, times: bool) -> Iterator[str]:
         yield uncoloured(line.text)
     if open_source is not None:
         yield "\n"
-
-
-def _gathered(texts: Iterator[str]) -> Iterator[bytes]:
-    held: list[str] = []
-    chars = 0
-    for one in texts:
-        held.append(one)
-        chars += len(one)
-        if chars >= _PIECE_CHARS:
-            yield "".join(held).encode("utf-8", "replace")
-            held, chars = [], 0
-    yield "".join(held).encode("utf-8", "replace")
