@@ -26,7 +26,7 @@ from ingest.loki import Client
 from ingest.loki_push import Entry
 from logshipper.cli import main
 from logshipper.segment import Kind, Stream
-from observe.cli import seconds_number
+from observe.cli_lists import seconds_number
 from observe.follow_nodes import Nodes, View
 from observe.log_place import Place
 from tests.reading_store import SpooledCapture

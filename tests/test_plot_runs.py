@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from ingest.loki import Client
 from logshipper.cli import main
-from observe.cli import layout
+from observe.cli_graphs import layout
 from observe.curves import AGGREGATES, Trace, Treatment, smoothed, spread, treated
 from observe.points import Points
 from tests.loki_job import push_spool

@@ -120,7 +120,12 @@ def text(ask: Ask) -> Answer:
 
     def body() -> Iterator[bytes]:
         with ask.store.job(ask.parts[0]) as reader:
+<<<<<<< HEAD
             yield from pieces(_texts(reader.lines(streams=streams, attempt=attempt), times=times))
+=======
+            found = reader.lines(streams=streams, attempt=attempt)
+            yield from pieces(_texts(found, times=times))
+>>>>>>> h2
 
     return Answer(body(), "text/plain; charset=utf-8", file_name=f"{name}.log")
 

@@ -1,0 +1,138 @@
+"""Command lines of what is about many jobs: ls, events, wait."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ingest.time_span import time_span
+from observe import completers
+from observe.cli_options import JOB_HELP, Parser, add_command, add_json, add_source, completed, whole_number
+from observe.words import STATES, state_of
+
+if TYPE_CHECKING:
+    from observe.cli_options import Subparsers
+
+MAX_WAIT_SECS = 3650 * 86_400
+
+
+def seconds_number(text: str) -> float:
+    """Of `90`, `0.5`, `30m`, `2h`."""
+    try:
+        secs = float(text)
+    except ValueError:
+        return time_span(text)
+    if not 0 <= secs <= MAX_WAIT_SECS:
+        raise argparse.ArgumentTypeError(f"{text!r} isn't a number of seconds from 0 to {MAX_WAIT_SECS}")
+    return secs
+
+
+def state_names(text: str) -> list[str]:
+    states = [state_of(state) for state in text.split(",") if state.strip()]
+    unknown = [state for state in states if state not in STATES]
+    if unknown or not states:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown) or text!r} isn't a state; there are {', '.join(STATES)}")
+    return states
+
+
+def event_state(text: str) -> str:
+    (state,) = ["QUEUED"] if text.upper() == "QUEUED" else state_names(text.replace(",", " "))
+    return state
+
+
+def add_ls(subparsers: "Subparsers[Parser]") -> None:
+    parser = add_command(
+        subparsers,
+        "ls",
+        "list jobs: filtered, sorted, with columns of one's own",
+        "Lists the jobs of the store, newest first. JOB: ids, names, beginnings of ids,\n"
+        "ranges (a3-a9), wildcards. Conditions are on properties, tags (tags.NAME) and\n"
+        "the last values of metadata; all must hold. Operators: = == < <= > >= != <>\n"
+        ":regex: :exists:; $none, $true, $false, $empty stand for nothing, a boolean, an\n"
+        "empty text.",
+        "examples:\n"
+        "  logshipper ls\n"
+        "  logshipper ls --state failed,cancelled --all\n"
+        "  logshipper ls --name 'train*' --limit 5\n"
+        "  logshipper ls a3-a9 --filter 'loss<0.3' --filter 'duration>1h'\n"
+        "  logshipper ls --tag baseline --tag dataset=cifar10 --sort loss\n"
+        "  logshipper ls --columns id,name=Run,loss=Loss:.5f,tags.dataset\n"
+        "  logshipper ls --by-state\n"
+        "  logshipper ls --json | jq -r '.jobs[].job_id'\n"
+        "  logshipper ls --from loki --since 2d --cluster alpha",
+    )
+    completed(parser.add_argument("jobs", metavar="JOB", nargs="*", help="only these"), completers.jobs)
+    parser.add_argument("--limit", type=whole_number, default=10, metavar="N", help="at most N jobs (default: 10)")
+    parser.add_argument("--all", action="store_true", help="all jobs")
+    action = parser.add_argument(
+        "--state", type=state_names, metavar="STATE", help=f"only these, joined by commas: {', '.join(STATES)}"
+    )
+    completed(action, lambda **_: [state.lower() for state in STATES])
+    parser.add_argument("--name", metavar="PATTERN", help="only names that contain PATTERN, or match it (`*`, `?`)")
+    parser.add_argument(
+        "--filter", action="append", metavar="CONDITION", help="such as 'loss<0.3'; again for more, all must hold"
+    )
+    parser.add_argument(
+        "--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs that have it; again for more"
+    )
+    parser.add_argument("--columns", action="append", metavar="KEY=Title:FORMAT,...", help="these columns instead")
+    sort = parser.add_argument("--sort", metavar="KEY", help="by a property, tag or key, smallest first")
+    completed(sort, completers.properties)
+    parser.add_argument("--reverse", action="store_true", help="the other way round")
+    parser.add_argument("--by-state", action="store_true", help="how many jobs there are in each state")
+    add_json(parser)
+    add_source(parser)
+
+
+def add_events(subparsers: "Subparsers[Parser]") -> None:
+    parser = add_command(
+        subparsers,
+        "events",
+        "list changes of jobs' states",
+        "Lists when jobs began, ended and were begun anew, newest first. JOB: ids, names,\nranges (a3-a9), wildcards.",
+        "examples:\n"
+        "  logshipper events\n"
+        "  logshipper events --to-state failed --after 2026-05-01\n"
+        "  logshipper events --from-state RESTART_READY --to-state running     restarts\n"
+        "  logshipper events a3-a9 --own --oldest-first --json",
+    )
+    completed(parser.add_argument("jobs", metavar="JOB", nargs="*", help="only of these"), completers.jobs)
+    parser.add_argument("--from-state", type=event_state, metavar="STATE", help="only changes from this state")
+    parser.add_argument("--to-state", type=event_state, metavar="STATE", help="only changes to this state")
+    parser.add_argument("--after", metavar="TIME", help="not before this time, such as 2026-05-01T09:30")
+    parser.add_argument("--before", metavar="TIME", help="not after this time")
+    parser.add_argument("--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs with it; again for more")
+    parser.add_argument(
+        "--own", action="store_true", help="also what jobs themselves told: changes of mode and the like"
+    )
+    parser.add_argument("--oldest-first", action="store_true", help="the other way round")
+    parser.add_argument("--limit", type=whole_number, default=50, metavar="N", help="at most N events (default: 50)")
+    parser.add_argument("--all", action="store_true", help="all events")
+    add_json(parser)
+    add_source(parser)
+
+
+def add_wait(subparsers: "Subparsers[Parser]") -> None:
+    parser = add_command(
+        subparsers,
+        "wait",
+        "wait until jobs have ended",
+        "Waits until all of these jobs have ended, or any of them, and prints how. JOB:\n"
+        "also ranges (a3-a9) and wildcards. Unknown jobs are told, the others waited for.",
+        "examples:\n"
+        "  logshipper wait last && notify-send done\n"
+        "  logshipper wait --any 'train*' --timeout 2h\n"
+        "  logshipper wait --all a3-a9 --check --json\n"
+        "  logshipper wait 4711 --from loki",
+        "exit codes: 0 they have ended, 1 some are unknown (stderr says which),\n"
+        "2 wrong usage, 3 the time was up, 4 with --check: one isn't COMPLETED, 130 Ctrl-C",
+    )
+    completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=JOB_HELP), completers.jobs)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--all", dest="any", action="store_false", help="until all have ended (default)")
+    which.add_argument("--any", dest="any", action="store_true", help="until one has ended")
+    parser.add_argument(
+        "--timeout", type=seconds_number, metavar="SECS", help="at most so long: seconds, or such as 30m, 2h"
+    )
+    parser.add_argument("--check", action="store_true", help="exit code 4 where one that ended isn't COMPLETED")
+    add_json(parser)
+    add_source(parser)
+    parser.set_defaults(any=False)

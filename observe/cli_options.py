@@ -1,0 +1,106 @@
+"""Options that reading commands share, and the kinds of values that options have."""
+
+import argparse
+import importlib
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from ingest.time_span import time_span
+from observe import completers
+from observe.running import guarded
+
+Parser = TypeVar("Parser", bound=argparse.ArgumentParser)
+if TYPE_CHECKING:
+    Subparsers: TypeAlias = argparse._SubParsersAction[Parser]
+
+_EXIT_CODES = "exit codes: 0 done, 1 not done (stderr says why), 2 wrong usage, 130 Ctrl-C"
+JOB_HELP = "its id, its name (the newest job of that name), the beginning of an id, or `last`"
+
+
+def add_command(
+    subparsers: "Subparsers[Parser]",
+    name: str,
+    summary: str,
+    description: str,
+    examples: str,
+    exit_codes: str = _EXIT_CODES,
+) -> Parser:
+    parser = subparsers.add_parser(
+        name,
+        help=summary,
+        description=description,
+        epilog=f"{examples.rstrip()}\n\n{exit_codes}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module = f"observe.{name}"
+
+    def call(args: argparse.Namespace) -> int:
+        code = importlib.import_module(module).call(args)
+        return int(code)
+
+    parser.set_defaults(call=guarded(call))
+    return parser
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--store", metavar="DIR", help="the store's folder (default: $LOGSHIPPER_STORE, else the user's own)"
+    )
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """Where jobs are read: the local store, or a site's Loki."""
+    add_store(parser)
+    group = parser.add_argument_group("reading from Loki")
+    group.add_argument(
+        "--from",
+        dest="source",
+        choices=("local", "loki"),
+        help="where jobs are read: the local store, or Loki, where a node's agent brings its runs (default: local, "
+        "unless the site file says otherwise)",
+    )
+    add_loki(group)
+
+
+def add_loki(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--site",
+        metavar="FILE",
+        help="says where Loki and Prometheus are (default: $LOGSHIPPER_SITE, the user's, /etc/logshipper/site.toml)",
+    )
+    group.add_argument("--loki-url", metavar="URL", help="another Loki (default: $LOGSHIPPER_LOKI_URL)")
+    group.add_argument("--prometheus-url", metavar="URL", help="likewise (default: $LOGSHIPPER_PROMETHEUS_URL)")
+    group.add_argument("--cluster", metavar="NAME", help="only jobs of this cluster")
+    group.add_argument(
+        "--since",
+        type=time_span,
+        metavar="TIME",
+        help="how far back jobs are looked for, such as 12h, 30d (default: 7d)",
+    )
+
+
+def add_job(parser: argparse.ArgumentParser) -> None:
+    completed(parser.add_argument("job", metavar="JOB", help=JOB_HELP), completers.jobs)
+
+
+def completed(action: argparse.Action, completer: object) -> None:
+    """argcomplete looks for this attribute."""
+    action.completer = completer  # type: ignore[attr-defined]  # its own protocol
+
+
+def add_json(
+    parser: argparse._ActionsContainer, what: str = "for programs: JSON, described in docs/reading.md"
+) -> None:
+    parser.add_argument("--json", action="store_true", help=what)
+
+
+def whole_number(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} isn't a whole number")
+    return int(text[:18])
+
+
+def within(text: str, least: int, most: int) -> int:
+    number = whole_number(text)
+    if not least <= number <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} isn't from {least} to {most}")
+    return number
