@@ -11,11 +11,11 @@ from heapq import merge
 from itertools import chain
 from typing import Any
 
-from ingest.capture_account import LEDGER_COUNTS, BlockRow, EventRow, Rows
-from ingest.capture_folder import Identity
-from ingest.entries import Chunk, EntryBuilder, Metadata, StreamKey, json_line
-from ingest.loki import Client
-from ingest.loki_push import assemble, compress, encode_metadata
+from ingest.capture.capture_account import LEDGER_COUNTS, BlockRow, EventRow, Rows
+from ingest.capture.capture_folder import Identity
+from ingest.loki.client import Client
+from ingest.loki.push import assemble, compress, encode_metadata
+from ingest.shipping.entries import Chunk, EntryBuilder, Metadata, StreamKey, json_line
 from logshipper.segment import Kind, Stream
 from tests.servers.running import LokiServer
 

@@ -19,11 +19,11 @@ import requests
 
 from benchmarks.cluster_logs import CLUSTER, CONTROLLER, HOUR_SECS, LIMITS, SECOND_NS, Filler, Job, host_name, usual_job
 from grafana import links
-from ingest.agent_config import MetricsSection
-from ingest.job_metrics import CaptureView, JobMetrics
-from ingest.metadata_keys import parse_record
-from ingest.metrics_server import AgentMetrics, MetricsServer
-from ingest.x_axis import XAxis
+from ingest.config.agent_config import MetricsSection
+from ingest.metadata.metadata_keys import parse_record
+from ingest.metadata.x_axis import XAxis
+from ingest.metrics.job_metrics import CaptureView, JobMetrics
+from ingest.metrics.metrics_server import AgentMetrics, MetricsServer
 from tests.captured_runs import wait_until
 from tests.grafana.captured import PAD_AFTER_MS, PAD_BEFORE_MS
 from tests.grafana.pages import Page, Source

@@ -13,9 +13,9 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from ingest.job import JobSummary
-from ingest.local_store import LocalStore
+from ingest.capture.job import JobSummary
 from ingest.sqlite_file import transaction
+from ingest.store.local_store import LocalStore
 
 NS = 10**9
 STATES = ("COMPLETED",) * 7 + ("FAILED", "CANCELLED", "TIMEOUT")

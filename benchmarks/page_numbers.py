@@ -11,7 +11,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect, sync_playwright
 
-from ingest.local_store import LocalStore
+from ingest.store.local_store import LocalStore
 from observe.page.server import PageServer
 from tests.page.browsing import FLAGS, Browsing
 from tests.page.conftest import options

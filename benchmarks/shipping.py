@@ -12,9 +12,9 @@ from pathlib import Path
 
 import requests
 
-from ingest.agent_config import AgentSection
-from ingest.node_spool import NodeIdentity, prepare_capture
-from ingest.segment_reader import segment_name
+from ingest.capture.segment_reader import segment_name
+from ingest.config.agent_config import AgentSection
+from ingest.node.node_spool import NodeIdentity, prepare_capture
 from logshipper import segment
 from logshipper.segment import Kind, Stream
 from tests.node_agents import NodeAgent

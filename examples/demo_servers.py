@@ -18,9 +18,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from examples.demo_console import Demo, capture, finish
-from ingest.loki import Client as Loki
-from ingest.loki_push import Entry
-from ingest.prometheus import Client as Prometheus
+from ingest.loki.client import Client as Loki
+from ingest.loki.push import Entry
+from ingest.metrics.prometheus import Client as Prometheus
 from logshipper.errors import LogshipperError
 from tests.servers.places import ServerMissing
 from tests.servers.running import LokiServer, PrometheusServer, ServerFailed, free_port

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ingest.config.server_access import ServerAccess
 from ingest.console_script import run_command
-from ingest.server_access import ServerAccess
 from logshipper import __version__
 from logshipper.errors import ConfigError
 
@@ -188,7 +188,7 @@ def _show(step: "Step", *, dry_run: bool) -> None:
 
 def _check(options: argparse.Namespace) -> int:
     from grafana.check import Sought, check
-    from ingest.findings import as_document, exit_code, print_findings
+    from ingest.checks.findings import as_document, exit_code, print_findings
 
     findings = check(_access(options), Sought(options.loki_uid, options.prometheus_uid, options.job))
     if options.json:

@@ -10,9 +10,9 @@ from grafana.check_queries import Asking, check_queries, of_job
 from grafana.panels import Json
 from grafana.server import Grafana, as_options
 from grafana.wanted import UID_PREFIX, is_saved, wanted_dashboards, wanted_data_sources
-from ingest.call_failures import clean
-from ingest.findings import Finding
-from ingest.server_access import ServerAccess
+from ingest.checks.findings import Finding
+from ingest.config.server_access import ServerAccess
+from ingest.servers.call_failures import clean
 from logshipper.errors import QueryError
 
 KINDS = ("loki", "prometheus")

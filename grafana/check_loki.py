@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from grafana.server import as_options
-from ingest.agent_config import LokiSection
-from ingest.check_loki_limits import LABELS, check_limits
-from ingest.findings import Finding
-from ingest.loki import MAX_PAGE, Client
-from ingest.server_access import ServerAccess
-from ingest.server_calls import MAX_CONFIG_BYTES, Server, yaml_table
-from ingest.server_units import duration_secs, size_bytes, words_of_bytes, words_of_secs
+from ingest.checks.check_loki_limits import LABELS, check_limits
+from ingest.checks.findings import Finding
+from ingest.config.agent_config import LokiSection
+from ingest.config.server_access import ServerAccess
+from ingest.loki.client import MAX_PAGE, Client
+from ingest.servers.server_calls import MAX_CONFIG_BYTES, Server, yaml_table
+from ingest.servers.server_units import duration_secs, size_bytes, words_of_bytes, words_of_secs
 from logshipper.errors import QueryError
 
 LOOK_BACK_NS = 86_400 * 10**9

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from grafana.check_loki import reach_mend
 from grafana.panels import Json
 from grafana.server import as_options
-from ingest.check_prometheus import retention_secs
-from ingest.findings import Finding
-from ingest.prometheus import Client, Target
-from ingest.server_access import ServerAccess
-from ingest.server_units import duration_secs, words_of_secs
+from ingest.checks.check_prometheus import retention_secs
+from ingest.checks.findings import Finding
+from ingest.config.server_access import ServerAccess
+from ingest.metrics.prometheus import Client, Target
+from ingest.servers.server_units import duration_secs, words_of_secs
 from logshipper.errors import QueryError
 
 LEAST_VERSION = (2, 33)  # queries have a negative offset

@@ -12,9 +12,10 @@ from grafana.panels import Json
 from grafana.resolved import Chosen, Option, chosen_of, filled, in_order, printed, query_of
 from grafana.server import as_options
 from grafana.wanted import wanted_dashboards
-from ingest import loki, prometheus
-from ingest.findings import Finding
-from ingest.server_access import ServerAccess
+from ingest.checks.findings import Finding
+from ingest.config.server_access import ServerAccess
+from ingest.loki import client as loki
+from ingest.metrics import prometheus
 from logshipper.errors import QueryError
 
 RANGE_SECS = 3600

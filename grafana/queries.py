@@ -18,7 +18,7 @@ JOB_ENDED = "job_ended"  # what Slurm's controller says of a job's end
 SLURM_END = "logshipper_job_slurm_end_time_seconds"  # the same in Prometheus
 LATE = "1d"  # how much later than the page's time a job may have come to Prometheus
 
-STATES = {  # by how bad: the number is the rank (as in ingest.job.worst_state, and RUNNING above all)
+STATES = {  # by how bad: the number is the rank (as in ingest.capture.job.worst_state, and RUNNING above all)
     "COMPLETED": 0,
     "CANCELLED": 1,
     "PREEMPTED": 2,
@@ -158,7 +158,7 @@ def hosts() -> str:
 
 
 def shard() -> str:
-    """The label of the job's lines that tells them from most other jobs' (ingest.job.job_shard)."""
+    """The label of the job's lines that tells them from most other jobs' (ingest.capture.job.job_shard)."""
     named = 'label_replace(label_replace(vector(0), "job_id", `${job:raw}`, "", ""), "shard", "x", "", "")'
     return f'label_replace({named}, "shard", "$1", "job_id", ".*([0-9])")'
 
@@ -181,7 +181,7 @@ def or_else(series: str, label: str, value: str) -> str:
     return f'{series} or on() label_replace(vector(0), "{label}", "{value}", "", "")'
 
 
-# The rules in words (ingest.x_axis), by the rank's integer part; RULE_BY_HAND for all that somebody chose.
+# The rules in words (ingest.metadata.x_axis), by the rank's integer part; RULE_BY_HAND for all that somebody chose.
 RULES = {
     1: "the key progress",
     2: "the key epoch",

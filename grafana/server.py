@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from grafana.panels import Json
-from ingest.server_access import ServerAccess
-from ingest.server_calls import Answer, NoAnswer, Server
+from ingest.config.server_access import ServerAccess
+from ingest.servers.server_calls import Answer, NoAnswer, Server
 from logshipper.errors import ConfigError, QueryError
 
 TAG = "logshipper"  # of all dashboards of ours

@@ -5,8 +5,11 @@ import sys
 import time
 from collections.abc import Sequence
 
-from ingest import admin_commands, agent_config, prepare, user_agent
+from ingest import user_agent
+from ingest.admin import admin_commands
+from ingest.config import agent_config
 from ingest.console_script import run_command
+from ingest.node import prepare
 from logshipper import __version__
 from logshipper.spool import store_root
 
@@ -141,7 +144,7 @@ def _say(words: str) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     if options.config:
-        from ingest.node_agent import NodeAgent  # late: what it imports takes a while
+        from ingest.node.node_agent import NodeAgent  # late: what it imports takes a while
 
         NodeAgent(agent_config.load(options.config), _say).run()
         return 0
@@ -155,10 +158,10 @@ def _run(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     config = options.config or admin_commands.config_of_root(options.store)
     if config:
-        from ingest import node_status
+        from ingest.node import node_status
 
         return node_status.status(agent_config.load(config), as_json=options.json)
-    from ingest import store_status
+    from ingest.store import store_status
 
     return store_status.status(store_root(options.store), as_json=options.json)
 
@@ -170,7 +173,7 @@ def _validate(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from ingest import server_check
+    from ingest.checks import server_check
 
     findings = server_check.check(agent_config.load(options.config), options.plugstack)
     if options.json:

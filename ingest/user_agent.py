@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from ingest.agent_start import let_go
-from ingest.capture_folder import Life
-from ingest.local_store import LocalStore
+from ingest.capture.capture_folder import Life
+from ingest.store.local_store import LocalStore
 from logshipper.errors import LogshipperError, StoreError, os_words
 
 IDLE_SECS = 10.0

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Container, Iterable, Sequence
 
-from ingest.metadata_keys import names_of
+from ingest.metadata.metadata_keys import names_of
 from logshipper.errors import LogshipperError
 
 

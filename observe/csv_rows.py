@@ -5,12 +5,12 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ingest.metadata_keys import names_of
+from ingest.metadata.metadata_keys import names_of
 from observe.records import Path, at_path, cell, flat
 from observe.words import utc
 
 if TYPE_CHECKING:
-    from ingest.job import MetadataRecord
+    from ingest.capture.job import MetadataRecord
 
 
 class CsvRows:

@@ -14,7 +14,7 @@ from observe.running import say
 from observe.words import plural
 
 if TYPE_CHECKING:
-    from ingest.stores import Store
+    from ingest.store.stores import Store
 
 SCHEMA = "logshipper.diff/1"
 EXIT_UNKNOWN = 1

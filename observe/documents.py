@@ -7,9 +7,9 @@ from observe.output import Raw
 from observe.words import NS, uncoloured, utc
 
 if TYPE_CHECKING:
-    from ingest.job import Capture, JobSummary, LogLine, MetadataRecord
-    from ingest.stores import Reader
-    from ingest.x_axis import KeyStats
+    from ingest.capture.job import Capture, JobSummary, LogLine, MetadataRecord
+    from ingest.metadata.x_axis import KeyStats
+    from ingest.store.stores import Reader
     from observe.overlay import Marks
 
 Document: TypeAlias = dict[str, Any]  # Any: JSON

@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, overload
 
-from ingest.job import Capture, JobSummary, worst_state
+from ingest.capture.job import Capture, JobSummary, worst_state
 from observe.store_api import Store
 from observe.words import NS, RUNNING_STATES, state_of
 
 if TYPE_CHECKING:
-    from ingest.stores import Reader
+    from ingest.store.stores import Reader
 
 Opened: TypeAlias = Callable[[], AbstractContextManager[Store]]
 

@@ -19,7 +19,7 @@ from observe.running import say
 from observe.words import count, plural, safe
 
 if TYPE_CHECKING:
-    from ingest.stores import Reader, Store
+    from ingest.store.stores import Reader, Store
 
 SCHEMA = "logshipper.export/1"
 CSV, TSV, JSONL, PARQUET = "csv", "tsv", "jsonl", "parquet"

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ingest.metadata_keys import names_of
+from ingest.metadata.metadata_keys import names_of
 from logshipper.errors import LogshipperError
 from observe.csv_rows import own_titles
 from observe.documents import STREAM_NAMES
@@ -46,8 +46,8 @@ except ImportError:
     raise LogshipperError("Parquet needs pyarrow, which isn't installed: pip install 'logshipper[parquet]'") from None
 
 if TYPE_CHECKING:
-    from ingest.job import LogLine, RecordBlock
-    from ingest.stores import Reader
+    from ingest.capture.job import LogLine, RecordBlock
+    from ingest.store.stores import Reader
     from observe.records import Path
 
 GROUP_ROWS = 4 * BLOCK_ROWS

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import orjson
 
-from ingest.metadata_keys import names_of
+from ingest.metadata.metadata_keys import names_of
 from logshipper.errors import LogshipperError
 from observe.csv_rows import CsvRows, own_titles
 from observe.documents import line_document, record_document
@@ -24,8 +24,8 @@ from observe.records import Path, cell, flat
 from observe.words import uncoloured, utc
 
 if TYPE_CHECKING:
-    from ingest.job import LogLine
-    from ingest.stores import Reader
+    from ingest.capture.job import LogLine
+    from ingest.store.stores import Reader
 
 _ROWS = 1024  # that are written at a time
 _ROW_END = b"\xff\n"  # no UTF-8, so that it ends no cell's line

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from observe.words import exit_words, plural
 
 if TYPE_CHECKING:
-    from ingest.job import Capture, LogLine
+    from ingest.capture.job import Capture, LogLine
 
 MAX_HELD_LINES = 50_000  # of nodes that aren't shown, in all
 MAX_HELD_CHARS = 1 << 25

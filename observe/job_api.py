@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from ingest.job import Capture, JobSummary
-from ingest.metadata_keys import Path
-from ingest.x_axis import KeyStats, XChoice
+from ingest.capture.job import Capture, JobSummary
+from ingest.metadata.metadata_keys import Path
+from ingest.metadata.x_axis import KeyStats, XChoice
 from logshipper.segment import Kind, Stream
 from observe.asked import pick_keys
 from observe.documents import STREAM_NAMES
@@ -16,7 +16,7 @@ from observe.tables import Columns, Numbers, Rollup, columns_of, merged, numbers
 from observe.words import NS, RUNNING_STATES
 
 if TYPE_CHECKING:
-    from ingest.stores import Reader, Store
+    from ingest.store.stores import Reader, Store
 
 StreamName: TypeAlias = Literal["stdout", "stderr", "both"]
 _STREAMS = {"stdout": (Stream.STDOUT,), "stderr": (Stream.STDERR,), "both": (Stream.STDOUT, Stream.STDERR)}

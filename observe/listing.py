@@ -18,8 +18,8 @@ from observe.properties import MISSING, Field, Row
 from observe.selectors import WILDCARDS, pick
 
 if TYPE_CHECKING:
-    from ingest.job import JobSummary
-    from ingest.stores import Store
+    from ingest.capture.job import JobSummary
+    from ingest.store.stores import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from observe.output import Output, cells_wide
 from observe.words import is_further_part, local, safe, safe_coloured, uncoloured
 
 if TYPE_CHECKING:
-    from ingest.job import LogLine
+    from ingest.capture.job import LogLine
 
 _WRITE_CHARS = 1 << 16
 _RESET = "\x1b[0m"

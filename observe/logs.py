@@ -22,8 +22,8 @@ from observe.running import say
 from observe.words import exit_words, plural, safe, uncoloured
 
 if TYPE_CHECKING:
-    from ingest.job import JobSummary, LogLine, Position
-    from ingest.stores import Reader, Store
+    from ingest.capture.job import JobSummary, LogLine, Position
+    from ingest.store.stores import Reader, Store
 
 Answer = TypeVar("Answer")
 

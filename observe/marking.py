@@ -10,7 +10,7 @@ from observe.overlay import Marks
 from observe.running import say
 
 if TYPE_CHECKING:
-    from ingest.stores import Reader
+    from ingest.store.stores import Reader
 
 SCHEMA = "logshipper.marks/1"
 

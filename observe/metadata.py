@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from ingest.metadata_keys import names_of
+from ingest.metadata.metadata_keys import names_of
 from observe.asked import UnknownKey, pick_keys
 from observe.csv_rows import own_titles, records_as_csv, titles_of
 from observe.documents import record_document
@@ -19,8 +19,8 @@ from observe.running import say
 from observe.words import local, plural, safe, utc
 
 if TYPE_CHECKING:
-    from ingest.job import MetadataRecord
-    from ingest.stores import Reader
+    from ingest.capture.job import MetadataRecord
+    from ingest.store.stores import Reader
 
 TERMINAL_LIMIT = 50  # records of a table on a terminal, unless asked otherwise
 _WIDE_CELL = 36  # columns that a value gets on a terminal before it is folded

@@ -17,11 +17,11 @@ from observe.waiting import Watch, WatchedEntries
 from observe.words import count, safe, size
 
 if TYPE_CHECKING:
-    from ingest.local_store import LocalStore
-    from ingest.loki_store import LokiStore, Metrics
-    from ingest.server_access import ServerAccess
-    from ingest.site import Site
-    from ingest.stores import Store
+    from ingest.config.server_access import ServerAccess
+    from ingest.config.site import Site
+    from ingest.loki.store import LokiStore, Metrics
+    from ingest.store.local_store import LocalStore
+    from ingest.store.stores import Store
     from observe.overlay import Overlay
 
 LIST_SECS = 10.0  # how long taking in may hold up a list, and one job's reading
@@ -49,7 +49,7 @@ def is_from_loki(args: argparse.Namespace) -> bool:
 def _default_source(args: argparse.Namespace) -> str:
     if getattr(args, "store", None) is not None or os.environ.get("LOGSHIPPER_STORE"):
         return LOCAL
-    from ingest.site import default_source
+    from ingest.config.site import default_source
 
     try:
         return default_source(os.environ, path=getattr(args, "site", None))
@@ -63,7 +63,7 @@ def where_else(args: argparse.Namespace) -> str:
     who say themselves what is to be read."""
     if args.source is not None or args.store is not None or os.environ.get("LOGSHIPPER_STORE") or is_from_loki(args):
         return ""
-    from ingest.site import is_known
+    from ingest.config.site import is_known
     from logshipper.node_agent_socket import socket_path
 
     if _is_socket(socket_path()):
@@ -126,7 +126,7 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def _site(args: argparse.Namespace) -> "Site":
-    from ingest.site import find
+    from ingest.config.site import find
 
     return find(os.environ, path=args.site, loki_url=args.loki_url, prometheus_url=args.prometheus_url)
 
@@ -155,8 +155,8 @@ def open_loki(
 ) -> "LokiStore":
     """A site's jobs. since_secs: None for the default; watch: tells a person who is waited for; progress, say: see
     LokiStore."""
-    from ingest.loki import Client
-    from ingest.loki_store import DEFAULT_SINCE_SECS, LokiStore
+    from ingest.loki.client import Client
+    from ingest.loki.store import DEFAULT_SINCE_SECS, LokiStore
 
     client = Client(site.loki)
 
@@ -178,8 +178,8 @@ def open_loki(
 
 def metrics_of(access: "ServerAccess", watch: Watch | None) -> "Metrics":
     """What asks a Prometheus. watch: tells a person who is waited for."""
-    from ingest.loki_store import Found
-    from ingest.prometheus import Client
+    from ingest.loki.store import Found
+    from ingest.metrics.prometheus import Client
 
     def ask(promql: str) -> list[Found]:
         with Client(access) as client, nullcontext() if watch is None else watch.waiting_for(client.name):
@@ -191,7 +191,7 @@ def metrics_of(access: "ServerAccess", watch: Watch | None) -> "Metrics":
 
 def overlay_of(store: "Store") -> "Overlay":
     """Where the reader's tags and notes of a store's jobs are."""
-    from ingest.local_store import LocalStore
+    from ingest.store.local_store import LocalStore
     from observe.overlay import Overlay
 
     return Overlay.of_local(store, tell=say) if isinstance(store, LocalStore) else Overlay.of_loki(tell=say)
@@ -199,7 +199,7 @@ def overlay_of(store: "Store") -> "Overlay":
 
 def open_folder(root: str) -> "LocalStore | None":
     """A local store; None where there is none yet."""
-    from ingest.local_store import LocalStore
+    from ingest.store.local_store import LocalStore
     from logshipper.spool import spool_root
 
     if os.path.isdir(spool_root(root)):

@@ -8,7 +8,7 @@ from observe.output import to_json
 from observe.overlay import Marks
 
 if TYPE_CHECKING:
-    from ingest.stores import Reader
+    from ingest.store.stores import Reader
 
 _OF_JOB = ("name", "user", "host", "cluster", "account", "partition", "mode")
 

@@ -20,7 +20,7 @@ from logshipper.filesystem import network_type
 from logshipper.spool import host_local_root, make_private_folder
 
 if TYPE_CHECKING:
-    from ingest.local_store import LocalStore
+    from ingest.store.local_store import LocalStore
 
 FILE = "overlay.db"
 FOLDER = "logshipper-overlay"  # in the user's data folder

@@ -19,7 +19,7 @@ from observe.series import KEY_PREFIX, TIME, Graph, Request, graphs, numeric_key
 from observe.words import count, plural, safe
 
 if TYPE_CHECKING:
-    from ingest.stores import Reader, Store
+    from ingest.store.stores import Reader, Store
 
 SCHEMA = "logshipper.plot/1"
 TERMINAL_GRAPHS = 4

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ingest.x_axis import XChoice
+from ingest.metadata.x_axis import XChoice
 from logshipper.errors import LogshipperError
 from observe.asked import UnknownKey, split_names
 from observe.curves import UNTREATED, Treatment, treated
@@ -15,8 +15,8 @@ from observe.series import TIME, Graph, Request, captures_by_label, graphs, nume
 from observe.words import plural
 
 if TYPE_CHECKING:
-    from ingest.stores import Reader
-    from ingest.x_axis import KeyStats
+    from ingest.metadata.x_axis import KeyStats
+    from ingest.store.stores import Reader
 
 RUN, GROUP, COL = "run", "group", "col"
 GROUPS = (RUN, "node", "job", "experiment")

@@ -13,7 +13,7 @@ from observe.records import is_number, text_of
 from observe.words import NS
 
 if TYPE_CHECKING:
-    from ingest.job import JobSummary
+    from ingest.capture.job import JobSummary
 
 
 class Missing(Enum):

@@ -11,7 +11,7 @@ from observe.running import say
 from observe.words import NOT_IN_LOKI, local, plural, safe, size
 
 if TYPE_CHECKING:
-    from ingest.job import JobSummary
+    from ingest.capture.job import JobSummary
 
 EXIT_DECLINED = EXIT_UNKNOWN = 1
 EXIT_USAGE = 2

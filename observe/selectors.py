@@ -5,11 +5,11 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ingest.summary import find_job
+from ingest.capture.summary import find_job
 from logshipper.errors import UnknownJob
 
 if TYPE_CHECKING:
-    from ingest.job import JobSummary
+    from ingest.capture.job import JobSummary
 
 _RANGE = re.compile(r"(?P<prefix>.*?)(?P<first>[0-9]{1,18})-(?:(?P=prefix))?(?P<last>[0-9]{1,18})", re.DOTALL)
 _NUMBERED = re.compile(r"(?P<prefix>.*?)(?P<number>[0-9]{1,18})", re.DOTALL)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from ingest.x_axis import KeyStats, XChoice
+from ingest.metadata.x_axis import KeyStats, XChoice
 from observe.asked import split_names, unknown_key
 from observe.points import Points
 from observe.records import Path, at_path, is_number
 from observe.words import NS
 
 if TYPE_CHECKING:
-    from ingest.job import Capture, MetadataRecord
-    from ingest.stores import Reader
+    from ingest.capture.job import Capture, MetadataRecord
+    from ingest.store.stores import Reader
 
 MAX_SERIES = 16
 Source = tuple[int, str, int]  # attempt, step, task

@@ -33,9 +33,9 @@ from observe.words import (
 )
 
 if TYPE_CHECKING:
-    from ingest.job import JobEvent, JobSummary
-    from ingest.stores import Reader
-    from ingest.x_axis import KeyStats
+    from ingest.capture.job import JobEvent, JobSummary
+    from ingest.metadata.x_axis import KeyStats
+    from ingest.store.stores import Reader
 
 SCHEMA = "logshipper.show/1"
 ACCOUNTS = ("stored", "collapsed", "blank", "dropped", "commands", "pending", "lost")  # `read` is their sum

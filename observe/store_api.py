@@ -17,7 +17,7 @@ from observe.selectors import resolve_each
 from observe.words import state_of
 
 if TYPE_CHECKING:
-    from ingest.stores import Store as AnyStore
+    from ingest.store.stores import Store as AnyStore
 
 TAKE_IN_SECS = 60.0
 
@@ -73,7 +73,7 @@ class Store:
     @classmethod
     def default(cls) -> "Store":
         """Where commands read without --from: the local store, or Loki where the site file says so."""
-        from ingest.site import default_source
+        from ingest.config.site import default_source
 
         here = os.environ.get("LOGSHIPPER_STORE") or default_source(os.environ) == "local"
         return cls.local() if here else cls.loki()
@@ -91,7 +91,7 @@ class Store:
         """A site's Loki. url, prometheus_url: other addresses than the site file's; site: another site file; cluster:
         only jobs of this one; since_secs: how far back jobs are looked for, 7 days by default. Credentials are those of
         the site file. Raises ConfigError; a Loki that doesn't answer is a QueryError, later."""
-        from ingest.site import find
+        from ingest.config.site import find
 
         file = None if site is None else os.fspath(site)
         found = find(os.environ, path=file, loki_url=url, prometheus_url=prometheus_url)

@@ -15,8 +15,8 @@ from observe.running import say
 from observe.words import exit_short, plural, safe
 
 if TYPE_CHECKING:
-    from ingest.job import JobSummary
-    from ingest.stores import Store
+    from ingest.capture.job import JobSummary
+    from ingest.store.stores import Store
 
 SCHEMA = "logshipper.wait/1"
 EXIT_UNKNOWN, EXIT_TIMED_OUT, EXIT_NOT_COMPLETED = 1, 3, 4

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from observe.running import say
 
 if TYPE_CHECKING:
-    from ingest.loki_account import Entry
-    from ingest.loki_reader import Direction, Entries
+    from ingest.loki.account import Entry
+    from ingest.loki.reader import Direction, Entries
 
 AFTER_SECS = 5.0
 _LOOK_SECS = 0.25

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from ingest.agent_config import AgentSection
-from ingest.capture_account import LEDGER_COUNTS
-from ingest.local_store import LocalStore
-from ingest.loki_push import Entry
-from ingest.node_spool import NodeIdentity, prepare_capture
+from ingest.capture.capture_account import LEDGER_COUNTS
+from ingest.config.agent_config import AgentSection
+from ingest.loki.push import Entry
+from ingest.node.node_spool import NodeIdentity, prepare_capture
+from ingest.store.local_store import LocalStore
 from logshipper.segment import Json, Stream
 from tests.segment_factory import HOUR_NS, SECOND_NS, CaptureWriter, make_ledger
 

@@ -75,8 +75,8 @@ def _agent(words: list[str]) -> int:
 
 
 def _take_in(words: list[str]) -> int:
-    from ingest import intake
-    from ingest.local_store import LocalStore
+    from ingest.store import intake
+    from ingest.store.local_store import LocalStore
 
     intake.BATCH_BYTES = BATCH_BYTES
     with LocalStore(words[0], create=True) as store:
@@ -85,7 +85,7 @@ def _take_in(words: list[str]) -> int:
 
 
 def _remove(words: list[str]) -> int:
-    from ingest.local_store import LocalStore
+    from ingest.store.local_store import LocalStore
 
     with LocalStore(words[0]) as store:
         store.remove(words[1])

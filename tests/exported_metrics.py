@@ -2,9 +2,9 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from ingest.job_series import LEDGER_ACCOUNTS
-from ingest.metrics_server import AgentMetrics, exposition
-from ingest.remote_write import RemoteWriteMetrics
+from ingest.metrics.job_series import LEDGER_ACCOUNTS
+from ingest.metrics.metrics_server import AgentMetrics, exposition
+from ingest.metrics.remote_write import RemoteWriteMetrics
 from tests.job_views import FakeCapture, job_metrics
 
 

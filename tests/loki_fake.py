@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from ingest.loki_push import Entry
+from ingest.loki.push import Entry
 from logshipper.errors import QueryError
 
 _STRING = r'"(?:[^"\\]|\\.)*"'

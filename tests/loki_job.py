@@ -7,12 +7,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
-from ingest.capture_account import STREAM_NAMES, BlockRow, EventRow, Rows
-from ingest.capture_folder import CaptureFolder, Identity, Life, list_folders
-from ingest.learning import learn, new_account
-from ingest.loki_push import Entry
-from ingest.segment_reader import Outcome, SegmentReader, SpoolPosition
-from ingest.x_axis import XAxis
+from ingest.capture.capture_account import STREAM_NAMES, BlockRow, EventRow, Rows
+from ingest.capture.capture_folder import CaptureFolder, Identity, Life, list_folders
+from ingest.capture.learning import learn, new_account
+from ingest.capture.segment_reader import Outcome, SegmentReader, SpoolPosition
+from ingest.loki.push import Entry
+from ingest.metadata.x_axis import XAxis
 from logshipper.segment import Json, Kind
 
 HOST = "node1"

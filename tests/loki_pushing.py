@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import observe.opening
-from ingest.job import LogLine
-from ingest.loki_push import Entry
-from ingest.loki_store import LokiStore
+from ingest.capture.job import LogLine
+from ingest.loki.push import Entry
+from ingest.loki.store import LokiStore
 from logshipper.cli import main
 from logshipper.segment import Json, Stream
 from tests.loki_fake import FakeLoki

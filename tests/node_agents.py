@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from ingest.loki import Client
-from ingest.loki_push import Entry
+from ingest.loki.client import Client
+from ingest.loki.push import Entry
 from tests import crashing
 from tests.captured_runs import ROOT, TIMEOUT_SECS, wait_until
 from tests.faulty_server import Said, say

@@ -3,9 +3,9 @@
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from ingest.job import Capture, JobSummary, MetadataRecord
-from ingest.metadata_keys import parse_record, raw_value
-from ingest.x_axis import KeyStats, XAxis, XChoice, merge_all
+from ingest.capture.job import Capture, JobSummary, MetadataRecord
+from ingest.metadata.metadata_keys import parse_record, raw_value
+from ingest.metadata.x_axis import KeyStats, XAxis, XChoice, merge_all
 from logshipper.segment import Stream
 
 STARTED_NS = 1_780_000_000_000_000_000

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ingest.stores import Reader
+from ingest.store.stores import Reader
 from logshipper.segment import Json, Kind, Stream
 from tests.segment_factory import SECOND_NS as NS
 from tests.segment_factory import CaptureWriter, age, make_ledger

@@ -5,9 +5,9 @@ import random
 from itertools import count
 from typing import NamedTuple
 
-from ingest.backoff import Backoff
-from ingest.loki_sink import OUTAGE_SECS
-from ingest.pace import Pace
+from ingest.servers.backoff import Backoff
+from ingest.shipping.loki_sink import OUTAGE_SECS
+from ingest.shipping.pace import Pace
 
 LIMIT, BURST = 4 << 20, 6 << 20  # Loki's defaults
 BATCH_BYTES = 1_000_000

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from ingest.capture_folder import CaptureFolder, Life
-from ingest.segment_reader import Outcome, SegmentReader, SpoolPosition
+from ingest.capture.capture_folder import CaptureFolder, Life
+from ingest.capture.segment_reader import Outcome, SegmentReader, SpoolPosition
 from logshipper.segment import Frame, FrameType, Kind, Stream
 from tests.captured_runs import ROOT, comm_of, wait_until
 from tests.other_users import ANN, ordinary_python

@@ -19,11 +19,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ingest import agent_config
-from ingest.local_store import LocalStore
-from ingest.loki import Client
-from ingest.loki_push import Entry
-from ingest.server_access import ServerAccess
+from ingest.config import agent_config
+from ingest.config.server_access import ServerAccess
+from ingest.loki.client import Client
+from ingest.loki.push import Entry
+from ingest.store.local_store import LocalStore
 from tests.captured_runs import ROOT, comm_of, wait_until
 from tests.conservation import (
     Balance,

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from ingest import agent_config
-from ingest.check_loki import check_loki
-from ingest.loki import Client, Entry
-from ingest.server_access import ServerAccess
+from ingest.checks.check_loki import check_loki
+from ingest.config import agent_config
+from ingest.config.server_access import ServerAccess
+from ingest.loki.client import Client, Entry
 from logshipper.cli import main
 from logshipper.errors import RejectedPushError, RetryablePushError
 from tests.access_setup import (

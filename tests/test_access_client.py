@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ingest.call_failures import hidden
-from ingest.loki import Client, Entry
-from ingest.server_access import ServerAccess
+from ingest.config.server_access import ServerAccess
+from ingest.loki.client import Client, Entry
+from ingest.servers.call_failures import hidden
 from logshipper.errors import PushError, QueryError, RejectedPushError, RetryablePushError
 from tests.access_setup import (
     LABELS,

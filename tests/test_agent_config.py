@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ingest import agent_config
-from ingest.agent_config import SECTIONS, AgentConfig, listen_address, load, parse, read
-from ingest.server_access import ServerAccess, read_secret
+from ingest.config import agent_config
+from ingest.config.agent_config import SECTIONS, AgentConfig, listen_address, load, parse, read
+from ingest.config.server_access import ServerAccess, read_secret
 from logshipper.errors import ConfigError
 
 LOKI = {"url": "http://127.0.0.1:3100"}

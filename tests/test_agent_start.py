@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest import agent_config
-from ingest.node_agent import NodeAgent as InProcess
+from ingest.config import agent_config
+from ingest.node.node_agent import NodeAgent as InProcess
 from ingest.user_agent import running_agent
 from logshipper.errors import LogshipperError
 from tests.captured_runs import ROOT, TIMEOUT_SECS, wait_until

@@ -10,8 +10,8 @@ import pytest
 import requests
 import yaml
 
-from ingest.metrics_server import AgentMetrics, MetricsServer
-from ingest.remote_write import RemoteWriteMetrics
+from ingest.metrics.metrics_server import AgentMetrics, MetricsServer
+from ingest.metrics.remote_write import RemoteWriteMetrics
 from tests.captured_runs import wait_until
 from tests.exported_metrics import exported
 from tests.servers.running import PrometheusServer, free_port, prometheus_program

@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import observe
-from ingest.job import JobSummary
-from ingest.loki_store import LokiStore
+from ingest.capture.job import JobSummary
+from ingest.loki.store import LokiStore
 from logshipper.cli import main
 from logshipper.segment import Kind
 from tests.captured_runs import TIMEOUT_SECS, wait_until
@@ -31,7 +31,7 @@ from tests.servers.running import LokiServer, PrometheusServer
 from tests.two_stores import TwoStores, two_stores
 
 if TYPE_CHECKING:
-    from ingest.stores import Reader
+    from ingest.store.stores import Reader
 
 BEGAN_NS = time.time_ns() - 600 * NS
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest.agent_config import AgentSection
-from ingest.job_socket import JobSocket
+from ingest.config.agent_config import AgentSection
+from ingest.node.job_socket import JobSocket
 from tests.captured_runs import Home, kill, sidecar_of, wait_until
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ingest import capture_account
-from ingest.capture_account import MAX_UNPARSED, CaptureAccount, Rows
-from ingest.x_axis import XAxis
+from ingest.capture import capture_account
+from ingest.capture.capture_account import MAX_UNPARSED, CaptureAccount, Rows
+from ingest.metadata.x_axis import XAxis
 from logshipper import segment
 from logshipper.segment import Frame, FrameType, Json, Kind, Stream
 from tests.segment_factory import SECOND_NS, START_NS

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ingest.agent_config import LokiSection
-from ingest.check_loki_limits import check_limits
-from ingest.findings import Finding
-from ingest.server_units import duration_secs, size_bytes, words_of_bytes, words_of_secs
+from ingest.checks.check_loki_limits import check_limits
+from ingest.checks.findings import Finding
+from ingest.config.agent_config import LokiSection
+from ingest.servers.server_units import duration_secs, size_bytes, words_of_bytes, words_of_secs
 
 DEFAULTS: dict[str, Any] = {
     "schema_config": {"configs": [{"from": "2024-01-01", "store": "tsdb", "schema": "v13"}]},

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ingest import check_slurm
 from ingest.__main__ import main
-from ingest.agent_config import AgentConfig, AgentSection, SlurmSection
-from ingest.findings import Finding, exit_code
-from ingest.slurm_files import MAX_FILES, plugin_version, read_conf, read_stack
+from ingest.checks import check_slurm
+from ingest.checks.findings import Finding, exit_code
+from ingest.config.agent_config import AgentConfig, AgentSection, SlurmSection
+from ingest.slurm.files import MAX_FILES, plugin_version, read_conf, read_stack
 from logshipper import __version__
 from tests import slurm_player
 from tests.slurm import gate, plugin

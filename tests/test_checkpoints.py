@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ingest.capture_account import CaptureAccount
-from ingest.capture_folder import Identity
-from ingest.checkpoints import Checkpoints, Counts, Learnt, Shipped, read_state
-from ingest.segment_reader import SpoolPosition
-from ingest.x_axis import XAxis
+from ingest.capture.capture_account import CaptureAccount
+from ingest.capture.capture_folder import Identity
+from ingest.capture.segment_reader import SpoolPosition
+from ingest.metadata.x_axis import XAxis
+from ingest.shipping.checkpoints import Checkpoints, Counts, Learnt, Shipped, read_state
 from logshipper.errors import StoreError
 
 DAY_NS = 86400 * 10**9

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.entries import split
-from ingest.loki_lines import begins_alike, clean
+from ingest.loki.lines import begins_alike, clean
+from ingest.shipping.entries import split
 from logshipper import batch_output, slurm_sidecar
 from logshipper.classifier import Classifier, Event, Lines
 from logshipper.cli import main

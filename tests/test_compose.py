@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ingest.agent_config import AgentConfig, listen_address, parse
+from ingest.config.agent_config import AgentConfig, listen_address, parse
 from tests.captured_runs import ROOT
 from tests.servers.build import LOKI
 from tests.servers.running import COMPOSE, loki_program, prometheus_program

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ingest.__main__ import build_parser
-from ingest.agent_config import SECTIONS, AgentConfig, read
-from ingest.toml_section import read_toml
+from ingest.config.agent_config import SECTIONS, AgentConfig, read
+from ingest.config.toml_section import read_toml
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
 EXAMPLE = DEPLOY / "agent.toml"

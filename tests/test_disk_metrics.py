@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ingest import disk_metrics
-from ingest.disk_metrics import DiskMetrics, QuarantineMetrics
-from ingest.metrics_server import AgentMetrics
-from ingest.quarantine import Quarantine
+from ingest.metrics import disk_metrics
+from ingest.metrics.disk_metrics import DiskMetrics, QuarantineMetrics
+from ingest.metrics.metrics_server import AgentMetrics
+from ingest.shipping.quarantine import Quarantine
 
 
 def value(metrics: AgentMetrics, name: str, **labels: str) -> float:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ingest import drain
 from ingest.__main__ import main
-from ingest.loki import Client
+from ingest.admin import drain
+from ingest.loki.client import Client
 from tests.captured_runs import wait_until
 from tests.node_agents import NodeAgent, Proxy, entries_of
 from tests.servers.running import LokiServer

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.capture_account import BlockRow, EventRow, Rows, StatusRow
-from ingest.capture_folder import Identity
-from ingest.entries import (
+from ingest.capture.capture_account import BlockRow, EventRow, Rows, StatusRow
+from ingest.capture.capture_folder import Identity
+from ingest.loki.push import assemble
+from ingest.shipping.entries import (
     Chunk,
     EntryBuilder,
     StreamKey,
@@ -21,7 +22,6 @@ from ingest.entries import (
     split,
     with_replay,
 )
-from ingest.loki_push import assemble
 from logshipper.segment import Kind, Stream
 from tests.push_decoder import Pushed, decode
 

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ingest.local_store import LocalStore
-from ingest.loki import Client
+from ingest.loki.client import Client
+from ingest.store.local_store import LocalStore
 from logshipper.cli import main
 from logshipper.segment import Kind, Stream
 from observe.record_columns import ColumnMaker, is_exact

@@ -10,9 +10,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from ingest import agent_config
-from ingest.local_store import LocalStore
-from ingest.loki import Client
+from ingest.config import agent_config
+from ingest.loki.client import Client
+from ingest.store.local_store import LocalStore
 from logshipper.fault_points import NAMES
 from tests.captured_runs import ROOT, TIMEOUT_SECS, wait_until
 from tests.conservation import (
@@ -57,7 +57,7 @@ def test_every_fault_point_is_one_that_something_is_killed_at() -> None:
 
 
 def test_the_code_has_every_fault_point_once_and_no_other() -> None:
-    sources = [path for package in ("logshipper", "ingest") for path in sorted((ROOT / package).glob("*.py"))]
+    sources = [path for package in ("logshipper", "ingest") for path in sorted((ROOT / package).rglob("*.py"))]
     found = Counter(name for path in sources for name in re.findall(r'\bfault_point\("(\w+)"\)', path.read_text()))
     assert found == Counter(list(NAMES))
 

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 import observe.follow_nodes
 import observe.logs
-from ingest.job import Capture, LogLine, Position
-from ingest.loki import Client
-from ingest.loki_push import Entry
+from ingest.capture.job import Capture, LogLine, Position
+from ingest.loki.client import Client
+from ingest.loki.push import Entry
 from logshipper.cli import main
 from logshipper.segment import Kind, Stream
 from observe.cli_lists import seconds_number

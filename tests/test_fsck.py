@@ -11,9 +11,9 @@ import pytest
 
 import tests.modelled_loki
 from ingest.__main__ import main
-from ingest.fsck import OVERLAY_FILE, OVERLAY_VERSION, Fsck
-from ingest.fsck_findings import Examined, Fault
-from ingest.local_store import LocalStore
+from ingest.admin.fsck import OVERLAY_FILE, OVERLAY_VERSION, Fsck
+from ingest.admin.fsck_findings import Examined, Fault
+from ingest.store.local_store import LocalStore
 from ingest.user_agent import take_lock
 from observe.overlay import FILE, VERSION, Change, Overlay, Place
 from tests.node_agents import NodeAgent

@@ -15,9 +15,9 @@ from grafana import job_console, links, queries, records
 from grafana.panels import PAGE_WIDTH, loki, panel, place, row
 from grafana.render import FOLDER, dashboards, differences, text_of, write
 from grafana.variables import label_pattern
-from ingest.job import _WORST_LAST, SLURM_STATES, worst_state
-from ingest.metadata_keys import MAX_DEPTH
-from ingest.x_axis import _WORDS
+from ingest.capture.job import _WORST_LAST, SLURM_STATES, worst_state
+from ingest.metadata.metadata_keys import MAX_DEPTH
+from ingest.metadata.x_axis import _WORDS
 from tests.captured_runs import ROOT
 
 PROVISIONING = ROOT / "grafana" / "provisioning"

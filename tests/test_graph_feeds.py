@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.local_store import LocalStore
+from ingest.store.local_store import LocalStore
 from observe.asked import UnknownKey
 from observe.page.graph_feeds import Feed, Feeds, Wanted
 from observe.series import Graph, Request, graphs

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingest.capture_account import NOT_A_JOBS, CaptureAccount, Rows
-from ingest.checkpoints import read_state
-from ingest.metrics_server import exposition
-from ingest.x_axis import XAxis
+from ingest.capture.capture_account import NOT_A_JOBS, CaptureAccount, Rows
+from ingest.metadata.x_axis import XAxis
+from ingest.metrics.metrics_server import exposition
+from ingest.shipping.checkpoints import read_state
 from logshipper import segment
 from tests.model_settings import model_settings
 from tests.segment_factory import memory_folder

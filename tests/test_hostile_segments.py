@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ingest import segment_reader, shares
-from ingest.capture_folder import CaptureFolder
+from ingest.capture import segment_reader
+from ingest.capture.capture_folder import CaptureFolder
+from ingest.shipping import shares
 from logshipper import segment
 from logshipper.segment import FRAME_MAGIC, Kind, Stream
 from tests.other_users import needs_root
@@ -309,7 +310,7 @@ def test_the_learner_goes_user_by_user(node: ShippingNode, monkeypatch: pytest.M
     captured(node, "b-honest", HONEST)
     captures = node.follow()
     clock = [0.0]
-    monkeypatch.setattr("ingest.learner.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("ingest.metrics.learner.time.monotonic", lambda: clock[0])
     life = CaptureFolder.life
     looked_at: list[str] = []
 
@@ -328,6 +329,6 @@ def test_names_are_listed_until_it_has_begun_and_no_more(node: ShippingNode, mon
     hostile = captured(node, "hostile", HOSTILE)
     (capture,) = node.follow()
     capture.folder.life()
-    monkeypatch.setattr("ingest.capture_folder.list_segments", lambda fd: pytest.fail("listed again"))
+    monkeypatch.setattr("ingest.capture.capture_folder.list_segments", lambda fd: pytest.fail("listed again"))
     with hostile:
         assert capture.folder.life().value == "live"

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from ingest import job_socket
-from ingest.agent_config import AgentSection
-from ingest.job_socket import JobSocket, parse_request
-from ingest.peer import Peer, SchedulerJob, identify
+from ingest.config.agent_config import AgentSection
+from ingest.node import job_socket
+from ingest.node.job_socket import JobSocket, parse_request
+from ingest.node.peer import Peer, SchedulerJob, identify
 from logshipper import node_agent_socket
 from logshipper.errors import SpoolError
 from logshipper.spool import COUNTERS_BYTES
@@ -424,7 +424,8 @@ class RootServer:
     def __init__(self, agent: AgentSection) -> None:
         self.agent = agent
         code = (
-            "import sys; from ingest.agent_config import AgentSection; from ingest.job_socket import JobSocket\n"
+            "import sys; from ingest.config.agent_config import AgentSection\n"
+            "from ingest.node.job_socket import JobSocket\n"
             f"made = JobSocket({agent!r}, lambda line: print(line, file=sys.stderr, flush=True)); made.start()\n"
             "print('ready', flush=True); sys.stdin.read(); made.close()"
         )

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from ingest.job import JobSummary
-from ingest.last_values import FILE
-from ingest.local_store import LocalStore
+from ingest.capture.job import JobSummary
 from ingest.sqlite_file import transaction
+from ingest.store.last_values import FILE
+from ingest.store.local_store import LocalStore
 from logshipper.cli import main
 from logshipper.errors import ConfigError, UnknownJob
 from observe.columns import parse_columns
@@ -295,7 +295,7 @@ def test_a_cache_that_is_gone_or_spoilt_is_made_again(store: Path, spoil: str, a
 
 
 def test_a_purged_value_is_in_no_cache(store: Path) -> None:
-    from ingest.purge_pattern import pattern_of
+    from ingest.capture.purge_pattern import pattern_of
 
     with LocalStore(str(store)) as opened:
         opened.take_in()

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from ingest import intake
-from ingest.capture_folder import CaptureFolder
-from ingest.catalogue import Catalogue
-from ingest.job_db import JobWriter
-from ingest.local_store import LocalStore, TakenIn
+from ingest.capture.capture_folder import CaptureFolder
+from ingest.store import intake
+from ingest.store.catalogue import Catalogue
+from ingest.store.job_db import JobWriter
+from ingest.store.local_store import LocalStore, TakenIn
 from logshipper.errors import StoreError, UnknownJob
 from logshipper.segment import Stream
 from tests import crashing
@@ -383,7 +383,8 @@ def test_files_that_may_not_grow_lose_nothing(root: Path, spool: Path) -> None:
         capture.lines(numbers[begin : begin + 500])
     capture.close()
     code = (
-        "import sys; from ingest.local_store import LocalStore; print(LocalStore(sys.argv[1], create=True).take_in())"
+        "import sys; from ingest.store.local_store import LocalStore\n"
+        "print(LocalStore(sys.argv[1], create=True).take_in())"
     )
 
     def limit() -> None:
@@ -500,7 +501,7 @@ def test_waiting_for_another_who_takes_in_is_bounded(root: Path, spool: Path) ->
 
 _TAKE_IN_UNTIL_STOPPED = """
 import os, sys
-from ingest.local_store import LocalStore
+from ingest.store.local_store import LocalStore
 root, stop = sys.argv[1:]
 with LocalStore(root, create=True) as store:
     stopped = False

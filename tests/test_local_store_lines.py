@@ -9,9 +9,9 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest import job_reader
-from ingest.job_reader import JobReader
-from ingest.local_store import LocalStore, LogLine, Position
+from ingest.store import job_reader
+from ingest.store.job_reader import JobReader
+from ingest.store.local_store import LocalStore, LogLine, Position
 from logshipper.segment import Kind, Stream
 from tests.segment_factory import CaptureWriter, memory_folder
 

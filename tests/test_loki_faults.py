@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ingest.call_failures import MAX_EXCERPT_CHARS
-from ingest.loki import Client, Entry
-from ingest.server_access import ServerAccess
+from ingest.config.server_access import ServerAccess
+from ingest.loki.client import Client, Entry
+from ingest.servers.call_failures import MAX_EXCERPT_CHARS
 from logshipper.errors import PushError, QueryError, RejectedPushError, RetryablePushError
 from tests.faulty_server import FaultyServer, Said, requests_of
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.job import Position
-from ingest.loki_account import CaptureKey
-from ingest.loki_push import Entry
-from ingest.loki_seen import Seen
+from ingest.capture.job import Position
+from ingest.loki.account import CaptureKey
+from ingest.loki.push import Entry
+from ingest.loki.seen import Seen
 from logshipper.errors import QueryError
 from logshipper.segment import Stream
 from tests.loki_fake import FakeLoki
@@ -334,7 +334,7 @@ def test_a_silent_job_is_unresponsive(fake: FakeLoki) -> None:
 
 
 def test_what_was_read_takes_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.loki_seen.MAX_SPANS", 100)
+    monkeypatch.setattr("ingest.loki.seen.MAX_SPANS", 100)
     seen, key = Seen(), CaptureKey(1, "", 0, "node1")
     for time_ns in range(1000, 3000, 2):
         seen.add(key, time_ns)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.logql import any_of, quoted
-from ingest.loki_account import JobAccount, JobKey
-from ingest.loki_push import Entry
-from ingest.loki_store import Found
+from ingest.loki.account import JobAccount, JobKey
+from ingest.loki.logql import any_of, quoted
+from ingest.loki.push import Entry
+from ingest.loki.store import Found
 from logshipper.errors import QueryError, UnknownJob
 from logshipper.segment import Json
 from tests.loki_fake import FakeLoki

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import observe.logs
-from ingest.loki import Client
-from ingest.loki_push import Entry
-from ingest.loki_store import LokiStore
+from ingest.loki.client import Client
+from ingest.loki.push import Entry
+from ingest.loki.store import LokiStore
 from logshipper.cli import main
 from logshipper.segment import Kind, Stream
 from tests.loki_job import push_spool

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from ingest import agent_config
-from ingest.checkpoints import read_state
-from ingest.loki import Client
-from ingest.loki_push import Entry, assemble, compress, encode_block
+from ingest.config import agent_config
+from ingest.loki.client import Client
+from ingest.loki.push import Entry, assemble, compress, encode_block
+from ingest.shipping.checkpoints import read_state
 from logshipper.errors import RejectedPushError
 from tests.captured_runs import ROOT, TIMEOUT_SECS, wait_until
 from tests.conservation import Place, all_problems, balances_in_loki, line_of, numbering, places, spool

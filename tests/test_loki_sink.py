@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from ingest import loki_sink
-from ingest.agent_config import LokiSection
-from ingest.capture_account import BlockRow, Rows
-from ingest.capture_folder import Identity
-from ingest.entries import Chunk, EntryBuilder, StreamKey
-from ingest.loki import Client
-from ingest.loki_push import Entry, compress, encode_push
-from ingest.loki_sink import LokiSink, Stopped, TenantWaits
-from ingest.metrics_server import AgentMetrics
-from ingest.quarantine import Refusal
+from ingest.capture.capture_account import BlockRow, Rows
+from ingest.capture.capture_folder import Identity
+from ingest.config.agent_config import LokiSection
+from ingest.loki.client import Client
+from ingest.loki.push import Entry, compress, encode_push
+from ingest.metrics.metrics_server import AgentMetrics
+from ingest.shipping import loki_sink
+from ingest.shipping.entries import Chunk, EntryBuilder, StreamKey
+from ingest.shipping.loki_sink import LokiSink, Stopped, TenantWaits
+from ingest.shipping.quarantine import Refusal
 from logshipper.errors import PushError, QueryError, RejectedPushError
 from logshipper.segment import Stream
 from tests.captured_runs import wait_until
@@ -224,7 +224,7 @@ def test_what_is_sent_again_counts_in_its_streams_rate_again(monkeypatch: pytest
 
 
 def test_loki_that_was_away_is_left_to_settle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.loki_sink.RESTART_SECS", 0.0)
+    monkeypatch.setattr("ingest.shipping.loki_sink.RESTART_SECS", 0.0)
     sink = Sink(settle_secs=10.0)
     waits = waits_of(sink, monkeypatch)
     now_ns = time.time_ns()

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ingest.job import JOB_ENDED
-from ingest.loki_push import Entry
-from ingest.loki_store import Found
+from ingest.capture.job import JOB_ENDED
+from ingest.loki.push import Entry
+from ingest.loki.store import Found
 from logshipper.errors import UnknownJob
 from tests.loki_fake import FakeLoki
 from tests.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, texts

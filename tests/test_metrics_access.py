@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from ingest import metrics_access, metrics_server
-from ingest.metrics_access import MetricsAccess
-from ingest.metrics_server import AgentMetrics, MetricsServer
+from ingest.config import metrics_access
+from ingest.config.metrics_access import MetricsAccess
+from ingest.metrics import metrics_server
+from ingest.metrics.metrics_server import AgentMetrics, MetricsServer
 from logshipper.errors import ConfigError
 from tests.access_setup import BASIC, PASSWORD, Certificates, made, plain_environment, secret
 from tests.captured_runs import wait_until

@@ -4,13 +4,13 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from ingest.agent_config import MetricsSection
-from ingest.job import RUNNING, UNRESPONSIVE
-from ingest.job_metrics import MAX_JOB_KEYS, MAX_KEYS_TOLD
-from ingest.job_series import FAMILIES, LEDGER_ACCOUNTS
-from ingest.metrics_server import DEADLINE_SECS, HEAD_SECS, LEFT_OUT_REASONS, MAX_CONNECTIONS, SCRAPE_REASONS
-from ingest.ranks import REASONS, alphabetical_code, rank
-from ingest.remote_write import DROP_REASONS, MAX_OFF_SECS, MAX_SPLITS, PROBE
+from ingest.capture.job import RUNNING, UNRESPONSIVE
+from ingest.config.agent_config import MetricsSection
+from ingest.metadata.ranks import REASONS, alphabetical_code, rank
+from ingest.metrics.job_metrics import MAX_JOB_KEYS, MAX_KEYS_TOLD
+from ingest.metrics.job_series import FAMILIES, LEDGER_ACCOUNTS
+from ingest.metrics.metrics_server import DEADLINE_SECS, HEAD_SECS, LEFT_OUT_REASONS, MAX_CONNECTIONS, SCRAPE_REASONS
+from ingest.metrics.remote_write import DROP_REASONS, MAX_OFF_SECS, MAX_SPLITS, PROBE
 from tests.exported_metrics import exported
 from tests.job_views import FakeCapture, job_metrics
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from ingest.segment_reader import Outcome, SegmentReader, SpoolPosition
+from ingest.capture.segment_reader import Outcome, SegmentReader, SpoolPosition
 from logshipper import segment, segment_writer
 from logshipper.errors import SpoolError
 from logshipper.segment import Kind, Stream

@@ -24,9 +24,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from ingest import loki_sink
-from ingest import quarantine as quarantine_module
-from ingest import shipper as shipper_module
+from ingest.shipping import loki_sink
+from ingest.shipping import quarantine as quarantine_module
+from ingest.shipping import shipper as shipper_module
 from logshipper.errors import PushError, RejectedPushError, StoreError
 from logshipper.segment import Kind, Stream
 from tests.model_settings import model_settings

@@ -18,11 +18,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from ingest import shipper, sink_course
-from ingest.agent_config import parse
-from ingest.folder_removal import FolderRemoval
-from ingest.node_agent import UNUSED_SECS, NodeAgent
-from ingest.node_spool import NodeIdentity, prepare_capture
+from ingest.capture.folder_removal import FolderRemoval
+from ingest.config.agent_config import parse
+from ingest.node.node_agent import UNUSED_SECS, NodeAgent
+from ingest.node.node_spool import NodeIdentity, prepare_capture
+from ingest.shipping import shipper, sink_course
 from logshipper.spool import process_started
 from tests.model_settings import model_settings
 from tests.modelled_loki import ModelledLoki

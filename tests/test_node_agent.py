@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from ingest.local_store import LocalStore
-from ingest.loki import Client
-from ingest.loki_push import Entry
-from ingest.prometheus import Client as PrometheusClient
+from ingest.loki.client import Client
+from ingest.loki.push import Entry
+from ingest.metrics.prometheus import Client as PrometheusClient
+from ingest.store.local_store import LocalStore
 from logshipper.segment import Kind, Stream
 from tests.captured_runs import ROOT, wait_until
 from tests.node_agents import NodeAgent, Proxy, client, cluster, entries_of

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from ingest import node_spool, prepare
-from ingest.agent_config import AgentConfig, AgentSection
-from ingest.node_spool import NodeIdentity, NodeSpool, TooManyCaptures, prepare_capture
+from ingest.config.agent_config import AgentConfig, AgentSection
+from ingest.node import node_spool, prepare
+from ingest.node.node_spool import NodeIdentity, NodeSpool, TooManyCaptures, prepare_capture
 from logshipper.errors import ConfigError, SpoolError, SpoolFull
 from tests.captured_runs import ROOT
 from tests.other_users import ANN, BEN, as_user, needs_root, open_folder, refused
@@ -119,7 +119,7 @@ def test_many_makers_at_once(tmp_path: Path) -> None:
     """The count holds also where several processes make captures; none is half made."""
     agent = _section(tmp_path, max_captures_per_user=20)
     code = (
-        "import sys; from ingest.node_spool import *; from ingest.agent_config import AgentSection\n"
+        "import sys; from ingest.node.node_spool import *; from ingest.config.agent_config import AgentSection\n"
         f"agent = AgentSection(cluster='c1', host='n1', spool_dir={agent.spool_dir!r}, max_captures_per_user=20)\n"
         "for n in range(12):\n"
         "    try: prepare_capture(agent, NodeIdentity('42', 1, '', n, 'x', "

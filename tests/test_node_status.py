@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from ingest import agent_config, node_status
 from ingest.__main__ import main
-from ingest.node_status import SCHEMA, status
+from ingest.config import agent_config
+from ingest.node import node_status
+from ingest.node.node_status import SCHEMA, status
 from tests.modelled_loki import refused
 from tests.segment_factory import make_ledger
 from tests.shipping_node import ShippingNode, soon_ns
@@ -271,7 +272,7 @@ def test_root_means_the_nodes_agent(
     assert schema_of(capsys) == "logshipper-agent.status/1"
     monkeypatch.delenv("LOGSHIPPER_STORE")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr("ingest.store_status.status", lambda root, as_json: print(f'{{"schema": "{root}"}}') or 0)
+    monkeypatch.setattr("ingest.store.store_status.status", lambda root, as_json: print(f'{{"schema": "{root}"}}') or 0)
     assert schema_of(capsys) == store
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.local_store import LocalStore
+from ingest.store.local_store import LocalStore
 from logshipper.cli import main
 from logshipper.errors import ConfigError, StoreError
 from observe.overlay import (

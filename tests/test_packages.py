@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import pytest
 
-from ingest import site
-from ingest.agent_config import AgentConfig, read
+from ingest.config import site
+from ingest.config.agent_config import AgentConfig, read
 from tests.slurm import gate
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for the builds

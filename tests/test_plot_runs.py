@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.loki import Client
+from ingest.loki.client import Client
 from logshipper.cli import main
 from observe.cli_graphs import layout
 from observe.curves import AGGREGATES, Trace, Treatment, smoothed, spread, treated

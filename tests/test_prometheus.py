@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ingest.prometheus import Client, Target
+from ingest.metrics.prometheus import Client, Target
 from logshipper.errors import QueryError
 from tests.captured_runs import wait_until
 from tests.faulty_server import FaultyServer, Said

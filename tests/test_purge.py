@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import tests.modelled_loki
-from ingest import purge_command
 from ingest.__main__ import build_parser
-from ingest.local_store import LocalStore
-from ingest.loki import Client
-from ingest.loki_push import Entry
-from ingest.purge_pattern import pattern_of
+from ingest.admin import purge_command
+from ingest.capture.purge_pattern import pattern_of
+from ingest.loki.client import Client
+from ingest.loki.push import Entry
+from ingest.store.local_store import LocalStore
 from ingest.user_agent import take_lock
 from logshipper.errors import ConfigError, LogshipperError, StoreError, UnknownJob
 from logshipper.segment import Kind, Stream

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from ingest import quarantine_files
-from ingest.capture_account import BlockRow, Rows
-from ingest.capture_folder import Identity
-from ingest.entries import EntryBuilder
-from ingest.quarantine import Quarantine, Refusal
-from ingest.quarantined_entries import cut_torn_line
+from ingest.capture.capture_account import BlockRow, Rows
+from ingest.capture.capture_folder import Identity
+from ingest.shipping import quarantine_files
+from ingest.shipping.entries import EntryBuilder
+from ingest.shipping.quarantine import Quarantine, Refusal
+from ingest.shipping.quarantined_entries import cut_torn_line
 from logshipper.errors import StoreError
 from logshipper.segment import Stream
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingest.courses import Trend
-from ingest.metadata_keys import Path
-from ingest.ranks import (
+from ingest.metadata.courses import Trend
+from ingest.metadata.metadata_keys import Path
+from ingest.metadata.ranks import (
     MAX_POINTS,
     JobKeys,
     alphabetical_code,

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from ingest.agent_config import RemoteWriteSection
-from ingest.loki_push import compress
-from ingest.prometheus import Client
-from ingest.ranks import escape
-from ingest.remote_write import MAX_SPLITS, PROBE, TRIES, RemoteWrite, RemoteWriteMetrics
-from ingest.remote_write_encoding import MAX_TIME_MS, STALE, SeriesEncoder, encoded_time, split
-from ingest.server_access import ServerAccess
+from ingest.config.agent_config import RemoteWriteSection
+from ingest.config.server_access import ServerAccess
+from ingest.loki.push import compress
+from ingest.metadata.ranks import escape
+from ingest.metrics.prometheus import Client
+from ingest.metrics.remote_write import MAX_SPLITS, PROBE, TRIES, RemoteWrite, RemoteWriteMetrics
+from ingest.metrics.remote_write_encoding import MAX_TIME_MS, STALE, SeriesEncoder, encoded_time, split
 from tests.access_setup import PASSWORD, secret
 from tests.captured_runs import wait_until
 from tests.faulty_server import FaultyServer, Said

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 import tests.modelled_loki
-from ingest import quarantine_files
-from ingest.loki import Client
-from ingest.loki_push import Entry
-from ingest.replay import Asked, Chosen, Replayer, Tally
+from ingest.admin.replay import Asked, Chosen, Replayer, Tally
+from ingest.loki.client import Client
+from ingest.loki.push import Entry
+from ingest.shipping import quarantine_files
 from logshipper import fault_points
 from logshipper.errors import QueryError, StoreError
 from tests.captured_runs import ROOT, TIMEOUT_SECS

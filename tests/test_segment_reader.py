@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest import segment_reader
-from ingest.segment_reader import Batch, Damage, Outcome, SegmentReader, SpoolPosition
+from ingest.capture import segment_reader
+from ingest.capture.segment_reader import Batch, Damage, Outcome, SegmentReader, SpoolPosition
 from logshipper import segment
 from logshipper.segment import FRAME_HEADER_BYTES, Kind, Stream
 from tests.segment_factory import CaptureWriter

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.segment_reader import Outcome, SegmentReader, SpoolPosition
+from ingest.capture.segment_reader import Outcome, SegmentReader, SpoolPosition
 from logshipper import segment
 from logshipper.segment import FILE_HEADER_BYTES, Kind, Stream
 from tests.segment_factory import memory_folder

@@ -1,6 +1,6 @@
 """Trouble that lasts fills no log."""
 
-from ingest.seldom import SECS, Seldom
+from ingest.shipping.seldom import SECS, Seldom
 
 
 class Clock:

@@ -13,7 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from ingest.agent_config import (
+from ingest.checks.check_loki import check_loki
+from ingest.checks.check_node import check_node
+from ingest.checks.check_prometheus import check_prometheus, is_own
+from ingest.checks.findings import Finding, as_document, exit_code, print_findings
+from ingest.checks.server_check import check
+from ingest.config.agent_config import (
     AgentConfig,
     AgentSection,
     LokiSection,
@@ -21,15 +26,10 @@ from ingest.agent_config import (
     PrometheusSection,
     RemoteWriteSection,
 )
-from ingest.check_loki import check_loki
-from ingest.check_node import check_node
-from ingest.check_prometheus import check_prometheus, is_own
-from ingest.findings import Finding, as_document, exit_code, print_findings
-from ingest.loki import Client
-from ingest.metrics_access import MetricsAccess
-from ingest.prometheus import Target
-from ingest.server_access import ServerAccess
-from ingest.server_check import check
+from ingest.config.metrics_access import MetricsAccess
+from ingest.config.server_access import ServerAccess
+from ingest.loki.client import Client
+from ingest.metrics.prometheus import Target
 from tests.captured_runs import wait_until
 from tests.faulty_server import FaultyServer, Said
 from tests.servers.running import LokiServer, PrometheusServer
@@ -174,7 +174,7 @@ def test_pushes_without_reading(fake: FaultyServer, tmp_path: Path) -> None:
 
 
 def test_entry_that_never_shows(fake: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.check_loki.READ_BACK_SECS", 0.2)
+    monkeypatch.setattr("ingest.checks.check_loki.READ_BACK_SECS", 0.2)
     nothing = b'{"status":"success","data":{"resultType":"streams","result":[]}}'
     fake.answer(Said(200), Said(200, b"{}"), Said(204), Said(200, nothing))
     finding = the(check_loki(config_for(tmp_path, loki=fake.url)), "loki query")
@@ -323,7 +323,7 @@ def test_folder_without_room_or_on_a_network(tmp_path: Path, monkeypatch: pytest
         shown = os.statvfs_result(fields)
         monkeypatch.setattr("os.statvfs", lambda _, shown=shown: shown)
         assert check_node(config)[1].level == level, (free, files)
-    monkeypatch.setattr("ingest.check_node.network_type", lambda _: "nfs4")
+    monkeypatch.setattr("ingest.checks.check_node.network_type", lambda _: "nfs4")
     assert check_node(config)[0].words == f"{config.agent.spool_dir} is on nfs4"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.service_notify import ServiceNotifier
+from ingest.node.service_notify import ServiceNotifier
 from tests.captured_runs import ROOT, TIMEOUT_SECS
 from tests.node_agents import NodeAgent
 

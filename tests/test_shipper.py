@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from ingest import shares
-from ingest.capture_folder import Life
-from ingest.checkpoints import Shipped
-from ingest.loki_sink import Stopped
-from ingest.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
-from ingest.shipper import ship_until
+from ingest.capture.capture_folder import Life
+from ingest.capture.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
+from ingest.shipping import shares
+from ingest.shipping.checkpoints import Shipped
+from ingest.shipping.loki_sink import Stopped
+from ingest.shipping.shipper import ship_until
 from logshipper import fault_points, segment
 from logshipper.errors import QueryError, StoreError
 from logshipper.segment import Kind, Stream

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from ingest import agent_config
-from ingest.checkpoints import Checkpoints
-from ingest.followed_capture import FollowedCapture
-from ingest.loki import Client
-from ingest.loki_push import Entry
-from ingest.node_spool import NodeIdentity, prepare_capture
-from ingest.segment_reader import list_segments
+from ingest.capture.followed_capture import FollowedCapture
+from ingest.capture.segment_reader import list_segments
+from ingest.config import agent_config
+from ingest.loki.client import Client
+from ingest.loki.push import Entry
+from ingest.node.node_spool import NodeIdentity, prepare_capture
+from ingest.shipping.checkpoints import Checkpoints
 from logshipper.segment import Json
 from tests.captured_runs import wait_until
 from tests.conservation import Place, all_problems, balances_in_loki, line_of, refused_in, spool

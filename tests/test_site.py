@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest import site
-from ingest.server_access import ServerAccess
+from ingest.config import site
+from ingest.config.server_access import ServerAccess
 from logshipper.cli import main
 from logshipper.errors import ConfigError
 from observe.waiting import Watch

@@ -15,18 +15,20 @@ from typing import Any, Literal
 
 import pytest
 
-from ingest import slurm_captured, slurm_intake, slurm_states
-from ingest.agent_config import parse
-from ingest.checkpoints import Checkpoints
-from ingest.job_metrics import JobMetrics
-from ingest.job_series import SLURM_END
-from ingest.loki_push import Entry
-from ingest.loki_sink import LokiSink
-from ingest.metrics_server import AgentMetrics, exposition
-from ingest.quarantine import Quarantine
-from ingest.server_access import ServerAccess
-from ingest.slurm_states import ASKED_AFTER_SECS, SETTLE_SECS, SlurmStates
-from ingest.slurm_waiting import FILE, WaitingEnds, read_counts
+from ingest.config.agent_config import parse
+from ingest.config.server_access import ServerAccess
+from ingest.loki.push import Entry
+from ingest.metrics.job_metrics import JobMetrics
+from ingest.metrics.job_series import SLURM_END
+from ingest.metrics.metrics_server import AgentMetrics, exposition
+from ingest.shipping.checkpoints import Checkpoints
+from ingest.shipping.loki_sink import LokiSink
+from ingest.shipping.quarantine import Quarantine
+from ingest.slurm import captured as slurm_captured
+from ingest.slurm import intake as slurm_intake
+from ingest.slurm import states as slurm_states
+from ingest.slurm.states import ASKED_AFTER_SECS, SETTLE_SECS, SlurmStates
+from ingest.slurm.waiting import FILE, WaitingEnds, read_counts
 from logshipper import fault_points
 from logshipper.errors import QueryError, StoreError
 from tests.loki_fake import FakeLoki
@@ -502,7 +504,7 @@ def test_its_thread_goes_on_after_errors(controller: Controller, monkeypatch: py
 
 
 def shorter(most: float) -> Any:  # Any: a Backoff
-    from ingest.backoff import Backoff
+    from ingest.servers.backoff import Backoff
 
     return Backoff(most, most)
 

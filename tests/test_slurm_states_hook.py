@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.slurm_record import EndRecord, parse_end
+from ingest.slurm.record import EndRecord, parse_end
 
 HOOK = Path(__file__).resolve().parent.parent / "deploy" / "slurm" / "hooks" / "job-ended"
 JOBCOMP = {

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from ingest.agent_config import AgentSection
-from ingest.loki import Client
-from ingest.loki_push import Entry
-from ingest.spool_limits import SpoolLimits
+from ingest.config.agent_config import AgentSection
+from ingest.loki.client import Client
+from ingest.loki.push import Entry
+from ingest.node.spool_limits import SpoolLimits
 from logshipper.segment import Stream
 from logshipper.spool_room import LIMITS_BYTES, LIMITS_FILE, Marks, SpoolRoom, parse_marks
 from tests.captured_runs import wait_until

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import observe.url
-from ingest import site
-from ingest.loki_store import LokiStore
-from ingest.site import Grafana
+from ingest.config import site
+from ingest.config.site import Grafana
+from ingest.loki.store import LokiStore
 from logshipper.cli import main
 from logshipper.errors import QueryError
 from tests.faulty_server import FaultyServer, Said

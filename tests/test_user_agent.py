@@ -15,7 +15,7 @@ import pytest
 from ingest import user_agent
 from ingest.__main__ import main
 from ingest.agent_start import start
-from ingest.local_store import LocalStore, TakenIn
+from ingest.store.local_store import LocalStore, TakenIn
 from ingest.user_agent import Agent, AgentLog, running_agent, serve, take_lock
 from logshipper.segment import Stream
 from tests.segment_factory import CaptureWriter, age, make_capture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.local_store import LocalStore
+from ingest.store.local_store import LocalStore
 from logshipper.cli import main
 from logshipper.errors import QueryError
 from observe.wait import Waiting

@@ -9,8 +9,8 @@ from typing import TypeAlias
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.metadata_keys import parse_record
-from ingest.x_axis import XAxis, XChoice, merge_all
+from ingest.metadata.metadata_keys import parse_record
+from ingest.metadata.x_axis import XAxis, XChoice, merge_all
 
 Number: TypeAlias = int | float
 Record: TypeAlias = dict[str, object]

@@ -16,8 +16,8 @@ from observe.series import TIME, numeric_keys
 from observe.words import duration, exit_words
 
 if TYPE_CHECKING:
-    from ingest.stores import Reader
-    from ingest.x_axis import KeyStats, XChoice
+    from ingest.metadata.x_axis import KeyStats, XChoice
+    from ingest.store.stores import Reader
 
 MOST_JOBS = 16
 _SHOWN_CHARS = 2000

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from ingest.job_reader import JobReader
+from ingest.store.job_reader import JobReader
 from logshipper.segment import Kind
 from observe.documents import STREAM_NAMES
 from observe.page.answers import Answer, Ask, Refused, json_answer
@@ -16,7 +16,7 @@ from observe.page.search import MAX_TEXT
 from observe.words import is_further_part, uncoloured, utc
 
 if TYPE_CHECKING:
-    from ingest.job import LogLine
+    from ingest.capture.job import LogLine
 
 MAX_LINES = 1_000  # of an answer
 MAX_CHARS = 4_096  # of a line, unless it is asked for alone
@@ -120,12 +120,7 @@ def text(ask: Ask) -> Answer:
 
     def body() -> Iterator[bytes]:
         with ask.store.job(ask.parts[0]) as reader:
-<<<<<<< HEAD
             yield from pieces(_texts(reader.lines(streams=streams, attempt=attempt), times=times))
-=======
-            found = reader.lines(streams=streams, attempt=attempt)
-            yield from pieces(_texts(found, times=times))
->>>>>>> h2
 
     return Answer(body(), "text/plain; charset=utf-8", file_name=f"{name}.log")
 

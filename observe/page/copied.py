@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from ingest.job import LogLine, Position
-from ingest.job_reader import BlockHead
-from ingest.stores import ALL_KINDS
+from ingest.capture.job import LogLine, Position
+from ingest.store.job_reader import BlockHead
+from ingest.store.stores import ALL_KINDS
 from logshipper.errors import LogshipperError, StoreError, UnknownJob, os_words
 from logshipper.segment import Kind, Stream
 from observe.page.opened import Intake, OpenedStore
 
 if TYPE_CHECKING:
-    from ingest.job import Capture
-    from ingest.stores import Reader
+    from ingest.capture.job import Capture
+    from ingest.store.stores import Reader
 
 MAX_BYTES = 4 << 30  # of a copy; a longer log's end is left out, and it is said
 BLOCK_LINES = 1_000

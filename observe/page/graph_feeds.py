@@ -16,7 +16,7 @@ from observe.points import Points, SmoothedPoints
 from observe.series import Filling, Graph, Request, lacks_x, planned, with_own_x
 
 if TYPE_CHECKING:
-    from ingest.stores import Reader
+    from ingest.store.stores import Reader
 
 MOST_FEEDS = 24
 _LOOKS = 256  # records between two looks at the clock

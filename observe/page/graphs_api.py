@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     pass
 
 if TYPE_CHECKING:
-    from ingest.stores import Reader
+    from ingest.store.stores import Reader
 
 MOST_GRAPHS = 32  # of one answer: a screen shows fewer, and the page asks again as one scrolls
 DEFAULT_POINTS = 2000  # of a series

@@ -8,8 +8,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ingest.job import JobSummary
-from ingest.local_store import LocalStore
+from ingest.capture.job import JobSummary
+from ingest.store.local_store import LocalStore
 from logshipper.errors import LogshipperError, UnknownJob
 from observe.documents import STREAM_NAMES, Document, capture_document, duration_secs, job_document, moment
 from observe.opening import overlay_of
@@ -20,7 +20,7 @@ from observe.show import ledger_of
 from observe.words import exit_words
 
 if TYPE_CHECKING:
-    from ingest.stores import Reader, Store
+    from ingest.store.stores import Reader, Store
 
 MAX_LISTED = 1_000
 MAX_LAST = 50  # jobs whose last values are asked for at once

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ingest.job_reader import BlockHead
+from ingest.store.job_reader import BlockHead
 from logshipper.segment import Stream
 from observe.page.line_index import LineIndex, Slice
 from observe.page.search import Search
@@ -19,7 +19,7 @@ from observe.page.search import Search
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ingest.job import Capture, LogLine
+    from ingest.capture.job import Capture, LogLine
 
 MAX_LOGS = 16  # views of jobs that are remembered
 MAX_SEARCHES = 4  # of each
@@ -27,7 +27,7 @@ STREAMS = {"stdout": (Stream.STDOUT,), "stderr": (Stream.STDERR,), "both": (Stre
 
 
 class Blocks(Protocol):
-    """A job's log by the block: ingest.job_reader.JobReader, or a copy of what another store has (copied.py)."""
+    """A job's log by the block: ingest.store.job_reader.JobReader, or a copy of what another store has (copied.py)."""
 
     @property
     def captures(self) -> "Sequence[Capture]": ...

@@ -12,8 +12,8 @@ from logshipper.errors import UnknownJob
 from observe.opening import LIST_SECS, is_from_loki, opened, store_place
 
 if TYPE_CHECKING:
-    from ingest.job import JobSummary
-    from ingest.stores import Reader, Store
+    from ingest.capture.job import JobSummary
+    from ingest.store.stores import Reader, Store
 
 TAKE_IN_SECS = 0.25
 

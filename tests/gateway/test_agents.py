@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import requests
 
-from ingest import agent_config
-from ingest.check_loki import check_loki
-from ingest.loki import Client
-from ingest.loki_push import Entry, compress, encode_push
-from ingest.server_access import ServerAccess
+from ingest.checks.check_loki import check_loki
+from ingest.config import agent_config
+from ingest.config.server_access import ServerAccess
+from ingest.loki.client import Client
+from ingest.loki.push import Entry, compress, encode_push
 from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.gateway.conftest import ANN, BEN, Site, capture, new_job, tenant_agent
 from tests.gateway.nginx import Answer, question

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from ingest import shipper
-from ingest.agent_config import parse
-from ingest.checkpoints import Checkpoints
-from ingest.entries import StreamKey
-from ingest.slurm_states import _uid_of
-from ingest.tenants import BY_USER, NOBODYS, USER, tenant_of
+from ingest.config.agent_config import parse
+from ingest.shipping import shipper
+from ingest.shipping.checkpoints import Checkpoints
+from ingest.shipping.entries import StreamKey
+from ingest.shipping.tenants import BY_USER, NOBODYS, USER, tenant_of
+from ingest.slurm.states import _uid_of
 from logshipper.segment import Stream
 from tests.captured_runs import ROOT, wait_until
 from tests.gateway.conftest import ANN, Job, Site, capture, new_job, tenant_agent

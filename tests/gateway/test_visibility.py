@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ingest.loki import Client
-from ingest.server_access import ServerAccess
+from ingest.config.server_access import ServerAccess
+from ingest.loki.client import Client
 from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.gateway.conftest import ANN, BEN, ODD, Site
 from tests.gateway.nginx import answer_of, question

@@ -23,8 +23,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ingest.agent_config import AgentSection
-from ingest.node_spool import NodeIdentity, prepare_capture
+from ingest.config.agent_config import AgentSection
+from ingest.node.node_spool import NodeIdentity, prepare_capture
 from tests.captured_runs import ROOT, wait_until
 from tests.grafana import printed
 from tests.grafana.frames import Json

@@ -16,10 +16,10 @@ from grafana.check_loki import judged_labels, reading_limits
 from grafana.check_prometheus import judged_scrapes, judged_series
 from grafana.check_queries import Asking, check_queries
 from grafana.wanted import wanted_dashboards, wanted_data_sources
-from ingest.findings import Finding
-from ingest.loki import Client, Entry
-from ingest.prometheus import Target
-from ingest.server_access import ServerAccess
+from ingest.checks.findings import Finding
+from ingest.config.server_access import ServerAccess
+from ingest.loki.client import Client, Entry
+from ingest.metrics.prometheus import Target
 from tests.captured_runs import wait_until
 from tests.faulty_server import FaultyServer, Said
 from tests.grafana import fake_grafana, printed

@@ -8,7 +8,7 @@ from grafana import links
 from grafana.check_queries import Asking, _Page
 from grafana.resolved import ALL, Chosen, Option, chosen_of, filled, in_order, printed
 from grafana.wanted import wanted_dashboards
-from ingest.server_access import ServerAccess
+from ingest.config.server_access import ServerAccess
 from tests.grafana import printed as jobs_printed
 from tests.grafana.captured import CLUSTER, Fixture
 from tests.grafana.conftest import Opened

@@ -9,7 +9,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from ingest.local_store import LocalStore
+from ingest.store.local_store import LocalStore
 from observe.page.server import PageServer
 from tests.page.browsing import FLAGS, PHONE, ROOT, Browsing
 from tests.page.conftest import options

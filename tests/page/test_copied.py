@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ingest.job import LogLine, Position
+from ingest.capture.job import LogLine, Position
 from logshipper.errors import QueryError, StoreError, UnknownJob
 from logshipper.segment import Kind, Stream
 from observe.page import copied

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from ingest.loki import Client as LokiClient
+from ingest.loki.client import Client as LokiClient
 from logshipper.segment import Kind
 from observe.page.server import PageServer
 from tests.loki_job import push_spool

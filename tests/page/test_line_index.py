@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.job_reader import BlockHead
+from ingest.store.job_reader import BlockHead
 from observe.page import line_index
 from observe.page.line_index import LineIndex, Slice
 from observe.page.search import Search

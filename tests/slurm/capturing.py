@@ -13,8 +13,8 @@ from typing import Any, Self
 
 import orjson
 
-from ingest.loki import Client
-from ingest.loki_push import Entry
+from ingest.loki.client import Client
+from ingest.loki.push import Entry
 from tests.captured_runs import ROOT, wait_until
 from tests.node_agents import NodeAgent, entries_of
 from tests.servers.running import LokiServer

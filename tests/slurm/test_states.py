@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 import pytest
 
-from ingest.job import JOB_ENDED, JobSummary, LogLine
-from ingest.loki_store import LokiStore
-from ingest.slurm_record import EndRecord, parse_end
+from ingest.capture.job import JOB_ENDED, JobSummary, LogLine
+from ingest.loki.store import LokiStore
+from ingest.slurm.record import EndRecord, parse_end
 from logshipper.cli import main
 from logshipper.segment import Kind, Stream
 from tests.captured_runs import ROOT, wait_until

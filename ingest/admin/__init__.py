@@ -1,0 +1,1 @@
+"""What admins call now and then: replay, purge, fsck, drain."""

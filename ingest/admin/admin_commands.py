@@ -1,0 +1,286 @@
+"""The command lines of what admins call now and then: what each takes, and where it goes on. Light: what they import
+takes a while, and is imported when one is called."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+
+from ingest.config import agent_config
+from ingest.time_span import time_span
+from logshipper import node_agent_socket
+from logshipper.spool import store_root
+
+Add = Callable[[str, str, str, str], argparse.ArgumentParser]  # name, summary, description, examples
+
+_REPLAY_EXAMPLES = """\
+The agent may run meanwhile: each takes the quarantine's lock for as long as it writes there. A replay that is
+killed can be called again. Loki shows entries that are older than three hours when it has flushed them.
+
+exit codes: 0 none of them is left in the quarantine, 1 it couldn't be done: some may be left, 3 Loki refuses some again
+
+examples:
+  logshipper-agent replay --dry-run                     what is there, by job and reason
+  logshipper-agent replay                               all of it
+  logshipper-agent replay --job 4711 --reason line_too_long
+  logshipper-agent replay --since 2h --json             what was refused in the last two hours
+  logshipper-agent replay --sink national               what [loki.national] refused, to that Loki
+"""
+
+_PURGE_EXAMPLES = """\
+Without --grep and --fixed all of the job goes, once it has ended. With them each line that has the text:
+in spool and store it is overwritten by asterisks, in quarantine and Loki it is removed. An expression is
+one that Python and RE2 (Loki's) read alike; what they read differently is refused. A line of a bar, a
+metadata record and an event count as lines. A line over 256 KB lies in Loki in parts: each is looked at alone.
+
+With --config, or as root: a node's spool and quarantine, and Loki, whose delete API must be on (compactor:
+retention_enabled, delete_request_store; limits_config: deletion_mode: filter-and-delete). Loki hides the lines within
+5 minutes, and takes them out of its chunks after its delete_request_cancel_period (24 h). While the
+agent runs, it ships first what is spooled; what a running job has spooled is out of reach then.
+Else: your own store.
+
+exit codes: 0 gone, 1 it couldn't be done, 3 some of it is left (standard error says where)
+
+examples:
+  logshipper-agent purge --job 4711 --fixed "hunter2" --dry-run    how many lines, and where
+  logshipper-agent purge --job 4711 --grep 'token=[0-9a-f]{40}'
+  logshipper-agent purge --job 4711 --yes                          all of the job
+  logshipper-agent purge --job k3f9x2 --fixed hunter2 --store ~/.local/share/logshipper
+"""
+
+_FSCK_EXAMPLES = """\
+Reads only, also while the agent runs, but for --repair. That throws nothing away: what it takes out is kept
+beside. It touches no segment (whoever reads skips what is damaged), and no database while the agent runs.
+
+exit codes: 0 all is well, or mended, 1 it couldn't be looked at, 3 something is wrong
+
+examples:
+  logshipper-agent fsck --config /etc/logshipper/agent.toml
+  logshipper-agent fsck --json | jq -r '.faults[] | select(.level == "wrong") | .path'
+  systemctl stop logshipper-agent; logshipper-agent fsck --repair; systemctl start logshipper-agent
+  logshipper-agent fsck --store ~/.local/share/logshipper
+"""
+
+_DRAIN_EXAMPLES = """\
+Waits while the agent ships what is spooled of captures that are over. Those of running jobs go on, and are
+named. On a terminal a bar shows bytes, rate and how long it may take; else a line comes every 10 seconds.
+
+exit codes: 0 nothing that is over is left, 1 it couldn't be looked at, 3 something is left (and why)
+
+examples:
+  scontrol update node=n17 state=drain reason=repair    # and when its jobs have ended:
+  logshipper-agent drain && poweroff
+  logshipper-agent drain --timeout 30s --json | jq -r .why
+"""
+
+
+_FORGET_SINK_EXAMPLES = """\
+A Loki that isn't in the configuration any more is remembered: how far it had each capture, and what it refused. So
+it goes on where it was if its table comes back: what went to the others meanwhile it gets only as far as it is still
+in the spool. This forgets it for good, while the agent is stopped. A sink that is in the configuration isn't forgotten.
+
+exit codes: 0 forgotten, 1 it couldn't be done, 3 its quarantine isn't empty: give --discard-quarantine
+
+examples:
+  systemctl stop logshipper-agent; logshipper-agent forget old; systemctl start logshipper-agent
+  logshipper-agent forget old --discard-quarantine       what it refused, too
+  logshipper-agent forget loki                           [loki] has a name now, and is another one
+"""
+
+
+def add_commands(add: Add) -> None:
+    """add: makes a command's parser of its name, summary, description and examples."""
+    replay = add(
+        "replay",
+        "send what Loki refused once more",
+        "Brings what lies in the quarantine to Loki, once the cause of its refusal is gone. What Loki takes leaves\n"
+        "the quarantine; what it refuses again stays, with its new words. Nothing is there twice.",
+        _REPLAY_EXAMPLES,
+    )
+    _completed(replay.add_argument("--job", metavar="ID", default="", help="only this job's"), _jobs)
+    reason = replay.add_argument("--reason", metavar="WORD", default="", help="only what was refused for this reason")
+    _completed(reason, _reasons)
+    replay.add_argument("--since", metavar="TIME", type=time_span, help="only what was refused in the last, say, 12h")
+    sink = replay.add_argument("--sink", metavar="NAME", default="", help="only what this Loki refused (see status)")
+    _completed(sink, _sinks)
+    replay.add_argument("--dry-run", action="store_true", help="say what would be sent, and send nothing")
+    replay.add_argument("--no-query", action="store_true", help="don't ask Loki which entries it has: send all")
+    replay.add_argument(
+        "--timeout",
+        metavar="TIME",
+        type=time_span,
+        default=60.0,
+        help="give up where Loki takes nothing for so long (default: 60s)",
+    )
+    replay.set_defaults(call=_replay)
+    purge = add(
+        "purge",
+        "take a printed secret out of every place where it lies",
+        "Takes a job's lines out of spool, quarantine, Loki and your own store: all, or those that have a text.",
+        _PURGE_EXAMPLES,
+    )
+    _completed(purge.add_argument("--job", metavar="ID", required=True, help="the job's id"), _jobs)
+    text = purge.add_mutually_exclusive_group()
+    text.add_argument("--grep", metavar="RE", help="only lines in which this regular expression is found")
+    text.add_argument("--fixed", metavar="TEXT", help="only lines that have this text")
+    purge.add_argument("--dry-run", action="store_true", help="say how many lines there are, and where")
+    purge.add_argument("--yes", action="store_true", help="don't ask")
+    purge.add_argument("--no-loki", action="store_true", help="only this node's files, for the job's other nodes")
+    purge.add_argument(
+        "--since",
+        metavar="TIME",
+        type=time_span,
+        default=29 * 86_400.0,
+        help="how far back the job is looked for in Loki (default: 29d, which takes it some seconds)",
+    )
+    purge.add_argument("--user", metavar="NAME", default="", help="whose job it is, where each user has a tenant")
+    purge.add_argument(
+        "--wait",
+        metavar="TIME",
+        type=time_span,
+        default=360.0,
+        help="how long to wait for the agent, and until Loki shows nothing of it any more (default: 6m)",
+    )
+    purge.set_defaults(call=_purge)
+    fsck = add(
+        "fsck",
+        "is anything damaged on this node's disk?",
+        "Looks through spool, segments, databases and quarantine: says what is wrong, where, what it means for the\n"
+        "lines, and what becomes of it.",
+        _FSCK_EXAMPLES,
+    )
+    fsck.add_argument("--repair", action="store_true", help="mend what can be mended")
+    fsck.set_defaults(call=_fsck)
+    drain = add(
+        "drain",
+        "wait until all that is over is shipped, before a node is taken down",
+        "Waits until the agent has shipped all captures that are over; says what is left, and why.",
+        _DRAIN_EXAMPLES,
+    )
+    drain.add_argument(
+        "--timeout", metavar="TIME", type=time_span, default=600.0, help="how long to wait (default: 10m)"
+    )
+    drain.set_defaults(call=_drain)
+    forget = add(
+        "forget",
+        "forget a Loki that was removed from the configuration",
+        "Forgets how far a Loki was that isn't in the configuration any more.",
+        _FORGET_SINK_EXAMPLES,
+    )
+    name = forget.add_argument("sink", metavar="NAME", help="as `status` shows it")
+    _completed(name, _removed_sinks)
+    forget.add_argument("--discard-quarantine", action="store_true", help="also what it refused, for good")
+    forget.set_defaults(call=_forget_sink)
+    for command in (purge, fsck):
+        _add_place(command)
+    for command in (replay, drain, forget):
+        command.add_argument(
+            "--config", metavar="FILE", default=agent_config.DEFAULT_PATH, help="TOML (default: %(default)s)"
+        )
+    for command in (replay, drain):
+        command.add_argument("--json", action="store_true", help="for programs")
+
+
+def _add_place(command: argparse.ArgumentParser) -> None:
+    """A node's, or a user's own."""
+    which = command.add_mutually_exclusive_group()
+    which.add_argument("--config", metavar="FILE", help="the node agent's configuration (TOML)")
+    which.add_argument("--store", metavar="DIR", help="your own store's folder (default: $LOGSHIPPER_STORE)")
+    command.add_argument("--json", action="store_true", help="for programs")
+
+
+def _completed(action: argparse.Action, completer: object) -> None:
+    """argcomplete looks for this attribute."""
+    action.completer = completer  # type: ignore[attr-defined]  # its own protocol
+
+
+def _jobs(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    """Ids of jobs that the node's agent remembers; silent whatever goes wrong."""
+    from ingest.shipping.sink_states import read_states
+
+    try:
+        states = read_states(agent_config.load(parsed_args.config or agent_config.DEFAULT_PATH))
+        known = {one.identity.job_id for sink in states for one in sink.state.shipped}
+    except Exception:
+        return []  # a traceback would land in the midst of the admin's command line
+    return sorted(job_id for job_id in known if job_id.startswith(prefix))
+
+
+def _reasons(prefix: str, **_: object) -> list[str]:
+    from ingest.shipping.refusals import REASONS
+
+    return [reason for reason in REASONS if reason.startswith(prefix)]
+
+
+def _sinks(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    """Likewise, of the Lokis of its configuration."""
+    try:
+        config = agent_config.load(parsed_args.config or agent_config.DEFAULT_PATH)
+    except Exception:
+        return []
+    return sorted(one.sink for one in config.sinks if one.sink.startswith(prefix))
+
+
+def _removed_sinks(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    """Likewise, of those that it has no more."""
+    from ingest.shipping.sink_states import removed
+
+    try:
+        names = removed(agent_config.load(parsed_args.config or agent_config.DEFAULT_PATH))
+    except Exception:
+        return []
+    return sorted(name or agent_config.FIRST_SINK for name in names if name.startswith(prefix))
+
+
+def config_of_root(store: str | None) -> str:
+    """Who asks as root, and names no store, means the node's agent; "" where its configuration isn't in its place."""
+    if os.geteuid() != 0 or store or os.environ.get("LOGSHIPPER_STORE"):
+        return ""
+    if os.path.lexists(agent_config.DEFAULT_PATH):
+        return agent_config.DEFAULT_PATH
+    socket = node_agent_socket.socket_path()
+    if socket and os.path.lexists(socket):
+        sys.stderr.write(
+            f"logshipper-agent: this is root's own store. The node's agent has its configuration elsewhere than in "
+            f"{agent_config.DEFAULT_PATH}: give --config FILE.\n"
+        )
+    return ""
+
+
+def _replay(options: argparse.Namespace) -> int:
+    from ingest.admin import replay_command
+
+    return replay_command.call(options, agent_config.load(options.config))
+
+
+def _purge(options: argparse.Namespace) -> int:
+    from ingest.admin import purge_command
+
+    config = options.config or config_of_root(options.store)
+    if config:
+        return purge_command.call_node(options, agent_config.load(config))
+    return purge_command.call_store(options, store_root(options.store))
+
+
+def _fsck(options: argparse.Namespace) -> int:
+    from ingest.admin import fsck
+
+    path = options.config or config_of_root(options.store)
+    if path:
+        config = agent_config.load(path)
+        return fsck.call(lambda course: course.node(config), repair=options.repair, as_json=options.json)
+    root = store_root(options.store)
+    return fsck.call(lambda course: course.store(root), repair=options.repair, as_json=options.json)
+
+
+def _drain(options: argparse.Namespace) -> int:
+    from ingest.admin import drain
+
+    return drain.call(agent_config.load(options.config), options.timeout, as_json=options.json)
+
+
+def _forget_sink(options: argparse.Namespace) -> int:
+    from ingest.admin import forget_sink
+
+    config = agent_config.load(options.config)
+    return forget_sink.call(config, options.sink, discard_quarantine=options.discard_quarantine)

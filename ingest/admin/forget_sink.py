@@ -1,0 +1,64 @@
+"""`logshipper-agent forget`: what is remembered of a Loki that was removed from the configuration goes, and what
+that refused only where it is said to."""
+
+import os
+import shutil
+import sys
+
+from ingest.config.agent_config import FIRST_SINK, SINKS_FOLDER, AgentConfig
+from ingest.shipping import quarantine_files
+from ingest.shipping.checkpoints import STATE_FILE, Checkpoints
+from ingest.shipping.sink_states import removed
+from ingest.slurm.waiting import FILE as ENDS_FILE
+from ingest.sqlite_file import SUFFIXES
+from ingest.text_table import shown_size
+from ingest.user_agent import take_lock
+from logshipper.errors import ConfigError, StoreError, os_words
+
+EXIT_LEFT = 3
+
+
+def call(config: AgentConfig, shown: str, *, discard_quarantine: bool) -> int:
+    """shown: what it is called. Returns the exit code. Raises ConfigError, StoreError."""
+    name = "" if shown == FIRST_SINK else shown
+    if name in {one.loki.name for one in config.sinks}:
+        raise ConfigError("NAME", [f"{shown} is in the configuration: take its table out first"])
+    if name not in removed(config):
+        raise ConfigError("NAME", [f"nothing is remembered of a sink {shown!r}"])
+    state_dir = config.agent.state_dir
+    lock = take_lock(state_dir)
+    if lock is None:
+        raise StoreError(state_dir, "the agent runs: stop it first")
+    try:
+        folder = os.path.join(state_dir, SINKS_FOLDER, name) if name else state_dir
+        size = quarantine_files.size(folder)
+        if size and not discard_quarantine:
+            sys.stderr.write(
+                f"logshipper-agent: {shown_size(size)} that {shown} refused lie in {folder}/{quarantine_files.FOLDER}: "
+                "`replay` sends them while its table is in the configuration, --discard-quarantine gives them up\n"
+            )
+            return EXIT_LEFT
+        _forget(folder, is_first=not name)
+    except OSError as error:
+        raise StoreError(error.filename or state_dir, f"can't be removed: {os_words(error)}") from None
+    finally:
+        os.close(lock)
+    sys.stdout.write(f"{shown} is forgotten\n")
+    return 0
+
+
+def _forget(folder: str, *, is_first: bool) -> None:
+    if not is_first:
+        shutil.rmtree(folder)
+        return
+    quarantine = os.path.join(folder, quarantine_files.FOLDER)
+    for name in quarantine_files.names(quarantine):
+        os.unlink(os.path.join(quarantine, name))
+    for suffix in SUFFIXES:
+        if os.path.lexists(os.path.join(folder, f"{ENDS_FILE}{suffix}")):
+            os.unlink(os.path.join(folder, f"{ENDS_FILE}{suffix}"))
+    checkpoints = Checkpoints(os.path.join(folder, STATE_FILE))  # the learner's, too: these stay
+    try:
+        checkpoints.forget_sink()
+    finally:
+        checkpoints.close()

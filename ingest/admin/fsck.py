@@ -1,0 +1,221 @@
+"""`logshipper-agent fsck`: looks through all that the agent keeps on a node's disk, or a user's store; says what is
+wrong, where, what it means for the lines, and what becomes of it.
+
+--repair mends what the agent can't get past by itself, and throws nothing away: what it takes out is kept beside. It
+changes databases only where it gets the agent's lock, so not while the agent runs; the quarantine by its own locks.
+"""
+
+import os
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+from ingest.admin.fsck_findings import MAX_FINDINGS, Examined, Fault, show
+from ingest.admin.fsck_spool import Sizes, SpoolCheck
+from ingest.capture.segment_reader import SpoolPosition
+from ingest.config.agent_config import SINKS_FOLDER, AgentConfig
+from ingest.progress_bar import Bar
+from ingest.shipping import checkpoints, quarantine_files
+from ingest.shipping.quarantine_files import Line
+from ingest.shipping.sink_states import folders, least_of
+from ingest.slurm import waiting as slurm_waiting
+from ingest.sqlite_file import SUFFIXES, open_reader, store_errors
+from ingest.store.job_db import VERSION as JOB_VERSION
+from ingest.user_agent import take_lock
+from logshipper.errors import LogshipperError, StoreError, os_words
+from logshipper.spool import spool_root
+
+UNREADABLE = "quarantine.unreadable"  # in state_dir: lines that --repair took out of the quarantine
+OVERLAY_FILE, OVERLAY_VERSION = "overlay.db", 1  # the reading side's (observe/overlay.py), which isn't imported here
+_STATE_LOST = (
+    "the agent doesn't start",
+    "--repair moves it aside: all that is spooled is sent once more, byte for byte, which Loki shows once",
+)
+_ENDS_LOST = (
+    "the agent doesn't start",
+    "--repair moves it aside: how jobs ended is not told of those that waited",
+)
+
+
+class Fsck:
+    """One course. Raises StoreError where folders can't be opened at all."""
+
+    def __init__(self, *, repair: bool) -> None:
+        self._repair = repair
+        self._faults: list[Fault] = []
+        self._left_out = 0
+        self._entries = 0
+        self._bar = Bar("Reading segments", "{:,}".format, " bytes")
+
+    def found(self, fault: Fault) -> None:
+        if len(self._faults) < MAX_FINDINGS:
+            self._faults.append(fault)
+        else:
+            self._left_out += 1
+
+    def node(self, config: AgentConfig) -> Examined:
+        """Of a node."""
+        state_dir = config.agent.state_dir
+        held = take_lock(state_dir) if self._repair and os.path.isdir(state_dir) else None
+        try:
+            stopped = held is not None
+            # where a sink was removed from the configuration, its files are looked at all the same
+            sinks = {state_dir: None, **{one.sink_dir: None for one in config.sinks}}
+            sinks |= {os.path.join(state_dir, SINKS_FOLDER, name): None for name in folders(state_dir)}
+            positions = {folder: self._check_state(folder, mendable=stopped) for folder in sinks}
+            least = least_of([positions[one.sink_dir] for one in config.sinks])
+            sizes = self._check_spool(config.agent.spool_dir, least, node=True)
+            for folder in sinks:
+                self._check_quarantine(state_dir, folder)
+        finally:
+            if held is not None:
+                os.close(held)
+        return self._examined(sizes)
+
+    def store(self, root: str) -> Examined:
+        """Of a user's own."""
+        if not os.path.isdir(root):
+            raise StoreError(root, "there is no store here")
+        remade = ("lists of jobs wait for it", "the next command makes it again, of the jobs' own files")
+        self._check_database(os.path.join(root, "catalogue.db"), JOB_VERSION, remade, mendable=False)
+        marks = ("tags and notes of jobs can't be read", "move it away: the jobs are as before")
+        self._check_database(os.path.join(root, OVERLAY_FILE), OVERLAY_VERSION, marks, mendable=False)
+        jobs = os.path.join(root, "jobs")
+        names = sorted(os.listdir(jobs)) if os.path.isdir(jobs) else []
+        lost = ("this job can't be read", "move it away: the others are as before")
+        for name in names:
+            if name.endswith(".db"):
+                self._check_database(os.path.join(jobs, name), JOB_VERSION, lost, mendable=False)
+        return self._examined(self._check_spool(spool_root(root), {}, node=False))
+
+    def _examined(self, sizes: Sizes) -> Examined:
+        return Examined(*sizes, self._entries, self._faults, self._left_out)
+
+    def _check_spool(self, path: str, positions: Mapping[str, SpoolPosition], *, node: bool) -> Sizes:
+        check = SpoolCheck(path, node=node, positions=positions, found=self.found, bar=self._bar, repair=self._repair)
+        try:
+            return check.run()
+        finally:
+            self._bar.clear()
+
+    # ---- databases
+
+    def _check_state(self, folder: str, *, mendable: bool) -> dict[str, SpoolPosition]:
+        """What the agent remembers of a sink; how far that has each capture."""
+        positions = self._positions(os.path.join(folder, checkpoints.STATE_FILE), mendable=mendable)
+        ends = os.path.join(folder, slurm_waiting.FILE)
+        self._check_database(ends, slurm_waiting.VERSION, _ENDS_LOST, mendable=mendable)
+        return positions
+
+    def _positions(self, path: str, *, mendable: bool) -> dict[str, SpoolPosition]:
+        if not self._check_database(path, checkpoints.VERSION, _STATE_LOST, mendable=mendable):
+            return {}
+        try:
+            return {one.folder: one.position for one in checkpoints.read_state(path).shipped}
+        except LogshipperError as error:
+            self._tell_database(path, str(error), _STATE_LOST, mendable=mendable)
+            return {}
+
+    def _check_database(self, path: str, version: int, lost: tuple[str, str], *, mendable: bool) -> bool:
+        """Whether it is there, and whole."""
+        if not os.path.lexists(path):
+            return False
+        try:
+            connection = open_reader(path, version)
+            try:
+                with store_errors(path):
+                    said = connection.execute("PRAGMA integrity_check(5)").fetchall()
+            finally:
+                connection.close()
+        except (LogshipperError, sqlite3.Error) as error:
+            self._tell_database(path, getattr(error, "reason", str(error)), lost, mendable=mendable)
+            return False
+        words = "; ".join(str(row[0]) for row in said)
+        if words != "ok":
+            self._tell_database(path, words, lost, mendable=mendable)
+        return words == "ok"
+
+    def _tell_database(self, path: str, words: str, lost: tuple[str, str], *, mendable: bool) -> None:
+        newer = "newer logshipper" in words
+        mended = mendable and not newer and self._moved_aside(path)
+        means, does = lost
+        if self._repair and not mendable and "--repair" in does:
+            does += " (not while the agent runs: stop it)"
+        if newer:
+            means, does = "this version doesn't read it", "upgrade"
+        self.found(Fault("wrong", path, -1, words, means, does, mended))
+
+    def _moved_aside(self, path: str) -> bool:
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+        try:
+            for suffix in reversed(SUFFIXES):  # the file itself last: none is left without its log
+                if os.path.lexists(path + suffix):
+                    os.rename(path + suffix, f"{path}.damaged-{stamp}{suffix}")
+        except OSError as error:
+            raise StoreError(path, f"can't be moved aside: {os_words(error)}") from None
+        return True
+
+    # ---- the quarantine
+
+    def _check_quarantine(self, state_dir: str, sink_dir: str) -> None:
+        folder = os.path.join(sink_dir, quarantine_files.FOLDER)
+        if not self._repair:
+            self._look_at_quarantine(folder)
+        elif os.path.isdir(folder):
+            with quarantine_files.rewriter_lock(state_dir):
+                self._look_at_quarantine(folder)
+
+    def _look_at_quarantine(self, folder: str) -> None:
+        for name in quarantine_files.leftovers(folder):
+            path = os.path.join(folder, name)
+            self.found(
+                Fault("note", path, -1, "was half written by a `replay` or `purge` that was killed",
+                      "the file that it was to replace is whole", "the next one, or --repair, removes it",
+                      self._repair)
+            )  # fmt: skip
+        if self._repair:
+            quarantine_files.remove_leftovers(folder)
+        for name in quarantine_files.names(folder):
+            bad = 0
+            for line in quarantine_files.read_lines(folder, name):
+                self._entries += line.entry is not None
+                if line.entry is None:
+                    bad += 1
+                    self._tell_line(os.path.join(folder, name), line)
+            if bad and self._repair:
+                self._take_out(folder, name)
+
+    def _tell_line(self, path: str, line: Line) -> None:
+        what = f"{line.size} bytes are no entry" if line.whole else f"the last line, of {line.size} bytes, is torn"
+        does = f"`replay` passes it over; --repair puts it into {UNREADABLE}, beside"
+        self.found(Fault("wrong", path, line.offset, what, "`replay` can't send it", does, self._repair))
+
+    def _take_out(self, folder: str, name: str) -> None:
+        beside = os.path.join(os.path.dirname(folder), UNREADABLE)
+
+        def decide(line: Line, raw: bytes) -> bytes:
+            if line.entry is not None:
+                return raw
+            _append(beside, raw)
+            return b""
+
+        quarantine_files.rewrite(folder, name, decide)
+
+
+def _append(path: str, raw: bytes) -> None:
+    """On the disk, before it goes elsewhere. Raises OSError."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        rest = raw if raw.endswith(b"\n") else raw + b"\n"
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def call(examine: Callable[[Fsck], Examined], *, repair: bool, as_json: bool) -> int:
+    """Returns the exit code. Raises StoreError."""
+    sys.stdout.flush()
+    return show(examine(Fsck(repair=repair)), as_json=as_json)

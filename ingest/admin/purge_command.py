@@ -1,0 +1,165 @@
+"""`logshipper-agent purge` as it is called: a secret that a job has printed, or all of a job, is taken out of every
+place where it lies. On a node: spool, quarantine, Loki. Of a user's own: spool and store."""
+
+import argparse
+import json
+import sys
+import time
+from contextlib import ExitStack
+
+from ingest.admin.purge_loki import LokiPurge, Span
+from ingest.admin.purge_node import NodePurge, Place, Report
+from ingest.capture.job import NAME
+from ingest.capture.purge_pattern import EVERY_LINE, LinePattern, pattern_of
+from ingest.config.agent_config import AgentConfig
+from ingest.progress_bar import Bar
+from ingest.shipping import quarantine_files
+from ingest.store.local_store import LocalStore
+from logshipper.errors import ConfigError, QueryError, UnknownJob
+
+EXIT_LEFT = 3
+EXIT_DECLINED = 1
+EXIT_USAGE = 2
+_LOKI_POLL_SECS = 2.0
+
+
+def call_store(options: argparse.Namespace, root: str) -> int:
+    """In a user's own store. Raises LogshipperError."""
+    pattern = _asked(options)
+    report = Report(options.job, options.dry_run)
+    with LocalStore(root) as store:
+        store.take_in(job_id=options.job)
+        report.lines["store"] = store.purge(options.job, pattern, dry_run=True).lines
+        if not any(job.job_id == options.job for job in store.jobs()):
+            raise UnknownJob(options.job, f"no job has the id {options.job!r}")
+        code = _may(options, report, pattern)
+        if code is not None:
+            return code
+        if pattern is EVERY_LINE:
+            store.remove(options.job)
+        else:
+            store.purge(options.job, pattern, dry_run=False)
+            report.left += _in_account(store, options.job, pattern)
+    return _told(report, as_json=options.json)
+
+
+def _in_account(store: LocalStore, job_id: str, pattern: LinePattern) -> list[str]:
+    with store.open(job_id) as reader:
+        keys = reader.keys()
+        texts = [reader.summary.name, *(".".join(key.path) for key in keys)]
+    if any(pattern.has(text.encode()) for text in texts):
+        return ["the job's name, or a key of its metadata, has it, too: purge the whole job, without --grep"]
+    return []
+
+
+def call_node(options: argparse.Namespace, config: AgentConfig) -> int:
+    """On a node. Raises LogshipperError."""
+    pattern = _asked(options)
+    purge = NodePurge(config, options.job, pattern)
+    with ExitStack() as held:
+        held.enter_context(quarantine_files.rewriter_lock(config.agent.state_dir))
+        report = purge.look(dry_run=options.dry_run)
+        clients = {} if options.no_loki else purge.lokis(options.user)
+        lokis = {place: held.enter_context(client) for place, client in clients.items()}
+        found = {
+            place: LokiPurge(client, config.agent.cluster, options.job, pattern) for place, client in lokis.items()
+        }
+        spans = {place: loki.look(options.since) for place, loki in found.items()}
+        if spans:
+            report.lines["loki"] = sum(span.lines for span in spans.values())
+        code = _may(options, report, pattern)
+        if code is not None:
+            return code
+        purge.purge_spool(report, options.wait)
+        purge.purge_quarantine()
+        _delete(found, spans, report, options.wait)
+        report.left += _elsewhere(spans, config.agent.host)
+    return _told(report, as_json=options.json)
+
+
+def _delete(found: dict[Place, LokiPurge], spans: dict[Place, Span], report: Report, wait_secs: float) -> None:
+    """One Loki's refusal keeps nobody from asking the others."""
+    asked: dict[Place, LokiPurge] = {}
+    for place, loki in found.items():
+        try:
+            report.requests[place.text] = loki.delete(spans[place].begin_ns)
+            asked[place] = loki
+        except QueryError as error:
+            report.left.append(str(error))
+    report.lines["loki"] = sum(spans[place].lines for place in asked)
+    if not asked:
+        del report.lines["loki"]  # none of these
+        return
+    try:
+        _wait_until_gone(asked, spans, report, wait_secs)
+    except QueryError as error:
+        report.left.append(str(error))
+
+
+def _asked(options: argparse.Namespace) -> LinePattern:
+    if not NAME.fullmatch(options.job):
+        raise ConfigError("--job", [f"{options.job!r} is no job id"])
+    return pattern_of(options.grep, options.fixed)
+
+
+# ---- what is told
+
+
+def _may(options: argparse.Namespace, report: Report, pattern: LinePattern) -> int | None:
+    """None where it may go on; else the exit code."""
+    if options.dry_run:
+        return _told(report, as_json=options.json)
+    if options.yes:
+        return None
+    if sys.stdin is None or not sys.stdin.isatty():
+        sys.stderr.write("logshipper-agent: purge asks only on a terminal; give --yes to purge without being asked\n")
+        return EXIT_USAGE
+    what = "All of" if pattern is EVERY_LINE else "Lines of"
+    sys.stderr.write(f"{what} job {report.job_id}: {_amounts(report)}. Purge them for good? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return None
+    sys.stderr.write("nothing was purged\n")
+    return EXIT_DECLINED
+
+
+def _wait_until_gone(found: dict[Place, LokiPurge], spans: dict[Place, Span], report: Report, wait_secs: float) -> None:
+    """Until Loki shows none of it any more."""
+    deadline = time.monotonic() + wait_secs
+    bar = Bar("Waiting until Loki shows it no more", "{:,}".format, " lines")
+    while True:
+        report.shown = sum(loki.count(spans[place].begin_ns) for place, loki in found.items())
+        if not report.shown or time.monotonic() > deadline:
+            break
+        bar(max(report.lines["loki"] - report.shown, 0), max(report.lines["loki"], report.shown))
+        time.sleep(_LOKI_POLL_SECS)
+    bar.clear()
+    if report.shown:
+        words = (
+            f"Loki has taken the request, and still shows {report.shown} lines: its parts hear of it within 5 minutes"
+        )
+        report.left.append(f"{words}; lines that are ahead of its clock need another call, 10 minutes later")
+
+
+def _elsewhere(spans: dict[Place, Span], host: str) -> list[str]:
+    others = sorted({name for span in spans.values() for name in span.hosts} - {host})
+    if not others:
+        return []
+    words = "what waits in spool and quarantine of other nodes isn't reached; call this there with --no-loki, too"
+    return [f"{words}: {', '.join(others[:20])}{', ...' if len(others) > 20 else ''}"]
+
+
+def _amounts(report: Report) -> str:
+    return ", ".join(f"{count} lines in {place}" for place, count in report.lines.items())
+
+
+def _told(report: Report, *, as_json: bool) -> int:
+    if as_json:
+        sys.stdout.write(json.dumps({"schema": "logshipper-agent.purge/1", **vars(report)}, indent=2) + "\n")
+    else:
+        sys.stdout.write(f"{'Found' if report.dry_run else 'Purged'}: {_amounts(report)}\n")
+        for place, request in report.requests.items():
+            sys.stdout.write(f"Loki's delete request{f' of {place}' if place else ''}: {request}\n")
+    for words in report.left:
+        sys.stderr.write(f"logshipper-agent: {words}\n")
+    return EXIT_LEFT if report.left else 0

@@ -1,0 +1,217 @@
+"""Takes a job's lines out of a node's spool and quarantine.
+
+While the agent runs, it ships what is spooled of captures that are over, and this waits for that: then they are Loki's.
+While it doesn't run, its lock is taken, and segments are overwritten in place, those of running captures, too.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from ingest.capture.capture_folder import CaptureFolder, Identity, Life, list_folders, open_spool
+from ingest.capture.purge_pattern import EVERY_LINE, LinePattern
+from ingest.capture.purge_segments import purge_segments
+from ingest.capture.segment_reader import SpoolPosition
+from ingest.config.agent_config import SINKS_FOLDER, AgentConfig, LokiSection
+from ingest.loki.client import Client
+from ingest.progress_bar import Bar
+from ingest.shipping import quarantine_files
+from ingest.shipping.checkpoints import STATE_FILE, Checkpoints
+from ingest.shipping.sink_states import folders, read_states
+from ingest.shipping.tenants import tenant_of
+from ingest.user_agent import take_lock
+from logshipper.errors import ConfigError, LogshipperError, StoreError, os_words
+
+_SPOOL_POLL_SECS = 0.2
+
+
+@dataclass
+class Report:
+    """What was found (`dry_run`), or purged, and where. lines: by place; requests: of Loki, by tenant, behind its
+    Loki's name and `/` where that isn't the first; left: what couldn't be reached, a sentence each; shown: lines
+    that Loki still shows, -1 where nobody has looked."""
+
+    job_id: str
+    dry_run: bool
+    lines: dict[str, int] = field(default_factory=dict)
+    requests: dict[str, str] = field(default_factory=dict)
+    left: list[str] = field(default_factory=list)
+    shown: int = -1
+
+
+class Place(NamedTuple):
+    """Where a job may be in a Loki. sink: "" for the first one; tenant: "" for the configuration's own."""
+
+    sink: str
+    tenant: str
+
+    @property
+    def text(self) -> str:
+        """For people and JSON; the tenant alone in the first Loki."""
+        return f"{self.sink}/{self.tenant}".rstrip("/") if self.sink else self.tenant
+
+
+class NodePurge:
+    """A job's lines in a node's spool and quarantine. Raises StoreError."""
+
+    def __init__(self, config: AgentConfig, job_id: str, pattern: LinePattern) -> None:
+        self._config = config
+        self._job_id = job_id
+        self._pattern = pattern
+        state_dir = config.agent.state_dir
+        sink_dirs = [os.path.join(state_dir, SINKS_FOLDER, name) for name in folders(state_dir)]
+        # of a sink that was removed from the configuration, too
+        self._quarantines = [os.path.join(one, quarantine_files.FOLDER) for one in (state_dir, *sink_dirs)]
+
+    def look(self, *, dry_run: bool) -> Report:
+        report = Report(self._job_id, dry_run, {"spool": 0, "quarantine": 0})
+        for folder, _ in self._folders():
+            report.lines["spool"] += purge_segments(folder, self._pattern, dry_run=True).lines
+            if self._pattern is EVERY_LINE and folder.life() is not Life.DEAD:
+                words = f"job {self._job_id} runs: it can be purged when it has ended, or some of its lines by --grep"
+                raise StoreError(folder.path, words)
+        for quarantine in self._quarantines:
+            for name in quarantine_files.names(quarantine):
+                lines = quarantine_files.read_lines(quarantine, name)
+                report.lines["quarantine"] += sum(self._is_meant(line) for line in lines)
+        return report
+
+    def lokis(self, user: str) -> dict[Place, Client]:
+        """Clients for each tenant of each Loki. user: who is meant where the node doesn't know."""
+        return {
+            Place(sink.sink if sink is not self._config else "", tenant): client
+            for sink in self._config.sinks
+            for tenant, client in self._tenants(sink.loki, user).items()
+        }
+
+    def _tenants(self, loki: LokiSection, user: str) -> dict[str, Client]:
+        """By tenant, "" for the configuration's own."""
+        if not loki.tenant_by:
+            return {"": Client(loki.access)}
+        users = {(one.user, one.uid) for one in self._identities()} | ({(user, -1)} if user else set())
+        if not users:
+            words = f"job {self._job_id} isn't known on this node; whose it is says whose tenant in Loki it is in"
+            raise ConfigError("--user", [words])
+        names = {tenant_of(loki.tenant_by, name, uid) for name, uid in users}
+        return {name: Client(replace(loki.access, tenant=name)) for name in names}
+
+    def _identities(self) -> Iterator[Identity]:
+        known = [shipped.identity for sink in read_states(self._config) for shipped in sink.state.shipped]
+        yield from (identity for identity in known if identity.job_id == self._job_id)
+        yield from (identity for _, identity in self._folders())
+
+    # ---- the spool
+
+    def purge_spool(self, report: Report, wait_secs: float) -> None:
+        """While the agent runs: waits until it has shipped what is over. While it doesn't: takes its place."""
+        lock = take_lock(self._config.agent.state_dir)
+        if lock is None:
+            self._wait_shipped(wait_secs)
+            report.left += self._in_place()
+            return
+        try:
+            if self._pattern is EVERY_LINE:
+                self._remove()
+            else:
+                for folder, _ in self._folders():
+                    purge_segments(folder, self._pattern, dry_run=False)
+        finally:
+            os.close(lock)
+
+    def _wait_shipped(self, wait_secs: float) -> None:
+        deadline = time.monotonic() + wait_secs
+        bar = Bar("Waiting until the agent has shipped the job", "{:,} B".format)
+        begun = 0
+        while waiting := sum(
+            folder.bytes_from(SpoolPosition()) for folder, _ in self._folders() if folder.life() is Life.DEAD
+        ):
+            begun = max(begun, waiting)
+            if time.monotonic() > deadline:
+                break
+            bar(begun - waiting, begun)
+            time.sleep(_SPOOL_POLL_SECS)
+        bar.clear()
+
+    def _finished_bytes(self) -> int:
+        """Of captures that are over, and not yet shipped."""
+        over = (folder for folder, _ in self._folders() if folder.life() is Life.DEAD)
+        return sum(folder.bytes_from(SpoolPosition()) for folder in over)
+
+    def _in_place(self) -> list[str]:
+        """What is still in the spool, and isn't ours to change."""
+        left: list[str] = []
+        for folder, _ in self._folders():
+            found = purge_segments(folder, self._pattern, dry_run=True)
+            if found.lines:
+                runs = "its capture goes on" if folder.life() is not Life.DEAD else "the agent hasn't shipped it"
+                words = f"{found.lines} lines stand in {', '.join(found.files)}: {runs}, and the agent runs; call this"
+                left.append(f"{words} again then, or while the agent is stopped")
+        return left
+
+    def _remove(self) -> None:
+        gone: list[str] = []
+        for folder, _ in self._folders():
+            try:
+                while not folder.remove():
+                    pass
+            except OSError as error:
+                raise StoreError(folder.path, f"can't be removed: {os_words(error)}") from None
+            gone.append(folder.key)
+        state_dir = self._config.agent.state_dir
+        further = [one.sink_dir for one in self._config.sinks if os.path.isdir(one.sink_dir)]
+        for sink_dir in dict.fromkeys((state_dir, *further)):
+            checkpoints = Checkpoints(os.path.join(sink_dir, STATE_FILE))
+            try:
+                checkpoints.drop(gone)
+            finally:
+                checkpoints.close()
+
+    def _folders(self) -> Iterator[tuple[CaptureFolder, Identity]]:
+        """The job's captures in the spool, each open until the next one is asked for."""
+        spool = self._config.agent.spool_dir
+        spool_fd = open_spool(spool)
+        if spool_fd is None:
+            return
+        try:
+            owner = os.fstat(spool_fd).st_uid
+            for name in list_folders(spool_fd):
+                with _opened(spool_fd, spool, name, owner) as folder:
+                    identity = _identity(folder)
+                    if folder is not None and identity is not None and identity.job_id == self._job_id:
+                        yield folder, identity
+        finally:
+            os.close(spool_fd)
+
+    # ---- the quarantine
+
+    def _is_meant(self, line: quarantine_files.Line) -> bool:
+        entry = line.entry
+        return entry is not None and entry.job_id == self._job_id and self._pattern.has(entry.line.encode())
+
+    def purge_quarantine(self) -> None:
+        for folder in self._quarantines:
+            quarantine_files.remove_leftovers(folder)
+            for name in quarantine_files.names(folder):
+                if any(map(self._is_meant, quarantine_files.read_lines(folder, name))):
+                    quarantine_files.rewrite(folder, name, lambda line, raw: b"" if self._is_meant(line) else raw)
+
+
+@contextmanager
+def _opened(spool_fd: int, spool: str, name: str, owner: int) -> Iterator[CaptureFolder | None]:
+    try:
+        folder = CaptureFolder(spool_fd, spool, name, owner, node=True)
+    except (OSError, LogshipperError):
+        yield None  # the agent doesn't take it either
+        return
+    with folder:
+        yield folder
+
+
+def _identity(folder: CaptureFolder | None) -> Identity | None:
+    try:
+        return folder.identity(complete=True) if folder is not None else None
+    except LogshipperError:
+        return None

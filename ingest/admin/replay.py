@@ -1,0 +1,344 @@
+"""`logshipper-agent replay`: brings what lies in the quarantine to Loki, once the cause is gone.
+
+Entries go file by file, in each in order of time, as they were refused: same time, line and metadata. They have
+streams of their own, `replay="q"` and the hour of the week: so the rate of a stream is this process' alone, also beside
+a running agent; none is too far behind another; and what is sent again after a kill goes to the same stream, where Loki
+shows exact repeats once. Loki is asked first which entries it has already: an agent that was killed between the
+quarantine and its checkpoint may have brought them there since. An entry leaves its file when Loki has it, not before.
+"""
+
+import os
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import orjson
+
+from ingest.config.agent_config import AgentConfig
+from ingest.loki import logql
+from ingest.loki.push import Entry, encode_metadata
+from ingest.metrics.metrics_server import AgentMetrics
+from ingest.shipping import quarantine_files
+from ingest.shipping.entries import Chunk, Metadata, StreamKey, replay_hour
+from ingest.shipping.loki_sink import LokiSink, PushClient, Stopped, TenantWaits
+from ingest.shipping.quarantine import Refusal
+from ingest.shipping.quarantine_files import Line, Quarantined
+from logshipper.errors import QueryError
+from logshipper.fault_points import fault_point
+
+WINDOW_ENTRIES = 2000  # that are read, asked for and sent at a time
+PATIENCE_SECS = 60.0
+_DENSE_NS = 1_000_000  # between neighbours: entries so near to each other are asked for at once, whatever is between
+_DENSE_ENTRIES = 500
+_SPARSE_NS = 15 * 60 * 10**9  # else so many within such a time, by how they begin
+_SPARSE_ENTRIES = 50
+_BEGIN_CHARS = 60
+_PAUSE_SECS = 0.5
+
+
+class Asked(Protocol):
+    """The part of `ingest.loki.client.Client` that knows what Loki has."""
+
+    def entries(self, logql: str, begin_ns: int, end_ns: int) -> Iterator[Entry]: ...
+
+
+class Chosen(NamedTuple):
+    """Which entries are meant: "" and 0 for all. since_ns: refused at that time or later."""
+
+    job_id: str = ""
+    reason: str = ""
+    since_ns: int = 0
+
+    def has(self, entry: Quarantined) -> bool:
+        return (
+            self.job_id in ("", entry.job_id)
+            and self.reason in ("", entry.reason)
+            and entry.refused_ns >= self.since_ns
+        )
+
+
+@dataclass
+class Tally:
+    """What became of the chosen entries. there: in Loki already; refused: again, by reason; words: Loki's newest, by
+    reason; left: not tried; why: what stopped it, "" where nothing did."""
+
+    chosen: int = 0
+    delivered: int = 0
+    there: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    words: dict[str, str] = field(default_factory=dict)
+    why: str = ""
+
+    @property
+    def left(self) -> int:
+        return self.chosen - self.delivered - self.there - self.refused.total()
+
+
+class _Place(NamedTuple):
+    time_ns: int
+    line: Line
+
+
+class Replayer:
+    """One course through the quarantine of one Loki, config's. push, ask: make a client, for a tenant ("" for the
+    configuration's own); ask None: nobody is asked. stop: ends it early, nothing lost; bar: called with entries
+    done, and in all."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        chosen: Chosen,
+        push: Callable[[], PushClient],
+        ask: Callable[[str], Asked] | None,
+        stop: threading.Event,
+        say: Callable[[str], None],
+        bar: Callable[[int, int], None] = lambda done, total: None,
+        patience_secs: float = PATIENCE_SECS,
+    ) -> None:
+        agent = config.agent
+        self._config = config
+        self._chosen = chosen
+        self._folder = os.path.join(config.sink_dir, quarantine_files.FOLDER)
+        self._stop = stop
+        self._ask = ask
+        self._asked: dict[str, Asked] = {}
+        self._bar = bar
+        self._patience_secs = patience_secs
+        self._sink = LokiSink(
+            push,
+            config.loki,
+            lambda key: key.labels(agent.cluster, agent.host),
+            AgentMetrics(agent.cluster, agent.host),
+            stop,
+            say,
+        )
+        self.tally = Tally()
+
+    def run(self) -> Tally:
+        """Raises StoreError, QueryError. What was delivered until then has left the quarantine."""
+        with quarantine_files.rewriter_lock(self._config.agent.state_dir), self._watched():
+            quarantine_files.remove_leftovers(self._folder)
+            files = {name: self._places(name) for name in quarantine_files.names(self._folder)}
+            self.tally.chosen = sum(map(len, files.values()))
+            for name, places in files.items():
+                if not self._replay_file(name, places):
+                    break
+        return self.tally
+
+    def _places(self, name: str) -> list[_Place]:
+        """The chosen entries of a file, in order of time."""
+        lines = quarantine_files.read_lines(self._folder, name)
+        chosen = (line for line in lines if line.entry is not None and self._chosen.has(line.entry))
+        found = [_Place(line.entry.time_ns, line._replace(entry=None)) for line in chosen if line.entry is not None]
+        return sorted(found, key=lambda place: place.time_ns)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Ends it where Loki takes nothing for patience_secs: an admin waits for it."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(_PAUSE_SECS):
+                state = self._sink.state
+                if state.since_ns and time.time_ns() - state.since_ns > self._patience_secs * 1e9:
+                    status = f"HTTP {state.status}: " if state.status else ""
+                    self.tally.why = f"Loki takes nothing for {self._patience_secs:g} s: {status}{state.words}"
+                    self._stop.set()
+                    return
+
+        thread = threading.Thread(target=watch, name="patience")
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    # ---- a file
+
+    def _replay_file(self, name: str, places: Sequence[_Place]) -> bool:
+        """False where it was stopped. What is dealt with by then leaves the file, whatever ended it."""
+        changed: dict[int, Refusal | None] = {}  # by offset; None: it leaves
+        try:
+            begin = 0
+            while begin < len(places):
+                if self._stop.is_set():
+                    raise Stopped
+                end = self._window_end(places, begin)
+                window = [
+                    (place.line, quarantine_files.read_at(self._folder, name, place.line))
+                    for place in places[begin:end]
+                ]
+                self._replay_window(window, changed)
+                begin = end
+        except Stopped:
+            return False
+        finally:
+            fault_point("replay_sent")
+            if changed:
+                self._rewrite(name, changed)
+                fault_point("replay_rewritten")
+        return True
+
+    def _window_end(self, places: Sequence[_Place], begin: int) -> int:
+        room = self._config.loki.batch_max_bytes
+        end = begin
+        while end < len(places) and end - begin < WINDOW_ENTRIES and (end == begin or room >= places[end].line.size):
+            room -= places[end].line.size
+            end += 1
+        return end
+
+    def _replay_window(self, window: Sequence[tuple[Line, Quarantined]], changed: dict[int, Refusal | None]) -> None:
+        there = self._there(window)
+        streams: dict[StreamKey, list[tuple[Line, Quarantined]]] = {}
+        for line, entry in window:
+            if line.offset in there:
+                changed[line.offset] = None
+                self.tally.there += 1
+            else:
+                streams.setdefault(_key(entry), []).append((line, entry))
+        self._show()
+        for key, found in streams.items():
+            again = self._deliver(key, [entry for _, entry in found])
+            for at, (line, _) in enumerate(found):
+                refusal = again.get(at)
+                changed[line.offset] = refusal
+                if refusal is None:
+                    self.tally.delivered += 1
+                else:
+                    self.tally.refused[refusal.reason] += 1
+                    self.tally.words[refusal.reason] = refusal.words
+            self._show()
+
+    def _show(self) -> None:
+        self._bar(self.tally.chosen - self.tally.left, self.tally.chosen)
+
+    def _deliver(self, key: StreamKey, entries: Sequence[Quarantined]) -> dict[int, Refusal]:
+        """By place in entries: which Loki refuses again."""
+        # one object for each entry: it tells afterwards which ones are meant
+        extra = [dict(entry.metadata) for entry in entries]
+        common = Metadata({}, encode_metadata({}), entries[0].uid)
+        lines = [entry.line.encode("utf-8", "replace") for entry in entries]
+        chunk = Chunk("", key, [entry.time_ns for entry in entries], lines, common, extra)
+        while True:
+            try:
+                refusals = self._sink.deliver([chunk])
+                break
+            except TenantWaits:
+                if self._stop.wait(_PAUSE_SECS):
+                    raise Stopped from None
+        places = {id(one): at for at, one in enumerate(extra)}
+        return {places[id(one)]: refusal for refusal in refusals for one in refusal.chunk.extra}
+
+    def _rewrite(self, name: str, changed: dict[int, Refusal | None]) -> None:
+        now_ns = time.time_ns()
+
+        def decide(line: Line, raw: bytes) -> bytes:
+            if line.offset not in changed:
+                return raw
+            refusal = changed[line.offset]
+            return b"" if refusal is None else _with_new_words(raw, refusal, now_ns)
+
+        quarantine_files.rewrite(self._folder, name, decide)
+
+    # ---- what Loki has already
+
+    def _there(self, window: Sequence[tuple[Line, Quarantined]]) -> set[int]:
+        """Offsets of entries that Loki has, in whatever stream. Raises QueryError."""
+        ask = self._ask
+        if ask is None:
+            return set()
+        groups: dict[tuple[str, ...], list[tuple[Line, Quarantined]]] = {}
+        for line, entry in window:
+            of = (entry.tenant, entry.host, entry.kind, entry.stream, entry.job_id)
+            groups.setdefault(of, []).append((line, entry))
+        there: set[int] = set()
+        for group in groups.values():
+            for near in _neighbours(group):
+                found = self._found(ask, near)
+                there |= {line.offset for line, entry in near if _is_among(entry, found)}
+        return there
+
+    def _found(
+        self, ask: Callable[[str], Asked], near: Sequence[tuple[Line, Quarantined]]
+    ) -> dict[tuple[int, str], list[Entry]]:
+        first, last = near[0][1], near[-1][1]
+        if first.tenant not in self._asked:
+            self._asked[first.tenant] = ask(first.tenant)
+        client = self._asked[first.tenant]
+        agent = self._config.agent
+        streams = logql.selector(
+            [first.kind], cluster=agent.cluster, hosts=[first.host or agent.host], streams=[first.stream]
+        )
+        query = streams + logql.with_metadata({"job_id": first.job_id}) + _beginnings(near)
+        found: dict[tuple[int, str], list[Entry]] = {}
+        for entry in self._answer(client, query, first.time_ns, last.time_ns + 1):
+            found.setdefault((entry.time_ns, entry.line), []).append(entry)
+        return found
+
+    def _answer(self, client: Asked, query: str, begin_ns: int, end_ns: int) -> list[Entry]:
+        """Asks as long as it makes sense."""
+        deadline = time.monotonic() + self._patience_secs
+        while True:
+            try:
+                return list(client.entries(query, begin_ns, end_ns))
+            except QueryError as error:
+                later = error.status in (0, 429) or error.status >= 500
+                if not later or time.monotonic() > deadline:
+                    words = f"{error.excerpt} (asked which entries it has; --no-query sends them without asking)"
+                    raise QueryError(error.server, error.status, words) from None
+            if self._stop.wait(_PAUSE_SECS):
+                raise Stopped
+
+
+def _neighbours(group: Sequence[tuple[Line, Quarantined]]) -> Iterator[list[tuple[Line, Quarantined]]]:
+    """Entries that are asked for at once, in order of time."""
+    near: list[tuple[Line, Quarantined]] = []
+    for one in group:
+        time_ns = one[1].time_ns
+        if near and not (
+            (time_ns - near[-1][1].time_ns <= _DENSE_NS and len(near) < _DENSE_ENTRIES)
+            or (time_ns - near[0][1].time_ns <= _SPARSE_NS and len(near) < _SPARSE_ENTRIES)
+        ):
+            yield near
+            near = []
+        near.append(one)
+    if near:
+        yield near
+
+
+def _beginnings(near: Sequence[tuple[Line, Quarantined]]) -> str:
+    """A line filter that finds these entries and, of a flood between them, little else; "" where there is no room for
+    one between them."""
+    if near[-1][1].time_ns - near[0][1].time_ns <= _DENSE_NS * len(near):
+        return ""
+    beginnings = sorted({_beginning(entry.line) for _, entry in near})
+    return f" |~ {logql.quoted('^(?:' + '|'.join(beginnings) + ')')}"
+
+
+def _beginning(line: str) -> str:
+    """A regular expression (RE2) for how a line begins, or for a short one as a whole."""
+    text = "".join(re.escape(char) if char.isprintable() else "." for char in line[:_BEGIN_CHARS])
+    return text if len(line) > _BEGIN_CHARS else f"{text}$"
+
+
+def _is_among(entry: Quarantined, found: dict[tuple[int, str], list[Entry]]) -> bool:
+    """Loki may add metadata of its own, such as detected_level."""
+    same = found.get((entry.time_ns, entry.line), [])
+    return any(entry.metadata.items() <= one.metadata.items() for one in same)
+
+
+def _key(entry: Quarantined) -> StreamKey:
+    hour = f"q{replay_hour(entry.time_ns)}"
+    return StreamKey(entry.stream, entry.kind, replay=hour, host=entry.host, tenant=entry.tenant)
+
+
+def _with_new_words(raw: bytes, refusal: Refusal, now_ns: int) -> bytes:
+    document = orjson.loads(raw)
+    document |= {"reason": refusal.reason, "status": refusal.status, "words": refusal.words, "replayed_ns": now_ns}
+    return orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)

@@ -1,0 +1,165 @@
+"""`logshipper-agent replay` as it is called: options in, counts and an exit code out."""
+
+import _thread
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType
+
+from ingest.admin.replay import Chosen, Replayer, Tally
+from ingest.config.agent_config import AgentConfig
+from ingest.loki.client import Client
+from ingest.progress_bar import Bar
+from ingest.shipping import quarantine_files
+from ingest.shipping.sink_states import chosen_sinks
+from ingest.text_table import printed_table
+from logshipper.errors import LogshipperError
+
+EXIT_REFUSED = 3
+_SCHEMA = "logshipper-agent.replay/1"
+_WORDS = 200  # characters of Loki's that are shown
+
+
+def call(options: argparse.Namespace, config: AgentConfig) -> int:
+    since_ns = time.time_ns() - int(options.since * 1e9) if options.since else 0
+    chosen = Chosen(options.job, options.reason, since_ns)
+    sinks = chosen_sinks(config, options.sink)
+    if options.dry_run:
+        return _dry_run(sinks, chosen, as_json=options.json)
+    stops = {one.sink: threading.Event() for one in sinks}
+    tallies: dict[str, Tally] = {}
+    errors: list[LogshipperError] = []
+    with _stopped_by_signals(stops.values()):
+        for one in sinks:
+            tally, error = _replay(options, one, chosen, stops[one.sink])
+            tallies[one.sink] = tally
+            errors += [error] if error is not None else []
+    _print_tallies(tallies, as_json=options.json)
+    for left in errors[:-1]:
+        sys.stderr.write(f"logshipper-agent: {left}\n")
+    if errors:
+        raise errors[-1]
+    untried = {name: tally for name, tally in tallies.items() if tally.left}
+    for name, tally in untried.items():
+        of_sink = f"{name}: " if len(tallies) > 1 else ""
+        sys.stderr.write(f"logshipper-agent: {of_sink}{tally.why or 'stopped'}; {tally.left} entries weren't tried\n")
+    if untried:
+        return 1
+    return EXIT_REFUSED if any(tally.refused for tally in tallies.values()) else 0
+
+
+def _replay(
+    options: argparse.Namespace, config: AgentConfig, chosen: Chosen, stop: threading.Event
+) -> tuple[Tally, LogshipperError | None]:
+    """To one Loki, config's. What ends it early is no end for the others."""
+    bar = Bar(f"Replaying to {config.sink}" if config.loki.name else "Replaying", "{:,}".format, " entries")
+    clients: list[Client] = []
+
+    def client(tenant: str = "") -> Client:
+        access = replace(config.loki.access, tenant=tenant) if tenant else config.loki.access
+        clients.append(Client(access))
+        return clients[-1]
+
+    def say(words: str) -> None:
+        bar.clear()
+        sys.stderr.write(f"logshipper-agent: {words}\n")
+
+    ask = None if options.no_query else client
+    replayer = Replayer(config, chosen, client, ask, stop, say, bar, options.timeout)
+    error: LogshipperError | None = None
+    try:
+        replayer.run()
+    except LogshipperError as raised:
+        error = raised
+    finally:
+        bar.clear()
+        for one in clients:
+            one.close()
+    return replayer.tally, error
+
+
+@contextmanager
+def _stopped_by_signals(stops: Collection[threading.Event]) -> Iterator[None]:
+    """What is delivered leaves the quarantine before it ends."""
+
+    def on_signal(signo: int, frame: FrameType | None) -> None:
+        for stop in stops:
+            _thread.start_new_thread(stop.set, ())  # another thread: what was interrupted here may hold its lock
+
+    before = {signo: signal.signal(signo, on_signal) for signo in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for signo, handler in before.items():
+            signal.signal(signo, handler)
+
+
+def _print_tallies(tallies: Mapping[str, Tally], *, as_json: bool) -> None:
+    """By sink."""
+    if as_json:
+        document = {"schema": _SCHEMA, **_as_json(list(tallies.values()))}
+        if len(tallies) > 1:
+            document["sinks"] = {name: _as_json([tally]) for name, tally in tallies.items()}
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+        return
+    for name, tally in tallies.items():
+        of_sink = f"{name}: " if len(tallies) > 1 else ""
+        sys.stdout.write(
+            f"{of_sink}{tally.delivered} entries delivered, {tally.there} were in Loki already, "
+            f"{tally.refused.total()} refused again, {tally.left} not tried\n"
+        )
+        for reason, count in tally.refused.most_common():
+            sys.stdout.write(f"  {count} {reason}: {tally.words[reason][:_WORDS]}\n")
+
+
+def _as_json(tallies: Sequence[Tally]) -> dict[str, object]:
+    """Of all of them together."""
+    refused: Counter[str] = Counter()
+    words: dict[str, str] = {}
+    for tally in tallies:
+        refused += tally.refused
+        words |= tally.words
+    return {
+        "chosen": sum(tally.chosen for tally in tallies),
+        "delivered": sum(tally.delivered for tally in tallies),
+        "there": sum(tally.there for tally in tallies),
+        "refused": dict(refused),
+        "words": words,
+        "left": sum(tally.left for tally in tallies),
+    }
+
+
+def _dry_run(sinks: Sequence[AgentConfig], chosen: Chosen, *, as_json: bool) -> int:
+    counts: Counter[tuple[str, str, str]] = Counter()
+    words: dict[tuple[str, str, str], str] = {}
+    for sink in sinks:
+        folder = os.path.join(sink.sink_dir, quarantine_files.FOLDER)
+        for name in quarantine_files.names(folder):
+            for line in quarantine_files.read_lines(folder, name):
+                entry = line.entry
+                if entry is not None and chosen.has(entry):
+                    of = (entry.job_id, entry.reason, sink.sink)
+                    counts[of] += 1
+                    words[of] = entry.words
+    if as_json:
+        found = [
+            {"job_id": of[0], "reason": of[1], "sink": of[2], "entries": count, "words": words[of]}
+            for of, count in counts.items()
+        ]
+        sys.stdout.write(json.dumps({"schema": _SCHEMA, "chosen": found}, indent=2) + "\n")
+    elif not counts:
+        sys.stdout.write("nothing of that is in the quarantine\n")
+    else:
+        shown = 3 if len(sinks) > 1 else 2
+        heading = (*("JOB", "REASON", "LOKI")[:shown], "ENTRIES", "LOKI'S WORDS")
+        rows = [(*of[:shown], str(count), words[of][:_WORDS]) for of, count in counts.most_common()]
+        sys.stdout.write(printed_table([heading, *rows], right={shown}))
+    return 0

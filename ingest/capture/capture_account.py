@@ -1,0 +1,445 @@
+"""What is known of one capture, learnt frame by frame: identity, state, ledger, counts. Pure; persisted as JSON.
+
+Frames are hostile input: every field of a record is checked, and what is wrong counts as not given. Times of lines are
+made to rise strictly within a stream, as the format promises, so that reading can rely on it.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, NamedTuple
+
+import orjson
+
+from ingest.capture.job import END_STATES, JOB_ENDED, RUNNING, Capture, Json
+from ingest.capture.summary import CaptureFacts
+from ingest.metadata.metadata_keys import parse_record
+from ingest.metadata.x_axis import XAxis
+from logshipper.config import MODES
+from logshipper.segment import MAX_RECORD_BYTES, Frame, FrameType, Kind, Stream
+from logshipper.spool import outcome
+
+MAX_TIME_NS = 1 << 62  # the year 2116; SQLite's integers end at twice that
+MAX_EVENTS = 10_000  # per capture; further ones are counted
+MARKS = ("started", "heartbeat", "ended", "closed")  # events that a store makes itself
+NOT_A_JOBS = (*MARKS, JOB_ENDED, "checked")  # who reads a store trusts these
+MAX_MARKS = 100  # starts and ends, per capture
+MAX_UNPARSED = 100  # metadata lines that are no JSON objects, per capture: no sidecar writes any
+HEARTBEAT_NS = 10**9  # of the capture's time: between two that become marks
+STREAM_NAMES = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr"}
+LEDGER_COUNTS = (
+    "read",
+    "stored",
+    "collapsed",
+    "blank",
+    "dropped",
+    "commands",
+    "pending",
+    "lost",
+    "line_feeds",
+    "bytes",
+)
+_STORED = (Kind.LOG, Kind.METADATA)  # the kinds that a ledger counts as stored
+
+
+class BlockRow(NamedTuple):
+    """Lines of one stream. lines: how many; runs: None where all are LOG; text: each line ended by LF."""
+
+    stream: Stream
+    time_ns: int
+    lines: int
+    runs: list[tuple[int, int]] | None
+    attrs: dict[int, Json] | None
+    text: bytes
+
+
+class RecordRow(NamedTuple):
+    stream: Stream
+    time_ns: int
+    n: int
+    line: bytes
+
+
+class EventRow(NamedTuple):
+    time_ns: int
+    event: Json
+
+
+class StatusRow(NamedTuple):
+    stream: Stream
+    time_ns: int
+    text: bytes
+
+
+@dataclass
+class Rows:
+    """What a batch of frames adds to a store. marks: the capture's start, heartbeats and end, as events."""
+
+    blocks: list[BlockRow] = field(default_factory=list)
+    records: list[RecordRow] = field(default_factory=list)
+    events: list[EventRow] = field(default_factory=list)
+    statuses: dict[Stream, StatusRow] = field(default_factory=dict)
+    marks: list[EventRow] = field(default_factory=list)
+
+
+@dataclass
+class CaptureAccount(CaptureFacts):
+    """See the module's docstring. ledger: as the capture last wrote it; stored: lines taken in, by stream, that its
+    ledger counts as stored; printed, feeds: bytes and line feeds, by stream, that the relay counted; last_ns: the last
+    line's time by stream; newest_ns: the last time of all; marked_ns: of the last heartbeat among the marks;
+    unparsed: metadata lines that are no JSON; slowed_secs: how long a limit of the spool slowed it; died: it ended
+    without saying so, and all that it left is taken in."""
+
+    cluster: str = "local"
+    version: str = ""
+    boot_id: str = ""
+    stored: dict[str, int] = field(default_factory=dict)
+    printed: dict[str, int] = field(default_factory=dict)
+    feeds: dict[str, int] = field(default_factory=dict)
+    last_ns: dict[str, int] = field(default_factory=dict)
+    newest_ns: int = 0
+    records: int = 0
+    bytes_logged: int = 0
+    damaged_bytes: int = 0
+    damaged_places: int = 0
+    events: int = 0
+    marks: int = 0
+    marked_ns: int = 0
+    unparsed: int = 0
+    slowed_secs: int = 0
+    died: bool = False
+
+    def to_json(self) -> bytes:
+        return orjson.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> "CaptureAccount":
+        """Raises ValueError where it isn't one that to_json made. Fields that are unknown here are left aside."""
+        try:
+            state = orjson.loads(text)
+            if not isinstance(state, dict):
+                raise ValueError("not the account of a capture")
+            return cls(**{known.name: state[known.name] for known in fields(cls) if known.name in state})
+        except TypeError as error:
+            raise ValueError(f"not the account of a capture: {error}") from None
+
+    # ---- learning
+
+    def take(self, frame: Frame, axis: XAxis | None, rows: Rows, now_ns: int) -> None:
+        """Takes the next frame; what it adds to the store goes to rows. axis: learns from metadata, None where another
+        one does; now_ns: no sign of life is later than that."""
+        time_ns = min(frame.time_ns, MAX_TIME_NS)
+        self.heartbeat_ns = max(self.heartbeat_ns, min(time_ns, now_ns))
+        self.newest_ns = max(self.newest_ns, time_ns)
+        if frame.type is FrameType.LINES:
+            self._take_lines(frame, time_ns, axis, rows)
+        elif frame.type is FrameType.RECORD:
+            if len(frame.text) > MAX_RECORD_BYTES:
+                words = f"a record of {len(frame.text)} bytes is left out"
+                self.take_event({"event": "record_left_out", "message": words}, time_ns, rows)
+            else:
+                self._take_record(frame.record(), time_ns, rows)
+
+    def take_event(self, event: Json, time_ns: int, rows: Rows) -> None:
+        self.events += 1
+        if self.events <= MAX_EVENTS:
+            rows.events.append(EventRow(time_ns, event))
+
+    def take_damage(self, words: str, skipped: int, rows: Rows) -> None:
+        """Notes that bytes of a segment were damaged and left out: for good, as an event. Its time is the newest that
+        was read before: the same whenever the segment is read again."""
+        self.damaged_places += 1
+        self.damaged_bytes += skipped
+        event = {"event": "segment_damaged", "message": words, "bytes": skipped}
+        self.take_event(event, self.newest_ns or self.started_ns, rows)
+
+    def conclude(self, *, died: bool, boot_id: str, end: tuple[int, int] | None = None) -> None:
+        """All that there is was taken in.
+
+        died: no END frame says that it is over. boot_id: the machine's, now. end: the relay's word on CMD's end, its
+        wait status and when (ns), which counts where no end record could be written.
+        """
+        self.died = died
+        if self.state != RUNNING:
+            return
+        self.ended_ns = self.heartbeat_ns
+        if died and self.boot_id and boot_id and self.boot_id != boot_id:
+            self.state = "NODE_FAIL"
+            self.reason = "the machine restarted while the job ran"
+        elif end is not None and self._take_word(*end):
+            self.reason = "its capture died before the job ended: lines are missing"
+        elif died:
+            self.state = "FAILED"
+            self.reason = (
+                "its capture died without an end record: killed, or out of memory; how the job ended isn't known"
+            )
+        else:
+            self.state = "FAILED"
+            self.reason = "its capture ended without an end record: how the job ended isn't known"
+
+    def _take_word(self, wait_status: int, ended_ns: int) -> bool:
+        try:
+            self.state, self.exit_code, self.signal = outcome(wait_status)
+        except ValueError:
+            return False
+        self.ended_ns = ended_ns
+        return True
+
+    def take_counters(self, printed: dict[str, int], feeds: dict[str, int]) -> None:
+        """What the relay counted, by stream name."""
+        self.printed, self.feeds = printed, feeds
+
+    # ---- lines
+
+    def _take_lines(self, frame: Frame, time_ns: int, axis: XAxis | None, rows: Rows) -> None:
+        stream = frame.stream
+        name = STREAM_NAMES.get(stream, "")
+        time_ns = max(time_ns, self.last_ns.get(name, 0) + 1)
+        self.last_ns[name] = time_ns + frame.count - 1
+        self.newest_ns = max(self.newest_ns, self.last_ns[name])
+        if frame.runs == ((Kind.LOG, frame.count),) and not frame.attrs:
+            if frame.count:
+                rows.blocks.append(BlockRow(stream, time_ns, frame.count, None, None, frame.text))
+                self._count(name, frame.count, len(frame.text))
+            return
+        texts = frame.text.split(b"\n")
+        with_attrs = sorted(frame.attrs)
+        for begin, runs in _pieces(frame, texts, time_ns, rows):
+            lines = sum(count for _, count in runs)
+            text = b"\n".join(texts[begin : begin + lines]) + b"\n"
+            chosen = with_attrs[bisect_left(with_attrs, begin) : bisect_left(with_attrs, begin + lines)]
+            attrs = {line - begin: frame.attrs[line] for line in chosen}
+            plain = all(kind is Kind.LOG for kind, _ in runs)
+            packed_runs = None if plain else [(int(kind), count) for kind, count in runs]
+            rows.blocks.append(BlockRow(stream, time_ns + begin, lines, packed_runs, attrs or None, text))
+            self._count(name, _stored_lines(runs, attrs), len(text))
+            at = begin
+            for kind, count in runs:
+                if kind is Kind.METADATA:
+                    for line in range(at, at + count):
+                        n = _count_of(frame.attrs.get(line, {}), "n")
+                        self._take_metadata(RecordRow(stream, time_ns + line, n, texts[line]), axis, rows)
+                at += count
+
+    def _take_metadata(self, row: RecordRow, axis: XAxis | None, rows: Rows) -> None:
+        rows.records.append(row)
+        self.records += 1
+        if axis is None or self.unparsed >= MAX_UNPARSED:
+            return
+        record = parse_record(row.line)
+        if record is not None:
+            axis.add(record, row.time_ns)
+            return
+        self.unparsed += 1
+        if self.unparsed == MAX_UNPARSED:
+            words = f"{MAX_UNPARSED} metadata lines are no JSON objects: of those that follow none is graphed"
+            self.take_event({"event": "metadata_ignored", "message": words}, row.time_ns, rows)
+
+    def _count(self, name: str, stored: int, size: int) -> None:
+        self.stored[name] = self.stored.get(name, 0) + stored
+        self.bytes_logged += size
+
+    # ---- records
+
+    def _take_record(self, record: Json, time_ns: int, rows: Rows) -> None:
+        kind = record.get("type")
+        if kind == "event":
+            event = {name: value for name, value in record.items() if name != "type"}
+            if event.get("event") in NOT_A_JOBS:
+                event["event"] = f"not_{event['event']}"  # a job's own word
+            if event.get("event") == "mode_changed":
+                self._set_mode(event.get("to"))
+            self.take_event(event, time_ns, rows)
+        elif kind == "start":
+            self._take_start(record, time_ns)
+            self._mark("started", self.start_facts(), time_ns, rows)
+        elif kind in ("heartbeat", "ledger", "end"):
+            self._set_mode(record.get("mode"))
+            self.slowed_secs = max(self.slowed_secs, _count_of(record, "slowed_secs"))
+            if isinstance(record.get("ledger"), dict):
+                self.ledger = clean_ledger(record["ledger"])
+            if kind == "end":
+                self._take_end(record, time_ns)
+                self._mark("ended", self.end_facts(), time_ns, rows)
+            elif kind == "heartbeat" and time_ns - self.marked_ns >= HEARTBEAT_NS:
+                self.marked_ns = time_ns
+                rows.marks.append(EventRow(time_ns, {"event": "heartbeat", "mode": self.mode, **self.counts()}))
+
+    def _mark(self, event: str, facts: Json, time_ns: int, rows: Rows) -> None:
+        """A capture has one start and one end; a hostile one may write any number."""
+        self.marks += 1
+        if self.marks <= MAX_MARKS:
+            rows.marks.append(EventRow(time_ns, {"event": event, **facts}))
+
+    def _take_start(self, record: Json, time_ns: int) -> None:
+        self._set_mode(record.get("mode"))
+        self.version = _text_of(record, "version") or self.version
+        self.host = self.host or _text_of(record, "host")  # who made the capture's directory knows better
+        self.boot_id = _text_of(record, "boot_id") or self.boot_id
+        self.columns = _count_of(record, "columns")
+        self.rows = _count_of(record, "rows")
+        self.tty = record.get("tty") is not False
+        self.started_ns = min(_count_of(record, "started_ns") or time_ns, time_ns)  # no later than its own record
+
+    def _take_end(self, record: Json, time_ns: int) -> None:
+        state = record.get("state")
+        self.state = state if state in END_STATES else "FAILED"
+        code, signal = record.get("exit_code"), record.get("signal")
+        self.exit_code = code if type(code) is int and 0 <= code <= 255 else None
+        self.signal = signal if type(signal) is int and 0 <= signal <= 127 else 0
+        self.reason = _text_of(record, "reason")
+        self.ended_ns = min(_count_of(record, "ended_ns") or time_ns, MAX_TIME_NS)
+
+    def _set_mode(self, mode: object) -> None:
+        if isinstance(mode, str) and mode in MODES:
+            self.mode = mode
+
+    # ---- what comes of it
+
+    @property
+    def lines(self) -> int:
+        """Lines taken in, parts of a long line as one."""
+        return sum(self.stored.values())
+
+    @property
+    def bytes_printed(self) -> int:
+        names = STREAM_NAMES.values()
+        return sum(max(self.printed.get(name, 0), self.ledger.get(name, {}).get("bytes", 0)) for name in names)
+
+    def settled_ledger(self) -> Json:
+        """The ledger; of a capture that died, with what it never wrote down as lost. It balances: of the line feeds
+        that the relay counted past the ledger, the lines that are there all the same are stored, the others lost; so
+        is what was pending. Lines that damaged segments have cost are lost, not stored."""
+        if not self.ledger and not self.died:
+            return {}
+        ledger = clean_ledger(self.ledger)
+        for name in STREAM_NAMES.values():
+            account = ledger[name]
+            there = self.stored.get(name, 0)
+            if self.died:
+                later = max(0, there - account["stored"])
+                missing = max(0, self.feeds.get(name, 0) - account["line_feeds"], account["pending"])
+                account["lost"] += max(0, missing - later)
+                account["stored"] += later
+                account["pending"] = 0
+                account["line_feeds"] = max(account["line_feeds"], self.feeds.get(name, 0))
+            if self.died or self.damaged_places:
+                gone = max(0, account["stored"] - there)
+                account["stored"] -= gone
+                account["lost"] += gone
+            if self.died:
+                account["bytes"] = max(account["bytes"], self.printed.get(name, 0))
+                account["read"] = sum(account[count] for count in LEDGER_COUNTS[1:8])
+        return ledger
+
+    def lost(self) -> int:
+        ledger = self.settled_ledger() if self.died or self.damaged_places else self.ledger
+        return sum(int(ledger[name]["lost"]) for name in STREAM_NAMES.values() if name in ledger)
+
+    def start_facts(self) -> Json:
+        """What a store's event says of the capture's start."""
+        return {
+            "version": self.version,
+            "boot_id": self.boot_id,
+            "columns": self.columns,
+            "rows": self.rows,
+            "tty": self.tty,
+            "mode": self.mode,
+            "started_ns": self.started_ns,
+        }
+
+    def end_facts(self) -> Json:
+        """What a store's event says of its end."""
+        return {
+            "state": self.state,
+            "exit_code": self.exit_code,
+            "signal": self.signal,
+            "reason": self.reason,
+            "ended_ns": self.ended_ns,
+            "mode": self.mode,
+            **self.counts(),
+        }
+
+    def counts(self) -> Json:
+        return {
+            "ledger": self.settled_ledger(),
+            "lines": self.lines,
+            "records": self.records,
+            "lost": self.lost(),
+            "bytes_printed": self.bytes_printed,
+            "bytes_logged": self.bytes_logged,
+            **({"slowed_secs": self.slowed_secs} if self.slowed_secs else {}),
+        }
+
+    def as_capture(self, capture: int, attempt: int, step: str, task: int, state: str) -> Capture:
+        """The value that readers see. state: derived."""
+        return Capture(
+            capture=capture,
+            attempt=attempt,
+            step=step,
+            task=task,
+            host=self.host,
+            state=state,
+            exit_code=self.exit_code,
+            signal=self.signal,
+            started_ns=self.started_ns,
+            ended_ns=self.ended_ns,
+            mode=self.mode,
+            reason=self.reason,
+            ledger=self.settled_ledger(),
+            columns=self.columns,
+            rows=self.rows,
+            tty=self.tty,
+        )
+
+
+def clean_ledger(ledger: Json) -> Json:
+    """A ledger with all its counts, as integers."""
+    cleaned: Json = {}
+    for name in STREAM_NAMES.values():
+        account = ledger.get(name)
+        counts = account if isinstance(account, dict) else {}
+        cleaned[name] = {count: _count_of(counts, count) for count in LEDGER_COUNTS}
+    return {**cleaned, **{count: _count_of(ledger, count) for count in ("notes", "status", "parts")}}
+
+
+def _pieces(frame: Frame, texts: list[bytes], time_ns: int, rows: Rows) -> Iterator[tuple[int, list[tuple[Kind, int]]]]:
+    """What lies between status lines, as (first line, runs); status lines go to rows, where the last one counts."""
+    at = begin = 0
+    runs: list[tuple[Kind, int]] = []
+    for kind, lines in frame.runs:
+        if not lines:
+            continue
+        if kind is Kind.STATUS:
+            if runs:
+                yield begin, runs
+            rows.statuses[frame.stream] = StatusRow(frame.stream, time_ns + at + lines - 1, texts[at + lines - 1])
+            runs, begin = [], at + lines
+        else:
+            runs.append((kind, lines))
+        at += lines
+    if runs:
+        yield begin, runs
+
+
+def _stored_lines(runs: list[tuple[Kind, int]], attrs: dict[int, Json]) -> int:
+    """Lines that a ledger counts as stored: of a long line that was cut into parts, the first part only."""
+    stored = sum(lines for kind, lines in runs if kind in _STORED)
+    return max(0, stored - sum(1 for values in attrs.values() if _is_further_part(values.get("part"))))
+
+
+def _is_further_part(part: object) -> bool:
+    return isinstance(part, str) and part.partition("/")[0] not in ("", "1")
+
+
+def _count_of(record: Json, name: str) -> int:
+    """A count that fits SQLite; 0 where it isn't one."""
+    value: Any = record.get(name)  # Any: JSON, checked here
+    return value if type(value) is int and 0 <= value < 1 << 63 else 0
+
+
+def _text_of(record: Json, name: str) -> str:
+    value: Any = record.get(name)  # Any: JSON, checked here
+    if not isinstance(value, str):
+        return ""
+    return value[:1024].encode("utf-8", "replace").decode()

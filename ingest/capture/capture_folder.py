@@ -1,0 +1,295 @@
+"""One capture's directory in the spool, as whoever takes it in sees it: identity, counters, who lives, removal.
+
+Everything is opened relative to a directory's descriptor and without following links; what belongs to somebody else
+is left alone. What stands in its files may be wrong in any way.
+"""
+
+import errno
+import fcntl
+import os
+import re
+import stat
+import time
+from enum import Enum
+from typing import Any, NamedTuple
+
+import orjson
+
+from ingest.capture.folder_removal import FolderRemoval
+from ingest.capture.job import NAME
+from ingest.capture.segment_reader import SpoolPosition, list_segments, segment_name
+from logshipper.errors import SpoolError, StoreError, os_words
+from logshipper.spool import COUNTERS_BYTES, Counters, process_started, read_counters
+from logshipper.spool_room import LIMITS_FILE
+
+GRACE_SECS = 60.0  # how long a capture may take from its directory to its first frame
+MAX_IDENTITY_BYTES = 64 << 10
+_MAX_FOLDERS = 100_000
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_FOLDER_NAME = re.compile(rf"({NAME.pattern})@([0-9]{{1,9}})\..*")
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+class Identity(NamedTuple):
+    """Whose capture it is (`identity.json`). uid: of the job's processes, -1 where that isn't said; account,
+    partition: the scheduler's."""
+
+    job_id: str
+    attempt: int
+    step: str
+    task: int
+    name: str
+    user: str
+    host: str
+    cluster: str
+    uid: int = -1
+    account: str = ""
+    partition: str = ""
+
+
+class Life(Enum):
+    """STARTING: nothing is written yet; LIVE: its sidecar writes; ORPHANED: the sidecar is gone, the job's relay runs
+    on, counting what isn't logged; DEAD: both are gone."""
+
+    STARTING = "starting"
+    LIVE = "live"
+    ORPHANED = "orphaned"
+    DEAD = "dead"
+
+
+class CaptureFolder:
+    """Open descriptors of one capture's directory: close it. Raises SpoolError where it isn't the owner's, OSError.
+
+    owner: of the directory and what says whose it is. writer: of `segments/`: the owner in a user's own spool; in a
+    node's, the job's user, as identity.json there says.
+    """
+
+    def __init__(self, spool_fd: int, spool: str, name: str, owner: int, *, node: bool = False) -> None:
+        self.name = name
+        self.key = name.encode("utf-8", "backslashreplace").decode()  # for databases; names are bytes, in truth
+        self.path = os.path.join(spool, name)
+        self.owner = self.writer = owner
+        self.segments_fd = -1
+        self._begun = False
+        self._spool_fd = spool_fd
+        self._fd = self._open_folder(name, spool_fd, owner)
+        try:
+            if node:
+                self.writer = self._uid_of_job()
+            self.segments_fd = self._open_folder("segments", self._fd, self.writer)
+        except FileNotFoundError:
+            pass  # in the making
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def _open_folder(self, name: str, above: int, owner: int) -> int:
+        fd = os.open(name, _FOLDER_FLAGS, dir_fd=above)
+        if os.fstat(fd).st_uid != owner:
+            os.close(fd)
+            raise SpoolError(self.path, "belongs to another user, and is left alone")
+        return fd
+
+    def _uid_of_job(self) -> int:
+        identity = self.identity()
+        if identity is None or identity.uid < 0:
+            raise SpoolError(self.path, "its identity.json doesn't say whose it is")
+        return identity.uid
+
+    def close(self) -> None:
+        os.close(self._fd)
+        if self.segments_fd >= 0:
+            os.close(self.segments_fd)
+
+    def __enter__(self) -> "CaptureFolder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- what its files say
+
+    def identity(self, *, complete: bool = False) -> Identity | None:
+        """From identity.json; None where it isn't written yet. complete: it never will be (the capture died before):
+        then the directory's name has to do. Raises SpoolError where they don't tell."""
+        text = self._read(self._fd, "identity.json", MAX_IDENTITY_BYTES)
+        if text is None and not complete:
+            return None
+        named = _FOLDER_NAME.fullmatch(self.name)
+        try:
+            found: Any = orjson.loads(text or b"{}")  # Any: JSON, each field of which is checked
+        except orjson.JSONDecodeError:
+            found = None
+        if not isinstance(found, dict):
+            raise SpoolError(self.path, "its identity.json isn't a JSON object")
+        version = found.get("version", 1)
+        if type(version) is not int or version > 1:
+            raise SpoolError(self.path, f"its identity.json has the newer version {version!r}: upgrade logshipper")
+        job_id = found.get("job_id", named[1] if named else None)
+        if not isinstance(job_id, str) or not NAME.fullmatch(job_id):
+            raise SpoolError(self.path, "its identity.json names no job")
+        return Identity(
+            job_id=job_id,
+            attempt=_whole(found.get("attempt"), int(named[2]) if named else 1) or 1,
+            step=_words(found.get("step")),
+            task=_whole(found.get("task"), 0),
+            name=_words(found.get("name")) or job_id,
+            user=_words(found.get("user")),
+            host=_words(found.get("host")),
+            cluster=_words(found.get("cluster")) or "local",
+            uid=_whole(found.get("uid"), -1, 1 << 32),
+            account=_words(found.get("account")),
+            partition=_words(found.get("partition")),
+        )
+
+    def counters(self) -> Counters | None:
+        """None where there are none, or none that can be understood."""
+        text = self._read(self.segments_fd, "counters", COUNTERS_BYTES) if self.segments_fd >= 0 else None
+        return None if text is None else read_counters(text)
+
+    def _read(self, folder: int, name: str, max_bytes: int) -> bytes | None:
+        try:
+            fd = os.open(name, _FILE_FLAGS, dir_fd=folder)
+        except OSError:
+            return None
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                return None
+            return os.pread(fd, max_bytes, 0)
+        finally:
+            os.close(fd)
+
+    def begun_ns(self) -> int:
+        """About when it began: its directory's own time may be later, never earlier."""
+        try:
+            return os.stat("identity.json", dir_fd=self._fd, follow_symlinks=False).st_mtime_ns
+        except OSError:
+            return os.fstat(self._fd).st_mtime_ns
+
+    # ---- who lives
+
+    def life(self) -> Life:
+        """Looked at before segments are read: once it is DEAD or ORPHANED they don't grow any more."""
+        if not self._begun:  # first: it may begin right now; looked for once, as there may be very many names
+            self._begun = self.segments_fd >= 0 and bool(list_segments(self.segments_fd))
+        if self._is_locked():
+            return Life.LIVE
+        counters = self.counters()
+        relay_runs = counters is not None and _process_runs(counters.pid, counters.started, self.writer)
+        if not self._begun:
+            ended = counters is not None and counters.end is not None
+            young = not ended and time.time_ns() - self.begun_ns() < GRACE_SECS * 1e9
+            return Life.STARTING if young or relay_runs else Life.DEAD
+        return Life.ORPHANED if relay_runs else Life.DEAD
+
+    def is_unused(self) -> bool:
+        """Whether nobody has begun to write: it was made for a job, and that is all."""
+        return self.counters() is None and not (self.segments_fd >= 0 and list_segments(self.segments_fd))
+
+    def _is_locked(self) -> bool:
+        """Whether the sidecar holds its lock. A shared lock, for a moment: a sidecar that begins just now waits."""
+        try:
+            fd = os.open("lock", _FILE_FLAGS, dir_fd=self.segments_fd) if self.segments_fd >= 0 else -1
+        except OSError:
+            return False
+        if fd < 0:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False  # not a file that can be locked: not a sidecar's
+        finally:
+            os.close(fd)
+        return False
+
+    def write_limits(self, marks: bytes) -> None:
+        """Says how large its segments may be (logshipper/spool_room.py), for its user to read. Raises OSError."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        fd = os.open(LIMITS_FILE, flags, 0o600, dir_fd=self._fd)
+        try:
+            if os.pwrite(fd, marks, 0) != len(marks):  # over the last ones: needs no room on a full disk
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fchmod(fd, 0o644)
+        finally:
+            os.close(fd)
+
+    # ---- sizes and removal
+
+    def bytes_from(self, position: SpoolPosition) -> int:
+        """Bytes of segments from a position on."""
+        total = 0
+        for number in list_segments(self.segments_fd) if self.segments_fd >= 0 else []:
+            if number >= position.segment:
+                total += self._size(number)
+        return max(0, total - position.offset) if position.segment else total
+
+    def signature(self) -> tuple[object, ...]:
+        """Changes whenever there is something new to take in."""
+        numbers = list_segments(self.segments_fd) if self.segments_fd >= 0 else []
+        return (self.life(), len(numbers), [(number, self._size(number)) for number in numbers[-2:]])
+
+    def _size(self, number: int) -> int:
+        try:
+            found = os.stat(segment_name(number), dir_fd=self.segments_fd, follow_symlinks=False)
+        except OSError:
+            return 0
+        return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+    def remove_segments_before(self, number: int) -> None:
+        """Removes segments that are wholly taken in."""
+        for earlier in list_segments(self.segments_fd) if self.segments_fd >= 0 else []:
+            if earlier < number:
+                try:
+                    os.unlink(segment_name(earlier), dir_fd=self.segments_fd)
+                except (FileNotFoundError, IsADirectoryError):
+                    pass  # a directory goes with the whole capture
+
+    def remove(self) -> bool:
+        """Removes the capture's directory, links in it unfollowed; False where there was more in it than one call
+        removes: call it again. Raises OSError."""
+        return FolderRemoval(self._spool_fd, self.name, self._fd).go_on()
+
+
+def open_spool(path: str) -> int | None:
+    """A spool's folder, to look at; None where there is none. Raises StoreError."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(path, f"can't be opened: {os_words(error)}") from None
+
+
+def list_folders(spool_fd: int) -> list[str]:
+    """Names of the captures' directories in a spool; those that begin with a dot are the spool's own."""
+    found = []
+    with os.scandir(spool_fd) as entries:
+        for entry in entries:
+            if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
+                found.append(entry.name)
+            if len(found) >= _MAX_FOLDERS:
+                break
+    return sorted(found)
+
+
+def _process_runs(pid: int, started: int, uid: int) -> bool:
+    """Whether a user's process that started at a time (clock ticks since boot, 0: any) still runs: another one may have
+    its number meanwhile."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:  # the folder's own owner is root where memory is hidden
+            owner = next((line.split()[1] for line in file if line.startswith(b"Uid:")), b"")
+    except OSError:
+        return False
+    found = process_started(pid)
+    return found != 0 and owner == b"%d" % uid and started in (0, found)
+
+
+def _words(value: object) -> str:
+    return _UNPRINTABLE.sub("\ufffd", value[:256]) if isinstance(value, str) else ""
+
+
+def _whole(value: object, otherwise: int, below: int = 1 << 31) -> int:
+    return value if type(value) is int and 0 <= value < below else otherwise

@@ -1,0 +1,128 @@
+"""A capture in the node's spool, and how far the agent's parties have gone through it: the learner, and each sink."""
+
+import os
+import threading
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+from ingest.capture.capture_folder import CaptureFolder, Identity, Life
+from ingest.capture.learning import new_account
+from ingest.capture.segment_reader import SegmentReader, SpoolPosition
+from ingest.metadata.x_axis import XAxis
+from ingest.shipping.checkpoints import Checkpoints, Learnt
+from ingest.shipping.shipped_capture import ShippedCapture, begin_new
+from logshipper.errors import SpoolError
+from logshipper.fault_points import fault_point
+
+
+class _Owned(Protocol):
+    @property
+    def identity(self) -> Identity: ...
+
+
+Owned = TypeVar("Owned", bound=_Owned)
+
+
+class FollowedCapture:
+    """Owns the folder. The learner's thread sets what begins with learn, and life; each sink's shipper what is in
+    its `sinks`; each reads the others'. checkpoints: the learner's; sinks: of each sink, the learner's own where
+    none are named; new: those of sinks that were added since the agent ran last. Raises SpoolError where it isn't a
+    capture that can be followed.
+
+    life: looked at before the learner's last read. learnt: as of now, saved: as it stands in the checkpoints. begun_ns:
+    when its directory was made. blocked: why it can't be read further. next_look: by the monotonic clock.
+    """
+
+    def __init__(
+        self,
+        folder: CaptureFolder,
+        checkpoints: Checkpoints,
+        identity: Identity,
+        sinks: Sequence[Checkpoints] = (),
+        new: Collection[Checkpoints] = (),
+    ) -> None:
+        if folder.segments_fd < 0:
+            raise SpoolError(folder.path, "has no segments/")
+        self.folder = folder
+        self.identity = identity
+        self.life = Life.STARTING
+        self.blocked = ""
+        self.next_look = 0.0
+        self.pause_secs = 0.0
+        self.shown_state = ""
+        self.damages_told = 0
+        self.begun_ns = folder.begun_ns()
+        self.saved = checkpoints.learnt(folder.key)
+        self.learnt = self.saved or self._nothing_learnt()
+        if self.learnt.done:
+            self.life = Life.DEAD  # nobody looks any more
+        self.learn_reader = self._reader(self.learnt.position)
+        self.sinks = [ShippedCapture(self, of_sink) for of_sink in sinks or (checkpoints,)]
+        begin_new(self.sinks, new)
+        self._holders = len(self.sinks)
+        self._lock = threading.Lock()
+
+    @property
+    def first(self) -> ShippedCapture:
+        """As the first sink has it."""
+        return self.sinks[0]
+
+    def _reader(self, position: SpoolPosition) -> SegmentReader:
+        path = os.path.join(self.folder.path, "segments")
+        return SegmentReader(self.folder.segments_fd, path, position, owner=self.folder.writer)
+
+    def begin_learning_again(self) -> None:
+        """After a read that raised: what it had taken already is read once more."""
+        self.learn_reader.close()
+        self.learn_reader = self._reader(self.learnt.position)
+
+    def learn_anew(self, checkpoints: Checkpoints) -> None:
+        """From the learner's last checkpoint on: what it took after that may be half taken."""
+        self.saved = checkpoints.learnt(self.folder.key)
+        self.learnt = self.saved or self._nothing_learnt()
+        self.begin_learning_again()
+
+    def _nothing_learnt(self) -> Learnt:
+        account = new_account(self.folder, self.identity)
+        return Learnt(self.folder.key, SpoolPosition(), False, account, XAxis())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all of it is shipped to every sink and learnt, and the checkpoints say so."""
+        return all(one.committed[1] for one in self.sinks) and self.saved is not None and self.saved.done
+
+    def remove_old_segments(self) -> None:
+        """Those that all parties have done with. Called by any shipper, after its checkpoint."""
+        saved = self.saved
+        if len({one.committed for one in self.sinks}) > 1:
+            fault_point("sinks_differ")
+        if saved is not None:
+            done = min(saved.position.segment, *(one.committed[0].segment for one in self.sinks))
+            self.folder.remove_segments_before(done)
+
+    def let_go(self) -> None:
+        """Called by each sink's shipper when it has done with it: the last one closes it."""
+        with self._lock:
+            self._holders -= 1
+            is_last = self._holders == 0
+        if is_last:
+            self.close()
+
+    def close(self) -> None:
+        self.learn_reader.close()
+        for one in self.sinks:
+            one.close()
+        self.folder.close()
+
+
+def in_turn(captures: Iterable[Owned]) -> Iterator[Owned]:
+    """User by user, a capture of each at a time, each user's in the given order: none is behind another's thousand."""
+    of_user: dict[int, deque[Owned]] = defaultdict(deque)
+    for capture in captures:
+        of_user[capture.identity.uid].append(capture)
+    while of_user:
+        for uid in list(of_user):
+            yield of_user[uid].popleft()
+            if not of_user[uid]:
+                del of_user[uid]

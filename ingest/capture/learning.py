@@ -1,0 +1,75 @@
+"""Takes one batch of frames into what is known of a capture: the same for every store, so that all tell the same."""
+
+from typing import NamedTuple
+
+from ingest.capture.capture_account import CaptureAccount, Rows
+from ingest.capture.capture_folder import CaptureFolder, Identity, Life
+from ingest.capture.job import RUNNING
+from ingest.capture.segment_reader import Batch, Outcome
+from ingest.metadata.x_axis import XAxis
+from logshipper.spool import boot_id
+
+MAX_FAULT_CHARS = 500  # the frames' own words may be in it
+
+
+class Learnt(NamedTuple):
+    """done: the capture is over, and all of it was taken; blocked: why what follows can't be read; damages: what was
+    left out, a sentence each."""
+
+    done: bool
+    blocked: str
+    damages: list[str]
+
+
+def new_account(folder: CaptureFolder, identity: Identity) -> CaptureAccount:
+    """What is known of a capture before its first frame."""
+    begun_ns = folder.begun_ns()
+    return CaptureAccount(
+        cluster=identity.cluster,
+        name=identity.name,
+        user=identity.user,
+        host=identity.host,
+        account=identity.account,
+        partition=identity.partition,
+        started_ns=begun_ns,
+        heartbeat_ns=begun_ns,
+    )
+
+
+def learn(
+    account: CaptureAccount,
+    axis: XAxis | None,
+    rows: Rows,
+    batch: Batch,
+    folder: CaptureFolder,
+    life: Life,
+    now_ns: int,
+    *,
+    with_counters: bool = True,
+) -> Learnt:
+    """Takes a batch into account, axis and rows. life: looked at before the batch was read; with_counters: what the
+    relay counts now is taken as well, which may be other counts when the same frames are read again."""
+    for frame in batch.frames:
+        account.take(frame, axis, rows, now_ns)
+    damages, blocked = batch.damages, ""
+    if batch.outcome is Outcome.BLOCKED:
+        blocked = account.reason = str(damages[-1].error)
+        damages = damages[:-1]
+    words = [f"{damage.error}; {damage.skipped} bytes are left out" for damage in damages]
+    for damage, sentence in zip(damages, words, strict=True):
+        account.take_damage(sentence, damage.skipped, rows)
+    done = batch.outcome is Outcome.CLOSED or (batch.outcome is Outcome.CUT and life is Life.DEAD)
+    counters = folder.counters() if with_counters or done else None
+    if counters is not None:
+        account.take_counters(counters.printed, counters.feeds)
+    if done:
+        end = None if counters is None else counters.end
+        account.conclude(died=batch.outcome is Outcome.CUT, boot_id=boot_id(), end=end)
+    elif life is Life.ORPHANED and account.state == RUNNING:
+        account.reason = "its capture died: the job runs on, but what it prints isn't logged"
+    return Learnt(done, blocked, words)
+
+
+def own_fault(error: Exception) -> str:
+    """Words for an error that a capture's frames brought out."""
+    return f"a fault of logshipper's own: {error!r}"[:MAX_FAULT_CHARS]

@@ -1,0 +1,111 @@
+"""Which lines of a job are purged: one pattern that Python's `re`, for files, and RE2, for Loki, read alike. Pure.
+
+What the two read differently, or RE2 doesn't have, is refused: lines of one place would go, those of another stay.
+"""
+
+import re
+import warnings
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from ingest.loki.logql import quoted
+from logshipper.errors import ConfigError
+
+MAX_PATTERN_CHARS = 1000
+_FLAGS = re.compile(r"\(\?([a-zA-Z]*)-?([a-zA-Z]*)[:)]")
+_TEXT = re.compile(rb'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_ODD = (
+    (re.compile(r"(?<!\\)(?:\\\\)*\\[ZuUN]"), "an escape that RE2 hasn't (\\Z, \\u, \\U, \\N)"),
+    (re.compile(r"\[\[?[:.=]"), "a class such as [[:alpha:]], which Python reads otherwise"),
+    (re.compile(r"\{,[0-9]"), "{,n}, which RE2 takes for text: write {0,n}"),
+    (re.compile(r"\(\?#"), "a comment"),
+)
+_NOT_IN_RE2 = {
+    "ASSERT": "a look-ahead or look-behind",
+    "ASSERT_NOT": "a look-ahead or look-behind",
+    "GROUPREF": "a reference to a group",
+    "GROUPREF_EXISTS": "a reference to a group",
+    "ATOMIC_GROUP": "an atomic group",
+    "POSSESSIVE_REPEAT": "a possessive quantifier",
+}
+
+
+class LinePattern(NamedTuple):
+    """Of lines that are purged. python: searched for in each; logql: the filter for Loki, "" for all lines."""
+
+    python: "re.Pattern[str]"
+    logql: str
+
+    def has(self, line: bytes) -> bool:
+        return self.python.search(line.decode("utf-8", "replace")) is not None
+
+
+EVERY_LINE = LinePattern(re.compile(""), "")
+
+
+def pattern_of(grep: str | None, fixed: str | None) -> LinePattern:
+    """Of `--grep RE`, or `--fixed TEXT`; EVERY_LINE where neither is given. Raises ConfigError."""
+    if grep is None and fixed is None:
+        return EVERY_LINE
+    option, text = ("--grep", grep) if grep is not None else ("--fixed", fixed or "")
+    problems = _problems(text)
+    if not problems and grep is not None:
+        problems = _regex_problems(grep)
+    if problems:
+        raise ConfigError(option, problems)
+    if grep is None:
+        return LinePattern(re.compile(re.escape(text)), f" |= {quoted(text)}")
+    return LinePattern(re.compile(grep, re.ASCII), f" |~ {quoted(grep)}")
+
+
+def _problems(text: str) -> list[str]:
+    if not text:
+        return ["is empty: leave it out to purge the whole job"]
+    if len(text) > MAX_PATTERN_CHARS:
+        return [f"is longer than {MAX_PATTERN_CHARS} characters"]
+    if not text.isprintable():
+        return ["has characters that can't be printed: a line hasn't, or put `.` in their place"]
+    return []
+
+
+def _regex_problems(text: str) -> list[str]:
+    odd = [words for pattern, words in _ODD if pattern.search(text)]
+    flags = "".join(on + off for on, off in _FLAGS.findall(text))
+    if set(flags) - set("ims"):
+        odd.append("flags other than i, m, s")
+    if "i" in flags and not text.isascii():
+        odd.append("(?i) with letters that aren't ASCII")
+    if odd:
+        return [f"has {words}" for words in odd]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            compiled = re.compile(text, re.ASCII)
+            parts = set(_parts(re._parser.parse(text, re.ASCII)))  # type: ignore[attr-defined]  # no other way in
+    except (re.error, Warning, OverflowError, RecursionError) as error:
+        return [f"isn't a regular expression: {error}"]
+    odd = sorted({_NOT_IN_RE2[part] for part in parts if part in _NOT_IN_RE2})
+    if odd:
+        return [f"has {words}, which RE2, Loki's dialect, has not" for words in odd]
+    if compiled.search(""):
+        return ["is found in every line: leave it out to purge the whole job"]
+    return []
+
+
+def _parts(parsed: Any) -> Iterable[str]:  # Any: Python's own syntax tree, which has no types
+    """Names of all that a regular expression is made of."""
+    if isinstance(parsed, (tuple, list)) or hasattr(parsed, "data"):
+        for part in parsed:
+            yield from _parts(part)
+    elif hasattr(parsed, "name"):
+        yield parsed.name
+
+
+def masked(line: bytes) -> bytes:
+    """What stands in a line's place: as long, in bytes."""
+    return b"*" * len(line)
+
+
+def masked_json(text: bytes, pattern: LinePattern) -> bytes:
+    """JSON as long as it was, whose texts that have the pattern are masked."""
+    return _TEXT.sub(lambda found: b'"' + masked(found[1]) + b'"' if pattern.has(found[1]) else found[0], text)

@@ -1,0 +1,135 @@
+"""Takes lines out of segments: each is overwritten by as many asterisks, so that frames, times and what the agent has
+noted of places in the file stay as they are, and the lines still count.
+
+The caller sees to it that nobody reads meanwhile. A capture that lives may go on writing: it appends, and never comes
+back. What stands in damaged places is overwritten, too.
+"""
+
+import errno
+import os
+import stat
+import zlib
+from typing import NamedTuple
+
+from ingest.capture.capture_folder import CaptureFolder, Life
+from ingest.capture.purge_pattern import LinePattern, masked, masked_json
+from ingest.capture.segment_reader import MAX_SEGMENT_BYTES, list_segments, segment_name
+from logshipper.errors import SegmentCorrupt, StoreError, os_words
+from logshipper.segment import (
+    FRAME_HEADER_BYTES,
+    FRAME_MAGIC,
+    Frame,
+    FrameType,
+    decode_file_header,
+    decode_frame,
+)
+
+_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_NOT_A_FILE = (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR, errno.ENOENT)
+_MAX_AT_ONCE = 256 << 20  # of a segment in memory: a writer's are 32 MiB
+
+
+class Purged(NamedTuple):
+    """lines: that have the pattern; files: in which there were such, paths."""
+
+    lines: int
+    files: list[str]
+
+
+def purge_segments(folder: CaptureFolder, pattern: LinePattern, *, dry_run: bool) -> Purged:
+    """In all segments of a capture. dry_run: only counts. Raises StoreError."""
+    alive = folder.life() is Life.LIVE
+    lines, files = 0, []
+    for number in list_segments(folder.segments_fd) if folder.segments_fd >= 0 else []:
+        path = os.path.join(folder.path, "segments", segment_name(number))
+        try:
+            found = _purge_segment(folder, segment_name(number), path, pattern, alive=alive, dry_run=dry_run)
+        except OSError as error:
+            raise StoreError(path, f"can't be purged: {os_words(error)}") from None
+        lines += found
+        files += [path] if found else []
+    return Purged(lines, files)
+
+
+def _purge_segment(
+    folder: CaptureFolder, name: str, path: str, pattern: LinePattern, *, alive: bool, dry_run: bool
+) -> int:
+    try:
+        fd = os.open(name, _FLAGS | (os.O_RDONLY if dry_run else os.O_RDWR), dir_fd=folder.segments_fd)
+    except OSError as error:
+        if error.errno in _NOT_A_FILE:
+            return 0  # the agent reads no such thing either
+        raise
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != folder.writer:
+            return 0
+        if found.st_size > _MAX_AT_ONCE:
+            words = f"is {found.st_size} bytes long, which no capture writes: nothing was purged there; remove it"
+            raise StoreError(path, words)
+        data = os.pread(fd, min(found.st_size, MAX_SEGMENT_BYTES), 0)
+        lines, edits = _edits(data, pattern, alive=alive)
+        if edits and not dry_run:
+            for offset, new in edits:
+                if os.pwrite(fd, new, offset) != len(new):
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+            os.fsync(fd)
+        return lines
+    finally:
+        os.close(fd)
+
+
+def _edits(data: bytes, pattern: LinePattern, *, alive: bool) -> tuple[int, list[tuple[int, bytes]]]:
+    """How many lines have the pattern, and what is to be written at which offset."""
+    try:
+        at = decode_file_header(data)
+    except SegmentCorrupt:
+        at = 0
+    lines = 0
+    edits: list[tuple[int, bytes]] = []
+    while at < len(data):
+        try:
+            decoded = decode_frame(data, at)
+            if decoded is None and alive:
+                break  # it is being written
+        except SegmentCorrupt:
+            decoded = None
+        if decoded is not None:
+            frame, end = decoded
+            text, found = _masked_frame(frame, pattern)
+            if found:
+                edits.append((at, _frame_with(data[at:end], text)))
+        else:
+            following = data.find(FRAME_MAGIC, at + 1)
+            end = following if following >= 0 else len(data)
+            text, found = _masked_lines(data[at:end], pattern)
+            if found:
+                edits.append((at, text))
+        lines += found
+        at = end
+    return lines, edits
+
+
+def _masked_frame(frame: Frame, pattern: LinePattern) -> tuple[bytes, int]:
+    if frame.type is FrameType.LINES:
+        return _masked_lines(frame.text, pattern)
+    if frame.type is FrameType.RECORD:
+        text = masked_json(frame.text, pattern)
+        return text, int(text != frame.text)
+    return frame.text, 0
+
+
+def _masked_lines(text: bytes, pattern: LinePattern) -> tuple[bytes, int]:
+    """The text, and how many of its lines have the pattern."""
+    lines = text.split(b"\n")
+    hits = [at for at, line in enumerate(lines) if line and pattern.has(line)]
+    for at in hits:
+        lines[at] = masked(lines[at])
+    return b"\n".join(lines), len(hits)
+
+
+def _frame_with(frame: bytes, text: bytes) -> bytes:
+    """A frame whose text is another one, as long; its checksum with it (docs/segment-format.md)."""
+    head, attrs = frame[: FRAME_HEADER_BYTES - 4], frame[FRAME_HEADER_BYTES : len(frame) - len(text)]
+    crc = zlib.crc32(text, zlib.crc32(attrs, zlib.crc32(head)))
+    return head + crc.to_bytes(4, "little") + attrs + text

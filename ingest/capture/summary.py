@@ -1,0 +1,146 @@
+"""What stores share: a job's summary out of its captures, and the job that a name stands for. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ingest.capture.job import RUNNING, JobSummary, Json, worst_state
+from logshipper.errors import UnknownJob
+
+_MAX_SUGGESTED_FROM = 10_000
+
+
+class Account(Protocol):
+    """What is known of one capture, as a summary needs it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def user(self) -> str: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def exit_code(self) -> int | None: ...
+    @property
+    def signal(self) -> int: ...
+    @property
+    def started_ns(self) -> int: ...
+    @property
+    def ended_ns(self) -> int | None: ...
+    @property
+    def heartbeat_ns(self) -> int: ...
+    @property
+    def mode(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def lines(self) -> int: ...
+    @property
+    def records(self) -> int: ...
+    @property
+    def bytes_printed(self) -> int: ...
+    @property
+    def bytes_logged(self) -> int: ...
+    @property
+    def account(self) -> str: ...
+    @property
+    def partition(self) -> str: ...
+    def lost(self) -> int: ...
+
+
+@dataclass
+class CaptureFacts:
+    """What a store keeps of one capture, whoever tells it. mode: enabled, metadata or disabled; ledger: its account of
+    lines; columns, rows: of the terminal; tty: False where pipes took its place; account, partition: the scheduler's,
+    "" without one."""
+
+    name: str = ""
+    user: str = ""
+    host: str = ""
+    state: str = RUNNING
+    exit_code: int | None = None
+    signal: int = 0
+    started_ns: int = 0
+    ended_ns: int | None = None
+    heartbeat_ns: int = 0
+    mode: str = "enabled"
+    reason: str = ""
+    columns: int = 0
+    rows: int = 0
+    tty: bool = True
+    ledger: Json = field(default_factory=dict)
+    account: str = ""
+    partition: str = ""
+
+
+class OfAttempt(Protocol):
+    """A capture: which attempt it belongs to, and its account."""
+
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def account(self) -> Account: ...
+
+
+def summarise(job_id: str, captures: Sequence[OfAttempt]) -> JobSummary | None:
+    """The job's summary, RUNNING not yet told from UNRESPONSIVE; None where there are no captures."""
+    if not captures:
+        return None
+    newest = max(row.attempt for row in captures)
+    current = [row.account for row in captures if row.attempt == newest]
+    state = worst_state([account.state for account in current])
+    of_state = next(account for account in current if account.state == state)
+    ended = [account.ended_ns for account in current if account.ended_ns is not None]
+    return JobSummary(
+        job_id=job_id,
+        name=current[0].name or job_id,
+        user=current[0].user,
+        host=current[0].host,
+        state=state,
+        exit_code=of_state.exit_code,
+        signal=of_state.signal,
+        attempts=len({row.attempt for row in captures}),
+        started_ns=min(account.started_ns for account in current),
+        ended_ns=max(ended) if len(ended) == len(current) else None,
+        heartbeat_ns=max(account.heartbeat_ns for account in current),
+        mode=current[-1].mode,
+        lines=sum(row.account.lines for row in captures),
+        records=sum(row.account.records for row in captures),
+        lost=sum(row.account.lost() for row in captures),
+        bytes_printed=sum(row.account.bytes_printed for row in captures),
+        bytes_logged=sum(row.account.bytes_logged for row in captures),
+        reason=of_state.reason,
+        account=current[0].account,
+        partition=current[0].partition,
+    )
+
+
+def find_job(name: str, jobs: Sequence[JobSummary]) -> JobSummary:
+    """The job that is meant: by its id, its name (the newest such job), the beginning of an id that no other has, or
+    `last`. jobs: newest first. Raises UnknownJob, with suggestions."""
+    if name == "last":
+        if not jobs:
+            raise UnknownJob(name, "there are no jobs yet")
+        return jobs[0]
+    for job in jobs:
+        if job.job_id == name:
+            return job
+    for job in jobs:
+        if job.name == name:
+            return job
+    beginning = {job.job_id: job for job in jobs if name and job.job_id.startswith(name)}
+    if len(beginning) == 1:
+        return next(iter(beginning.values()))
+    if beginning:
+        raise UnknownJob(name, f"{len(beginning)} jobs have an id that begins with {name!r}", list(beginning)[:10])
+    raise UnknownJob(name, f"no job has the id or name {name!r}", _suggestions(name, jobs))
+
+
+def _suggestions(name: str, jobs: Sequence[JobSummary]) -> list[str]:
+    from difflib import get_close_matches  # late: only for a wrong name
+
+    known = dict.fromkeys(("last", *(word for job in jobs[:_MAX_SUGGESTED_FROM] for word in (job.job_id, job.name))))
+    by_folded = {word.casefold(): word for word in known}
+    return [by_folded[word] for word in get_close_matches(name.casefold(), by_folded, n=3)]

@@ -1,0 +1,1 @@
+"""`logshipper-agent check`: does a configuration fit the servers and the node?"""

@@ -1,0 +1,173 @@
+"""Is Loki there, does it take what the agent sends, can it be read back, is its clock ours? Pushes one entry."""
+
+import json
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+
+from ingest.checks.check_loki_limits import check_limits
+from ingest.checks.findings import Finding
+from ingest.config.agent_config import AgentConfig
+from ingest.loki.client import Client, Entry
+from logshipper import __version__
+from logshipper.errors import PushError, QueryError
+
+READ_BACK_SECS = 10.0
+_POLL_SECS = 0.1
+_SKEW_NOTE_SECS = 2.0
+_SKEW_WRONG_SECS = 300.0  # half of what Loki takes from the future by default
+_HOUR_NS = 3600 * 10**9
+_NEEDED = "allow_structured_metadata, schema v13 with tsdb, max_line_size, reject_old_samples_max_age, shard_streams"
+
+
+def check_lokis(config: AgentConfig) -> list[Finding]:
+    """Findings about each Loki that the agent ships to; which one, where it isn't the first."""
+    found: list[Finding] = []
+    for sink in config.sinks:
+        of_sink = check_loki(sink)
+        if sink is not config:
+            of_sink = [
+                one._replace(about=f"{sink.sink}: {one.about}", mend=one.mend.replace("[loki]", f"[{sink.table}]"))
+                for one in of_sink
+            ]
+        found += of_sink
+    return found
+
+
+def check_loki(config: AgentConfig) -> list[Finding]:
+    """Findings about config's. Those that come first explain what follows."""
+    with Client(config.loki.access) as client:
+        reached = _reach(client)
+        if any(finding.level == "wrong" for finding in reached):
+            return reached
+        return [*reached, _version(client), *_push_and_read(client, config), *_clock(client), *_limits(client, config)]
+
+
+def _reach(client: Client) -> list[Finding]:
+    try:
+        if client.ready():
+            return [Finding("ok", "loki", f"{client.name} is ready")]
+        words = "isn't ready yet: right after its start it takes some seconds"
+        return [Finding("note", "loki", f"{client.name} {words}", "If it stays so, its own log tells why.")]
+    except QueryError as error:
+        if error.status == 0:
+            mend = "Does it run, is [loki] url right, does a firewall stand between? Nothing else was asked."
+            return [Finding("wrong", "loki", str(error), mend)]
+        words = f"{client.name} doesn't say whether it is ready (HTTP {error.status}); a gateway may keep /ready away"
+        return [Finding("note", "loki", words)]
+
+
+def _version(client: Client) -> Finding:
+    try:
+        version = client.build_info().get("version", "")
+    except QueryError as error:
+        return Finding("note", "loki version", f"isn't told: {error.excerpt}")
+    if not version:
+        return Finding("note", "loki version", "isn't told: it was built without one")
+    major = version.lstrip("v").partition(".")[0]
+    if major.isdecimal() and int(major) < 3:
+        return Finding("wrong", "loki version", f"{version} is too old", "Structured metadata needs Loki 3 or newer.")
+    return Finding("ok", "loki version", version)
+
+
+def _push_and_read(client: Client, config: AgentConfig) -> list[Finding]:
+    token = uuid.uuid4().hex
+    labels = {"cluster": config.agent.cluster, "host": config.agent.host, "service_name": "logshipper", "kind": "event"}
+    line = json.dumps({"event": "checked", "host": config.agent.host, "version": __version__, "token": token})
+    entry = Entry(time.time_ns(), line, {"check": token})
+    try:
+        client.push(labels, [entry])
+    except PushError as error:
+        return [Finding("wrong", "loki push", str(error), _push_mend(error))]
+    except ValueError as error:
+        return [Finding("wrong", "loki push", str(error))]
+    pushed = Finding("ok", "loki push", "an entry was accepted")
+    read = _read_back(client, labels, entry)
+    apart = [_told_apart(config, labels, entry)] if config.loki.tenant_by and read.level == "ok" else []
+    return [pushed, read, *apart]
+
+
+def _push_mend(error: PushError) -> str:
+    if error.status in (401, 403):
+        return "[loki] username, password_file, token_file or tenant don't fit, or may not push."
+    if error.status == 404:
+        return "There is no Loki at this address: [loki] url is what stands before /loki/api/v1/push."
+    if 300 <= error.status < 400:
+        return "[loki] url: put in the address that it leads to."
+    if "structured metadata" in error.excerpt.lower():
+        return "limits_config: allow_structured_metadata: true, with schema v13 and tsdb."
+    if error.status == 260:
+        return "limits_config: block_ingestion_until is set, so that Loki drops what it is sent."
+    if "ahead" in error.excerpt or "too new" in error.excerpt or "too old" in error.excerpt:
+        return "The clocks of this node and of Loki differ: see to NTP."
+    return ""
+
+
+def _ask_for(client: Client, labels: dict[str, str], entry: Entry) -> list[Entry]:
+    selector = ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items())
+    logql = f'{{{selector}}} |= "{entry.metadata["check"]}"'
+    return list(client.entries(logql, entry.time_ns, entry.time_ns + 1))
+
+
+def _told_apart(config: AgentConfig, labels: dict[str, str], entry: Entry) -> Finding:
+    """Loki without auth_enabled takes every tenant for the same one, and says nothing."""
+    access = config.loki.access
+    with Client(replace(access, tenant=f"{access.tenant}!")) as other:
+        try:
+            found = _ask_for(other, labels, entry)
+        except QueryError as error:
+            return Finding("note", "loki tenants", f"weren't looked at: {error}")
+    if found:
+        mend = "auth_enabled: true in Loki's configuration. Until then every user reads all jobs."
+        return Finding("wrong", "loki tenants", "one tenant reads what was pushed for another", mend)
+    return Finding("ok", "loki tenants", "are told apart")
+
+
+def _read_back(client: Client, labels: dict[str, str], entry: Entry) -> Finding:
+    token = entry.metadata["check"]
+    begin = time.monotonic()
+    while True:
+        try:
+            found = _ask_for(client, labels, entry)
+        except QueryError as error:
+            mend = "The agent itself only pushes; `--from loki`, on any machine, needs to read."
+            return Finding("note", "loki query", f"{error}", mend)
+        if found:
+            break
+        if time.monotonic() > begin + READ_BACK_SECS:
+            words = f"the entry that was accepted didn't show within {READ_BACK_SECS:g} s"
+            mend = "Is what reads another tenant than what pushes? Do queriers reach the ingesters? Loki's log tells."
+            return Finding("wrong", "loki query", words, mend)
+        time.sleep(_POLL_SECS)
+    if found[0].metadata.get("check") != token or found[0].line != entry.line:
+        words = "the entry came back without its structured metadata, or changed"
+        mend = "limits_config: allow_structured_metadata: true; and let no gateway change what passes."
+        return Finding("wrong", "loki query", words, mend)
+    return Finding("ok", "loki query", f"the entry was read back whole after {time.monotonic() - begin:.2f} s")
+
+
+def _clock(client: Client, now_ns: Callable[[], int] = time.time_ns) -> list[Finding]:
+    """By an answer's Date, which has whole seconds."""
+    try:
+        client.labels(now_ns() - _HOUR_NS)
+    except QueryError:
+        pass  # its answer has a date, too
+    date_ns = client.answer_date_ns
+    if date_ns is None:
+        return [Finding("note", "clock", "Loki's isn't told: its answers have no Date")]
+    ahead_secs = (now_ns() - date_ns) / 1e9 - 0.5
+    words = f"this node's is {abs(ahead_secs):.0f} s {'ahead of' if ahead_secs > 0 else 'behind'} Loki's"
+    if abs(ahead_secs) < _SKEW_NOTE_SECS:
+        return [Finding("ok", "clock", "this node's and Loki's agree, to two seconds")]
+    mend = "See to NTP (chronyc tracking). Times of lines are this node's; Loki refuses what is 10 min ahead."
+    return [Finding("wrong" if abs(ahead_secs) > _SKEW_WRONG_SECS else "note", "clock", words, mend)]
+
+
+def _limits(client: Client, config: AgentConfig) -> list[Finding]:
+    try:
+        document = client.config()
+    except QueryError as error:
+        mend = f"Ask whoever runs Loki for: {_NEEDED} (docs/agent.md)."
+        return [Finding("note", "loki limits", f"weren't looked at: {error}", mend)]
+    return check_limits(document, config.loki)

@@ -1,0 +1,250 @@
+"""Loki's configuration, as /config shows it, against what the agent sends and readers ask. Pure.
+
+Limits that are set for single tenants (`overrides`) don't stand there. Sizes, defaults and consequences: Loki 3.7's
+docs/sources/shared/configuration.md, and what was seen with 3.7.6.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ingest.checks.findings import Finding
+from ingest.config.agent_config import LokiSection
+from ingest.loki.client import MAX_PAGE, MAX_RANGE_NS
+from ingest.servers.server_units import duration_secs, size_bytes, words_of_bytes, words_of_secs
+from ingest.shipping.rates import STREAM_BURST
+
+LABELS = ("cluster", "host", "stream", "kind", "service_name", "replay", "job_shard")
+METADATA_BYTES = 4096  # of an entry, at most: job id, user, step, task, attempt and four more, all short
+METADATA_PAIRS = 16
+ANSWER_BYTES = 16 << 20  # a longest line, 4 MiB, in pieces, and room for Grafana's 5,000 lines
+_MIB = 1 << 20
+
+
+class _Loki(NamedTuple):
+    """whole: its configuration; limits: limits_config of it (Any: YAML)."""
+
+    whole: Mapping[str, Any]
+    limits: Mapping[str, Any]
+
+    def size(self, name: str) -> int | None:
+        return size_bytes(self.limits.get(name))
+
+    def secs(self, name: str) -> float | None:
+        return duration_secs(self.limits.get(name))
+
+    def part(self, name: str) -> Mapping[str, Any]:
+        return _table(self.whole.get(name))
+
+
+def check_limits(document: Mapping[str, Any], section: LokiSection, now_secs: float | None = None) -> list[Finding]:
+    """document: /config, parsed (Any: YAML). Limits that it doesn't have, as in other versions, are left out."""
+    loki = _Loki(document, _table(document.get("limits_config")))
+    found = [
+        _schema(document, time.time() if now_secs is None else now_secs),
+        *_switches(loki.limits),
+        *_lines(loki, section),
+        *_ages(loki, section),
+        *_metadata(loki),
+        *_rates(loki, section),
+        *_sharding(loki, section),
+        *_reading(loki),
+        *_retention(loki),
+    ]
+    return [finding for finding in found if finding is not None]
+
+
+def _schema(document: Mapping[str, Any], now_secs: float) -> Finding | None:
+    configs = _table(document.get("schema_config")).get("configs")
+    periods = [period for period in configs if isinstance(period, dict)] if isinstance(configs, list) else []
+    today = time.strftime("%Y-%m-%d", time.gmtime(now_secs))
+    current = max((period for period in periods if str(period.get("from")) <= today), key=_begin, default=None)
+    if current is None:
+        return None
+    store, schema = str(current.get("store")), str(current.get("schema"))
+    number = schema.removeprefix("v")
+    if store == "tsdb" and number.isdecimal() and int(number) >= 13:
+        return _ok("schema_config", f"{store}, {schema}")
+    mend = "schema_config: add a period with store: tsdb and schema: v13; structured metadata needs both."
+    return _wrong("schema_config", f"{store}, {schema}", mend)
+
+
+def _begin(period: Mapping[str, Any]) -> str:
+    return str(period.get("from"))
+
+
+def _switches(limits: Mapping[str, Any]) -> list[Finding]:
+    found = []
+    needed = {
+        "allow_structured_metadata": (True, "it holds whose line an entry is"),
+        "unordered_writes": (True, "jobs of a node share streams, and some lines come late"),
+        "increment_duplicate_timestamp": (False, "it changes times, so that what is sent again would stand twice"),
+    }
+    for name, (wanted, why) in needed.items():
+        value = limits.get(name)
+        if isinstance(value, bool):
+            words = str(value).lower()
+            mend = f"limits_config: {name}: {str(wanted).lower()}; {why}."
+            found.append(_ok(name, words) if value is wanted else _wrong(name, words, mend))
+    if limits.get("discover_log_levels") is True:
+        mend = "limits_config: discover_log_levels: false, if nobody needs it; it costs Loki time for each line."
+        found.append(_note("discover_log_levels", "Loki adds detected_level to each entry", mend))
+    enforced = limits.get("enforced_labels")
+    missing = [str(name) for name in enforced if name not in LABELS] if isinstance(enforced, list) else []
+    if missing:
+        words = f"every stream must have {', '.join(missing)}, which the agent's have not"
+        found.append(_wrong("enforced_labels", words, "limits_config: take them out for this tenant."))
+    return found
+
+
+def _lines(loki: _Loki, section: LokiSection) -> list[Finding]:
+    size = loki.size("max_line_size")
+    if size is None:
+        return []
+    words = f"{words_of_bytes(size) if size else 'no limit'}; lines are split at {section.max_line_bytes} bytes"
+    if size == 0 or size >= section.max_line_bytes:
+        return [_ok("max_line_size", words)]
+    what = "cuts" if loki.limits.get("max_line_size_truncate") is True else "refuses"
+    mend = f"[loki] max_line_bytes = {size}, or more in Loki's limits_config."
+    return [_wrong("max_line_size", f"{words}, and Loki {what} what is longer than its own", mend)]
+
+
+def _ages(loki: _Loki, section: LokiSection) -> list[Finding]:
+    found = []
+    most = loki.secs("reject_old_samples_max_age")
+    if loki.limits.get("reject_old_samples") is False:
+        found.append(_ok("reject_old_samples_max_age", "entries of any age are taken"))
+    elif most is not None:
+        words = f"{words_of_secs(most)}; the agent sends what is up to {section.max_age_hours:g} h old"
+        mend = f"[loki] max_age_hours = {most / 3600:g}, or more in Loki's limits_config."
+        good = most >= section.max_age_hours * 3600
+        found.append(_ok("reject_old_samples_max_age", words) if good else
+                     _wrong("reject_old_samples_max_age", words, mend))  # fmt: skip
+    grace = loki.secs("creation_grace_period")
+    if grace is not None and grace < 60:
+        mend = "limits_config: creation_grace_period: 10m; a node's clock may be a little ahead."
+        found.append(_wrong("creation_grace_period", words_of_secs(grace), mend))
+    within = duration_secs(loki.part("querier").get("query_ingesters_within"))
+    if within and within < section.max_age_hours * 3600:
+        words = f"what is shipped more than {words_of_secs(within)} late shows only once Loki wrote it to its store"
+        mend = "querier: query_ingesters_within: 0 shows it at once; each question then asks the ingesters, too."
+        found.append(_note("query_ingesters_within", words, mend))
+    return found
+
+
+def _metadata(loki: _Loki) -> list[Finding]:
+    found = []
+    needed = {
+        "max_structured_metadata_size": (loki.size("max_structured_metadata_size"), METADATA_BYTES),
+        "max_structured_metadata_entries_count": (loki.size("max_structured_metadata_entries_count"), METADATA_PAIRS),
+        "max_label_names_per_series": (loki.size("max_label_names_per_series"), len(LABELS)),
+    }
+    for name, (value, least) in needed.items():
+        if value is not None:
+            words = f"{value}; {least} are needed"
+            good = value >= least or (value == 0 and not name.startswith("max_label"))
+            found.append(_ok(name, words) if good else _wrong(name, words, f"limits_config: {name}: {least} or more."))
+    return found
+
+
+def _rates(loki: _Loki, section: LokiSection) -> list[Finding]:
+    found = []
+    stream, burst = loki.size("per_stream_rate_limit"), loki.size("per_stream_rate_limit_burst")
+    sent = section.stream_max_bytes_per_sec
+    if stream is not None:
+        pace = f"at most {words_of_bytes(sent)}/s" if sent else "as fast as it can"
+        words = f"{words_of_bytes(stream)}/s; the agent sends {pace}"
+        mend = f"[loki] stream_max_bytes_per_sec = {int(stream * 0.9)}, or more in Loki's limits_config."
+        good = stream >= sent > 0
+        found.append(_ok("per_stream_rate_limit", words) if good else _wrong("per_stream_rate_limit", words, mend))
+    tenant_burst = _mebibytes(loki.limits.get("ingestion_burst_size_mb"))
+    for name, room in (("per_stream_rate_limit_burst", burst), ("ingestion_burst_size_mb", tenant_burst)):
+        if room is not None and room < section.batch_max_bytes:
+            words = f"{words_of_bytes(room)}, less than a push may have: it would never be taken"
+            found.append(_wrong(name, words, f"[loki] batch_max_bytes = {room // 2}, or more in Loki's limits_config."))
+    rate = _mebibytes(loki.limits.get("ingestion_rate_mb"))
+    if rate is not None:
+        words = f"{words_of_bytes(rate)}/s for all nodes of the tenant together; above it they wait, and lose nothing"
+        least = max(sent, _MIB)
+        if rate < least:
+            mend = f"limits_config: ingestion_rate_mb: {least // _MIB + 1} or more."
+            found.append(_wrong("ingestion_rate_mb", words, mend))
+        elif not 0 < section.tenant_max_bytes_per_sec <= rate:
+            mend = f"[loki] tenant_max_bytes_per_sec = {int(rate * 0.95)}: then a node alone is never put off (429)."
+            found.append(_note("ingestion_rate_mb", words, mend))
+        else:
+            found.append(_ok("ingestion_rate_mb", words))
+    return found
+
+
+def _sharding(loki: _Loki, section: LokiSection) -> list[Finding]:
+    sharding = _table(loki.limits.get("shard_streams"))
+    rate = size_bytes(sharding.get("desired_rate"))
+    sent = section.stream_max_bytes_per_sec
+    if sharding.get("enabled") is not True or not rate:
+        return [_ok("shard_streams", "off")] if sharding else []
+    words = f"splits a stream above {words_of_bytes(rate)}/s, and its answer then hides refusals of a part"
+    peak = sent * (1 + 2 * STREAM_BURST)  # a burst, and Loki adds the push
+    if 0 < peak < rate:
+        return [
+            _ok("shard_streams", f"{words}; the agent stays below, at {words_of_bytes(int(peak))}/s, bursts included")
+        ]
+    most = int(rate / (1 + 2 * STREAM_BURST) * 0.95)
+    mend = f"[loki] stream_max_bytes_per_sec = {most}, or limits_config: shard_streams: enabled: false."
+    return [_wrong("shard_streams", words, mend)]
+
+
+def _reading(loki: _Loki) -> list[Finding]:
+    found = []
+    entries = loki.size("max_entries_limit_per_query")
+    if entries is not None:
+        words = f"{entries} lines an answer, for Grafana too"
+        mend = f"limits_config: max_entries_limit_per_query: {MAX_PAGE}; `--from loki` asks more often otherwise."
+        few = 0 < entries < MAX_PAGE
+        found.append(_note("max_entries_limit_per_query", words, mend) if few else
+                     _ok("max_entries_limit_per_query", words))  # fmt: skip
+    longest = loki.secs("max_query_length")
+    if longest is not None:
+        words = words_of_secs(longest) if longest else "no limit"
+        mend = f"limits_config: max_query_length: 30d1h; `--from loki` asks for {MAX_RANGE_NS // 86_400 // 10**9} days."
+        good = longest == 0 or longest * 1e9 >= MAX_RANGE_NS
+        found.append(_ok("max_query_length", words) if good else _wrong("max_query_length", words, mend))
+    server = loki.part("server")
+    parts = [size_bytes(server.get(f"grpc_server_max_{way}_msg_size")) for way in ("recv", "send")]
+    sizes = [size for size in parts if size]
+    if sizes and min(sizes) < ANSWER_BYTES:
+        words = f"questions whose answer is over {words_of_bytes(min(sizes))} are never answered: 5,000 lines of 1 KB"
+        mend = "server: grpc_server_max_recv_msg_size and grpc_server_max_send_msg_size: 67108864. `--from loki` asks "
+        mend += "for less at a time, but lines of some MiB, and Grafana's log panel, need it."
+        found.append(_note("grpc_server_max_recv_msg_size", words, mend))
+    return found
+
+
+def _retention(loki: _Loki) -> list[Finding]:
+    period = loki.secs("retention_period")
+    enabled = loki.part("compactor").get("retention_enabled") is True
+    if not enabled or not period:
+        option = "limits_config: retention_period" if enabled else "compactor: retention_enabled"
+        purge = "" if enabled else " `logshipper-agent purge` needs it, too."
+        return [_note("retention", "Loki keeps everything for ever", f"{option}, if that's not meant.{purge}")]
+    return [_ok("retention", f"Loki removes what is older than {words_of_secs(period)}")]
+
+
+def _mebibytes(found: object) -> int | None:
+    return int(found * _MIB) if isinstance(found, int | float) and not isinstance(found, bool) else None
+
+
+def _table(found: object) -> Mapping[str, Any]:  # Any: YAML
+    return found if isinstance(found, dict) else {}
+
+
+def _ok(name: str, words: str) -> Finding:
+    return Finding("ok", f"loki {name}", words)
+
+
+def _note(name: str, words: str, mend: str) -> Finding:
+    return Finding("note", f"loki {name}", words, mend)
+
+
+def _wrong(name: str, words: str, mend: str) -> Finding:
+    return Finding("wrong", f"loki {name}", words, mend)

@@ -1,0 +1,124 @@
+"""This node: the spool, the agent's own folder, its socket and its port."""
+
+import errno
+import os
+import socket
+import stat
+
+from ingest.checks.findings import Finding
+from ingest.config.agent_config import AgentConfig, listen_address
+from ingest.config.metrics_access import MetricsAccess, MetricsGuard
+from ingest.node.job_socket import GREETING
+from ingest.servers.server_calls import excerpt
+from ingest.servers.server_units import words_of_bytes
+from logshipper.errors import ConfigError
+from logshipper.filesystem import network_type
+
+_FREE_WRONG_BYTES = 256 << 20
+_FREE_NOTE_BYTES = 2 << 30
+_FREE_WRONG_FILES = 10_000
+_ANSWER_SECS = 2.0
+_SPOOL_MODE = 0o711  # users pass, and neither list nor write
+_STATE_MODE = 0o700
+
+
+def check_node(config: AgentConfig) -> list[Finding]:
+    """Findings about this node, as the user who runs this."""
+    agent = config.agent
+    return [
+        *_folder("spool_dir", agent.spool_dir, _SPOOL_MODE),
+        *_folder("state_dir", agent.state_dir, _STATE_MODE),
+        *_socket(agent.socket),
+        *_port(config.metrics.listen),
+        *_access(config.metrics.access),
+    ]
+
+
+def _access(access: MetricsAccess) -> list[Finding]:
+    """Whether certificate, key and password of /metrics can be used."""
+    if not access.cert_file and not access.username:
+        return []
+    try:
+        MetricsGuard(access)
+    except ConfigError as error:
+        return [Finding("wrong", "/metrics", problem) for problem in error.problems]
+    return [Finding("ok", "/metrics", "its certificate, key and password can be used, as far as they are set")]
+
+
+def _folder(option: str, path: str, wanted: int) -> list[Finding]:
+    """Owner, mode, file system and room of a folder of the agent's."""
+    about = f"[agent] {option}"
+    kind = network_type(path)  # first: a network's file system may hang
+    if kind is not None:
+        return [Finding("wrong", about, f"{path} is on {kind}", "It must be on a disk of this node.")]
+    try:
+        found = os.lstat(path)
+        room = os.statvfs(path)
+    except FileNotFoundError:
+        return [Finding("note", about, f"{path} isn't there: the agent makes it when it starts")]
+    except OSError as error:
+        return [Finding("wrong", about, f"{path}: {_words(error)}")]
+    if not stat.S_ISDIR(found.st_mode):
+        return [Finding("wrong", about, f"{path} isn't a folder (nor may it be a link to one)")]
+    mode = stat.S_IMODE(found.st_mode) & 0o777
+    problems = []
+    if found.st_uid not in (0, os.geteuid()):
+        mend = f"`chown root {path}`, or run the agent, and this, as that user."
+        problems.append(Finding("wrong", about, f"{path} belongs to uid {found.st_uid}", mend))
+    if mode != wanted:
+        shared = mode & 0o022  # such as /tmp: not to be changed for us
+        mend = f"{about}: name a folder of its own." if shared else f"`chmod {wanted:o} {path}`"
+        problems.append(Finding("wrong", about, f"{path} has mode {mode:04o}, and must have {wanted:04o}", mend))
+    return [*(problems or [Finding("ok", about, f"{path}: owner and mode are right, and its disk is local")]),
+            _room(about, room)]  # fmt: skip
+
+
+def _room(about: str, room: os.statvfs_result) -> Finding:
+    free = room.f_bavail * room.f_frsize
+    words = f"{words_of_bytes(free)} are free"
+    mend = "Captures wait here while Loki is away; without room the jobs go on and their lines are lost."
+    if free < _FREE_WRONG_BYTES:
+        return Finding("wrong", about, words, mend)
+    if room.f_files and room.f_favail < _FREE_WRONG_FILES:
+        return Finding("wrong", about, f"{room.f_favail} files can be made, no more", mend)
+    return Finding("note", about, words, mend) if free < _FREE_NOTE_BYTES else Finding("ok", about, words)
+
+
+def _socket(path: str) -> list[Finding]:
+    """Whether the agent answers at its socket. What is asked is of a version that there isn't: nothing is made."""
+    about = "[agent] socket"
+    if not path:
+        return [Finding("note", about, "none: `logshipper run` in a job keeps its log in the user's own store")]
+    mend = "Does the agent run? `logshipper run` uses the user's own store meanwhile."
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
+            peer.settimeout(_ANSWER_SECS)
+            peer.connect(path)
+            peer.send(GREETING)
+            answer = peer.recv(4096)
+    except TimeoutError:
+        return [Finding("wrong", about, f"{path}: no answer within {_ANSWER_SECS:g} s", mend)]
+    except OSError as error:
+        gone = error.errno in (errno.ENOENT, errno.ECONNREFUSED)
+        return [Finding("note" if gone else "wrong", about, f"{path}: {_words(error)}", mend)]
+    if b'"error"' not in answer:
+        words = f"{path}: something else than the agent answers: {excerpt(answer)}"
+        return [Finding("wrong", about, words, "Whose socket is it (`ss -xlp`)? [agent] socket names the agent's.")]
+    return [Finding("ok", about, f"the agent answers at {path}")]
+
+
+def _port(listen: str) -> list[Finding]:
+    """Whether somebody listens where /metrics should be."""
+    address = listen_address(listen)
+    if address is None:
+        return []
+    about = "[metrics] listen"
+    try:
+        with socket.create_connection((address[0] or "127.0.0.1", address[1]), _ANSWER_SECS):
+            return [Finding("ok", about, f"somebody listens at {listen}")]
+    except OSError as error:
+        return [Finding("note", about, f"{listen}: {_words(error)}", "Does the agent run?")]
+
+
+def _words(error: OSError) -> str:
+    return (error.strerror or str(error) or type(error).__name__).lower()

@@ -1,0 +1,142 @@
+"""Is Prometheus there, and does it scrape this node's agent often enough?"""
+
+import socket
+import time
+import urllib.parse
+from collections.abc import Mapping
+
+from ingest.checks.findings import Finding
+from ingest.config.agent_config import AgentConfig, listen_address
+from ingest.metrics.prometheus import Client, Target
+from ingest.metrics.remote_write import EMPTY, MAX_OFF_SECS, RemoteWriteClient, own_labels, probe
+from ingest.servers.server_units import duration_secs, words_of_secs
+from logshipper.errors import PushError, QueryError
+
+SCRAPES = 3  # of a job's series after its end, at least
+_DEFAULT_RETENTION = "15d"  # where Prometheus was told nothing
+_LOOPBACK = ("localhost", "ip6-localhost")
+
+
+def check_prometheus(config: AgentConfig) -> list[Finding]:
+    """Findings about Prometheus; a note where [prometheus] url isn't set. With [remote_write] it gets a sample."""
+    return _remote_write(config) + _server(config)
+
+
+def _remote_write(config: AgentConfig) -> list[Finding]:
+    access = config.remote_write.access
+    if not access.url:
+        return []
+    with RemoteWriteClient(access) as client:
+        try:
+            date_ns = client.push(EMPTY)
+            now_ns = time.time_ns()
+            off_secs = (now_ns - (date_ns or now_ns)) / 1e9
+            if abs(off_secs) > MAX_OFF_SECS:
+                words = f"this node's clock is {off_secs:.0f} s off the server's, which counts for samples then"
+                return [Finding("wrong", "remote write", words, "Look at `chronyc tracking`.")]
+            client.push(probe(own_labels(config.agent.cluster, config.agent.host), now_ns // 1_000_000))
+        except PushError as error:
+            mend = (
+                "Is [remote_write] url the whole address, does Prometheus run with --web.enable-remote-write-receiver?"
+            )
+            return [Finding("wrong", "remote write", str(error), mend)]
+    return [Finding("ok", "remote write", f"{client.name} takes samples")]
+
+
+def _server(config: AgentConfig) -> list[Finding]:
+    access = config.prometheus.access
+    if not config.metrics.listen:
+        gets = "gets no scrape" if config.remote_write.access.url else "gets nothing"
+        return [Finding("note", "prometheus", f"{gets} of this node: [metrics] listen is empty")]
+    if not access.url:
+        return [
+            Finding(
+                "note", "prometheus", "wasn't looked at", "[prometheus] url says where it is; only `check` uses it."
+            )
+        ]
+    with Client(access) as client:
+        try:
+            words = f"{client.name} is ready" if client.ready() else f"{client.name} isn't ready yet"
+            about = Finding("ok", "prometheus", f"{words}; version {client.build_info().get('version') or 'unknown'}")
+        except QueryError as error:
+            mend = "Does it run, is [prometheus] url right, do the credentials fit?"
+            return [Finding("wrong", "prometheus", str(error), mend)]
+        return [about, _retention(client), *_scraped(client, config)]
+
+
+def _retention(client: Client) -> Finding:
+    try:
+        flags = client.flags()
+    except QueryError as error:
+        return Finding("note", "prometheus retention", f"isn't told: {error.excerpt}")
+    return Finding(
+        "ok", "prometheus retention", f"{words_of_secs(retention_secs(flags))}; of older jobs Loki alone knows"
+    )
+
+
+def retention_secs(flags: Mapping[str, str]) -> float:
+    """How long Prometheus keeps samples, by its flags."""
+    told = (flags.get(name, "") for name in ("storage.tsdb.retention.time", "storage.tsdb.retention"))
+    return next((secs for one in (*told, _DEFAULT_RETENTION) if (secs := duration_secs(one))), 0.0)
+
+
+def _scraped(client: Client, config: AgentConfig) -> list[Finding]:
+    try:
+        targets = client.targets()
+    except QueryError as error:
+        return [Finding("note", "prometheus scrape", f"what it scrapes isn't told: {error.excerpt}")]
+    own = [target for target in targets if is_own(target, config)]
+    if not own and config.remote_write.access.url:
+        return [Finding("note", "prometheus scrape", "this node isn't scraped: it has [remote_write]")]
+    if not own:
+        words = f"nothing at {config.metrics.listen} is scraped, of {len(targets)} targets"
+        mend = f"scrape_configs: a job with the target {config.agent.host}:{config.metrics.listen.rpartition(':')[2]}"
+        loopback = config.metrics.listen.startswith(("127.", "localhost", "[::1]"))
+        more = "; and from elsewhere [metrics] listen must not be a loopback address." if loopback else "."
+        return [Finding("wrong", "prometheus scrape", words, mend + more)]
+    return [finding for target in own for finding in _target(target, config.metrics.expire_secs)]
+
+
+def _target(target: Target, expire_secs: float) -> list[Finding]:
+    if target.health == "down":
+        mend = "Does the agent run, and does Prometheus reach it?"
+        return [Finding("wrong", "prometheus scrape", f"{target.scrape_url} is down: {target.last_error}", mend)]
+    if target.health != "up":
+        return [Finding("note", "prometheus scrape", f"{target.scrape_url} wasn't scraped yet")]
+    every = target.interval_secs
+    if every is None:
+        return [Finding("ok", "prometheus scrape", f"{target.scrape_url} is up")]
+    words = (
+        f"{target.scrape_url} is up, every {words_of_secs(every)}; series stay {words_of_secs(expire_secs)} after a job"
+    )
+    if expire_secs >= SCRAPES * every:
+        return [Finding("ok", "prometheus scrape", words)]
+    mend = f"[metrics] expire_secs = {SCRAPES * every:g}, so that {SCRAPES} scrapes see a job's last values."
+    return [Finding("wrong", "prometheus scrape", words, mend)]
+
+
+def is_own(target: Target, config: AgentConfig) -> bool:
+    """Whether it is this node's agent: by port, and by name or address. No name is looked up: a cluster has many."""
+    listen = listen_address(config.metrics.listen)
+    try:
+        parts = urllib.parse.urlsplit(target.scrape_url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return False
+    if listen is None or port != listen[1]:
+        return False
+    names = {config.agent.host, config.agent.host.partition(".")[0], listen[0], *_LOOPBACK}
+    return host in names or host.partition(".")[0] in names or _is_own_address(host)
+
+
+def _is_own_address(host: str) -> bool:
+    """Whether an address, not a name, is one of this machine's: only those can be bound to."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host)
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.bind((host, 0))
+        except OSError:
+            continue
+        return True
+    return False

@@ -1,0 +1,358 @@
+"""Slurm on this node, where there is one: does it load the plugin, and as the agent's configuration has it? On a
+controller: do its hook and the agent mean the same folder? (deploy/slurm/README.md)"""
+
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from ingest.checks.findings import Finding
+from ingest.config.agent_config import AgentConfig
+from ingest.slurm.files import StackLine, find_conf, find_plugin, plugin_version, read_conf, read_stack, stack_path
+from logshipper import __version__
+from logshipper.errors import os_words
+from logshipper.filesystem import network_type
+
+DEFAULTS = {
+    "spool": "/var/spool/logshipper", "cluster": "local", "python": "/opt/logshipper/bin/python", "keeper": "",
+    "columns": "160", "rows": "50", "drain_secs": "3", "stall_secs": "10", "max_captures": "1000",
+}  # fmt: skip
+RANGES = {"columns": (20, 1000), "rows": (5, 1000), "drain_secs": (0, 60), "stall_secs": (1, 600),
+          "max_captures": (1, 1_000_000)}  # fmt: skip
+ENDED_DIR = "/var/spool/logshipper-ended"  # of the hook, where nothing else is said
+_PATHS = ("spool", "python", "keeper")
+_MEMORY = ("tmpfs", "ramfs")
+_SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
+_PROGRAM_SECS = 20.0
+_NOBODY = 65534
+_ASK = "import logshipper, logshipper.slurm_sidecar; print(logshipper.__version__)"
+_ABOUT = "slurm plugin"
+_V2 = "cgroup v2"
+_UNTRIED = (
+    "It was tested with cgroup v1. Begin with one node that has no other jobs, and run a job, one that is cancelled "
+    "and one that runs out of memory there."
+)
+
+
+class _Slurm(NamedTuple):
+    """conf: slurm.conf's path, options: what it says, by names in lower case."""
+
+    conf: str
+    options: Mapping[str, str]
+
+
+def check_slurm(config: AgentConfig, plugstack: str | None = None) -> list[Finding]:
+    """Findings about Slurm on this node; none where it isn't there. plugstack: that file instead of the usual one."""
+    conf = find_conf(os.environ)
+    slurm = _Slurm(conf, read_conf(conf) if conf else {})
+    findings: list[Finding] = []
+    if plugstack or (conf and _program("slurmd")):
+        findings += _compute_node(config, slurm, plugstack or stack_path(conf, slurm.options))
+    if conf and (_program("slurmctld") or config.slurm.ended_dir):
+        findings += _controller(config, slurm)
+    return findings
+
+
+def _program(name: str) -> str:
+    return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{_SBIN}") or ""
+
+
+# ---- a compute node
+
+
+def _compute_node(config: AgentConfig, slurm: _Slurm, path: str) -> Iterator[Finding]:
+    yield _facts(slurm)
+    if _cgroup() == _V2:
+        yield Finding("note", "slurm", f"{_V2}: the plugin is untried there", _UNTRIED)
+    stack = read_stack(path)
+    for problem in stack.problems:
+        yield Finding("wrong", "slurm plugstack.conf", problem, "Mend or remove it.")
+    lines = [line for line in stack.plugins if os.path.basename(line.path).startswith("logshipper")]
+    if not lines:
+        yield _not_loaded(slurm, path)
+        return
+    line = lines[0]
+    if len(lines) > 1:
+        words = f"{lines[1].where}: the plugin stands there once more: Slurm takes the first line"
+        yield Finding("wrong", _ABOUT, words, "Remove one of the two.")
+    if line.kind == "required":
+        mend = "Write `optional`: jobs shall run whatever becomes of the plugin."
+        yield Finding("wrong", _ABOUT, f"{line.where}: is required: where it can't be loaded, no job starts", mend)
+    yield from _order(line, stack.plugins)
+    settings, findings = _settings(line)
+    yield from findings
+    yield from _compared(line, settings, config)
+    plugin = find_plugin(line.path, slurm.options)
+    yield from _plugin_file(line, plugin)
+    keeper = settings["keeper"] or (os.path.join(os.path.dirname(plugin), "logshipper-keeper") if plugin else "")
+    if keeper:
+        yield from _owned(_ABOUT, keeper, "the keeper")
+    yield from _python(settings["python"])
+    yield from _spool(settings["spool"])
+
+
+def _facts(slurm: _Slurm) -> Finding:
+    tracking = slurm.options.get("proctracktype", "proctrack/cgroup")
+    words = f"{slurm.conf or 'no slurm.conf'}: ProctrackType={tracking}, {_cgroup()}"
+    if slurm.options.get("prologflags"):
+        words += f", PrologFlags={slurm.options['prologflags']}"
+    if tracking == "proctrack/cgroup" or not slurm.conf:
+        return Finding("ok", "slurm", words)
+    mend = (
+        "With proctrack/cgroup the agent knows a job's processes for certain. Without it, `logshipper run` and the "
+        "fallback by TaskProlog log a job 4711 as 4711.uUID."
+    )
+    return Finding("note", "slurm", words, mend)
+
+
+def _cgroup() -> str:
+    if os.path.exists("/sys/fs/cgroup/cgroup.controllers"):
+        return _V2
+    return "cgroup v1" if os.path.isdir("/sys/fs/cgroup/freezer") else "no cgroups"
+
+
+def _not_loaded(slurm: _Slurm, path: str) -> Finding:
+    hook, epilog = slurm.options.get("taskprolog", ""), slurm.options.get("taskepilog", "")
+    if hook and not epilog:
+        words = (
+            f"{path} doesn't load it; TaskProlog={hook} may be the fallback for bash scripts, but TaskEpilog isn't set"
+        )
+        return Finding("wrong", _ABOUT, words, "TaskEpilog=.../task-epilog, or the ends of jobs' outputs are lost.")
+    if hook:
+        words = f"{path} doesn't load it; TaskProlog={hook} may be the fallback for bash scripts"
+        return Finding("note", _ABOUT, words)
+    there = "doesn't load it" if os.path.exists(path) else "isn't there"
+    mend = (
+        f"A line in {path}: `optional logshipper.so spool=... cluster=...`. Without it only `logshipper run` captures."
+    )
+    return Finding("note", _ABOUT, f"{path} {there}: no job is captured", mend)
+
+
+def _order(line: StackLine, plugins: list[StackLine]) -> Iterator[Finding]:
+    names = [os.path.basename(plugin.path) for plugin in plugins]
+    if "spank_pyxis.so" in names and names.index("spank_pyxis.so") < plugins.index(line):
+        words = f"{line.where}: stands after spank_pyxis.so: its relay would start inside the container"
+        yield Finding("wrong", _ABOUT, words, "Write it before Pyxis'; included files come in alphabetical order.")
+
+
+def _settings(line: StackLine) -> tuple[dict[str, str], list[Finding]]:
+    """The plugin's settings as it reads them; of a wrong one the default."""
+    settings, wrong = dict(DEFAULTS), []
+    for word in line.arguments:
+        key, equals, value = word.partition("=")
+        if not equals or key not in DEFAULTS:
+            wrong.append(
+                f"`{word[:100]}` isn't one of its arguments, which are {', '.join(f'{name}=' for name in DEFAULTS)}"
+            )
+        elif key in RANGES and not (value.isascii() and value.isdigit() and _within(int(value[:12]), key)):
+            least, most = RANGES[key]
+            wrong.append(f"{key}= takes a number from {least} to {most}, not `{value[:100]}`")
+        elif key in _PATHS and not value.startswith("/"):
+            wrong.append(f"{key}= takes an absolute path, not `{value[:100]}`")
+        else:
+            settings[key] = value
+    mend = "With a wrong argument the plugin captures nothing."
+    return settings, [Finding("wrong", _ABOUT, f"{line.where}: {words}", mend) for words in wrong]
+
+
+def _within(value: int, key: str) -> bool:
+    least, most = RANGES[key]
+    return least <= value <= most
+
+
+def _compared(line: StackLine, settings: Mapping[str, str], config: AgentConfig) -> Iterator[Finding]:
+    """Settings that stand in both files."""
+    agent, file = config.agent, config.path or "agent.toml"
+    differs = False
+    if os.path.normpath(settings["spool"]) != os.path.normpath(agent.spool_dir):
+        differs = True
+        words = f"{line.where}: spool={settings['spool']}, but [agent] spool_dir is {agent.spool_dir} in {file}"
+        yield Finding("wrong", _ABOUT, words, "The agent ships what is in its own spool: both must name one folder.")
+    if settings["cluster"] != agent.cluster:
+        differs = True
+        words = f"{line.where}: cluster={settings['cluster']}, but [agent] cluster is {agent.cluster} in {file}"
+        yield Finding("wrong", _ABOUT, words, "Jobs would be looked for in the wrong cluster: both must have one name.")
+    if int(settings["max_captures"]) != agent.max_captures_per_user:
+        differs = True
+        words = f"{line.where}: max_captures={settings['max_captures']}, but [agent] max_captures_per_user is"
+        yield Finding("note", _ABOUT, f"{words} {agent.max_captures_per_user} in {file}")
+    if not differs:
+        yield Finding("ok", _ABOUT, f"{line.where}: loads it, with spool and cluster of {file}")
+
+
+def _plugin_file(line: StackLine, plugin: str) -> Iterator[Finding]:
+    if not plugin:
+        mend = "Install it into Slurm's plugin directory (PluginDir), or write its whole path."
+        yield Finding("wrong", _ABOUT, f"{line.where}: there is no {line.path}", mend)
+        return
+    yield from _owned(_ABOUT, plugin, "the plugin", program=False)
+    built, own = plugin_version(plugin), _slurm_version()
+    if built is None or own is None:
+        yield Finding("note", _ABOUT, f"{plugin}: it can't be told whether it was built for this Slurm")
+    elif built != own:
+        words = f"{plugin} was built for Slurm {_release(built)}, this one is {_release(own)}: Slurm doesn't load it"
+        yield Finding("wrong", _ABOUT, words, "Build it against this release: `make slurm-plugin`, or its package.")
+    else:
+        yield Finding("ok", _ABOUT, f"{plugin} was built for this Slurm, {_release(own)}")
+
+
+def _release(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]:02d}"
+
+
+def _slurm_version() -> tuple[int, int] | None:
+    """Of slurmd, as `slurmd -V` says it: `slurm 23.11.4`."""
+    program = _program("slurmd")
+    if not program:
+        return None
+    try:
+        said = _run([program, "-V"]).stdout
+        major, minor = said.split()[-1].split(".")[:2]
+        return int(major), int(minor)
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        return None
+
+
+def _run(command: list[str], user: int | None = None) -> "subprocess.CompletedProcess[str]":
+    """Raises OSError, SubprocessError. user: to run it as, with no group but the one of the same number."""
+    groups: list[int] | None = None if user is None else []
+    return subprocess.run(
+        command, check=False, cwd="/", env={}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        errors="replace", timeout=_PROGRAM_SECS, user=user, group=user, extra_groups=groups,
+    )  # fmt: skip
+
+
+def _owned(about: str, path: str, what: str, *, program: bool = True) -> Iterator[Finding]:
+    """What runs as root, or is loaded by it: there, root's alone to write, and executable."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        yield Finding("wrong", about, f"{what} {path}: {os_words(error)}", "Install it there.")
+        return
+    if not stat.S_ISREG(found.st_mode):
+        yield Finding("wrong", about, f"{what} {path} isn't a file")
+    elif program and not found.st_mode & 0o111:
+        yield Finding("wrong", about, f"{what} {path} isn't executable", f"`chmod 755 {path}`")
+    else:
+        writers = [place for place in (path, os.path.dirname(path)) if _others_may_write(place)]
+        for place in writers:
+            mend = f"`chown root {place}; chmod go-w {place}`"
+            yield Finding("wrong", about, f"{what}: others than root may write {place}, which root runs", mend)
+        if not writers:
+            yield Finding("ok", about, f"{what} {path} is there, and root's")
+
+
+def _others_may_write(place: str) -> bool:
+    found = os.stat(place)
+    return found.st_uid != 0 or bool(found.st_mode & 0o022)
+
+
+def _python(python: str) -> Iterator[Finding]:
+    """Whether jobs' users can run the sidecar by it, and whether it is this version's."""
+    user = _NOBODY if os.geteuid() == 0 else None
+    who = "this user" if user is None else "an ordinary user"
+    mend = "python= names one with logshipper installed, in folders that everybody may pass and read."
+    try:
+        said = _run([python, "-P", "-s", "-c", _ASK], user)
+    except (OSError, subprocess.SubprocessError) as error:
+        why = f"no end within {_PROGRAM_SECS:g} s" if isinstance(error, subprocess.TimeoutExpired) else str(error)
+        yield Finding("wrong", _ABOUT, f"python={python}: {who} can't run it: {why}", mend)
+        return
+    if said.returncode:
+        last = (said.stderr.strip().splitlines() or [f"it ended with {said.returncode}"])[-1][:200]
+        yield Finding("wrong", _ABOUT, f"python={python}: {who} can't run logshipper by it: {last}", mend)
+    elif said.stdout.strip() != __version__:
+        words = f"python={python} has logshipper {said.stdout.strip()[:60]}, this is {__version__}"
+        yield Finding("wrong", _ABOUT, words, "Plugin, agent and Python's package belong to one version.")
+    else:
+        yield Finding("ok", _ABOUT, f"python={python}: {who} can run logshipper {__version__} by it")
+
+
+def _spool(path: str) -> Iterator[Finding]:
+    """What the plugin asks of it; [agent] spool_dir has a finding of its own about disk and room."""
+    if network_type(path) is not None:
+        return  # said there; and it may hang
+    try:
+        found = os.lstat(path)
+    except OSError as error:
+        mend = "Does the agent run? It makes its spool."
+        yield Finding("wrong", _ABOUT, f"spool={path}: {os_words(error)}", mend)
+        return
+    if found.st_uid != 0 or stat.S_IMODE(found.st_mode) & 0o777 != 0o711 or not stat.S_ISDIR(found.st_mode):
+        words = f"spool={path}: must be a folder of root's with mode 0711, and is uid {found.st_uid}'s with"
+        mend = f"`chown root {path}; chmod 711 {path}`; the agent runs as root then."
+        yield Finding("wrong", _ABOUT, f"{words} {stat.S_IMODE(found.st_mode) & 0o777:04o}", mend)
+    kind = _disk(path)
+    if kind in _MEMORY:
+        words = f"spool={path} is in memory ({kind}): what jobs print counts there, and a reboot loses it"
+        yield Finding("note", _ABOUT, words, "A folder on a disk of the node is better.")
+
+
+def _disk(path: str) -> str:
+    """The type of the file system as mount names it; "" where it can't be told."""
+    best = ("", "")
+    try:
+        with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as table:
+            for fields in map(str.split, table):
+                point = fields[1].rstrip("/")
+                if f"{os.path.realpath(path)}/".startswith(f"{point}/") and len(point) >= len(best[0]):
+                    best = (point, fields[2])
+    except (OSError, IndexError):
+        pass
+    return best[1]
+
+
+# ---- a controller
+
+
+def _controller(config: AgentConfig, slurm: _Slurm) -> Iterator[Finding]:
+    """The hook that tells how jobs ended."""
+    about, folder = "slurm hook", config.slurm.ended_dir
+    options = slurm.options
+    by_jobcomp = options.get("jobcomptype", "").removeprefix("jobcomp/") == "script"
+    named = {"JobCompLoc": options.get("jobcomploc", "") if by_jobcomp else "",
+             "EpilogSlurmctld": options.get("epilogslurmctld", "")}  # fmt: skip
+    hooks = {option: path for option, path in named.items() if path and _calls_hook(path)}
+    if not hooks:
+        if folder:
+            words = f"[slurm] ended_dir is set, but {slurm.conf} names no hook that writes there"
+            mend = "JobCompType=jobcomp/script and JobCompLoc=.../job-ended, or EpilogSlurmctld=.../job-ended."
+            yield Finding("wrong", about, words, mend)
+        return
+    if not folder:
+        mend = f'[slurm] ended_dir = "{ENDED_DIR}" in this machine\'s {config.path or "agent.toml"}.'
+        yield Finding("wrong", about, f"{', '.join(hooks)}: nobody takes what the hook writes", mend)
+        return
+    for option, path in hooks.items():
+        yield from _owned(about, path, option)
+        if os.path.normpath(folder) not in _hook_folders(path):
+            words = f"{option}={path} doesn't write into [slurm] ended_dir, {folder}"
+            yield Finding("wrong", about, words, f"Its folder is {ENDED_DIR}, or what a script that calls it gives.")
+    if len(hooks) > 1:
+        yield Finding(
+            "note", about, "JobCompLoc and EpilogSlurmctld both call it: one is enough, JobCompLoc knows more"
+        )
+    if not os.path.isdir(folder):
+        yield Finding("wrong", about, f"[slurm] ended_dir: {folder} isn't there", "The agent makes it: does it run?")
+
+
+def _calls_hook(path: str) -> bool:
+    return os.path.basename(path) == "job-ended" or "job-ended" in _text(path)
+
+
+def _hook_folders(path: str) -> list[str]:
+    """Where a hook may write: of a script that calls it, whatever path stands in it."""
+    if os.path.basename(path) == "job-ended":
+        return [ENDED_DIR]
+    words = _text(path).replace('"', " ").replace("'", " ").split()
+    return [os.path.normpath(word) for word in words if word.startswith("/")]
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(64 << 10)
+    except OSError:
+        return ""

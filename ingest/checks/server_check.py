@@ -1,0 +1,21 @@
+"""`logshipper-agent check`: do the servers, and this node, do what the agent needs? Asks, and pushes one entry; mends
+nothing."""
+
+from collections.abc import Callable
+
+from ingest.checks.check_loki import check_lokis
+from ingest.checks.check_node import check_node
+from ingest.checks.check_prometheus import check_prometheus
+from ingest.checks.check_slurm import check_slurm
+from ingest.checks.findings import Finding, as_document, exit_code, print_findings
+from ingest.config.agent_config import AgentConfig
+
+__all__ = ["Finding", "as_document", "check", "exit_code", "print_findings"]
+
+_PARTS: tuple[Callable[[AgentConfig], list[Finding]], ...] = (check_lokis, check_prometheus, check_node)
+
+
+def check(config: AgentConfig, plugstack: str | None = None) -> list[Finding]:
+    """All that is found; takes some seconds, and at most a few time-outs of each server. Raises nothing of its own.
+    plugstack: Slurm's plugstack.conf, None for the usual one."""
+    return [finding for part in _PARTS for finding in part(config)] + check_slurm(config, plugstack)

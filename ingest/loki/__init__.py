@@ -1,0 +1,1 @@
+"""Grafana Loki: a client, and jobs as it has them."""

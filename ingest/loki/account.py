@@ -1,0 +1,363 @@
+"""What Loki's events tell of a job: the account of each capture, learnt event by event in any order. Pure.
+
+Anybody may push to Loki: every field is checked, and what is wrong counts as not given. Events that the agent makes of
+a capture (MARKS) tell its state and counts; others are the capture's own and are kept as they are.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+from ingest.capture.capture_account import MAX_EVENTS, MAX_TIME_NS, clean_ledger
+from ingest.capture.job import (
+    END_STATES,
+    JOB_ENDED,
+    NAME,
+    RUNNING,
+    SLURM_STATES,
+    Capture,
+    JobSummary,
+    Json,
+    derived_state,
+)
+from ingest.capture.summary import CaptureFacts, summarise
+from logshipper.config import MODES
+from logshipper.segment import Stream
+
+STARTED, HEARTBEAT, ENDED, CLOSED = MARKS = ("started", "heartbeat", "ended", "closed")
+UNRESPONSIVE_NS = 60 * 10**9  # heartbeats come every 10 s by default, and shipping may take its time
+BEATS = 4  # heartbeats whose spacing tells how long a capture may be silent
+_MISSED = 3  # so many of them
+MAX_PATIENCE_NS = _MISSED * 3600 * 10**9  # an agent's heartbeats are an hour apart at most
+SETTLE_NS = 3 * 10**9
+LATE_SECS = 60  # how long lines may follow an end that no `closed` follows
+MAX_CAPTURES = 100_000  # of a job, and of a list
+MAX_NESTED = 200  # objects and arrays in an event
+STREAMS = {"": Stream.NONE, "stdout": Stream.STDOUT, "stderr": Stream.STDERR}
+_WHOLE = re.compile(r"[0-9]{1,9}", re.ASCII)
+_RANKS = {STARTED: 0, HEARTBEAT: 1, ENDED: 2, CLOSED: 3}
+
+
+class Entry(Protocol):
+    """An entry of Loki's, as ingest.loki.client's client gives it."""
+
+    @property
+    def time_ns(self) -> int: ...
+    @property
+    def line(self) -> str: ...
+    @property
+    def metadata(self) -> Mapping[str, str]: ...
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+
+
+class CaptureKey(NamedTuple):
+    """What tells the captures of a job apart."""
+
+    attempt: int
+    step: str
+    task: int
+    host: str
+
+
+class JobKey(NamedTuple):
+    cluster: str
+    job_id: str
+
+
+def is_job_id(text: str) -> bool:
+    return NAME.fullmatch(text) is not None
+
+
+def job_key(entry: Entry) -> JobKey | None:
+    """Whose entry it is; None where it can't be anybody's."""
+    job_id = entry.metadata.get("job_id", "")
+    return JobKey(entry.labels.get("cluster", ""), job_id) if is_job_id(job_id) else None
+
+
+def capture_key(entry: Entry) -> CaptureKey:
+    metadata = entry.metadata
+    attempt = _whole(metadata.get("attempt", ""), 1)
+    return CaptureKey(
+        attempt, metadata.get("step", ""), _whole(metadata.get("task", ""), 0), entry.labels.get("host", "")
+    )
+
+
+def _whole(text: str, otherwise: int) -> int:
+    return int(text) if _WHOLE.fullmatch(text) else otherwise
+
+
+@dataclass
+class EventAccount(CaptureFacts):
+    """One capture, as its events tell. first_ns: of its first event; start_at_ns: of the first that tells of its start;
+    closed: its account is final; closed_seen_ns: when that came, where it came while somebody followed the job;
+    counted: rank and time of the event that its counts are from; mode_ns: of the event that its mode is from; beats_ns:
+    of its newest heartbeats, in order."""
+
+    lines: int = 0
+    records: int = 0
+    bytes_printed: int = 0
+    bytes_logged: int = 0
+    first_ns: int = MAX_TIME_NS
+    start_at_ns: int = MAX_TIME_NS
+    closed: bool = False
+    closed_seen_ns: int = 0
+    counted: tuple[int, int] = (-1, 0)
+    mode_ns: int = -1
+    beats_ns: list[int] = field(default_factory=list)
+
+    def take(self, event: Json, time_ns: int) -> None:
+        """Takes an event of the capture, of the agent's making or its own."""
+        name = event.get("event")
+        # `closed` stands a nanosecond behind the capture's last sign of life
+        self.heartbeat_ns = max(self.heartbeat_ns, time_ns - (name == CLOSED))
+        self.first_ns = min(self.first_ns, time_ns)
+        if name == STARTED and time_ns < self.start_at_ns:
+            self._take_start(event, time_ns)
+        elif self.start_at_ns == MAX_TIME_NS:
+            self.started_ns = self.first_ns
+        mode = event.get("to") if name == "mode_changed" else event.get("mode") if name in MARKS else None
+        if isinstance(mode, str) and mode in MODES and time_ns >= self.mode_ns:
+            self.mode, self.mode_ns = mode, time_ns
+        if name == HEARTBEAT and time_ns not in self.beats_ns:
+            self.beats_ns = sorted([*self.beats_ns, time_ns])[-BEATS:]
+        if name in (HEARTBEAT, ENDED, CLOSED):
+            rank = (_RANKS[name], time_ns)
+            if rank >= self.counted:
+                self.counted = rank
+                self._take_counts(event)
+                if name != HEARTBEAT:
+                    self._take_end(event, time_ns)
+            self.closed = self.closed or name == CLOSED
+
+    def _take_start(self, event: Json, time_ns: int) -> None:
+        self.start_at_ns = time_ns
+        self.name, self.user = _text(event, "name"), _text(event, "user") or self.user
+        self.host = _text(event, "host") or self.host
+        self.account, self.partition = _text(event, "account"), _text(event, "partition")
+        self.columns, self.rows = _count(event, "columns"), _count(event, "rows")
+        self.tty = event.get("tty") is not False
+        self.started_ns = min(_count(event, "started_ns") or time_ns, time_ns)
+
+    def _take_counts(self, event: Json) -> None:
+        ledger = event.get("ledger")
+        self.ledger = clean_ledger(ledger) if isinstance(ledger, dict) and ledger else {}
+        self.lines, self.records = _count(event, "lines"), _count(event, "records")
+        self.bytes_printed, self.bytes_logged = _count(event, "bytes_printed"), _count(event, "bytes_logged")
+
+    def _take_end(self, event: Json, time_ns: int) -> None:
+        state = event.get("state")
+        self.state = state if isinstance(state, str) and state in END_STATES else "FAILED"
+        self.exit_code, self.signal = _outcome(event)
+        self.reason = _text(event, "reason")
+        self.ended_ns = min(_count(event, "ended_ns") or time_ns, MAX_TIME_NS)
+
+    def lost(self) -> int:
+        return sum(self.ledger[stream]["lost"] for stream in ("stdout", "stderr") if stream in self.ledger)
+
+    def patience_ns(self) -> int:
+        """How long it may give no sign of life and still be well: heartbeats come as seldom as an agent is told to."""
+        longest_ns = max((after - before for before, after in pairwise(self.beats_ns)), default=0)
+        return min(max(UNRESPONSIVE_NS, _MISSED * longest_ns), MAX_PATIENCE_NS)
+
+    def is_silent(self, now_ns: int) -> bool:
+        """Whether it has given no sign of life for so long that only its heartbeats' spacing tells what that means."""
+        return now_ns - self.heartbeat_ns > UNRESPONSIVE_NS
+
+    def derived_state(self, now_ns: int) -> str:
+        return derived_state(self.state, self.heartbeat_ns, now_ns, self.patience_ns())
+
+    def may_print(self, now_ns: int) -> bool:
+        """Whether more lines of it may come: other streams' pushes may be a little behind the events'."""
+        if self.closed:
+            return now_ns - max(self.heartbeat_ns, self.closed_seen_ns) < SETTLE_NS
+        return self.ended_ns is None or now_ns - max(self.ended_ns, self.heartbeat_ns) < LATE_SECS * 10**9
+
+
+@dataclass
+class CaptureOfLoki:
+    key: CaptureKey
+    account: EventAccount
+
+    @property
+    def attempt(self) -> int:
+        return self.key.attempt
+
+
+class OwnEvent(NamedTuple):
+    """An event of a capture's own: mode changes, lost lines and the like."""
+
+    time_ns: int
+    key: CaptureKey
+    line: str
+
+
+class SlurmEnd(NamedTuple):
+    """How Slurm ended a run of a job (event JOB_ENDED). Of several the greatest counts: one that knows the state, and
+    no mere word that the job is begun anew. state: "" where Slurm didn't tell; host: of the agent that told."""
+
+    known: int
+    time_ns: int
+    state: str
+    exit_code: int | None
+    signal: int
+    ended_ns: int
+    host: str
+
+    def over(self, account: EventAccount) -> EventAccount:
+        """A capture of that run: one that nobody closed has ended as its job did."""
+        if account.closed or account.ended_ns is not None or not self.state:
+            return account
+        return replace(account, state=self.state, ended_ns=self.ended_ns)
+
+    def over_job(self, summary: JobSummary) -> JobSummary:
+        """The job whose newest run that was. Where Slurm has no word on the exit status, the node's stays."""
+        if not self.state:
+            return summary
+        said = replace(summary, state=self.state, ended_ns=max(self.ended_ns, summary.ended_ns or 0))
+        if self.exit_code or self.signal or self.state in ("COMPLETED", "FAILED"):
+            said = replace(said, exit_code=self.exit_code, signal=self.signal)
+        return said if self.state == summary.state else replace(said, reason="")
+
+
+class JobAccount:
+    """One job, as the events tell that were taken so far; each may be taken more than once. ends: how Slurm ended its
+    runs, by attempt."""
+
+    def __init__(self, key: JobKey) -> None:
+        self.key = key
+        self.captures: dict[CaptureKey, EventAccount] = {}
+        self.ends: dict[int, SlurmEnd] = {}
+        self._events: dict[OwnEvent, Json] = {}
+        self._event_counts: dict[CaptureKey, int] = {}
+
+    def take(self, entry: Entry) -> None:
+        """Takes an entry of the job's; what isn't an event is left aside."""
+        if not 0 < entry.time_ns <= MAX_TIME_NS:
+            return
+        event = parse_event(entry.line)
+        key = capture_key(entry)
+        if event is not None and event["event"] == JOB_ENDED:
+            self._take_job_end(key, event, entry)
+            return
+        if event is None or (key not in self.captures and len(self.captures) >= MAX_CAPTURES):
+            return
+        account = self.captures.get(key)
+        if account is None:
+            account = self.captures[key] = EventAccount(user=entry.metadata.get("user", ""), host=key.host)
+        account.take(event, entry.time_ns)
+        if event["event"] not in MARKS:
+            self._keep(OwnEvent(entry.time_ns, key, entry.line), event)
+
+    def _take_job_end(self, key: CaptureKey, event: Json, entry: Entry) -> None:
+        said = event.get("state")
+        state = said if isinstance(said, str) and said in SLURM_STATES else ""
+        known = 0 if not state else 1 if state == "REQUEUED" else 2
+        ended_ns = min(_count(event, "ended_ns") or entry.time_ns, MAX_TIME_NS)
+        end = SlurmEnd(known, entry.time_ns, state, *_outcome(event), ended_ns, key.host)
+        if key.attempt in self.ends or len(self.ends) < MAX_CAPTURES:
+            self.ends[key.attempt] = max(end, self.ends.get(key.attempt, end), key=lambda one: one[:3])
+        self._keep(OwnEvent(entry.time_ns, key, entry.line), event)
+
+    def _keep(self, own: OwnEvent, event: Json) -> None:
+        count = self._event_counts.get(own.key, 0)
+        if own not in self._events and count < MAX_EVENTS:
+            self._events[own] = event
+            self._event_counts[own.key] = count + 1
+
+    def numbered(self) -> list[CaptureOfLoki]:
+        """The captures in the order of their numbers, which begin at 1: by start, then attempt, step and task."""
+        found = [
+            CaptureOfLoki(key, self.ends[key.attempt].over(account) if key.attempt in self.ends else account)
+            for key, account in self.captures.items()
+        ]
+        return sorted(found, key=lambda capture: (capture.account.started_ns, capture.key))
+
+    def events(self) -> Iterator[tuple[OwnEvent, Json]]:
+        """The captures' own events and how Slurm ended the job, in order of time."""
+        for own in sorted(self._events):
+            yield own, self._events[own]
+
+    def summary(self, now_ns: int) -> JobSummary | None:
+        """None where no event told of it."""
+        found = summarise(self.key.job_id, self.numbered())
+        if found is None:
+            return None
+        state = found.state
+        if state == RUNNING:
+            newest = max(key.attempt for key in self.captures)
+            current = [account for key, account in self.captures.items() if key.attempt == newest]
+            patience_ns = max(account.patience_ns() for account in current)
+            state = derived_state(state, found.heartbeat_ns, now_ns, patience_ns)
+        summary = replace(found, state=state, heartbeat_ns=min(found.heartbeat_ns, now_ns), cluster=self.key.cluster)
+        end = self.ends.get(max(key.attempt for key in self.captures))
+        return summary if end is None else end.over_job(summary)
+
+    def silent_captures(self, now_ns: int) -> list[CaptureKey]:
+        """Those that may be running and give no sign of life."""
+        return [
+            key for key in self.open_captures() if key.attempt not in self.ends and self.captures[key].is_silent(now_ns)
+        ]
+
+    def open_captures(self) -> list[CaptureKey]:
+        """Those that may be running, for all that was told of themselves."""
+        return [key for key, account in self.captures.items() if not account.closed and account.ended_ns is None]
+
+
+def as_capture(number: int, found: CaptureOfLoki, now_ns: int) -> Capture:
+    """The value that readers see."""
+    account = found.account
+    return Capture(
+        capture=number,
+        attempt=found.key.attempt,
+        step=found.key.step,
+        task=found.key.task,
+        host=account.host,
+        state=account.derived_state(now_ns),
+        exit_code=account.exit_code,
+        signal=account.signal,
+        started_ns=account.started_ns,
+        ended_ns=account.ended_ns,
+        mode=account.mode,
+        reason=account.reason,
+        ledger=account.ledger,
+        columns=account.columns,
+        rows=account.rows,
+        tty=account.tty,
+    )
+
+
+def parse_event(line: str) -> Json | None:
+    """An event's JSON object with its name; None where the line isn't one."""
+    try:
+        event: Any = json.loads(line)  # Any: JSON, checked here and field by field
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(event, dict) or not isinstance(event.get("event"), str) or _is_deep(line):
+        return None
+    return event
+
+
+def _is_deep(line: str) -> bool:
+    """Whether so much is nested that printing it might run out of stack."""
+    return line.count("[") + line.count("{") > MAX_NESTED
+
+
+def _count(event: Json, name: str) -> int:
+    value = event.get(name)
+    return value if type(value) is int and 0 <= value <= MAX_TIME_NS else 0
+
+
+def _outcome(event: Json) -> tuple[int | None, int]:
+    """Exit code and signal."""
+    code, signal = event.get("exit_code"), event.get("signal")
+    exit_code = code if type(code) is int and 0 <= code <= 255 else None
+    return exit_code, signal if type(signal) is int and 0 <= signal <= 127 else 0
+
+
+def _text(event: Json, name: str) -> str:
+    value = event.get(name)
+    return value[:1024].encode("utf-8", "replace").decode() if isinstance(value, str) else ""

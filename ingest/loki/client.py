@@ -1,0 +1,292 @@
+"""A client of Grafana Loki's HTTP interface: push, query, labels (docs/loki-client.md). It stands alone: nothing of
+logshipper but the access settings and the errors is needed.
+
+A client belongs to one thread at a time: give each thread its own. Every method raises QueryError, the pushing ones
+PushError, and nothing else but ValueError for arguments that can't be meant. Times are nanoseconds since 1970, ranges
+have their begin and not their end. (Interface: https://grafana.com/docs/loki/latest/reference/loki-http-api/)
+"""
+
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+from ingest.config.server_access import TENANT_HEADER
+from ingest.loki import push as loki_push
+from ingest.loki.push import Entry
+from ingest.servers.server_calls import (
+    AnswerTooLarge,
+    NoAnswer,
+    Sample,
+    ServerClient,
+    labels_of,
+    sample_of,
+    yaml_table,
+)
+from logshipper.errors import QueryError
+
+__all__ = ["Client", "Entry", "PushAnswer", "Result", "Sample"]
+
+Direction = Literal["forward", "backward"]
+
+MAX_PAGE = 5000  # entries in an answer: Loki's max_entries_limit_per_query, unless somebody changed it
+MAX_RANGE_NS = 30 * 86_400 * 1_000_000_000  # of a question: Loki's max_query_length is an hour more
+FIRST_PAGE = 1000
+PAGE_BYTES = 1 << 20  # of JSON, which is more than Loki's parts send each other for it
+_PUSH_HEADERS = {"Content-Type": "application/x-protobuf"}
+_CATEGORIZED = {"X-Loki-Response-Encoding-Flags": "categorize-labels"}
+
+
+class PushAnswer(NamedTuple):
+    """status: 204; date_ns: the server's clock, to a second, None where it didn't tell."""
+
+    status: int
+    date_ns: int | None
+
+
+class Result(NamedTuple):
+    """A stream or a series of an answer. entries: of a log query; samples: of a metric query (one, for an instant)."""
+
+    labels: Mapping[str, str]
+    entries: list[Entry]
+    samples: list[Sample]
+
+
+class Client(ServerClient):
+    """access: address, credentials, tenant, TLS; or only an address. max_answer_bytes: larger answers are errors."""
+
+    kind = "Loki"
+
+    # ---- pushing
+
+    def push(self, labels: Mapping[str, str], entries: Iterable[Entry]) -> PushAnswer:
+        """Pushes entries of one stream, in one request, whatever its size. Raises PushError."""
+        return self.push_body(loki_push.compress(loki_push.encode_push(labels, entries)))
+
+    def push_body(self, body: bytes, tenant: str = "") -> PushAnswer:
+        """Pushes an encoded and compressed request (ingest/loki/push.py). tenant: instead of the access' own.
+
+        Only 204 counts: Loki answers 260 for what it drops on purpose. Raises RetryablePushError where it may be taken
+        later (no connection, time-outs, 429, 5xx, a gateway's 400: status 0), RejectedPushError otherwise. After Loki's
+        400 the valid entries of the request are stored; pushing the same once more does no harm.
+        """
+        headers = {**_PUSH_HEADERS, TENANT_HEADER: tenant} if tenant else _PUSH_HEADERS
+        answer = self._push("/loki/api/v1/push", body, headers, (204,))
+        return PushAnswer(answer.status, answer.date_ns)
+
+    # ---- asking
+
+    def query(
+        self, logql: str, *, time_ns: int | None = None, limit: int = 100, direction: Direction = "backward"
+    ) -> list[Result]:
+        """Answers an instant query, such as `sum(count_over_time({cluster="local"}[1h]))`; time_ns: None for now. The
+        time that Loki gives with a bare number (`1+1`) is none (seen with 3.7.6)."""
+        params = {"query": logql, "limit": str(limit), "direction": direction}
+        if time_ns is not None:
+            params["time"] = str(time_ns)
+        return self._results("query", params)
+
+    def query_range(
+        self,
+        logql: str,
+        begin_ns: int,
+        end_ns: int,
+        *,
+        limit: int = MAX_PAGE,
+        direction: Direction = "forward",
+        step_secs: float | None = None,
+    ) -> list[Result]:
+        """Answers a query over a range: streams with at most limit entries in all, or series with a sample each
+        step_secs (None: Loki's choice). For more entries than a limit's: `entries`."""
+        params = {"query": logql, "start": str(begin_ns), "end": str(end_ns), "limit": str(limit)}
+        params["direction"] = direction
+        if step_secs is not None:
+            params["step"] = f"{step_secs:.3f}"
+        return self._results("query_range", params)
+
+    def entries(
+        self, logql: str, begin_ns: int, end_ns: int, *, direction: Direction = "forward", page: int = MAX_PAGE
+    ) -> Iterator[Entry]:
+        """All entries of a range in order of time, of all streams that a log query finds, in pages of at most `page`
+        (2 or more): none is missing, none comes twice.
+
+        A page's last time is asked for again by the next page, since others may share it; more than MAX_PAGE entries
+        of one nanosecond, or more than one answer can hold, raise QueryError: narrow the query then. Pages are smaller
+        where lines are long (`_PageSize`).
+        """
+        size = _PageSize(page)
+        forward = direction == "forward"
+        while begin_ns < end_ns:
+            if forward:
+                window = begin_ns, min(end_ns, begin_ns + MAX_RANGE_NS)
+            else:
+                window = max(begin_ns, end_ns - MAX_RANGE_NS), end_ns
+            found, complete = self._page(logql, *window, direction, size)
+            if complete:
+                yield from found
+                begin_ns, end_ns = (window[1], end_ns) if forward else (begin_ns, window[0])
+                continue
+            last_ns = found[-1].time_ns
+            if found[0].time_ns == last_ns:
+                yield from self._one_time(logql, last_ns)
+                begin_ns, end_ns = (last_ns + 1, end_ns) if forward else (begin_ns, last_ns)
+                continue
+            yield from (entry for entry in found if entry.time_ns != last_ns)
+            begin_ns, end_ns = (last_ns, end_ns) if forward else (begin_ns, last_ns + 1)
+
+    def _page(
+        self, logql: str, begin_ns: int, end_ns: int, direction: Direction, size: "_PageSize"
+    ) -> tuple[list[Entry], bool]:
+        """A page in order of time, and whether that is all there is."""
+        tries = 0
+        while True:
+            asked = size.entries
+            tries += 1
+            try:
+                results = self.query_range(logql, begin_ns, end_ns, limit=asked, direction=direction)
+                break
+            except QueryError as error:
+                if not size.shrink(error):
+                    words = f"{error.excerpt} ({tries} tries)" if tries > 1 else error.excerpt
+                    raise type(error)(error.server, error.status, words) from None
+        if any(result.samples for result in results):
+            raise ValueError("a metric query has no entries: use query_range")
+        found = [entry for result in results for entry in result.entries]
+        found.sort(key=lambda entry: entry.time_ns, reverse=direction == "backward")
+        size.learn(len(found), self._server.answer_bytes)
+        return found, len(found) < asked
+
+    def _one_time(self, logql: str, time_ns: int) -> list[Entry]:
+        """All entries of a nanosecond, in one answer: their order in Loki isn't the same from one question to the
+        next, so that they can't be paged through."""
+        try:
+            results = self.query_range(logql, time_ns, time_ns + 1, limit=MAX_PAGE)
+        except QueryError as error:
+            words = (
+                f"{error.excerpt}; asked for all entries of the time {time_ns} ns: narrow the query, or raise Loki's "
+            )
+            raise QueryError(self.name, error.status, words + "grpc_server_max_recv_msg_size") from None
+        found = [entry for result in results for entry in result.entries]
+        if len(found) >= MAX_PAGE:
+            raise QueryError(
+                self.name, 0, f"{len(found)} entries or more share the time {time_ns} ns: narrow the query"
+            )
+        return found
+
+    def labels(self, begin_ns: int | None = None, end_ns: int | None = None) -> list[str]:
+        """Names of labels in a range (None: Loki's choice, the last six hours)."""
+        return self._strings("labels", _range(begin_ns, end_ns))
+
+    def label_values(
+        self, name: str, begin_ns: int | None = None, end_ns: int | None = None, *, selector: str = ""
+    ) -> list[str]:
+        """Values of a label, of all streams or of a selector's, such as `{cluster="local"}`."""
+        if not loki_push.is_name(name):
+            raise ValueError(f"{name!r} can't be a label's name")
+        return self._strings(
+            f"label/{name}/values", _range(begin_ns, end_ns) | ({"query": selector} if selector else {})
+        )
+
+    def series(self, *selectors: str, begin_ns: int | None = None, end_ns: int | None = None) -> list[dict[str, str]]:
+        """Label sets of the streams that selectors find (none: all)."""
+        params: dict[str, str | list[str]] = {**_range(begin_ns, end_ns)}
+        if selectors:
+            params["match[]"] = list(selectors)
+        found = self._ask("series", params)
+        return [labels_of(labels) for labels in found] if isinstance(found, list) else []
+
+    # ---- deleting
+
+    def delete(self, logql: str, begin_ns: int, end_ns: int) -> str:
+        """Asks Loki to delete what a log query finds, from the second of begin_ns to that of end_ns, which must have
+        passed. Returns the request's id. Loki takes it out of answers within minutes, and out of its chunks after
+        `delete_request_cancel_period`. Raises QueryError: 404 where Loki has no retention, 403 where deletion is off.
+        """
+        params = {"query": logql, "start": str(begin_ns // 10**9), "end": str(end_ns // 10**9)}
+        try:
+            answer = self._server.call("POST", f"/loki/api/v1/delete?{urllib.parse.urlencode(params)}")
+        except NoAnswer as error:
+            raise QueryError(self.name, 0, str(error)) from None
+        if answer.status != 204:
+            raise QueryError(self.name, answer.status, self._server.refusal(answer))
+        return answer.request_id
+
+    # ---- about the server
+
+    def build_info(self) -> dict[str, str]:
+        """`version`, `revision`, `goVersion` and others."""
+        found = self._server.get_json("/loki/api/v1/status/buildinfo")
+        return labels_of(found)
+
+    def config(self) -> dict[str, Any]:
+        """What it runs with (Any: YAML). Many gateways forbid it: QueryError with status 403 or 404."""
+        return yaml_table(self._server.get("/config"), self.name)
+
+    def _ask(self, what: str, params: Mapping[str, str | list[str]]) -> Any:  # Any: JSON, checked by each caller
+        found = self._server.get_json(f"/loki/api/v1/{what}", params, _CATEGORIZED)
+        if not isinstance(found, dict) or found.get("status") != "success":
+            raise QueryError(self.name, 200, "this isn't how Loki answers: is url right?")
+        return found.get("data")
+
+    def _strings(self, what: str, params: Mapping[str, str]) -> list[str]:
+        found = self._ask(what, params)
+        return [value for value in found if isinstance(value, str)] if isinstance(found, list) else []
+
+    def _results(self, what: str, params: Mapping[str, str]) -> list[Result]:
+        found = self._ask(what, params)
+        try:
+            kind, results = found["resultType"], found["result"]
+            if kind == "streams":
+                return [_stream(result) for result in results]
+            if kind == "scalar":
+                return [Result({}, [], [sample_of(results)])]
+            return [_series(result) for result in results]
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+            raise QueryError(self.name, 200, "this isn't how Loki answers: is url right?") from None
+
+
+class _PageSize:
+    """How many entries to ask for at a time. Loki's parts send each other at most 4 MB unless it is set up otherwise
+    (`grpc_server_max_recv_msg_size`), and a question whose answer is larger is never answered (seen with 3.7.6: it
+    tries again until its own time-out). So pages begin small, grow while they stay below PAGE_BYTES, and what went
+    unanswered is asked once more for far less."""
+
+    def __init__(self, most: int, first: int = FIRST_PAGE) -> None:
+        if most < 2:
+            raise ValueError("a page has at least 2 entries: the last time is asked for again")
+        self._most = most
+        self.entries = min(first, most)
+
+    def learn(self, entries: int, answer_bytes: int) -> None:
+        if entries:
+            fitting = entries * PAGE_BYTES // max(answer_bytes, 1)
+            self.entries = max(min(fitting, 2 * self.entries, self._most), 2)
+
+    def shrink(self, error: QueryError) -> bool:
+        """Whether it makes sense to ask for less after this error."""
+        if self.entries == 2:
+            return False
+        if error.status == 400 and "max entries limit" in error.excerpt:  # max_entries_limit_per_query
+            self._most = self.entries = max(self.entries // 2, 2)
+            return True
+        self.entries = max(self.entries // 32, 2)
+        return isinstance(error, AnswerTooLarge) or error.status == 0 or error.status >= 500
+
+
+def _stream(result: Any) -> Result:  # Any: JSON; what is wrong raises, and is caught above
+    labels = labels_of(result["stream"])
+    entries = []
+    for time_ns, line, *more in result["values"]:
+        extra = more[0] if more else {}
+        entries.append(
+            Entry(int(time_ns), line, extra.get("structuredMetadata") or {}, labels, extra.get("parsed") or {})
+        )
+    return Result(labels, entries, [])
+
+
+def _series(result: Any) -> Result:  # Any: as above
+    samples = result["values"] if "values" in result else [result["value"]]
+    return Result(labels_of(result["metric"]), [], [sample_of(sample) for sample in samples])
+
+
+def _range(begin_ns: int | None, end_ns: int | None) -> dict[str, str]:
+    return {name: str(value) for name, value in (("start", begin_ns), ("end", end_ns)) if value is not None}

@@ -1,0 +1,158 @@
+"""Entries of Loki as a job's lines: pieces of long lines joined, captures numbered, ties in order. Pure.
+
+Of one capture each time belongs to one line, so entries that share time, capture, stream and kind are pieces of a line
+that was longer than Loki takes: their `part` is `i/n`, or `P.i/n` where the line was itself part P of a longer one.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from ingest.loki.account import MAX_CAPTURES, STREAMS, CaptureKey, Entry, capture_key
+from logshipper.colours import SEQUENCES
+from logshipper.segment import Kind, Stream
+
+KINDS = {"log": Kind.LOG, "metadata": Kind.METADATA, "command": Kind.COMMAND}
+MAX_SHARING = 20_000  # entries of one time that are put in order together
+_PIECE = re.compile(r"(?:(.*)\.)?([0-9]{1,6})/([0-9]{1,6})", re.ASCII | re.DOTALL)
+_WHOLE = re.compile(r"[0-9]{1,18}", re.ASCII)
+_HEAD_CHARS = 250
+_HEAD = re.compile(r"[^%]{0,200}?[0-9]+(?:\.[0-9]+)?%|(?:[^0-9]{0,100}[0-9]+(?:\.[0-9]+)?){1,2}", re.ASCII)
+_NUMBER = re.compile(r"[ 0]*[0-9]+(?:\.[0-9]+)?", re.ASCII)
+_MAX_BAR_CHARS = 4096  # of a line, with its colours
+_CONTROLS = dict.fromkeys((*range(0x20), 0x7F, *range(0x80, 0xA0)), "\N{REPLACEMENT CHARACTER}")
+_NO_ATTRS: Mapping[str, Any] = MappingProxyType({})  # Any: JSON
+
+
+class Captures:
+    """The numbers of a job's captures. Those that no event told of get the next free numbers as they are met."""
+
+    def __init__(self, keys: Iterable[CaptureKey]) -> None:
+        self._numbers = {key: number for number, key in enumerate(keys, start=1)}
+        self._seen: dict[tuple[str, ...], tuple[int, CaptureKey]] = {}
+
+    def of(self, entry: Entry) -> tuple[int, CaptureKey]:
+        metadata = entry.metadata
+        get = metadata.get
+        given = (get("attempt", ""), get("step", ""), get("task", ""), entry.labels.get("host", ""))
+        found = self._seen.get(given)
+        if found is None:
+            if len(self._seen) >= MAX_CAPTURES:
+                self._seen.clear()
+            found = self._seen[given] = self._enter(capture_key(entry))
+        return found
+
+    def _enter(self, key: CaptureKey) -> tuple[int, CaptureKey]:
+        number = self._numbers.get(key, 0)
+        if not number and len(self._numbers) < MAX_CAPTURES:
+            number = self._numbers[key] = len(self._numbers) + 1
+        return number, key
+
+
+class Line(NamedTuple):
+    """A whole line, or what there is of it. complete: no piece of it is missing."""
+
+    time_ns: int
+    capture: int
+    stream: Stream
+    kind: Kind
+    text: str
+    attrs: Mapping[str, Any]  # Any: JSON
+    key: CaptureKey
+    complete: bool = True
+
+
+def clean(text: str) -> str:
+    """The text as a capture would have written it: one line, without control characters but for colours."""
+    if text.isprintable():
+        return text
+    pieces = SEQUENCES.split(text)
+    pieces[::2] = [piece.translate(_CONTROLS) for piece in pieces[::2]]
+    return "".join(pieces)
+
+
+def begins_alike(bar: str, line: str) -> bool:
+    """Whether a line may be the end of a bar: the same words, and other numbers, up to the bar's percentage, or to the
+    second number of one that has none."""
+    found = _HEAD.match(bar)
+    head = _NUMBER.sub("0", found[0] if found else bar[:_HEAD_CHARS])
+    line = SEQUENCES.sub("", line[:_MAX_BAR_CHARS])
+    return bool(head) and _NUMBER.sub("0", line[: 2 * _HEAD_CHARS]).startswith(head)
+
+
+def joined(entries: Iterable[Entry], captures: Captures, *, newest_first: bool = False) -> Iterator[Line]:
+    """Lines of entries that come in order of time (newest_first: backwards): by time, then capture."""
+    group: list[Entry] = []
+    time_ns = -1
+    for entry in entries:
+        if entry.time_ns != time_ns or len(group) >= MAX_SHARING:
+            if group:
+                yield from _lines_of(group, captures, newest_first)
+                group = []
+            time_ns = entry.time_ns
+        group.append(entry)
+    if group:
+        yield from _lines_of(group, captures, newest_first)
+
+
+def _lines_of(group: list[Entry], captures: Captures, newest_first: bool) -> Iterable[Line]:
+    """Lines of entries that share a time. What was pushed twice, to a replay stream as well, counts once."""
+    if len(group) == 1:
+        line = _line(group[0], captures)
+        if line is None:
+            return ()
+        piece = _PIECE.fullmatch(line.attrs.get("part", ""))
+        return (line,) if piece is None else _joined(piece[1] or "", [line])
+    sources: dict[tuple[int, Stream, Kind, str], dict[tuple[str, str], Line]] = {}
+    for entry in group:
+        line = _line(entry, captures)
+        if line is not None:
+            part = line.attrs.get("part", "")
+            piece = _PIECE.fullmatch(part)
+            source = (line.capture, line.stream, line.kind, (piece[1] or "") if piece else part)
+            sources.setdefault(source, {})[part, line.text] = line
+    whole = [line for source in sorted(sources) for line in _joined(source[3], list(sources[source].values()))]
+    return reversed(whole) if newest_first else whole
+
+
+def _joined(above: str, found: list[Line]) -> list[Line]:
+    """Lines of one time, capture, stream and kind. above: their part, where the capture itself had cut the line."""
+    by_size: dict[int, dict[int, Line]] = {}
+    lines = []
+    for line in found:
+        piece = _PIECE.fullmatch(line.attrs.get("part", ""))
+        if piece is None:
+            lines.append(line)
+        else:
+            by_size.setdefault(int(piece[3]), {})[int(piece[2])] = line
+    for size, pieces in by_size.items():
+        numbers = sorted(pieces)
+        first = pieces[numbers[0]]
+        if numbers == [*range(1, size + 1)]:
+            attrs = {name: value for name, value in first.attrs.items() if name != "part"}
+            text = "".join(pieces[number].text for number in numbers)
+            lines.append(first._replace(text=text, attrs={**attrs, "part": above} if above else attrs))
+        elif numbers == [size] and not above:
+            lines.append(first)  # the last part of a line that the capture had cut
+        else:
+            lines += [pieces[number]._replace(complete=False) for number in numbers]
+    return lines
+
+
+def _line(entry: Entry, captures: Captures) -> Line | None:
+    """None where it is no line of a job."""
+    kind = KINDS.get(entry.labels.get("kind", ""))
+    stream = STREAMS.get(entry.labels.get("stream", ""))
+    if kind is None or stream is None:
+        return None
+    metadata = entry.metadata
+    if kind is Kind.LOG and metadata.get("note") == "1":
+        kind = Kind.NOTE
+    attrs = _NO_ATTRS
+    if "part" in metadata or "n" in metadata or "repeat" in metadata:
+        attrs = {name: int(metadata[name]) for name in ("n", "repeat") if _WHOLE.fullmatch(metadata.get(name, ""))}
+        if metadata.get("part"):
+            attrs["part"] = metadata["part"][:64]
+    number, key = captures.of(entry)
+    return Line(entry.time_ns, number, stream, kind, clean(entry.line), attrs, key)

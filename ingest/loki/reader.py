@@ -1,0 +1,356 @@
+"""Reads one job from Loki: lines in order of time, metadata records, events, live status, keys and X axis.
+
+Entries come by the page and are handed on as they come, so that a job of any length takes no more memory. What Loki
+says is anybody's word: whatever isn't as it should be is left out.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Literal, NamedTuple, Protocol
+
+from ingest.capture.job import (
+    JOB_ENDED,
+    RUNNING,
+    UNRESPONSIVE,
+    JobEvent,
+    JobSummary,
+    LogLine,
+    MetadataRecord,
+    Position,
+    RecordBlock,
+    job_shard,
+)
+from ingest.loki.account import STREAMS, CaptureKey, Entry, JobAccount, as_capture
+from ingest.loki.lines import KINDS, Captures, Line, begins_alike, clean, joined
+from ingest.loki.logql import selector, with_metadata
+from ingest.loki.seen import Seen
+from ingest.metadata.metadata_keys import parse_record
+from ingest.metadata.x_axis import XAxis
+from ingest.store.keyed_reader import KeyedReader
+from ingest.store.stores import ALL_KINDS, Progress
+from logshipper.metadata import Hint, keys_of
+from logshipper.segment import Kind, Stream
+
+SECOND_NS = 10**9
+AHEAD_NS = 600 * SECOND_NS  # Loki takes entries that are so far in the future
+MARGIN_NS = 60 * SECOND_NS  # around a job's time
+HOLD_NS = 10 * SECOND_NS  # how long a long line may wait for its last pieces
+MAX_HELD = 20_000  # lines of a tail that are kept; of a longer one only its begin
+MAX_READS = 16
+_PAGE = 5000
+_RECORDS = 1000  # of a block
+_TAIL_LOOK_BACK = 1000  # lines before a tail that are known to have been there
+_STATUS_PAGE = 100
+_MAX_STATUSES = 2000  # entries that are looked through for what bars show
+_PROGRESS_EVERY = 1000  # records
+
+Direction = Literal["forward", "backward"]
+
+
+class Entries(Protocol):
+    """What is asked of Loki; ingest.loki.client.Client does it."""
+
+    @property
+    def name(self) -> str: ...
+
+    def entries(
+        self, logql: str, begin_ns: int, end_ns: int, *, direction: Direction = "forward", page: int = _PAGE
+    ) -> Iterator[Entry]: ...
+
+
+class Span(NamedTuple):
+    """Where and when a job ran: what its queries name."""
+
+    begin_ns: int
+    end_ns: int
+    hosts: frozenset[str]
+
+
+class Reads:
+    """What has been read of jobs by those who may go on reading; the oldest are forgotten."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, Seen] = {}
+        self._last = 0
+
+    def begin(self) -> tuple[int, Seen]:
+        self._last += 1
+        if len(self._seen) >= MAX_READS:
+            del self._seen[min(self._seen)]
+        seen = self._seen[self._last] = Seen()
+        return self._last, seen
+
+    def go_on(self, position: Position) -> Seen:
+        seen = self._seen.get(position.base)
+        if seen is None or position.block != seen.lines:
+            raise ValueError("reading goes on only from the line that was read last")
+        return seen
+
+
+class _Query(NamedTuple):
+    """Which lines are asked for."""
+
+    kinds: frozenset[Kind]
+    streams: frozenset[Stream]
+    attempt: int | None = None
+
+
+class LokiJobReader(KeyedReader):
+    """One job, as it was when it was opened (summary, captures); lines and records are those there are when asked.
+    Counts of a job that runs are its last heartbeats', and at least what was read when its keys were asked for.
+
+    Raises QueryError wherever Loki doesn't answer. progress: called with records read, and records in all, (0, 0) when
+    it is over.
+    """
+
+    def __init__(
+        self,
+        client: Entries,
+        account: JobAccount,
+        summary: JobSummary,
+        span: Span,
+        reads: Reads,
+        *,
+        now: Callable[[], int] = time.time_ns,
+        progress: Progress | None = None,
+    ) -> None:
+        now_ns = now()
+        numbered = account.numbered()
+        self.summary = summary
+        self.captures = [as_capture(number, found, now_ns) for number, found in enumerate(numbered, start=1)]
+        newest = max(found.attempt for found in numbered)
+        may_print = any(found.account.may_print(now_ns) for found in numbered if found.attempt == newest)
+        self.is_over = summary.state not in (RUNNING, UNRESPONSIVE) and not may_print
+        self._client = client
+        self._account = account
+        self._span = span
+        self._reads = reads
+        self._now = now
+        self._progress = progress
+        self._keys = [found.key for found in numbered]
+        self._running = {found.key for found in numbered if found.account.state == RUNNING}
+        self._numbers = Captures(self._keys)
+
+    def close(self) -> None:
+        """Nothing is held: the store has the connection."""
+
+    def __enter__(self) -> "LokiJobReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- asking
+
+    def _selector(self, kinds: Collection[str], streams: Collection[Stream] = ()) -> str:
+        names = [name for name, stream in STREAMS.items() if stream in (*streams, Stream.NONE)] if streams else []
+        key = self._account.key
+        hosts = "" if len(names) == len(STREAMS) else names
+        shard = job_shard(key.job_id)
+        chosen = selector(kinds, cluster=key.cluster, hosts=self._span.hosts, streams=hosts, shard=shard)
+        return chosen + with_metadata({"job_id": key.job_id})
+
+    def _lines(
+        self, query: _Query, direction: Direction = "forward", *, begin_ns: int = 0, end_ns: int = 0, page: int = _PAGE
+    ) -> Iterator[Line]:
+        """The lines that are asked for, in order of time; those of which pieces are still to come are held back."""
+        wanted = {Kind.LOG if kind is Kind.NOTE else kind for kind in query.kinds}
+        labels = [label for label, kind in KINDS.items() if kind in wanted]
+        if not labels:
+            return
+        logql = self._selector(labels, query.streams)
+        if query.attempt is not None:
+            logql += with_metadata({"attempt": str(query.attempt)})
+        end_ns = min(end_ns or self._end_ns(), self._end_ns())
+        entries = self._client.entries(
+            logql, max(begin_ns, self._span.begin_ns), end_ns, direction=direction, page=page
+        )
+        due_ns = self._now() - HOLD_NS
+        for line in joined(entries, self._numbers, newest_first=direction == "backward"):
+            if line.kind not in query.kinds or query.attempt not in (None, line.key.attempt):
+                continue
+            if line.complete or line.time_ns < due_ns or self.is_over:
+                yield line
+
+    def _end_ns(self) -> int:
+        return min(self._span.end_ns, self._now() + AHEAD_NS)
+
+    # ---- lines
+
+    def lines(
+        self,
+        *,
+        streams: Collection[Stream],
+        attempt: int | None = None,
+        kinds: Collection[Kind] = ALL_KINDS,
+        after: Position | None = None,
+        tail: int | None = None,
+        since_ns: int = 0,
+    ) -> Iterator[LogLine]:
+        """Lines in order of time. streams, kinds, attempt (None: all): which ones; after: the position of the line
+        that was read last: what hadn't been read by then, late arrivals included (ask for the same streams, kinds and
+        attempt); tail: the last ones only, lines older than what was looked through for them count as read; since_ns:
+        those of this time and later, older ones count as read."""
+        query = _Query(frozenset(kinds), frozenset(streams), attempt)
+        if tail is not None and tail <= 0:
+            return iter(())
+        if after is not None:
+            seen = self._reads.go_on(after)
+            begin_ns = seen.read_from_ns(self._now(), last=self.is_over)
+            found = self._unseen(query, after.base, seen, begin_ns)
+            return found if tail is None else iter(deque(found, maxlen=tail))
+        number, seen = self._reads.begin()
+        if tail is None:
+            seen.floor_ns = since_ns
+            return self._unseen(query, number, seen, since_ns)
+        return self._tail(query, number, seen, tail)
+
+    def _unseen(self, query: _Query, number: int, seen: Seen, begin_ns: int) -> Iterator[LogLine]:
+        at: tuple[CaptureKey, int] | None = None  # pieces of a line that will never be whole share their time
+        known = False
+        for line in self._lines(query, begin_ns=begin_ns):
+            if at != (line.key, line.time_ns):
+                at = line.key, line.time_ns
+                known = seen.has(*at)
+            if not known:
+                yield _log_line(line, number, seen)
+
+    def _tail(self, query: _Query, number: int, seen: Seen, tail: int) -> Iterator[LogLine]:
+        """Looks backward for where the tail begins, and a little further: what is newer than that and comes later
+        will be known for late. Of a tail that is too long to be kept the lines are then read from there."""
+        held: deque[Line] = deque()
+        older: list[Line] = []
+        found, first_ns, skipped = 0, 0, 0
+        page = min(tail + _TAIL_LOOK_BACK, _PAGE)
+        for line in self._lines(query, "backward", page=page):
+            if found < tail:
+                found += 1
+                first_ns = line.time_ns
+                if tail <= MAX_HELD:
+                    held.appendleft(line)
+                continue
+            skipped += line.time_ns == first_ns
+            older.append(line)
+            if len(older) >= _TAIL_LOOK_BACK:
+                break
+        for line in reversed(older):
+            seen.add(line.key, line.time_ns)
+        seen.lines = 0
+        if len(older) >= _TAIL_LOOK_BACK:
+            seen.floor_ns = older[-1].time_ns + 1
+        if tail <= MAX_HELD:
+            for line in held:
+                yield _log_line(line, number, seen)
+            return
+        for at, line in enumerate(self._lines(query, begin_ns=first_ns)):
+            if at >= skipped:
+                yield _log_line(line, number, seen)
+
+    # ---- records, events, status
+
+    def records(
+        self, *, attempt: int | None = None, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0
+    ) -> Iterator[MetadataRecord]:
+        """Metadata records in order of time; newest first (R23): backwards."""
+        direction: Direction = "backward" if newest_first else "forward"
+        for line in self._record_lines(direction, attempt=attempt, begin_ns=begin_ns, end_ns=end_ns):
+            n = line.attrs.get("n", 0)
+            yield MetadataRecord(line.time_ns, n, line.key.attempt, line.capture, line.text, line.stream)
+
+    def record_blocks(self, rows: int) -> Iterator[RecordBlock]:
+        """Metadata records in order of time, at most so many at a time."""
+        left = self.records()
+        while some := list(islice(left, min(rows, _RECORDS))):
+            attempts = {record.capture: record.attempt for record in some}
+            times, captures = [record.time_ns for record in some], [record.capture for record in some]
+            yield RecordBlock(times, captures, attempts, "\n".join(record.line for record in some))
+
+    def _record_lines(
+        self, direction: Direction = "forward", *, attempt: int | None = None, begin_ns: int = 0, end_ns: int = 0
+    ) -> Iterator[Line]:
+        page = _TAIL_LOOK_BACK if direction == "backward" else _PAGE  # backwards often only the newest ones are wanted
+        query = _Query(frozenset({Kind.METADATA}), frozenset(), attempt)
+        for line in self._lines(query, direction, begin_ns=begin_ns, end_ns=end_ns, page=page):
+            keys = keys_of(line.text.encode("utf-8", "surrogatepass"))
+            if keys is not None and not isinstance(keys, Hint):
+                yield line
+
+    def events(self, *, attempt: int | None = None) -> Iterator[JobEvent]:
+        """Events in order of time; those that tell of a capture's start, life and end are in summary and captures.
+        How Slurm ended the job is no capture's: its number is 0."""
+        numbers = {key: number for number, key in enumerate(self._keys, start=1)}
+        for own, event in self._account.events():
+            known = own.key in numbers or event["event"] == JOB_ENDED
+            if known and attempt in (None, own.key.attempt):
+                yield JobEvent(own.time_ns, event, own.key.attempt, numbers.get(own.key, 0))
+
+    def status(self) -> dict[Stream, tuple[int, str]]:
+        """What running bars show now, as (time in ns, text) by stream; nothing of captures that have ended."""
+        newest: dict[tuple[CaptureKey, Stream], tuple[int, str]] = {}
+        if not self._running:
+            return {}
+        entries = self._client.entries(
+            self._selector(["status"]),
+            self._span.begin_ns,
+            self._end_ns(),
+            direction="backward",
+            page=_STATUS_PAGE,
+        )
+        for read, entry in enumerate(entries, start=1):
+            stream = STREAMS.get(entry.labels.get("stream", ""))
+            _, key = self._numbers.of(entry)
+            if stream is not None and key in self._running:
+                newest.setdefault((key, stream), (entry.time_ns, clean(entry.line)))
+            if read >= _MAX_STATUSES or len(newest) >= 2 * len(self._running):
+                break
+        shown = {source: bar for source, bar in newest.items() if bar[1] not in ("", " ")}
+        if shown:
+            self._drop_ended(shown)
+        ordered = sorted((time_ns, stream, text) for (_, stream), (time_ns, text) in shown.items())
+        return {stream: (time_ns, text) for time_ns, stream, text in ordered}
+
+    def _drop_ended(self, shown: dict[tuple[CaptureKey, Stream], tuple[int, str]]) -> None:
+        """Drops bars that stand finished in the log: the capture withdraws a bar up to 10 s later."""
+        query = _Query(frozenset({Kind.LOG}), frozenset(stream for _, stream in shown))
+        begin_ns = min(time_ns for time_ns, _ in shown.values())
+        lines = self._lines(query, "backward", begin_ns=begin_ns, page=_STATUS_PAGE)
+        for line in islice(lines, _STATUS_PAGE):
+            bar = shown.get((line.key, line.stream))
+            if bar is not None and bar[0] < line.time_ns and begins_alike(bar[1], line.text):
+                del shown[line.key, line.stream]
+
+    # ---- keys and X axis
+
+    def _axes(self) -> list[XAxis]:
+        """Learnt from all records, capture by capture. Counts that a heartbeat told are raised to what was read."""
+        axes = {number: XAxis() for number in range(1, len(self.captures) + 1)}
+        read = 0
+        try:
+            for read, line in enumerate(self._record_lines(), start=1):
+                record = parse_record(line.text.encode("utf-8", "surrogatepass"))
+                if record is not None:
+                    axes.setdefault(line.capture, XAxis()).add(record, line.time_ns)
+                if self._progress is not None and not read % _PROGRESS_EVERY:
+                    self._progress(read, max(self.summary.records, read))
+        finally:
+            if self._progress is not None:
+                self._progress(0, 0)
+        if not self.is_over:
+            records = max(self.summary.records, read)
+            self.summary = replace(self.summary, records=records, lines=max(self.summary.lines, records))
+        return [axes[number] for number in sorted(axes)]
+
+    def _records_at(self, time_ns: int) -> list[str]:
+        return [line.text for line in self._record_lines(begin_ns=time_ns, end_ns=time_ns + 1)][::-1]
+
+
+def _log_line(line: Line, number: int, seen: Seen) -> LogLine:
+    """The line as one that is read now."""
+    seen.add(line.key, line.time_ns)
+    position = Position(number, 0, line.time_ns, seen.lines)
+    return LogLine(
+        position, line.time_ns, line.stream, line.kind, line.text, line.attrs, line.key.attempt, line.capture
+    )

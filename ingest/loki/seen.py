@@ -1,0 +1,86 @@
+"""Which lines somebody who follows a job has read, so that late ones are found and none comes twice. Pure.
+
+Loki has no order of arrival, so what comes late is found by reading again what was read already: the last seconds each
+time, longer spans more seldom, all of it at the end. What was read is remembered as spans of time per capture, in
+which each time belongs to one line; lines of a block are a nanosecond apart, so a span is a block or more.
+"""
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+from ingest.loki.account import CaptureKey
+
+SECOND_NS = 10**9
+MAX_SPANS = 200_000
+
+
+class _Level(NamedTuple):
+    """How far back is read again, and how often."""
+
+    back_secs: int
+    every_secs: int
+
+
+LEVELS = (_Level(3, 0), _Level(30, 15), _Level(300, 120), _Level(3600, 1800))
+
+
+class Seen:
+    """newest_ns: the newest line's time; lines: how many were read; floor_ns: what is older counts as read."""
+
+    def __init__(self) -> None:
+        self.newest_ns = 0
+        self.lines = 0
+        self.floor_ns = 0
+        self._spans: dict[CaptureKey, list[list[int]]] = {}
+        self._count = 0
+        self._due = [0] * len(LEVELS)
+
+    def add(self, key: CaptureKey, time_ns: int) -> None:
+        """Marks a line as read."""
+        self.lines += 1
+        self.newest_ns = max(self.newest_ns, time_ns)
+        spans = self._spans.setdefault(key, [])
+        if spans and spans[-1][1] == time_ns:  # right behind the newest one
+            spans[-1][1] = time_ns + 1
+            return
+        at = bisect_right(spans, time_ns, key=_begin)
+        if at and time_ns < spans[at - 1][1]:
+            return
+        if at and spans[at - 1][1] == time_ns:
+            spans[at - 1][1] += 1
+        else:
+            spans.insert(at, [time_ns, time_ns + 1])
+            self._count += 1
+            if self._count > MAX_SPANS:
+                self._forget_older_half()
+
+    def has(self, key: CaptureKey, time_ns: int) -> bool:
+        if time_ns < self.floor_ns:
+            return True
+        spans = self._spans.get(key)
+        if not spans:
+            return False
+        at = bisect_right(spans, time_ns, key=_begin)
+        return at > 0 and time_ns < spans[at - 1][1]
+
+    def _forget_older_half(self) -> None:
+        begins = sorted(span[0] for spans in self._spans.values() for span in spans)
+        self.floor_ns = begins[len(begins) // 2]
+        for key, spans in self._spans.items():
+            self._spans[key] = [span for span in spans if span[1] > self.floor_ns]
+        self._count = sum(map(len, self._spans.values()))
+
+    def read_from_ns(self, now_ns: int, *, last: bool) -> int:
+        """From when on to read again, now. last: nothing will come any more, so everything is looked at once more."""
+        if last:
+            return self.floor_ns
+        back_secs = 0
+        for number, level in enumerate(LEVELS):
+            if now_ns >= self._due[number]:
+                back_secs = level.back_secs if self._due[number] or not number else back_secs
+                self._due[number] = now_ns + level.every_secs * SECOND_NS
+        return max(self.floor_ns, min(self.newest_ns, now_ns) - back_secs * SECOND_NS)
+
+
+def _begin(span: list[int]) -> int:
+    return span[0]

@@ -1,0 +1,388 @@
+"""Jobs in Loki, read as from the local store: their events tell of them, a Prometheus helps to find them.
+
+Everybody may push to Loki: what its entries say is checked (ingest/loki/account.py), job ids go into queries only
+where they can be ones, and everything else as quoted strings.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from ingest.capture.job import JOB_ENDED, JobSummary, TakenIn
+from ingest.capture.summary import find_job
+from ingest.loki.account import (
+    BEATS,
+    CLOSED,
+    ENDED,
+    HEARTBEAT,
+    MAX_CAPTURES,
+    STARTED,
+    UNRESPONSIVE_NS,
+    Entry,
+    JobAccount,
+    JobKey,
+    capture_key,
+    is_job_id,
+    job_key,
+    parse_event,
+)
+from ingest.loki.logql import quoted, selector, with_event, with_metadata, without_event
+from ingest.loki.reader import AHEAD_NS, MARGIN_NS, Entries, LokiJobReader, Reads, Span
+from ingest.store.stores import Progress
+from logshipper.errors import QueryError, UnknownJob
+
+SECOND_NS = 10**9
+HOUR_NS = 3600 * SECOND_NS
+POLL_SECS = 1.0
+DEFAULT_SINCE_SECS = 7 * 86_400.0  # Loki refuses older entries, unless somebody changed that
+UNSCRAPED_NS = 900 * SECOND_NS  # what Prometheus may not have seen yet
+MAX_KNOWN = 16  # jobs whose events are kept, for whoever follows one
+MAX_LOOKED_UP = 20  # jobs of a list whose last sign of life is looked for one by one
+PROMETHEUS_DAYS = 15  # that Prometheus keeps, by default
+_ANEW_NS = SECOND_NS // 2  # events that were read so recently aren't read again
+
+
+class Found(NamedTuple):
+    """A series of Prometheus' answer."""
+
+    labels: Mapping[str, str]
+    value: float
+
+
+class Metrics(Protocol):
+    """What is asked of Prometheus: an instant query."""
+
+    def __call__(self, promql: str) -> Iterable[Found]: ...
+
+
+@dataclass
+class _Known:
+    """A job whose events were read. from_ns: since when; read_ns: when; hosts: where Prometheus saw it."""
+
+    account: JobAccount
+    from_ns: int
+    read_ns: int
+    hosts: frozenset[str]
+
+
+class _Hint(NamedTuple):
+    """What Prometheus knows of a job. begin_ns: 0 where it doesn't know."""
+
+    begin_ns: int
+    hosts: frozenset[str]
+
+
+class LokiStore:
+    """The jobs that Loki knows of. Raises QueryError wherever it doesn't answer.
+
+    metrics: asks Prometheus, None where there is none; since_secs: how far back jobs are looked for; cluster: only
+    this one's; progress: see LokiJobReader; say: is told, once, what went wrong but doesn't stop anything; close: ends
+    connections.
+    """
+
+    poll_secs = POLL_SECS
+
+    def __init__(
+        self,
+        client: Entries,
+        *,
+        metrics: Metrics | None = None,
+        since_secs: float = DEFAULT_SINCE_SECS,
+        cluster: str | None = None,
+        progress: Progress | None = None,
+        say: Callable[[str], None] = lambda words: None,
+        close: Callable[[], None] = lambda: None,
+        now: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.name = client.name
+        self._client = client
+        self._metrics = metrics
+        self._since_ns = int(since_secs * SECOND_NS)
+        self._cluster = cluster
+        self._progress = progress
+        self._say = say
+        self._close = close
+        self._now = now
+        self._known: dict[JobKey, _Known] = {}
+        self._chosen: dict[str, str] = {}  # the cluster of each job id that was resolved
+        self._reads = Reads()
+
+    def close(self) -> None:
+        self._close()
+
+    def __enter__(self) -> "LokiStore":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def take_in(
+        self, *, deadline_secs: float = 10.0, job_id: str | None = None, progress: Progress | None = None
+    ) -> TakenIn:
+        """Nothing is to be done: the node agents bring what there is."""
+        return TakenIn(True, [])
+
+    # ---- lists
+
+    def jobs(self) -> list[JobSummary]:
+        """All jobs that gave a sign of life in the time that is looked at, newest first."""
+        return [summary for _, summary in self._listed()]
+
+    def _listed(self) -> list[tuple[JobKey, JobSummary]]:
+        now_ns = self._now()
+        jobs: dict[JobKey, JobAccount] = {}
+        begin_ns = now_ns - self._since_ns
+        self._gather(jobs, with_event((STARTED, ENDED, CLOSED, JOB_ENDED)), begin_ns)
+        self._gather(jobs, with_event((HEARTBEAT,)), max(begin_ns, now_ns - 2 * UNRESPONSIVE_NS))
+        silent = [job for job in jobs.values() if job.silent_captures(now_ns)]
+        silent.sort(key=lambda job: max(account.started_ns for account in job.captures.values()), reverse=True)
+        for job in silent[:MAX_LOOKED_UP]:
+            self._read_heartbeats(job, _begin_ns(job, begin_ns))
+        if len(silent) > MAX_LOOKED_UP:
+            accounts = [account for job in silent[:MAX_LOOKED_UP] for account in job.captures.values()]
+            patience_ns = max(account.patience_ns() for account in accounts)
+            if patience_ns > UNRESPONSIVE_NS:  # heartbeats are sparse here: so are those of the others
+                self._gather(jobs, with_event((HEARTBEAT,)), max(begin_ns, now_ns - patience_ns))
+        found = [(key, job.summary(now_ns)) for key, job in jobs.items()]
+        listed = [(key, summary) for key, summary in found if summary is not None]
+        listed.sort(key=lambda pair: (-pair[1].started_ns, pair[0].job_id, pair[0].cluster))
+        return listed
+
+    def _gather(self, jobs: dict[JobKey, JobAccount], which: str, begin_ns: int) -> None:
+        """Events of all jobs, newest first: where there are too many captures, the oldest are left out."""
+        captures = sum(len(job.captures) for job in jobs.values())
+        for entry in self._entries(selector(["event"], cluster=self._cluster) + which, begin_ns, backward=True):
+            key = job_key(entry)
+            if key is None:
+                continue
+            job = jobs.get(key)
+            if job is None or capture_key(entry) not in job.captures:
+                if captures >= MAX_CAPTURES:
+                    self._tell(f"only the newest {MAX_CAPTURES} captures are looked at; --since makes it fewer")
+                    return
+                captures += 1
+            if job is None:
+                job = jobs[key] = JobAccount(key)
+            job.take(entry)
+
+    def _entries(self, logql: str, begin_ns: int, *, backward: bool = False, page: int = 5000) -> Iterable[Entry]:
+        return self._client.entries(
+            logql, begin_ns, self._now() + AHEAD_NS, direction="backward" if backward else "forward", page=page
+        )
+
+    # ---- one job
+
+    def resolve(self, name: str) -> str:
+        """The id of the job that is meant: by its id, its name (the newest such job), the beginning of an id that no
+        other has, or `last`. Raises UnknownJob: also for an id that stands in several clusters."""
+        if name != "last" and is_job_id(name):
+            found = self._find(name)
+            if found:
+                return self._choose(name, name, found)
+        listed = self._listed()
+        try:
+            job = find_job(name, [summary for _, summary in listed])
+        except UnknownJob as error:
+            raise UnknownJob(name, f"{error}, in {self.name}, {self._how_far()}", error.suggestions) from None
+        if job.job_id.startswith(name):
+            return self._choose(name, job.job_id, [key for key, _ in listed if key.job_id == job.job_id])
+        key = next(key for key, summary in listed if summary is job)
+        self._chosen[key.job_id] = key.cluster
+        return key.job_id
+
+    def _choose(self, name: str, job_id: str, found: Sequence[JobKey]) -> str:
+        if len(found) > 1:
+            clusters = sorted(key.cluster for key in found)
+            raise UnknownJob(
+                name, f"job {job_id} is there in several clusters, {', '.join(clusters)}: give --cluster NAME"
+            )
+        self._chosen[job_id] = found[0].cluster
+        return job_id
+
+    def clusters_of(self, job_id: str) -> list[str]:
+        """The clusters that have a job of this very id, in alphabetical order."""
+        return sorted(key.cluster for key in self._find(job_id)) if is_job_id(job_id) else []
+
+    def cluster_of(self, job_id: str) -> str:
+        """The cluster of a job that was resolved or opened."""
+        return self._chosen[job_id]
+
+    def _how_far(self) -> str:
+        where = f" of cluster {self._cluster}" if self._cluster is not None else ""
+        return f"where jobs{where} of the last {_span_words(self._since_ns)} were looked for (--since)"
+
+    def _find(self, job_id: str) -> list[JobKey]:
+        """The jobs with this id, of each cluster, their events read.
+
+        Where Prometheus knows of the job, only its hosts and time are looked at, and for what Prometheus can't have
+        seen yet the last minutes everywhere.
+        """
+        hints = self._hints(job_id)
+        now_ns = self._now()
+        begin_ns = now_ns - self._since_ns
+        hosts = frozenset[str]().union(*(hint.hosts for hint in hints.values()))
+        jobs: dict[JobKey, JobAccount] = {}
+        if hints and hosts:
+            begins = [hint.begin_ns or begin_ns for hint in hints.values()]
+            self._read_events(jobs, job_id, min(begins) - HOUR_NS, hosts)
+            self._read_events(jobs, job_id, now_ns - UNSCRAPED_NS)
+            if jobs:  # how Slurm ended it is told by another host
+                self._read_events(jobs, job_id, min(begins) - HOUR_NS, only=JOB_ENDED)
+            begin_ns = min(begins) - HOUR_NS
+        if not jobs:
+            self._read_events(jobs, job_id, begin_ns)
+        for key, job in jobs.items():
+            self._read_heartbeats(job, _begin_ns(job, begin_ns))
+            self._know(key, _Known(job, begin_ns, now_ns, hints[key.cluster].hosts if key.cluster in hints else hosts))
+        return list(jobs)
+
+    def _know(self, key: JobKey, known: _Known) -> None:
+        if key not in self._known and len(self._known) >= MAX_KNOWN:
+            del self._known[next(iter(self._known))]
+        self._known[key] = known
+
+    def _read_events(
+        self,
+        jobs: dict[JobKey, JobAccount],
+        job_id: str,
+        begin_ns: int,
+        hosts: frozenset[str] = frozenset(),
+        only: str = "",
+    ) -> None:
+        chosen = selector(["event"], cluster=self._cluster, hosts=hosts) + with_metadata({"job_id": job_id})
+        for entry in self._entries(chosen + (with_event((only,)) if only else without_event((HEARTBEAT,))), begin_ns):
+            key = job_key(entry)
+            if key is not None and key.job_id == job_id and parse_event(entry.line) is not None:
+                jobs.setdefault(key, JobAccount(key)).take(entry)
+
+    def _read_heartbeats(self, job: JobAccount, begin_ns: int) -> None:
+        """The newest one of each capture that may be running, and of a silent one those before that."""
+        wanted = set(job.open_captures())
+        if not wanted:
+            return
+        chosen = selector(["event"], cluster=job.key.cluster, hosts={key.host for key in wanted})
+        logql = chosen + with_metadata({"job_id": job.key.job_id}) + with_event((HEARTBEAT,))
+        most = (3 + BEATS) * len(wanted) + 20
+        page = min(max(2 * len(wanted), 10), 5000)
+        now_ns = self._now()
+        for read, entry in enumerate(self._entries(logql, begin_ns, backward=True, page=page), start=1):
+            job.take(entry)
+            key = capture_key(entry)
+            account = job.captures.get(key)
+            if account is None or not account.is_silent(now_ns) or len(account.beats_ns) == BEATS:
+                wanted.discard(key)
+            if not wanted or read >= most:
+                return
+
+    def last_values(self, job: JobSummary) -> Mapping[str, str]:
+        """The last value of each key of a job's metadata: JSON texts by the key's name. Reads all its records."""
+        with self.reader_of(job) as reader:
+            return reader.last_values()
+
+    def reader_of(self, job: JobSummary) -> LokiJobReader:
+        """Opens one of `jobs`: also where several clusters have a job of its id."""
+        if job.cluster:
+            self._chosen[job.job_id] = job.cluster
+        return self.open(job.job_id)
+
+    def open(self, job_id: str) -> LokiJobReader:
+        """Raises UnknownJob where there is no such job, or one in each of several clusters."""
+        known = self._of_chosen(job_id)
+        if known is None:
+            found = self._find(job_id) if is_job_id(job_id) else []
+            if not found:
+                raise UnknownJob(job_id, f"no job has the id {job_id!r}, in {self.name}, {self._how_far()}")
+            if self._chosen.get(job_id) not in [key.cluster for key in found]:
+                self._choose(job_id, job_id, found)
+            known = self._known[JobKey(self._chosen[job_id], job_id)]
+        elif self._now() - known.read_ns > _ANEW_NS:
+            self._read_on(known)
+        summary = known.account.summary(self._now())
+        if summary is None:
+            raise UnknownJob(job_id, f"no job has the id {job_id!r}, in {self.name}")
+        return LokiJobReader(
+            self._client,
+            known.account,
+            summary,
+            self._span(known),
+            self._reads,
+            now=self._now,
+            progress=self._progress,
+        )
+
+    def _of_chosen(self, job_id: str) -> _Known | None:
+        cluster = self._chosen.get(job_id)
+        return None if cluster is None else self._known.get(JobKey(cluster, job_id))
+
+    def _read_on(self, known: _Known) -> None:
+        """Events since the last look, and of captures that may be running since their last sign of life: an end that
+        is told late has the time at which it was."""
+        job = known.account
+        signs = [job.captures[key].heartbeat_ns for key in job.open_captures()]
+        unsettled = [account.heartbeat_ns for account in job.captures.values() if account.may_print(known.read_ns)]
+        begin_ns = max(known.from_ns, min([known.read_ns - MARGIN_NS, *signs, *unsettled]))
+        known.read_ns = self._now()
+        before = {key for key, account in job.captures.items() if account.closed}
+        logql = selector(["event"], cluster=job.key.cluster) + with_metadata({"job_id": job.key.job_id})
+        for entry in self._entries(logql + without_event((HEARTBEAT,)), begin_ns):
+            job.take(entry)
+        for key, account in job.captures.items():
+            if account.closed and key not in before:
+                account.closed_seen_ns = known.read_ns
+        self._read_heartbeats(job, begin_ns)
+
+    def _span(self, known: _Known) -> Span:
+        accounts = known.account.captures
+        end_ns = self._now() + AHEAD_NS
+        if all(account.closed for account in accounts.values()):
+            times = [max(account.heartbeat_ns, account.ended_ns or 0) for account in accounts.values()]
+            end_ns = max([*times, *(end.time_ns for end in known.account.ends.values())]) + MARGIN_NS
+        hosts = known.hosts | {key.host for key in accounts} | {end.host for end in known.account.ends.values()}
+        return Span(_begin_ns(known.account, known.from_ns), end_ns, hosts)
+
+    # ---- Prometheus
+
+    def _hints(self, job_id: str) -> dict[str, _Hint]:
+        """What Prometheus knows of a job, by cluster; nothing where it doesn't know, or can't be asked."""
+        if self._metrics is None:
+            return {}
+        chosen = f"job_id={quoted(job_id)}" + (f",cluster={quoted(self._cluster)}" if self._cluster is not None else "")
+        back = f"[{max(PROMETHEUS_DAYS, self._since_ns // (24 * HOUR_NS) + 1)}d]"
+        try:
+            starts = self._metrics(
+                f"min by (cluster) (min_over_time(logshipper_job_start_time_seconds{{{chosen}}}{back}))"
+            )
+            places = self._metrics(f"group by (cluster, host) (last_over_time(logshipper_job_info{{{chosen}}}{back}))")
+            begins = {found.labels.get("cluster", ""): found.value for found in starts}
+            hosts: dict[str, set[str]] = {}
+            for found in places:
+                hosts.setdefault(found.labels.get("cluster", ""), set()).add(found.labels.get("host", ""))
+        except QueryError as error:
+            self._tell(f"{error}; jobs are looked for in Loki alone")
+            self._metrics = None
+            return {}
+        return {
+            name: _Hint(_as_ns(begins.get(name, 0.0)), frozenset(hosts.get(name, ()))) for name in {*begins, *hosts}
+        }
+
+    def _tell(self, words: str) -> None:
+        self._say(words)
+
+
+def _as_ns(secs: float) -> int:
+    return int(secs * SECOND_NS) if 0 < secs < 1 << 33 else 0
+
+
+def _span_words(span_ns: int) -> str:
+    """A span of time in the largest unit that it is a whole number of."""
+    units = (("day", 86_400), ("hour", 3600), ("minute", 60))
+    name, secs = next((unit for unit in units if span_ns % (unit[1] * SECOND_NS) == 0), ("second", 1))
+    amount = span_ns / (secs * SECOND_NS)
+    return f"{amount:g} {name}" if amount == 1 else f"{amount:g} {name}s"
+
+
+def _begin_ns(job: JobAccount, otherwise_ns: int) -> int:
+    """Since when there may be entries of a job. A start that is said to be long before its own event isn't believed."""
+    begins = [max(account.started_ns, account.first_ns - HOUR_NS) for account in job.captures.values()]
+    return min(begins) - MARGIN_NS if begins else otherwise_ns

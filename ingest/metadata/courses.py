@@ -1,0 +1,177 @@
+"""What is known of one key of metadata: how its numbers run (Course), and its counts (Tally). Pure."""
+
+from typing import Any, NamedTuple
+
+from ingest.metadata.metadata_keys import Number, Path
+
+# how a key's numbers run; the larger is the worse
+_UNKNOWN, _RISING, _ONE_WAY, _ANY = range(4)
+_RULES = {(_RISING, True): 3, (_RISING, False): 4, (_ONE_WAY, True): 5, (_ONE_WAY, False): 6}
+
+
+class Trend(NamedTuple):
+    """How a key's numbers have run so far, in one capture or several. shape: the larger the worse, 0 while nothing has
+    moved; integer: no number was written with a fraction or an exponent; records: those with a number for the key;
+    own_x: the other key that is the X of its own records, and how many it has in the capture that says so."""
+
+    shape: int
+    integer: bool
+    records: int
+    own_x: tuple[int, Path] = (0, ())
+
+    def rule(self) -> int:
+        """R25's, 3 to 7; 0 while nothing has moved."""
+        return 0 if self.shape == _UNKNOWN else _RULES.get((self.shape, self.integer), 7)
+
+    def merged(self, other: "Trend") -> "Trend":
+        """The worst of both, as `Course.absorb`: neither side's rule is worse. The capture with the most records says
+        which X the key has of its own."""
+        integer, own_x = self.integer and other.integer, max(self.own_x, other.own_x)
+        return Trend(max(self.shape, other.shape), integer, self.records + other.records, own_x)
+
+
+class Course:
+    """How one key's numbers run: the worst of the closed courses, and the open one."""
+
+    __slots__ = ("fell", "integer", "last", "rose", "worst")
+
+    def __init__(self) -> None:
+        self.worst = _UNKNOWN
+        self.integer = True
+        self.last: Number | None = None  # None: no course is open
+        self.rose = self.fell = False
+
+    def add(self, value: Number) -> None:
+        last = self.last
+        if last is not None:
+            if value > last:
+                self.rose = True
+            elif value < last:
+                self.fell = True
+        self.last = value
+        if type(value) is float:
+            self.integer = False
+
+    def shape(self) -> int:
+        """Within each attempt and task, merged by the worst: a constant or a single value is as bad as any."""
+        if self.last is None:
+            return self.worst
+        open_shape = _ANY if self.rose == self.fell else _RISING if self.rose else _ONE_WAY
+        return max(self.worst, open_shape)
+
+    def trend(self, over: bool, records: int, own_x: Path = ()) -> Trend:
+        """How it has run. A course that has not moved yet counts only once it is over: so a trend never gets better."""
+        judged = over or self.rose or self.fell
+        return Trend(
+            self.shape() if judged else self.worst, self.integer, records, (records, own_x) if own_x else (0, ())
+        )
+
+    def rule(self) -> int:
+        return _RULES.get((self.shape(), self.integer), 7)
+
+    def copy(self) -> "Course":
+        other = Course()
+        other.worst, other.integer, other.last = self.worst, self.integer, self.last
+        other.rose, other.fell = self.rose, self.fell
+        return other
+
+    def absorb(self, other: "Course") -> None:
+        """Closes both courses and keeps the worst."""
+        self.worst = max(self.shape(), other.shape())
+        self.integer = self.integer and other.integer
+        self.last = None
+        self.rose = self.fell = False
+
+    def pack(self) -> list[object]:
+        last = None if self.last is None else _pack_number(self.last)
+        return [self.worst, self.integer, last, self.rose, self.fell]
+
+    @classmethod
+    def unpack(cls, packed: list[Any]) -> "Course":  # Any: JSON of our own; what is wrong with it raises below
+        course = cls()
+        course.worst, course.integer, last, course.rose, course.fell = packed
+        course.last = None if last is None else _unpack_number(last)
+        return course
+
+
+class Tally:
+    """Counts of one path. seen: records that have a value of this sort there; last_ns: the newest one's time."""
+
+    __slots__ = ("last_ns", "max", "min", "seen")
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self.last_ns = 0
+        self.min: Number | None = None
+        self.max: Number | None = None
+
+    def add(self, time_ns: int) -> None:
+        self.seen += 1
+        self.last_ns = max(self.last_ns, time_ns)
+
+    def add_number(self, value: Number, time_ns: int) -> None:
+        self.seen += 1
+        if time_ns > self.last_ns:  # noqa: PLR1730  twice as fast as max(), for each number of each record
+            self.last_ns = time_ns
+        if self.min is None or value < self.min:
+            self.min = value
+        if self.max is None or value > self.max:
+            self.max = value
+
+    def copy(self) -> "Tally":
+        other = Tally()
+        other.seen, other.last_ns, other.min, other.max = self.seen, self.last_ns, self.min, self.max
+        return other
+
+    def absorb(self, other: "Tally") -> None:
+        self.seen += other.seen
+        self.last_ns = max(self.last_ns, other.last_ns)
+        self.min = _extreme(self.min, other.min, larger=False)
+        self.max = _extreme(self.max, other.max, larger=True)
+
+    def pack(self) -> list[object]:
+        numbers = None if self.min is None or self.max is None else [_pack_number(self.min), _pack_number(self.max)]
+        return [self.seen, self.last_ns, numbers]
+
+    @classmethod
+    def unpack(cls, packed: list[Any]) -> "Tally":  # Any: JSON of our own
+        tally = cls()
+        tally.seen, tally.last_ns, numbers = packed
+        if numbers is not None:
+            tally.min, tally.max = _unpack_number(numbers[0]), _unpack_number(numbers[1])
+        return tally
+
+
+def absorb_tallies(into: dict[Path, Tally], tallies: dict[Path, Tally]) -> None:
+    for path, tally in tallies.items():
+        if path in into:
+            into[path].absorb(tally)
+        else:
+            into[path] = tally.copy()
+
+
+def absorb_courses(into: dict[Path, Course], courses: dict[Path, Course]) -> None:
+    for path, course in courses.items():
+        into.setdefault(path, Course()).absorb(course)
+
+
+def _extreme(one: Number | None, other: Number | None, *, larger: bool) -> Number | None:
+    """The same whichever comes first: of equal numbers (1 and 1.0, 0.0 and -0.0) always the same one."""
+    if one is None or other is None:
+        return other if one is None else one
+    if one == other:
+        return min(one, other, key=lambda number: (type(number) is float, str(number) if number == 0 else ""))
+    return one if (one > other) is larger else other
+
+
+def _pack_number(value: Number) -> object:
+    """Big integers as hexadecimal text: Python limits the decimal digits that it converts."""
+    return hex(value) if type(value) is int and value.bit_length() > 64 else value
+
+
+def _unpack_number(packed: object) -> Number:
+    if isinstance(packed, str):
+        return int(packed, 16)
+    if type(packed) is int or type(packed) is float:
+        return packed
+    raise ValueError(f"not a number: {packed!r}")

@@ -1,0 +1,429 @@
+"""Which key a job's graphs have as X (R24-R26), learnt record by record. Pure.
+
+Strategy: for each key the course of its numbers within one attempt and task is followed (does it rise, fall, is it an
+integer). `merge` closes the courses of both sides and keeps the worst; what is added afterwards begins a new course.
+For `x_for` the same is followed within groups: keys that have stood in the very same records so far share a group, and
+a group follows all keys of those records. A record that holds only part of a group splits it, so groups are exact.
+
+Cost per record: its keys times the groups among them (one, as a rule; MAX_GROUPS at most). Limits: MAX_KEYS keys with
+numbers and as many others (`progress` and `epoch` always have room); past MAX_GROUPS groups aren't split any more and
+are only roughly right. What the limits leave out is counted; `notes` says it.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ingest.metadata.courses import Course, Tally, Trend, absorb_courses, absorb_tallies
+from ingest.metadata.metadata_keys import (
+    MAX_DEPTH,
+    MAX_KEY_BYTES,
+    Leaves,
+    Number,
+    Path,
+    Record,
+    leaves_of,
+    names_of,
+    order,
+)
+
+MAX_KEYS = 256
+MAX_GROUPS = 32
+MAX_PLANNED_KEYS = 16_384  # of remembered sets of keys, together; forgotten all at once
+
+PROGRESS: Path = ("progress",)
+EPOCH: Path = ("epoch",)
+_NAMED = (PROGRESS, EPOCH)
+
+_WORDS = {
+    3: "integers that never fall",
+    4: "numbers that never fall",
+    5: "integers that only rise or only fall",
+    6: "numbers that only rise or only fall",
+    7: "the first key with numbers",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class XChoice:
+    """The X of a graph. key: its name, None for time; rule: R25's, 1 to 7, 0 for time; words: the rule in words."""
+
+    key: str | None
+    rule: int
+    words: str
+    path: Path = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyStats:
+    """One key of a job's metadata. count: records that have it; numbers: those with a number; last: its last value as
+    JSON text; min, max: of its numbers, exact; integer: no number was written with a fraction or an exponent."""
+
+    key: str
+    path: Path
+    count: int
+    numbers: int
+    last: str
+    min: Number | None
+    max: Number | None
+    integer: bool
+
+
+class _Group:
+    """Keys that have stood in the very same records (members), and the courses of all keys of those records."""
+
+    __slots__ = ("courses", "members", "rough")
+
+    def __init__(self, members: set[Path], courses: dict[Path, Course], rough: bool = False) -> None:
+        self.members = members
+        self.courses = courses
+        self.rough = rough
+
+    def copy(self, members: set[Path]) -> "_Group":
+        return _Group(members, {path: course.copy() for path, course in self.courses.items()}, self.rough)
+
+
+class XAxis:
+    """The state of one capture, or, once merged, of a job. See the module's docstring."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self._numbers: dict[Path, Tally] = {}
+        self._others: dict[Path, Tally] = {}
+        self._groups: list[_Group] = []
+        self._group_of: dict[Path, _Group] = {}
+        self._plans: dict[tuple[Path, ...], list[_Group]] = {}  # groups that meet a set of keys, none split any more
+        self._planned_keys = 0
+        self._named_keys = (0, 0)
+        self._known_names: dict[Path, str] = {}
+        self._left_out = 0  # values of keys past MAX_KEYS
+        self._deeper = 0
+        self._oversized = 0
+        self._long_keys = 0
+
+    # ---- learning
+
+    def add(self, record: Record, time_ns: int = 0) -> None:
+        """Takes the next record of this attempt and task. record: parsed, integers as int; time_ns: its own."""
+        leaves = leaves_of(record)
+        self.records += 1
+        self._deeper += leaves.deeper
+        self._oversized += leaves.oversized
+        self._long_keys += leaves.long_keys
+        if leaves.others:
+            self._count_others(leaves, time_ns)
+        numbers = leaves.numbers
+        keys = tuple(numbers)
+        plan = self._plans.get(keys)
+        if plan is None:
+            known = [path for path in keys if self._has_room(path)]
+            if len(known) < len(keys):
+                self._left_out += len(keys) - len(known)
+                numbers = {path: numbers[path] for path in known}
+            plan = self._plan(tuple(known))
+        for path, value in numbers.items():
+            self._numbers[path].add_number(value, time_ns)
+        for group in plan:
+            courses = group.courses
+            for path, value in numbers.items():
+                course = courses.get(path)
+                if course is None:
+                    course = courses[path] = Course()
+                course.add(value)
+
+    def _has_room(self, path: Path) -> bool:
+        """Whether a key with a number is followed; makes room for a new one while there is some."""
+        if path in self._numbers:
+            return True
+        if len(self._numbers) >= MAX_KEYS and path not in _NAMED:
+            return False
+        self._numbers[path] = Tally()
+        return True
+
+    def _count_others(self, leaves: Leaves, time_ns: int) -> None:
+        for path in leaves.others:
+            tally = self._others.get(path)
+            if tally is None:
+                if len(self._others) >= MAX_KEYS:
+                    self._left_out += 1
+                    continue
+                tally = self._others[path] = Tally()
+            tally.add(time_ns)
+
+    def _plan(self, keys: tuple[Path, ...]) -> list[_Group]:
+        """The groups that a record with these keys belongs to, split and added as it takes."""
+        plan = self._plans.get(keys)
+        if plan is not None:
+            return plan
+        plan = []
+        new = set()
+        met: dict[int, tuple[_Group, set[Path]]] = {}
+        for path in keys:
+            group = self._group_of.get(path)
+            if group is None:
+                new.add(path)
+            else:
+                met.setdefault(id(group), (group, set()))[1].add(path)
+        for group, inside in met.values():
+            plan.append(self._split(group, inside))
+        if new:
+            newest = self._open_group(new)
+            if newest not in plan:
+                plan.append(newest)
+        if self._planned_keys + len(keys) > MAX_PLANNED_KEYS:
+            self._forget_plans()
+        own = {path: path for path in self._numbers}  # not the record's: each brings long names of its own
+        self._plans[tuple(own[path] for path in keys)] = plan
+        self._planned_keys += len(keys)
+        return plan
+
+    def _forget_plans(self) -> None:
+        self._plans.clear()
+        self._planned_keys = 0
+
+    def _split(self, group: _Group, inside: set[Path]) -> _Group:
+        if group.rough or len(inside) == len(group.members):
+            return group
+        if len(self._groups) >= MAX_GROUPS:
+            group.rough = True
+            return group
+        group.members -= inside
+        self._forget_plans()
+        return self._enter(group.copy(inside))
+
+    def _open_group(self, members: set[Path]) -> _Group:
+        if len(self._groups) < MAX_GROUPS:
+            return self._enter(_Group(members, {}))
+        last = self._groups[-1]
+        last.rough = True
+        last.members |= members
+        self._group_of.update(dict.fromkeys(members, last))
+        return last
+
+    def _enter(self, group: _Group) -> _Group:
+        self._groups.append(group)
+        self._group_of.update(dict.fromkeys(group.members, group))
+        return group
+
+    # ---- merging
+
+    def merge(self, other: "XAxis") -> "XAxis":
+        """Both together, as of different attempts or tasks: a new one, the worst of both. Associative, commutative."""
+        merged = XAxis()
+        merged.records = self.records + other.records
+        merged._deeper = self._deeper + other._deeper
+        merged._oversized = self._oversized + other._oversized
+        merged._long_keys = self._long_keys + other._long_keys
+        merged._left_out = self._left_out + other._left_out
+        for side in (self, other):
+            absorb_tallies(merged._numbers, side._numbers)
+            absorb_tallies(merged._others, side._others)
+        dropped = merged._keep_to_limit()
+        merged._merge_groups(self, other, dropped)
+        return merged
+
+    def _keep_to_limit(self) -> set[Path]:
+        """Leaves out the last keys in alphabetical order: the same ones, whatever was merged first."""
+        dropped = set(_past_limit(self._numbers))
+        for path in dropped:
+            self._left_out += self._numbers.pop(path).seen
+        for path in _past_limit(self._others):
+            self._left_out += self._others.pop(path).seen
+        return dropped
+
+    def _merge_groups(self, one: "XAxis", other: "XAxis", dropped: set[Path]) -> None:
+        sharing: dict[tuple[int, int], tuple[set[Path], list[_Group]]] = {}
+        for path in sorted(self._numbers):
+            groups = [side._group_of[path] for side in (one, other) if path in side._group_of]
+            token = (id(one._group_of.get(path)), id(other._group_of.get(path)))
+            sharing.setdefault(token, (set(), groups))[0].add(path)
+        for members, groups in sharing.values():
+            courses: dict[Path, Course] = {}
+            for group in groups:
+                absorb_courses(courses, group.courses)
+            for path in dropped & courses.keys():
+                del courses[path]
+            self._enter(_Group(members, courses, any(group.rough for group in groups)))
+
+    def _course_of(self, path: Path) -> Course:
+        """Over all records that have the key: its own group sees every one of them."""
+        return self._group_of[path].courses[path]
+
+    # ---- choosing
+
+    def choose(self) -> XChoice:
+        """R25's choice over all records so far."""
+        best = self._best({path: self._course_of(path) for path in self._numbers})
+        if best is None:
+            return XChoice(None, 0, "time: no key with numbers")
+        return self._choice(*best)
+
+    def x_for(self, key: str) -> XChoice:
+        """The X of a key's own graph: the chosen one, or, where both never stand in one record, one by the same rule
+        over the key's own records: time, where that is the key itself. key: a name; one without numbers gets the
+        chosen X."""
+        chosen = self.choose()
+        path = self.path_of(key)
+        group = None if path is None else self._group_of.get(path)
+        if path is None or group is None or chosen.path in group.courses:
+            return chosen
+        best = self._best(group.courses)
+        if len(group.courses) < 2 or best is None:
+            return XChoice(None, 0, f"time: no other key with numbers in the records of {key}")
+        if best[1] == path:
+            return XChoice(None, 0, f"time: {key} itself is the X of its records")
+        own = self._choice(*best)
+        return XChoice(own.key, own.rule, f"{own.words}, in the records of {key}", own.path)
+
+    def _best(self, courses: dict[Path, Course]) -> tuple[int, Path] | None:
+        for rule, path in enumerate(_NAMED, start=1):
+            if path in courses:
+                return rule, path
+        if not courses:
+            return None
+        path = min(courses, key=lambda path: (courses[path].rule(), order(path)))
+        return courses[path].rule(), path
+
+    def _choice(self, rule: int, path: Path) -> XChoice:
+        name = self._names()[path]
+        return XChoice(name, rule, f"{name}: {_WORDS.get(rule, f'the key {name}')}", path)
+
+    def trends(self, *, over: bool) -> dict[Path, Trend]:
+        """How each key's numbers run, so that it only ever gets worse while records are added: a key that has not
+        moved yet has shape 0 until its capture is over."""
+        groups, own_x = self._group_of, self._own_x()
+        return {
+            path: groups[path].courses[path].trend(over, tally.seen, own_x.get(path, ()))
+            for path, tally in self._numbers.items()
+        }
+
+    def _own_x(self) -> dict[Path, Path]:
+        """Of each key that one of the other keys in its records that is their X, as in `x_for`; of that one none."""
+        found: dict[Path, Path] = {}
+        for group in self._groups:
+            best = self._best(group.courses)
+            if best is None:
+                continue
+            found.update(dict.fromkeys(group.members - {best[1]}, best[1]))
+        return found
+
+    # ---- looking at keys
+
+    def path_of(self, key: str) -> Path | None:
+        """The path of the key of this name, None where there is none."""
+        return next((path for path, name in self._names().items() if name == key), None)
+
+    def _names(self) -> dict[Path, str]:
+        """Names of all keys; made anew only when there is another key: keys are never taken away."""
+        keys = (len(self._numbers), len(self._others))
+        if keys != self._named_keys:
+            self._known_names = names_of(self._numbers.keys() | self._others.keys())
+            self._named_keys = keys
+        return self._known_names
+
+    def key_stats(self) -> list[tuple[KeyStats, int]]:
+        """All keys in alphabetical order, and the time (ns) of the last record that has each; `last` is left empty."""
+        names = self._names()
+        found = []
+        for path in sorted(names, key=order):
+            number = self._numbers.get(path, _NO_TALLY)
+            other = self._others.get(path, _NO_TALLY)
+            integer = path in self._numbers and self._course_of(path).integer
+            count = number.seen + other.seen
+            stats = KeyStats(names[path], path, count, number.seen, "", number.min, number.max, integer)
+            found.append((stats, max(number.last_ns, other.last_ns)))
+        return found
+
+    def latest(self) -> dict[Path, Number]:
+        """The last number of each key. Of one capture: merging closes what is open, and its last numbers with it."""
+        courses = ((path, self._course_of(path)) for path in self._numbers)
+        return {path: course.last for path, course in courses if course.last is not None}
+
+    def notes(self) -> list[str]:
+        """What the limits left out, a sentence each; empty where all is exact."""
+        said = []
+        if self._left_out:
+            said.append(f"{self._left_out} values are left out: of a job, {MAX_KEYS} keys with numbers are graphed")
+        if self._deeper:
+            said.append(f"{self._deeper} objects are left out: more than {MAX_DEPTH} keys deep")
+        if self._oversized:
+            said.append(f"{self._oversized} numbers are left out: too long or too large to work with")
+        if self._long_keys:
+            said.append(f"{self._long_keys} values are left out: of keys that are longer than {MAX_KEY_BYTES} bytes")
+        if any(group.rough for group in self._groups):
+            said.append("which keys share records is only roughly known: there are too many different sets of keys")
+        return said
+
+    # ---- as JSON
+
+    def to_json(self) -> str:
+        """The state as text; `from_json` goes on from there as if it had never been written."""
+        paths = sorted(self._numbers)
+        number_of = {path: number for number, path in enumerate(paths)}
+
+        def pack_courses(courses: dict[Path, Course]) -> list[object]:
+            return [[number_of[path], courses[path].pack()] for path in sorted(courses)]
+
+        groups = [
+            [sorted(number_of[path] for path in group.members), pack_courses(group.courses), group.rough]
+            for group in self._groups
+        ]
+        state = {
+            "version": 1,
+            "records": self.records,
+            "limits": [self._left_out, self._deeper, self._oversized, self._long_keys],
+            "numbers": [[path, self._numbers[path].pack()] for path in paths],
+            "others": [[path, self._others[path].pack()] for path in sorted(self._others)],
+            "groups": sorted(groups, key=lambda group: group[0]),  # type: ignore[arg-type, return-value]  # ints
+        }
+        return json.dumps(state, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> "XAxis":
+        """Raises ValueError where the text isn't one that to_json made."""
+        try:
+            return cls._unpack(json.loads(text))
+        except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(f"not the state of an X axis: {error!r}") from None
+
+    @classmethod
+    def _unpack(cls, state: dict[str, Any]) -> "XAxis":  # Any: JSON of our own; from_json catches what is wrong
+        axis = cls()
+        if state["version"] != 1:
+            raise ValueError(f"version {state['version']} of an X axis' state")
+        axis.records = state["records"]
+        axis._left_out, axis._deeper, axis._oversized, *long_keys = state["limits"]
+        axis._long_keys = long_keys[0] if long_keys else 0  # unknown to the first version
+        paths: list[Path] = []
+        for packed_path, tally in state["numbers"]:
+            path = tuple(packed_path)
+            paths.append(path)
+            axis._numbers[path] = Tally.unpack(tally)
+        for packed_path, tally in state["others"]:
+            axis._others[tuple(packed_path)] = Tally.unpack(tally)
+        for members, courses, rough in state["groups"]:
+            unpacked = {paths[number]: Course.unpack(course) for number, course in courses}
+            axis._enter(_Group({paths[number] for number in members}, unpacked, rough))
+        for path in paths:
+            axis._course_of(path)  # raises KeyError
+        return axis
+
+
+_NO_TALLY = Tally()
+
+
+def merge_all(axes: Iterable[XAxis]) -> XAxis:
+    """All of them together; empty where there are none."""
+    merged = XAxis()
+    for axis in axes:
+        merged = merged.merge(axis)
+    return merged
+
+
+def _past_limit(tallies: dict[Path, Tally]) -> list[Path]:
+    named = sum(path in tallies for path in _NAMED)
+    if len(tallies) - named <= MAX_KEYS:
+        return []
+    ranked = sorted((path for path in tallies if path not in _NAMED), key=order)
+    return ranked[MAX_KEYS:]

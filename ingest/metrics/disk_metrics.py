@@ -1,0 +1,69 @@
+"""How much room there is for the agent's folders, and in each sink's quarantine, for /metrics."""
+
+import math
+import os
+import time
+from collections.abc import Mapping
+
+from ingest.metrics.metrics_server import AgentMetrics, SinkMetrics
+from ingest.shipping.quarantine import Quarantine
+
+LOOK_SECS = 10.0  # between two looks: a quarantine has a file a day and user
+
+
+class DiskMetrics:
+    """folders: paths by the value of the label `folder`. One thread's."""
+
+    def __init__(self, metrics: AgentMetrics, folders: Mapping[str, str]) -> None:
+        self._metrics = metrics
+        self._folders = folders
+        self._due = 0.0
+
+    def measure(self) -> None:
+        """Looks, where that is due. What can't be told is NaN, which no alert takes for room, nor for none."""
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + LOOK_SECS
+        for name, path in self._folders.items():
+            metrics = self._metrics
+            gauges = (
+                metrics.disk_free_bytes,
+                metrics.disk_size_bytes,
+                metrics.disk_free_files,
+                metrics.disk_size_files,
+            )
+            for gauge, value in zip(gauges, _room(path), strict=True):
+                gauge.labels(name).set(value)
+
+
+class QuarantineMetrics:
+    """The same of a sink's quarantine."""
+
+    def __init__(self, metrics: SinkMetrics, quarantine: Quarantine, max_bytes: int) -> None:
+        self._metrics = metrics
+        self._quarantine = quarantine
+        self._due = 0.0
+        metrics.quarantine_max_bytes.set(max_bytes)
+
+    def measure(self) -> None:
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + LOOK_SECS
+        try:
+            self._metrics.quarantine_bytes.set(self._quarantine.size())
+        except OSError:
+            self._metrics.quarantine_bytes.set(math.nan)
+
+
+def _room(path: str) -> tuple[float, float, float, float]:
+    """Bytes that are free for whoever isn't root, bytes in all; the same of files."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return (math.nan,) * 4
+    free, size = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+    if not found.f_files:  # a file system that has no limit of files
+        return free, size, math.nan, math.nan
+    return free, size, found.f_favail, found.f_files

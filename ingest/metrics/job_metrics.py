@@ -1,0 +1,345 @@
+"""What Prometheus gets to know of this node's jobs: the latest values, the X axis, state, ledger (docs/metrics.md).
+
+Strategy: `update` copies what it is given and marks the job as changed, so that it costs its caller, another thread,
+little; keys are ranked and series written at scrape time, and kept as text until the job changes. A capture that is
+over is merged into its job for good: a job's ranks outlive the captures that max_captures leaves out.
+
+Limits: max_captures captures, of those that are over the oldest go first; MAX_JOB_KEYS keys of a job are compared,
+max_keys shown; MAX_SLURM_ENDS ends that Slurm told. What is left out is counted and said.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from prometheus_client import Counter
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from ingest.capture.capture_folder import Identity
+from ingest.capture.job import RUNNING, UNRESPONSIVE_NS, Json
+from ingest.config.agent_config import MetricsSection
+from ingest.metadata.courses import Trend
+from ingest.metadata.metadata_keys import Number, Path
+from ingest.metadata.ranks import REASONS, JobKeys, escape
+from ingest.metadata.x_axis import EPOCH, PROGRESS, XAxis
+from ingest.metrics.job_series import (
+    FAMILIES,
+    SLURM_END,
+    CaptureValues,
+    JobValues,
+    capture_labels,
+    family_header,
+    job_series,
+    slurm_end_series,
+)
+
+MAX_JOB_KEYS = 1024
+MAX_KEYS_TOLD = 20  # of a job: the agent's log is everybody's
+MAX_SLURM_ENDS = 20_000
+_MAX_REMEMBERED = 100_000  # captures that were left out: those beyond are left out as well, but not counted
+
+
+@dataclass(frozen=True)
+class CaptureView:
+    """What is known of a capture now. key: tells it from all others on this node; signal: 0 for none; times: ns since
+    1970; ledger: settled, {} where there is none yet; latest: the last number of each key; over: all was taken in, and
+    nothing follows. What may change later (ledger, axis, latest) is copied by whoever is given the view."""
+
+    key: str
+    identity: Identity
+    state: str
+    exit_code: int | None
+    signal: int
+    started_ns: int
+    ended_ns: int | None
+    heartbeat_ns: int
+    mode: str
+    reason: str
+    ledger: Json
+    lines: int
+    records: int
+    bytes_printed: int
+    bytes_logged: int
+    axis: XAxis
+    latest: Mapping[Path, Number]
+    over: bool
+
+
+class _Job:
+    """A job's captures on this node. closed: the trends of those that are over, closed_records: of those, too."""
+
+    def __init__(self, job_id: str, labels: str, keys: JobKeys) -> None:
+        self.job_id = job_id
+        self.labels = labels
+        self.keys = keys
+        self.captures: dict[str, CaptureValues] = {}
+        self.closed: dict[Path, Trend] = {}
+        self.closed_records = 0
+        self.compared: set[Path] = set()  # over its whole life: two threads add, so that some may be too many
+        self.not_compared = 0  # keys past MAX_JOB_KEYS
+        self.over_ns: int | None = None  # when it was first seen that all captures were over
+        self.changes = 0
+        # of the last scrape
+        self.written_changes = -1
+        self.valid_until_ns = 0
+        self.texts: dict[str, str] = {}
+
+    def close(self, capture: CaptureValues) -> None:
+        """Merges the trends of a capture that is over, for good."""
+        self.not_compared += _merge(self.closed, capture.trends, self.compared)
+        self.closed_records += capture.records
+        capture.trends = {}
+
+    def values(self) -> JobValues:
+        """All that a scrape needs, as of now; trends: of the captures that are over."""
+        records = self.closed_records + sum(one.records for one in self.captures.values() if not one.over)
+        return JobValues(self.labels, list(self.captures.values()), dict(self.closed), records, self.not_compared)
+
+
+class JobMetrics(Collector):
+    """The series of this node's jobs. All methods may be called from any thread.
+
+    section: listen is not looked at. cluster, host: labels. say: told a sentence when a key or a capture is left out.
+    clock: nanoseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        section: MetricsSection,
+        cluster: str,
+        host: str,
+        *,
+        say: Callable[[str], None] | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._section = section
+        self._cluster = cluster
+        self._host = host
+        self._say = say
+        self._clock = clock
+        self._lock = threading.Lock()  # for what update and expire change
+        self._scrape_lock = threading.Lock()  # for keys and texts of jobs; taken before the other one
+        self._jobs: dict[str, _Job] = {}
+        self._job_of: dict[str, _Job] = {}  # by the capture's key
+        self._slurm_ends: dict[tuple[str, int], tuple[int, str]] = {}  # by job and attempt: when it was told, its line
+        self._over = 0
+        self._left_out: set[str] = set()
+        self.keys_left_out = Counter(
+            "logshipper_agent_keys_left_out", "Numeric keys that no series shows.", ["reason"], registry=None
+        )
+        for reason in REASONS:
+            self.keys_left_out.labels(reason)  # shown as 0
+        self.captures_left_out = Counter(
+            "logshipper_agent_captures_left_out", "Captures that no series shows: over max_captures.", registry=None
+        )
+
+    # ---- learning
+
+    def update(self, view: CaptureView) -> None:
+        """Takes what is known of a capture now. A capture that is over stays over."""
+        if not self._section.job_values:
+            return
+        with self._lock:
+            job = self._job_of.get(view.key)
+            if job is None:
+                self._add(view)
+            else:
+                before = job.captures[view.key]
+                job.captures[view.key] = capture = _values_of(view, before.labels, before)
+                self._changed(job, capture, before)
+
+    def slurm_ended(self, job_id: str, attempt: int, state: str, end_secs: int) -> int:
+        """How Slurm ended an attempt of a captured job, wherever it ran; the last word counts. end_secs: since 1970.
+        Returns how many such ends, the oldest, are left out for it."""
+        if not self._section.job_values:
+            return 0
+        line = slurm_end_series(self._job_labels(job_id), attempt, state, end_secs)
+        with self._lock:
+            self._slurm_ends.pop((job_id, attempt), None)
+            self._slurm_ends[job_id, attempt] = self._clock(), line
+            if len(self._slurm_ends) <= MAX_SLURM_ENDS:
+                return 0
+            del self._slurm_ends[next(iter(self._slurm_ends))]
+            return 1
+
+    def _job_labels(self, job_id: str) -> str:
+        return f'cluster="{escape(self._cluster)}",job_id="{escape(job_id)}"'
+
+    def _add(self, view: CaptureView) -> None:
+        job_id = view.identity.job_id
+        if len(self._job_of) >= self._section.max_captures:
+            if not self._over or (view.over and view.key in self._left_out):
+                self._leave_out(view.key, job_id)
+                return
+            self._make_room()
+        self._left_out.discard(view.key)
+        job = self._jobs.get(job_id)
+        if job is None:
+            job = self._jobs[job_id] = _Job(job_id, self._job_labels(job_id), self._keys_of(job_id))
+        capture = _values_of(view, capture_labels(job.labels, view.identity, self._host), None)
+        job.captures[view.key] = capture
+        self._job_of[view.key] = job
+        self._changed(job, capture, None)
+
+    def _changed(self, job: _Job, capture: CaptureValues, before: CaptureValues | None) -> None:
+        job.changes += 1
+        if not capture.over:
+            job.over_ns = None
+        elif before is None or not before.over:
+            job.close(capture)
+            self._over += 1
+
+    def _make_room(self) -> None:
+        """Takes out the capture that has been over for longest."""
+        over = (
+            (capture.ended_ns or capture.heartbeat_ns, key)
+            for key, job in self._job_of.items()
+            if (capture := job.captures[key]).over
+        )
+        _, key = min(over)
+        job = self._job_of.pop(key)
+        self._over -= 1
+        del job.captures[key]
+        job.changes += 1
+        if not job.captures:
+            del self._jobs[job.job_id]
+        self._leave_out(key, job.job_id)
+
+    def _leave_out(self, key: str, job_id: str) -> None:
+        if key in self._left_out or len(self._left_out) >= _MAX_REMEMBERED:
+            return
+        self._left_out.add(key)
+        self.captures_left_out.inc()
+        if self._say is not None:
+            cap = self._section.max_captures
+            self._say(f"metrics: a capture of job {job_id} is left out: [metrics] max_captures is {cap}")
+
+    def expire(self, now_ns: int) -> None:
+        """Forgets jobs all captures of which were over expire_secs ago. Call it about once a second: a job's time runs
+        from the first call that finds it over, so that what is learnt late is shown for as long."""
+        oldest_ns = now_ns - int(self._section.expire_secs * 1e9)
+        with self._lock:
+            for key in [key for key, (told_ns, _) in self._slurm_ends.items() if told_ns <= oldest_ns]:
+                del self._slurm_ends[key]
+            for job_id, job in list(self._jobs.items()):
+                if not all(capture.over for capture in job.captures.values()):
+                    continue
+                if job.over_ns is None:
+                    job.over_ns = now_ns
+                if now_ns - job.over_ns >= self._section.expire_secs * 1e9:
+                    del self._jobs[job_id]
+                    for capture in job.captures:
+                        del self._job_of[capture]
+                    self._over -= len(job.captures)
+
+    def _keys_of(self, job_id: str) -> JobKeys:
+        told = 0
+
+        def leave_out(reason: str, path: Path) -> None:
+            nonlocal told
+            self.keys_left_out.labels(reason).inc()
+            told += 1
+            if self._say is None or told > MAX_KEYS_TOLD:
+                return
+            key = ".".join(path)
+            shown = ascii(key if len(key) <= 60 else key[:57] + "...")
+            more = "; more keys of it are only counted" if told == MAX_KEYS_TOLD else ""
+            self._say(f"metrics: key {shown} of job {job_id} is left out: {reason}{more}")
+
+        return JobKeys(self._section.max_keys, self._section.max_label_bytes, leave_out)
+
+    # ---- telling
+
+    def text(self) -> str:
+        """All series in Prometheus' text format 0.0.4; OpenMetrics has the same lines for them."""
+        with self._scrape_lock:
+            with self._lock:
+                jobs = list(self._jobs.values())
+                slurm_ends = [line for _, line in self._slurm_ends.values()]
+            for job in jobs:
+                self._write(job)
+            parts = []
+            for family in FAMILIES:
+                texts = [text for job in jobs if (text := job.texts.get(family))]
+                if family == SLURM_END:
+                    texts = slurm_ends
+                if texts:
+                    parts += [family_header(family), *texts]
+            return "".join(parts)
+
+    def _write(self, job: _Job) -> None:
+        """Writes a job's series anew where it has changed, or time has changed it."""
+        now_ns = self._clock()
+        if job.written_changes == job.changes and now_ns <= job.valid_until_ns:
+            return
+        with self._lock:
+            job.written_changes = job.changes
+            values = job.values()
+        for capture in values.captures:  # no longer locked: a capture's values are replaced, never changed
+            values.not_compared += _merge(values.trends, capture.trends, job.compared)
+        signs = [one.heartbeat_ns + UNRESPONSIVE_NS for one in values.captures if one.state == RUNNING]
+        job.valid_until_ns = min((sign for sign in signs if sign >= now_ns), default=1 << 63)
+        job.texts = job_series(values, job.keys, now_ns)
+
+    def collect(self) -> Iterator[Metric]:
+        """For a registry. It goes through the text, which is slower by far: a server of its own takes `text`."""
+        yield from text_string_to_metric_families(self.text())
+        yield from self.counters()
+
+    def counters(self) -> Iterator[Metric]:
+        """What was left out: shown even where job_values is off."""
+        yield from self.keys_left_out.collect()
+        yield from self.captures_left_out.collect()
+
+    def describe(self) -> Iterator[Metric]:
+        """What may be collected, with no samples: a registry asks it about names."""
+        yield from (Metric(family, help_text, "gauge") for family, help_text in FAMILIES.items())
+        yield from self.counters()
+
+
+def _values_of(view: CaptureView, labels: tuple[str, str], before: CaptureValues | None) -> CaptureValues:
+    """A copy of what changes. before: the capture's values until now; what is over stays so, merged already."""
+    trends: Mapping[Path, Trend] = {}
+    over = view.over
+    if before is not None and before.over:
+        over = True
+    elif before is not None and before.records == view.records and not over:
+        trends = before.trends
+    else:
+        trends = view.axis.trends(over=over)
+    return CaptureValues(
+        labels=labels,
+        place=(view.identity.attempt, view.identity.step, view.identity.task),
+        state=view.state,
+        mode=view.mode,
+        exit_code=view.exit_code,
+        signal=view.signal,
+        started_ns=view.started_ns,
+        ended_ns=view.ended_ns,
+        heartbeat_ns=view.heartbeat_ns,
+        ledger={name: dict(account) for name, account in view.ledger.items() if isinstance(account, dict)},
+        records=view.records,
+        bytes_printed=view.bytes_printed,
+        bytes_logged=view.bytes_logged,
+        latest=dict(view.latest),
+        trends=trends,
+        over=over,
+    )
+
+
+def _merge(into: dict[Path, Trend], trends: Mapping[Path, Trend], compared: set[Path]) -> int:
+    """compared: all keys of the job that ever had room, which new ones are added to. Returns how many had none."""
+    left_out = 0
+    for path, trend in trends.items():
+        there = into.get(path)
+        if there is not None:
+            into[path] = there.merged(trend)
+        elif path in compared or len(compared) < MAX_JOB_KEYS or path in (PROGRESS, EPOCH):
+            compared.add(path)
+            into[path] = trend
+        else:
+            left_out += 1
+    return left_out

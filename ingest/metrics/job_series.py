@@ -1,0 +1,192 @@
+"""A job's series as lines of Prometheus' text format (docs/metrics.md). Pure.
+
+Lines are built of pieces of text that stay the same from scrape to scrape (labels of a job, a capture, a key): a node
+may have ten thousand of them. Whatever stands in a label is escaped; numbers are written exactly.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+
+from ingest.capture.capture_folder import Identity
+from ingest.capture.job import Json, derived_state
+from ingest.metadata.courses import Trend
+from ingest.metadata.metadata_keys import Number, Path
+from ingest.metadata.ranks import JobKeys, KeyLabels, escape, rank, thinning_digits
+
+SLURM_END = "logshipper_job_slurm_end_time_seconds"  # of a job, told by the controller's agent
+FAMILIES = {
+    "logshipper_x_rank": "How good a key is as X axis of its job's graphs: the rule, and the place in the alphabet.",
+    "logshipper_key": "Metadata records with a number for the key.",
+    "logshipper_records": "Metadata records.",
+    "logshipper_keys_left_out": "Numeric keys that no series shows.",
+    "logshipper_job_info": "A capture of a job: whose it is, and where.",
+    "logshipper_job_state": "The state that a capture of a job is in.",
+    "logshipper_job_mode": "What of a job's output is logged.",
+    "logshipper_job_start_time_seconds": "When it started, since 1970.",
+    "logshipper_job_end_time_seconds": "When it ended, since 1970.",
+    SLURM_END: "How Slurm ended an attempt of a job, and when, since 1970.",
+    "logshipper_job_heartbeat_time_seconds": "Its last sign of life, since 1970.",
+    "logshipper_job_exit_code": "Its exit code.",
+    "logshipper_job_signal": "The signal that ended it.",
+    "logshipper_job_lines": "Its ledger: what became of its lines.",
+    "logshipper_job_bytes": "Bytes that it printed, and bytes of them that were logged.",
+    "logshipper_metadata_value": "The latest number of a key.",
+}
+LEDGER_ACCOUNTS = ("read", "stored", "collapsed", "blank", "dropped", "commands", "pending", "lost")
+_STREAMS = ("stdout", "stderr")
+_MAX_EXACT = 1 << 53  # integers up to here are floats as they are
+
+
+@dataclass(slots=True)
+class CaptureValues:
+    """A capture as its series show it. labels: as `capture_labels` gives them; place: attempt, step, task; trends: of
+    its keys, {} once they are merged into its job; otherwise as in `CaptureView`."""
+
+    labels: tuple[str, str]
+    place: tuple[int, str, int]
+    state: str
+    mode: str
+    exit_code: int | None
+    signal: int
+    started_ns: int
+    ended_ns: int | None
+    heartbeat_ns: int
+    ledger: Mapping[str, Json]
+    records: int
+    bytes_printed: int
+    bytes_logged: int
+    latest: Mapping[Path, Number]
+    trends: Mapping[Path, Trend]
+    over: bool
+
+
+@dataclass(slots=True)
+class JobValues:
+    """A job at one moment. labels: its own, as text; not_compared: keys that there was no room for."""
+
+    labels: str
+    captures: list[CaptureValues]
+    trends: dict[Path, Trend]
+    records: int
+    not_compared: int
+
+
+def number_text(value: Number) -> str | None:
+    """Exact, but for integers beyond 2^53, which are rounded to a float; None where no float is that large."""
+    if type(value) is int:
+        if -_MAX_EXACT <= value <= _MAX_EXACT:
+            return repr(value)
+        try:
+            value = float(value)
+        except OverflowError:
+            return None
+    return repr(value) if isfinite(value) else None
+
+
+def family_header(family: str) -> str:
+    return f"# HELP {family} {FAMILIES[family]}\n# TYPE {family} gauge\n"
+
+
+def capture_labels(job_labels: str, identity: Identity, host: str) -> tuple[str, str]:
+    """The labels of a capture's series, and those of its logshipper_job_info."""
+    own = f'{job_labels},attempt="{identity.attempt}",step="{escape(identity.step)}",task="{identity.task}"'
+    facts = {
+        "user": identity.user,
+        "account": identity.account,
+        "partition": identity.partition,
+        "name": identity.name,
+        "host": host,
+    }
+    return own, own + "".join(f',{label}="{escape(value)}"' for label, value in facts.items())
+
+
+def slurm_end_series(job_labels: str, attempt: int, state: str, end_secs: int) -> str:
+    """The line that says how Slurm ended an attempt."""
+    return f'{SLURM_END}{{{job_labels},attempt="{attempt}",state="{escape(state)}"}} {end_secs}\n'
+
+
+def job_series(values: JobValues, keys: JobKeys, now_ns: int) -> dict[str, str]:
+    """The lines of each family that the job has series of."""
+    lines: dict[str, list[str]] = {family: [] for family in FAMILIES}
+    shown, left_out = keys.shown(values.trends)
+    if values.not_compared:
+        left_out["too_many"] = left_out.get("too_many", 0) + values.not_compared
+    _write_keys(lines, values, shown)
+    by_key = {path: f',key="{labels.key}"}} ' for path, (labels, _) in shown.items()}
+    too_large = set()
+    for capture in _newest_of_each_place(values.captures):
+        _write_capture(lines, capture, now_ns)
+        begin = f"logshipper_metadata_value{{{capture.labels[0]}"
+        written = lines["logshipper_metadata_value"]
+        for path, value in capture.latest.items():
+            key = by_key.get(path)
+            if key is None:
+                continue
+            text = number_text(value)
+            if text is None:
+                too_large.add(path)
+            else:
+                written.append(f"{begin}{key}{text}\n")
+    for path in too_large:
+        left_out["too_large"] = len(too_large)
+        keys.leave_out("too_large", path)
+    lines["logshipper_keys_left_out"] = [
+        f'logshipper_keys_left_out{{{values.labels},reason="{reason}"}} {count}\n' for reason, count in left_out.items()
+    ]
+    return {family: "".join(written) for family, written in lines.items() if written}
+
+
+def _write_keys(lines: dict[str, list[str]], values: JobValues, shown: Mapping[Path, tuple[KeyLabels, int]]) -> None:
+    ranks, records = lines["logshipper_x_rank"], lines["logshipper_key"]
+    begin_rank, begin_key = f"logshipper_x_rank{{{values.labels}", f"logshipper_key{{{values.labels}"
+    for path, (labels, rule) in shown.items():
+        key = labels.key
+        named = f'key="{key}",path="{labels.path}"}} '
+        value = repr(rank(rule, labels.code, labels.place))
+        if rule:
+            ranks.append(f'{begin_rank},choice="auto",{named}{value}\n')
+        if key != "auto":  # two series with the same labels would be one; `auto` stays what it is
+            ranks.append(f'{begin_rank},choice="{key}",{named}{value}\n')
+        trend = values.trends[path]
+        own = shown.get(trend.own_x[1])
+        x = own[0].key if own else ""
+        records.append(f'{begin_key},dec="{thinning_digits(trend.records)}",x="{x}",{named}{trend.records}\n')
+    if values.records:
+        digits = thinning_digits(values.records)
+        lines["logshipper_records"].append(f'logshipper_records{{{values.labels},dec="{digits}"}} {values.records}\n')
+
+
+def _newest_of_each_place(captures: list[CaptureValues]) -> list[CaptureValues]:
+    """One capture for each attempt, step and task: two with the same labels would spoil the scrape."""
+    newest: dict[tuple[int, str, int], CaptureValues] = {}
+    for capture in captures:
+        there = newest.get(capture.place)
+        if there is None or there.started_ns <= capture.started_ns:
+            newest[capture.place] = capture
+    return list(newest.values())
+
+
+def _write_capture(lines: dict[str, list[str]], capture: CaptureValues, now_ns: int) -> None:
+    labels, info = capture.labels
+    state = derived_state(capture.state, capture.heartbeat_ns, now_ns)
+    lines["logshipper_job_info"].append(f"logshipper_job_info{{{info}}} 1\n")
+    lines["logshipper_job_state"].append(f'logshipper_job_state{{{labels},state="{escape(state)}"}} 1\n')
+    lines["logshipper_job_mode"].append(f'logshipper_job_mode{{{labels},mode="{escape(capture.mode)}"}} 1\n')
+    facts = {
+        "logshipper_job_start_time_seconds": capture.started_ns / 1e9,
+        "logshipper_job_end_time_seconds": None if capture.ended_ns is None else capture.ended_ns / 1e9,
+        "logshipper_job_heartbeat_time_seconds": capture.heartbeat_ns / 1e9,
+        "logshipper_job_exit_code": capture.exit_code,
+        "logshipper_job_signal": capture.signal or None,
+    }
+    for family, value in facts.items():
+        if value is not None:
+            lines[family].append(f"{family}{{{labels}}} {value!r}\n")
+    for stream in _STREAMS:
+        accounts = capture.ledger.get(stream)
+        if accounts is not None:
+            begin = f'logshipper_job_lines{{{labels},stream="{stream}",account="'
+            lines["logshipper_job_lines"] += [f'{begin}{one}"}} {accounts.get(one, 0)}\n' for one in LEDGER_ACCOUNTS]
+    for what, count in (("printed", capture.bytes_printed), ("logged", capture.bytes_logged)):
+        lines["logshipper_job_bytes"].append(f'logshipper_job_bytes{{{labels},what="{what}"}} {count}\n')

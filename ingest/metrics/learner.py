@@ -1,0 +1,220 @@
+"""The learner: follows every capture for /metrics, whether or not Loki takes anything, and remembers how far it is."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from ingest.capture.capture_account import STREAM_NAMES, CaptureAccount, Rows
+from ingest.capture.capture_folder import Life
+from ingest.capture.followed_capture import FollowedCapture, in_turn
+from ingest.capture.job import derived_state
+from ingest.capture.learning import learn, own_fault
+from ingest.capture.segment_reader import Outcome
+from ingest.metrics.job_metrics import CaptureView, JobMetrics
+from ingest.metrics.metrics_server import AgentMetrics
+from ingest.shipping.checkpoints import Checkpoints
+from logshipper.errors import LogshipperError
+from logshipper.fault_points import fault_point
+
+MAX_USERS = 500  # of the counters of lines and bytes; who comes later is counted without a name
+BATCH_BYTES = 1 << 20  # of each capture in turn
+QUIET_SECS = 1.0  # how long a capture that brings nothing is left alone
+FAULT_SECS = 60.0  # how long one is left alone whose frames found a fault of ours
+SAVE_SECS = 2.0
+TURN_SECS = 1.0  # of reading; then what else the agent's main thread does has its turn
+MAX_DAMAGES_TOLD = 20  # of a capture
+MAX_USERS_DAMAGES_TOLD = 100  # of a user's, in TELL_AGAIN_SECS
+TELL_AGAIN_SECS = 3600.0
+
+
+class _Printed(NamedTuple):
+    """What a capture has printed, as far as it is known. lines: by stream; bytes: printed, and logged of it; lost:
+    lines."""
+
+    lines: dict[str, int]
+    bytes: dict[str, int]
+    lost: int
+
+    @classmethod
+    def of(cls, account: CaptureAccount) -> "_Printed":
+        lines = {stream: account.ledger.get(stream, {}).get("read", 0) for stream in STREAM_NAMES.values()}
+        return cls(lines, {"printed": account.bytes_printed, "logged": account.bytes_logged}, account.lost())
+
+
+class Learner:
+    """metrics: None where job values aren't shown. say: lines for the agent's log; names_users: whether the counters of
+    lines and bytes do."""
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        metrics: JobMetrics | None,
+        agent_metrics: AgentMetrics,
+        poll_secs: float,
+        say: Callable[[str], None],
+        *,
+        names_users: bool = True,
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._metrics = metrics
+        self._agent_metrics = agent_metrics
+        self._poll_secs = poll_secs
+        self._say = say
+        self._names_users = names_users
+        self._users: set[str] = set()
+        self._save_due = 0.0
+        self.is_behind = False  # more waits than the last turn took
+        self._damages_told: Counter[int] = Counter()  # by user
+        self._damages_due = 0.0  # when they are told of anew
+
+    def turn(self, captures: Iterable[FollowedCapture]) -> bool:
+        """Goes on with each capture whose time has come or whose segment has grown, user by user; whether there was
+        something new."""
+        now = time.monotonic()
+        found = self.is_behind = False
+        for capture in in_turn(sorted(captures, key=lambda capture: capture.next_look)):
+            if time.monotonic() > now + TURN_SECS:
+                return True
+            if capture.learnt.done:
+                if not capture.shown_state:
+                    self._show(capture, moved=True)  # it was over before this agent began
+            elif now >= capture.next_look or capture.learn_reader.has_grown():
+                found |= self._learn_guarded(capture)
+        return found
+
+    def _learn_guarded(self, capture: FollowedCapture) -> bool:
+        """What the system refuses for one capture is that one's trouble; the others go on."""
+        try:
+            return self._learn(capture)
+        except (LogshipperError, OSError) as error:
+            capture.begin_learning_again()
+            self._put_off(capture, f"can't be read: {error}", QUIET_SECS)
+        except Exception as error:  # the frames are hostile: a fault that they find mustn't stop all others
+            capture.learn_anew(self._checkpoints)
+            self._put_off(capture, own_fault(error), FAULT_SECS)
+        return False
+
+    def _put_off(self, capture: FollowedCapture, words: str, secs: float) -> None:
+        if words != capture.blocked:
+            self._say(f"{capture.folder.path}: {words}; tried again")
+        capture.blocked = words
+        capture.pause_secs = QUIET_SECS
+        capture.next_look = time.monotonic() + secs
+
+    def _learn(self, capture: FollowedCapture) -> bool:
+        life = capture.life = capture.folder.life()  # before its segments are read
+        moved = life is not Life.STARTING and self._read(capture, life)
+        capture.pause_secs = self._poll_secs if moved else min(max(2 * capture.pause_secs, self._poll_secs), QUIET_SECS)
+        capture.next_look = time.monotonic() + capture.pause_secs
+        self._show(capture, moved)
+        return moved
+
+    def _read(self, capture: FollowedCapture, life: Life) -> bool:
+        known = capture.learnt
+        batch = capture.learn_reader.read(BATCH_BYTES, alive=life is Life.LIVE)
+        if batch.outcome is Outcome.MORE:
+            capture.pause_secs = 0.0
+            self.is_behind = True
+        before = _Printed.of(known.account)
+        learnt = learn(known.account, known.axis, Rows(), batch, capture.folder, life, time.time_ns())
+        self._count(capture.identity.user, before, _Printed.of(known.account))
+        if learnt.blocked and learnt.blocked != capture.blocked:
+            self._say(f"{capture.folder.path}: waits in the spool: {learnt.blocked}")
+        capture.blocked = learnt.blocked
+        self._tell_damages(capture, learnt.damages)
+        self._agent_metrics.damages.inc(len(learnt.damages))
+        self._agent_metrics.damaged_bytes.inc(sum(damage.skipped for damage in batch.damages))
+        if batch.frames:
+            earliest_ns = max(batch.frames[0].time_ns, capture.begun_ns)  # whatever the job says
+            for sink in capture.sinks:
+                sink.note_waiting(min(earliest_ns, time.time_ns()))
+        known.account.host = capture.identity.host or known.account.host
+        capture.learnt = known._replace(position=batch.position, done=learnt.done)
+        return bool(batch.frames) or learnt.done or batch.position != known.position
+
+    def _count(self, user: str, before: _Printed, now: _Printed) -> None:
+        """Adds what a capture has printed meanwhile to its user's counters."""
+        if now == before:
+            return
+        if not self._names_users or (user not in self._users and len(self._users) >= MAX_USERS):
+            user = ""
+        self._users.add(user)
+        for stream, count in now.lines.items():
+            self._agent_metrics.lines.labels(user, stream).inc(max(count - before.lines[stream], 0))
+        for what, count in now.bytes.items():
+            self._agent_metrics.bytes.labels(user, what).inc(max(count - before.bytes[what], 0))
+        self._agent_metrics.lost_lines.inc(max(now.lost - before.lost, 0))
+
+    def _tell_damages(self, capture: FollowedCapture, damages: list[str]) -> None:
+        """The agent's log is everybody's: of one capture some lines are enough, its own events have more; and of one
+        user's in an hour."""
+        if not damages:
+            return
+        now, uid = time.monotonic(), capture.identity.uid
+        if now >= self._damages_due:
+            self._damages_due = now + TELL_AGAIN_SECS
+            self._damages_told.clear()
+        told = self._damages_told[uid]
+        for words in damages[: max(min(MAX_DAMAGES_TOLD - capture.damages_told, MAX_USERS_DAMAGES_TOLD - told), 0)]:
+            self._say(words)
+            self._damages_told[uid] += 1
+        if told < MAX_USERS_DAMAGES_TOLD:
+            if capture.damages_told <= MAX_DAMAGES_TOLD < capture.damages_told + len(damages):
+                self._say(f"{capture.folder.path}: more damages of it are only counted")
+            if self._damages_told[uid] == MAX_USERS_DAMAGES_TOLD:
+                self._say(f"uid {uid}: more damages of this user's captures are only counted, for an hour at most")
+        capture.damages_told += len(damages)
+
+    def _show(self, capture: FollowedCapture, moved: bool) -> None:
+        if self._metrics is None:
+            return
+        account = capture.learnt.account
+        state = derived_state(account.state, account.heartbeat_ns, time.time_ns())
+        if moved or state != capture.shown_state:
+            capture.shown_state = state
+            self._metrics.update(view_of(capture, state))
+
+    def save(self, captures: Iterable[FollowedCapture], *, at_once: bool = False) -> None:
+        """Writes what has changed into the checkpoints, every few seconds, or at once."""
+        now = time.monotonic()
+        if not at_once and now < self._save_due:
+            return
+        self._save_due = now + SAVE_SECS
+        changed = [
+            capture
+            for capture in captures
+            if capture.saved is None
+            or (capture.saved.position, capture.saved.done) != (capture.learnt.position, capture.learnt.done)
+        ]
+        if changed:
+            saved = [capture.learnt for capture in changed]
+            self._checkpoints.put_learnt(saved)
+            fault_point("learnt")
+            for capture, learnt in zip(changed, saved, strict=True):
+                capture.saved = learnt
+
+
+def view_of(capture: FollowedCapture, state: str) -> CaptureView:
+    """What /metrics shows of a capture."""
+    account, axis = capture.learnt.account, capture.learnt.axis
+    return CaptureView(
+        key=capture.folder.key,
+        identity=capture.identity,
+        state=state,
+        exit_code=account.exit_code,
+        signal=account.signal,
+        started_ns=account.started_ns,
+        ended_ns=account.ended_ns,
+        heartbeat_ns=account.heartbeat_ns,
+        mode=account.mode,
+        reason=account.reason,
+        ledger=account.settled_ledger(),
+        lines=account.lines,
+        records=account.records,
+        bytes_printed=account.bytes_printed,
+        bytes_logged=account.bytes_logged,
+        axis=axis,
+        latest=axis.latest(),
+        over=capture.learnt.done,
+    )

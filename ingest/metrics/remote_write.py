@@ -1,0 +1,358 @@
+"""Sends what /metrics shows to Prometheus by remote write 1.0, for nodes that it can't scrape (docs/metrics.md).
+
+Strategy: every interval_secs a round is encoded, compressed and queued; the head of the queue is sent until it is taken
+or given up. Nothing is tried for ever: Prometheus rolls a whole request back for one sample that it doesn't take, by a
+400, or (2.42, with an out-of-order window) by a 500 that never ends. So where a sample of our own is taken beside it,
+the request is at fault: it is halved until the samples at fault are alone, and these are dropped. Where none is taken,
+the server or its configuration is at fault, and all wait, until they are older than max_age_secs.
+
+A node whose clock is ahead would have Prometheus refuse what honest nodes send. So an empty request asks for the
+server's time before any sample goes out, and again where the node's clock was set; where the two differ by over
+MAX_OFF_SECS, the server's counts.
+
+Limits: queue_max_bytes of compressed requests, the oldest go first; MAX_SPLITS halvings of a request. What is dropped
+is counted by reason, and said, each reason once until a round has gone well.
+"""
+
+import random
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import cramjam
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from ingest.config.agent_config import RemoteWriteSection
+from ingest.loki.push import compress
+from ingest.metrics.remote_write_encoding import SeriesEncoder, encoded_time, split
+from ingest.servers.backoff import Backoff
+from ingest.servers.server_calls import ServerClient
+from logshipper.errors import PushError
+
+MAX_SPLITS = 64  # of a request and its parts: some bad samples are found, a thousand aren't looked for
+TRIES = 3  # of a request that is answered by 500, before another one is tried beside it
+MAX_ANSWER_BYTES = 64 << 10
+MAX_OFF_SECS = 30.0  # by which the node's clock may differ from the server's
+_SET_MS = 5000  # a clock that moved so far against the one that only rises was set
+EMPTY = compress(b"")  # a request
+PROBE = "logshipper_agent_remote_write_probe"
+DROP_REASONS = ("too_old", "duplicate", "other", "queue_full", "expired", "ahead")
+_HEADERS = {
+    "Content-Type": "application/x-protobuf",
+    "Content-Encoding": "snappy",
+    "X-Prometheus-Remote-Write-Version": "0.1.0",
+}
+_TAKEN = (200, 202, 204)
+_REASONS = (  # Prometheus' words, and those of others that speak remote write
+    ("duplicate", re.compile(r"duplicate sample|same timestamp|duplicate timestamp", re.I)),
+    ("too_old", re.compile(r"out of bounds|too old|out of order|out-of-order|old sample", re.I)),
+)
+
+
+class RemoteWriteClient(ServerClient):
+    """access: url is the whole address, such as http://prometheus.example.org:9090/api/v1/write."""
+
+    kind = "Remote write"
+
+    def push(self, body: bytes) -> int | None:
+        """Sends a compressed request; returns the server's time in ns, to a second, None where it doesn't tell. Raises
+        PushError."""
+        return self._push("", body, _HEADERS, _TAKEN).date_ns
+
+
+def own_labels(cluster: str, host: str) -> dict[str, str]:
+    """What every series of an agent gets, as a scrape would give it; hosts of two clusters may have one name."""
+    return {"job": "logshipper-agent", "instance": f"{cluster}/{host}"}
+
+
+def probe(own: Mapping[str, str], time_ms: int) -> bytes:
+    """A request with a sample of our own."""
+    encoder = SeriesEncoder(own)
+    return compress(encoder.sample(encoder.head(PROBE), 1.0, encoded_time(time_ms)))
+
+
+class RemoteWriteMetrics:
+    """The counters of remote write, in an agent's registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        name = "logshipper_agent_remote_write"
+        self.samples = Counter(f"{name}_samples", "Samples that were taken by remote write.", registry=registry)
+        self.dropped = Counter(f"{name}_dropped_samples", "Samples that were given up.", ["reason"], registry=registry)
+        self.retries = Counter(f"{name}_retries", "Requests that were tried again.", ["reason"], registry=registry)
+        self.queue_bytes = Gauge(f"{name}_queue_bytes", "Bytes of requests that wait, compressed.", registry=registry)
+        for reason in DROP_REASONS:
+            self.dropped.labels(reason)
+
+
+@dataclass(slots=True)
+class _Origin:
+    """What the parts of one request share. splits: that are left; taken: a part of it was; beside: a sample of our own
+    was taken beside it."""
+
+    splits: int = MAX_SPLITS
+    taken: bool = False
+    beside: bool = False
+
+
+@dataclass(slots=True)
+class _Request:
+    body: bytes
+    samples: int
+    time_ms: int
+    origin: _Origin = field(default_factory=_Origin)
+    tries: int = 0
+
+
+class WriteState(NamedTuple):
+    """What it is at, for `status`. taken_ns: the node's time when a request was taken last, 0 where none was;
+    waiting_bytes: of requests, compressed; dropped: samples by reason, since the agent's start; refused_ns, status,
+    words: of the last answer that didn't take a request (status 0: there was none), 0 and "" where all did."""
+
+    taken_ns: int
+    waiting_bytes: int
+    dropped: dict[str, int]
+    refused_ns: int
+    status: int
+    words: str
+
+
+class _Clocks(NamedTuple):
+    """off_ms: the node's less the server's, 0 where that is little; rose_ms: what lay between the node's two clocks."""
+
+    off_ms: int
+    rose_ms: float
+
+
+class RemoteWrite:
+    """own: labels of every series; text: what /metrics shows now. One thread's; clock: seconds that only rise; wall_ms:
+    the node's clock; max_off_secs: what is no difference between that and the server's."""
+
+    def __init__(
+        self,
+        section: RemoteWriteSection,
+        own: Mapping[str, str],
+        text: Callable[[], str],
+        metrics: RemoteWriteMetrics,
+        say: Callable[[str], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        max_off_secs: float = MAX_OFF_SECS,
+    ) -> None:
+        self._section = section
+        self._text = text
+        self._metrics = metrics
+        self._say = say
+        self._clock = clock
+        self._wall_ms = wall_ms
+        self._max_off_ms = max_off_secs * 1000
+        self._clocks: _Clocks | None = None
+        self._client = RemoteWriteClient(section.access, max_answer_bytes=MAX_ANSWER_BYTES)
+        self._encoder = SeriesEncoder(own)
+        self._own = own
+        self._queue: deque[_Request] = deque()
+        self._queued_bytes = 0
+        self._backoff = Backoff(section.retry_min_secs, section.retry_max_secs)
+        self._round_due = self._send_due = 0.0
+        self._refused_ms = -1  # a round of which nothing was taken, though all else is
+        self._told: set[str] = set()
+        self._goes_well = True  # since the last round
+        self._taken_ns = self._refused_ns = 0
+        self._refused: tuple[int, str] = (0, "")
+        self._dropped = dict.fromkeys(DROP_REASONS, 0)
+
+    @property
+    def state(self) -> WriteState:
+        """Any thread may ask."""
+        dropped = {reason: count for reason, count in self._dropped.items() if count}
+        return WriteState(self._taken_ns, self._queued_bytes, dropped, self._refused_ns, *self._refused)
+
+    def run(self, stop: threading.Event) -> None:
+        """Until stop is set. Then all series end, where nothing waits; else what waits is lost."""
+        pause = 0.0
+        while not stop.wait(pause):
+            try:
+                pause = self.turn(stop.is_set)
+            except Exception as error:  # the agent's jobs must not suffer from it, nor the next round
+                self._tell("fault", f"remote write: a fault of logshipper's own: {error!r}; tried again")
+                pause = self._section.interval_secs
+        if not self._queue and self._known_clocks() is not None:
+            self._end_series()
+        self._client.close()
+
+    def _end_series(self) -> None:
+        """As Prometheus itself does with a target that is gone. Nothing is tried again."""
+        series = self._encoder.encode("", self._now_ms())
+        try:
+            for begin in range(0, len(series), self._section.max_samples):
+                self._client.push(compress(b"".join(series[begin : begin + self._section.max_samples])))
+        except PushError as error:
+            self._say(f"{error}; its series end five minutes later")
+
+    def turn(self, is_over: Callable[[], bool] = lambda: False) -> float:
+        """Queues a round where one is due, sends what may be sent; returns the seconds until there is more to do.
+        is_over: asked between two requests whether there should be no other."""
+        if self._clock() >= self._round_due:
+            self._round_due = self._clock() + self._section.interval_secs
+            self._queue_round()
+        while self._queue and self._send_due <= self._clock() < self._round_due and not is_over():
+            self._send_head()
+        self._metrics.queue_bytes.set(self._queued_bytes)
+        due = min(self._round_due, self._send_due) if self._queue else self._round_due
+        return max(0.0, due - self._clock())
+
+    # ---- the queue
+
+    def _queue_round(self) -> None:
+        self._goes_well = True
+        time_ms = self._now_ms()
+        series = self._encoder.encode(self._text(), time_ms)
+        most = self._section.max_samples
+        for begin in range(0, len(series), most):
+            self._queue.append(self._request(series[begin : begin + most], time_ms, _Origin()))
+        while self._queued_bytes > self._section.queue_max_bytes:
+            self._drop("queue_full", "[remote_write] queue_max_bytes are waiting: the oldest go")
+
+    def _request(self, series: Sequence[bytes], time_ms: int, origin: _Origin) -> _Request:
+        body = compress(b"".join(series))
+        self._queued_bytes += len(body)
+        return _Request(body, len(series), time_ms, origin)
+
+    def _pop(self) -> _Request:
+        request = self._queue.popleft()
+        self._queued_bytes -= len(request.body)
+        return request
+
+    def _drop(self, reason: str, words: str) -> None:
+        """Gives the head up."""
+        request = self._pop()
+        self._metrics.dropped.labels(reason).inc(request.samples)
+        self._dropped[reason] += request.samples
+        self._tell(reason, f"remote write: {request.samples} samples are dropped ({reason}): {words}")
+
+    def _halve(self) -> None:
+        request = self._pop()
+        request.origin.splits -= 1
+        series = split(bytes(cramjam.snappy.decompress_raw(request.body)))
+        middle = len(series) // 2
+        for half in (series[middle:], series[:middle]):
+            self._queue.appendleft(self._request(half, request.time_ms, request.origin))
+
+    # ---- sending
+
+    def _send_head(self) -> None:
+        request = self._queue[0]
+        if self._known_clocks() is None:
+            self._ask_time()
+            return
+        if request.time_ms < self._now_ms() - self._section.max_age_secs * 1000:
+            self._drop("expired", "they have waited for [remote_write] max_age_secs")
+            return
+        if request.time_ms > self._now_ms() + self._max_off_ms:
+            self._drop("ahead", "this node's clock was ahead of the server's")
+            return
+        try:
+            date_ns = self._client.push(request.body)
+        except PushError as error:
+            self._note(error)
+            request.tries += 1
+            if error.status == 413 and request.samples > 1 and request.origin.splits:
+                self._halve()
+            elif self._is_at_fault(request, error):
+                self._give_up_or_halve(request, error)
+            else:
+                self._wait(error)
+            return
+        self._compare_clocks(date_ns)
+        self._pop()
+        request.origin.taken = True
+        self._taken_ns = time.time_ns()
+        self._metrics.samples.inc(request.samples)
+        self._backoff = Backoff(self._section.retry_min_secs, self._section.retry_max_secs)
+        if self._told and self._goes_well and not self._queue:
+            self._told.clear()
+            self._say("remote write: everything is taken again")
+
+    def _note(self, error: PushError) -> None:
+        self._refused = error.status, error.excerpt
+        self._refused_ns = time.time_ns()
+
+    # ---- whose time counts
+
+    def _now_ms(self) -> int:
+        """The server's time, where the node's is known to be another one."""
+        known = self._known_clocks()
+        return self._wall_ms() - (known.off_ms if known else 0)
+
+    def _known_clocks(self) -> _Clocks | None:
+        """None where nothing is known any more."""
+        known = self._clocks
+        return known if known and abs(self._rose_ms() - known.rose_ms) < _SET_MS else None
+
+    def _rose_ms(self) -> float:
+        return self._wall_ms() - self._clock() * 1000
+
+    def _ask_time(self) -> None:
+        try:
+            self._compare_clocks(self._client.push(EMPTY))
+        except PushError as error:
+            self._note(error)
+            self._wait(error)
+
+    def _compare_clocks(self, date_ns: int | None) -> None:
+        """date_ns: the server's time, of an answer that came just now."""
+        off_ms = 0 if date_ns is None else self._wall_ms() - date_ns // 1_000_000
+        if abs(off_ms) <= self._max_off_ms:
+            off_ms = 0
+        else:
+            self._tell("clock", f"remote write: this node's clock is {off_ms / 1000:.0f} s off; the server's counts")
+        self._clocks = _Clocks(off_ms, self._rose_ms())
+
+    # ---- what can't be sent
+
+    def _is_at_fault(self, request: _Request, error: PushError) -> bool:
+        """Whether it is the request that is no good, and not the server, or how it is reached."""
+        if error.status not in (400, 500):
+            return False
+        if error.status == 500:  # may be anything: asked again each time
+            suspected = request.tries >= TRIES or request.origin.splits < MAX_SPLITS
+            return suspected and self._takes_others()
+        request.origin.beside = request.origin.beside or self._takes_others()
+        return request.origin.beside
+
+    def _takes_others(self) -> bool:
+        try:
+            self._client.push(probe(self._own, self._now_ms()))
+        except PushError:
+            return False
+        return True
+
+    def _give_up_or_halve(self, request: _Request, error: PushError) -> None:
+        origin = request.origin
+        hopeless = request.time_ms == self._refused_ms
+        if request.samples > 1 and origin.splits and not hopeless:
+            self._halve()
+            return
+        if not origin.splits and not origin.taken:
+            self._refused_ms = request.time_ms
+        reason = next((reason for reason, words in _REASONS if words.search(error.excerpt)), "other")
+        self._drop(reason, str(error))
+
+    def _wait(self, error: PushError) -> None:
+        reason = str(error.status or "no_connection")
+        self._metrics.retries.labels(reason).inc()
+        self._backoff = self._backoff.failed()
+        pause = self._backoff.pause_secs(random.random(), error.retry_after_secs)  # noqa: S311  jitter
+        self._send_due = self._clock() + pause
+        self._tell(f"waits {reason}", f"{error}; it waits, and is tried again")
+
+    def _tell(self, what: str, words: str) -> None:
+        """Once, until a round has gone well."""
+        self._goes_well = False
+        if what not in self._told:
+            self._told.add(what)
+            self._say(words)

@@ -1,0 +1,1 @@
+"""The node agent: wiring, the node's spool, and whose a job is."""

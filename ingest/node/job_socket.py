@@ -1,0 +1,381 @@
+"""The socket at which `logshipper run` gets a directory in the node's spool (docs/segment-format.md, "Folders").
+
+One thread, one poll loop, no connection waits for another: who says nothing is dropped after PEER_SECS, or when there
+are MAX_CONNECTIONS and the user has more of them than any other; who asks too often is refused before anything is
+looked at. Who asks is what the kernel says (ingest/node/peer.py), never what is asked: a request wishes for a job id,
+and outside of a scheduler's job gets it with the user's number behind, so that nobody can have another's.
+"""
+
+import os
+import select
+import socket
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from ingest.config.agent_config import AgentSection
+from ingest.node.node_spool import NodeIdentity, NodeSpool, TooManyCaptures, sync_capture
+from ingest.node.peer import Accounts, Peer, PeerUnknown, credentials, identify
+from ingest.node.socket_file import bind, unlink_own
+from logshipper.errors import ConfigError, LogshipperError, SpoolError, os_words
+from logshipper.spool import JOB_ID_MAX_CHARS, check_job_id
+
+PEER_SECS = 2.0
+MAX_REQUEST_BYTES = 4096
+MAX_CONNECTIONS = 256
+BURST = 600  # requests of a user at once: a node full of tasks that start together
+REQUESTS_PER_SEC = 20.0  # and from then on
+SAY_SECS = 10.0  # between two lines of one reason
+_MAX_UNSYNCED = 64
+_MAX_WHOLE = (1 << 31) - 1
+
+GREETING = b'{"version":0}'  # is anybody there? It is answered by a refusal that nobody counts
+REASONS = ("silent", "gone", "crowded", "too_often", "malformed", "unknown_peer", "too_many_captures", "spool", "fault")
+
+
+class _Refused(Exception):
+    """A request that gets no directory. reason: one of REASONS, "" for a greeting; sentence: the answer."""
+
+    def __init__(self, reason: str, sentence: str) -> None:
+        self.reason = reason
+        self.sentence = sentence
+        super().__init__(sentence)
+
+
+class Request(NamedTuple):
+    """What is wished for; None where nothing is."""
+
+    name: str
+    job_id: str | None
+    attempt: int | None
+    task: int | None
+
+
+def parse_request(data: bytes) -> Request:
+    """Raises ValueError with a sentence where data isn't a request of version 1. What it doesn't know is left out."""
+    if len(data) > MAX_REQUEST_BYTES:
+        raise ValueError(f"a request has at most {MAX_REQUEST_BYTES} bytes")
+    try:
+        found: Any = orjson.loads(data)  # Any: JSON, each field of which is checked
+    except orjson.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError("a request is one JSON object")
+    if type(found.get("version")) is not int or found["version"] != 1:
+        raise ValueError("this agent answers requests of version 1")
+    name, job_id = found.get("name"), found.get("job_id")
+    if not isinstance(name, str):
+        raise ValueError("a request has a name")
+    if job_id is not None:
+        if not isinstance(job_id, str):
+            raise ValueError("job_id is a string, or null")
+        try:
+            check_job_id(job_id)
+        except ConfigError as error:
+            raise ValueError("; ".join(error.problems)) from None
+    return Request(name, job_id, _whole(found, "attempt", 1), _whole(found, "task", 0))
+
+
+def _whole(found: Mapping[str, object], key: str, least: int) -> int | None:
+    value = found.get(key)
+    if value is not None and not (type(value) is int and least <= value <= _MAX_WHOLE):
+        raise ValueError(f"{key} is a whole number from {least} on, or null")
+    return value if type(value) is int else None
+
+
+class _Connection(NamedTuple):
+    socket: socket.socket
+    uid: int
+    seen_ns: int  # CLOCK_BOOTTIME
+    due: float  # CLOCK_MONOTONIC
+
+
+class JobSocket:
+    """Serves agent.socket from `start` to `close`. say: gets a line for the agent's log, from the socket's thread.
+
+    made: directories made so far; refused: requests that got none, by reason (REASONS).
+    """
+
+    def __init__(
+        self,
+        agent: AgentSection,
+        say: Callable[[str], None],
+        *,
+        peer_secs: float = PEER_SECS,
+        who: Callable[[socket.socket, int], Peer] = identify,
+    ) -> None:
+        self.made = 0
+        self.refused: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
+        self._agent = agent
+        self._say = say
+        self._peer_secs = peer_secs
+        self._who = who
+        self._accounts = Accounts()
+        self._allowance = _Allowance()
+        self._said: dict[str, tuple[float, int]] = {}  # by reason: when the last line was, how many had none since
+        self._connections: dict[int, _Connection] = {}  # by fd, the oldest first
+        self._unsynced: deque[str] = deque()  # captures whose identity may not be on the disk yet
+        self._own: tuple[int, int] | None = None  # device and inode of our socket
+        self._thread: threading.Thread | None = None
+
+    # ---- start and end
+
+    def start(self) -> None:
+        """Raises SpoolError where the socket can't be made, or another agent listens there."""
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._own = bind(self._listener, self._agent.socket)
+        except OSError as error:
+            self._listener.close()
+            reason = os_words(error)
+            raise SpoolError(self._agent.socket, f"{reason}; [agent] socket names another place, or none") from None
+        except BaseException:
+            self._listener.close()
+            raise
+        self._listener.setblocking(False)
+        self._woken, self._wake = os.pipe()
+        self._poll = select.poll()
+        self._poll.register(self._listener, select.POLLIN)
+        self._poll.register(self._woken, select.POLLIN)
+        self._thread = threading.Thread(target=self._serve, name="job-socket", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread and removes the socket. May be called twice, and where it wasn't started."""
+        if self._thread is None:
+            return
+        os.close(self._wake)
+        self._thread.join()
+        self._thread = None
+        os.close(self._woken)
+        unlink_own(self._agent.socket, self._own)
+        self._listener.close()
+
+    # ---- the thread
+
+    def _serve(self) -> None:
+        while self._turn():
+            pass
+        while self._unsynced:
+            self._sync_one()
+        for connection in list(self._connections.values()):
+            self._drop(connection)
+
+    def _turn(self) -> bool:
+        """False where the socket is to be closed."""
+        ready = [fd for fd, _ in self._poll.poll(self._wait_ms())]
+        if self._woken in ready:
+            return False
+        asking = [self._connections[fd] for fd in ready if fd in self._connections]
+        if self._listener.fileno() in ready:
+            self._accept()
+        for connection in asking:
+            # who was accepted may have the number of one that was dropped for it
+            if self._connections.get(connection.socket.fileno()) is connection:
+                self._serve_one(connection)
+        self._drop_silent()
+        if not ready or len(self._unsynced) > _MAX_UNSYNCED:
+            self._sync_one()
+        return True
+
+    def _wait_ms(self) -> int | None:
+        if self._unsynced:
+            return 0  # what is asked goes first
+        if not self._connections:
+            return None
+        first = next(iter(self._connections.values()))
+        return max(0, int((first.due - time.monotonic()) * 1000) + 1)
+
+    def _accept(self) -> None:
+        for _ in range(MAX_CONNECTIONS):
+            try:
+                accepted, _address = self._listener.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:  # out of descriptors: those who say nothing give theirs
+                self._count("crowded", f"nobody can be accepted: {error.strerror or error}")
+                if self._connections:
+                    self._drop(next(iter(self._connections.values())))
+                else:
+                    select.select([self._woken], [], [], 0.1)  # the loop would spin
+                return
+            accepted.setblocking(False)
+            due = time.monotonic() + self._peer_secs
+            seen_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+            if len(self._connections) >= MAX_CONNECTIONS:
+                self._make_room()
+            connection = _Connection(accepted, credentials(accepted)[1], seen_ns, due)
+            self._connections[accepted.fileno()] = connection
+            self._poll.register(accepted, select.POLLIN)
+
+    def _make_room(self) -> None:
+        """The user who has most connections loses the oldest: a crowd of silent ones keeps nobody else out."""
+        counts = Counter(connection.uid for connection in self._connections.values())
+        uid = counts.most_common(1)[0][0]
+        oldest = next(connection for connection in self._connections.values() if connection.uid == uid)
+        self._refuse(oldest, _Refused("crowded", "too many ask at once; try again"))
+
+    def _drop_silent(self) -> None:
+        now = time.monotonic()
+        for connection in list(self._connections.values()):
+            if connection.due > now:
+                return
+            if _asks(connection.socket):
+                continue  # it came while others were served: its turn is next
+            self._refuse(connection, _Refused("silent", f"no request came within {self._peer_secs:g} s"))
+
+    def _drop(self, connection: _Connection) -> None:
+        del self._connections[connection.socket.fileno()]
+        self._poll.unregister(connection.socket)
+        connection.socket.close()
+
+    def _sync_one(self) -> None:
+        if self._unsynced:
+            name = self._unsynced.popleft()
+            try:
+                sync_capture(self._agent, name)
+            except SpoolError as error:
+                self._tell("spool", f"{name} may not be on the disk: {error}")
+
+    # ---- one request
+
+    def _serve_one(self, connection: _Connection) -> None:
+        name = ""
+        try:
+            name, answer = self._answer(connection)
+        except _Refused as refused:
+            self._refuse(connection, refused)
+            return
+        except BrokenPipeError:  # it has gone without a word
+            self._drop(connection)
+            return
+        except Exception as error:  # whatever it is: one request must not end the socket for all
+            self._refuse(connection, _Refused("fault", f"the agent failed: {type(error).__name__}: {error}"))
+            return
+        try:
+            connection.socket.send(answer, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            self.made += 1
+            self._unsynced.append(name)
+        except OSError:
+            self._count("gone", f"uid {connection.uid} had gone before its directory was made")
+            self._unmake(name)
+        self._drop(connection)
+
+    def _answer(self, connection: _Connection) -> tuple[str, bytes]:
+        """Makes the directory that is asked for; returns its name and the answer. Raises _Refused."""
+        data = _read(connection.socket)
+        if not data:
+            raise BrokenPipeError
+        own = os.geteuid()
+        if own not in (0, connection.uid):
+            raise _Refused("unknown_peer", f"this agent serves uid {own} only")
+        if not self._allowance.take(connection.uid, time.monotonic()):
+            raise _Refused("too_often", f"uid {connection.uid} asks too often; try again in some seconds")
+        try:
+            request = parse_request(data)
+            peer = self._who(connection.socket, connection.seen_ns)
+            with NodeSpool(self._agent) as spool:
+                spool.check_room(peer.uid)
+                identity = self._identify(spool, peer, request)
+                name = spool.make(identity)
+        except ValueError as error:
+            raise _Refused("" if data == GREETING else "malformed", str(error)) from None
+        except PeerUnknown as error:
+            raise _Refused("unknown_peer", str(error)) from None
+        except TooManyCaptures as error:
+            raise _Refused("too_many_captures", error.reason) from None
+        except LogshipperError as error:
+            raise _Refused("spool", str(error)) from None
+        told = {"path": os.path.join(self._agent.spool_dir, name), "job_id": identity.job_id}
+        return name, orjson.dumps({**told, "attempt": identity.attempt, "step": identity.step, "task": identity.task})
+
+    def _identify(self, spool: NodeSpool, peer: Peer, request: Request) -> NodeIdentity:
+        """Whose the capture is: by the kernel's word, and the request's where it can hurt nobody but the asker."""
+        user, gid = self._accounts.look_up(peer.uid, peer.gid)
+        step, task = "", 0
+        if peer.job is not None:
+            job_id, attempt = peer.job.job_id, request.attempt or 1
+            # the rank, where it is told: the cgroups may count tasks of this node only, or none
+            task = request.task if request.task is not None else peer.job.task or 0
+            runs = spool.next_number(peer.uid, f"{job_id}@{attempt}.{peer.job.step}.{task}")
+            step = f"{peer.job.step}.run{runs}"
+        elif request.job_id is not None:
+            suffix = f".u{peer.uid}"
+            job_id = request.job_id.removesuffix(suffix) + suffix
+            if len(job_id) > JOB_ID_MAX_CHARS:
+                raise ValueError(f"job_id: becomes {job_id}, and a job id has at most {JOB_ID_MAX_CHARS} characters")
+            attempt = spool.next_number(peer.uid, job_id)
+        else:
+            job_id, attempt = spool.new_job_id(), 1
+        return NodeIdentity(job_id, attempt, step, task, request.name, peer.uid, user, gid=gid)
+
+    def _unmake(self, name: str) -> None:
+        try:
+            with NodeSpool(self._agent) as spool:
+                spool.unmake(name)
+        except SpoolError as error:
+            self._tell("spool", str(error))
+
+    # ---- refusals
+
+    def _refuse(self, connection: _Connection, refused: _Refused) -> None:
+        if refused.reason:
+            self._count(refused.reason, f"uid {connection.uid} gets no directory: {refused.sentence}")
+        _read(connection.socket)  # closed with a request unread, it would take the answer back
+        try:
+            answer = orjson.dumps({"error": refused.sentence})
+            connection.socket.send(answer, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except (OSError, orjson.JSONEncodeError):
+            pass  # gone, or doesn't read
+        self._drop(connection)
+
+    def _count(self, reason: str, line: str) -> None:
+        self.refused[reason] += 1
+        self._tell(reason, line)
+
+    def _tell(self, reason: str, line: str) -> None:
+        now = time.monotonic()
+        last, untold = self._said.get(reason, (-SAY_SECS, 0))
+        if now - last < SAY_SECS:
+            self._said[reason] = (last, untold + 1)
+            return
+        self._said[reason] = (now, 0)
+        more = f" (and {untold} more of this kind since the last line)" if untold else ""
+        self._say(f"{self._agent.socket}: {line}{more}")
+
+
+def _asks(connection: socket.socket) -> bool:
+    """Whether a request waits to be read."""
+    try:
+        return bool(connection.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK))
+    except OSError:
+        return False
+
+
+def _read(connection: socket.socket) -> bytes:
+    """A request's bytes, one too many where it is too long; none where there is none. One packet is one request."""
+    try:
+        return connection.recv(MAX_REQUEST_BYTES + 1, socket.MSG_DONTWAIT)
+    except OSError:
+        return b""
+
+
+class _Allowance:
+    """How many requests users have left: BURST, filled up with REQUESTS_PER_SEC."""
+
+    MAX_USERS = 4096
+
+    def __init__(self) -> None:
+        self._left: dict[int, tuple[float, float]] = {}  # by uid: how many, and when that was
+
+    def take(self, uid: int, now: float) -> bool:
+        left, since = self._left.get(uid, (float(BURST), now))
+        left = min(float(BURST), left + (now - since) * REQUESTS_PER_SEC)
+        if len(self._left) >= self.MAX_USERS:
+            self._left.clear()
+        self._left[uid] = (max(0.0, left - 1), now)
+        return left >= 1

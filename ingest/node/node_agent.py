@@ -1,0 +1,447 @@
+"""The node agent: wiring of one process that serves all captures of a node, of all users, as they appear.
+
+main thread   looks for captures, follows them for /metrics (learner), removes what is over
+shipper       one for each Loki: rounds to it; waits there as long as it takes, and nobody else does
+socket        gives `logshipper run` directories
+metrics       answers scrapes
+remote write  sends what /metrics shows, where that is set up
+slurm         on Slurm's controller, one for each Loki: asks it which jobs were captured, tells it how these
+              ended
+"""
+
+import _thread
+import fcntl
+import os
+import resource
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import FrameType
+
+from ingest.capture.capture_folder import CaptureFolder, Life, list_folders
+from ingest.capture.followed_capture import FollowedCapture
+from ingest.config.agent_config import FIRST_SINK, AgentConfig
+from ingest.heap import keep_freed_memory
+from ingest.metrics.disk_metrics import DiskMetrics
+from ingest.metrics.job_metrics import JobMetrics
+from ingest.metrics.learner import Learner
+from ingest.metrics.metrics_server import AgentMetrics, MetricsServer, exposition
+from ingest.metrics.remote_write import RemoteWrite, RemoteWriteMetrics, own_labels
+from ingest.node.job_socket import JobSocket
+from ingest.node.node_spool import open_own_folder
+from ingest.node.service_notify import ServiceNotifier
+from ingest.node.spool_limits import SpoolLimits
+from ingest.shipping.checkpoints import KEPT_NS, STATE_FILE, Checkpoints
+from ingest.shipping.seldom import Seldom
+from ingest.shipping.sink_course import SinkCourse
+from ingest.shipping.sink_states import SINKS_NOTE, removed
+from logshipper import __version__
+from logshipper.errors import LogshipperError, SpoolError, StoreError, os_words
+from logshipper.fault_points import fault_point
+from logshipper.spool import make_private_folder
+from logshipper.terminal import fill_standard_fds
+
+UNUSED_SECS = 3600.0  # how long a directory that nobody writes into is kept
+TELL_SECS = 2.0  # between two notes for `status`
+FORGET_SECS = 3600.0
+RETRY_SECS = 60.0  # after which a capture that couldn't be followed is looked at again
+LAST_WORDS_SECS = 2.0  # for remote write, when the agent ends
+
+Say = Callable[[str], None]
+
+
+class NodeAgent:
+    """Raises LogshipperError where it can't start: another agent at work, folders, the port."""
+
+    def __init__(self, config: AgentConfig, say: Say) -> None:
+        fill_standard_fds()  # before a file of ours gets the number of one that the caller had closed
+        self._config = config
+        self._say = say = _unfailing(say)
+        self._stop = threading.Event()
+        self._ending = False  # a signal came
+        self._socket = JobSocket(config.agent, say) if config.agent.socket else None
+        self._socket_told: Counter[str] = Counter()
+        self._captures: dict[str, FollowedCapture] = {}
+        self._looked = False  # for captures, once at least
+        self._put_off: dict[str, tuple[float, str]] = {}  # not before, why
+        with ExitStack() as undo:
+            self._lock = _take_lock(config.agent.state_dir)
+            undo.callback(os.close, self._lock)
+            self._spool_fd = _open_spool(config.agent.spool_dir)
+            undo.callback(os.close, self._spool_fd)
+            _be_the_only_one(self._spool_fd, config.agent.spool_dir)
+            self._checkpoints = Checkpoints(os.path.join(config.agent.state_dir, STATE_FILE))
+            undo.callback(self._checkpoints.close)
+            self._assemble(config, say)
+            undo.pop_all()
+
+    def _assemble(self, config: AgentConfig, say: Say) -> None:
+        self._metrics = AgentMetrics(config.agent.cluster, config.agent.host)
+        jobs = JobMetrics(config.metrics, config.agent.cluster, config.agent.host, say=say)
+        self._job_metrics = jobs
+        self._learner = Learner(
+            self._checkpoints, jobs, self._metrics, config.agent.poll_secs, say, names_users=config.metrics.job_values
+        )
+        self._disks = DiskMetrics(self._metrics, {"spool": config.agent.spool_dir, "state": config.agent.state_dir})
+        self._sinks: list[SinkCourse] = []
+        try:
+            for one in config.sinks:
+                self._sinks.append(SinkCourse(one, self._checkpoints, self._metrics, self._stop, say, jobs))
+        except BaseException:
+            for made in self._sinks:
+                made.close()
+            raise
+        self._new_sinks = self._added_sinks()
+        slurm = [one.slurm for one in self._sinks if one.slurm is not None]
+        self._slurm = slurm[0] if slurm else None
+        for further in slurm[1:]:
+            slurm[0].give(further)
+        self._remote_write = self._made_remote_write(config) if config.remote_write.access.url else None
+        self._limits = SpoolLimits(config.agent, say)
+        self._threads: list[threading.Thread] = []
+        self._service = ServiceNotifier(os.environ)
+        self._tell_due = self._forget_due = 0.0
+        self._told: dict[str, object] = {}
+
+    def _made_remote_write(self, config: AgentConfig) -> RemoteWrite:
+        own = own_labels(config.agent.cluster, config.agent.host)
+        metrics = RemoteWriteMetrics(self._metrics.registry)
+        return RemoteWrite(config.remote_write, own, self._exported, metrics, self._say)
+
+    def _exported(self) -> str:
+        return exposition(self._metrics, self._job_metrics)[0].decode()
+
+    def _added_sinks(self) -> list[Checkpoints]:
+        """Those that weren't there when the agent ran last: they may come in the midst of captures."""
+        known = self._checkpoints.note(SINKS_NOTE) or [FIRST_SINK]
+        added = [one for one in self._sinks if one.config.sink not in known]
+        for one in added:
+            self._say(f"[{one.config.table}] is new: it gets what is in the spool now, and all that comes")
+        for name in removed(self._config):
+            shown = name or FIRST_SINK
+            self._say(
+                f"the sink {shown} isn't in the configuration any more: nothing waits for it. How far it was, and its "
+                f"quarantine, are kept until `logshipper-agent forget {shown}`"
+            )
+        return [one.checkpoints for one in added]
+
+    # ---- the course
+
+    def run(self) -> None:
+        """Until SIGTERM or SIGINT; what is under way then goes on where the next agent starts."""
+        _raise_file_limit()
+        keep_freed_memory()
+        for signo in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signo, self._on_signal)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes isn't the end of a node's logs
+        try:
+            section = self._config.metrics
+            server = MetricsServer(section.listen, self._metrics, self._job_metrics, self._say, section.access)
+        except BaseException:
+            self._end()
+            raise
+        socket = self._socket
+        threads = self._threads = [thread for one in self._sinks for thread in one.threads(self._to_ship)]
+        remote_write = self._started_remote_write()
+        try:
+            if socket is not None:
+                socket.start()
+            for thread in threads:
+                thread.start()
+            self._say(self._ready_words(server.port))
+            self._service.ready()
+            self._serve()
+        finally:
+            self._service.stopping()
+            self._begin_stop()
+            if socket is not None:
+                socket.close()
+            for thread in threads:
+                if thread.ident is not None:
+                    thread.join()
+            if remote_write is not None:
+                remote_write.join(LAST_WORDS_SECS)
+            server.close()
+            self._end()
+            if self._ending:
+                self._say("stopped")
+            for signo in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(signo, signal.SIG_IGN)  # Python's own end would give a second one its default: killed
+
+    def _started_remote_write(self) -> threading.Thread | None:
+        """Nobody waits long for its end: it may be in the middle of a push that nobody answers."""
+        if self._remote_write is None:
+            return None
+        thread = threading.Thread(target=self._remote_write.run, args=(self._stop,), name="remote write", daemon=True)
+        thread.start()
+        return thread
+
+    def _on_signal(self, signo: int, frame: FrameType | None) -> None:
+        """Another thread sets the event: what was interrupted here may hold its lock, for good then."""
+        if not self._ending:
+            self._ending = True
+            _thread.start_new_thread(self._begin_stop, ())
+
+    def _begin_stop(self) -> None:
+        self._stop.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        for one in self._sinks:
+            one.wake.set()
+
+    def _ready_words(self, port: int) -> str:
+        agent = self._config.agent
+        shown = f"/metrics on port {port}" if port else "no /metrics"
+        urls = " and ".join(one.config.loki.access.url for one in self._sinks)
+        return f"ready: {agent.spool_dir} to {urls}, as {agent.cluster}/{agent.host}; {shown}"
+
+    def _serve(self) -> None:
+        trouble = Seldom(self._say)
+        while not self._stop.is_set():
+            try:
+                self._turn()
+                trouble.is_over()
+            except (LogshipperError, OSError) as error:  # a full disk, most likely: it may have room again
+                trouble.say(f"{error}; tried again")
+                self._stop.wait(TELL_SECS)
+            except Exception as error:  # a spool is hostile: a fault that it finds must not end the agent for all
+                trouble.say(f"a fault of logshipper's own: {error!r}; tried again")
+                self._stop.wait(TELL_SECS)
+            if all(thread.is_alive() for thread in self._threads):  # else systemd's watchdog starts it anew
+                self._service.alive()
+            self._stop.wait(0.0 if self._learner.is_behind else self._config.agent.poll_secs)
+
+    def _turn(self) -> None:
+        self._look()
+        captures = list(self._captures.values())
+        if self._learner.turn(captures):
+            self._wake()
+        self._learner.save(captures)
+        for capture in captures:
+            if capture.is_over and not self._remove(capture):
+                break  # so much for this turn
+        if self._slurm is not None:
+            self._slurm.take()
+        self._tell(list(self._captures.values()))
+
+    def _end(self) -> None:
+        captures = list(self._captures.values())
+        try:
+            self._learner.save(captures, at_once=True)
+        finally:
+            for one in self._sinks:
+                one.close()
+            for capture in captures:
+                capture.close()
+            self._checkpoints.close()
+            self._service.close()
+            os.close(self._spool_fd)
+            os.close(self._lock)
+
+    # ---- captures come and go
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        names = list_folders(self._spool_fd)
+        for name in names:
+            if name not in self._captures and now >= self._put_off.get(name, (0.0, ""))[0]:
+                self._follow(name)
+        present = set(names)
+        self._put_off = {name: put_off for name, put_off in self._put_off.items() if name in present}
+        for name in [name for name in self._captures if name not in present]:
+            self._say(f"{self._captures[name].folder.path}: somebody removed it from the spool")
+            self._drop(name)
+        if not self._looked:
+            self._checkpoints.put_notes({SINKS_NOTE: [one.config.sink for one in self._sinks]})
+            self._looked = True
+
+    def _follow(self, name: str) -> None:
+        spool = self._config.agent.spool_dir
+        try:
+            folder = CaptureFolder(self._spool_fd, spool, name, os.geteuid(), node=True)
+        except FileNotFoundError:
+            return  # removed meanwhile
+        except (LogshipperError, OSError) as error:
+            if not self._removed_empty(name):
+                self._refuse(name, str(error))
+            return
+        try:
+            identity = folder.identity(complete=True)
+            if identity is None:
+                raise StoreError(folder.path, "doesn't say whose it is")
+            if folder.is_unused():
+                self._leave_unused(folder)
+                return
+            sinks = [one.checkpoints for one in self._sinks]
+            self._captures[name] = FollowedCapture(folder, self._checkpoints, identity, sinks, self._new_sinks)
+        except (LogshipperError, OSError) as error:
+            folder.close()
+            self._refuse(name, str(error))
+
+    def _removed_empty(self, name: str) -> bool:
+        """An empty directory is what is left where an agent died at the end of a removal."""
+        try:
+            os.rmdir(name, dir_fd=self._spool_fd)
+        except OSError:
+            return False
+        return True
+
+    def _refuse(self, name: str, words: str) -> None:
+        if self._put_off.get(name, (0.0, ""))[1] != words:
+            self._say(f"{name}: {words}")
+        self._put_off[name] = (time.monotonic() + RETRY_SECS, words)
+
+    def _leave_unused(self, folder: CaptureFolder) -> None:
+        """It was made for a job that hasn't printed, or never will; or an agent died while it removed it."""
+        old = time.time_ns() - folder.begun_ns() > UNUSED_SECS * 1e9
+        shipped = [known for one in self._sinks for known in one.checkpoints.shipped(folder.key)]
+        if any(known.done for known in shipped) or (old and folder.life() is Life.DEAD):
+            folder.remove()
+        folder.close()
+
+    def _remove(self, capture: FollowedCapture) -> bool:
+        """False where there is more to remove than one turn should."""
+        try:
+            if not capture.folder.remove():
+                return False
+            fault_point("capture_removed")
+        except OSError as error:  # the others go on; it is left in the spool, and tried again
+            words = os_words(error)
+            self._refuse(capture.folder.name, f"is shipped, but can't be removed: {words}")
+        self._drop(capture.folder.name)
+        return True
+
+    def _drop(self, name: str) -> None:
+        capture = self._captures.pop(name)
+        for one in self._sinks:
+            one.drop(capture)
+
+    def _to_ship(self) -> list[FollowedCapture]:
+        """Called by the shippers between two rounds."""
+        return list(self._captures.values()) if self._looked else []  # what goes first may not be there yet
+
+    # ---- what is told
+
+    def _tell(self, captures: list[FollowedCapture]) -> None:
+        now = time.monotonic()
+        if now < self._tell_due:
+            return
+        self._tell_due = now + TELL_SECS
+        self._job_metrics.expire(time.time_ns())
+        self._limits.turn(captures)
+        self._measure(captures)
+        notes: dict[str, object] = {
+            "agent": {"pid": os.getpid(), "version": __version__, **vars(self._config.agent)},
+        }
+        if self._remote_write is not None:
+            url = self._config.remote_write.access.url
+            notes["remote_write"] = {"url": url, **self._remote_write.state._asdict()}
+        self._service.status(self._shown_state(len(captures)))
+        if notes != self._told:
+            self._checkpoints.put_notes(notes)
+            self._told = notes
+        for one in self._sinks:
+            one.save_notes()
+        if now >= self._forget_due:
+            self._forget_due = now + FORGET_SECS
+            present = list_folders(self._spool_fd)
+            for checkpoints in {self._checkpoints, *(one.checkpoints for one in self._sinks)}:
+                checkpoints.forget(present, time.time_ns() - KEPT_NS)
+
+    def _shown_state(self, captures: int) -> str:
+        troubles = [words for words in (one.shown_trouble() for one in self._sinks) if words]
+        return f"{captures} captures; {'; '.join(troubles) or 'Loki takes everything'}"
+
+    def _measure(self, captures: list[FollowedCapture]) -> None:
+        lives = dict.fromkeys(Life, 0)
+        for capture in captures:
+            lives[capture.life] += 1
+        for life, count in lives.items():
+            self._metrics.captures.labels(life.value).set(count)
+        self._metrics.limited.labels("soft").set(self._limits.slow)
+        self._metrics.limited.labels("hard").set(self._limits.stopped)
+        for one in self._sinks:
+            one.measure(captures)
+        self._disks.measure()
+        if self._socket is not None:
+            self._measure_socket(self._socket)
+
+    def _measure_socket(self, socket: JobSocket) -> None:
+        """Its own thread counts; what has come since the last look is added here."""
+        told = Counter({**socket.refused, "made": socket.made})
+        for reason, count in (told - self._socket_told).items():
+            metrics = self._metrics
+            (metrics.socket_captures if reason == "made" else metrics.socket_refusals.labels(reason)).inc(count)
+        self._socket_told = told
+
+
+def _unfailing(say: Say) -> Say:
+    """A log that nobody reads any more, or that was never there, must not end the agent, nor one of its threads."""
+
+    def told(words: str) -> None:
+        try:
+            say(words)
+        except (OSError, ValueError, AttributeError):
+            pass
+
+    return told
+
+
+def _open_spool(path: str) -> int:
+    try:
+        return open_own_folder(path)
+    except SpoolError as error:
+        named = "[agent] spool_dir" in error.reason
+        raise SpoolError(error.path, error.reason if named else f"{error.reason} ([agent] spool_dir)") from None
+    except OSError as error:
+        reason = f"{os_words(error)}; [agent] spool_dir names another place"
+        raise SpoolError(error.filename or path, reason) from None
+
+
+def _be_the_only_one(spool_fd: int, path: str) -> None:
+    """Until the folder is closed. Users can't open it, so nobody else can lock it."""
+    try:
+        fcntl.flock(spool_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SpoolError(path, "another agent is at work with this [agent] spool_dir") from None
+    except OSError:
+        pass  # a file system without locks
+
+
+def _take_lock(state_dir: str) -> int:
+    path = os.path.join(state_dir, "agent.lock")
+    option = "[agent] state_dir"
+    try:
+        make_private_folder(state_dir)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except SpoolError as error:
+        reason = error.reason.replace("--store or LOGSHIPPER_STORE", option).replace("--store", option)
+        raise StoreError(error.path, reason if option in reason else f"{reason}; {option} names one") from None
+    except OSError as error:
+        reason = f"{os_words(error)}; {option} names its folder"
+        raise StoreError(path, reason) from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise StoreError(path, "another agent is at work with this [agent] state_dir") from None
+    try:
+        os.ftruncate(fd, os.pwrite(fd, b"%d\n" % os.getpid(), 0))  # in this order: no new room is needed
+    except OSError as error:
+        os.close(fd)
+        raise StoreError(path, f"{os_words(error)}: free some room there; {option} names its folder") from None
+    return fd
+
+
+def _raise_file_limit() -> None:
+    """Each capture takes some descriptors."""
+    try:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != hard:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except OSError:
+        pass  # the unit's SystemCallFilter is in the way, and its LimitNOFILE does the same

@@ -1,0 +1,397 @@
+"""`logshipper-agent status --config FILE`: what is spooled, shipped and refused, per job, beside a running agent."""
+
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any, TypedDict
+
+from ingest.capture.capture_account import CaptureAccount
+from ingest.capture.capture_folder import CaptureFolder, Life, list_folders, open_spool
+from ingest.capture.job import RUNNING, derived_state, worst_state
+from ingest.capture.segment_reader import SegmentReader, SpoolPosition
+from ingest.config.agent_config import FIRST_SINK, AgentConfig
+from ingest.node.node_ledger import Ledger, ledger_of, shown, summed
+from ingest.shipping import quarantine_files
+from ingest.shipping.checkpoints import Shipped, State
+from ingest.shipping.sink_states import SinkState, agent_notes, read_states, removed
+from ingest.slurm.waiting import FILE as SLURM_FILE
+from ingest.slurm.waiting import OUTCOMES, read_counts
+from ingest.text_table import printed_table, shown_size
+from ingest.user_agent import running_agent
+from logshipper.errors import LogshipperError
+
+SCHEMA = "logshipper-agent.node-status/1"
+_COUNTED_BYTES = 64 << 20  # of the quarantine
+_MOST_ODD = 10
+PREPARED = "PREPARED"  # a directory was made for it, and nobody writes there yet
+
+
+class _Counts(TypedDict):
+    lines: int
+    records: int
+    lost: int
+
+
+class NodeJob(_Counts):
+    """One job of `status --config FILE --json`. entries: acknowledged by Loki, by kind; refused: quarantined, by
+    reason; spooled_bytes: of segments that aren't shipped yet; lag_secs: the age of the oldest of that, 0 where there
+    is none; captures, over: how many there are, and how many are shipped to the end; ledger: of its lines."""
+
+    job_id: str
+    name: str
+    user: str
+    state: str
+    captures: int
+    over: int
+    entries: dict[str, int]
+    refused: dict[str, int]
+    spooled_bytes: int
+    lag_secs: float
+    ledger: Ledger
+
+
+class Spooled(TypedDict):
+    """A capture in the spool. unused: nobody writes there yet; bytes: that aren't shipped; waiting_since_ns: the time
+    of the first of them, 0 where there are none."""
+
+    folder: str
+    job_id: str
+    name: str
+    user: str
+    life: Life
+    unused: bool
+    bytes: int
+    waiting_since_ns: int
+
+
+def status(config: AgentConfig, *, as_json: bool) -> int:
+    """Prints it; returns the exit code. Raises StoreError where spool or state can't be read."""
+    states = read_states(config)
+    spool = config.agent.spool_dir
+    by_sink = [
+        _jobs(one.state, list(spooled_captures(spool, {known.folder: known.position for known in one.state.shipped})))
+        for one in states
+    ]
+    sinks = [_sink(one, jobs) for one, jobs in zip(states, by_sink, strict=True)]
+    first, jobs = sinks[0], _of_all(by_sink)
+    document: dict[str, Any] = {  # Any: JSON
+        "schema": SCHEMA,
+        "config": config.path,
+        "cluster": config.agent.cluster,
+        "host": config.agent.host,
+        "spool_dir": spool,
+        "state_dir": config.agent.state_dir,
+        "agent_pid": running_agent(config.agent.state_dir),
+        "loki": first["loki"],
+        "last_refusal": first["last_refusal"],
+        "slurm": first["slurm"],
+        "jobs": jobs,
+        "ledger": first["ledger"],
+        "spooled_bytes": sum(job["spooled_bytes"] for job in jobs),
+        "lag_secs": max((job["lag_secs"] for job in jobs), default=0.0),
+        "quarantine": first["quarantine"],
+        "sinks": sinks,
+        "removed_sinks": [name or FIRST_SINK for name in removed(config)],
+        "remote_write": _remote_write(config, agent_notes(config)),
+    }
+    if as_json:
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    else:
+        _print(document)
+    return 0
+
+
+def _of_all(by_sink: Sequence[Sequence[NodeJob]]) -> list[NodeJob]:
+    """The first sink's jobs; what waits is what the sink that is the furthest behind has yet to get, and captures are
+    over when all have them."""
+    jobs = [NodeJob(**job) for job in by_sink[0]]
+    for others in by_sink[1:]:
+        known = {job["job_id"]: job for job in others}
+        for job in jobs:
+            other = known.get(job["job_id"])
+            if other is not None:
+                job["spooled_bytes"] = max(job["spooled_bytes"], other["spooled_bytes"])
+                job["lag_secs"] = max(job["lag_secs"], other["lag_secs"])
+                job["over"] = min(job["over"], other["over"])
+    return jobs
+
+
+def _sink(sink: SinkState, jobs: Sequence[NodeJob]) -> dict[str, Any]:  # Any: JSON
+    """One Loki. jobs: as that has them."""
+    return {
+        "name": sink.config.sink,
+        "loki": _loki(sink),
+        "last_refusal": moment_of(sink.state.notes.get("last_refusal")),
+        "slurm": _slurm(sink.config),
+        "ledger": summed([job["ledger"] for job in jobs]),
+        "spooled_bytes": sum(job["spooled_bytes"] for job in jobs),
+        "lag_secs": max((job["lag_secs"] for job in jobs), default=0.0),
+        "refused": sum(sum(job["refused"].values()) for job in jobs),
+        "quarantine": _quarantine(sink.config),
+        "differs": [
+            f"job {job['job_id']}: {job['ledger']['differs']}" for job in jobs if not job["ledger"]["balances"]
+        ][:_MOST_ODD],
+    }
+
+
+def _quarantine(config: AgentConfig) -> dict[str, object]:
+    """What lies there now, by reason; entries: -1 where there is so much that counting would take a while."""
+    folder = os.path.join(config.sink_dir, quarantine_files.FOLDER)
+    size = quarantine_files.size(config.sink_dir)
+    if size > _COUNTED_BYTES:
+        return {"bytes": size, "entries": -1, "reasons": {}}
+    reasons: Counter[str] = Counter()
+    for name in quarantine_files.names(folder):
+        reasons.update(line.entry.reason for line in quarantine_files.read_lines(folder, name) if line.entry)
+    return {"bytes": size, "entries": reasons.total(), "reasons": dict(reasons)}
+
+
+def _slurm(config: AgentConfig) -> dict[str, object] | None:
+    """What became of records of how Slurm's jobs ended; None where this isn't the controller."""
+    if not config.slurm.ended_dir:
+        return None
+    path = os.path.join(config.sink_dir, SLURM_FILE)
+    counts = read_counts(path) if os.path.exists(path) else dict.fromkeys((*OUTCOMES, "waiting"), 0)
+    return {"ended_dir": config.slurm.ended_dir, **counts}
+
+
+def _loki(sink: SinkState) -> dict[str, object]:
+    trouble = trouble_of(sink)
+    return {"url": sink.config.loki.access.url, "waiting": trouble is not None, "trouble": trouble}
+
+
+def trouble_of(sink: SinkState) -> dict[str, object] | None:
+    """What the sink doesn't take, as the agent told last; None where all is well."""
+    known = sink.state.notes.get("loki", {})
+    url = sink.config.loki.access.url
+    return moment_of(known) if known.get("url") == url else None  # the agent may have been at another one
+
+
+def _remote_write(config: AgentConfig, notes: dict[str, Any]) -> dict[str, object] | None:
+    """As the agent told last; None where none is set up. Any: JSON that the agent wrote."""
+    url = config.remote_write.access.url
+    known = notes.get("remote_write", {})
+    known = known if known.get("url") == url else {}  # the agent may have been at another one
+    refusal = {"since_ns": known.get("refused_ns"), "status": known.get("status"), "words": known.get("words")}
+    taken_ns = known.get("taken_ns", 0)
+    told = {
+        "url": url,
+        "last_success": _shown_time(taken_ns) if taken_ns else None,
+        "waiting_bytes": known.get("waiting_bytes", 0),
+        "dropped": known.get("dropped", {}),
+        "last_refusal": moment_of(refusal),
+    }
+    return told if url else None
+
+
+def _shown_time(time_ns: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_ns / 1e9))
+
+
+def moment_of(said: Any) -> dict[str, object] | None:  # Any: as above
+    """The sink's word on an answer that wasn't 204; None where there was none."""
+    if not said or not said.get("since_ns"):
+        return None
+    return {"since": _shown_time(said["since_ns"]), "status": said.get("status", 0), "words": said.get("words", "")}
+
+
+def spooled_captures(spool: str, positions: dict[str, SpoolPosition]) -> Iterator[Spooled]:
+    """The captures in the spool, with the bytes that aren't shipped."""
+    spool_fd = open_spool(spool)
+    if spool_fd is None:
+        return
+    try:
+        for name in list_folders(spool_fd):
+            try:
+                with closing(CaptureFolder(spool_fd, spool, name, os.fstat(spool_fd).st_uid, node=True)) as folder:
+                    identity = folder.identity(complete=True)
+                    if identity is not None:
+                        position = positions.get(folder.key, SpoolPosition())
+                        size = folder.bytes_from(position)
+                        since_ns = _first_ns(folder, position) if size else 0
+                        yield Spooled(folder=folder.key, job_id=identity.job_id, name=identity.name,
+                                       user=identity.user, life=folder.life(), unused=folder.is_unused(), bytes=size,
+                                       waiting_since_ns=since_ns)  # fmt: skip
+            except (LogshipperError, OSError):
+                continue  # the agent's log says why
+    finally:
+        os.close(spool_fd)
+
+
+def _first_ns(folder: CaptureFolder, position: SpoolPosition) -> int:
+    """The time of the first frame from a position on, 0 where there is none."""
+    path = os.path.join(folder.path, "segments")
+    with closing(SegmentReader(folder.segments_fd, path, position, owner=folder.writer)) as reader:
+        frames = reader.read(1, alive=True).frames
+    return frames[0].time_ns if frames else 0
+
+
+def _jobs(state: State, spooled: Sequence[Spooled]) -> list[NodeJob]:
+    """Those with something in the spool first, then the newest."""
+    shipped = state.shipped
+    waiting = {one["folder"]: one for one in spooled}
+    jobs: dict[str, list[Shipped]] = {}
+    for one in sorted(shipped, key=lambda one: (one.folder in waiting, one.changed_ns), reverse=True):
+        jobs.setdefault(one.identity.job_id, []).append(one)
+    found = [_job(job_id, captures, waiting, state.learnt) for job_id, captures in jobs.items()]
+    known = {one.folder for one in shipped}
+    unread: dict[str, list[Spooled]] = {}
+    for here in spooled:
+        if here["folder"] not in known:
+            unread.setdefault(here["job_id"], []).append(here)
+    for job in found:
+        for here in unread.pop(job["job_id"], []):
+            job["captures"] += 1
+            job["spooled_bytes"] += here["bytes"]
+            job["lag_secs"] = max(job["lag_secs"], _lag_secs([here]))
+    return [_unread(captures, state.learnt) for captures in unread.values()] + found
+
+
+def _lag_secs(captures: Sequence[Spooled]) -> float:
+    oldest_ns = min((one["waiting_since_ns"] for one in captures if one["waiting_since_ns"]), default=0)
+    return round(max(0.0, time.time() - oldest_ns / 1e9), 1) if oldest_ns else 0.0
+
+
+def _job(
+    job_id: str, captures: Sequence[Shipped], waiting: dict[str, Spooled], learnt: Mapping[str, CaptureAccount]
+) -> NodeJob:
+    """What is known of its lines is the learner's word, which is ahead where Loki is away."""
+    entries: dict[str, int] = {}
+    refused: dict[str, int] = {}
+    for one in captures:
+        for total, counts in ((entries, one.counts.entries), (refused, one.counts.refused)):
+            for name, count in counts.items():
+                total[name] = total.get(name, 0) + count
+    here = [waiting[one.folder] for one in captures if one.folder in waiting]
+    accounts = [learnt.get(one.folder, one.account) for one in captures]
+    attempt = max(one.identity.attempt for one in captures)
+    newest = [account for one, account in zip(captures, accounts, strict=True) if one.identity.attempt == attempt]
+    return NodeJob(
+        job_id=job_id,
+        name=captures[0].identity.name,
+        user=captures[0].identity.user,
+        state=_state(newest),
+        captures=len(captures),
+        over=sum(one.done for one in captures),
+        entries=entries,
+        refused=refused,
+        spooled_bytes=sum(one["bytes"] for one in here),
+        lag_secs=_lag_secs(here),
+        ledger=ledger_of(zip(accounts, captures, strict=True)),
+        **_counts(accounts),
+    )
+
+
+def _unread(captures: Sequence[Spooled], learnt: Mapping[str, CaptureAccount]) -> NodeJob:
+    """Nothing of it is shipped yet."""
+    one = captures[0]
+    accounts = [learnt[capture["folder"]] for capture in captures if capture["folder"] in learnt]
+    prepared = all(capture["unused"] for capture in captures)
+    return NodeJob(
+        job_id=one["job_id"],
+        name=one["name"],
+        user=one["user"],
+        state=PREPARED if prepared else _state(accounts),
+        captures=len(captures),
+        over=0,
+        entries={},
+        refused={},
+        spooled_bytes=sum(capture["bytes"] for capture in captures),
+        lag_secs=_lag_secs(captures),
+        ledger=ledger_of((account, None) for account in accounts),
+        **_counts(accounts),
+    )
+
+
+def _state(accounts: Sequence[CaptureAccount]) -> str:
+    now_ns = time.time_ns()
+    return worst_state([derived_state(one.state, one.heartbeat_ns, now_ns) for one in accounts] or [RUNNING])
+
+
+def _counts(accounts: Sequence[CaptureAccount]) -> _Counts:
+    return _Counts(
+        lines=sum(one.lines for one in accounts),
+        records=sum(one.records for one in accounts),
+        lost=sum(one.lost() for one in accounts),
+    )
+
+
+def _print(document: dict[str, Any]) -> None:  # Any: as made above
+    agent = document["agent_pid"]
+    lines = [
+        f"node   {document['cluster']}/{document['host']}",
+        f"spool  {document['spool_dir']}: {_waiting(document)}",
+        f"agent  {'not running' if agent is None else f'at work (process {agent})'}",
+    ]
+    several = len(document["sinks"]) > 1
+    for sink in document["sinks"]:
+        lines += _shown_sink(sink, several=several)
+    gone = document["removed_sinks"]
+    lines += [f"       {name} was removed: `logshipper-agent forget {name}`" for name in gone]
+    if document["remote_write"]:
+        lines += _shown_remote_write(document["remote_write"])
+    sys.stdout.write("\n".join(lines) + "\n\n")
+    if not document["jobs"]:
+        sys.stdout.write("no jobs\n")
+        return
+    heading = ("JOB", "STATE", "LINES", "RECORDS", "LOST", "SHIPPED", "REFUSED", "SPOOLED", "LAG", "USER", "NAME")
+    rows = [heading, *(_row(job) for job in document["jobs"])]
+    sys.stdout.write(printed_table(rows, right=range(2, 9)))
+
+
+def _shown_sink(sink: dict[str, Any], *, several: bool) -> list[str]:  # Any: as above
+    """several: each has a name, and what waits for it is told."""
+    trouble, refusal = sink["loki"]["trouble"], sink["last_refusal"]
+    name = f"{sink['name']}, " if several else ""
+    lines = [f"loki   {name}{sink['loki']['url']}: {_words(trouble) if trouble else 'no trouble known'}"]
+    if several:
+        lines.append(f"       {_waiting(sink)}")
+    if refusal and not trouble:
+        lines.append(f"       its last refusal: {_words(refusal)}")
+    if sink["quarantine"]["bytes"]:
+        lines.append(f"       in quarantine: {_held(sink['quarantine'])}")
+    if sink["slurm"]:
+        counts = {name: count for name, count in sink["slurm"].items() if type(count) is int}
+        lines.append(f"slurm  ends of jobs: {', '.join(f'{count} {name}' for name, count in counts.items())}")
+    lines.append(f"ledger {shown(sink['ledger'])}")
+    return lines + [f"       {words}" for words in sink["differs"]]
+
+
+def _shown_remote_write(told: dict[str, Any]) -> list[str]:  # Any: as above
+    taken = f"last taken {told['last_success']}" if told["last_success"] else "nothing taken yet"
+    lines = [f"remote {told['url']}: {taken}, {shown_size(told['waiting_bytes'])} wait"]
+    if told["dropped"]:
+        counts = ", ".join(f"{count} {reason}" for reason, count in told["dropped"].items())
+        lines.append(f"       samples dropped since the agent's start: {counts}")
+    if told["last_refusal"]:
+        lines.append(f"       its last refusal: {_words(told['last_refusal'])}")
+    return lines
+
+
+def _waiting(document: dict[str, Any]) -> str:  # Any: as above
+    lag = f", the oldest of it for {document['lag_secs']:.0f} s" if document["lag_secs"] else ""
+    return f"{shown_size(document['spooled_bytes'])} wait{lag}"
+
+
+def _held(quarantine: dict[str, Any]) -> str:  # Any: as above
+    if quarantine["entries"] < 0:
+        return f"{shown_size(quarantine['bytes'])}; `logshipper-agent replay --dry-run` counts them"
+    reasons = ", ".join(f"{count} {reason}" for reason, count in quarantine["reasons"].items())
+    return f"{quarantine['entries']} entries ({reasons}); `logshipper-agent replay` sends them once more"
+
+
+def _words(said: dict[str, Any]) -> str:  # Any: as above
+    status = f"HTTP {said['status']}: " if said["status"] else ""
+    return f"since {said['since']}: {status}{said['words']}"
+
+
+def _row(job: NodeJob) -> tuple[str, ...]:
+    lag = f"{job['lag_secs']:.0f} s" if job["lag_secs"] else "-"
+    shipped, refused = sum(job["entries"].values()), sum(job["refused"].values())
+    counts = (job["lines"], job["records"], job["lost"], shipped, refused)
+    return (job["job_id"], job["state"], *map(str, counts), shown_size(job["spooled_bytes"]), lag, job["user"],
+            job["name"])  # fmt: skip

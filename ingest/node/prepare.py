@@ -1,0 +1,84 @@
+"""`logshipper-agent prepare`: makes a task's directory in the node's spool, for a scheduler's hooks."""
+
+import argparse
+import json
+import pwd
+import sys
+
+from ingest.config.agent_config import AgentConfig
+from ingest.node.node_spool import NodeIdentity, prepare_capture
+from logshipper.errors import ConfigError, LogshipperError
+
+EXAMPLES = """examples:
+  logshipper-agent prepare --job-id 4711 --user ann --step 0 --task 3 --name train.py
+  logshipper-agent prepare --config /etc/logshipper/agent.toml --job-id 4711 --user ann --json
+  logshipper-agent prepare --job-id 4711 --user ann --uid 20001 --gid 20001    not in the node's user database
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Its options, but `--config`."""
+    parser.add_argument("--job-id", required=True, metavar="ID", help="the scheduler's")
+    parser.add_argument("--user", required=True, metavar="USER", help="the job's user: a name, or a uid")
+    parser.add_argument("--uid", type=int, help="of the user (default: by name from the node's user database)")
+    parser.add_argument("--gid", type=int, help="group of what is written (default: the user's primary group)")
+    parser.add_argument("--attempt", type=int, default=1, metavar="N", help="1 (default), 2 after a requeue, ...")
+    parser.add_argument("--step", default="", metavar="S", help="the job's step (default: none)")
+    parser.add_argument("--task", type=int, default=0, metavar="N", help="the task's number in the step (default: 0)")
+    parser.add_argument("--name", default="", metavar="X", help="the job's name (default: its id)")
+    parser.add_argument("--account", default="", metavar="A", help="that the job is charged to")
+    parser.add_argument("--partition", default="", metavar="P", help="that the job runs in")
+    parser.add_argument("--array-job-id", default="", metavar="ID", help="of the job array that it is a task of")
+    parser.add_argument("--array-task-id", default="", metavar="N", help="its number there")
+    parser.add_argument("--json", action="store_true", help="print all of it, for programs; else the path")
+
+
+def call(options: argparse.Namespace, config: AgentConfig) -> int:
+    """Makes the directory and prints its path. Returns the exit code: 0, or 1 with a line on standard error."""
+    try:
+        identity = _identity(options)
+        path = prepare_capture(config.agent, identity)
+    except LogshipperError as error:
+        sys.stderr.write(f"logshipper-agent prepare: {error}\n")
+        return 1
+    if options.json:
+        facts = {"path": path, "cluster": config.agent.cluster, "host": config.agent.host, **identity._asdict()}
+        sys.stdout.write(json.dumps(facts) + "\n")
+    else:
+        sys.stdout.write(path + "\n")
+    return 0
+
+
+def _identity(options: argparse.Namespace) -> NodeIdentity:
+    user, uid, gid = _account(options.user, options.uid, options.gid)
+    return NodeIdentity(
+        job_id=options.job_id,
+        attempt=options.attempt,
+        step=options.step,
+        task=options.task,
+        name=options.name or options.job_id,
+        uid=uid,
+        user=user,
+        account=options.account,
+        partition=options.partition,
+        gid=gid,
+        array_job_id=options.array_job_id,
+        array_task_id=options.array_task_id,
+    )
+
+
+def _account(user: str, uid: int | None, gid: int | None) -> tuple[str, int, int]:
+    """Name, uid and gid of a user. Raises ConfigError where they can't be known."""
+    if uid is not None and gid is not None:
+        return user, uid, gid
+    try:
+        if uid is not None:
+            known = pwd.getpwuid(uid)
+        elif user.isascii() and user.isdigit():
+            known = pwd.getpwuid(int(user))
+            user = known.pw_name
+        else:
+            known = pwd.getpwnam(user)
+    except (KeyError, ValueError, OverflowError):
+        raise ConfigError("--user", [f"{user!r} isn't known on this node; give --uid and --gid as well"]) from None
+    return user, known.pw_uid, known.pw_gid if gid is None else gid

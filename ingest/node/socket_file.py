@@ -1,0 +1,79 @@
+"""A Unix socket's file: made where nobody else can put one in its place; that of a dead agent is replaced."""
+
+import os
+import socket
+import stat
+
+from ingest.node.node_spool import make_folder
+from logshipper.errors import SpoolError
+
+BACKLOG = 1024
+
+
+def bind(listener: socket.socket, path: str) -> tuple[int, int]:
+    """Binds under another name and renames, so that who finds the socket may connect to it; returns its device and
+    inode. A dead agent's socket is replaced. Raises OSError, SpoolError."""
+    above, name = os.path.split(path)
+    make_folder(above, 0o755)
+    folder = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        found = os.fstat(folder)
+        if found.st_uid not in (0, os.geteuid()) or (found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX):
+            raise SpoolError(above, "others may write there: they could put a socket in place of the agent's")
+        reached = f"/proc/self/fd/{folder}"  # short, whatever the path: a socket's name has 107 bytes at most
+        if not _is_free(f"{reached}/{name}"):
+            raise SpoolError(
+                path,
+                "another agent listens there, or it isn't a socket; end or remove it, or name another ([agent] socket)",
+            )
+        own = f".{os.getpid()}.sock"
+        _unlink(own, folder)
+        listener.bind(f"{reached}/{own}")
+        try:
+            os.chmod(own, 0o666, dir_fd=folder)  # noqa: S103  every user of the node may ask
+            listener.listen(BACKLOG)
+            os.rename(own, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            _unlink(own, folder)
+            raise
+        made = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        return made.st_dev, made.st_ino
+    finally:
+        os.close(folder)
+
+
+def _is_free(path: str) -> bool:
+    """Whether there is nothing, or only a socket at which nobody listens any more."""
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            return False
+    except FileNotFoundError:
+        return True
+    probe = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        probe.setblocking(False)
+        probe.connect(path)
+    except (ConnectionRefusedError, FileNotFoundError):
+        return True
+    except OSError:
+        return False  # its queue is full, or it is a socket of another kind
+    finally:
+        probe.close()
+    return False
+
+
+def _unlink(name: str, folder: int | None = None) -> None:
+    try:
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        pass
+
+
+def unlink_own(path: str, own: tuple[int, int] | None) -> None:
+    """Removes our socket; one that somebody has put in its place stays."""
+    try:
+        found = os.lstat(path)
+        if (found.st_dev, found.st_ino) == own:
+            os.unlink(path)
+    except OSError:
+        pass

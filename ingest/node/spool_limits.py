@@ -1,0 +1,92 @@
+"""Limits of spool bytes per job and user: says in each capture's directory how large its segments may be.
+
+A capture gets all the room that its job and its user have left, so what one leaves another may use; the marks are
+written anew when they have changed by a part of the limit that tells (_STEP), or what they mean for it now has. While
+no agent runs, what was said last holds. A capture that this agent hasn't seen yet has no marks, for a turn or two.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+from ingest.capture.followed_capture import FollowedCapture
+from ingest.capture.segment_reader import SpoolPosition
+from ingest.config.agent_config import AgentSection
+from logshipper.errors import os_words
+from logshipper.spool_room import Marks
+
+_STEP = 1 / 16
+_WHOLE = SpoolPosition()
+
+
+class SpoolLimits:
+    """agent: the limits; say: told once where marks can't be written. slow, stopped: how many captures are, since the
+    last turn."""
+
+    def __init__(self, agent: AgentSection, say: Callable[[str], None]) -> None:
+        self._scopes = {
+            "job": (agent.job_spool_soft_max_bytes, agent.job_spool_hard_max_bytes),
+            "user": (agent.user_spool_soft_max_bytes, agent.user_spool_hard_max_bytes),
+        }
+        self._say = say
+        self._told: dict[str, Marks] = {}
+        self._failed = ""
+        self.slow = self.stopped = 0
+
+    def turn(self, captures: Iterable[FollowedCapture]) -> None:
+        """Looks how large all are. A few stat(2) per capture."""
+        sizes = {capture: capture.folder.bytes_from(_WHOLE) for capture in captures}
+        totals: dict[tuple[str, object], int] = defaultdict(int)
+        for capture, size in sizes.items():
+            for scope in self._scopes:
+                totals[scope, _of(scope, capture)] += size
+        self.slow = self.stopped = 0
+        for capture, size in sizes.items():
+            left = {scope: totals[scope, _of(scope, capture)] - size for scope in self._scopes}
+            marks = self._marks(left)
+            self.stopped += 0 < marks.stop_at <= size
+            self.slow += 0 < marks.slow_at <= size and not 0 < marks.stop_at <= size
+            known = self._told.get(capture.folder.key)
+            if known is None or _differ(known, marks, size):
+                self._tell(capture, marks)
+        present = {capture.folder.key for capture in sizes}
+        self._told = {key: marks for key, marks in self._told.items() if key in present}
+
+    def _marks(self, others: dict[str, int]) -> Marks:
+        """others: bytes of other captures of the same job, and user."""
+        slow = _nearest({scope: (limits[0], others[scope]) for scope, limits in self._scopes.items()})
+        stop = _nearest({scope: (limits[1], others[scope]) for scope, limits in self._scopes.items()})
+        scope = (stop or slow or (0, "job"))[1]
+        if slow and (not stop or slow[0] < stop[0]):
+            scope = slow[1]
+        return Marks(slow[0] if slow else 0, stop[0] if stop else 0, scope)
+
+    def _tell(self, capture: FollowedCapture, marks: Marks) -> None:
+        try:
+            capture.folder.write_limits(marks.encode())
+        except OSError as error:
+            words = os_words(error)
+            if self._failed != words:
+                self._failed = words
+                self._say(f"{capture.folder.path}: how much may be spooled can't be written: {words}; tried again")
+            return
+        self._failed = ""
+        self._told[capture.folder.key] = marks
+
+
+def _of(scope: str, capture: FollowedCapture) -> object:
+    uid = capture.identity.uid
+    return uid if scope == "user" else (uid, capture.identity.job_id)
+
+
+def _nearest(limits: dict[str, tuple[int, int]]) -> tuple[int, str] | None:
+    """The least mark of a capture, and whose limit it is. At least 1 byte: 0 is no limit."""
+    marks = [(max(limit - others, 1), scope) for scope, (limit, others) in limits.items() if limit]
+    return min(marks, default=None)
+
+
+def _differ(known: Marks, marks: Marks, size: int) -> bool:
+    """Whether another mark means something else for a capture of this size, or will soon."""
+    for old, new in ((known.slow_at, marks.slow_at), (known.stop_at, marks.stop_at)):
+        if (old <= size) is not (new <= size) or abs(old - new) > _STEP * max(old, new):
+            return True
+    return known.scope != marks.scope

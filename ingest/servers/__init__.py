@@ -1,0 +1,1 @@
+"""HTTP servers: how they are reached, what went wrong, when to try again."""

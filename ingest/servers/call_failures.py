@@ -1,0 +1,108 @@
+"""Why a server didn't answer, or turned a request away: plain words that name the option to look at, and no secrets."""
+
+import re
+import ssl
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ingest.config.server_access import ServerAccess
+
+MAX_EXCERPT_CHARS = 1000
+_LEAST_SECRET_CHARS = 4  # shorter ones are in half of all words
+_HIDDEN = b"[hidden]"
+_PLACE = re.compile(r" \(_ssl\.c:\d+\)")
+_OWN_CERTIFICATE = "the server doesn't take our certificate, or wants one: look at cert_file and key_file"
+_MENDS = (  # the first that matches
+    (r"alert .*(certificate|unknown ca|handshake failure|access denied|decrypt)", _OWN_CERTIFICATE),
+    (r"(hostname|ip address) mismatch", "url must name the server as its certificate does"),
+    (r"certificate has expired", "the server's has to be renewed, if this node's clock is right"),
+    (r"certificate is not yet valid", "is this node's clock right?"),
+    (r"self.signed|unable to (get|verify)", "ca_file must hold the certificate of the CA that signed the server's"),
+    (r"wrong version number|record layer failure|packet length too long|http request", "is no TLS spoken there? "
+     "Then url begins with http://"),
+    (r"tunnel connection failed: 407", "https_proxy needs a user and a password, http://USER:PASSWORD@PROXY:PORT"),
+)  # fmt: skip
+_MENDS_COMPILED = tuple((re.compile(pattern, re.I), mend) for pattern, mend in _MENDS)
+
+
+def words_of(error: BaseException, access: "ServerAccess", proxies: Mapping[str, str]) -> str:
+    """Why there was no answer: the system's words of the innermost error, not the libraries' wrappings, and the mend.
+    proxies: of the environment, that the request was to go through."""
+    import requests
+
+    exceptions = requests.exceptions
+    if isinstance(error, (exceptions.InvalidProxyURL, exceptions.InvalidURL)) and proxies:
+        return "https_proxy, http_proxy or all_proxy in the environment isn't a proxy's address"  # may hold a password
+    if isinstance(error, exceptions.ConnectTimeout):
+        words = f"no connection within {access.timeout_secs:g} s"
+    elif isinstance(error, exceptions.Timeout):
+        return f"no answer within {access.timeout_secs:g} s"
+    else:
+        words = clean(_PLACE.sub("", _innermost(error))).rstrip(".")
+    if isinstance(error, exceptions.ProxyError):
+        words = f"by way of the environment's proxy: {words}"
+    mend = next((mend for pattern, mend in _MENDS_COMPILED if pattern.search(words)), "")
+    if isinstance(error, exceptions.InvalidSchema) and "SOCKS" in words:
+        words = f"{words}: https_proxy and all_proxy must be http:// here"
+    if (
+        isinstance(_chain(error)[-1], (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError))
+        or "EOF occurred" in words
+    ):
+        tls = access.url.lower().startswith("https:")
+        mend = (
+            "a server that wants a certificate hangs up, too: cert_file" if tls else "if it speaks TLS, url is https://"
+        )
+    return f"{words}; {mend}" if mend else words
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """An error and what it comes from, at most 20: chains may be loops."""
+    found = [error]
+    while len(found) < 20 and (cause := found[-1].__cause__ or found[-1].__context__) is not None:
+        found.append(cause)
+    return found
+
+
+def _innermost(error: BaseException) -> str:
+    import requests
+    import urllib3
+
+    inner = ""
+    for found in _chain(error):
+        if isinstance(found, OSError) and not isinstance(found, requests.RequestException):
+            inner = getattr(found, "verify_message", "") or found.strerror or str(found) or inner
+        elif isinstance(found, urllib3.exceptions.SSLError):  # behind a proxy it hides what it comes from
+            inner = str(found)
+    return inner or str(error) or type(error).__name__
+
+
+def refusal_mend(status: int, words: str, access: "ServerAccess") -> str:
+    """Which options to look at after an answer that isn't a success; "" where none is to blame."""
+    if status == 400 and re.search(r"SSL certificate", words, re.I):
+        return _OWN_CERTIFICATE
+    if status == 400 and re.search(r"HTTP request.* to (an )?HTTPS", words, re.I):
+        return "url must begin with https://"
+    if re.search(r"\borg ids?\b|\btenant id\b", words, re.I) and status in (400, 401, 403):
+        return "look at tenant"
+    if status not in (401, 403):
+        return ""
+    options = ("username", "password_file", "token_file", "cert_file", "tenant")
+    given = [name for name in options if getattr(access, name)]
+    if given:
+        return "look at " + ", ".join(given)
+    return "none of username and password_file, token_file, tenant is set"
+
+
+def hidden(text: bytes, secrets: Iterable[str]) -> bytes:
+    """A text without secrets that it may hold: there are gateways that repeat what they were sent."""
+    for secret in secrets:
+        if len(secret) >= _LEAST_SECRET_CHARS:
+            text = text.replace(secret.encode(), _HIDDEN)
+    return text
+
+
+def clean(text: str) -> str:
+    """Printable characters, blanks run together, cut to MAX_EXCERPT_CHARS."""
+    words = " ".join("".join(char if char.isprintable() else " " for char in text[: 8 * MAX_EXCERPT_CHARS]).split())
+    return words if len(words) <= MAX_EXCERPT_CHARS else f"{words[: MAX_EXCERPT_CHARS - 3]}..."

@@ -1,0 +1,337 @@
+"""Calls of a server's HTTP interface, for ingest/loki/client.py and ingest/metrics/prometheus.py: bounded in size and
+time, without redirects, every failure in plain words. One thread at a time; requests is imported by the first call."""
+
+import email.utils
+import json
+import math
+import re
+import time
+import urllib.parse
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import orjson
+
+from ingest.config.server_access import Credentials, ServerAccess
+from ingest.servers.call_failures import MAX_EXCERPT_CHARS, clean, hidden, refusal_mend, words_of
+from logshipper.errors import ConfigError, QueryError, RejectedPushError, RetryablePushError
+
+if TYPE_CHECKING:
+    import requests
+
+    from ingest.servers.server_deadline import Deadline
+
+MAX_ANSWER_BYTES = 64 << 20
+MAX_RETRY_AFTER_SECS = 86_400.0
+MAX_CONFIG_BYTES = 4 << 20
+_MAX_ERROR_BYTES = 64 << 10  # of an answer that isn't a success
+_SLOW_FACTOR = 6  # an answer may take so many time-outs in all
+_PUSH_FACTOR = 2  # a push's has a few bytes, and whoever ends waits for it
+_CHUNK_BYTES = 64 << 10
+_TITLE = re.compile(r"<title>([^<]+)</title>", re.I)
+_LONGEST_QUESTION = 4000  # characters in an address; gateways often end at 8 KiB
+
+Params = Mapping[str, str | list[str]]
+
+
+class Answer(NamedTuple):
+    """status: HTTP's; date_ns: the server's clock, to a second, None where it doesn't tell; retry_after_secs: as it
+    asks, None where it doesn't; location: of a redirect; complete: whether the whole body came;
+    request_id: of Loki's delete requests."""
+
+    status: int
+    body: bytes
+    date_ns: int | None
+    retry_after_secs: float | None
+    location: str
+    complete: bool
+    request_id: str = ""
+
+
+class Sample(NamedTuple):
+    time_ns: int
+    value: float
+
+
+class NoAnswer(Exception):
+    """Nothing came back; the text says why."""
+
+
+class AnswerTooLarge(QueryError):
+    """The answer is over the client's cap: ask for less."""
+
+
+class Server:
+    """name: what errors call it; answer_date_ns: the clock of the newest answer, None before; answer_bytes: of its
+    body, decompressed."""
+
+    def __init__(self, kind: str, access: ServerAccess, max_answer_bytes: int) -> None:
+        parts = urllib.parse.urlsplit(access.url)
+        self.access = access
+        self.kind = kind
+        self.name = f"{kind} at {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
+        self.answer_date_ns: int | None = None
+        self.answer_bytes = 0
+        self._max_answer_bytes = max_answer_bytes
+        self._session: requests.Session | None = None
+        self._secrets: tuple[str, ...] = ()
+        self._settings: Mapping[str, Any] = {}  # Any: what requests has for them
+        self._deadline: Deadline | None = None
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def get_json(self, path: str, params: Params | None = None, headers: Mapping[str, str] | None = None) -> Any:
+        """The JSON (hence Any) of a question's answer. Raises QueryError."""
+        body = self.get(path, params, headers)
+        try:
+            return orjson.loads(body)
+        except orjson.JSONDecodeError:  # half a surrogate pair, or a number beyond 64 bits
+            try:
+                return json.loads(body)
+            except (ValueError, RecursionError):
+                raise QueryError(self.name, 200, f"no JSON came, but: {excerpt(hidden(body, self._secrets))}") from None
+
+    def get(self, path: str, params: Params | None = None, headers: Mapping[str, str] | None = None) -> bytes:
+        """The body of a 200. Raises QueryError."""
+        question = urllib.parse.urlencode(params or {}, doseq=True)
+        try:
+            if len(question) <= _LONGEST_QUESTION:
+                answer = self.call("GET", f"{path}?{question}" if question else path, headers=headers)
+            else:
+                form = {"Content-Type": "application/x-www-form-urlencoded"}
+                answer = self.call("POST", path, question.encode(), {**form, **(headers or {})})
+        except NoAnswer as error:
+            raise QueryError(self.name, 0, str(error)) from None
+        if answer.status != 200:
+            raise QueryError(self.name, answer.status, self.refusal(answer))
+        if not answer.complete:
+            raise QueryError(self.name, 0, "the answer was cut off")
+        return answer.body
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        timeouts: int = _SLOW_FACTOR,
+    ) -> Answer:
+        """One request and its answer, whatever its status. timeouts: of timeout_secs, that it may take in all. Raises
+        NoAnswer, AnswerTooLarge."""
+        secs = self.access.timeout_secs * timeouts
+        deadline = time.monotonic() + secs
+        try:
+            response = self._send(method, self.access.url.rstrip("/") + path, body, headers, deadline)
+        except ConfigError as error:
+            raise NoAnswer(str(error)) from None
+        except (OSError, ValueError) as error:  # requests' own are OSErrors; ValueErrors are odd addresses
+            if time.monotonic() >= deadline:
+                raise NoAnswer(f"no whole answer within {secs:g} s: it comes too slowly") from None
+            raise NoAnswer(words_of(error, self.access, self._settings.get("proxies") or {})) from None
+        with response:
+            return self._read(response, deadline)
+
+    def _send(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str] | None, deadline: float
+    ) -> "requests.Response":
+        import requests
+
+        from ingest.servers.server_deadline import Deadline, limited
+
+        if self._session is None or self._deadline is None:
+            self._deadline = Deadline()
+            self._session = limited(self.access.session(), self._deadline)
+            auth = self._session.auth
+            self._secrets = auth.secrets if isinstance(auth, Credentials) else ()
+            # once a session: looking for proxies in the environment costs as much as all the rest of a call.
+            # verify is handed in: or REQUESTS_CA_BUNDLE would be trusted in place of ca_file
+            verify = self._session.verify
+            self._settings = self._session.merge_environment_settings(self.access.url, {}, True, verify, None)
+        request = self._session.prepare_request(requests.Request(method, url, data=body, headers=headers))
+        self._deadline.at = deadline
+        # no redirects: a redirected POST becomes a GET, and a tenant's name is for this server alone
+        return self._session.send(request, timeout=self.access.timeout_secs, allow_redirects=False, **self._settings)
+
+    def _read(self, response: "requests.Response", deadline: float) -> Answer:
+        status = response.status_code
+        date_ns = _http_date_ns(response.headers.get("Date", ""))
+        if date_ns is not None:
+            self.answer_date_ns = date_ns
+        if status in (401, 403):
+            self.close()  # so that the next call reads the credentials again: they may be new
+        limit = self._max_answer_bytes if status == 200 else _MAX_ERROR_BYTES
+        body, complete = _read_body(response, limit, deadline)
+        self.answer_bytes = len(body)
+        if len(body) > limit and status == 200:
+            raise AnswerTooLarge(self.name, 200, f"the answer is over {limit} bytes: ask for less at a time")
+        retry_after_secs = _retry_after_secs(response.headers.get("Retry-After", ""), date_ns)
+        location, request_id = (response.headers.get(name, "") for name in ("Location", "X-Delete-Request-ID"))
+        return Answer(status, body[:limit], date_ns, retry_after_secs, location, complete, request_id)
+
+    def refusal(self, answer: Answer) -> str:
+        """What an answer that isn't a success says, in its own words where it has any, and which option to look at;
+        without our secrets, should it have echoed them."""
+        body, location = hidden(answer.body, self._secrets), hidden(answer.location.encode(), self._secrets).decode()
+        if 300 <= answer.status < 400:
+            return f"a redirect to {clean(location) or 'nowhere'}: url must be the address that answers itself"
+        words = excerpt(body) or "(no words)"
+        mend = refusal_mend(answer.status, words, self.access)
+        return f"{words}; {mend}" if mend else words
+
+
+class ServerClient:
+    """What clients of a server's interface share. access: address, credentials, tenant, TLS; or only an address.
+    max_answer_bytes: larger answers are errors."""
+
+    kind = ""  # what errors call it
+    _ready_path = "/ready"
+    # a 400 that says nothing about what was pushed: HTTP where TLS is spoken, or a tenant that can't be one
+    _not_about_pushes = re.compile(
+        rb"Client sent an HTTP request to an HTTPS|tenant ID |multiple org IDs|no org id", re.I
+    )
+
+    def __init__(self, access: ServerAccess | str, *, max_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
+        access = ServerAccess(url=access) if isinstance(access, str) else access
+        self._server = Server(self.kind, access, max_answer_bytes)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends its connections; it can be used again."""
+        self._server.close()
+
+    @property
+    def name(self) -> str:
+        """What errors call the server, such as `Loki at http://...`."""
+        return self._server.name
+
+    @property
+    def answer_date_ns(self) -> int | None:
+        """The server's clock, to a second, when its newest answer came, whatever that said; None before."""
+        return self._server.answer_date_ns
+
+    def _push(self, path: str, body: bytes, headers: Mapping[str, str], taken: Collection[int]) -> Answer:
+        """Pushes a body; taken: the statuses that say that all of it was. Raises RetryablePushError where it may be
+        taken later (no connection, time-outs, 429, 5xx, a gateway's 400: status 0), RejectedPushError otherwise."""
+        try:
+            answer = self._server.call("POST", path, body, headers, timeouts=_PUSH_FACTOR)
+        except NoAnswer as error:
+            raise RetryablePushError(self.name, 0, str(error)) from None
+        except AnswerTooLarge as error:
+            raise RejectedPushError(self.name, error.status, error.excerpt) from None
+        if answer.status in taken:
+            return answer
+        words = self._server.refusal(answer)
+        if answer.status == 400 and (is_page(answer.body) or self._not_about_pushes.match(answer.body)):
+            words = f"HTTP 400, not for what was sent: {words}"
+            raise RetryablePushError(self.name, 0, words, answer.retry_after_secs)
+        later = answer.status in (408, 429) or answer.status >= 500
+        error_type = RetryablePushError if later else RejectedPushError
+        raise error_type(self.name, answer.status, words, answer.retry_after_secs)
+
+    def ready(self) -> bool:
+        """Whether it says that it is. Raises QueryError where it doesn't answer, or otherwise than by yes or no."""
+        try:
+            self._server.get(self._ready_path)
+        except QueryError as error:
+            if error.status == 503:
+                return False
+            raise
+        return True
+
+
+def _read_body(response: "requests.Response", limit: int, deadline: float) -> tuple[bytes, bool]:
+    """What came, at most a chunk over limit, and whether it was all."""
+    import http.client
+
+    import urllib3
+
+    parts = []
+    size = 0
+    try:
+        # not iter_content: a chunk of that waits for as long as a slow server likes
+        while size <= limit and (part := response.raw.read1(_CHUNK_BYTES, decode_content=True)):
+            parts.append(part)
+            size += len(part)
+            if time.monotonic() > deadline:
+                return b"".join(parts), False
+    except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError):
+        return b"".join(parts), False
+    wanted = response.headers.get("Content-Length", "")
+    cut = wanted.isdecimal() and response.raw.tell() < int(wanted) and size <= limit
+    return b"".join(parts), not cut
+
+
+def sample_of(pair: Any) -> Sample:
+    """A pair of an answer's JSON (hence Any): seconds, and a number as text. Its times have milliseconds. Raises
+    TypeError, ValueError, IndexError for anything else."""
+    return Sample(round(pair[0] * 1000) * 1_000_000, float(pair[1]))
+
+
+def labels_of(found: Any) -> dict[str, str]:  # Any: JSON
+    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
+
+def yaml_table(body: bytes, name: str) -> dict[str, Any]:  # Any: YAML
+    """A server's configuration. name: of the server. Raises QueryError."""
+    import yaml
+
+    if len(body) > MAX_CONFIG_BYTES:
+        raise QueryError(name, 200, f"the configuration is over {MAX_CONFIG_BYTES} bytes")
+    try:
+        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(body)):  # a few can stand for gigabytes
+            raise QueryError(name, 200, "the configuration has YAML aliases, which aren't taken")
+        found = yaml.safe_load(body)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise QueryError(name, 200, "the configuration isn't YAML: is url right?")
+    return found
+
+
+def excerpt(body: bytes) -> str:
+    """A body's words, the error's of JSON, fit for a line of a log: no control characters, at most a thousand."""
+    text = body[: 8 * MAX_EXCERPT_CHARS].decode("utf-8", "replace")
+    if text.startswith("{"):
+        try:
+            said = json.loads(body)
+        except (ValueError, RecursionError):
+            said = {}
+        found = said.get("error") or said.get("message") if isinstance(said, dict) else None
+        text = found if isinstance(found, str) else text
+    elif is_page(body):
+        title = _TITLE.search(text)
+        text = title[1] if title else text
+    return clean(text)
+
+
+def is_page(body: bytes) -> bool:
+    """Whether it is HTML: a gateway's words, as neither Loki nor Prometheus has such."""
+    return body.lstrip()[:1] == b"<"
+
+
+def _http_date_ns(text: str) -> int | None:
+    try:
+        return int(email.utils.parsedate_to_datetime(text).timestamp()) * 1_000_000_000
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+
+
+def _retry_after_secs(text: str, date_ns: int | None) -> float | None:
+    """RFC 9110 10.2.3: seconds or a date, which is by the server's own clock."""
+    try:
+        wait = float(text)
+    except ValueError:
+        until = _http_date_ns(text)
+        if until is None:
+            return None
+        wait = (until - (time.time_ns() if date_ns is None else date_ns)) / 1e9
+    return min(max(wait, 0.0), MAX_RETRY_AFTER_SECS) if math.isfinite(wait) else None

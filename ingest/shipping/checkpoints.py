@@ -1,0 +1,262 @@
+"""`state.db`: what the node agent remembers of each capture, so that nothing is sent again that was taken, and
+nothing is left out.
+
+Two parties go through a capture's segments: the shipper, which brings entries to Loki, and the learner, which follows
+what /metrics shows. Each has a position of its own; what the shipper knows and its position change in one transaction,
+after everything up to there was acknowledged. Segments before both positions may go.
+"""
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
+
+from ingest.capture.capture_account import CaptureAccount
+from ingest.capture.capture_folder import Identity
+from ingest.capture.segment_reader import SpoolPosition
+from ingest.metadata.x_axis import XAxis
+from ingest.shipping.state_file import StateFile
+from ingest.sqlite_file import damaged, open_reader, store_errors
+
+VERSION = 1
+SCHEMA = """
+CREATE TABLE shipped (
+    folder TEXT PRIMARY KEY,
+    identity TEXT NOT NULL,
+    segment INTEGER NOT NULL,
+    offset INTEGER NOT NULL,
+    done INTEGER NOT NULL,
+    account TEXT NOT NULL,
+    counts TEXT NOT NULL,
+    changed_ns INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE learnt (
+    folder TEXT PRIMARY KEY,
+    segment INTEGER NOT NULL,
+    offset INTEGER NOT NULL,
+    done INTEGER NOT NULL,
+    account TEXT NOT NULL,
+    x_axis TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE stream (
+    labels TEXT PRIMARY KEY,
+    newest_ns INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE note (
+    name TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) WITHOUT ROWID"""
+STATE_FILE = "state.db"  # in the agent's state_dir
+KEPT_NS = 7 * 86400 * 10**9  # how long a capture that is done is remembered
+
+
+@dataclass
+class Counts:
+    """What became of a capture's entries. entries: sent and acknowledged, by kind; bytes: of their lines; refused:
+    quarantined, by reason; last_ns: the newest one's time; heartbeat_ns: the newest heartbeat's; ahead_ns: by which
+    all its times are set back; skipped: lines that others were sent before this sink was there."""
+
+    entries: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    last_ns: int = 0
+    heartbeat_ns: int = 0
+    ahead_ns: int = 0
+    skipped: int = 0
+
+
+_COUNTS = frozenset(field.name for field in fields(Counts))
+
+
+@dataclass
+class Shipped:
+    """How far a capture is shipped. done: all of it."""
+
+    folder: str
+    identity: Identity
+    account: CaptureAccount
+    position: SpoolPosition = field(default_factory=SpoolPosition)
+    done: bool = False
+    counts: Counts = field(default_factory=Counts)
+    changed_ns: int = 0
+
+
+class Learnt(NamedTuple):
+    """What the learner knows of a capture."""
+
+    folder: str
+    position: SpoolPosition
+    done: bool
+    account: CaptureAccount
+    axis: XAxis
+
+
+class Checkpoints(StateFile):
+    """The file, open for writing."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, SCHEMA, VERSION)
+
+    def shipped(self, folder: str | None = None) -> list[Shipped]:
+        """Of one capture, or of all."""
+        with self._reading() as connection:
+            return read_shipped(connection, self.path, folder)
+
+    def commit(self, captures: Iterable[Shipped], newest_ns: Mapping[str, int]) -> None:
+        """Everything up to these positions was acknowledged. newest_ns: of each stream that was sent to."""
+        with self._transaction() as connection:
+            connection.executemany(
+                "INSERT OR REPLACE INTO shipped (folder, identity, segment, offset, done, account, counts, changed_ns)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    (
+                        one.folder,
+                        json.dumps(one.identity._asdict()),
+                        *one.position,
+                        one.done,
+                        one.account.to_json().decode(),
+                        json.dumps(vars(one.counts)),
+                        one.changed_ns,
+                    )
+                    for one in captures
+                ),
+            )
+            connection.executemany(
+                "INSERT INTO stream (labels, newest_ns) VALUES (?, ?)"
+                " ON CONFLICT (labels) DO UPDATE SET newest_ns = max(newest_ns, excluded.newest_ns)",
+                newest_ns.items(),
+            )
+
+    def streams(self) -> dict[str, int]:
+        """The newest time sent, by stream."""
+        with self._reading() as connection:
+            return dict(connection.execute("SELECT labels, newest_ns FROM stream").fetchall())
+
+    def learnt(self, folder: str) -> Learnt | None:
+        with self._reading() as connection:
+            found = connection.execute(
+                "SELECT folder, segment, offset, done, account, x_axis FROM learnt WHERE folder = ?", (folder,)
+            ).fetchone()
+        if found is None:
+            return None
+        try:
+            return Learnt(
+                found[0],
+                SpoolPosition(*found[1:3]),
+                bool(found[3]),
+                CaptureAccount.from_json(found[4]),
+                XAxis.from_json(found[5]),
+            )
+        except (ValueError, TypeError) as error:
+            raise damaged(self.path, str(error)) from None
+
+    def put_learnt(self, captures: Iterable[Learnt]) -> None:
+        with self._transaction() as connection:
+            connection.executemany(
+                "INSERT OR REPLACE INTO learnt (folder, segment, offset, done, account, x_axis)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    (one.folder, *one.position, one.done, one.account.to_json().decode(), one.axis.to_json())
+                    for one in captures
+                ),
+            )
+
+    def put_notes(self, notes: Mapping[str, object]) -> None:
+        """What `status` tells of the agent itself: JSON by name."""
+        with self._transaction() as connection:
+            connection.executemany(
+                "INSERT OR REPLACE INTO note (name, value) VALUES (?, ?)",
+                ((name, json.dumps(value)) for name, value in notes.items()),
+            )
+
+    def note(self, name: str) -> Any:  # Any: JSON that an agent wrote
+        """None where there is none."""
+        with self._reading() as connection:
+            found = connection.execute("SELECT value FROM note WHERE name = ?", (name,)).fetchone()
+        return None if found is None else json.loads(found[0])
+
+    def forget(self, present: Iterable[str], before_ns: int) -> None:
+        """Forgets captures that are done since before a time, and aren't in the spool any more."""
+        keep = set(present)
+        with self._transaction() as connection:
+            old = connection.execute(
+                "SELECT folder FROM shipped WHERE changed_ns < ?1 UNION"
+                " SELECT folder FROM learnt WHERE folder NOT IN (SELECT folder FROM shipped)",
+                (before_ns,),
+            ).fetchall()
+            _drop(connection, [folder for (folder,) in old if folder not in keep])
+
+    def drop(self, folders: Iterable[str]) -> None:
+        """Forgets captures, whatever became of them."""
+        with self._transaction() as connection:
+            _drop(connection, folders)
+
+    def forget_sink(self) -> None:
+        """Forgets what was shipped, and to which streams; not what is learnt."""
+        with self._transaction() as connection:
+            for statement in ("shipped", "stream", "note WHERE name NOT IN ('agent', 'sinks', 'remote_write')"):
+                connection.execute(f"DELETE FROM {statement}")  # noqa: S608  as above
+
+
+def _drop(connection: sqlite3.Connection, folders: Iterable[str]) -> None:
+    gone = [(folder,) for folder in folders]
+    for table in ("shipped", "learnt"):
+        connection.executemany(f"DELETE FROM {table} WHERE folder = ?", gone)  # noqa: S608  names of tables
+
+
+def read_shipped(connection: sqlite3.Connection, path: str, folder: str | None = None) -> list[Shipped]:
+    """Raises DamagedError and SQLite's own."""
+    rows = connection.execute(
+        "SELECT folder, identity, segment, offset, done, account, counts, changed_ns FROM shipped"
+        " WHERE ?1 IS NULL OR folder = ?1 ORDER BY changed_ns, folder",
+        (folder,),
+    )
+    try:
+        return [
+            Shipped(
+                folder=row[0],
+                identity=Identity(**_known(json.loads(row[1]), Identity._fields)),
+                account=CaptureAccount.from_json(row[5]),
+                position=SpoolPosition(row[2], row[3]),
+                done=bool(row[4]),
+                counts=Counts(**_known(json.loads(row[6]), _COUNTS)),
+                changed_ns=row[7],
+            )
+            for row in rows
+        ]
+    except (ValueError, TypeError) as error:
+        raise damaged(path, str(error)) from None
+
+
+def _known(values: Any, names: Collection[str]) -> dict[str, Any]:  # Any: JSON that an agent wrote
+    """Without what a later version put in."""
+    if not isinstance(values, dict):
+        raise ValueError("not a JSON object")
+    return {name: value for name, value in values.items() if name in names}
+
+
+class State(NamedTuple):
+    """What the agent remembers, as `status` reads it. learnt: what is known of captures, shipped or not; notes: the
+    agent's own, JSON by name."""
+
+    shipped: list[Shipped]
+    learnt: dict[str, CaptureAccount]
+    notes: dict[str, Any]  # Any: JSON that the agent wrote
+
+
+def read_state(path: str) -> State:
+    """Beside a running agent. Raises StoreError."""
+    connection = open_reader(path, VERSION)
+    try:
+        with store_errors(path):
+            notes = {name: json.loads(value) for name, value in connection.execute("SELECT name, value FROM note")}
+            rows = connection.execute("SELECT folder, account FROM learnt").fetchall()
+            shipped = read_shipped(connection, path)
+        try:
+            learnt = {folder: CaptureAccount.from_json(account) for folder, account in rows}
+        except ValueError as error:
+            raise damaged(path, str(error)) from None
+        return State(shipped, learnt, notes)
+    finally:
+        connection.close()

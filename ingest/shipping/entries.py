@@ -1,0 +1,317 @@
+"""Rows of a capture as entries of Loki's streams: labels, structured metadata, lines split to what Loki takes. Pure.
+
+What one frame brought is one chunk, or a few: a chunk's entries share a stream, so that a block of plain lines is
+encoded in one go. Encoding depends on the segment and the configuration only: what is sent again is the same bytes.
+"""
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise, repeat
+from types import MappingProxyType
+from typing import NamedTuple
+
+import orjson
+
+from ingest.capture.capture_account import STREAM_NAMES, BlockRow, EventRow, Rows, StatusRow
+from ingest.capture.capture_folder import Identity
+from ingest.capture.job import NAME, Json, job_shard
+from ingest.loki.push import as_utf8, encode_block, encode_metadata
+from logshipper.colours import SGR
+from logshipper.segment import Kind
+
+SERVICE = "logshipper"
+KIND_LABELS = {Kind.LOG: "log", Kind.METADATA: "metadata", Kind.COMMAND: "command", Kind.NOTE: "log"}
+HOUR_NS = 3600 * 10**9
+EVENTS_SPAN_NS = 60 * 10**9  # of a chunk: chunks are sent by their first times
+NO_METADATA: Mapping[str, str] = MappingProxyType({})
+_PART = re.compile(r"[0-9]{1,9}(/[0-9]{1,9})?")
+_HOURS_PER_WEEK = 168
+_ENTRY_BYTES = 24  # of an entry without line and metadata, encoded
+_EXTRA_BYTES = 24
+_LEVEL_BYTES = 20  # detected_level, which Loki adds to each entry unless it is told not to
+
+
+class StreamKey(NamedTuple):
+    """What tells an agent's streams apart. stream: stdout, stderr, "" for events; replay: "" or the hour of the week,
+    see `replay_hour`; host: the capture's, "" for the agent's own; tenant: see `tenants.tenant_of`; shard: of a job's
+    lines, see `job.job_shard`."""
+
+    stream: str
+    kind: str
+    replay: str = ""
+    host: str = ""
+    tenant: str = ""
+    shard: str = ""
+
+    @property
+    def text(self) -> str:
+        """For the checkpoints, which `from_text` reads."""
+        return "/".join(self).rstrip("/")
+
+    @classmethod
+    def from_text(cls, text: str) -> "StreamKey":
+        return cls(*text.split("/")[: len(cls._fields)])  # a later version may tell streams apart by more
+
+    def labels(self, cluster: str, host: str) -> dict[str, str]:
+        """Loki's labels; empty ones are left out. host: the agent's."""
+        own = {"stream": self.stream, "kind": self.kind, "replay": self.replay, "host": self.host or host}
+        labels = {"cluster": cluster, "service_name": SERVICE, **own, "job_shard": self.shard}
+        return {name: value for name, value in labels.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Entries of one capture and stream. times_ns: of each, a range where they are a nanosecond apart; lines: of each;
+    common: metadata of all, extra: more of it, of each, empty where there is none. line_bytes: of all lines, counted
+    where it isn't given."""
+
+    capture: str
+    key: StreamKey
+    times_ns: Sequence[int]
+    lines: Sequence[bytes]
+    common: "Metadata"
+    extra: Sequence[Mapping[str, str]] = ()
+    line_bytes: int = -1
+
+    def __post_init__(self) -> None:
+        if self.line_bytes < 0:
+            object.__setattr__(self, "line_bytes", sum(map(len, self.lines)))
+
+    def encoded(self) -> bytes:
+        """For `loki_push.assemble`."""
+        if not self.extra and isinstance(self.times_ns, range):
+            return encode_block(self.lines, self.times_ns[0], self.common.encoded)
+        above = self.common.encoded
+        extra = self.extra or repeat(NO_METADATA)
+        entries = zip(self.times_ns, self.lines, extra, strict=False)
+        return b"".join(
+            encode_block((line,), time_ns, above + encode_metadata(more)) for time_ns, line, more in entries
+        )
+
+    @property
+    def size(self) -> int:
+        """About the bytes of all entries, encoded."""
+        return self.line_bytes + len(self.lines) * self._overhead
+
+    @property
+    def weight(self) -> int:
+        """About the bytes that Loki counts against the tenant's rate."""
+        more = self.common.pair_bytes + _LEVEL_BYTES + (_EXTRA_BYTES if self.extra else 0)
+        return self.line_bytes + len(self.lines) * more
+
+    @property
+    def _overhead(self) -> int:
+        return _ENTRY_BYTES + len(self.common.encoded) + (_EXTRA_BYTES if self.extra else 0)
+
+    def fitting(self, max_bytes: int) -> int:
+        """How many of the first entries have about max_bytes, encoded."""
+        lines = self.lines[: max_bytes // self._overhead + 1]
+        ends = accumulate(map(self._overhead.__add__, map(len, lines)))
+        return bisect_right(list(ends), max_bytes)
+
+    def metadata(self, at: int) -> dict[str, str]:
+        return {**self.common.pairs, **(self.extra[at] if self.extra else NO_METADATA)}
+
+    def slice(self, begin: int, end: int) -> "Chunk":
+        """Some of the entries."""
+        times, lines = self.times_ns[begin:end], self.lines[begin:end]
+        return Chunk(self.capture, self.key, times, lines, self.common, self.extra[begin:end])
+
+
+class Metadata(NamedTuple):
+    """A capture's structured metadata. encoded: as loki_push has it; uid: whose it is."""
+
+    pairs: Mapping[str, str]
+    encoded: bytes
+    uid: int = -1
+
+    @property
+    def pair_bytes(self) -> int:
+        return sum(len(name) + len(value) for name, value in self.pairs.items())
+
+
+class EntryBuilder:
+    """Builds the entries of one capture. max_line_bytes: longer lines are split into parts; tenant: whose they are;
+    ahead_ns: by which all times are set back."""
+
+    def __init__(
+        self, folder: str, identity: Identity, max_line_bytes: int, tenant: str = "", *, ahead_ns: int = 0
+    ) -> None:
+        self._folder = folder
+        self._max_line_bytes = max_line_bytes
+        self._ahead_ns = ahead_ns
+        named = {
+            "job_id": identity.job_id,
+            "user": identity.user,
+            "step": identity.step,
+            "task": str(identity.task),
+            "attempt": str(identity.attempt),
+        }
+        pairs = {name: value for name, value in named.items() if value}
+        self._metadata = Metadata(pairs, encode_metadata(pairs), identity.uid)
+        self._tenant = tenant
+        self._shard = job_shard(identity.job_id)
+        self._host = identity.host if NAME.fullmatch(identity.host) else ""
+
+    def chunks(self, rows: Rows) -> Iterator[Chunk]:
+        """Of all rows, the capture's own account included."""
+        for block in rows.blocks:
+            yield from self._block(block)
+        for status in rows.statuses.values():
+            yield self._status(status)
+        events = sorted([*rows.events, *rows.marks], key=lambda row: row.time_ns)
+        begin = 0
+        for at in range(1, len(events) + 1):
+            if at == len(events) or events[at].time_ns - events[begin].time_ns >= EVENTS_SPAN_NS:
+                yield self._events(events[begin:at])
+                begin = at
+
+    def _key(self, stream: str, kind: str) -> StreamKey:
+        shard = self._shard if kind == "log" else ""  # a flood is one of lines; others' streams have none
+        return StreamKey(stream, kind, host=self._host, tenant=self._tenant, shard=shard)
+
+    # ---- lines
+
+    def _block(self, block: BlockRow) -> Iterator[Chunk]:
+        text = as_utf8(block.text)
+        texts = text.split(b"\n")
+        texts.pop()
+        stream = STREAM_NAMES.get(block.stream, "")
+        at = 0
+        for number, count in block.runs or [(int(Kind.LOG), block.lines)]:
+            kind = Kind(number)
+            lines, time_ns = texts[at : at + count], block.time_ns + at - self._ahead_ns
+            attrs = block.attrs or {}
+            of_lines = {line - at: attrs[line] for line in range(at, at + count) if line in attrs} if attrs else {}
+            at += count
+            if kind is Kind.STATUS or not lines:
+                continue
+            key = self._key(stream, KIND_LABELS[kind])
+            if kind is not Kind.NOTE and not of_lines and self._fit(lines, len(text)):
+                size = len(text) - count if count == block.lines else -1
+                times = range(time_ns, time_ns + count)
+                yield Chunk(self._folder, key, times, lines, self._metadata, line_bytes=size)
+            else:
+                yield self._each(key, kind, lines, time_ns, of_lines)
+
+    def _fit(self, lines: Sequence[bytes], size: int) -> bool:
+        return size <= self._max_line_bytes or max(map(len, lines)) <= self._max_line_bytes
+
+    def _each(
+        self, key: StreamKey, kind: Kind, lines: Sequence[bytes], time_ns: int, attrs: Mapping[int, Json]
+    ) -> Chunk:
+        """Lines with attributes of their own, or too long ones."""
+        entries: list[tuple[int, bytes, dict[str, str]]] = []
+        for number, line in enumerate(lines):
+            more = _checked(attrs[number]) if number in attrs else {}
+            if kind is Kind.NOTE:
+                more["note"] = "1"
+            if len(line) <= self._max_line_bytes:
+                entries.append((time_ns + number, line, more))
+                continue
+            pieces = split(line, self._max_line_bytes)
+            above = f"{more['part']}." if "part" in more else ""
+            entries += [
+                (time_ns + number, text, {**more, "part": f"{above}{piece}/{len(pieces)}"})
+                for piece, text in enumerate(pieces, start=1)
+            ]
+        return self._chunk(key, entries)
+
+    # ---- the capture's own account
+
+    def _status(self, row: StatusRow) -> Chunk:
+        text = as_utf8(row.text)[: self._max_line_bytes].decode("utf-8", "ignore").encode() or b" "
+        time_ns = row.time_ns - self._ahead_ns
+        return self._chunk(self._key(STREAM_NAMES.get(row.stream, ""), "status"), [(time_ns, text, {})])
+
+    def _events(self, rows: Sequence[EventRow]) -> Chunk:
+        entries = [(row.time_ns - self._ahead_ns, json_line(row.event), dict[str, str]()) for row in rows]
+        return self._chunk(self._key("", "event"), entries)
+
+    def _chunk(self, key: StreamKey, entries: Sequence[tuple[int, bytes, dict[str, str]]]) -> Chunk:
+        times, lines, extra = zip(*entries, strict=True)
+        return Chunk(self._folder, key, times, lines, self._metadata, extra if any(extra) else ())
+
+
+def _checked(attrs: Json) -> dict[str, str]:
+    """A line's own attributes, as far as they are what the format says: a segment is hostile input."""
+    counts = {name: attrs.get(name) for name in ("n", "repeat")}
+    checked = {name: str(count) for name, count in counts.items() if type(count) is int and 0 < count < 1 << 63}
+    part = attrs.get("part")
+    if isinstance(part, str) and _PART.fullmatch(part):
+        checked["part"] = part
+    return checked
+
+
+def json_line(value: Json) -> bytes:
+    """One line of JSON."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # an integer of more than 64 bits, half a surrogate pair, deep nesting
+        pass
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode("utf-8", "replace")
+    except (ValueError, RecursionError):
+        known = value.get("event")
+        name = known[:64].encode("utf-8", "replace").decode() if isinstance(known, str) else ""
+        return orjson.dumps({"event": name, "message": "what else it says can't be written as JSON, and is left out"})
+
+
+def split(line: bytes, max_bytes: int) -> list[bytes]:
+    """Pieces of at most max_bytes (over 3) that begin and end between characters, and tear no colours."""
+    pieces = []
+    begin = 0
+    while begin < len(line):
+        end = begin + max_bytes
+        while end < len(line) and line[end] & 0xC0 == 0x80:
+            end -= 1
+        last = line.rfind(b"\x1b", begin, end) if end < len(line) else -1
+        if last > begin and (found := SGR.match(line, last)) is not None and found.end() > end:
+            end = last
+        pieces.append(line[begin:end])
+        begin = end
+    return pieces
+
+
+def replay_hour(time_ns: int) -> str:
+    """The `replay` label of an entry that is shipped late. Within one such stream no two entries of a week are more
+    than an hour apart: so none is ever too far behind another, whatever comes first."""
+    return f"{time_ns // HOUR_NS % _HOURS_PER_WEEK:03d}"
+
+
+def with_replay(chunk: Chunk, floor_ns: int) -> list[Chunk]:
+    """The chunk, in as many parts as it takes to have its entries before floor_ns in replay streams."""
+    if chunk.key.replay or min(chunk.times_ns) >= floor_ns:
+        return [chunk]
+    hours = [replay_hour(time_ns) if time_ns < floor_ns else "" for time_ns in chunk.times_ns]
+    cuts = [0, *(at for at in range(1, len(hours)) if hours[at] != hours[at - 1]), len(hours)]
+    return [replace(chunk.slice(begin, end), key=_replayed(chunk.key, hours[begin])) for begin, end in pairwise(cuts)]
+
+
+def _replayed(key: StreamKey, hour: str) -> StreamKey:
+    """An hour's stream is all jobs': else catching up would open ten times as many."""
+    return key._replace(replay=hour, shard="") if hour else key
+
+
+def batches(chunks: Iterable[Chunk], max_bytes: int) -> Iterator[list[Chunk]]:
+    """Chunks of one stream, by the batch: each of about max_bytes at most, or of one entry that is larger."""
+    batch: list[Chunk] = []
+    room = max_bytes
+    for chunk in chunks:
+        left = chunk
+        while (size := left.size) > room:
+            count = left.fitting(room) or (0 if batch else 1)
+            if count == len(left.lines):
+                break  # one entry that is larger
+            if count:
+                batch.append(left.slice(0, count))
+                left = left.slice(count, len(left.lines))
+            yield batch
+            batch, room = [], max_bytes
+        batch.append(left)
+        room -= size
+    if batch:
+        yield batch

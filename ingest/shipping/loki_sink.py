@@ -1,0 +1,463 @@
+"""Brings batches to Loki until each entry is acknowledged or refused for good. Nothing is dropped on the way.
+
+Only 204 counts. What may be taken later is tried again, for as long as it takes, with growing pauses. A 400 means that
+some entries were refused and the others stored: the batch is halved until the refused ones are alone; pushing the
+others once more does no harm, as Loki drops exact repeats. Where somebody has to mend something first (401, 403, 404,
+and all answers that nobody expects) everything waits and `status` tells.
+
+Where users have tenants of their own, one's limits aren't the others': a delivery that fails isn't tried again here,
+but given back to the caller (TenantWaits), who goes on with the others until `waiting_tenants` names it no more. Any
+later push that it takes ends its trouble, and so does that nobody has anything for it: the stream that failed may never
+come again.
+
+A stream that alone doesn't take what others of its tenant's do (its own rate, Loki's limit of streams, a part of Loki
+that is away) is given back in the same way (StreamWaits): the others of the round don't wait for it.
+"""
+
+import random
+import re
+import threading
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple, Protocol
+
+from ingest.config.agent_config import LokiSection
+from ingest.loki.push import assemble, compress, encode_block, encode_metadata
+from ingest.metrics.metrics_server import SinkMetrics
+from ingest.servers.backoff import Backoff
+from ingest.shipping.entries import Chunk, StreamKey
+from ingest.shipping.quarantine import Refusal
+from ingest.shipping.rates import Rates
+from ingest.shipping.refusals import CERTAIN, SPLITTING, STREAM_LIMIT, STREAM_RATE, mend_of, reason_of, throttle_of
+from ingest.shipping.server_clock import ServerClock
+from logshipper.errors import PushError, QueryError, RetryablePushError
+
+_PROBE = b'{"event":"checked"}'
+_PROBE_METADATA = encode_metadata(dict.fromkeys(("job_id", "user", "task", "attempt"), "checked"))
+_MAX_TOLD = 100
+_ALL_TENANTS = (0, 404)  # nothing about one of them
+_ALONE = (STREAM_LIMIT, STREAM_RATE)  # 429s that say nothing about other streams
+STREAM_LIMIT_SECS = (30.0, 600.0)  # least and longest pause: Loki has no room before streams have been idle for long
+OUTAGE_SECS = 5.0  # after which others will come back at the same time
+RESTART_SECS = 1.0  # without an answer: Loki may have been started anew
+SAY_AGAIN_SECS = 600.0  # the same trouble, while it lasts, or where it comes and goes
+STALE_SECS = 1200.0  # how long after its pause a stream that nobody has anything for counts as failing
+_COUNTS = re.compile(r"[0-9]+|\{[^}]*\}")  # in Loki's words: another one each time
+_BEHIND = re.compile(r"oldest acceptable timestamp is:? (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
+
+
+class Stopped(Exception):
+    """The agent ends: what is under way is sent again by the next one."""
+
+
+class TenantWaits(Exception):
+    """Nothing more of this tenant's is taken now."""
+
+    def __init__(self, tenant: str) -> None:
+        super().__init__(tenant)
+        self.tenant = tenant
+
+
+class StreamWaits(Exception):
+    """Nothing more of this stream is taken now; others of its tenant may go on."""
+
+    def __init__(self, key: StreamKey) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+class PushClient(Protocol):
+    """The part of `ingest.loki.client.Client` that is needed here."""
+
+    @property
+    def answer_date_ns(self) -> int | None: ...
+
+    def push_body(self, body: bytes, tenant: str = "") -> object: ...
+
+    def ready(self) -> bool: ...
+
+
+class SinkState(NamedTuple):
+    """What the sink is at, for `status`. since_ns: 0 while all is well; words: what the server said last, or why
+    nothing is sent; status: HTTP's."""
+
+    since_ns: int = 0
+    status: int = 0
+    words: str = ""
+
+
+class _Pause(NamedTuple):
+    """Of a stream that failed. at, until: when, and when it is tried again, by the monotonic clock; alone: others of
+    its tenant go on."""
+
+    backoff: Backoff
+    at: float
+    until: float
+    alone: bool
+
+
+class LokiSink:
+    """One Loki. make_client: for each thread that delivers; labels: of a stream; stop: set when the agent ends; say:
+    lines for the agent's log. clock: Loki's."""
+
+    def __init__(
+        self,
+        make_client: Callable[[], PushClient],
+        section: LokiSection,
+        labels: Callable[[StreamKey], dict[str, str]],
+        metrics: SinkMetrics,
+        stop: threading.Event,
+        say: Callable[[str], None],
+    ) -> None:
+        self._make_client = make_client
+        self._clients = threading.local()  # a connection is one thread's
+        self._section = section
+        self._labels = labels
+        self._metrics = metrics
+        self._stop = stop
+        self._say = say
+        self._lock = threading.Lock()
+        self._troubles: dict[StreamKey, SinkState] = {}
+        self._last = SinkState()
+        self.rates = Rates(section)
+        self._failing_since: dict[StreamKey, float] = {}  # as _troubles, by the monotonic clock
+        self._taken_at: dict[str, float] = {}  # the last time, by tenant
+        self._pauses: dict[StreamKey, _Pause] = {}
+        self._wanted: dict[str, frozenset[str]] = {}
+        self._told: dict[tuple[str, int, str], float] = {}  # when each thing was said, not once a stream or number
+        self._is_told = False  # whether anything was, of this outage
+        self._is_away = False
+        self._settled_at = 0.0  # by the monotonic clock
+        self.clock = ServerClock(self._ask_time)
+
+    @property
+    def state(self) -> SinkState:
+        """The longest trouble of all streams, or that all is well."""
+        with self._lock:
+            return min(self._troubles.values(), key=lambda trouble: trouble.since_ns, default=SinkState())
+
+    def waiting_by_result(self) -> Counter[str]:
+        """How many streams wait, by the last answer: HTTP's status, or `no_connection`."""
+        with self._lock:
+            return Counter(_result(trouble.status) for trouble in self._troubles.values())
+
+    def waiting_tenants(self) -> set[str]:
+        """Those that aren't to be sent to yet."""
+        now = time.monotonic()
+        with self._lock:
+            return {key.tenant for key, pause in self._pauses.items() if pause.until > now and not pause.alone}
+
+    def failing_tenants(self) -> set[str]:
+        """Those that didn't take what they were sent last, whether they are to be sent to again or not."""
+        with self._lock:
+            return {key.tenant for key, pause in self._pauses.items() if not pause.alone}
+
+    def waiting_streams(self) -> set[StreamKey]:
+        """Those that aren't to be sent to yet, though others of their tenants are."""
+        now = time.monotonic()
+        with self._lock:
+            alone = {key: pause for key, pause in self._pauses.items() if pause.alone}
+            self._forget([key for key, pause in alone.items() if now > pause.until + STALE_SECS])
+            return {key for key, pause in alone.items() if pause.until > now}
+
+    def failing_streams(self) -> set[StreamKey]:
+        """Those that didn't take what they were sent last, though others of their tenants did."""
+        with self._lock:
+            return {key for key, pause in self._pauses.items() if pause.alone}
+
+    def want(self, party: str, tenants: Collection[str]) -> None:
+        """All tenants that a party has something for, before it delivers that: others' trouble is over, where no party
+        has anything for them."""
+        with self._lock:
+            self._wanted[party] = frozenset(tenants)
+            wanted = frozenset[str]().union(*self._wanted.values())
+            self._forget([key for key in self._failed() if key.tenant not in wanted])
+            self._taken_at = {name: at for name, at in self._taken_at.items() if not name or name in wanted}
+        self.rates.forget(set(wanted))
+
+    @property
+    def last_refusal(self) -> SinkState:
+        """The last answer that wasn't 204."""
+        with self._lock:
+            return self._last
+
+    def deliver(self, batch: Sequence[Chunk]) -> list[Refusal]:
+        """Returns when all entries of a batch (of one stream) are acknowledged, but for those it returns. Raises
+        Stopped, TenantWaits, StreamWaits."""
+        refusals: list[Refusal] = []
+        todo = [list(batch)]
+        while todo:
+            part = todo.pop()
+            error = self._push(part)
+            if error is None:
+                continue
+            if throttle_of(error):  # in smaller pushes: many share what there is
+                todo += reversed(_halves(part))
+                continue
+            if reason_of(error) not in CERTAIN and not self._takes_others(part[0].key):
+                self._hold(part[0].key, error)
+                todo.append(part)
+                continue
+            rest = self._take_known(part, error, refusals)
+            left = _count(rest)
+            if left < _count(part):
+                todo += [rest] if rest else []  # nothing is known of these yet
+            elif left > 1:
+                todo += reversed(_halves(rest))  # the earlier half first
+            else:
+                reason = reason_of(error)
+                refusals += [Refusal(chunk, reason, error.status, error.excerpt) for chunk in rest]
+        return refusals
+
+    def _takes_others(self, key: StreamKey) -> bool:
+        """Whether an entry of our own is taken in this stream. If not, a 400 has nothing to do with the entries that
+        were sent: a limit of Loki's is in the way, or a gateway before it."""
+        probe = encode_block([_PROBE], time.time_ns(), _PROBE_METADATA)
+        try:
+            self._client().push_body(compress(assemble(self._labels(key), [probe])), key.tenant)
+        except PushError:
+            return False
+        return True
+
+    def _hold(self, key: StreamKey, error: PushError) -> None:
+        """Everything waits: somebody has to mend something."""
+        self._trouble(key, error)
+        self._pause(key, self._backoff(key), self._section.retry_max_secs, alone=self._is_alone(key))
+
+    def _take_known(self, part: list[Chunk], error: PushError, refusals: list[Refusal]) -> list[Chunk]:
+        """Where Loki says from which time on it takes entries: those before it are refused at once. Returns the rest,
+        which is pushed again; all of it where Loki says nothing that helps."""
+        floor_ns = _floor_ns(error.excerpt) if reason_of(error) == "too_far_behind" else 0
+        kept: list[Chunk] = []
+        for chunk in part:
+            late = bisect_left(chunk.times_ns, floor_ns)  # times rise within a chunk
+            if late:
+                told = Refusal(chunk.slice(0, late), "too_far_behind", error.status, error.excerpt)
+                refusals.append(told)
+            if late < len(chunk.lines):
+                kept.append(chunk.slice(late, len(chunk.lines)) if late else chunk)
+        return kept
+
+    def _push(self, part: list[Chunk]) -> PushError | None:
+        """Pushes until there is an answer that says something about these entries, or that they are too many at once;
+        None: all are taken."""
+        key = part[0].key
+        body = compress(assemble(self._labels(key), [chunk.encoded() for chunk in part]))
+        weight = sum(chunk.weight for chunk in part)
+        backoff = self._backoff(key)
+        client = self._client()
+        while True:
+            self._wait_if(self.rates.take(key, weight))
+            self._await_settled(client)
+            if self._stop.is_set():
+                raise Stopped
+            begin = time.monotonic()
+            try:
+                client.push_body(body, key.tenant)
+            except PushError as error:
+                self._note(key, error)
+                if (not error.status or error.status >= 500) and self._has_failed_for(key) > RESTART_SECS:
+                    self._is_away = True
+                if error.status:
+                    self._compare_clocks(client.answer_date_ns)
+                if not isinstance(error, RetryablePushError) and error.status in SPLITTING:
+                    return error
+                backoff = backoff.failed()
+                self._metrics.retries.labels(_result(error.status)).inc()
+                if self._is_too_much(key, weight, error, backoff, begin) and _count(part) > 1:
+                    return error
+            else:
+                self._metrics.pushes.labels("204").inc()
+                self._metrics.push_seconds.observe(time.monotonic() - begin)
+                self._metrics.pushed_bytes.inc(len(body))
+                self._compare_clocks(client.answer_date_ns)
+                self.rates.taken(key.tenant, weight)
+                self._recovered(key, begin)
+                return None
+
+    def _await_settled(self, client: PushClient) -> None:
+        """Loki that was started anew has read its write-ahead log, and takes that for a rate: it splits streams for
+        some seconds. What it had before, and is sent again then, would be there twice."""
+        if self._is_away and self._answers(client):
+            with self._lock:
+                if self._is_away:
+                    self._is_away, self._settled_at = False, time.monotonic() + self._section.settle_secs
+        self._wait_if(max(0.0, self._settled_at - time.monotonic()))
+
+    def _answers(self, client: PushClient) -> bool:
+        """Also that it isn't ready yet is an answer, or that a gateway doesn't let such questions through."""
+        try:
+            client.ready()
+        except QueryError as error:
+            return error.status not in (0, 502, 504)
+        return True
+
+    def _is_too_much(self, key: StreamKey, weight: int, error: PushError, backoff: Backoff, begun: float) -> bool:
+        """Waits, here or elsewhere, until it may be tried again; whether it should be less at a time then."""
+        limit = throttle_of(error)
+        alone = limit in _ALONE or (not limit and self._is_alone(key))
+        if limit:
+            self._metrics.throttled.labels(limit).inc()
+            if not alone:
+                self.rates.refused(key.tenant, weight, begun)
+        elif self._has_failed_for(key) > OUTAGE_SECS:
+            self.rates.interrupted(key.tenant)
+        paced = Backoff(*STREAM_LIMIT_SECS, backoff.tries) if limit == STREAM_LIMIT else backoff
+        secs = paced.pause_secs(random.random(), error.retry_after_secs)  # noqa: S311  jitter
+        self._pause(key, backoff, secs, alone=alone)
+        return bool(limit) and weight > self.rates.batch_bytes(key.tenant)
+
+    def _has_failed_for(self, key: StreamKey) -> float:
+        """Seconds."""
+        now = time.monotonic()
+        with self._lock:
+            return now - self._failing_since.get(key, now)
+
+    def _is_alone(self, key: StreamKey) -> bool:
+        """Whether other streams of the tenant were taken since this one began to fail."""
+        with self._lock:
+            return self._taken_at.get(key.tenant, 0.0) > self._failing_since.get(key, float("inf"))
+
+    def _backoff(self, key: StreamKey) -> Backoff:
+        """As earlier deliveries of the stream left it."""
+        with self._lock:
+            known = self._pauses.get(key)
+        return known.backoff if known else Backoff(self._section.retry_min_secs, self._section.retry_max_secs)
+
+    def _ask_time(self) -> int | None:
+        """Raises QueryError where it doesn't answer."""
+        client = self._client()
+        try:
+            client.ready()
+        except QueryError as error:
+            if not error.status:
+                raise
+        return client.answer_date_ns  # a gateway that lets only pushes through has a clock, too
+
+    def _client(self) -> PushClient:
+        if not hasattr(self._clients, "own"):
+            self._clients.own = self._make_client()
+        own: PushClient = self._clients.own
+        return own
+
+    def _pause(self, key: StreamKey, backoff: Backoff, secs: float, *, alone: bool) -> None:
+        """Before the next try: here, or where it is about a user's tenant or one stream only, with whoever has others
+        to go on with."""
+        if not key.tenant and not alone:
+            self._wait(secs)
+            return
+        now = time.monotonic()
+        with self._lock:
+            self._pauses[key] = _Pause(backoff, now, now + secs, alone)
+        if alone:
+            raise StreamWaits(key)
+        raise TenantWaits(key.tenant)
+
+    def _wait_if(self, secs: float) -> None:
+        if secs:
+            self._wait(secs)
+
+    def _wait(self, secs: float) -> None:
+        if self._stop.wait(secs):
+            raise Stopped
+
+    # ---- what is told
+
+    def _note(self, key: StreamKey, error: PushError) -> None:
+        self._metrics.pushes.labels(_result(error.status)).inc()
+        with self._lock:
+            self._last = SinkState(time.time_ns(), error.status, error.excerpt)
+        if error.status not in SPLITTING:  # these are the entries' fault, not the sink's
+            self._trouble(key, error)
+
+    def _trouble(self, key: StreamKey, error: PushError) -> None:
+        tenant = "" if error.status in _ALL_TENANTS else key.tenant
+        with self._lock:
+            known = self._troubles.get(key)
+            since_ns = known.since_ns if known else time.time_ns()
+            self._failing_since.setdefault(key, time.monotonic())
+            self._troubles[key] = SinkState(since_ns, error.status, error.excerpt)
+            told = (tenant, error.status, throttle_of(error) or _COUNTS.sub("0", error.excerpt))
+            now = time.monotonic()
+            self._told = {key: at for key, at in self._told.items() if now - at < SAY_AGAIN_SECS}
+            is_news = told not in self._told and len(self._told) < _MAX_TOLD
+            if is_news:
+                self._told[told] = now
+                self._is_told = True
+        if is_news:
+            self._say(f"{error}; {mend_of(error, tenant)}")
+
+    def _compare_clocks(self, date_ns: int | None) -> None:
+        """date_ns: Loki's, of an answer that came just now: also of a refusal, which a clock that is off brings."""
+        if date_ns is not None:
+            self._metrics.clock_skew_seconds.set((time.time_ns() - date_ns) / 1e9)
+            self.clock.note(date_ns)
+
+    def _recovered(self, key: StreamKey, begin: float) -> None:
+        """begin: of the push that was taken; what failed after that, beside it, is still in trouble."""
+        with self._lock:
+            self._taken_at[key.tenant] = time.monotonic()
+            of_tenant = [(one, pause) for one, pause in self._pauses.items() if one.tenant == key.tenant]
+            earlier = (one for one, pause in of_tenant if pause.at <= begin and not pause.alone)
+            troubles = self._forget([key, *earlier])
+            is_over = bool(troubles) and not self._troubles
+            is_told, self._is_told = self._is_told, self._is_told and not is_over
+        if is_over and is_told:
+            since_ns = min(trouble.since_ns for trouble in troubles)
+            self._say(f"Loki takes everything again, after {(time.time_ns() - since_ns) / 1e9:.0f} s")
+
+    def _failed(self) -> list[StreamKey]:
+        """Users' streams. The caller has the lock, here and below."""
+        return [key for key in {**self._troubles, **self._pauses} if key.tenant]
+
+    def _forget(self, keys: Iterable[StreamKey]) -> list[SinkState]:
+        """Returns their troubles."""
+        troubles: list[SinkState] = []
+        for key in keys:
+            self._pauses.pop(key, None)
+            self._failing_since.pop(key, None)
+            trouble = self._troubles.pop(key, None)
+            troubles += [trouble] if trouble else []
+        return troubles
+
+
+def _result(status: int) -> str:
+    """An answer's label in /metrics."""
+    return str(status or "no_connection")
+
+
+def _halves(part: Sequence[Chunk]) -> list[list[Chunk]]:
+    """The earlier half of the entries, and the later one."""
+    left = _count(part) // 2
+    first: list[Chunk] = []
+    second: list[Chunk] = []
+    for chunk in part:
+        count = len(chunk.lines)
+        if left >= count:
+            first.append(chunk)
+        elif left > 0:
+            first.append(chunk.slice(0, left))
+            second.append(chunk.slice(left, count))
+        else:
+            second.append(chunk)
+        left -= count
+    return [first, second]
+
+
+def _count(part: Iterable[Chunk]) -> int:
+    return sum(len(chunk.lines) for chunk in part)
+
+
+def _floor_ns(words: str) -> int:
+    """The time before which Loki took nothing, as its words have it; 0 where they haven't."""
+    found = _BEHIND.search(words)
+    if found is None:
+        return 0
+    try:
+        whole = datetime.strptime(found[1], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
+    except ValueError:
+        return 0
+    return int(whole.timestamp()) * 10**9 + int((found[2] or "").ljust(9, "0"))

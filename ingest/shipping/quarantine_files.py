@@ -1,0 +1,250 @@
+"""The quarantine's files as they are read, and rewritten once entries are delivered or purged.
+
+The agent appends to them meanwhile: it and whoever rewrites a file hold the folder's lock (`folder_lock`), for as long
+as that takes. Who rewrites also holds REWRITER_LOCK all the while, so that places in a file stay what they were read
+as. A file is replaced by a rename: a process that is killed leaves the old one or the new one, whole.
+"""
+
+import fcntl
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import orjson
+
+from ingest.loki.push import is_name
+from logshipper.errors import StoreError, os_words
+
+FOLDER = "quarantine"  # in the agent's state_dir
+REWRITER_LOCK = "quarantine.lock"  # likewise
+LOCK_SECS = 60.0  # rewriting a user's share of the default room takes some seconds
+MAX_ENTRY_BYTES = 64 << 20  # of a line: the longest log line, every byte of it escaped, fits
+_MAX_TIME_NS = (1 << 63) - 1
+_NEW = ".rewritten-"
+_FILE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\.u(-?[0-9]{1,10})\.jsonl")
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOCK_POLL_SECS = 0.02
+_LATER = ("host", "tenant", "capture")  # not in what earlier versions have written
+
+
+class Quarantined(NamedTuple):
+    """A refused entry. stream, kind, host, tenant: of its stream's key, host "" where the agent's own is meant; uid:
+    whose it is; capture: its folder, "" where that isn't known."""
+
+    reason: str
+    status: int
+    words: str
+    refused_ns: int
+    stream: str
+    kind: str
+    time_ns: int
+    metadata: Mapping[str, str]
+    line: str
+    host: str
+    tenant: str
+    uid: int
+    capture: str
+
+    @property
+    def job_id(self) -> str:
+        return self.metadata.get("job_id", "")
+
+
+class Line(NamedTuple):
+    """A line of a file. offset, size: in bytes, its LF included; entry: None where it isn't one; whole: whether it
+    ends with LF."""
+
+    offset: int
+    size: int
+    entry: Quarantined | None
+    whole: bool
+
+
+Decide = Callable[[Line, bytes], bytes]  # called with a line and its bytes; returns what stands there from now on
+
+
+@contextmanager
+def folder_lock(folder: str, secs: float = LOCK_SECS) -> Iterator[None]:
+    """Held by whoever appends to the files or replaces one. Raises StoreError where others hold it for so long."""
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise StoreError(folder, f"can't be opened: {os_words(error)}") from None
+    try:
+        deadline = time.monotonic() + secs
+        while not _try_lock(fd):
+            if time.monotonic() > deadline:
+                raise StoreError(folder, f"is locked by another process for over {secs:g} s") from None
+            time.sleep(_LOCK_POLL_SECS)
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def rewriter_lock(state_dir: str) -> Iterator[None]:
+    """Held by the one process that may rewrite. Raises StoreError where another one does."""
+    path = os.path.join(state_dir, REWRITER_LOCK)
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StoreError(path, f"can't be opened: {os_words(error)}") from None
+    try:
+        if not _try_lock(fd):
+            raise StoreError(path, "another `logshipper-agent replay`, `purge` or `fsck` is at work; try again")
+        yield
+    finally:
+        os.close(fd)
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def names(folder: str) -> list[str]:
+    """The files, those that were begun first before others; none where there is no folder. Raises StoreError."""
+    try:
+        found = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StoreError(folder, f"can't be read: {os_words(error)}") from None
+    return sorted(name for name in found if _FILE.fullmatch(name))
+
+
+def size(sink_dir: str) -> int:
+    """Bytes of all files of a sink's quarantine. Raises StoreError."""
+    folder = os.path.join(sink_dir, FOLDER)
+    return sum(os.path.getsize(os.path.join(folder, name)) for name in names(folder))
+
+
+def leftovers(folder: str) -> list[str]:
+    """What a rewriter that was killed left half-written."""
+    try:
+        return sorted(name for name in os.listdir(folder) if name.startswith(_NEW))
+    except OSError:
+        return []
+
+
+def remove_leftovers(folder: str) -> None:
+    """The caller holds the rewriter's lock."""
+    for name in leftovers(folder):
+        try:
+            os.unlink(os.path.join(folder, name))
+        except OSError as error:
+            raise StoreError(os.path.join(folder, name), f"can't be removed: {os_words(error)}") from None
+
+
+def read_lines(folder: str, name: str) -> Iterator[Line]:
+    """All lines, in the order in which they were written. Raises StoreError."""
+    for line, _ in _read(folder, name):
+        yield line
+
+
+def read_at(folder: str, name: str, line: Line) -> Quarantined:
+    """An entry that `read_lines` has found. The caller holds the rewriter's lock. Raises StoreError."""
+    path = os.path.join(folder, name)
+    with _opened(folder, name) as fd:
+        found = _parse(os.pread(fd, line.size, line.offset), _uid(name))
+    if found is None:
+        raise StoreError(path, f"at byte {line.offset}: isn't there any more what was read; call it again")
+    return found
+
+
+def rewrite(folder: str, name: str, decide: Decide) -> None:
+    """Replaces each line by what decide returns, b"" for nothing; a file of which nothing is left is removed. The
+    caller holds the rewriter's lock. Raises StoreError: then the old file is there."""
+    new = os.path.join(folder, f"{_NEW}{name}")
+    path = os.path.join(folder, name)
+    with folder_lock(folder):
+        try:
+            if _write_new(folder, name, new, decide):
+                os.rename(new, path)
+            else:
+                os.unlink(new)
+                os.unlink(path)
+            sync_folder(folder)
+        except OSError as error:
+            raise StoreError(path, f"can't be written anew: {os_words(error)}; it is as it was") from None
+
+
+def _write_new(folder: str, name: str, new: str, decide: Decide) -> bool:
+    """Whether there is anything in it."""
+    size = 0
+    fd = os.open(new, _NEW_FLAGS, 0o600)
+    with open(fd, "wb") as file:
+        for line, raw in _read(folder, name):
+            size += file.write(decide(line, raw))
+        file.flush()
+        os.fsync(fd)
+    return size > 0
+
+
+def _read(folder: str, name: str) -> Iterator[tuple[Line, bytes]]:
+    uid = _uid(name)
+    with _opened(folder, name) as fd, open(fd, "rb", closefd=False) as file:
+        offset = 0
+        while raw := file.readline(MAX_ENTRY_BYTES):
+            whole = raw.endswith(b"\n")
+            yield Line(offset, len(raw), _parse(raw, uid) if whole else None, whole), raw
+            offset += len(raw)
+
+
+@contextmanager
+def _opened(folder: str, name: str) -> Iterator[int]:
+    path = os.path.join(folder, name)
+    try:
+        fd = os.open(path, _READ_FLAGS)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise StoreError(path, "isn't a regular file")
+            yield fd
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise StoreError(path, f"can't be read: {os_words(error)}") from None
+
+
+def _uid(name: str) -> int:
+    found = _FILE.fullmatch(name)
+    return int(found[1]) if found else -1
+
+
+def _parse(raw: bytes, uid: int) -> Quarantined | None:
+    """None where it isn't what `Quarantine` writes: a full disk, a torn write, somebody's editor."""
+    try:
+        found: Any = orjson.loads(raw)  # Any: JSON, each field of which is checked
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(found, dict):
+        return None
+    numbers = {name: found.get(name, 0) for name in ("refused_ns", "status", "time_ns")}
+    texts = {name: found.get(name, "") for name in ("reason", "words", "stream", "kind", "line", *_LATER)}
+    metadata = found.get("metadata")
+    if not all(type(number) is int and 0 <= number < _MAX_TIME_NS for number in numbers.values()):
+        return None
+    if not all(isinstance(text, str) for text in texts.values()) or not texts["kind"] or "line" not in found:
+        return None
+    if not isinstance(metadata, dict):
+        return None
+    if not all(is_name(name) and isinstance(value, str) for name, value in metadata.items()):
+        return None
+    return Quarantined(**numbers, **texts, metadata=metadata, uid=uid)
+
+
+def sync_folder(folder: str) -> None:
+    """Names of files in it are on the disk then. Raises OSError."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

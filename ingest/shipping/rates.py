@@ -1,0 +1,78 @@
+"""What may go to Loki now: each stream's own allowance, and each tenant's pace. For several threads."""
+
+import random
+import threading
+import time
+
+from ingest.config.agent_config import LokiSection
+from ingest.servers.backoff import Allowance
+from ingest.shipping.entries import StreamKey
+from ingest.shipping.pace import Pace
+
+# Loki splits a stream where its rate of the last second and the push together exceed 1.5 MiB (shard_streams:
+# desired_rate): then the refusal of one part is hidden by another's 204, and what is sent again may be split otherwise.
+# So bursts and pushes are limited, too: rate, burst and push stay below that.
+STREAM_BURST = 1 / 4  # of stream_max_bytes_per_sec
+LEAST_BATCH_BYTES = 10_000
+
+
+class Rates:
+    """section: [loki] of the agent's configuration."""
+
+    def __init__(self, section: LokiSection) -> None:
+        self._section = section
+        self._lock = threading.Lock()
+        self._allowances: dict[StreamKey, Allowance] = {}
+        self._paces: dict[str, Pace] = {}
+
+    def take(self, key: StreamKey, weight: int) -> float:
+        """How many seconds to wait before a push to a stream may go; it counts as sent then, also where it was sent
+        before, as Loki counts what it has already, too. weight: of its entries, as Loki counts them."""
+        now = time.monotonic()
+        with self._lock:
+            most = self._section.stream_max_bytes_per_sec
+            allowance = self._allowances.get(key) or Allowance.full(most, self._stream_burst, now)
+            self._allowances[key], pause = allowance.take(weight, now)
+            self._paces[key.tenant], pause_of_all = self._pace(key.tenant).take(weight, now)
+        return max(pause, pause_of_all)
+
+    def taken(self, tenant: str, weight: int) -> None:
+        """Loki has acknowledged a push."""
+        with self._lock:
+            self._paces[tenant] = self._pace(tenant).taken(weight)
+
+    def refused(self, tenant: str, weight: int, begun: float) -> None:
+        """The tenant's rate was exceeded by what was sent at begun (monotonic clock)."""
+        jitter = random.random()  # noqa: S311
+        with self._lock:
+            self._paces[tenant] = self._pace(tenant).refused(weight, begun, time.monotonic(), jitter)
+
+    def interrupted(self, tenant: str) -> None:
+        """Loki hasn't been there for a while."""
+        with self._lock:
+            self._paces[tenant] = self._pace(tenant).interrupted(time.monotonic())
+
+    def forget(self, tenants: set[str]) -> None:
+        """But for these, and the one that has no name: users come and go."""
+        with self._lock:
+            self._paces = {tenant: pace for tenant, pace in self._paces.items() if not tenant or tenant in tenants}
+
+    @property
+    def _stream_burst(self) -> float:
+        return self._section.stream_max_bytes_per_sec * STREAM_BURST
+
+    def batch_bytes(self, tenant: str) -> int:
+        """Of a push, at most."""
+        most = self._section.batch_max_bytes
+        if self._stream_burst:
+            most = min(most, max(int(self._stream_burst), LEAST_BATCH_BYTES))
+        with self._lock:
+            return self._pace(tenant).batch_bytes(most)
+
+    def round_bytes(self, tenant: str, most: int) -> int:
+        """Of what is read for a tenant at a time, at most."""
+        with self._lock:
+            return self._pace(tenant).round_bytes(most)
+
+    def _pace(self, tenant: str) -> Pace:
+        return self._paces.get(tenant) or Pace.begin(self._section.tenant_max_bytes_per_sec, time.monotonic())

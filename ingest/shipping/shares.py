@@ -1,0 +1,59 @@
+"""What a round of the shipper reads of each capture, and whom it doesn't send to any more."""
+
+from collections import Counter
+
+from ingest.shipping.entries import StreamKey
+from ingest.shipping.loki_sink import LokiSink
+
+SHARE_BYTES = 512 << 10  # of a capture in a round; more where few have something
+MAX_SHARE_BYTES = 4 << 20
+LEAST_SHARE_BYTES = 16 << 10  # where Loki takes little
+ROUND_BYTES = 4 << 20  # what others may have to wait for: some seconds, at the rate that a stream may have
+
+
+class Held:
+    """Who doesn't take theirs now: whole tenants, and streams. Shared by the threads of a round."""
+
+    def __init__(self, streams: set[StreamKey]) -> None:
+        self.tenants: set[str] = set()
+        self.streams = streams
+
+    def has(self, key: StreamKey) -> bool:
+        return key.tenant in self.tenants or key in self.streams
+
+
+class Shares:
+    """What a round may still read, by tenant and for those that failed last. rates: of the sink; waiting: captures that
+    have something, by tenant."""
+
+    def __init__(self, sink: LokiSink, waiting: Counter[str]) -> None:
+        self._rates = sink.rates
+        self._failing = sink.failing_tenants() | sink.failing_streams()
+        self._tried: set[str | StreamKey] = set()
+        self._size = 0
+        self._room = {tenant: sink.rates.round_bytes(tenant, ROUND_BYTES) for tenant in waiting}
+        usual = max(SHARE_BYTES, ROUND_BYTES // max(sum(waiting.values()), 1))
+        self._most = {
+            tenant: min(
+                usual if room == ROUND_BYTES else max(room // waiting[tenant], LEAST_SHARE_BYTES), MAX_SHARE_BYTES
+            )
+            for tenant, room in self._room.items()
+        }
+
+    @property
+    def is_full(self) -> bool:
+        return self._size >= ROUND_BYTES
+
+    def share(self, tenant: str, blocked: frozenset[StreamKey]) -> int:
+        """Of a capture, in bytes; 0 where it is another's turn."""
+        failing = self._failing & {tenant, *blocked}
+        if failing & self._tried or self._room[tenant] <= 0:
+            return 0
+        most = self._most[tenant]
+        return min(most, self._rates.batch_bytes(tenant)) if failing else most
+
+    def took(self, tenant: str, blocked: frozenset[StreamKey], size: int, *, sends: bool) -> None:
+        self._size += size
+        self._room[tenant] -= size
+        if sends:
+            self._tried |= self._failing & {tenant, *blocked}

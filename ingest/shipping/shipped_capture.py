@@ -1,0 +1,129 @@
+"""A capture as one Loki's shipper goes through it: where it reads, what is checkpointed, what it keeps meanwhile."""
+
+import os
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from ingest.capture.capture_folder import CaptureFolder, Identity, Life
+from ingest.capture.learning import new_account
+from ingest.capture.segment_reader import Batch, SegmentReader, list_segments
+from ingest.shipping.checkpoints import Checkpoints, Counts, Learnt, Shipped
+from ingest.shipping.entries import EntryBuilder
+
+if TYPE_CHECKING:
+    from ingest.capture.followed_capture import FollowedCapture
+
+FIRST_SEGMENT = 1
+ENTRY_BYTES = 100  # what an entry costs at Loki beside its line, about: a share is what is sent
+
+
+class ShippedCapture:
+    """One thread's, its shipper's; others read what is `committed`.
+
+    is_known: it has a checkpoint. committed: position, and whether that is the end, as they stand in the
+    checkpoints. held: read, and put off. waiting_since_ns: the time of the first frame that isn't shipped, 0 where
+    all is. served_turn: the shipper's last round with it. trouble: why it couldn't be read. entries: builds what is
+    sent. spooled_bytes: what isn't shipped, as last measured, measured_at: when, by the monotonic clock.
+    """
+
+    def __init__(self, capture: "FollowedCapture", checkpoints: Checkpoints) -> None:
+        self.capture = capture
+        self.checkpoints = checkpoints
+        self.held: tuple[Batch, Life] | None = None
+        self.stale = False
+        self.waiting_since_ns = 0
+        self.served_turn = 0
+        self.trouble = ""
+        self.entries: EntryBuilder | None = None
+        self.spooled_bytes = 0
+        self.measured_at = 0.0
+        self._load()
+
+    # ---- what is the capture's
+
+    @property
+    def folder(self) -> CaptureFolder:
+        return self.capture.folder
+
+    @property
+    def identity(self) -> Identity:
+        return self.capture.identity
+
+    @property
+    def life(self) -> Life:
+        return self.capture.life
+
+    @property
+    def learnt(self) -> Learnt:
+        return self.capture.learnt
+
+    @property
+    def begun_ns(self) -> int:
+        return self.capture.begun_ns
+
+    # ---- checkpoints
+
+    def _load(self) -> None:
+        known = self.checkpoints.shipped(self.folder.key)
+        self.is_known = bool(known)
+        new = None if known else Shipped(self.folder.key, self.identity, new_account(self.folder, self.identity))
+        self.shipped = new or known[0]
+        self.committed = self.shipped.position, self.shipped.done
+        path = os.path.join(self.folder.path, "segments")
+        self.reader = SegmentReader(
+            self.folder.segments_fd, path, self.shipped.position, owner=self.folder.writer, line_bytes=ENTRY_BYTES
+        )
+
+    def reload(self) -> None:
+        """Goes back to the last checkpoint: what came after it is read and sent once more."""
+        self.reader.close()
+        self.held = None
+        self._load()
+        self.stale = False
+
+    def begin_behind(self, other: Shipped) -> None:
+        """Begins where another sink is, on the disk, too: the segments before that are gone."""
+        shipped = Shipped(other.folder, other.identity, other.account, other.position, other.done)
+        shipped.counts = Counts(skipped=other.account.lines)
+        self.checkpoints.commit([shipped], {})
+        self.reload()
+
+    # ---- how far it is
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is something to ship."""
+        if self.stale:
+            return True
+        if self.shipped.done:
+            return False
+        learnt_to = self.capture.learn_reader.position
+        return self.held is not None or self.learnt.done or self.reader.position != learnt_to
+
+    def note_waiting(self, since_ns: int) -> None:
+        """Something new is there."""
+        self.waiting_since_ns = self.waiting_since_ns or since_ns
+
+    def noted_shipped(self) -> None:
+        """After a round: where more waits, it is younger than what was shipped."""
+        self.committed = self.shipped.position, self.shipped.done
+        caught_up = self.reader.position == self.capture.learn_reader.position
+        self.waiting_since_ns = 0 if caught_up else self.shipped.account.newest_ns
+
+    def close(self) -> None:
+        self.reader.close()
+
+
+def begin_new(sinks: Sequence[ShippedCapture], new: Collection[Checkpoints]) -> None:
+    """Sinks that weren't there when the capture began get all of it where all its segments are still there; else what
+    the one that is the furthest behind has yet to get."""
+    known = [one.shipped for one in sinks if one.is_known]
+    late = [one for one in sinks if not one.is_known and one.checkpoints in new]
+    if not known or not late:
+        return
+    segments = list_segments(late[0].folder.segments_fd)
+    if segments[:1] == [FIRST_SEGMENT]:
+        return
+    behind = min(known, key=lambda shipped: shipped.position)
+    for one in late:
+        one.begin_behind(behind)

@@ -1,0 +1,158 @@
+"""One of the Lokis that the node agent ships to, with all that is its own: checkpoints, quarantine, retries, threads.
+None waits for another: they share what they read, and that a segment goes when all have it."""
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from ingest.capture.followed_capture import FollowedCapture, in_turn
+from ingest.config.agent_config import AgentConfig
+from ingest.loki.client import Client
+from ingest.metrics.disk_metrics import QuarantineMetrics
+from ingest.metrics.job_metrics import JobMetrics
+from ingest.metrics.metrics_server import AgentMetrics
+from ingest.shipping import quarantine_files
+from ingest.shipping.checkpoints import STATE_FILE, Checkpoints
+from ingest.shipping.loki_sink import LokiSink
+from ingest.shipping.quarantine import Quarantine
+from ingest.shipping.shipped_capture import ShippedCapture
+from ingest.shipping.shipper import Shipper, ship_until
+from ingest.slurm.states import SlurmStates
+from logshipper.spool import make_private_folder
+
+MEASURE_SECS = 0.2  # at a time, for looking how much waits
+
+Say = Callable[[str], None]
+
+
+class SinkCourse:
+    """config: as this Loki has it (`AgentConfig.sinks`); checkpoints: the learner's, which are those of a sink without
+    a name as well. Raises StoreError, SpoolError."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        checkpoints: Checkpoints,
+        metrics: AgentMetrics,
+        stop: threading.Event,
+        say: Say,
+        jobs: JobMetrics,
+    ) -> None:
+        self.config = config
+        self.wake = threading.Event()  # something is there to be shipped
+        self._stop = stop
+        self._say = say = say if config.table == "loki" else _of_sink(config, say)
+        self._leaving: deque[FollowedCapture] = deque()  # to be let go
+        if config.loki.name:
+            make_private_folder(os.path.dirname(config.sink_dir))
+            make_private_folder(config.sink_dir)
+        named = Checkpoints(os.path.join(config.sink_dir, STATE_FILE)) if config.loki.name else None
+        self.checkpoints = named or checkpoints
+        self._own = named
+        self._told: dict[str, object] = {}
+        self.metrics = metrics if config.table == "loki" else metrics.of_sink(config.sink)
+        agent, loki = config.agent, config.loki
+        try:
+            self.sink = LokiSink(
+                lambda: Client(loki.access),
+                loki,
+                lambda key: key.labels(agent.cluster, agent.host),
+                self.metrics,
+                stop,
+                say,
+            )
+            folder = os.path.join(config.sink_dir, quarantine_files.FOLDER)
+            quarantine = Quarantine(folder, loki.quarantine_max_bytes)
+            self._room = QuarantineMetrics(self.metrics, quarantine, loki.quarantine_max_bytes)
+            self._shipper = Shipper(config, self.checkpoints, self.sink, quarantine, self.metrics, say)
+            self.slurm = (
+                SlurmStates(config, self.checkpoints, self.sink, quarantine, self.metrics, stop, say, jobs=jobs)
+                if config.slurm.ended_dir
+                else None
+            )
+        except BaseException:
+            self._close_own()
+            raise
+
+    def threads(self, captures: Callable[[], Iterable[FollowedCapture]]) -> list[threading.Thread]:
+        """Those that do it, not started. captures: all that there are now."""
+
+        def ship() -> None:
+            wait_secs = self.config.loki.batch_wait_secs
+            ship_until(self._shipper, lambda: self._to_ship(captures), self._stop, wait_secs, self._say, self.wake)
+
+        made = [threading.Thread(target=ship, name=f"shipper {self.config.sink}")]
+        if self.slurm is not None:
+            made.append(threading.Thread(target=self.slurm.run, name=f"slurm {self.config.sink}"))
+        return made
+
+    def _to_ship(self, captures: Callable[[], Iterable[FollowedCapture]]) -> list[ShippedCapture]:
+        """Called by the shipper between two rounds: it reads nothing then of what was dropped."""
+        self.let_all_go()
+        return [
+            of_sink for capture in captures() for of_sink in capture.sinks if of_sink.checkpoints is self.checkpoints
+        ]
+
+    def drop(self, capture: FollowedCapture) -> None:
+        """The capture is gone, and is let go between two rounds."""
+        self._leaving.append(capture)
+
+    def let_all_go(self) -> None:
+        while self._leaving:
+            self._leaving.popleft().let_go()
+
+    def close(self) -> None:
+        """When its threads have ended."""
+        self._shipper.close()
+        self.let_all_go()
+        if self.slurm is not None:
+            self.slurm.close()
+        self._close_own()
+
+    def _close_own(self) -> None:
+        if self._own is not None:
+            self._own.close()
+
+    # ---- what is told
+
+    def save_notes(self) -> None:
+        """What `status` tells of it."""
+        notes: dict[str, object] = {
+            "loki": {"url": self.config.loki.access.url, **self.sink.state._asdict()},
+            "last_refusal": self.sink.last_refusal._asdict(),
+        }
+        if notes != self._told:
+            self.checkpoints.put_notes(notes)
+            self._told = notes
+
+    def shown_trouble(self) -> str:
+        """ "" where it takes all."""
+        state = self.sink.state
+        if not state.since_ns:
+            return ""
+        status = f"HTTP {state.status}: " if state.status else ""
+        name = "" if self.config.table == "loki" else f" ({self.config.sink})"
+        return f"Loki{name} doesn't take what it is sent: {status}{state.words}"
+
+    def measure(self, captures: Sequence[FollowedCapture]) -> None:
+        """For /metrics. How much waits is looked at as far as time allows, those first that were measured the longest
+        ago: they may have files by the ten thousand."""
+        own = [of_sink for capture in captures for of_sink in capture.sinks if of_sink.checkpoints is self.checkpoints]
+        begin, now_ns = time.monotonic(), time.time_ns()
+        for one in in_turn(sorted(own, key=lambda one: one.measured_at)):
+            now = time.monotonic()
+            if now - begin > MEASURE_SECS:
+                break
+            one.spooled_bytes = one.folder.bytes_from(one.shipped.position)
+            one.measured_at = now
+        since = [one.waiting_since_ns for one in own if one.waits and one.waiting_since_ns]
+        self.metrics.spool_bytes.set(sum(one.spooled_bytes for one in own))
+        self.metrics.lag_seconds.set(max((now_ns - since_ns for since_ns in since), default=0) / 1e9)
+        self.metrics.set_waiting(self.sink.waiting_by_result())
+        self._room.measure()
+
+
+def _of_sink(config: AgentConfig, say: Say) -> Say:
+    return lambda words: say(f"[{config.table}] {words}")

@@ -1,0 +1,73 @@
+"""What the agent remembers of each Loki that it ships to, as the commands read it, also beside a running agent."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ingest.capture.segment_reader import SpoolPosition
+from ingest.config.agent_config import SINKS_FOLDER, AgentConfig
+from ingest.shipping.checkpoints import STATE_FILE, State, read_state
+from logshipper.errors import ConfigError
+
+SINKS_NOTE = "sinks"  # a note of the agent's own: the names of all that it ships to
+
+
+class SinkState(NamedTuple):
+    """config: as the sink has it; learnt, in its state, is the same for all."""
+
+    config: AgentConfig
+    state: State
+
+
+def read_states(config: AgentConfig) -> list[SinkState]:
+    """Of all that the configuration names, in its order. Raises StoreError."""
+    main = _read(config.agent.state_dir)
+    read = [(one, _read(one.sink_dir) if one.loki.name else main) for one in config.sinks]
+    return [SinkState(one, state._replace(learnt=main.learnt)) for one, state in read]
+
+
+def agent_notes(config: AgentConfig) -> dict[str, Any]:  # Any: JSON that the agent wrote
+    """The agent's own, by name. Raises StoreError."""
+    return _read(config.agent.state_dir).notes
+
+
+def _read(folder: str) -> State:
+    path = os.path.join(folder, STATE_FILE)
+    return read_state(path) if os.path.exists(path) else State([], {}, {})
+
+
+def least_positions(states: Iterable[SinkState]) -> dict[str, SpoolPosition]:
+    """By capture: how far the sink has shipped it that is the furthest behind."""
+    return least_of([{one.folder: one.position for one in sink.state.shipped} for sink in states])
+
+
+def least_of(of_sinks: Sequence[Mapping[str, SpoolPosition]]) -> dict[str, SpoolPosition]:
+    """The same. A capture that one of them knows nothing of isn't there."""
+    everywhere = set.intersection(*(set(positions) for positions in of_sinks))
+    return {folder: min(positions[folder] for positions in of_sinks) for folder in everywhere}
+
+
+def removed(config: AgentConfig) -> list[str]:
+    """Names of sinks that the configuration has no more, and something is remembered of; "" for the one without a name.
+    Raises StoreError."""
+    names = set(folders(config.agent.state_dir))
+    names |= {""} if _read(config.agent.state_dir).shipped else set()
+    return sorted(names - {one.loki.name for one in config.sinks})
+
+
+def folders(state_dir: str) -> list[str]:
+    """Names of the sinks that have a folder."""
+    try:
+        with os.scandir(os.path.join(state_dir, SINKS_FOLDER)) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+
+
+def chosen_sinks(config: AgentConfig, shown: str) -> list[AgentConfig]:
+    """The configuration as the sink has it that is called so; "" for all. Raises ConfigError where there is none."""
+    found = [one for one in config.sinks if shown in ("", one.sink)]
+    if not found:
+        named = ", ".join(one.sink for one in config.sinks)
+        raise ConfigError("--sink", [f"{shown!r} isn't in the configuration: {named}"])
+    return found

@@ -1,0 +1,1 @@
+"""How Slurm's jobs ended: records of its controller, brought to where the jobs' lines are."""

@@ -1,0 +1,109 @@
+"""Which of a job's runs a record of its end is about, by what was captured of it: Loki's events tell.
+
+Slurm's jobcomp/script gives no restart count, and EpilogSlurmctld's is one too high for some requeued runs: so runs are
+told apart by when they were. A run that wasn't captured has no events, and must not get another run's captures.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from ingest.loki.account import CLOSED, ENDED, STARTED, EventAccount, JobAccount, job_key
+from ingest.loki.logql import SERVICE, any_of, quoted, with_event
+from ingest.loki.reader import AHEAD_NS, Entries
+from ingest.slurm.record import MAX_NODES, SECOND_NS, EndRecord
+
+MAX_ENTRIES = 100_000  # of an answer
+BEFORE_NS = 60 * SECOND_NS  # by which a capture's clock may be behind, in a question
+SKEW_NS = 5 * SECOND_NS  # by which a node's clock may differ from the controller's; runs are further apart
+FRESH_NS = 60 * SECOND_NS
+
+
+class Run(NamedTuple):
+    """A run that was captured. newest_ns: of its captures' events so far; settled: no more lines come; sure: no run
+    whose captures are still on their way can fit better."""
+
+    attempt: int
+    newest_ns: int
+    settled: bool
+    sure: bool
+
+
+def ask(
+    client: Entries, cluster: str, records: Sequence[EndRecord], now_ns: int, longest_ns: int
+) -> dict[str, JobAccount]:
+    """What Loki knows of these records' jobs, by job id: those that were captured. longest_ns: how far back to look
+    where a record doesn't tell when its job began. Raises QueryError."""
+    found = _ask(client, cluster, records, now_ns, longest_ns)
+    if found is not None:
+        return found
+    half = len(records) // 2
+    first = ask(client, cluster, records[:half], now_ns, longest_ns)
+    return {**first, **ask(client, cluster, records[half:], now_ns, longest_ns)}
+
+
+def _ask(
+    client: Entries, cluster: str, records: Sequence[EndRecord], now_ns: int, longest_ns: int
+) -> dict[str, JobAccount] | None:
+    """The same by one question; None where that would be too long an answer, of several jobs."""
+    ids = {record.job_id for record in records}
+    begin_ns = min(record.start * SECOND_NS or record.end * SECOND_NS - longest_ns for record in records) - BEFORE_NS
+    found: dict[str, JobAccount] = {}
+    logql = _selector(cluster, records) + f" | job_id=~{quoted(any_of(sorted(ids)))}"
+    logql += with_event((STARTED, ENDED, CLOSED))
+    for read, entry in enumerate(client.entries(logql, begin_ns, now_ns + AHEAD_NS), start=1):
+        key = job_key(entry)
+        if key is not None and key.cluster == cluster and key.job_id in ids:
+            found.setdefault(key.job_id, JobAccount(key)).take(entry)
+        if read >= MAX_ENTRIES:
+            if len(records) > 1:
+                return None
+            break
+    return found
+
+
+def _selector(cluster: str, records: Collection[EndRecord]) -> str:
+    """Events of the nodes on which the jobs ran: an agent's host may be its node's name with the domain behind it."""
+    hosts = {node for record in records for node in record.nodes}
+    of_hosts = ""
+    if len(hosts) <= MAX_NODES and all(record.nodes for record in records):
+        names = f"({any_of(sorted(hosts))})([.].+)?"
+        of_hosts = f",host=~{quoted(names)}"
+    return f'{{service_name={quoted(SERVICE)},kind="event",cluster={quoted(cluster)}{of_hosts}}}'
+
+
+def run_of(record: EndRecord, job: JobAccount | None) -> Run | None:
+    """The run that the record is about; None where nothing was captured of it, so far."""
+    attempts: dict[int, list[EventAccount]] = {}
+    for key, account in job.captures.items() if job is not None else ():
+        attempts.setdefault(key.attempt, []).append(account)
+    runs = {_started_ns(accounts): (attempt, accounts) for attempt, accounts in attempts.items()}
+    began_ns = _nearest(record, sorted(runs))
+    if began_ns is None:
+        return None
+    attempt, accounts = runs[began_ns]
+    newest_ns = max(account.heartbeat_ns for account in accounts) + 1
+    settled = all(account.closed for account in accounts)
+    if record.start:
+        # a resized job begins anew for Slurm: its captures were there before
+        fits = max(began_ns, newest_ns if settled else 0) >= record.start * SECOND_NS - SKEW_NS
+        sure = began_ns >= record.start * SECOND_NS
+    else:
+        sure = record.restarts == 0
+        fits = sure or not settled or newest_ns >= record.end * SECOND_NS - FRESH_NS
+    return Run(attempt, newest_ns, settled, sure) if fits else None
+
+
+def _nearest(record: EndRecord, began_ns: Sequence[int]) -> int | None:
+    """When the run began that comes next to the record's, of those that had begun when it ended."""
+    end_ns = record.end * SECOND_NS
+    begun = [at_ns for at_ns in began_ns if at_ns <= end_ns + SKEW_NS]
+    if not begun:
+        return None
+    if record.start:
+        return min(begun, key=lambda at_ns: abs(at_ns - record.start * SECOND_NS))
+    surely = [at_ns for at_ns in begun if at_ns <= end_ns]
+    return surely[-1] if surely else begun[0]
+
+
+def _started_ns(accounts: Sequence[EventAccount]) -> int:
+    return min(account.started_ns for account in accounts)

@@ -1,0 +1,152 @@
+"""Takes what the hook job-ended wrote from its folder. What lies there is checked like anybody's: the folder's owner
+alone may write there, files are its owner's, regular, small and read without following links. Files that aren't called
+as the hook calls them are left alone: the folder may be another one than was meant.
+"""
+
+import math
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ingest.slurm.record import MAX_RECORD_BYTES, BadRecord, EndRecord, parse_end
+from ingest.slurm.waiting import MALFORMED, Waiting, WaitingEnds
+from logshipper.errors import SpoolError, os_words
+from logshipper.fault_points import fault_point
+
+MAX_WAITING = 100_000  # records: of the longest waiting the most are jobs' that weren't captured
+MAX_AT_ONCE = 1000
+FIRST_PAUSE_NS = 10**9  # from a record to the first question: its captures are being shipped
+LITTER_SECS = 600.0  # after which what the hook began and didn't finish is removed
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NAME = re.compile(r"(\.new\.)?[0-9]{1,10}\.[0-9]{1,10}\.(jobcomp|epilog)\.[0-9]{1,10}", re.ASCII)
+
+Say = Callable[[str], None]
+
+
+class EndedFolder:
+    """[slurm] ended_dir. waiting: where records go; counted: is told of outcomes. Not thread-safe: one thread's."""
+
+    def __init__(self, path: str, waiting: WaitingEnds, counted: Callable[[str, int], None], say: Say) -> None:
+        self._path = path
+        self._takers = [(waiting, counted)]
+        self._say = say
+        self._stuck: set[str] = set()  # can't be removed: said once, and never taken again
+
+    def add(self, waiting: WaitingEnds, counted: Callable[[str, int], None]) -> None:
+        """Another one that all records go to."""
+        self._takers.append((waiting, counted))
+
+    def take(self) -> bool:
+        """Takes records, MAX_AT_ONCE at most; whether there are more. Raises SpoolError where the folder can't be
+        used, StoreError."""
+        with self._opened() as (folder, owner):
+            self._finish(folder)
+            names = sorted(name for name in os.listdir(folder) if self._is_record(folder, name))
+            found, bad = [], []
+            for name in names[:MAX_AT_ONCE]:
+                try:
+                    record = _read(folder, name, owner)
+                except FileNotFoundError:
+                    continue
+                except (BadRecord, OSError) as error:
+                    words = error.strerror if isinstance(error, OSError) else str(error)
+                    bad.append(name)
+                    self._say(f"{os.path.join(self._path, name)!r}: {words}; it is removed, and counted as malformed")
+                else:
+                    now_ns = time.time_ns()
+                    found.append(Waiting(name, record, now_ns, now_ns + FIRST_PAUSE_NS))
+            for waiting, counted in self._takers:
+                for outcome, number in (waiting.put(found, MAX_WAITING) if found else {}).items():
+                    counted(outcome, number)
+                if bad:
+                    waiting.count(MALFORMED, len(bad))
+                    counted(MALFORMED, len(bad))
+            self._removed(folder, bad)
+            if found:
+                fault_point("slurm_taken")
+                self._finish(folder)
+            return len(names) > MAX_AT_ONCE
+
+    def _finish(self, folder: int) -> None:
+        """Removes files of records that all have taken; from then on these may be sent."""
+        unready = [waiting.unready() for waiting, _ in self._takers]
+        everywhere = set.intersection(*unready)
+        names = {name for name in set.union(*unready) if name in everywhere or not _is_there(folder, name)}
+        if not names - self._stuck:
+            return
+        gone = self._removed(folder, sorted(names - self._stuck))
+        os.fsync(folder)  # or a power cut brings them back
+        fault_point("slurm_file_removed")
+        for waiting, _ in self._takers:
+            waiting.make_ready(gone)
+
+    def _removed(self, folder: int, names: list[str]) -> list[str]:
+        gone = []
+        for name in names:
+            try:
+                os.unlink(name, dir_fd=folder)
+            except FileNotFoundError:
+                gone.append(name)
+            except OSError as error:
+                self._stuck.add(name)
+                self._say(f"{os.path.join(self._path, name)!r}: can't be removed: {error.strerror}; it isn't sent")
+            else:
+                gone.append(name)
+        return gone
+
+    def _is_record(self, folder: int, name: str) -> bool:
+        called = _NAME.fullmatch(name)
+        if called is None or name in self._stuck:
+            return False
+        if called[1]:
+            try:
+                if time.time() - os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime > LITTER_SECS:
+                    os.unlink(name, dir_fd=folder)
+            except OSError:
+                pass  # finished or gone by now, or no file: of no harm
+        return not called[1]
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[int, int]]:
+        """The folder and its owner."""
+        try:
+            folder = os.open(self._path, _FOLDER_FLAGS)
+        except OSError as error:
+            raise SpoolError(self._path, f"{os_words(error)} ([slurm] ended_dir)") from None
+        try:
+            about = os.fstat(folder)
+            if stat.S_IMODE(about.st_mode) & 0o022:
+                raise SpoolError(self._path, "others than its owner may write there: chmod 700 ([slurm] ended_dir)")
+            yield folder, about.st_uid
+        except OSError as error:
+            raise SpoolError(self._path, f"{os_words(error)} ([slurm] ended_dir)") from None
+        finally:
+            os.close(folder)
+
+
+def _is_there(folder: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _read(folder: int, name: str, owner: int) -> EndRecord:
+    fd = os.open(name, _FILE_FLAGS, dir_fd=folder)
+    try:
+        about = os.fstat(fd)
+        if not stat.S_ISREG(about.st_mode):
+            raise BadRecord("isn't a file")
+        if about.st_uid not in (owner, 0):
+            raise BadRecord(f"belongs to uid {about.st_uid}, not to the folder's owner")
+        content = b""
+        while len(content) <= MAX_RECORD_BYTES and (more := os.read(fd, MAX_RECORD_BYTES + 1 - len(content))):
+            content += more
+        return parse_end(content, math.ceil(about.st_mtime))
+    finally:
+        os.close(fd)

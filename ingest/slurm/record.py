@@ -1,0 +1,183 @@
+"""What the hook job-ended wrote of one run of a job, strictly parsed, and what is told of it in Loki. Pure.
+
+Slurm's own words are mended where they mislead: a run that is begun anew is PENDING already; an exit status of 0:1 is
+made up where a job didn't end by itself; 0:125 stands for memory that ran out.
+"""
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from ingest.capture.job import JOB_ENDED, SLURM_STATES
+
+MAX_RECORD_BYTES = 64 << 10
+SECOND_NS = 10**9
+_HEAD = "logshipper-ended 1"
+_FIELDS = ("by", "job_id", "state", "exit", "start", "end", "restarts", "user", "nodes")
+_BY = {"jobcomp": "jobcomp/script", "epilog": "EpilogSlurmctld"}
+_MAX_SECS = 1 << 33
+_WHOLE = re.compile(r"[0-9]{1,10}", re.ASCII)
+_STATUS = re.compile(r"([0-9]{1,3}):([0-9]{1,3})", re.ASCII)
+_USER = re.compile(r"[^\x00-\x20\x7f-\x9f\ud800-\udfff]{1,128}")
+_OUT_OF_MEMORY = "OUT_OF_MEMORY"
+_OOM_SIGNAL = 125
+_KILL = 9
+_BY_ITSELF = ("COMPLETED", "FAILED", _OUT_OF_MEMORY)  # states of jobs whose exit status is their own
+
+MAX_NODES = 200  # as many as a query names
+_NODE = re.compile(r"[A-Za-z0-9._-]{1,255}", re.ASCII)
+_ITEM = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
+_RANGES = re.compile(r"([^\[\]]*)\[([0-9,-]+)\]([^\[\]]*)", re.ASCII)
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", re.ASCII)
+
+
+class EndRecord(NamedTuple):
+    """How a run of a job ended. by: who told it; state: one of SLURM_STATES, "" where that isn't known; exit_code: None
+    where a signal ended it, or where it isn't known; start, end: seconds since 1970, start 0 where it isn't known;
+    restarts: how often it was begun anew, at most, -1 where that isn't known; nodes: names, empty for any."""
+
+    by: str
+    job_id: str
+    state: str
+    exit_code: int | None
+    signal: int
+    start: int
+    end: int
+    restarts: int
+    user: str
+    nodes: tuple[str, ...]
+
+    def to_json(self) -> str:
+        return json.dumps(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> "EndRecord":
+        fields = json.loads(text)
+        return cls._make([*fields[:-1], tuple(fields[-1])])
+
+
+class BadRecord(ValueError):
+    """It isn't what the hook writes. str: why."""
+
+
+def parse_end(content: bytes, written_secs: int) -> EndRecord:
+    """The record in a file's content. written_secs: the file's time, for a hook that isn't told when the job ended.
+    Raises BadRecord."""
+    if len(content) > MAX_RECORD_BYTES:
+        raise BadRecord(f"is over {MAX_RECORD_BYTES >> 10} KiB")
+    try:
+        lines = content.decode().split("\n")
+    except UnicodeDecodeError:
+        raise BadRecord("isn't UTF-8 text") from None
+    if lines[0] != _HEAD:
+        raise BadRecord("doesn't begin as a record does")
+    names = tuple(line.partition("=")[0] for line in lines[1:-2])
+    if lines[-2:] != [".", ""] or names != _FIELDS:
+        raise BadRecord("hasn't the lines that a record has")
+    said = dict(zip(names, (line.partition("=")[2] for line in lines[1:-2]), strict=True))
+    if said["by"] not in _BY:
+        raise BadRecord("doesn't say who wrote it")
+    state = "REQUEUED" if said["state"] == "PENDING" else said["state"]
+    if state not in (*SLURM_STATES, ""):
+        raise BadRecord(f"{state[:40]!r} is no state of a job that is over")
+    exit_code, signal = _status(said["exit"], state)
+    if signal == _OOM_SIGNAL:
+        state, signal = state or _OUT_OF_MEMORY, _KILL
+    if not state and exit_code:
+        state = "FAILED"
+    start, end = _secs(said, "start"), _secs(said, "end") or written_secs
+    return EndRecord(
+        by=_BY[said["by"]],
+        job_id=str(_whole(said, "job_id")),
+        state=state,
+        exit_code=exit_code,
+        signal=signal,
+        start=start if start <= end else 0,
+        end=end,
+        restarts=_whole(said, "restarts") if said["restarts"] else -1,
+        user=said["user"] if _USER.fullmatch(said["user"]) else "",
+        nodes=host_names(said["nodes"]),
+    )
+
+
+def _status(text: str, state: str) -> tuple[int | None, int]:
+    """Exit code and signal, as far as they are the job's own."""
+    if not text:
+        return None, 0
+    found = _STATUS.fullmatch(text)
+    if found is None:
+        raise BadRecord(f"{text[:40]!r} is no exit status")
+    exit_code, signal = int(found[1]), int(found[2])
+    if exit_code > 255 or signal > 127:
+        raise BadRecord(f"{text[:40]!r} is no exit status")
+    if state not in _BY_ITSELF and (exit_code, signal) in ((0, 0), (0, 1)):
+        return None, 0
+    return (None if signal else exit_code), signal
+
+
+def _whole(said: dict[str, str], name: str) -> int:
+    if not _WHOLE.fullmatch(said[name]):
+        raise BadRecord(f"{name} is {said[name][:40]!r}, which is no whole number")
+    return int(said[name])
+
+
+def _secs(said: dict[str, str], name: str) -> int:
+    secs = _whole(said, name) if said[name] else 0
+    if secs >= _MAX_SECS:
+        raise BadRecord(f"{name} is {secs}, which is no time")
+    return secs
+
+
+def host_names(text: str) -> tuple[str, ...]:
+    """The names of a list such as `n[1-3,07],login`; empty where it is another, or longer than a query may be."""
+    names: list[str] = []
+    for item in _ITEM.findall(text):
+        found = _RANGES.fullmatch(item)
+        if found is None:
+            names.append(item)
+        else:
+            before, ranges, behind = found.groups()
+            for one in ranges.split(","):
+                numbers = _RANGE.fullmatch(one)
+                if numbers is None:
+                    return ()
+                first, last = int(numbers[1]), int(numbers[2] or numbers[1])
+                if not 0 <= last - first < MAX_NODES:
+                    return ()
+                names += [f"{before}{number:0{len(numbers[1])}}{behind}" for number in range(first, last + 1)]
+        if len(names) > MAX_NODES:
+            return ()
+    return tuple(names) if all(map(_NODE.fullmatch, names)) else ()
+
+
+def event_of(record: EndRecord) -> dict[str, object]:
+    """The event as it goes to Loki. It names the job, so that no two are the same line."""
+    return {
+        "event": JOB_ENDED,
+        "message": f"Slurm ended job {record.job_id}: {_outcome(record)}",
+        "job_id": record.job_id,
+        "state": record.state or None,
+        "exit_code": record.exit_code,
+        "signal": record.signal,
+        "started_ns": record.start * SECOND_NS or None,
+        "ended_ns": record.end * SECOND_NS,
+        "by": record.by,
+    }
+
+
+def note_of(record: EndRecord) -> str:
+    """The line for the log; empty where there is nothing to be told."""
+    if record.state == "COMPLETED" or not (record.state or record.exit_code or record.signal):
+        return ""
+    at = datetime.fromtimestamp(record.end, UTC).isoformat()
+    return f"[logshipper: Slurm ended job {record.job_id} at {at}: {_outcome(record)}]"
+
+
+def _outcome(record: EndRecord) -> str:
+    words = [record.state or ("" if record.signal else "nothing more is known")]
+    if record.signal:
+        words.append(f"signal {record.signal}")
+    elif record.exit_code:
+        words.append(f"exit code {record.exit_code}")
+    return ", ".join(filter(None, words))

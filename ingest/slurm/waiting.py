@@ -1,0 +1,164 @@
+"""`slurm.db`: records of how jobs ended, from when they are taken until they are in Loki or of no use; and counts of
+what became of them.
+
+A record stands here twice committed: first as taken, then, when its file is gone for good, as one that may be sent. So
+no record is sent and then found once more. What is sent (time, attempt, stream) is noted before it is: whoever is
+killed in between sends the same bytes again.
+"""
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from ingest.shipping.state_file import StateFile
+from ingest.slurm.record import EndRecord
+from ingest.sqlite_file import damaged, open_reader, store_errors
+
+VERSION = 1
+FILE = "slurm.db"  # in the agent's state_dir
+SCHEMA = """
+CREATE TABLE waiting (
+    name TEXT PRIMARY KEY,
+    record TEXT NOT NULL,
+    taken_ns INTEGER NOT NULL,
+    due_ns INTEGER NOT NULL,
+    ready INTEGER NOT NULL,
+    told TEXT
+) WITHOUT ROWID;
+CREATE INDEX due ON waiting (ready, due_ns);
+CREATE TABLE outcome (
+    name TEXT PRIMARY KEY,
+    count INTEGER NOT NULL
+) WITHOUT ROWID"""
+TAKEN, SHIPPED = "taken", "shipped"
+NOT_CAPTURED, TOO_MANY, REFUSED, MALFORMED = DROPPED = ("not_captured", "too_many", "refused", "malformed")
+OUTCOMES = (TAKEN, SHIPPED, *DROPPED)
+
+
+class Told(NamedTuple):
+    """What is sent of a record. attempt: which run it was, by its captures; time_ns: of event and note; replay: labels
+    of their streams."""
+
+    attempt: int
+    time_ns: int
+    event_replay: str
+    note_replay: str
+
+
+class Waiting(NamedTuple):
+    """A record. name: its file's; taken_ns, due_ns: when it was taken, and is to be looked at again; told: None until
+    it is known what is sent."""
+
+    name: str
+    record: EndRecord
+    taken_ns: int
+    due_ns: int
+    told: Told | None = None
+
+
+class WaitingEnds(StateFile):
+    """The file, open for writing."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, SCHEMA, VERSION)
+
+    def put(self, taken: Iterable[Waiting], most: int) -> Mapping[str, int]:
+        """Takes records whose files are still there. Where there are more than `most`, those that have waited the
+        longest are dropped; returns what is counted."""
+        with self._transaction() as connection:
+            before = _number(connection)
+            connection.executemany(
+                "INSERT OR IGNORE INTO waiting (name, record, taken_ns, due_ns, ready) VALUES (?, ?, ?, ?, 0)",
+                ((one.name, one.record.to_json(), one.taken_ns, one.due_ns) for one in taken),
+            )
+            now = _number(connection)
+            over = max(0, now - most)
+            if over:
+                connection.execute(
+                    "DELETE FROM waiting WHERE name IN (SELECT name FROM waiting WHERE ready AND told IS NULL"
+                    " ORDER BY taken_ns LIMIT ?)",
+                    (over,),
+                )
+            counts = {TAKEN: now - before, TOO_MANY: now - _number(connection)}
+            _count(connection, counts)
+            return counts
+
+    def unready(self) -> set[str]:
+        """Names of those whose files may still be there."""
+        with self._reading() as connection:
+            return {name for (name,) in connection.execute("SELECT name FROM waiting WHERE ready = 0")}
+
+    def make_ready(self, names: Collection[str]) -> None:
+        """Their files are gone."""
+        with self._transaction() as connection:
+            connection.executemany("UPDATE waiting SET ready = 1 WHERE name = ?", ((name,) for name in names))
+
+    def due(self, now_ns: int, most: int) -> list[Waiting]:
+        """Those that are due, the longest first."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT name, record, taken_ns, due_ns, told FROM waiting WHERE ready = 1 AND due_ns <= ?"
+                " ORDER BY due_ns LIMIT ?",
+                (now_ns, most),
+            ).fetchall()
+        try:
+            return [
+                Waiting(name, EndRecord.from_json(record), taken_ns, due_ns, Told(*json.loads(told)) if told else None)
+                for name, record, taken_ns, due_ns, told in rows
+            ]
+        except (ValueError, TypeError) as error:
+            raise damaged(self.path, str(error)) from None
+
+    def put_off(self, due_ns: Mapping[str, int]) -> None:
+        """They are looked at again at these times."""
+        with self._transaction() as connection:
+            connection.executemany(
+                "UPDATE waiting SET due_ns = ? WHERE name = ?", ((at_ns, name) for name, at_ns in due_ns.items())
+            )
+
+    def tell(self, told: Mapping[str, Told]) -> None:
+        """What is sent of them, from now on."""
+        with self._transaction() as connection:
+            connection.executemany(
+                "UPDATE waiting SET told = ? WHERE name = ?", ((json.dumps(one), name) for name, one in told.items())
+            )
+
+    def done(self, outcomes: Mapping[str, str]) -> None:
+        """They are sent, or dropped: an outcome for each name."""
+        with self._transaction() as connection:
+            connection.executemany("DELETE FROM waiting WHERE name = ?", ((name,) for name in outcomes))
+            _count(connection, Counter(outcomes.values()))
+
+    def count(self, outcome: str, number: int) -> None:
+        with self._transaction() as connection:
+            _count(connection, {outcome: number})
+
+    def number(self) -> int:
+        """How many wait."""
+        with self._reading() as connection:
+            return _number(connection)
+
+
+def _number(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT count(*) FROM waiting").fetchone()[0])
+
+
+def _count(connection: sqlite3.Connection, counts: Mapping[str, int]) -> None:
+    connection.executemany(
+        "INSERT INTO outcome (name, count) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET count = count"
+        " + excluded.count",
+        ((name, number) for name, number in counts.items() if number),
+    )
+
+
+def read_counts(path: str) -> dict[str, int]:
+    """Of all outcomes, and of those that are `waiting`; beside a running agent. Raises StoreError."""
+    connection = open_reader(path, VERSION)
+    try:
+        with store_errors(path):
+            counts = dict(connection.execute("SELECT name, count FROM outcome").fetchall())
+            return {**dict.fromkeys(OUTCOMES, 0), **counts, "waiting": _number(connection)}
+    finally:
+        connection.close()

@@ -1,0 +1,177 @@
+"""`catalogue.db`: a summary of each job for lists, and tombstones of removed ones.
+
+The summaries are but a copy of what the jobs' own databases say: where the file is missing or damaged it is made again
+from these (tombstones are lost then). It is brought up to date after a job's database and before the spooled
+capture's directory goes, so that a crash in between leaves the directory, and with it the cause to do it again.
+"""
+
+import json
+import os
+import sqlite3
+import time
+from dataclasses import MISSING, asdict, fields, replace
+from typing import NamedTuple
+
+import orjson
+
+from ingest.capture.job import RUNNING, JobSummary, derived_state
+from ingest.capture.summary import summarise
+from ingest.sqlite_file import DamagedError, UnfinishedError, open_reader, open_writer, remove_database, store_errors
+from logshipper.errors import StoreError
+
+__all__ = ["Catalogue", "Tombstone", "make_again", "read_summary", "summarise"]
+
+VERSION = 1
+SCHEMA = """
+CREATE TABLE job (
+    job_id TEXT PRIMARY KEY,
+    started_ns INTEGER NOT NULL,
+    summary TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX job_started ON job (started_ns);
+CREATE TABLE tombstone (
+    job_id TEXT PRIMARY KEY,
+    attempt INTEGER NOT NULL,
+    removed_ns INTEGER NOT NULL
+) WITHOUT ROWID"""
+
+
+class Tombstone(NamedTuple):
+    """What is left of a removed job. attempt: its last one; removed_ns: when it was removed."""
+
+    attempt: int
+    removed_ns: int
+
+
+class Catalogue:
+    """The list of a store's jobs. Raises StoreError."""
+
+    def __init__(self, path: str, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self._connection = connection
+        self._inode = os.stat(path).st_ino if os.path.exists(path) else 0
+
+    @classmethod
+    def open(cls, path: str, *, wal: bool) -> "Catalogue":
+        """For writing. Raises DamagedError where it is missing, or has to be made again."""
+        return cls(path, open_writer(path, SCHEMA, VERSION, wal=wal, create=False))
+
+    @classmethod
+    def open_for_reading(cls, path: str) -> "Catalogue":
+        return cls(path, open_reader(path, VERSION))
+
+    @classmethod
+    def in_memory(cls) -> "Catalogue":
+        """For a store that can't be written and has no catalogue."""
+        return cls("catalogue in memory", open_writer(":memory:", SCHEMA, VERSION, wal=False))
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def is_in_place(self) -> bool:
+        """Whether the file that is open is still the one at its path."""
+        try:
+            return os.stat(self.path).st_ino == self._inode
+        except OSError:
+            return False
+
+    def jobs(self, now_ns: int) -> list[JobSummary]:
+        """Newest first. now_ns: decides which running jobs are unresponsive."""
+        with store_errors(self.path):
+            found = self._connection.execute("SELECT summary FROM job ORDER BY started_ns DESC, job_id").fetchall()
+        try:
+            jobs = [_summary_from_json(text) for (text,) in found]
+        except (ValueError, TypeError, AttributeError) as error:
+            raise DamagedError(self.path, f"is damaged: {error}") from None
+        for at, job in enumerate(jobs):
+            if job.state == RUNNING:
+                jobs[at] = replace(job, state=derived_state(job.state, job.heartbeat_ns, now_ns))
+        return jobs
+
+    def put(self, summary: JobSummary) -> None:
+        with store_errors(self.path):
+            self._connection.execute(
+                "INSERT OR REPLACE INTO job (job_id, started_ns, summary) VALUES (?, ?, ?)",
+                (summary.job_id, summary.started_ns, json.dumps(asdict(summary))),
+            )
+
+    def tombstone(self, job_id: str) -> Tombstone | None:
+        with store_errors(self.path):
+            found = self._connection.execute(
+                "SELECT attempt, removed_ns FROM tombstone WHERE job_id = ?", (job_id,)
+            ).fetchone()
+        return Tombstone(*found) if found else None
+
+    def bury(self, job_id: str, attempt: int) -> None:
+        """Leaves a tombstone: no segment up to this attempt is taken in any more."""
+        with store_errors(self.path):
+            self._connection.execute(
+                "INSERT OR REPLACE INTO tombstone (job_id, attempt, removed_ns) VALUES (?, ?, ?)",
+                (job_id, attempt, time.time_ns()),
+            )
+
+    def forget(self, job_id: str) -> None:
+        with store_errors(self.path):
+            self._connection.execute("DELETE FROM job WHERE job_id = ?", (job_id,))
+
+    def rebuild(self, jobs_folder: str) -> list[str]:
+        """Enters all jobs that have a database; returns what couldn't be read, a sentence each."""
+        problems = []
+        for name in sorted(os.listdir(jobs_folder)) if os.path.isdir(jobs_folder) else []:
+            job_id, ending = os.path.splitext(name)
+            if ending != ".db":
+                continue
+            try:
+                summary = read_summary(os.path.join(jobs_folder, name), job_id)
+            except UnfinishedError:
+                continue  # nothing was ever in it: the job is still in the spool
+            except StoreError as error:
+                problems.append(str(error))
+            else:
+                if summary is not None:
+                    self.put(summary)
+        return problems
+
+
+def make_again(path: str, jobs_folder: str, *, wal: bool) -> tuple[Catalogue, list[str]]:
+    """A catalogue where there is none, or in the place of a damaged one, which is moved aside; and what couldn't be
+    read. It is put into place whole. The caller holds the store's lock."""
+    made = f"{path}.new"
+    remove_database(made)
+    catalogue = Catalogue(made, open_writer(made, SCHEMA, VERSION, wal=wal))
+    try:
+        problems = catalogue.rebuild(jobs_folder)
+    finally:
+        catalogue.close()
+    if os.path.exists(path):
+        os.replace(path, f"{path}.damaged")
+    remove_database(path)  # its log, too: it mustn't be taken for the new one's
+    os.replace(made, path)
+    return Catalogue.open(path, wal=wal), problems
+
+
+def read_summary(path: str, job_id: str) -> JobSummary | None:
+    """From a job's database; None where no capture is in it yet. Raises StoreError."""
+    from ingest.store.job_db import VERSION as JOB_VERSION  # late: lists don't need it
+    from ingest.store.job_db import read_captures
+
+    connection = open_reader(path, JOB_VERSION)
+    try:
+        with store_errors(path):
+            captures = read_captures(connection, path)
+    finally:
+        connection.close()
+    return summarise(job_id, captures)
+
+
+_NEEDED = frozenset(field.name for field in fields(JobSummary) if field.default is MISSING)
+
+
+def _summary_from_json(text: str) -> JobSummary:
+    """Past the constructor, which takes ten times as long: lists of 10,000 jobs wait for it."""
+    found = orjson.loads(text)
+    if not found.keys() >= _NEEDED:
+        raise TypeError(f"a summary lacks {', '.join(sorted(_NEEDED - found.keys()))}")
+    summary = object.__new__(JobSummary)
+    summary.__dict__.update(found)
+    return summary

@@ -1,0 +1,391 @@
+"""Takes captures' segments from the spool into the jobs' databases: exactly once, whatever dies when.
+
+For each batch of frames: one transaction with the lines and the position in the segments; then segments that are
+wholly taken in are removed; after the job's last batch its summary goes into the catalogue; then the directories of
+captures that are over are removed. Whoever is killed in between leaves what the next one needs to go on from there.
+One capture that can't be taken in (damaged, newer, another user's) never holds up the others: it is reported.
+"""
+
+import fcntl
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import NamedTuple
+
+from ingest.capture.capture_account import Rows
+from ingest.capture.capture_folder import CaptureFolder, Identity, Life, list_folders
+from ingest.capture.job import RUNNING, JobSummary, TakenIn
+from ingest.capture.learning import learn, new_account
+from ingest.capture.purge_pattern import LinePattern
+from ingest.capture.purge_segments import Purged, purge_segments
+from ingest.capture.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
+from ingest.sqlite_file import UnwritableError
+from ingest.store.catalogue import Catalogue, summarise
+from ingest.store.job_db import CaptureRow, JobWriter
+from logshipper.errors import LogshipperError, StoreError, os_words
+from logshipper.fault_points import fault_point
+
+BATCH_BYTES = 4 << 20
+MAX_PROBLEMS = 100  # told by one run
+_LOCK_POLL_SECS = 0.02
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # of names in the spool, which may be hostile
+
+Progress = Callable[[int, int], None]
+
+
+class SpooledCapture(NamedTuple):
+    """A capture in the spool. life: see Life; size: bytes of its segments that aren't taken in, with what is of a
+    segment that is partly taken in."""
+
+    folder: str
+    job_id: str
+    life: Life
+    size: int
+
+
+class _Pending(NamedTuple):
+    """A capture to be taken in. signature: of the spool, before anything was read."""
+
+    folder: str
+    identity: Identity
+    life: Life
+    size: int
+    signature: object
+
+
+class _Result(NamedTuple):
+    complete: bool
+    problems: list[str]
+
+
+class _Run:
+    """What one run has to keep to, and what came of it."""
+
+    def __init__(self, deadline: float, progress: Progress | None) -> None:
+        self.deadline = deadline
+        self.progress = progress
+        self.taken_bytes = 0
+        self.all_bytes = 0
+        self.complete = True
+        self.problems: list[str] = []
+
+    def is_over(self) -> bool:
+        return time.monotonic() >= self.deadline
+
+    def advance(self, size: int) -> None:
+        self.taken_bytes = min(self.taken_bytes + size, self.all_bytes)
+        if self.progress is not None:
+            self.progress(self.taken_bytes, self.all_bytes)
+
+
+class Intake:
+    """Takes in one store's spool. owner: user id whose captures are taken; wal: see sqlite_file; ended: is told each
+    job that is over, when all of it that is spooled is taken in."""
+
+    def __init__(
+        self,
+        spool: str,
+        jobs: str,
+        catalogue: Catalogue,
+        *,
+        wal: bool,
+        owner: int,
+        ended: Callable[[JobSummary], object],
+    ) -> None:
+        self._spool = spool
+        self._jobs = jobs
+        self._catalogue = catalogue
+        self._wal = wal
+        self._owner = owner
+        self._ended = ended
+        self._settled: dict[str, tuple[object, _Result]] = {}  # nothing to do until the signature changes
+
+    def run(self, deadline: float, job_id: str | None, progress: Progress | None) -> TakenIn:
+        """Takes in what is spooled, of one job or of all, at least a batch. deadline: by time.monotonic(). The caller
+        holds the store's lock."""
+        run = _Run(deadline, progress)
+        spool_fd = _open_spool(self._spool)
+        if spool_fd is None:
+            return TakenIn(True, [])
+        try:
+            jobs = self._look(spool_fd, job_id, run)
+            for number, (its_id, captures) in enumerate(jobs.items()):
+                if number and run.is_over():
+                    run.complete = False
+                    break
+                self._take_job(spool_fd, its_id, captures, run)
+        finally:
+            os.close(spool_fd)
+        told = list(dict.fromkeys(_UNPRINTABLE.sub("\ufffd", problem) for problem in run.problems))
+        if len(told) > MAX_PROBLEMS:
+            told = [*told[:MAX_PROBLEMS], f"and {len(told) - MAX_PROBLEMS} more problems"]
+        return TakenIn(run.complete, told)
+
+    def spooled(self) -> list[SpooledCapture]:
+        """What is in the spool, sizes as if nothing of it were taken in."""
+        found = []
+        for folder in self._folders():
+            identity = _identity_of(folder)
+            size = folder.bytes_from(SpoolPosition())
+            found.append(SpooledCapture(folder.name, identity.job_id if identity else "", folder.life(), size))
+        return found
+
+    def signature(self) -> object:
+        """Changes when there is something new in the spool."""
+        return [(folder.name, folder.signature()) for folder in self._folders()]
+
+    # ---- a job that is to go; the caller holds the store's lock
+
+    def check_idle(self, job_id: str) -> int:
+        """The last attempt of the job in the spool, 0 where there is none. Raises StoreError where one is alive."""
+        last = 0
+        for folder, identity in self._folders_of(job_id):
+            if folder.life() is not Life.DEAD:
+                raise StoreError(folder.path, f"job {job_id} runs: it can be removed when it has ended")
+            last = max(last, identity.attempt)
+        return last
+
+    def drop(self, job_id: str) -> None:
+        """Removes what is spooled of the job."""
+        for folder, _ in self._folders_of(job_id):
+            try:
+                while not folder.remove():
+                    pass
+            except OSError as error:
+                raise StoreError(folder.path, f"can't be removed: {os_words(error)}") from None
+
+    def purge(self, job_id: str, pattern: LinePattern, *, dry_run: bool) -> Purged:
+        """Overwrites the job's lines that have a pattern, in what is spooled. The caller holds the store's lock."""
+        found = [purge_segments(folder, pattern, dry_run=dry_run) for folder, _ in self._folders_of(job_id)]
+        return Purged(sum(one.lines for one in found), [file for one in found for file in one.files])
+
+    def _folders_of(self, job_id: str) -> Iterator[tuple[CaptureFolder, Identity]]:
+        for folder in self._folders():
+            identity = _identity_of(folder)
+            if identity is not None and identity.job_id == job_id:
+                yield folder, identity
+
+    def _folders(self) -> Iterator[CaptureFolder]:
+        """The captures' directories that can be opened, each open until the next one is asked for."""
+        spool_fd = _open_spool(self._spool)
+        if spool_fd is None:
+            return
+        try:
+            for name in list_folders(spool_fd):
+                try:
+                    folder = CaptureFolder(spool_fd, self._spool, name, self._owner)
+                except (OSError, LogshipperError):
+                    continue  # said when it is to be taken in
+                with folder:
+                    yield folder
+        finally:
+            os.close(spool_fd)
+
+    # ---- what there is to do
+
+    def _look(self, spool_fd: int, job_id: str | None, run: _Run) -> dict[str, list[_Pending]]:
+        """Captures with something new, by job."""
+        jobs: dict[str, list[_Pending]] = {}
+        names = list_folders(spool_fd)
+        self._settled = {name: self._settled[name] for name in names if name in self._settled}
+        for name in names:
+            with _reported(run):
+                pending = self._look_at(spool_fd, name, job_id, run)
+                if pending is not None:
+                    run.all_bytes += pending.size
+                    jobs.setdefault(pending.identity.job_id, []).append(pending)
+        return jobs
+
+    def _look_at(self, spool_fd: int, name: str, job_id: str | None, run: _Run) -> _Pending | None:
+        try:
+            folder = CaptureFolder(spool_fd, self._spool, name, self._owner)
+        except FileNotFoundError:
+            return None  # removed meanwhile
+        with folder:
+            signature = folder.signature()
+            life = folder.life()
+            identity = folder.identity(complete=life is Life.DEAD)
+            if identity is None or life is Life.STARTING or job_id not in (None, identity.job_id):
+                return None
+            settled = self._settled.get(name)
+            if settled is not None and settled[0] == signature:
+                run.complete &= settled[1].complete
+                run.problems += settled[1].problems
+                return None
+            return _Pending(name, identity, life, folder.bytes_from(SpoolPosition()), signature)
+
+    # ---- a job
+
+    def _take_job(self, spool_fd: int, job_id: str, captures: list[_Pending], run: _Run) -> None:
+        over: list[str] = []
+        with _reported(run):
+            late = [pending for pending in captures if self._attempt(pending, spool_fd) is None]
+            over += [pending.folder for pending in late]
+            if len(late) < len(captures):
+                with closing(JobWriter(os.path.join(self._jobs, f"{job_id}.db"), wal=self._wal)) as job:
+                    for number, pending in enumerate(pending for pending in captures if pending not in late):
+                        if number and run.is_over():
+                            run.complete = False
+                            break
+                        with _reported(run):
+                            if self._take_capture(spool_fd, job, pending, run):
+                                over.append(pending.folder)
+                    summary = summarise(job_id, job.captures())
+                if summary is not None:
+                    self._catalogue.put(summary)
+                    if summary.state != RUNNING and summary.records:
+                        self._ended(summary)
+            fault_point("store_catalogue_updated")
+            for name in over:
+                with _reported(run), CaptureFolder(spool_fd, self._spool, name, self._owner) as folder:
+                    while not folder.remove():
+                        if run.is_over():
+                            run.complete = False
+                            break
+
+    def _attempt(self, pending: _Pending, spool_fd: int) -> int | None:
+        """The attempt that a capture is; None where it is a late part of a job that was removed."""
+        attempt = pending.identity.attempt
+        stone = self._catalogue.tombstone(pending.identity.job_id)
+        if stone is None or attempt > stone.attempt:
+            return attempt
+        with CaptureFolder(spool_fd, self._spool, pending.folder, self._owner) as folder:
+            return stone.attempt + 1 if folder.begun_ns() > stone.removed_ns else None
+
+    # ---- a capture
+
+    def _take_capture(self, spool_fd: int, job: JobWriter, pending: _Pending, run: _Run) -> bool:
+        """True where the capture is over, and all of it is in the job's database."""
+        with CaptureFolder(spool_fd, self._spool, pending.folder, self._owner) as folder:
+            row = job.capture(folder.key)
+            if row is None:
+                attempt = self._attempt(pending, spool_fd) or pending.identity.attempt
+                row = _enter(job, folder, pending.identity, attempt)
+            run.taken_bytes += row.position.offset
+            if row.done:
+                return True
+            problems = len(run.problems)
+            row, outcome = self._read_on(folder, job, row, pending, run)
+            if outcome is Outcome.MORE:
+                return False
+            if not row.done:
+                blocked = outcome is Outcome.BLOCKED
+                run.complete &= not blocked
+                result = _Result(not blocked, run.problems[problems:] if blocked else [])
+                self._settled[folder.name] = (pending.signature, result)
+            return row.done
+
+    def _read_on(
+        self, folder: CaptureFolder, job: JobWriter, row: CaptureRow, pending: _Pending, run: _Run
+    ) -> tuple[CaptureRow, Outcome]:
+        """Takes in batch after batch; Outcome.MORE where time is up, or a capture that prints on has brought more."""
+        alive = pending.life is Life.LIVE
+        left = pending.size
+        if folder.segments_fd < 0:
+            return self._store(
+                folder, job, row, Batch([], [], row.position, Outcome.CUT, 0), pending.life, run
+            ), Outcome.CUT
+        with closing(SegmentReader(folder.segments_fd, _segments(folder), row.position, owner=self._owner)) as reader:
+            while True:
+                batch = reader.read(BATCH_BYTES, alive=alive)
+                row = self._store(folder, job, row, batch, pending.life, run)
+                fault_point("store_committed")
+                folder.remove_segments_before(row.position.segment)
+                fault_point("store_segments_removed")
+                run.advance(batch.frame_bytes)
+                left -= batch.frame_bytes
+                if batch.outcome is not Outcome.MORE:
+                    return row, batch.outcome
+                if run.is_over() or (alive and left <= 0):
+                    run.complete &= alive and left <= 0
+                    return row, Outcome.MORE
+
+    def _store(
+        self, folder: CaptureFolder, job: JobWriter, row: CaptureRow, batch: Batch, life: Life, run: _Run
+    ) -> CaptureRow:
+        """One transaction: the frames, what is known of the capture, and how far it is taken in."""
+        account, rows = row.account, Rows()
+        before = account.reason
+        learnt = learn(account, row.axis, rows, batch, folder, life, time.time_ns())
+        if learnt.blocked:
+            run.problems.append(f"{job.path}: waits in the spool: {learnt.blocked}")
+        run.problems += learnt.damages
+        done = learnt.done
+        if batch.frames or learnt.damages or done or batch.position != row.position or account.reason != before:
+            row = row._replace(position=batch.position, done=done)
+            job.write(row, rows)
+        return row
+
+
+def _enter(job: JobWriter, folder: CaptureFolder, identity: Identity, attempt: int) -> CaptureRow:
+    return job.add_capture(folder.key, attempt, identity.step, identity.task, new_account(folder, identity))
+
+
+def _identity_of(folder: CaptureFolder) -> Identity | None:
+    """Whose capture it is; None where that can't be told."""
+    try:
+        return folder.identity(complete=True)
+    except LogshipperError:
+        return None
+
+
+def _segments(folder: CaptureFolder) -> str:
+    return os.path.join(folder.path, "segments")
+
+
+def _open_spool(path: str) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(path, f"the spool can't be opened: {os_words(error)}") from None
+
+
+@contextmanager
+def _reported(run: _Run) -> Iterator[None]:
+    """What goes wrong with one capture or job is a problem of the run, and the others go on."""
+    try:
+        yield
+    except LogshipperError as error:
+        run.complete = False
+        run.problems.append(str(error))
+    except OSError as error:
+        run.complete = False
+        where = error.filename if isinstance(error.filename, str) else "the spool"
+        run.problems.append(f"{where}: {os_words(error)}")
+    except Exception as error:  # a capture is hostile input: what it may bring out here must not stop the others
+        run.complete = False
+        run.problems.append(f"taking in failed, by a fault of logshipper's own: {error!r}")
+
+
+@contextmanager
+def intake_lock(path: str, deadline: float) -> Iterator[bool]:
+    """Holds the store's lock, a file; False where others hold it until the deadline. Raises UnwritableError."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise UnwritableError(path, f"can't be opened: {os_words(error)}") from None
+    try:
+        yield _lock_until(fd, path, deadline)
+    finally:
+        os.close(fd)
+
+
+def _lock_until(fd: int, path: str, deadline: float) -> bool:
+    wait = _LOCK_POLL_SECS
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(wait, left))
+            wait = min(2 * wait, 0.2)
+        except OSError as error:
+            raise UnwritableError(path, f"can't be locked: {os_words(error)}") from None
+        else:
+            return True

@@ -1,0 +1,191 @@
+"""A job's database, `jobs/<job id>.db`, as it is written: one row per block of lines, record, event and capture.
+
+A capture's row holds what is known of it and how far its segments are taken in. Both change in one transaction with
+the lines themselves, so that a crash between any two steps neither loses nor doubles a line.
+"""
+
+import json
+import sqlite3
+import zlib
+from typing import NamedTuple
+
+from ingest.capture.capture_account import CaptureAccount, Rows
+from ingest.capture.segment_reader import SpoolPosition
+from ingest.metadata.x_axis import XAxis
+from ingest.sqlite_file import damaged, open_writer, store_errors, transaction
+from logshipper.fault_points import fault_point
+
+VERSION = 1
+SCHEMA = """
+CREATE TABLE capture (
+    id INTEGER PRIMARY KEY,
+    folder TEXT NOT NULL UNIQUE,
+    attempt INTEGER NOT NULL,
+    step TEXT NOT NULL,
+    task INTEGER NOT NULL,
+    segment INTEGER NOT NULL,
+    offset INTEGER NOT NULL,
+    done INTEGER NOT NULL,
+    account TEXT NOT NULL,
+    x_axis TEXT NOT NULL
+);
+CREATE TABLE block (
+    id INTEGER PRIMARY KEY,
+    capture INTEGER NOT NULL,
+    stream INTEGER NOT NULL,
+    time_ns INTEGER NOT NULL,
+    lines INTEGER NOT NULL,
+    runs TEXT,
+    attrs TEXT,
+    codec INTEGER NOT NULL,
+    text BLOB NOT NULL
+);
+CREATE INDEX block_time ON block (time_ns);
+CREATE TABLE record (
+    id INTEGER PRIMARY KEY,
+    capture INTEGER NOT NULL,
+    stream INTEGER NOT NULL,
+    time_ns INTEGER NOT NULL,
+    n INTEGER NOT NULL,
+    line TEXT NOT NULL
+);
+CREATE INDEX record_time ON record (time_ns);
+CREATE TABLE event (
+    id INTEGER PRIMARY KEY,
+    capture INTEGER NOT NULL,
+    time_ns INTEGER NOT NULL,
+    event TEXT NOT NULL
+);
+CREATE TABLE status (
+    capture INTEGER NOT NULL,
+    stream INTEGER NOT NULL,
+    time_ns INTEGER NOT NULL,
+    text TEXT NOT NULL,
+    PRIMARY KEY (capture, stream)
+)"""
+PLAIN, ZLIB = 0, 1  # codecs of a block's text
+_ZLIB_LEVEL = 1
+
+
+class CaptureRow(NamedTuple):
+    """A capture as stored. done: all of it is taken in; position: in its segments, where to go on."""
+
+    id: int
+    folder: str
+    attempt: int
+    step: str
+    task: int
+    position: SpoolPosition
+    done: bool
+    account: CaptureAccount
+    axis: XAxis
+
+
+class JobWriter:
+    """Writes a job's database. One writer at a time: the store's lock sees to it. Raises StoreError."""
+
+    def __init__(self, path: str, *, wal: bool) -> None:
+        self.path = path
+        self._connection = open_writer(path, SCHEMA, VERSION, wal=wal)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def captures(self) -> list[CaptureRow]:
+        with store_errors(self.path):
+            return read_captures(self._connection, self.path)
+
+    def capture(self, folder: str) -> CaptureRow | None:
+        """The capture of this folder of the spool, None where it isn't known yet."""
+        with store_errors(self.path):
+            return next(iter(read_captures(self._connection, self.path, folder)), None)
+
+    def add_capture(self, folder: str, attempt: int, step: str, task: int, account: CaptureAccount) -> CaptureRow:
+        """Enters a capture. The attempt is the next free one where another folder has the same attempt already."""
+        axis = XAxis()
+        values = (folder, step, task, account.to_json().decode(), axis.to_json())
+        with store_errors(self.path), transaction(self._connection):
+            taken = self._connection.execute(
+                "SELECT 1 FROM capture WHERE attempt = ? AND step = ? AND task = ?", (attempt, step, task)
+            ).fetchone()
+            if taken:
+                attempt = 1 + int(self._connection.execute("SELECT max(attempt) FROM capture").fetchone()[0])
+            cursor = self._connection.execute(
+                "INSERT INTO capture (folder, step, task, account, x_axis, attempt, segment, offset, done)"
+                " VALUES (?, ?, ?, ?, ?, ?, 0, 0, 0)",
+                (*values, attempt),
+            )
+        return CaptureRow(cursor.lastrowid or 0, folder, attempt, step, task, SpoolPosition(), False, account, axis)
+
+    def write(self, capture: CaptureRow, rows: Rows) -> None:
+        """Adds rows and replaces what is known of the capture, its position included, in one transaction."""
+        with store_errors(self.path), transaction(self._connection):
+            self._insert(capture.id, rows)
+            self._connection.execute(
+                "UPDATE capture SET segment = ?, offset = ?, done = ?, account = ?, x_axis = ? WHERE id = ?",
+                (*capture.position, capture.done, capture.account.to_json().decode(), capture.axis.to_json(),
+                 capture.id),
+            )  # fmt: skip
+            fault_point("store_rows_written")
+
+    def _insert(self, capture: int, rows: Rows) -> None:
+        self._connection.executemany(
+            "INSERT INTO block (capture, stream, time_ns, lines, runs, attrs, codec, text)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                (
+                    capture,
+                    block.stream,
+                    block.time_ns,
+                    block.lines,
+                    block.runs and json.dumps(block.runs, separators=(",", ":")),
+                    block.attrs and json.dumps(block.attrs, separators=(",", ":")),
+                    *packed_text(block.text),
+                )
+                for block in rows.blocks
+            ),
+        )
+        self._connection.executemany(
+            "INSERT INTO record (capture, stream, time_ns, n, line) VALUES (?, ?, ?, ?, ?)",
+            ((capture, row.stream, row.time_ns, row.n, row.line.decode("utf-8", "replace")) for row in rows.records),
+        )
+        self._connection.executemany(
+            "INSERT INTO event (capture, time_ns, event) VALUES (?, ?, ?)",
+            ((capture, row.time_ns, json.dumps(row.event)) for row in rows.events),
+        )
+        self._connection.executemany(
+            "INSERT OR REPLACE INTO status (capture, stream, time_ns, text) VALUES (?, ?, ?, ?)",
+            ((capture, *row[:2], row.text.decode("utf-8", "replace")) for row in rows.statuses.values()),
+        )
+
+
+def packed_text(text: bytes) -> tuple[int, bytes]:
+    """A block's codec, and its text as it stands in the database."""
+    packed = zlib.compress(text, _ZLIB_LEVEL)
+    return (ZLIB, packed) if len(packed) < len(text) else (PLAIN, text)
+
+
+def read_captures(connection: sqlite3.Connection, path: str, folder: str | None = None) -> list[CaptureRow]:
+    """All captures, or the one of a folder, in the order in which they came. Raises DamagedError and SQLite's own."""
+    found = connection.execute(
+        "SELECT id, folder, attempt, step, task, segment, offset, done, account, x_axis FROM capture"
+        " WHERE ?1 IS NULL OR folder = ?1 ORDER BY id",
+        (folder,),
+    )
+    try:
+        return [
+            CaptureRow(
+                id=row[0],
+                folder=row[1],
+                attempt=row[2],
+                step=row[3],
+                task=row[4],
+                position=SpoolPosition(row[5], row[6]),
+                done=bool(row[7]),
+                account=CaptureAccount.from_json(row[8]),
+                axis=XAxis.from_json(row[9]),
+            )
+            for row in found
+        ]
+    except ValueError as error:
+        raise damaged(path, str(error)) from None

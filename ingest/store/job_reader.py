@@ -1,0 +1,418 @@
+"""Reads one job's database: its lines in order of time, metadata records, events, live status, keys and X axis.
+
+Queries are short: what is read is fetched by the page, so that a reader that takes its time holds no lock.
+"""
+
+import heapq
+import json
+import sqlite3
+import time
+import zlib
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from itertools import islice, repeat
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ingest.capture.job import (
+    RUNNING,
+    UNRESPONSIVE,
+    JobEvent,
+    JobSummary,
+    LogLine,
+    MetadataRecord,
+    Position,
+    RecordBlock,
+    derived_state,
+)
+from ingest.capture.summary import summarise
+from ingest.metadata.x_axis import XAxis
+from ingest.sqlite_file import damaged, open_reader, store_errors
+from ingest.store.job_db import VERSION, ZLIB, read_captures
+from ingest.store.keyed_reader import KeyedReader
+from logshipper.segment import MAX_PAYLOAD_BYTES, Kind, Stream
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+ALL_KINDS = (Kind.LOG, Kind.METADATA, Kind.COMMAND, Kind.NOTE)
+_PAGE = 256
+_NO_END_NS = (1 << 63) - 1  # later than any record
+_BLOCK_CHARS = 1 << 24
+_MAX_BLOCK_NS = MAX_PAYLOAD_BYTES  # a block's lines are 1 ns apart, and at least a byte long
+_MANY_BLOCKS = 50_000  # more new ones than that are found by the index over time
+_STREAMS = {int(stream): stream for stream in Stream}
+_FEW_BLOCKS = 8  # that aren't worth a second thread
+_NO_ATTRS: Mapping[str, Any] = MappingProxyType({})  # Any: JSON
+
+
+class BlockHead(NamedTuple):
+    """A block of a capture's stream, without its text. time_ns: its first line's; the others are 1 ns apart."""
+
+    id: int
+    time_ns: int
+    lines: int
+    stream: int
+    capture: int
+
+
+class _Key(NamedTuple):
+    """Where a block stands in the order of time."""
+
+    time_ns: int
+    id: int
+    lines: int
+
+
+class _Open(NamedTuple):
+    """A block that is being merged with others: sorts by its next line."""
+
+    time_ns: int
+    key_id: int
+    line: LogLine
+    key: _Key
+    rest: Iterator[LogLine]
+
+
+class _Query(NamedTuple):
+    """Which lines are asked for. attempts: of each capture; where: streams, captures and more, for SQL."""
+
+    kinds: frozenset[int]
+    attempts: dict[int, int]
+    where: str
+
+
+class JobReader(KeyedReader):
+    """One job, as it was when it was opened (summary, captures); lines and records are those there are when asked.
+
+    Raises StoreError wherever the database turns out to be damaged. Close it, or the store that opened it.
+    """
+
+    def __init__(self, path: str, job_id: str) -> None:
+        self.path = path
+        self._connection: sqlite3.Connection | None = open_reader(path, VERSION)
+        try:
+            with store_errors(path):
+                rows = read_captures(self._connection, path)
+            summary = summarise(job_id, rows)
+            if summary is None:
+                raise damaged(path, "it has no captures")
+        except BaseException:
+            self.close()
+            raise
+        now_ns = time.time_ns()
+        self.summary: JobSummary = replace(summary, state=derived_state(summary.state, summary.heartbeat_ns, now_ns))
+        self.captures = [
+            row.account.as_capture(
+                row.id,
+                row.attempt,
+                row.step,
+                row.task,
+                derived_state(row.account.state, row.account.heartbeat_ns, now_ns),
+            )
+            for row in rows
+        ]
+        self._running = [row.id for row in rows if row.account.state == RUNNING]
+        self._learnt = [row.axis for row in rows]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job has ended, so that no more lines come."""
+        return self.summary.state not in (RUNNING, UNRESPONSIVE)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def __enter__(self) -> "JobReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_connection", None) is not None:
+            self.close()
+
+    def _fetch(self, query: str, *values: object) -> list[tuple[Any, ...]]:  # Any: columns, as the schema has them
+        if self._connection is None:
+            raise ValueError("the reader is closed")
+        with store_errors(self.path):
+            return self._connection.execute(query, values).fetchall()
+
+    def _attempts_of(self, attempt: int | None) -> dict[int, int]:
+        """Attempts by capture's number: of the captures there are now."""
+        found = self._fetch("SELECT id, attempt FROM capture")
+        return {capture: its for capture, its in found if attempt is None or its == attempt}
+
+    # ---- lines
+
+    def lines(
+        self,
+        *,
+        streams: Collection[Stream],
+        attempt: int | None = None,
+        kinds: Collection[Kind] = ALL_KINDS,
+        after: Position | None = None,
+        tail: int | None = None,
+        since_ns: int = 0,
+    ) -> Iterator[LogLine]:
+        """Lines in order of time. streams, kinds, attempt (None: all): which ones; after: only what hadn't been read
+        when the line with this position was (ask for the same streams, kinds and attempt); tail: the last ones only;
+        since_ns: those of this time and later, which counts without after and tail.
+        """
+        newest = int(self._fetch("SELECT ifnull(max(id), 0) FROM block")[0][0])
+        attempts = self._attempts_of(attempt)  # after newest: the captures of all these blocks are among them
+        where = f"stream IN ({_numbers([*streams, Stream.NONE])}) AND capture IN ({_numbers(attempts)})"
+        query = _Query(frozenset(kinds), attempts, where)
+        if tail is not None and tail <= 0:
+            return iter(())
+        if after is None:
+            if tail is not None:
+                return self._tail(query, newest, tail)
+            if since_ns:
+                query = query._replace(where=f"{where} AND time_ns + lines > {int(since_ns)}")
+                return (line for line in self._ordered(query, 0, newest) if line.time_ns >= since_ns)
+            return self._ordered(query, 0, newest)
+        found = self._after(query, after, newest)
+        return found if tail is None else iter(deque(found, maxlen=tail))
+
+    def _after(self, query: _Query, after: Position, newest: int) -> Iterator[LogLine]:
+        """First what is left of what the position was in the midst of, then what has come since."""
+        where = f"time_ns >= {max(0, after.time_ns - _MAX_BLOCK_NS)} AND time_ns + lines > {after.time_ns}"
+        rest = self._ordered(query._replace(where=f"{query.where} AND {where}"), after.base, after.mark)
+        for line in rest:
+            if (line.time_ns, line.position.block) > (after.time_ns, after.block):
+                yield line
+        if newest > after.mark:
+            yield from self._ordered(query, after.mark, newest)
+
+    def _tail(self, query: _Query, newest: int, tail: int) -> Iterator[LogLine]:
+        found, first = 0, None
+        last: tuple[int, int] = (1 << 63) - 1, 0
+        while found < tail:
+            page = self._fetch(
+                f"SELECT time_ns, id, lines, runs FROM block WHERE {query.where} AND id <= ?"  # noqa: S608  numbers only
+                f" AND (time_ns, id) < (?, ?) ORDER BY time_ns DESC, id DESC LIMIT {_PAGE}",
+                newest,
+                *last,
+            )
+            for time_ns, number, lines, runs in page:
+                found += sum(count for kind, count in self._runs(runs, lines) if kind in query.kinds)
+                first = last = (time_ns, number)
+                if found >= tail:
+                    break
+            if len(page) < _PAGE:
+                break
+        if first is None:
+            return iter(())
+        where = f"{query.where} AND (time_ns, id) >= ({first[0]}, {first[1]})"
+        return islice(self._ordered(query._replace(where=where), 0, newest), max(0, found - tail), None)
+
+    def _ordered(self, query: _Query, base: int, mark: int) -> Iterator[LogLine]:
+        """Lines of the blocks past base, up to mark. Blocks of different streams may overlap in time: while they do,
+        their lines are merged; no two blocks of one capture's stream do, so few are open at a time."""
+        keys = self._keys(query, base, mark)
+        upcoming = next(keys, None)
+        while upcoming is not None:
+            key, upcoming = upcoming, next(keys, None)
+            lines = self._block(query, base, mark, key)
+            if upcoming is None or upcoming.time_ns >= key.time_ns + key.lines:
+                yield from lines
+                continue
+            heap: list[_Open] = []
+            _open(heap, key, lines)
+            while heap:
+                while upcoming is not None and upcoming.time_ns <= heap[0].line.time_ns:
+                    _open(heap, upcoming, self._block(query, base, mark, upcoming))
+                    upcoming = next(keys, None)
+                first = heapq.heappop(heap)
+                yield first.line
+                _open(heap, first.key, first.rest)
+
+    def _keys(self, query: _Query, base: int, mark: int) -> Iterator[_Key]:
+        # what is new since the last look is found by its number; all of it by the index over time
+        column = "+time_ns" if base and mark - base < _MANY_BLOCKS else "time_ns"
+        last = (-1, 0)
+        while True:
+            page = self._fetch(
+                f"SELECT time_ns, id, lines FROM block WHERE {query.where} AND id > ? AND id <= ?"  # noqa: S608  numbers
+                f" AND ({column}, id) > (?, ?) ORDER BY {column}, id LIMIT {_PAGE}",
+                base,
+                mark,
+                *last,
+            )
+            for row in page:
+                yield _Key(*row)
+            if len(page) < _PAGE:
+                return
+            last = page[-1][:2]
+
+    def _block(self, query: _Query, base: int, mark: int, key: _Key) -> Iterator[LogLine]:
+        columns = "capture, stream, runs, attrs, codec, text"
+        found = self._fetch(f"SELECT {columns} FROM block WHERE id = ?", key.id)  # noqa: S608  a constant
+        capture, stream, packed_runs, packed_attrs, codec, packed = found[0]
+        runs = self._runs(packed_runs, key.lines)
+        try:
+            text = (zlib.decompress(packed) if codec == ZLIB else packed).decode("utf-8", "replace")
+            attrs = {int(line): values for line, values in json.loads(packed_attrs or "{}").items()}
+        except (ValueError, zlib.error) as error:
+            raise damaged(self.path, str(error)) from None
+        texts = text.split("\n")
+        at = 0
+        for kind, count in runs:
+            if kind in query.kinds:
+                end = at + count
+                times = range(key.time_ns + at, key.time_ns + end)
+                positions = map(tuple.__new__, repeat(Position), zip(repeat(base), repeat(mark), times, repeat(key.id)))
+                of_lines = map(attrs.get, range(at, end), repeat(_NO_ATTRS)) if attrs else repeat(_NO_ATTRS)
+                fields = zip(
+                    positions,
+                    times,
+                    repeat(Stream(stream)),
+                    repeat(Kind(kind)),
+                    texts[at:end],
+                    of_lines,
+                    repeat(query.attempts[capture]),
+                    repeat(capture),
+                )
+                yield from map(tuple.__new__, repeat(LogLine), fields)
+            at += count
+
+    def _runs(self, packed: str | None, lines: int) -> list[tuple[int, int]]:
+        if packed is None:
+            return [(Kind.LOG, lines)]
+        try:
+            return [(Kind(kind), int(count)) for kind, count in json.loads(packed)]
+        except (ValueError, TypeError) as error:
+            raise damaged(self.path, str(error)) from None
+
+    # ---- blocks, for whoever goes to any place of the log
+
+    def blocks(self, after: int = 0) -> list[BlockHead]:
+        """All blocks with a higher id, in order of their ids: as they came."""
+        found = self._fetch("SELECT id, time_ns, lines, stream, capture FROM block WHERE id > ? ORDER BY id", after)
+        return [BlockHead(*row) for row in found]
+
+    def block_texts(self, numbers: Collection[int]) -> dict[int, bytes]:
+        """The lines of blocks as one text each, every line with its LF; by their ids. Of those that are there."""
+        found = self._fetch(f"SELECT id, codec, text FROM block WHERE id IN ({_numbers(numbers)})")  # noqa: S608  numbers
+        half = len(found) // 2
+        try:
+            if half < _FEW_BLOCKS:
+                return _unpacked(found)
+            other = _unpacking().submit(_unpacked, found[half:])  # zlib lets other threads go on
+            return _unpacked(found[:half]) | other.result()
+        except zlib.error as error:
+            raise damaged(self.path, str(error)) from None
+
+    def block_lines(self, head: BlockHead) -> list[LogLine]:
+        """A block's lines, all kinds; their positions are of no use."""
+        query = _Query(frozenset(ALL_KINDS), self._attempts_of(None), "")
+        return list(self._block(query, 0, 0, _Key(head.time_ns, head.id, head.lines)))
+
+    # ---- records, events, status
+
+    def records(
+        self, *, attempt: int | None = None, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0
+    ) -> Iterator[MetadataRecord]:
+        """Metadata records in order of time; newest first (R23): at equal times the one that came later. begin_ns,
+        end_ns: as all readers have it."""
+        attempts = self._attempts_of(attempt)
+        end_ns = end_ns or _NO_END_NS
+        compare, order, bound = ("<", "DESC", ">=") if newest_first else (">", "ASC", "<")
+        after, last_ns = ((end_ns, -1), begin_ns) if newest_first else ((begin_ns, -1), end_ns)
+        while True:
+            page = self._fetch(
+                f"SELECT time_ns, id, n, capture, line, stream FROM record WHERE capture IN ({_numbers(attempts)})"  # noqa: S608  numbers and constants
+                f" AND (time_ns, id) {compare} (?, ?) AND time_ns {bound} ?"
+                f" ORDER BY time_ns {order}, id {order} LIMIT {_PAGE}",
+                *after,
+                last_ns,
+            )
+            if page:
+                times, _, numbers, captures, lines, streams = zip(*page, strict=True)
+                its = map(attempts.__getitem__, captures)
+                fields = zip(times, numbers, its, captures, lines, map(_STREAMS.__getitem__, streams), strict=True)
+                yield from map(tuple.__new__, repeat(MetadataRecord), fields)
+            if len(page) < _PAGE:
+                return
+            after = page[-1][:2]
+
+    def record_blocks(self, rows: int) -> Iterator[RecordBlock]:
+        """Metadata records in order of time, at most so many at a time, and fewer where lines are long. SQLite itself
+        puts a block together: as rows they would cost three times as much."""
+        attempts = self._attempts_of(None)
+        only = next(iter(attempts)) if len(attempts) == 1 else None
+        captures = "''" if only is not None else "group_concat(capture)"
+        after, size = (-1, -1), min(rows, _PAGE)
+        while True:
+            found = self._fetch(
+                f"SELECT count(*), group_concat(time_ns), group_concat(id), {captures}, group_concat(line, char(10))"  # noqa: S608  numbers and constants
+                f" FROM (SELECT time_ns, id, capture, line FROM record WHERE capture IN ({_numbers(attempts)})"
+                f" AND (time_ns, id) > (?, ?) ORDER BY time_ns, id LIMIT {size})",
+                *after,
+            )
+            count, times, ids, numbers, text = found[0]
+            if not count:
+                return
+            at = list(map(int, times.split(",")))
+            of = [only] * count if only is not None else list(map(int, numbers.split(",")))
+            yield RecordBlock(at, of, attempts, text)
+            if count < size:
+                return
+            after = at[-1], int(ids.rpartition(",")[2])
+            size = max(min(rows, 4 * size, _BLOCK_CHARS * count // len(text)), 1)
+
+    def events(self, *, attempt: int | None = None) -> Iterator[JobEvent]:
+        """Events in order of time."""
+        attempts = self._attempts_of(attempt)
+        for time_ns, capture, text in self._fetch("SELECT time_ns, capture, event FROM event ORDER BY time_ns, id"):
+            if capture in attempts:
+                try:
+                    event = json.loads(text)
+                except ValueError as error:
+                    raise damaged(self.path, str(error)) from None
+                yield JobEvent(time_ns, event, attempts[capture], capture)
+
+    def status(self) -> dict[Stream, tuple[int, str]]:
+        """What running bars show now, as (time in ns, text) by stream; nothing of captures that have ended."""
+        found = self._fetch(
+            f"SELECT stream, time_ns, text FROM status WHERE capture IN ({_numbers(self._running)})"  # noqa: S608  numbers
+            " ORDER BY time_ns"
+        )
+        return {Stream(stream): (time_ns, text) for stream, time_ns, text in found if text}
+
+    # ---- keys and X axis
+
+    def _axes(self) -> list[XAxis]:
+        return self._learnt
+
+    def _records_at(self, time_ns: int) -> list[str]:
+        rows = self._fetch("SELECT line FROM record WHERE time_ns = ? ORDER BY id DESC", time_ns)
+        return [line for (line,) in rows]
+
+
+def _open(heap: list[_Open], key: _Key, lines: Iterator[LogLine]) -> None:
+    """Puts a block's next line on the heap; nothing where it has no more."""
+    line = next(lines, None)
+    if line is not None:
+        heapq.heappush(heap, _Open(line.time_ns, key.id, line, key, lines))
+
+
+def _unpacked(rows: list[tuple[Any, ...]]) -> dict[int, bytes]:  # Any: columns, as the schema has them
+    return {number: zlib.decompress(packed) if codec == ZLIB else bytes(packed) for number, codec, packed in rows}
+
+
+@cache
+def _unpacking() -> "ThreadPoolExecutor":
+    from concurrent.futures import ThreadPoolExecutor  # late: only for whoever scans a whole log
+
+    return ThreadPoolExecutor(1, "unpacking")
+
+
+def _numbers(values: Collection[int]) -> str:
+    return ", ".join(str(int(value)) for value in values)

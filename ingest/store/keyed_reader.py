@@ -1,0 +1,54 @@
+"""What all readers of a job say of its keys and its X axis, out of what each has learnt of them."""
+
+from dataclasses import replace
+
+from ingest.metadata.metadata_keys import raw_value
+from ingest.metadata.x_axis import KeyStats, XAxis, XChoice, merge_all
+
+
+class KeyedReader:
+    """Keys and X of a job. A reader gives `_axes` and `_records_at`."""
+
+    _axis: XAxis | None = None
+
+    def _axes(self) -> list[XAxis]:
+        """What was learnt of each capture, in their order; asked for once."""
+        raise NotImplementedError
+
+    def _records_at(self, time_ns: int) -> list[str]:
+        """The records of one time, newest first."""
+        raise NotImplementedError
+
+    def _x_axis(self) -> XAxis:
+        if self._axis is None:
+            axes = self._axes()
+            self._axis = axes[0] if len(axes) == 1 else merge_all(axes)
+        return self._axis
+
+    def keys(self) -> list[KeyStats]:
+        """All keys of the job's metadata in alphabetical order: numbers of nested objects, and top-level keys."""
+        records: dict[int, list[str]] = {}
+        found = []
+        for stats, last_ns in self._x_axis().key_stats():
+            if last_ns not in records:
+                records[last_ns] = self._records_at(last_ns)
+            values = (raw_value(record, stats.path) for record in records[last_ns])
+            found.append(replace(stats, last=next((value for value in values if value is not None), "null")))
+        return found
+
+    def last_values(self) -> dict[str, str]:
+        """The last value of each key, as JSON text, by the key's name."""
+        keys = self.keys()
+        return {key.key: key.last for key in keys}
+
+    def x_axis(self) -> XChoice:
+        """The X of the job's graphs (R25)."""
+        return self._x_axis().choose()
+
+    def x_for(self, key: str) -> XChoice:
+        """The X of one key's graph: the job's, or its own where the two never stand in one record."""
+        return self._x_axis().x_for(key)
+
+    def notes(self) -> list[str]:
+        """What the limits on keys have left out, a sentence each."""
+        return self._x_axis().notes()

@@ -1,0 +1,333 @@
+"""The local store: a folder with one SQLite file per job and a catalogue, no server needed.
+
+    catalogue.db    a summary of each job, tombstones of removed ones
+    jobs/<id>.db    all of one job: lines by the block, metadata records, events, captures, how far they are taken in
+    spool/          captures' segments that are not yet taken in (host-local where the store is on a network)
+    values.db       the last value of each key, for lists
+    overlay.db      tags and notes of whoever reads (observe/overlay.py)
+    intake.lock     held by whoever takes in; agent.lock, agent.log: the per-user agent's
+
+Whoever reads calls `take_in` first, so that what is spooled is complete. Several programs may use a store at a time.
+"""
+
+import os
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from ingest.capture.job import NAME, Capture, JobEvent, JobSummary, LogLine, MetadataRecord, Position, TakenIn
+from ingest.capture.summary import find_job
+from ingest.sqlite_file import DamagedError, UnwritableError, remove_database
+from ingest.store.catalogue import Catalogue, make_again
+from ingest.store.last_values import LastValues
+from logshipper.errors import LogshipperError, SpoolError, SpoolFull, StoreError, UnknownJob
+from logshipper.fault_points import fault_point
+from logshipper.filesystem import network_type
+from logshipper.spool import make_private_folder, spool_root
+
+if TYPE_CHECKING:
+    from ingest.capture.purge_pattern import LinePattern
+    from ingest.capture.purge_segments import Purged
+    from ingest.store.intake import Intake, Progress, SpooledCapture
+    from ingest.store.job_reader import JobReader
+
+__all__ = ["Capture", "JobEvent", "JobSummary", "LocalStore", "LogLine", "MetadataRecord", "Position", "TakenIn"]
+
+LOCK_SECS = 10.0  # how long anything but take_in waits for others who take in
+
+
+class LocalStore:
+    """A store, open. Close it; closing closes what was opened from it.
+
+    root: its folder; create: make it where it is missing. spool: the captures' folder where it isn't the store's own;
+    network: says on what network file system a path lies, None for a local one.
+    Raises StoreError: missing, not a store, of a newer version, unreadable.
+    """
+
+    poll_secs = 0.3  # between two looks, for whoever follows a job
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        create: bool = False,
+        spool: str | None = None,
+        network: Callable[[str], str | None] = network_type,
+    ) -> None:
+        self.root = os.path.abspath(root)
+        found_network = network(self.root)
+        self.spool = spool or spool_root(self.root, found_network)
+        self.uses_wal = found_network is None  # it needs shared memory between all who have the file open
+        self._jobs = os.path.join(self.root, "jobs")
+        self._catalogue_path = os.path.join(self.root, "catalogue.db")
+        self._owner = os.geteuid()
+        self._readers: weakref.WeakSet[JobReader] = weakref.WeakSet()
+        self._problems: list[str] = []  # to be told by the next take_in
+        self._find_root(create)
+        self.is_writable = os.stat(self.root).st_uid == self._owner and os.access(self.root, os.W_OK | os.X_OK)
+        self._catalogue = self._open_catalogue()
+        self._values = LastValues(self.root, wal=self.uses_wal, writable=self.is_writable)
+        self._made_intake: Intake | None = None
+
+    def _find_root(self, create: bool) -> None:
+        if not os.path.lexists(self.root):
+            if not create:
+                raise StoreError(self.root, "there is no store here yet; `logshipper run -- COMMAND` makes one")
+            self._make_folder(self.root)
+        if not os.path.isdir(self.root):
+            raise StoreError(self.root, "isn't a folder, so it can't be a store")
+        if not os.access(self.root, os.R_OK | os.X_OK):
+            raise StoreError(self.root, "can't be read: look at its permissions")
+        is_store = any(os.path.exists(path) for path in (self._catalogue_path, self._jobs, self.spool))
+        if not is_store and not create:
+            raise StoreError(self.root, "isn't a logshipper store: it has neither a catalogue nor a spool")
+
+    def _make_folder(self, path: str) -> None:
+        try:
+            make_private_folder(path)
+        except SpoolFull as error:
+            raise UnwritableError(error.path, error.reason) from None
+        except SpoolError as error:
+            raise StoreError(error.path, error.reason) from None
+
+    @property
+    def _intake(self) -> "Intake":
+        """Made when first asked for: a list of jobs, where nothing is spooled, is there before it is imported."""
+        if self._made_intake is None:
+            from ingest.store.intake import Intake
+
+            self._made_intake = Intake(
+                self.spool, self._jobs, self._catalogue, wal=self.uses_wal, owner=self._owner, ended=self.last_values
+            )
+        return self._made_intake
+
+    # ---- the catalogue
+
+    def _open_catalogue(self) -> Catalogue:
+        if self.is_writable:
+            try:
+                self._make_folder(self._jobs)
+                try:
+                    return Catalogue.open(self._catalogue_path, wal=self.uses_wal)
+                except DamagedError:
+                    return self._mend_catalogue()
+            except UnwritableError as error:
+                self.is_writable = False
+                self._problems.append(str(error))
+        if os.path.exists(self._catalogue_path):
+            try:
+                return Catalogue.open_for_reading(self._catalogue_path)
+            except (DamagedError, UnwritableError):
+                pass
+        catalogue = Catalogue.in_memory()
+        self._problems += catalogue.rebuild(self._jobs)
+        return catalogue
+
+    def _mend_catalogue(self) -> Catalogue:
+        """Makes it where it is missing or damaged. Raises UnwritableError where somebody else holds the store."""
+        with self._locked(time.monotonic() + LOCK_SECS) as held:
+            if not held:
+                raise UnwritableError(self._catalogue_path, "can't be made now: another program is taking in")
+            return self._open_or_make_catalogue()
+
+    def _open_or_make_catalogue(self) -> Catalogue:
+        """The caller holds the store's lock."""
+        try:
+            return Catalogue.open(self._catalogue_path, wal=self.uses_wal)
+        except DamagedError:
+            catalogue, problems = make_again(self._catalogue_path, self._jobs, wal=self.uses_wal)
+            self._problems += problems
+            return catalogue
+
+    def _follow_catalogue(self) -> None:
+        """Opens the catalogue anew where another program has replaced it. The caller holds the store's lock."""
+        if not self._catalogue.is_in_place():
+            self._catalogue.close()
+            self._catalogue = self._open_or_make_catalogue()
+            self._made_intake = None
+
+    def _locked(self, deadline: float) -> AbstractContextManager[bool]:
+        from ingest.store.intake import intake_lock
+
+        return intake_lock(os.path.join(self.root, "intake.lock"), deadline)
+
+    # ---- taking in
+
+    def take_in(
+        self, *, deadline_secs: float = 10.0, job_id: str | None = None, progress: "Progress | None" = None
+    ) -> TakenIn:
+        """Takes in what is spooled, of one job or of all; stops, incomplete, when the time is up.
+
+        progress: called with bytes taken in, and bytes in all. What goes wrong is told, never raised: the segments
+        stay in the spool until they are taken in.
+        """
+        problems, self._problems = self._problems, []
+        if self._is_spool_empty():
+            return TakenIn(True, problems)
+        if not self.is_writable:
+            waiting = len(self._intake.spooled())
+            if waiting:
+                problems.append(f"{self.root}: can't be written: {waiting} captures wait in the spool, not taken in")
+            return TakenIn(not waiting, problems)
+        deadline = time.monotonic() + deadline_secs
+        try:
+            with self._locked(deadline) as held:
+                if not held:
+                    problems.append(f"{self.root}: another program is taking in; what is shown may be older")
+                    return TakenIn(False, problems)
+                self._follow_catalogue()
+                taken = self._intake.run(deadline, job_id, progress)
+            self._values.flush()
+        except LogshipperError as error:
+            return TakenIn(False, [*problems, str(error)])
+        return TakenIn(taken.complete, problems + taken.problems)
+
+    def _is_spool_empty(self) -> bool:
+        try:
+            with os.scandir(self.spool) as entries:
+                return next(entries, None) is None
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False  # taking in says what is wrong
+
+    def spooled(self) -> "list[SpooledCapture]":
+        """What is in the spool."""
+        return self._intake.spooled()
+
+    def spool_signature(self) -> object:
+        """Changes when there is something new in the spool."""
+        return self._intake.signature()
+
+    # ---- jobs
+
+    def jobs(self) -> list[JobSummary]:
+        """All jobs, newest first."""
+        try:
+            return self._catalogue.jobs(time.time_ns())
+        except DamagedError:
+            self._catalogue.close()
+            self._catalogue = self._without_damage()
+            self._made_intake = None
+            return self._catalogue.jobs(time.time_ns())
+
+    def _without_damage(self) -> Catalogue:
+        """The catalogue's damage showed only when it was read: it is made again, on disk or else in memory."""
+        if self.is_writable:
+            with self._locked(time.monotonic() + LOCK_SECS) as held:
+                if held:
+                    catalogue, problems = make_again(self._catalogue_path, self._jobs, wal=self.uses_wal)
+                    self._problems += problems
+                    return catalogue
+            self.is_writable = False
+        catalogue = Catalogue.in_memory()
+        self._problems += catalogue.rebuild(self._jobs)
+        return catalogue
+
+    def resolve(self, name: str) -> str:
+        """The id of the job that is meant: by its id, its name (the newest such job), the beginning of an id that no
+        other has, or `last`. Raises UnknownJob, with suggestions."""
+        return find_job(name, self.jobs()).job_id
+
+    def last_values(self, job: JobSummary) -> Mapping[str, str]:
+        """The last value of each key of a job's metadata: JSON texts by the key's name. Raises as `open` does."""
+        values = self._values.get(job)
+        if values is None:
+            with self.reader_of(job) as reader:
+                values = reader.last_values()
+            self._values.put(job, values)
+        return values
+
+    def reader_of(self, job: JobSummary) -> "JobReader":
+        """Opens one of `jobs`."""
+        return self.open(job.job_id)
+
+    def open(self, job_id: str) -> "JobReader":
+        """Raises UnknownJob where there is no such job; StoreError where its database can't be read."""
+        path = self._path_of(job_id)
+        if not os.path.exists(path):
+            raise UnknownJob(job_id, f"no job has the id {job_id!r}")
+        from ingest.store.job_reader import JobReader
+
+        reader = JobReader(path, job_id)
+        self._readers.add(reader)
+        return reader
+
+    def _path_of(self, job_id: str) -> str:
+        if not NAME.fullmatch(job_id):
+            raise UnknownJob(job_id, f"{job_id!r} is no job id")
+        return os.path.join(self._jobs, f"{job_id}.db")
+
+    def remove(self, job_id: str) -> None:
+        """Removes all of a job: what is spooled of it, its database, its summary. Late segments of it won't be taken
+        in any more. Raises UnknownJob; StoreError where the job runs, or nothing can be written."""
+        path = self._path_of(job_id)
+        summary = next((job for job in self.jobs() if job.job_id == job_id), None)
+        if summary is None and not os.path.exists(path):
+            raise UnknownJob(job_id, f"no job has the id {job_id!r}")
+        if not self.is_writable:
+            raise StoreError(self.root, "can't be written, so nothing can be removed")
+        if summary is not None and summary.state == "RUNNING":
+            raise StoreError(self.root, f"job {job_id} runs: it can be removed when it has ended")
+        with self._locked(time.monotonic() + LOCK_SECS) as held:
+            if not held:
+                raise StoreError(self.root, "another program is taking in: try again")
+            known = summary.attempts if summary else 0
+            last = max(known, self._intake.check_idle(job_id), self._last_attempt(path, job_id))
+            self._catalogue.bury(job_id, last)
+            fault_point("store_job_buried")
+            self._intake.drop(job_id)
+            fault_point("store_spool_dropped")
+            for reader in list(self._readers):
+                if reader.path == path:
+                    reader.close()
+            remove_database(path)
+            fault_point("store_database_removed")
+            self._catalogue.forget(job_id)
+            self._values.forget(job_id)
+
+    def purge(self, job_id: str, pattern: "LinePattern", *, dry_run: bool) -> "Purged":
+        """Overwrites a job's lines that have a pattern, in its database and in what is spooled of it; how many there
+        are. dry_run: only counts. Raises UnknownJob, StoreError."""
+        path = self._path_of(job_id)
+        if not self.is_writable:
+            raise StoreError(self.root, "can't be written, so nothing can be purged")
+        from ingest.capture.purge_segments import Purged
+        from ingest.store.purge_store import purge_database
+
+        with self._locked(time.monotonic() + LOCK_SECS) as held:
+            if not held:
+                raise StoreError(self.root, "another program is taking in: try again")
+            spooled = self._intake.purge(job_id, pattern, dry_run=dry_run)
+            if not os.path.exists(path):
+                return spooled
+            if not dry_run:
+                self._values.remove()
+            stored = purge_database(path, pattern, wal=self.uses_wal, dry_run=dry_run)
+        return Purged(spooled.lines + stored, spooled.files + ([path] if stored else []))
+
+    def _last_attempt(self, path: str, job_id: str) -> int:
+        from ingest.store.job_reader import JobReader
+
+        try:
+            with JobReader(path, job_id) as reader:
+                return max(capture.attempt for capture in reader.captures)
+        except StoreError:
+            return 1  # damaged, or gone: it is removed all the same
+
+    def close(self) -> None:
+        self._values.flush()
+        for reader in list(self._readers):
+            reader.close()
+        self._catalogue.close()
+
+    def __enter__(self) -> "LocalStore":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,81 @@
+"""`logshipper-agent status`: what is spooled and taken into a user's own store, per job."""
+
+import json
+import sys
+from typing import TypedDict
+
+from ingest import user_agent
+from ingest.capture.capture_folder import Life
+from ingest.store.intake import SpooledCapture
+from ingest.store.local_store import LocalStore
+from ingest.text_table import printed_table, shown_size
+
+SCHEMA = "logshipper-agent.status/1"
+
+
+class JobStatus(TypedDict):
+    """One job of `status --json`. spooled_bytes: of segments not yet removed from the spool."""
+
+    job_id: str
+    name: str
+    state: str
+    lines: int
+    records: int
+    lost: int
+    captures_spooled: int
+    captures_alive: int
+    spooled_bytes: int
+
+
+def status(root: str, *, as_json: bool) -> int:
+    """Prints it; returns the exit code. Raises StoreError."""
+    with LocalStore(root) as store:
+        jobs = _job_statuses(store)
+        agent = user_agent.running_agent(root)
+    at_work = "not running" if agent is None else f"at work (process {agent})"
+    if as_json:
+        document = {
+            "schema": SCHEMA,
+            "store": root,
+            "spool": store.spool,
+            "agent_pid": agent,
+            "jobs": jobs,
+        }
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+        return 0
+    sys.stdout.write(f"store  {root}\nspool  {store.spool}\nagent  {at_work}\n\n")
+    if not jobs:
+        sys.stdout.write("no jobs\n")
+        return 0
+    rows = [("JOB", "STATE", "LINES", "RECORDS", "LOST", "SPOOLED", "CAPTURES", "NAME")]
+    for job in jobs:
+        captures = f"{job['captures_spooled']} ({job['captures_alive']} alive)" if job["captures_spooled"] else "-"
+        counts = (str(job["lines"]), str(job["records"]), str(job["lost"]), shown_size(job["spooled_bytes"]))
+        rows.append((job["job_id"], job["state"], *counts, captures, job["name"]))
+    sys.stdout.write(printed_table(rows, right=range(2, 6)))
+    return 0
+
+
+def _job_statuses(store: LocalStore) -> list[JobStatus]:
+    """Jobs with something in the spool first, then those that the store has, newest first."""
+    spooled: dict[str, list[SpooledCapture]] = {}
+    for capture in store.spooled():
+        spooled.setdefault(capture.job_id, []).append(capture)
+    known = {job.job_id: job for job in store.jobs()}
+    found: list[JobStatus] = []
+    for job_id in dict.fromkeys([*spooled, *known]):
+        job, captures = known.get(job_id), spooled.get(job_id, [])
+        found.append(
+            JobStatus(
+                job_id=job_id or captures[0].folder,
+                name=job.name if job else "",
+                state=job.state if job else "NOT TAKEN IN",
+                lines=job.lines if job else 0,
+                records=job.records if job else 0,
+                lost=job.lost if job else 0,
+                captures_spooled=len(captures),
+                captures_alive=sum(capture.life is not Life.DEAD for capture in captures),
+                spooled_bytes=sum(capture.size for capture in captures),
+            )
+        )
+    return found

@@ -1,0 +1,103 @@
+"""What reading commands ask of a store and of a job in it, wherever it lies: the local store and Loki answer alike."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from ingest.capture.job import Capture, JobEvent, JobSummary, LogLine, MetadataRecord, Position, RecordBlock, TakenIn
+from ingest.metadata.x_axis import KeyStats, XChoice
+from logshipper.segment import Kind, Stream
+
+ALL_KINDS = (Kind.LOG, Kind.METADATA, Kind.COMMAND, Kind.NOTE)
+Progress = Callable[[int, int], None]  # how much is done, of how much in all
+
+
+class Reader(Protocol):
+    """One job: summary and captures as they were when it was opened, lines and records as they are when asked. Where
+    the summary of a running job lags behind its records, `keys` raises its counts."""
+
+    @property
+    def summary(self) -> JobSummary: ...
+
+    @property
+    def captures(self) -> Sequence[Capture]: ...
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more lines come."""
+
+    def lines(
+        self,
+        *,
+        streams: Collection[Stream],
+        attempt: int | None = None,
+        kinds: Collection[Kind] = ALL_KINDS,
+        after: Position | None = None,
+        tail: int | None = None,
+        since_ns: int = 0,
+    ) -> Iterator[LogLine]:
+        """Lines in order of time. after: the position of the line that was read last: what hadn't been read then, late
+        arrivals included; tail: the last ones only; since_ns: of this time and later, without `after` and `tail`: what
+        is older counts as read."""
+
+    def records(
+        self, *, attempt: int | None = None, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0
+    ) -> Iterator[MetadataRecord]:
+        """Metadata records in order of time, or newest first. begin_ns, end_ns: only those printed from then on and
+        before then; 0 for no limit."""
+
+    def record_blocks(self, rows: int) -> Iterator[RecordBlock]:
+        """All metadata records in order of time, so many at a time, or fewer: for whoever takes them as columns."""
+
+    def events(self, *, attempt: int | None = None) -> Iterator[JobEvent]:
+        """Events in order of time."""
+
+    def status(self) -> dict[Stream, tuple[int, str]]:
+        """What running bars show now, as (time in ns, text) by stream."""
+
+    def keys(self) -> list[KeyStats]:
+        """All keys of the job's metadata, in alphabetical order."""
+
+    def x_axis(self) -> XChoice:
+        """The X of the job's graphs (R25)."""
+
+    def x_for(self, key: str) -> XChoice:
+        """The X of one key's graph."""
+
+    def notes(self) -> list[str]:
+        """What the limits on keys have left out, a sentence each."""
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> "Reader": ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class Store(Protocol):
+    """Jobs, and what was captured of them."""
+
+    @property
+    def poll_secs(self) -> float:
+        """How long whoever follows a job waits between two looks."""
+
+    def take_in(
+        self, *, deadline_secs: float = 10.0, job_id: str | None = None, progress: Progress | None = None
+    ) -> TakenIn:
+        """Takes in what isn't in the store yet, of one job or of all."""
+
+    def jobs(self) -> list[JobSummary]:
+        """Newest first."""
+
+    def last_values(self, job: JobSummary) -> Mapping[str, str]:
+        """The last value of each key of a job's metadata, one of `jobs`: JSON texts by the key's name."""
+
+    def resolve(self, name: str) -> str:
+        """The id of the job that a name stands for. Raises UnknownJob."""
+
+    def reader_of(self, job: JobSummary) -> Reader:
+        """Opens one of `jobs`: also where several clusters have a job of its id."""
+
+    def open(self, job_id: str) -> Reader:
+        """Raises UnknownJob."""
+
+    def close(self) -> None: ...
