@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
+from typing import Any
 
 import pexpect
 import pytest
@@ -78,6 +79,8 @@ class Place:
         )
         for number in range(3, 10):
             self._train(f"a{number}", started_secs=3000 - number)
+        self._train("4711", started_secs=600)
+        self._train("4711", started_secs=600, task=3, host="gpu2", suffix="bbbb")
         self._train("k3f9x2", started_secs=60)
         with NodeAgent(folder / "node", loki.url, cluster="alpha") as agent:
             for job_id in ("4711", "4712"):
@@ -85,8 +88,9 @@ class Place:
                 assert agent.run(sys.executable, "-c", JOB, options=options).returncode == 0
             agent.wait_shipped()
 
-    def _train(self, job_id: str, started_secs: int) -> None:
-        with SpooledCapture(self._store, job_id, name="train.py", started_ns=time.time_ns() - started_secs * NS) as job:
+    def _train(self, job_id: str, started_secs: int, **place: Any) -> None:  # Any: of SpooledCapture
+        started_ns = time.time_ns() - started_secs * NS
+        with SpooledCapture(self._store, job_id, name="train.py", started_ns=started_ns, **place) as job:
             job.lines("training")
             job.metadata(*({"epoch": epoch, "loss": 1 / epoch, "val_loss": 2 / epoch} for epoch in (1, 2, 3)))
             job.stderr("warning: done")
