@@ -330,7 +330,7 @@ import grafana, ingest, logshipper, observe
 for package in (logshipper, ingest, observe, grafana):
     assert package.__file__.startswith("/opt/logshipper/"), package.__file__
     for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if not found.name.endswith(("__main__", ".export_parquet")):  # the latter is for the extra `parquet`
+        if not found.name.endswith(("__main__", ".export_parquet", ".record_columns")):  # these: the extra `parquet`
             importlib.import_module(found.name)
 for name in ("orjson", "yaml", "cramjam", "rich", "requests", "plotext", "argcomplete", "prometheus_client",
              "grafana_client"):
