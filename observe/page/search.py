@@ -1,7 +1,7 @@
 """Finds a text in a job's log: a scan of its blocks, in slices of time, remembered so that it is done once.
 
 A scan, not an index: a million lines are scanned in a quarter of a second to a second (benchmarks/page.py), an index of
-words would take more room than the log and know no parts of words. Matching goes by whole blocks first: most have no hit.
+words would take more room than the log and know no parts of words. Whole blocks are matched first: most have no hit.
 """
 
 import re
