@@ -8,6 +8,7 @@ from pathlib import Path
 from playwright.sync_api import Locator, Page, expect
 
 from observe.page.server import PageServer
+from tests.captured_runs import wait_until
 from tests.page.browsing import PHONE, Browsing
 from tests.page.jobs import LONG, LONG_LINES, TRAINED, long_line
 from tests.reading_store import SpooledCapture
@@ -86,8 +87,15 @@ def test_ten_million_lines_scroll(browse: Browsing) -> None:
     page.keyboard.press("ArrowUp")
     page.keyboard.press("End")
     expect(row(page, total)).to_be_in_viewport()
-    box.evaluate("box => { box.scrollTop = (box.scrollHeight - box.clientHeight) / 2; }")
     middle = row(page, total // 2)
+
+    def dragged() -> bool:
+        """The way to the end may still be under way when the bar is dragged: then it is dragged again."""
+        box.evaluate("box => { box.scrollTop = (box.scrollHeight - box.clientHeight) / 2; }")
+        page.wait_for_timeout(100)
+        return middle.count() > 0
+
+    wait_until(dragged, "the middle is there")
     expect(middle).to_contain_text(f"line {total // 2}")
     box.hover()
     for _ in range(3):  # small movements move by their own pixels, though the bar stands for 25 times as much
