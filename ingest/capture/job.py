@@ -1,8 +1,10 @@
 """What a store says of a job: plain values, shared by all that write and read stores."""
 
+import heapq
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from logshipper.segment import Kind, Stream
@@ -16,6 +18,9 @@ UNRESPONSIVE = "UNRESPONSIVE"
 END_STATES = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED")  # a capture's
 SLURM_STATES = (*END_STATES, "REQUEUED", "BOOT_FAIL", "DEADLINE")  # REQUEUED: this run is over, another one follows
 JOB_ENDED = "job_ended"  # the event that tells how Slurm ended a job
+STATE_CHANGED = "state"  # the event of an imported job: from `from` to `to`, in the states of where it is from
+HEARTBEAT_LOST, HEARTBEAT_FOUND = "heartbeat_lost", "heartbeat_found"
+HISTORY = (STATE_CHANGED, HEARTBEAT_LOST, HEARTBEAT_FOUND)  # events that change a job's state, beside start and end
 _WORST_LAST = ("COMPLETED", "CANCELLED", "FAILED", "NODE_FAIL")
 
 
@@ -29,7 +34,8 @@ def job_shard(job_id: str) -> str:
 class JobSummary:
     """One job. State, exit code, times, host and mode are those of its newest attempt; lines (stored), records, lost
     and bytes are of all attempts. Times are nanoseconds since 1970. reason: why, where the state needs a word; cluster:
-    "" in a local store; account, partition: the scheduler's, "" without one."""
+    "" in a local store; account, partition: the scheduler's, "" without one; first_change_ns,
+    last_change_ns: of the events beside start and end that changed its state, 0 where there are none."""
 
     job_id: str
     name: str
@@ -52,6 +58,8 @@ class JobSummary:
     cluster: str = ""
     account: str = ""
     partition: str = ""
+    first_change_ns: int = 0
+    last_change_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -141,6 +149,17 @@ class TakenIn:
 def derived_state(state: str, heartbeat_ns: int, now_ns: int, after_ns: int = UNRESPONSIVE_NS) -> str:
     """RUNNING becomes UNRESPONSIVE where the last sign of life is longer ago than after_ns."""
     return UNRESPONSIVE if state == RUNNING and now_ns - heartbeat_ns > after_ns else state
+
+
+def heartbeat_lost() -> Json:
+    """The event of a capture that has given no sign of life for UNRESPONSIVE_NS: that much after the last one."""
+    return {"event": HEARTBEAT_LOST, "message": f"no heartbeat for {UNRESPONSIVE_NS // 10**9} seconds"}
+
+
+def merged(told: Iterable[JobEvent], silent: Iterable[JobEvent]) -> Iterator[JobEvent]:
+    """Events in order of time. told: in order of time already."""
+    key = attrgetter("time_ns")
+    return heapq.merge(told, sorted(silent, key=key), key=key)
 
 
 def worst_state(states: list[str]) -> str:

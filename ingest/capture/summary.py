@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ingest.capture.job import RUNNING, JobSummary, Json, worst_state
+from ingest.capture.job import HISTORY, RUNNING, JobSummary, Json, worst_state
 from logshipper.errors import UnknownJob
 
 _MAX_SUGGESTED_FROM = 10_000
@@ -47,6 +47,10 @@ class Account(Protocol):
     def account(self) -> str: ...
     @property
     def partition(self) -> str: ...
+    @property
+    def first_change_ns(self) -> int: ...
+    @property
+    def last_change_ns(self) -> int: ...
     def lost(self) -> int: ...
 
 
@@ -54,7 +58,7 @@ class Account(Protocol):
 class CaptureFacts:
     """What a store keeps of one capture, whoever tells it. mode: enabled, metadata or disabled; ledger: its account of
     lines; columns, rows: of the terminal; tty: False where pipes took its place; account, partition: the scheduler's,
-    "" without one."""
+    "" without one; first_change_ns, last_change_ns: as JobSummary has them."""
 
     name: str = ""
     user: str = ""
@@ -73,6 +77,14 @@ class CaptureFacts:
     ledger: Json = field(default_factory=dict)
     account: str = ""
     partition: str = ""
+    first_change_ns: int = 0
+    last_change_ns: int = 0
+
+    def note_change(self, event: Json, time_ns: int) -> None:
+        """Takes note of one of its events where that changes its job's state."""
+        if event.get("event") in HISTORY:
+            self.first_change_ns = min(self.first_change_ns or time_ns, time_ns)
+            self.last_change_ns = max(self.last_change_ns, time_ns)
 
 
 class OfAttempt(Protocol):
@@ -114,6 +126,10 @@ def summarise(job_id: str, captures: Sequence[OfAttempt]) -> JobSummary | None:
         reason=of_state.reason,
         account=current[0].account,
         partition=current[0].partition,
+        first_change_ns=min(
+            (row.account.first_change_ns for row in captures if row.account.first_change_ns), default=0
+        ),
+        last_change_ns=max(row.account.last_change_ns for row in captures),
     )
 
 
