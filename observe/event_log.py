@@ -25,6 +25,7 @@ from ingest.capture.job import (
     worst_state,
 )
 from logshipper.commands import USER_EVENT
+from logshipper.errors import StoreError, UnknownJob
 from observe.job_states import QUEUED, Silence, fits, is_stale, silences, told_changes
 from observe.store_api import Store
 from observe.words import NS, RUNNING_STATES
@@ -219,7 +220,7 @@ def _events(store: Store, wanted: Wanted) -> Iterator[StateEvent]:
     while waiting or ready:
         while waiting and (not ready or waiting[0][0] <= ready[0][0]):
             _, number, job = heapq.heappop(waiting)
-            for place, event in enumerate(_of_job(job.summary, job._reader, own=wanted.asks_own)):
+            for place, event in enumerate(_of_job(job.summary, job._reader, store.problems, own=wanted.asks_own)):
                 if wanted.has(event):
                     heapq.heappush(ready, (sign * event.time_ns, number, sign * place, event))
         if ready:
@@ -242,13 +243,23 @@ def _is_plain(job: JobSummary) -> bool:
     return job.attempts == 1 and not job.last_change_ns and job.state != UNRESPONSIVE
 
 
-def _of_job(job: JobSummary, opened: "Callable[[], Reader]", *, own: bool) -> list[StateEvent]:
-    """In order of time."""
-    if _is_plain(job) and not own:
-        return list(_changes(job, [(1, job.started_ns, job.ended_ns, job.state, _end_data(job))], {}))
-    with opened() as reader:
-        captures: list[Capture] = list(reader.captures)
-        told = list(reader.events())
+def _of_job(job: JobSummary, opened: "Callable[[], Reader]", problems: list[str], *, own: bool) -> list[StateEvent]:
+    """In order of time. Of a job that is damaged, or was removed meanwhile, what its summary tells."""
+    if own or not _is_plain(job):
+        try:
+            with opened() as reader:
+                return events_of(job, reader, own=own)
+        except UnknownJob:
+            pass
+        except StoreError as error:
+            problems.append(str(error))
+    return list(_changes(job, [(job.attempts, job.started_ns, job.ended_ns, job.state, _end_data(job))], {}))
+
+
+def events_of(job: JobSummary, reader: "Reader", *, own: bool = True) -> list[StateEvent]:
+    """What happened to a job, in order of time. own: not only changes of its state."""
+    captures: list[Capture] = list(reader.captures)
+    told = list(reader.events())
     attempts: dict[int, list[Capture]] = {}
     for capture in captures:
         attempts.setdefault(capture.attempt, []).append(capture)

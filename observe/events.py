@@ -53,6 +53,8 @@ def call(args: argparse.Namespace) -> int:
             _follow(args, reading, query, ids, FOLLOW_LOKI_SECS if is_from_loki(args) else FOLLOW_SECS)
             return EXIT_UNKNOWN if unknown else 0
         found = list(islice(query, None if args.all else args.limit))
+        for problem in reading.problems:
+            say(safe(problem))
     say_where_else(args)
     _print(args, found, [{"name": error.name, "reason": str(error)} for error in unknown])
     return EXIT_UNKNOWN if unknown else 0
@@ -172,13 +174,17 @@ def _row(out: Output, event: StateEvent) -> list[Cell]:
 
 def _told(event: StateEvent) -> str:
     """The job's name, and what there is to say."""
-    if not event.to_state:
-        words = event.message or event_words({**event.data, "event": event.kind})
-    else:
-        code, signal = event.data.get("exit_code"), event.data.get("signal")
-        outcome = exit_words(code if isinstance(code, int) else None, signal if isinstance(signal, int) else 0)
-        words = event.message or (outcome if code or signal else "")
+    words = said_of(event)
     return f"{event.name}: {words}" if words else event.name
+
+
+def said_of(event: StateEvent) -> str:
+    """An event in words, beside its states; "" where these say all."""
+    if not event.to_state:
+        return event.message or event_words({**event.data, "event": event.kind})
+    code, signal = event.data.get("exit_code"), event.data.get("signal")
+    outcome = exit_words(code if isinstance(code, int) else None, signal if isinstance(signal, int) else 0)
+    return event.message or (outcome if code or signal else "")
 
 
 def _document(event: StateEvent) -> Document:

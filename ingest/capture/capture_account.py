@@ -168,6 +168,11 @@ class CaptureAccount(CaptureFacts):
             self.silent_ns = self.newest_ns
             self.take_event(heartbeat_lost(), self.newest_ns + UNRESPONSIVE_NS, rows)
 
+    @property
+    def told_ns(self) -> int:
+        """When it was told that its heartbeat is late, 0 where it isn't (any more)."""
+        return self.newest_ns + UNRESPONSIVE_NS if self.silent_ns and self.silent_ns == self.newest_ns else 0
+
     def _tell_found(self, time_ns: int, rows: Rows) -> None:
         """A frame after a silence. Frames' times follow a monotonic clock: no step of the machine's makes a silence."""
         self.tell_lost(rows)

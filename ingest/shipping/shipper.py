@@ -245,7 +245,7 @@ class Shipper:
         if capture.shipped.counts.skipped and not capture.shipped.counts.entries:  # nothing else of it was sent yet
             rows.marks[:0] = self._late_begin(capture, begun_at_ns)
         if learnt.done:
-            closed_ns = max(account.newest_ns, account.started_ns) + 1
+            closed_ns = max(account.newest_ns, account.started_ns, account.told_ns) + 1  # nothing of it comes later
             rows.marks.append(EventRow(closed_ns, {"event": "closed", **self._last_words(capture)}))
         if capture.entries is None:
             most = self._config.loki.max_line_bytes

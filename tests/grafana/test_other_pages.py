@@ -200,6 +200,16 @@ def test_the_records_of_a_thinned_job_are_counted_once(opened: Opened) -> None:
 # ---- cluster
 
 
+def test_what_happened_in_the_cluster(opened: Opened) -> None:
+    rows = opened.page(links.CLUSTER, {}).show("Late heartbeats").rows()
+    found = [(row["job_id"], row["event"]) for row in rows]
+    assert [event for job_id, event in found if job_id == "eventful"] == [
+        "lines_lost", "heartbeat_found", "heartbeat_lost",
+    ]  # fmt: skip
+    assert ("4712", "job_ended") in found
+    assert [row["time"] for row in rows] == sorted((row["time"] for row in rows), reverse=True)
+
+
 def test_the_cluster_now(opened: Opened) -> None:
     page = opened.page(links.CLUSTER, {}, Range(opened.fixture.today.end_ms - 3_600_000, opened.fixture.today.end_ms))
     numbers = {title: page.show(title).stat() for title in (
