@@ -33,7 +33,7 @@ from ingest.capture.job import (
 from ingest.capture.summary import summarise
 from ingest.metadata.x_axis import XAxis
 from ingest.sqlite_file import damaged, open_reader, store_errors
-from ingest.store.child_rows import read_child_changes, read_children
+from ingest.store.child_rows import OWN_DETAILS, read_child_changes, read_children
 from ingest.store.job_db import VERSION, ZLIB, read_captures
 from ingest.store.keyed_reader import KeyedReader
 from logshipper.segment import MAX_PAYLOAD_BYTES, Kind, Stream
@@ -120,7 +120,7 @@ class JobReader(KeyedReader):
         ]
         self._running = [row.id for row in rows if row.account.state == RUNNING]
         self._learnt = [row.axis for row in rows]
-        self._details = rows[-1].account.details
+        self._details = {name: value for name, value in rows[-1].account.details.items() if name != OWN_DETAILS}
 
     @property
     def is_over(self) -> bool:
