@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from observe.cli_graphs import add_plot
+from observe.cli_import import add_import
 from observe.cli_jobs import add_export, add_logs, add_metadata, add_show
 from observe.cli_lists import add_events, add_ls, add_wait
 from observe.cli_marks import add_annotate, add_diff, add_rm, add_tag
@@ -30,6 +31,7 @@ def add_commands(subparsers: "Subparsers[Parser]") -> None:
     add_tag(subparsers)
     add_annotate(subparsers)
     add_url(subparsers)
+    add_import(subparsers)
     add_rm(subparsers)
     add_render(subparsers)
     add_completion(subparsers)
