@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from ingest.capture.job import Capture, JobSummary
@@ -169,31 +170,45 @@ class Found(dict[str, T]):
 def infos(store: "Store", names: Iterable[str], resolve: Callable[[str], str], now_ns: int) -> Found[JobInfo]:
     """Of jobs, tasks' jobs by their common name, ranges and patterns; what is unknown stops nothing."""
     found: Found[JobInfo] = Found()
+    jobs = cache(store.jobs)  # of Loki they are asked for once
     for name in names:
-        info = _named(store, name, resolve, now_ns)
-        if isinstance(info, JobInfo):
-            found[name] = info
-            continue
-        ids, unknown = resolve_each([name], resolve, store.jobs)
-        found.unknown += unknown
-        found.update({job_id: _of_id(store, job_id, now_ns) for job_id in ids})
+        try:
+            own = _of_id(store, resolve(name), now_ns)
+        except UnknownJob as error:
+            _add_others(found, store, name, error, jobs(), now_ns)
+        else:
+            found[name] = own if name in (own.job_id, "last") else _with_iterations(store, name, own, jobs(), now_ns)
     return found
 
 
-def _named(store: "Store", name: str, resolve: Callable[[str], str], now_ns: int) -> JobInfo | None:
-    """Of the job of this id or name with its iterations, or of the iterations alone; None where it is neither."""
-    own = None
-    try:
-        own = _of_id(store, resolve(name), now_ns)
-    except UnknownJob:
-        pass
-    if own is not None and name in (own.job_id, "last"):
-        return own
-    members = [(number, _of_id(store, job.job_id, now_ns)) for number, job in iterations_of(name, store.jobs())]
+def _add_others(
+    found: Found[JobInfo], store: "Store", name: str, error: UnknownJob, jobs: Sequence[JobSummary], now_ns: int
+) -> None:
+    """Of a name that isn't one job's: iterations that have it in common, a range, a pattern."""
+    members = _members(store, name, jobs, now_ns)
+    if members:
+        found[name] = group_of(name, members)
+        return
+
+    def resolve(_: str) -> str:
+        raise error
+
+    ids, unknown = resolve_each([name], resolve, lambda: jobs)
+    found.unknown += unknown
+    found.update({job_id: _of_id(store, job_id, now_ns) for job_id in ids})
+
+
+def _with_iterations(store: "Store", name: str, own: JobInfo, jobs: Sequence[JobSummary], now_ns: int) -> JobInfo:
+    """own: the job that the name stands for, perhaps only by the beginning of its id."""
+    members = _members(store, name, jobs, now_ns)
     if not members:
         return own
     group = group_of(name, members)
-    return group if own is None or own.name != name else replace(own, childs=group.childs, iterations=group.iterations)
+    return replace(own, childs=group.childs, iterations=group.iterations) if own.name == name else group
+
+
+def _members(store: "Store", name: str, jobs: Sequence[JobSummary], now_ns: int) -> list[tuple[int, JobInfo]]:
+    return [(number, _of_id(store, job.job_id, now_ns)) for number, job in iterations_of(name, jobs)]
 
 
 def _of_id(store: "Store", job_id: str, now_ns: int) -> JobInfo:
