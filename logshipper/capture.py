@@ -15,12 +15,15 @@ from logshipper.terminal import fill_standard_fds
 
 class Settings(NamedTuple):
     """What the sidecar needs to know beside the plan. problems: why ~/.logoptin was refused; start_agent: has
-    the spool taken into the store; it may be called again. In the node's spool that is the node agent's work."""
+    the spool taken into the store; it may be called again. In the node's spool that is the node agent's work.
+    argv, cwd: how CMD was started; None where only its process tells."""
 
     config: config.Config
     problems: tuple[str, ...]
     capture: spool.Capture
     start_agent: Callable[[], None]
+    argv: tuple[str, ...] | None = None
+    cwd: str | None = None
 
 
 def capture(arguments: argparse.Namespace, command: list[str], looked: tuple[str, bytes]) -> int:
@@ -43,7 +46,7 @@ def capture(arguments: argparse.Namespace, command: list[str], looked: tuple[str
         return run(RunOptions(command, settings.tty, None, _no_sidecar))
     except KeyboardInterrupt:  # while the node's agent was waited for
         return 130
-    wanted = Settings(settings, problems, made, start_agent)
+    wanted = Settings(settings, problems, made, start_agent, tuple(command), _folder() if settings.context else None)
 
     def serve(plan: SidecarPlan) -> None:
         from logshipper import sidecar  # only in the sidecar's own process: these imports are its start-up
@@ -79,6 +82,13 @@ def _make(store: str | None, name: str, job_id: str | None) -> tuple[spool.Captu
             start(root)
 
     return spool.create_capture(root, name, job_id), start_agent
+
+
+def _folder() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return None
 
 
 def leave_to_the_node_agent() -> None:
