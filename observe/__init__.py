@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from logshipper.errors import ConfigError, LogshipperError, QueryError, StoreError, UnknownJob
+    from observe.analytics import Report, available_nodes, throughput_report, utilization_report
     from observe.asked import UnknownKey
+    from observe.batch_jobs import BatchJob
     from observe.event_log import EventLog, StateEvent
     from observe.job_api import Event, Job, Line, Record
     from observe.store_api import Jobs, Store, TimedOut
     from observe.tables import Columns, Rollup
 
 __all__ = [
+    "BatchJob",
     "Columns",
     "ConfigError",
     "Event",
@@ -28,6 +31,7 @@ __all__ = [
     "LogshipperError",
     "QueryError",
     "Record",
+    "Report",
     "Rollup",
     "StateEvent",
     "Store",
@@ -35,6 +39,9 @@ __all__ = [
     "TimedOut",
     "UnknownJob",
     "UnknownKey",
+    "available_nodes",
+    "throughput_report",
+    "utilization_report",
 ]
 
 _ERRORS = ("ConfigError", "LogshipperError", "QueryError", "StoreError", "UnknownJob")
@@ -44,6 +51,8 @@ _MODULES = {
     **dict.fromkeys(("Jobs", "Store", "TimedOut"), "observe.store_api"),
     **dict.fromkeys(("Columns", "Rollup"), "observe.tables"),
     **dict.fromkeys(("EventLog", "StateEvent"), "observe.event_log"),
+    **dict.fromkeys(("Report", "available_nodes", "throughput_report", "utilization_report"), "observe.analytics"),
+    "BatchJob": "observe.batch_jobs",
     "UnknownKey": "observe.asked",
 }
 

@@ -11,6 +11,7 @@ Json: TypeAlias = dict[str, Any]  # Any: JSON objects that jobs' captures wrote
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # what a job's id, a host and a cluster may be called
 UNRESPONSIVE_NS = 20 * 10**9  # running, and no sign of life for longer
+MAX_NODES = 1_000_000  # of a job: what says more is wrong
 RUNNING = "RUNNING"
 UNRESPONSIVE = "UNRESPONSIVE"
 END_STATES = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED")  # a capture's
@@ -29,7 +30,8 @@ def job_shard(job_id: str) -> str:
 class JobSummary:
     """One job. State, exit code, times, host and mode are those of its newest attempt; lines (stored), records, lost
     and bytes are of all attempts. Times are nanoseconds since 1970. reason: why, where the state needs a word; cluster:
-    "" in a local store; account, partition: the scheduler's, "" without one."""
+    "" in a local store; account, partition: the scheduler's, "" without one; nodes: how many the newest attempt has, as
+    the scheduler says or as many as were seen, 0 where that isn't known."""
 
     job_id: str
     name: str
@@ -52,12 +54,14 @@ class JobSummary:
     cluster: str = ""
     account: str = ""
     partition: str = ""
+    nodes: int = 0
 
 
 @dataclass(frozen=True)
 class Capture:
     """One capture of a job: an attempt's, step's and task's output. ledger: its account of lines, settled where the
-    capture died; columns, rows: of the terminal; tty: False where pipes took its place."""
+    capture died; columns, rows: of the terminal; tty: False where pipes took its place; nodes: that the job has, as its
+    scheduler says, 0 where nobody does."""
 
     capture: int
     attempt: int
@@ -75,6 +79,7 @@ class Capture:
     columns: int
     rows: int
     tty: bool
+    nodes: int = 0
 
 
 class Position(NamedTuple):

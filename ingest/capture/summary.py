@@ -1,6 +1,6 @@
 """What stores share: a job's summary out of its captures, and the job that a name stands for. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -47,6 +47,8 @@ class Account(Protocol):
     def account(self) -> str: ...
     @property
     def partition(self) -> str: ...
+    @property
+    def nodes(self) -> int: ...
     def lost(self) -> int: ...
 
 
@@ -54,7 +56,7 @@ class Account(Protocol):
 class CaptureFacts:
     """What a store keeps of one capture, whoever tells it. mode: enabled, metadata or disabled; ledger: its account of
     lines; columns, rows: of the terminal; tty: False where pipes took its place; account, partition: the scheduler's,
-    "" without one."""
+    "" without one; nodes: that the job has, as the scheduler says, 0 without one."""
 
     name: str = ""
     user: str = ""
@@ -73,6 +75,7 @@ class CaptureFacts:
     ledger: Json = field(default_factory=dict)
     account: str = ""
     partition: str = ""
+    nodes: int = 0
 
 
 class OfAttempt(Protocol):
@@ -114,7 +117,13 @@ def summarise(job_id: str, captures: Sequence[OfAttempt]) -> JobSummary | None:
         reason=of_state.reason,
         account=current[0].account,
         partition=current[0].partition,
+        nodes=nodes_of((account.nodes for account in current), (account.host for account in current)),
     )
+
+
+def nodes_of(told: Iterable[int], hosts: Iterable[str]) -> int:
+    """How many nodes an attempt has: as the scheduler told its captures, and at least those that they ran on."""
+    return max(max(told, default=0), len(set(hosts) - {""}))
 
 
 def find_job(name: str, jobs: Sequence[JobSummary]) -> JobSummary:
