@@ -18,7 +18,7 @@ from observe.words import RUNNING_STATES, STATE_ALIASES, plural, state_of
 
 X = TypeVar("X")
 Y = TypeVar("Y")
-_END, _START = 0, 1  # the order at equal times
+_BALSAMS = ("RUN_DONE", "POSTPROCESSED", "STAGED_OUT", "JOB_FINISHED")  # one after the other, all of them COMPLETED
 
 
 class AnyEvent(Protocol):
@@ -84,7 +84,7 @@ def utilization_report(events: Iterable[AnyEvent], node_weighting: bool = True) 
             starts[job].append((in_utc(event.timestamp), event.data or {}))
         elif ran and not runs:
             ends[job].append(in_utc(event.timestamp))
-    changes: list[tuple[datetime, int, Fraction]] = []
+    changes: list[tuple[datetime, Fraction]] = []
     alone = unknown = 0
     for one in ends.keys() - starts.keys():
         alone += len(ends[one])
@@ -94,9 +94,9 @@ def utilization_report(events: Iterable[AnyEvent], node_weighting: bool = True) 
             nodes = nodes_of(data) if node_weighting else Fraction(1)
             unknown += nodes is None
             weighed.append((time, Fraction(1) if nodes is None else nodes))
-        changes += [(time, _START, nodes) for time, nodes in weighed]
+        changes += weighed
         found, left_over = _paired(weighed, sorted(ends[one]))
-        changes += [(time, _END, -nodes) for time, nodes in found]
+        changes += [(time, -nodes) for time, nodes in found]
         alone += left_over
     return _summed(changes, [*_ends_alone(alone), *_nodes_unknown(unknown, "job")], float)
 
@@ -104,7 +104,7 @@ def utilization_report(events: Iterable[AnyEvent], node_weighting: bool = True) 
 def available_nodes(allocations: Iterable[AnyAllocation]) -> Report[datetime, int]:
     """The nodes of allocations: X the times at which they began and ended, Y the sum from then on; at equal times ends
     come before starts. One that has no end runs; one that has no start yet is left out."""
-    changes: list[tuple[datetime, int, Fraction]] = []
+    changes: list[tuple[datetime, Fraction]] = []
     alone = unknown = 0
     for allocation in allocations:
         if allocation.start_time is None:
@@ -114,9 +114,9 @@ def available_nodes(allocations: Iterable[AnyAllocation]) -> Report[datetime, in
         unknown += nodes is None
         nodes = Fraction(1) if nodes is None else nodes
         begin = in_utc(allocation.start_time)
-        changes.append((begin, _START, nodes))
+        changes.append((begin, nodes))
         if allocation.end_time is not None:
-            changes.append((max(in_utc(allocation.end_time), begin), _END, -nodes))
+            changes.append((max(in_utc(allocation.end_time), begin), -nodes))
     return _summed(changes, [*_ends_alone(alone), *_nodes_unknown(unknown, "allocation")], int)
 
 
@@ -124,16 +124,16 @@ def available_nodes(allocations: Iterable[AnyAllocation]) -> Report[datetime, in
 
 
 def enters(event: AnyEvent, state: str) -> bool:
-    """Whether a job changed to the state. Of states that other systems tell apart and that are one here, an event that
-    has such a name counts for that name only."""
-    wanted, before, after = state.strip().upper(), _name(event.from_state), _name(event.to_state)
-    if after == before:
+    """Whether a job changed to the state. What other systems tell apart and is one state here counts for that name
+    only, where an event has it: as its state, or of an imported job in its data, as `source_from` and `source_to`."""
+    wanted = state.strip().upper()
+    before, after = _name(event.from_state), _name(event.to_state)
+    its_before, its_after = (_name((event.data or {}).get(name)) for name in ("source_from", "source_to"))
+    if wanted in STATE_ALIASES and (its_after or after) == wanted:
+        return (its_before or before) != wanted
+    if wanted in _BALSAMS and (its_after or after) in _BALSAMS:
         return False
-    if after == wanted:
-        return True
-    if wanted in STATE_ALIASES:
-        return after == state_of(wanted)
-    return state_of(after) == wanted and state_of(before) != wanted
+    return state_of(after) == state_of(wanted) != state_of(before)
 
 
 def is_running(state: object) -> bool:
@@ -186,11 +186,11 @@ def _paired(
 
 
 def _summed(
-    changes: list[tuple[datetime, int, Fraction]], notes: list[str], number: Callable[[Fraction], Y]
+    changes: list[tuple[datetime, Fraction]], notes: list[str], number: Callable[[Fraction], Y]
 ) -> Report[datetime, Y]:
-    ordered = sorted(changes, key=lambda change: change[:2])
-    sums = accumulate(nodes for _, _, nodes in ordered)
-    return Report([time for time, _, _ in ordered], [number(one) for one in sums], notes)
+    ordered = sorted(changes)  # what is given back is below 0, and so before what is taken
+    sums = accumulate(nodes for _, nodes in ordered)
+    return Report([time for time, _ in ordered], [number(one) for one in sums], notes)
 
 
 def _ends_alone(number: int) -> list[str]:
