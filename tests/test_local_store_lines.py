@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -192,3 +193,22 @@ def test_writing_goes_on_while_somebody_reads_slowly() -> None:
         job.tasks[0].lines(["more"])
         assert store.take_in(deadline_secs=5).complete
         assert len(texts(reading)) == 599
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(1, 300), st.integers(0, 200), st.data())
+def test_texts_of_any_blocks(sizes: list[int], most: int, few: int, data: st.DataObject) -> None:
+    """Large or small, in any order, and some that are gone."""
+    wanted = data.draw(st.lists(st.integers(1, len(sizes) + 3), min_size=1, unique=True))
+    blocks = {at: f"block {at} ".encode() * size for at, size in enumerate(sizes, start=1)}
+    with pytest.MonkeyPatch.context() as patch, job_and_store() as (job, store):
+        patch.setattr(job_reader, "_PACKED_BYTES", most)
+        patch.setattr(job_reader, "_FEW_BYTES", few)
+        for text in blocks.values():
+            job.tasks[0].lines([text.decode()])
+        reader, read = reader_of(store), 0
+        while read < len(wanted):
+            found = reader.block_texts(wanted[read:])
+            assert found == [blocks[one] + b"\n" if one in blocks else b"" for one in wanted[read : read + len(found)]]
+            assert found
+            read += len(found)
