@@ -1,6 +1,7 @@
 """`logshipper allocations`: nodes that jobs have and had, newest first."""
 
 import argparse
+from datetime import datetime
 from itertools import islice
 
 from observe.batch_jobs import BatchJob
@@ -49,13 +50,14 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _row(one: BatchJob) -> list[Cell]:
-    took = None if one.end_time is None else (one.end_time - one.start_time).total_seconds()
+    began, ended = one.start_time, one.end_time
+    took = None if began is None or ended is None else (ended - began).total_seconds()
     name = f"{one.id}@{one.attempt}" if one.attempt > 1 else one.id
     return [
         name,
         Styled(one.state, STATE_STYLES.get(one.state, "")),
         "-" if one.num_nodes is None else str(one.num_nodes),
-        local_with_zone(_ns(one.start_time.timestamp())),
+        "-" if one.start_time is None else local_with_zone(_ns(one.start_time)),
         "-" if took is None else duration(took),
         one.user,
         one.queue,
@@ -70,8 +72,8 @@ def _document(one: BatchJob) -> Document:
         "attempt": one.attempt,
         "state": one.state,
         "num_nodes": one.num_nodes,
-        "start_time": utc(_ns(one.start_time.timestamp())),
-        "end_time": None if one.end_time is None else utc(_ns(one.end_time.timestamp())),
+        "start_time": None if one.start_time is None else utc(_ns(one.start_time)),
+        "end_time": None if one.end_time is None else utc(_ns(one.end_time)),
         "name": one.name,
         "user": one.user,
         "project": one.project,
@@ -81,5 +83,5 @@ def _document(one: BatchJob) -> Document:
     }
 
 
-def _ns(secs: float) -> int:
-    return round(secs * 1e6) * 1000
+def _ns(time: datetime) -> int:
+    return round(time.timestamp() * 1e6) * 1000

@@ -1,27 +1,30 @@
 """Allocations: the nodes that jobs had, from when until when. `observe.BatchJob`, queried as Balsam's is."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, overload
 
 from observe.analytics import is_running
 from observe.event_log import EventLog, StateEvent
+from observe.job_api import _moment
 from observe.store_api import Store
 from observe.words import RUNNING_STATES, state_of
 
 if TYPE_CHECKING:
     from observe.job_api import Job
 
+_LAST = datetime.max.replace(tzinfo=UTC)  # what waits
 Opened: TypeAlias = Callable[[], AbstractContextManager[Store]]
 
 
 @dataclass(frozen=True, slots=True)
 class BatchJob:
-    """An allocation: one run of a job, on its nodes. scheduler_id: Slurm's number, which is the job's id; num_nodes:
-    None where nobody told; end_time: None while it runs, or where its end isn't known; times are UTC; project, queue:
-    the account and the partition; tags: the reader's own."""
+    """An allocation: one run of a captured job on its nodes, or what was imported as one. scheduler_id: the scheduler's
+    number, which is a captured job's id; num_nodes: None where nobody told; start_time: None while it waits; end_time:
+    None while it runs, or where its end isn't known; times are UTC; project, queue: the account and the partition;
+    tags: the reader's own."""
 
     objects: ClassVar["_Objects"]
 
@@ -30,7 +33,7 @@ class BatchJob:
     attempt: int
     state: str
     num_nodes: int | None
-    start_time: datetime
+    start_time: datetime | None
     end_time: datetime | None
     name: str
     user: str
@@ -62,7 +65,7 @@ class Wanted:
 
     def has(self, one: BatchJob) -> bool:
         return (
-            (not self.ids or one.id in self.ids)
+            (not self.ids or one.id in self.ids or one.scheduler_id in self.ids)
             and (not self.states or one.state in self.states)
             and self.project in ("", one.project)
             and self.queue in ("", one.queue)
@@ -114,7 +117,7 @@ class AllocationQuery:
     def __iter__(self) -> Iterator[BatchJob]:
         with self._opened() as store:
             found = [one for one in _allocations(store, self._wanted) if self._wanted.has(one)]
-        found.sort(key=lambda one: one.start_time, reverse=self._wanted.newest_first)
+        found.sort(key=lambda one: one.start_time or _LAST, reverse=self._wanted.newest_first)
         yield from found
 
     @overload
@@ -141,6 +144,7 @@ BatchJob.objects = _Objects()
 def _allocations(store: Store, wanted: Wanted) -> Iterator[BatchJob]:
     tags = [f"{name}={value}" if value else name for name, value in wanted.tags.items()]
     jobs = {(job.summary.cluster, job.job_id): job for job in store.jobs(tags=tags)}
+    yield from _imported(store, wanted, {job.summary.allocation for job in jobs.values()})
     runs: dict[tuple[str, str, int], list[StateEvent]] = {}
     for event in EventLog(store).filter(tags=wanted.tags, job_id=wanted.ids).order_by("timestamp"):
         runs.setdefault((event.cluster, event.job_id, event.data.get("attempt", 1)), []).append(event)
@@ -149,8 +153,39 @@ def _allocations(store: Store, wanted: Wanted) -> Iterator[BatchJob]:
         job = jobs.get((cluster, job_id))
         if start is None or job is None:  # never ran; or it came between the two questions
             continue
+        if job.summary.origin or job.summary.allocation:  # a part of an allocation
+            continue
         ends = [event for event in events if is_running(event.from_state) and not is_running(event.to_state)]
         yield _allocation(job, attempt, start, ends[-1] if ends else None)
+
+
+def _imported(store: Store, wanted: Wanted, of_jobs: Collection[str]) -> Iterator[BatchJob]:
+    """of_jobs: the allocations that jobs with the tags ran in."""
+    for one in store._store.allocations():
+        told = one.details
+        if wanted.tags and one.id not in of_jobs and not _has_tags(told.get("filter_tags"), wanted.tags):
+            continue
+        yield BatchJob(
+            id=one.id,
+            scheduler_id=one.scheduler_id,
+            attempt=1,
+            state=state_of(one.state),
+            num_nodes=one.nodes or None,
+            start_time=None if one.started_ns is None else _moment(one.started_ns),
+            end_time=None if one.ended_ns is None else _moment(one.ended_ns),
+            name=str(told.get("name") or one.id),
+            user=str(told.get("user") or ""),
+            project=str(told.get("project") or ""),
+            queue=str(told.get("queue") or ""),
+            cluster="",
+            tags=tags if isinstance(tags := told.get("filter_tags"), dict) else {},
+        )
+
+
+def _has_tags(tags: object, wanted: Mapping[str, str]) -> bool:
+    return isinstance(tags, dict) and all(
+        name in tags and value in ("", str(tags[name])) for name, value in wanted.items()
+    )
 
 
 def _allocation(job: "Job", attempt: int, start: StateEvent, end: StateEvent | None) -> BatchJob:

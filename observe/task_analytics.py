@@ -23,7 +23,7 @@ Core: TypeAlias = tuple[str, str]  # node and core; core "" where only nodes are
 class Task:
     """One run of a task. cores: by node, empty for a node of which they aren't known; start, end: of its program;
     scheduled: when it was given its cores; launched, finished: when its launcher took it for running, and for over.
-    None for what isn't known."""
+    run_secs: how long its program ran, where its launcher tells that by itself. None for what isn't known."""
 
     name: str
     start: float | None = None
@@ -32,9 +32,12 @@ class Task:
     scheduled: float | None = None
     launched: float | None = None
     finished: float | None = None
+    run_secs: float | None = None
 
     @property
     def run_time(self) -> float | None:
+        if self.run_secs is not None:
+            return self.run_secs
         return None if self.start is None or self.end is None else self.end - self.start
 
     @property

@@ -290,7 +290,7 @@ def bars(spans: list[Span], nothing: str = "") -> list[list[Any]]:
 
 def same_statistics(ours: Statistics | None, theirs: Mapping[str, float] | None) -> bool:
     if ours is None or theirs is None or ours.stdev is None:
-        return ours is theirs is None
+        return ours is None and theirs is None
     names = ("min", "max", "mean", "median", "stdev", "pstdev")
     return [getattr(ours, name) for name in names] == pytest.approx([theirs.get(name) for name in names], abs=1e-6)
 
