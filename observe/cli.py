@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from observe.cli_analyze import add_allocations, add_analyze
 from observe.cli_graphs import add_plot
 from observe.cli_import import add_import
 from observe.cli_jobs import add_export, add_logs, add_metadata, add_monitor, add_show
@@ -29,6 +30,8 @@ def add_commands(subparsers: "Subparsers[Parser]") -> None:
     add_open(subparsers)
     add_serve(subparsers)
     add_events(subparsers)
+    add_allocations(subparsers)
+    add_analyze(subparsers)
     add_wait(subparsers)
     add_diff(subparsers)
     add_tag(subparsers)
