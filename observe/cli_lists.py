@@ -1,4 +1,4 @@
-"""Command lines of what is about many jobs: ls, events, wait."""
+"""Command lines of what is about many jobs: ls, info, status, events, wait."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from ingest.time_span import time_span
 from observe import completers
 from observe.cli_options import JOB_HELP, Parser, add_command, add_json, add_source, completed, whole_number
-from observe.words import OWN_STATES, STATE_ALIASES, STATES, state_of
+from observe.words import STATE_ALIASES, STATES, state_of
 
 if TYPE_CHECKING:
     from observe.cli_options import Subparsers
@@ -39,8 +39,8 @@ def state_names(text: str) -> list[str]:
 
 def event_state(text: str) -> str:
     """As it was typed: states of other systems are told apart from those that they stand for here."""
-    if state_of(text) not in OWN_STATES:
-        known = ", ".join((*OWN_STATES, *STATE_ALIASES))
+    if state_of(text) not in STATES:
+        known = ", ".join((*STATES, *STATE_ALIASES))
         raise argparse.ArgumentTypeError(f"{text!r} isn't a state; there are {known}")
     return text
 
@@ -114,7 +114,7 @@ def add_events(subparsers: "Subparsers[Parser]") -> None:
     parser.add_argument("--batch-job-id", action="append", metavar="ID", help="likewise, of Balsam's batch jobs")
     for option, words in (("--from-state", "from"), ("--to-state", "to")):
         action = parser.add_argument(option, type=event_state, metavar="STATE", help=f"only changes {words} this state")
-        completed(action, lambda **_: [state.lower() for state in OWN_STATES])
+        completed(action, lambda **_: [state.lower() for state in STATES])
     action = parser.add_argument(
         "--kind", action="append", metavar="KIND", help="state, user_event, mode_changed, ...; again for more"
     )
@@ -132,6 +132,48 @@ def add_events(subparsers: "Subparsers[Parser]") -> None:
     parser.add_argument(
         "--follow", action="store_true", help="oldest first, then each when it comes; until the JOBs end, or Ctrl-C"
     )
+    add_json(parser)
+    add_source(parser)
+
+
+def add_info(subparsers: "Subparsers[Parser]") -> None:
+    parser = add_command(
+        subparsers,
+        "info",
+        "tell jobs' nodes, cores, folder, run time, history, and their tasks",
+        "Tells of each of these jobs its state, nodes, cores, working directory, run time, exit\n"
+        "code, the history of its states, and of its tasks or iterations how many there are,\n"
+        "have finished and failed. JOB: also NAME for jobs NAME:0, NAME:1, ...; ranges (a3-a9)\n"
+        "and wildcards. Unknown jobs are told one by one, the others answered.",
+        "examples:\n"
+        "  logshipper info last\n"
+        "  logshipper info train.py a3-a9\n"
+        "  logshipper info last --primary val_loss\n"
+        "  logshipper info last --json | jq '.jobs[].iterations'\n"
+        "  logshipper info 4711 --from loki",
+    )
+    completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=JOB_HELP), completers.jobs)
+    primary = parser.add_argument("--primary", metavar="KEY", help="also the best value of this metric: its least")
+    completed(primary, completers.keys)
+    parser.add_argument("--maximize", action="store_true", help="the greatest is the best")
+    add_json(parser)
+    add_source(parser)
+
+
+def add_status(subparsers: "Subparsers[Parser]") -> None:
+    parser = add_command(
+        subparsers,
+        "status",
+        "print jobs' states, a line each",
+        "Prints of each of these jobs id, state, exit code or signal, and name. JOB: as for\n"
+        "`info`. Unknown jobs are told one by one, the others answered.",
+        "examples:\n"
+        "  logshipper status last\n"
+        "  logshipper status a3-a9 train.py\n"
+        "  logshipper status last --json\n"
+        "  logshipper status 4711 4712 --from loki",
+    )
+    completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=JOB_HELP), completers.jobs)
     add_json(parser)
     add_source(parser)
 

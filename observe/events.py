@@ -13,7 +13,7 @@ from logshipper.errors import ConfigError
 from observe.conditions import time_ns
 from observe.documents import Document, moment
 from observe.event_log import EventLog, EventQuery, StateEvent
-from observe.opening import is_from_loki, opened, overlay_of, resolve_several, say_where_else, store_place, take_in
+from observe.opening import chosen_jobs, is_from_loki, overlay_of, say_where_else, store_place
 from observe.output import Cell, Column, Output, Styled, print_json, to_json
 from observe.running import say
 from observe.show import event_words
@@ -35,16 +35,11 @@ _COLUMNS = (
 
 
 def call(args: argparse.Namespace) -> int:
-    with opened(args) as store:
+    with chosen_jobs(args) as (store, ids, unknown):
         if store is None:
             _print(args, [], [])
             return 0
-        for problem in take_in(store):
-            say(problem)
-        ids, unknown = resolve_several(store, args.jobs, args)
-        for error in unknown:
-            say(safe(str(error)))
-        if args.jobs and not ids:
+        if unknown and not ids:
             return EXIT_UNKNOWN
         reading = Store(store, overlay_of(store))
         query = _query(args, reading, ids)

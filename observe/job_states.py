@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ingest.capture.job import HEARTBEAT_FOUND, HEARTBEAT_LOST, STATE_CHANGED, Capture, JobEvent
-from observe.words import OWN_STATES, state_of
+from observe.words import STATES, state_of
 
 QUEUED = "QUEUED"
 
@@ -27,9 +27,9 @@ def fits(wanted: str | None, state: str, other: str) -> bool:
     name = wanted.strip().upper()
     if state.upper() == name or not state:
         return bool(state)
-    if state in OWN_STATES:
+    if state in STATES:
         return state_of(name) == state
-    return name in OWN_STATES and state_of(state) == name != state_of(other)
+    return name in STATES and state_of(state) == name != state_of(other)
 
 
 def silences(captures: Iterable[Capture], events: Iterable[JobEvent]) -> Iterator[Silence]:
@@ -78,10 +78,11 @@ class Told(NamedTuple):
 
 
 def told_changes(events: Iterable[JobEvent]) -> Iterator[Told]:
-    """In the order of events; from and to the same state is no change."""
+    """In the order of events; from and to the same state is no change. source_from, source_to: as the system calls
+    them; from, to: what these are here."""
     for event in events:
         if event.event.get("event") == STATE_CHANGED:
-            before, after = (str(event.event.get(end, "")) for end in ("from", "to"))
+            before, after = (str(event.event.get(f"source_{end}", event.event.get(end, ""))) for end in ("from", "to"))
             if after and before != after:
                 yield Told(event.time_ns, before, after, event)
 

@@ -88,7 +88,7 @@ def test_all_details_of_the_events_of_tagged_jobs(capsys: pytest.CaptureFixture[
     printed = capsys.readouterr().out.splitlines()
     end = datetime.fromtimestamp(START_NS / NS, UTC)
     assert [printed[0], *printed[2:4], printed[5], *printed[7:10]] == [
-        "123", "RUNNING", "COMPLETED", "123", "QUEUED", "RUNNING", "{'attempt': 1}",
+        "123", "RUNNING", "COMPLETED", "123", "QUEUED", "RUNNING", "{'attempt': 1, 'num_nodes': 1}",
     ]  # fmt: skip
     assert printed[4] == "{'attempt': 1, 'exit_code': 0, 'signal': 0, 'reason': ''}"
     at = [datetime.fromisoformat(printed[place]) for place in (6, 1)]

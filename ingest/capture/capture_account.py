@@ -15,7 +15,9 @@ from ingest.capture.job import (
     END_STATES,
     HEARTBEAT_FOUND,
     HEARTBEAT_LOST,
+    HISTORY,
     JOB_ENDED,
+    MAX_NODES,
     RUNNING,
     UNRESPONSIVE_NS,
     Capture,
@@ -155,7 +157,8 @@ class CaptureAccount(CaptureFacts):
 
     def take_event(self, event: Json, time_ns: int, rows: Rows) -> None:
         self.events += 1
-        self.note_change(event, time_ns)
+        if event.get("event") in HISTORY:
+            self.note_change(time_ns)
         if self.events <= MAX_EVENTS:
             rows.events.append(EventRow(time_ns, event))
         elif self.events == MAX_EVENTS + 1:
@@ -327,6 +330,7 @@ class CaptureAccount(CaptureFacts):
         self.columns = _count_of(record, "columns")
         self.rows = _count_of(record, "rows")
         self.tty = record.get("tty") is not False
+        self.nodes = self.nodes or min(_count_of(record, "nodes"), MAX_NODES)
         self.started_ns = min(_count_of(record, "started_ns") or time_ns, time_ns)  # no later than its own record
 
     def _take_end(self, record: Json, time_ns: int) -> None:
@@ -392,6 +396,7 @@ class CaptureAccount(CaptureFacts):
             "columns": self.columns,
             "rows": self.rows,
             "tty": self.tty,
+            **({"nodes": self.nodes} if self.nodes else {}),
             "mode": self.mode,
             "started_ns": self.started_ns,
         }
@@ -438,6 +443,7 @@ class CaptureAccount(CaptureFacts):
             columns=self.columns,
             rows=self.rows,
             tty=self.tty,
+            nodes=self.nodes,
         )
 
 

@@ -15,7 +15,9 @@ from ingest.capture.capture_account import MAX_EVENTS, MAX_TIME_NS, clean_ledger
 from ingest.capture.job import (
     END_STATES,
     HEARTBEAT_LOST,
+    HISTORY,
     JOB_ENDED,
+    MAX_NODES,
     NAME,
     RUNNING,
     SLURM_STATES,
@@ -116,7 +118,8 @@ class EventAccount(CaptureFacts):
     def take(self, event: Json, time_ns: int) -> None:
         """Takes an event of the capture, of the agent's making or its own."""
         name = event.get("event")
-        self.note_change(event, time_ns)
+        if name in HISTORY:
+            self.note_change(time_ns)
         if name == HEARTBEAT_LOST:
             self.lost_ns = max(self.lost_ns, time_ns)
         # these stand behind the capture's last sign of life
@@ -148,6 +151,7 @@ class EventAccount(CaptureFacts):
         self.account, self.partition = _text(event, "account"), _text(event, "partition")
         self.columns, self.rows = _count(event, "columns"), _count(event, "rows")
         self.tty = event.get("tty") is not False
+        self.nodes = min(_count(event, "nodes"), MAX_NODES)
         self.started_ns = min(_count(event, "started_ns") or time_ns, time_ns)
 
     def _take_counts(self, event: Json) -> None:
@@ -212,7 +216,8 @@ class OwnEvent(NamedTuple):
 
 class SlurmEnd(NamedTuple):
     """How Slurm ended a run of a job (event JOB_ENDED). Of several the greatest counts: one that knows the state, and
-    no mere word that the job is begun anew. state: "" where Slurm didn't tell; host: of the agent that told."""
+    no mere word that the job is begun anew. state: "" where Slurm didn't tell; host: of the agent that told; nodes: of
+    the job, 0 where Slurm didn't tell."""
 
     known: int
     time_ns: int
@@ -221,6 +226,7 @@ class SlurmEnd(NamedTuple):
     signal: int
     ended_ns: int
     host: str
+    nodes: int
 
     def over(self, account: EventAccount) -> EventAccount:
         """A capture of that run: one that nobody closed has ended as its job did."""
@@ -230,6 +236,7 @@ class SlurmEnd(NamedTuple):
 
     def over_job(self, summary: JobSummary) -> JobSummary:
         """The job whose newest run that was. Where Slurm has no word on the exit status, the node's stays."""
+        summary = replace(summary, nodes=max(summary.nodes, self.nodes))
         if not self.state:
             return summary
         said = replace(summary, state=self.state, ended_ns=max(self.ended_ns, summary.ended_ns or 0))
@@ -272,7 +279,8 @@ class JobAccount:
         state = said if isinstance(said, str) and said in SLURM_STATES else ""
         known = 0 if not state else 1 if state == "REQUEUED" else 2
         ended_ns = min(_count(event, "ended_ns") or entry.time_ns, MAX_TIME_NS)
-        end = SlurmEnd(known, entry.time_ns, state, *_outcome(event), ended_ns, key.host)
+        nodes = min(_count(event, "nodes"), MAX_NODES)
+        end = SlurmEnd(known, entry.time_ns, state, *_outcome(event), ended_ns, key.host, nodes)
         if key.attempt in self.ends or len(self.ends) < MAX_CAPTURES:
             self.ends[key.attempt] = max(end, self.ends.get(key.attempt, end), key=lambda one: one[:3])
         self._keep(OwnEvent(entry.time_ns, key, entry.line), event)
@@ -344,6 +352,7 @@ def as_capture(number: int, found: CaptureOfLoki, now_ns: int) -> Capture:
         columns=account.columns,
         rows=account.rows,
         tty=account.tty,
+        nodes=account.nodes,
     )
 
 

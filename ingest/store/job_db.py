@@ -86,9 +86,9 @@ class CaptureRow(NamedTuple):
 class JobWriter:
     """Writes a job's database. One writer at a time: the store's lock sees to it. Raises StoreError."""
 
-    def __init__(self, path: str, *, wal: bool) -> None:
+    def __init__(self, path: str, *, wal: bool, synced: bool = True) -> None:
         self.path = path
-        self._connection = open_writer(path, SCHEMA, VERSION, wal=wal)
+        self._connection = open_writer(path, SCHEMA, VERSION, wal=wal, synced=synced)
 
     def close(self) -> None:
         self._connection.close()

@@ -17,11 +17,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ingest.capture.job import (
+    OPEN_STATES,
     RUNNING,
     UNRESPONSIVE,
     UNRESPONSIVE_NS,
+    Child,
+    ChildChange,
     JobEvent,
     JobSummary,
+    Json,
     LogLine,
     MetadataRecord,
     Position,
@@ -33,6 +37,7 @@ from ingest.capture.job import (
 from ingest.capture.summary import summarise
 from ingest.metadata.x_axis import XAxis
 from ingest.sqlite_file import damaged, open_reader, store_errors
+from ingest.store.child_rows import OWN_DETAILS, read_child_changes, read_children
 from ingest.store.job_db import VERSION, read_captures, unpacked_text
 from ingest.store.keyed_reader import KeyedReader
 from logshipper.segment import MAX_PAYLOAD_BYTES, Kind, Stream
@@ -125,11 +130,12 @@ class JobReader(KeyedReader):
             if capture.state == UNRESPONSIVE and row.account.silent_ns != row.account.newest_ns
         ]
         self._learnt = [row.axis for row in rows]
+        self._details = {name: value for name, value in rows[-1].account.details.items() if name != OWN_DETAILS}
 
     @property
     def is_over(self) -> bool:
         """Whether the job has ended, so that no more lines come."""
-        return self.summary.state not in (RUNNING, UNRESPONSIVE)
+        return self.summary.state not in OPEN_STATES
 
     def close(self) -> None:
         if self._connection is not None:
@@ -424,6 +430,17 @@ class JobReader(KeyedReader):
             " ORDER BY time_ns"
         )
         return {Stream(stream): (time_ns, text) for stream, time_ns, text in found if text}
+
+    # ---- what was imported
+
+    def details(self) -> Json:
+        return self._details
+
+    def children(self) -> Iterator[Child]:
+        return read_children(self._fetch, self.path)
+
+    def child_changes(self, *, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0) -> Iterator[ChildChange]:
+        return read_child_changes(self._fetch, newest_first=newest_first, begin_ns=begin_ns, end_ns=end_ns)
 
     # ---- keys and X axis
 

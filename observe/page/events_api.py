@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from observe.event_log import StateEvent, events_of
 from observe.events import said_of
+from observe.job_events import StateEvent, events_of
 from observe.output import to_json
 from observe.page.answers import Answer, Ask, tagged_answer
 from observe.words import NS

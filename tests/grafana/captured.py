@@ -191,6 +191,7 @@ class Maker:
             capture.lines(job.lines[0])
             capture.metadata(*job.lines[1:3])
             capture.event("user_event", "checkpoint: saved", data={"name": "checkpoint", "step": 2})
+            capture.heartbeat()
             capture.sleep(printed.SILENT_SECS)
             capture.metadata(*job.lines[3:])
             capture.event("lines_lost", "3 lines lost here: no space", lines=3, reason="no space", stream="stdout")

@@ -218,7 +218,7 @@ def test_the_cluster_now(opened: Opened) -> None:
     )}  # fmt: skip
     assert numbers["Captured jobs running"] == 1
     assert numbers["Captured jobs started"] == len(KNOWN) - 1  # all but the late one
-    assert numbers["Nodes with an agent"] == 5
+    assert numbers["Nodes with an agent"] == 6
     assert numbers["Nodes capturing"] == 1
     assert numbers["Lines lost"] == 0
 
@@ -257,7 +257,7 @@ def test_what_is_printed(opened: Opened) -> None:
 
 def test_health_of_each_node(opened: Opened) -> None:
     rows = opened.page(links.CLUSTER, {}).show("Capture health").rows()
-    assert sorted(row["host"] for row in rows) == ["late1", "n1", "n10", "n2", "slurmctl"]
+    assert sorted(row["host"] for row in rows) == ["late1", "n1", "n10", "n2", "n4", "slurmctl"]
     for row in rows:
         assert row["version"]
         assert (row["refused entries"], row["lines lost"], row["left out by limits"]) == (0, 0, 0)
