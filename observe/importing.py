@@ -47,9 +47,13 @@ def call(args: argparse.Namespace) -> int:
 
 def _source(args: argparse.Namespace, faults: Faults) -> Source:
     zone = _zone(args.timezone)
-    from ingest.imports.qcg import QcgSource
+    if args.system == "qcg":
+        from ingest.imports.qcg import QcgSource
 
-    return QcgSource(args.paths, faults, zone=zone, name=args.run_name)
+        return QcgSource(args.paths, faults, zone=zone, name=args.run_name)
+    from ingest.imports.xt import XtSource
+
+    return XtSource(args.paths, faults, zone=zone, name=args.run_name)
 
 
 def _zone(name: str | None) -> tzinfo | None:
