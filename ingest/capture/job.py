@@ -11,6 +11,7 @@ Json: TypeAlias = dict[str, Any]  # Any: JSON objects that jobs' captures wrote
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # what a job's id, a host and a cluster may be called
 UNRESPONSIVE_NS = 20 * 10**9  # running, and no sign of life for longer
+MAX_NODES = 1_000_000  # of a job: what says more is wrong
 RUNNING = "RUNNING"
 UNRESPONSIVE = "UNRESPONSIVE"
 QUEUED = "QUEUED"  # of jobs that other systems tell of: a capture begins when its job runs
@@ -34,9 +35,9 @@ class JobSummary:
     where the state needs a word; cluster: "" in a local store; account, partition: the scheduler's, "" without one.
 
     origin: the system that an imported job comes from (qcg, balsam, xt), "" for captured ones; parent: the id of the
-    job it is a part of, and iteration which one; nodes, cores: 0 where they aren't known; packing: how many such jobs
-    share a node; allocation: the id of the one it ran in. children: parts that aren't jobs of their own, how many of
-    them are over, and how many of these without success."""
+    job it is a part of, and iteration which one; nodes: as told, and at least those that it was seen on; nodes, cores:
+    0 where they aren't known; packing: how many such jobs share a node; allocation: the id of the one it ran in.
+    children: parts that aren't jobs of their own, how many of them are over, and how many of these without success."""
 
     job_id: str
     name: str
@@ -116,7 +117,8 @@ class Allocation(NamedTuple):
 @dataclass(frozen=True)
 class Capture:
     """One capture of a job: an attempt's, step's and task's output. ledger: its account of lines, settled where the
-    capture died; columns, rows: of the terminal; tty: False where pipes took its place."""
+    capture died; columns, rows: of the terminal; tty: False where pipes took its place; nodes: that the job has, as its
+    scheduler says, 0 where nobody does."""
 
     capture: int
     attempt: int
@@ -134,6 +136,7 @@ class Capture:
     columns: int
     rows: int
     tty: bool
+    nodes: int = 0
 
 
 class Position(NamedTuple):

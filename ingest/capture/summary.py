@@ -1,6 +1,6 @@
 """What stores share: a job's summary out of its captures, and the job that a name stands for. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -147,7 +147,7 @@ def summarise(job_id: str, captures: Sequence[OfAttempt]) -> JobSummary | None:
         origin=current[0].origin,
         parent=current[0].parent,
         iteration=current[0].iteration,
-        nodes=current[0].nodes,
+        nodes=nodes_of((account.nodes for account in current), (account.host for account in current)),
         cores=current[0].cores,
         packing=current[0].packing,
         allocation=current[0].allocation,
@@ -155,6 +155,11 @@ def summarise(job_id: str, captures: Sequence[OfAttempt]) -> JobSummary | None:
         children_finished=finished,
         children_failed=failed,
     )
+
+
+def nodes_of(told: Iterable[int], hosts: Iterable[str]) -> int:
+    """How many nodes an attempt has: as the scheduler told its captures, and at least those that they ran on."""
+    return max(max(told, default=0), len(set(hosts) - {""}))
 
 
 def find_job(name: str, jobs: Sequence[JobSummary]) -> JobSummary:

@@ -57,8 +57,9 @@ class ImportedJob:
     What is None, "" or 0 isn't known, and leaves what is known already. changes: those that are already in the store
     aren't added again; children: likewise, by their names; children_total: how many there will be. events, records:
     what comes behind those that were imported before; taken: how far the importer has read them, kept with the job.
-    log: all bytes of a console, from its first one: what was imported before is known; log_ns: when the others were
-    printed; log_ended: no more come. tags, note: for whoever reads.
+    log: all bytes of a console, from its first one: what was imported before is known; log_ns: when it was printed,
+    where the history doesn't say when the job began; log_ended: no more come, though the job may go on. tags, note: for
+    whoever reads.
     """
 
     key: str

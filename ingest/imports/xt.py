@@ -158,7 +158,7 @@ class XtSource:
             if job.changes:
                 last = max(job.changes, key=lambda change: change.time_ns)
                 self._over[place] = is_over(state_of(ORIGIN, last.to))
-            job.log_ended = self._over.get(place, False)
+            job.log_ended = False
             yield job
 
     def _take_all(self, job: ImportedJob, found: Iterator[Staged], line: int, mark: str) -> None:
@@ -187,9 +187,6 @@ class XtSource:
                 self._take(job, staged.value, events, records, known=known)
             except BadValue as error:
                 self._faults.leave_out(staged.path, staged.line, str(error))
-        job.log_ns = job.log_ns and next(
-            (change.time_ns for change in job.changes if state_of(ORIGIN, change.to) == "RUNNING"), job.log_ns
-        )
 
     def _take_console(self, job: ImportedJob, path: str) -> None:
         try:

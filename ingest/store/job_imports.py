@@ -118,7 +118,8 @@ def _put(writer: ImportedJobWriter, row: CaptureRow, job: ImportedJob) -> bool:
         account.take_event(event.event, event.time_ns, rows)
         account.newest_ns = max(account.newest_ns, event.time_ns)
     _take_records(row, job, rows)
-    has_log = _take_log(row, job, rows)
+    runs = (change.time_ns for change in changes if state_of(job.origin, change.to) == RUNNING)
+    has_log = _take_log(row, job, rows, next(runs, job.log_ns))
     account.started_ns = account.started_ns or job.begun_ns or account.newest_ns or time.time_ns()
     writer.write_import(row, rows, list(_events(job.origin, changes)), job.children)
     return has_log
@@ -177,7 +178,11 @@ def _take_history(account: CaptureAccount, origin: str, changes: Sequence[Change
 
 def merged(known: Sequence[Change], told: Sequence[Change]) -> list[Change]:
     """All changes, each once, in order of time; those whose time was only seen give way to exact ones."""
-    found = {(change.time_ns, change.to): change for change in (*known, *told)}
+    found: dict[tuple[int, str], Change] = {}
+    for change in (*known, *told):
+        same = found.get((change.time_ns, change.to))
+        if same is None or same.seen or not change.seen:
+            found[change.time_ns, change.to] = change
     exact = {change.to for change in found.values() if not change.seen}
     seen: set[str] = set()
     kept = []
@@ -229,9 +234,11 @@ def _take_records(row: CaptureRow, job: ImportedJob, rows: Rows) -> None:
             row.axis.add(parsed, record.time_ns)
 
 
-def _take_log(row: CaptureRow, job: ImportedJob, rows: Rows) -> bool:
+def _take_log(row: CaptureRow, job: ImportedJob, rows: Rows, time_ns: int) -> bool:
     """A console's bytes, rendered as a capture of them would be: also what was taken in before is fed, so that modes,
-    fences and numbers of records are those of the whole. False where that isn't what it was."""
+    fences and numbers of records are those of the whole. False where that isn't what it was. time_ns: of what is new,
+    but never before what came earlier."""
+    is_ended = job.log_ended or is_over(row.account.state)
     account, own = row.account, _own(row.account)
     taken, known = int(own.get("log_bytes", 0)), own.get("log_digest", "")
     classifier = Classifier("enabled")
@@ -245,15 +252,15 @@ def _take_log(row: CaptureRow, job: ImportedJob, rows: Rows) -> bool:
         fed += len(data)
         digest.update(data)
         if fed > taken:
-            _take_items(row, items, builder, job.log_ns, rows)
-    if fed < taken or (fed == taken and not (job.log_ended and not own.get("log_ended"))):
+            _take_items(row, items, builder, time_ns, rows)
+    if fed < taken or (fed == taken and not (is_ended and not own.get("log_ended"))):
         return not fed or (fed == taken and known == digest.hexdigest())
-    if job.log_ended:
+    if is_ended:
         classifier.end(Stream.STDOUT, _MOMENT)
-    _take_items(row, classifier.take(), builder, job.log_ns, rows)
+    _take_items(row, classifier.take(), builder, time_ns, rows)
     account.ledger = clean_ledger(classifier.ledger())
     account.mode = classifier.mode
-    own |= {"log_bytes": fed, "log_digest": digest.hexdigest(), "log_ended": job.log_ended}
+    own |= {"log_bytes": fed, "log_digest": digest.hexdigest(), "log_ended": is_ended}
     return True
 
 

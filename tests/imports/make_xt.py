@@ -15,7 +15,6 @@ import types
 from typing import Any
 from unittest.mock import MagicMock
 
-
 _ABSENT = (
     "adal", "azure", "azureml", "bson", "cryptography", "gridfs", "hyperopt", "keyring", "matplotlib", "msal", "msrest",
     "msrestazure", "numpy", "pandas", "paramiko", "pymongo", "requests", "rpyc", "ruamel", "tensorboard",
@@ -27,7 +26,7 @@ class _Absent:
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> object:
         if name.partition(".")[0] in _ABSENT:
-            return importlib.machinery.ModuleSpec(name, self, is_package=True)
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]  # it is a loader
         return None
 
     def create_module(self, spec: "importlib.machinery.ModuleSpec") -> types.ModuleType:
