@@ -12,11 +12,14 @@ from logshipper.handover import SidecarPlan
 from logshipper.run import RunOptions, run
 from logshipper.terminal import fill_standard_fds
 
+# QCG-PilotJob's before that of the allocation that it runs in; Slurm, PBS, SGE
+NODE_COUNTS = ("QCG_PM_NNODES", "SLURM_JOB_NUM_NODES", "PBS_NUM_NODES", "NHOSTS")
+
 
 class Settings(NamedTuple):
     """What the sidecar needs to know beside the plan. problems: why ~/.logoptin was refused; start_agent: has
     the spool taken into the store; it may be called again. In the node's spool that is the node agent's work.
-    argv, cwd: how CMD was started; None where only its process tells."""
+    argv, cwd: how CMD was started; None where only its process tells. nodes: that the job has, 0 where nobody says."""
 
     config: config.Config
     problems: tuple[str, ...]
@@ -24,6 +27,7 @@ class Settings(NamedTuple):
     start_agent: Callable[[], None]
     argv: tuple[str, ...] | None = None
     cwd: str | None = None
+    nodes: int = 0
 
 
 def capture(arguments: argparse.Namespace, command: list[str], looked: tuple[str, bytes]) -> int:
@@ -46,7 +50,8 @@ def capture(arguments: argparse.Namespace, command: list[str], looked: tuple[str
         return run(RunOptions(command, settings.tty, None, _no_sidecar))
     except KeyboardInterrupt:  # while the node's agent was waited for
         return 130
-    wanted = Settings(settings, problems, made, start_agent, tuple(command), _folder() if settings.context else None)
+    cwd = _folder() if settings.context else None
+    wanted = Settings(settings, problems, made, start_agent, tuple(command), cwd, _nodes())
 
     def serve(plan: SidecarPlan) -> None:
         from logshipper import sidecar  # only in the sidecar's own process: these imports are its start-up
@@ -89,6 +94,12 @@ def _folder() -> str | None:
         return os.getcwd()
     except OSError:  # it was removed
         return None
+
+
+def _nodes() -> int:
+    """How many nodes the job has, as the launcher or scheduler next to it says; 0 where none does."""
+    told = next((os.environ[name] for name in NODE_COUNTS if name in os.environ), "")
+    return int(told) if told.isascii() and told.isdigit() and len(told) < 8 else 0
 
 
 def leave_to_the_node_agent() -> None:

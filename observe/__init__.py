@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from logshipper.errors import ConfigError, LogshipperError, QueryError, StoreError, UnknownJob
+    from observe.analytics import Report, available_nodes, throughput_report, utilization_report
     from observe.asked import UnknownKey
+    from observe.batch_jobs import BatchJob
     from observe.event_log import EventLog, StateEvent
     from observe.job_api import Event, Job, Line, Record
     from observe.job_info import Found, Iterations, JobInfo, Metric
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from observe.tables import Columns, Rollup
 
 __all__ = [
+    "BatchJob",
     "Columns",
     "ConfigError",
     "Event",
@@ -33,6 +36,7 @@ __all__ = [
     "Metric",
     "QueryError",
     "Record",
+    "Report",
     "Rollup",
     "StateEvent",
     "Store",
@@ -40,6 +44,9 @@ __all__ = [
     "TimedOut",
     "UnknownJob",
     "UnknownKey",
+    "available_nodes",
+    "throughput_report",
+    "utilization_report",
 ]
 
 _ERRORS = ("ConfigError", "LogshipperError", "QueryError", "StoreError", "UnknownJob")
@@ -50,6 +57,8 @@ _MODULES = {
     **dict.fromkeys(("Jobs", "Store", "TimedOut"), "observe.store_api"),
     **dict.fromkeys(("Columns", "Rollup"), "observe.tables"),
     **dict.fromkeys(("EventLog", "StateEvent"), "observe.event_log"),
+    **dict.fromkeys(("Report", "available_nodes", "throughput_report", "utilization_report"), "observe.analytics"),
+    "BatchJob": "observe.batch_jobs",
     "UnknownKey": "observe.asked",
 }
 
