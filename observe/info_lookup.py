@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 from ingest.capture.job import JobSummary
 from logshipper.errors import UnknownJob
 from observe.imported_info import child_of
-from observe.job_info import MAX_CHILDS, JobInfo, group_of, info_of, iterations_of
-from observe.selectors import resolve_each
+from observe.job_info import MAX_CHILDS, JobInfo, group_of, info_of
+from observe.selectors import iterations_of, resolve_each
 
 if TYPE_CHECKING:
     from ingest.store.stores import Store
@@ -77,7 +77,7 @@ def _with_iterations(store: "Store", name: str, own: JobInfo, jobs: Sequence[Job
 def _members(store: "Store", name: str, jobs: Sequence[JobSummary], now_ns: int) -> list[tuple[int, JobInfo]]:
     """Jobs that are called NAME:i, and those that were imported as parts of that job."""
     parents = {job.job_id for job in jobs if job.name == name}
-    own = [(number, job) for number, job in iterations_of(name, jobs)]
+    own = iterations_of(name, jobs)
     parts = [job for job in reversed(jobs) if job.parent and job.parent in parents]
     own += [(at if job.iteration is None else job.iteration, job) for at, job in enumerate(parts)]
     return [(number, _of_id(store, job.job_id, now_ns)) for number, job in own[:MAX_CHILDS]]

@@ -1,6 +1,6 @@
 """What is asked of a job, or of one task of many, by name: `observe.JobInfo`, in the words of QCG-PilotJob's."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -148,16 +148,6 @@ def group_of(name: str, members: Iterable[tuple[int, JobInfo]]) -> JobInfo:
 def totals(states: Sequence[str]) -> Iterations:
     ended = [state for state in states if state not in NOT_ENDED]
     return Iterations(len(states), len(ended), sum(state != "COMPLETED" for state in ended))
-
-
-def iterations_of(name: str, jobs: Iterable[JobSummary]) -> Iterator[tuple[int, JobSummary]]:
-    """The newest job of each name NAME:i. jobs: newest first."""
-    seen = set()
-    for job in jobs:
-        head, colon, number = job.name.rpartition(":")
-        if colon and head == name and number.isascii() and number.isdigit() and number not in seen:
-            seen.add(number)
-            yield int(number), job
 
 
 def _task(base: JobInfo, capture: Capture, context: Mapping[str, object], now_ns: int) -> JobInfo:

@@ -143,6 +143,16 @@ def test_commands(both: TwoStores, source: str) -> None:
     assert state == {"asked": "s2", "job_id": "s2", "name": "sweep:2", "state": "COMPLETED"}
 
 
+@pytest.mark.parametrize("source", ["local", "loki"])
+def test_a_common_name_stands_for_iterations_elsewhere_too(both: TwoStores, source: str) -> None:
+    listed = call(both, source, "ls", "sweep", "--columns", "name")
+    assert listed.stdout.split() == ["name", "sweep:2", "sweep:1", "sweep:0"]
+    waited = call(both, source, "wait", "--all", "sweep", "--check")
+    assert (waited.returncode, len(waited.stdout.splitlines())) == (4, 3)
+    both_ends = call(both, source, "events", "sweep", "--to-state", "failed")
+    assert both_ends.stdout.split()[-1] == "sweep:1"
+
+
 def test_monitor_tells_states_and_follows_the_log(tmp_path: Path) -> None:
     home = Home(tmp_path)
     script = f"echo begun; until test -e {tmp_path}/go; do sleep 0.05; done; echo over; exit 3"
