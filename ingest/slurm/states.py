@@ -89,7 +89,7 @@ class SlurmStates:
         self._stop = stop
         self._say = say
         self._waiting = WaitingEnds(os.path.join(config.sink_dir, FILE))
-        self._folder = EndedFolder(config.slurm.ended_dir, self._waiting, self._counted, say)
+        self._folder = EndedFolder(config.slurm.ended_dir, self._waiting, self._counted, say, self._count_job)
         self._others: list[SlurmStates] = []
         self._take_due = self._say_due = 0.0
         self._told_words = ""
@@ -111,6 +111,13 @@ class SlurmStates:
         self._metrics.slurm_records.labels(outcome).inc(number)
         if outcome == "too_many" and number:
             self._say(f"too many records of ended jobs wait: {number} that waited the longest are dropped")
+
+    def _count_job(self, record: EndRecord) -> None:
+        """Of all jobs: how many, and for how long how many nodes; nothing else of those that weren't captured."""
+        state = record.state or "unknown"
+        self._metrics.slurm_jobs.labels(state).inc()
+        if record.start:
+            self._metrics.slurm_node_seconds.labels(state).inc(record.node_count * (record.end - record.start))
 
     # ---- the main thread's
 
@@ -333,7 +340,10 @@ class SlurmStates:
         for one in told:
             if self._jobs is None or one.told is None or not one.record.state:
                 continue
-            left_out = self._jobs.slurm_ended(one.record.job_id, one.told.attempt, one.record.state, one.record.end)
+            record = one.record
+            left_out = self._jobs.slurm_ended(
+                record.job_id, one.told.attempt, record.state, record.end, start_secs=record.start
+            )
             self._metrics.left_out.labels("slurm_ends").inc(left_out)
 
     def _deliver(self, key: StreamKey, chunks: Sequence[Chunk]) -> list[Refusal]:
