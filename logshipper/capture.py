@@ -18,13 +18,15 @@ NODE_COUNTS = ("QCG_PM_NNODES", "SLURM_JOB_NUM_NODES", "PBS_NUM_NODES", "NHOSTS"
 
 class Settings(NamedTuple):
     """What the sidecar needs to know beside the plan. problems: why ~/.logoptin was refused; start_agent: has
-    the spool taken into the store; it may be called again. In the node's spool that is the node agent's work. nodes:
-    that the job has, 0 where nobody says."""
+    the spool taken into the store; it may be called again. In the node's spool that is the node agent's work.
+    argv, cwd: how CMD was started; None where only its process tells. nodes: that the job has, 0 where nobody says."""
 
     config: config.Config
     problems: tuple[str, ...]
     capture: spool.Capture
     start_agent: Callable[[], None]
+    argv: tuple[str, ...] | None = None
+    cwd: str | None = None
     nodes: int = 0
 
 
@@ -48,7 +50,8 @@ def capture(arguments: argparse.Namespace, command: list[str], looked: tuple[str
         return run(RunOptions(command, settings.tty, None, _no_sidecar))
     except KeyboardInterrupt:  # while the node's agent was waited for
         return 130
-    wanted = Settings(settings, problems, made, start_agent, _nodes())
+    cwd = _folder() if settings.context else None
+    wanted = Settings(settings, problems, made, start_agent, tuple(command), cwd, _nodes())
 
     def serve(plan: SidecarPlan) -> None:
         from logshipper import sidecar  # only in the sidecar's own process: these imports are its start-up
@@ -84,6 +87,13 @@ def _make(store: str | None, name: str, job_id: str | None) -> tuple[spool.Captu
             start(root)
 
     return spool.create_capture(root, name, job_id), start_agent
+
+
+def _folder() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return None
 
 
 def _nodes() -> int:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from observe.batch_jobs import BatchJob
     from observe.event_log import EventLog, StateEvent
     from observe.job_api import Event, Job, Line, Record
+    from observe.job_info import Found, Iterations, JobInfo, Metric
     from observe.store_api import Jobs, Store, TimedOut
     from observe.tables import Columns, Rollup
 
@@ -25,10 +26,14 @@ __all__ = [
     "ConfigError",
     "Event",
     "EventLog",
+    "Found",
+    "Iterations",
     "Job",
+    "JobInfo",
     "Jobs",
     "Line",
     "LogshipperError",
+    "Metric",
     "QueryError",
     "Record",
     "Report",
@@ -48,6 +53,7 @@ _ERRORS = ("ConfigError", "LogshipperError", "QueryError", "StoreError", "Unknow
 _MODULES = {
     **dict.fromkeys(_ERRORS, "logshipper.errors"),
     **dict.fromkeys(("Event", "Job", "Line", "Record"), "observe.job_api"),
+    **dict.fromkeys(("Found", "Iterations", "JobInfo", "Metric"), "observe.job_info"),
     **dict.fromkeys(("Jobs", "Store", "TimedOut"), "observe.store_api"),
     **dict.fromkeys(("Columns", "Rollup"), "observe.tables"),
     **dict.fromkeys(("EventLog", "StateEvent"), "observe.event_log"),

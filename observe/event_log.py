@@ -165,6 +165,11 @@ class EventLog:
         return EventQuery(Store.default, Wanted()).filter(**wanted)
 
 
+def changes_of(reader: "Reader") -> list[StateEvent]:
+    """All changes of one job's state, in order of time."""
+    return _of_job(reader.summary, lambda: nullcontext(reader), own=False)
+
+
 # ---- a store's events in order of time
 
 
@@ -199,7 +204,7 @@ def _bounds(job: JobSummary, *, own: bool) -> tuple[int, int]:
     return earliest_ns, _NEVER_NS if own else max(job.ended_ns or 0, job.started_ns)
 
 
-def _of_job(job: JobSummary, opened: "Callable[[], Reader]", *, own: bool) -> list[StateEvent]:
+def _of_job(job: JobSummary, opened: "Callable[[], AbstractContextManager[Reader]]", *, own: bool) -> list[StateEvent]:
     """In order of time."""
     if job.attempts == 1 and not own:
         return list(_changes(job, [(1, job.nodes, job.started_ns, job.ended_ns, job.state, _end_data(job))]))

@@ -9,10 +9,11 @@ import hypothesis
 import pytest
 
 from tests.programs.score import pytest_terminal_summary
-from tests.servers.fixtures import loki, prometheus, servers
+from tests.servers.fixtures import influxdb, influxdbs, loki, prometheus, servers
 from tests.slurm_player import binaries
 
-__all__ = ["binaries", "loki", "prometheus", "pytest_terminal_summary", "servers"]  # fixtures for all tests, and a hook
+# fixtures for all tests, and a hook
+__all__ = ["binaries", "influxdb", "influxdbs", "loki", "prometheus", "pytest_terminal_summary", "servers"]
 
 OUTCOMES_PATH = "LOGSHIPPER_TEST_OUTCOMES"  # path; with `.skipped`, `.failed` behind it: these tests' ids, one a line
 

@@ -24,8 +24,8 @@ from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer
 
-COMMANDS = ("ls", "show", "logs", "metadata", "export", "plot", "events", "open", "serve", "wait", "diff", "tag",
-            "annotate", "url", "rm", "render", "analyze", "allocations")  # fmt: skip
+COMMANDS = ("ls", "show", "info", "status", "logs", "monitor", "metadata", "export", "plot", "events", "open", "serve",
+            "wait", "diff", "tag", "annotate", "url", "rm", "render", "analyze", "allocations")  # fmt: skip
 JOB = """
 import json, sys
 print("training")

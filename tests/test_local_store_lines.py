@@ -1,8 +1,10 @@
 """Lines in order of time, from any position on, and the last ones: against a plain list of what was written."""
 
+import sqlite3
 import tempfile
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.store import job_reader
+from ingest.store import job_db, job_reader
 from ingest.store.job_reader import JobReader
 from ingest.store.local_store import LocalStore, LogLine, Position
+from logshipper.errors import StoreError
 from logshipper.segment import Kind, Stream
 from tests.segment_factory import CaptureWriter, memory_folder
 
@@ -212,3 +215,23 @@ def test_texts_of_any_blocks(sizes: list[int], most: int, few: int, data: st.Dat
             assert found == [blocks[one] + b"\n" if one in blocks else b"" for one in wanted[read : read + len(found)]]
             assert found
             read += len(found)
+
+
+def test_texts_that_earlier_versions_packed(tmp_path: Path) -> None:
+    text = "\n".join(f"line {number}" for number in range(100))
+    with LocalStore(str(tmp_path), create=True) as store:
+        with CaptureWriter(tmp_path / "spool") as capture:
+            capture.lines(text.split("\n"))
+        reader_of(store)
+        with closing(sqlite3.connect(tmp_path / "jobs" / "k3f9x2.db")) as connection, connection:
+            [(codec, stored)] = connection.execute("SELECT codec, text FROM block").fetchall()
+            assert codec == job_db.ZSTD
+            assert len(stored) < len(text) / 2
+            packed = zlib.compress(f"{text}\n".encode())
+            connection.execute("UPDATE block SET codec = ?, text = ?", (job_db.ZLIB, packed))
+        reader = store.open("k3f9x2")
+        assert texts(reader.lines(streams=BOTH)) == text.split("\n")
+        with closing(sqlite3.connect(tmp_path / "jobs" / "k3f9x2.db")) as connection, connection:
+            connection.execute("UPDATE block SET codec = ?, text = ?", (job_db.ZSTD, packed))
+        with pytest.raises(StoreError, match="damaged"):
+            texts(store.open("k3f9x2").lines(streams=BOTH))

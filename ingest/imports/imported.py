@@ -1,8 +1,8 @@
 """What importers give: a job as another system tells of it. Plain values, shared by all importers and the writer."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ingest.capture.job import Json
 
@@ -91,3 +91,6 @@ class ImportedJob:
     taken: Json = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     note: str = ""
+
+
+Taken: TypeAlias = Callable[[ImportedJob], Json]  # how far a job's files were taken in, as its `taken` had it last time

@@ -250,7 +250,8 @@ class Shipper:
                 capture.folder.key, capture.identity, most, self._tenant(capture), ahead_ns=ahead_ns
             )
         capture.shipped.position = batch.position
-        return _Piece(capture, list(capture.entries.chunks(rows)), learnt.done, again)
+        chunks = [chunk for chunk in capture.entries.chunks(rows) if self._sink.takes(chunk.key)]
+        return _Piece(capture, chunks, learnt.done, again)
 
     def _dressed(self, mark: EventRow, capture: ShippedCapture) -> EventRow | None:
         """A mark as it goes to Loki: with who it is, or where it ran; None for a heartbeat too many."""
@@ -465,7 +466,9 @@ class Shipper:
         for reason, count in reasons.items():
             self._metrics.refused_entries.labels(reason).inc(count)
             words = next(refusal.words for refusal in refusals if refusal.reason == reason)
-            self._say(f"Loki refuses {count} entries for good ({reason}), they are in the quarantine: {words}")
+            self._say(
+                f"{self._sink.server} refuses {count} entries for good ({reason}), they are in the quarantine: {words}"
+            )
         if dropped:
             self._metrics.left_out.labels("quarantine_full").inc(dropped)
             self._say(f"the quarantine is full: {dropped} refused entries are dropped")

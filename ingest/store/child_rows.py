@@ -7,6 +7,7 @@ from typing import Any
 from ingest.capture.job import Child, ChildChange
 from ingest.sqlite_file import damaged
 
+OWN_DETAILS = "import"  # among a job's details: what importing itself keeps there
 _PAGE = 1000
 _NO_END_NS = (1 << 63) - 1  # later than any change
 _CHILDREN = """

@@ -7,10 +7,10 @@ files is a part of it.
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 from ingest.capture.capture_account import CaptureAccount, Rows
-from ingest.capture.job import Json
+from ingest.capture.job import RUNNING, Json
 from ingest.imports.imported import Change, ImportedChild
 from ingest.imports.states import is_over, state_of
 from ingest.sqlite_file import open_reader, store_errors, transaction
@@ -52,7 +52,9 @@ ON CONFLICT (name) DO UPDATE SET iteration = excluded.iteration, state = exclude
     source_state = excluded.source_state, exit_code = excluded.exit_code, signal = excluded.signal,
     started_ns = excluded.started_ns, ended_ns = excluded.ended_ns, nodes = excluded.nodes, cores = excluded.cores,
     seen = excluded.seen, details = excluded.details
-WHERE child.seen OR NOT excluded.seen RETURNING id"""
+WHERE CASE WHEN excluded.seen THEN child.seen AND child.source_state <> excluded.source_state
+    ELSE child.seen OR child.source_state <> excluded.source_state OR child.ended_ns IS NOT excluded.ended_ns END
+RETURNING id"""
 _BATCH = 1000
 
 
@@ -71,10 +73,10 @@ def key_of(path: str) -> str:
 class ImportedJobWriter(JobWriter):
     """Writes the database of an imported job. Raises StoreError."""
 
-    def __init__(self, path: str, *, wal: bool) -> None:
-        super().__init__(path, wal=wal)
-        # what a power cut takes is imported again: its source is still there
-        self._connection.execute(f"PRAGMA synchronous={'NORMAL' if wal else 'FULL'}")
+    def __init__(self, path: str, *, wal: bool, synced: bool) -> None:
+        super().__init__(path, wal=wal, synced=synced)
+        if synced and wal:  # what a power cut takes is imported again: its source is still there
+            self._connection.execute("PRAGMA synchronous=NORMAL")
         self._has_children: bool | None = None
 
     def enter(self, key: str, account: CaptureAccount) -> CaptureRow:
@@ -107,6 +109,7 @@ class ImportedJobWriter(JobWriter):
             total = self._put_children(account.origin, children)
             if self._tells_of_children():
                 account.children = [max(total, account.children[0]), *self._child_counts()]
+                self._begin_with_children(account, changes)
             self._replace(capture)
 
     def _replace(self, capture: CaptureRow) -> None:
@@ -151,17 +154,19 @@ class ImportedJobWriter(JobWriter):
         return self._has_children
 
     def _put_batch(self, origin: str, children: Sequence[ImportedChild]) -> None:
-        changes: list[tuple[int, int, str, str, str, str]] = []
+        changes: dict[
+            int, Iterable[tuple[int, int, str, str, str, str]]
+        ] = {}  # a child may come twice: the last counts
         for child in children:
             found = self._connection.execute(_PUT_CHILD, _child_row(origin, child)).fetchone()
             if found is None:
-                continue  # what is known is exact, and this isn't
+                continue  # it is known, or what is known is exact and this isn't
             self._connection.execute("DELETE FROM child_change WHERE child = ?", found)
-            changes += _change_rows(origin, found[0], child.changes)
+            changes[found[0]] = _change_rows(origin, found[0], child.changes)
         self._connection.executemany(
             "INSERT INTO child_change (child, time_ns, from_state, to_state, source_from, source_to)"
             " VALUES (?, ?, ?, ?, ?, ?)",
-            changes,
+            chain.from_iterable(changes.values()),
         )
 
     def _child_counts(self) -> tuple[int, int]:
@@ -171,12 +176,22 @@ class ImportedJobWriter(JobWriter):
         finished = sum(over.values())
         return finished, finished - over.get("COMPLETED", 0)
 
+    def _begin_with_children(self, account: CaptureAccount, changes: Sequence[tuple[int, Json]]) -> None:
+        """A job whose own history says nothing of running began with its first child; one without any runs on."""
+        if any(event["to"] == RUNNING for _, event in changes):
+            return
+        first_ns = self._connection.execute("SELECT min(ifnull(started_ns, ended_ns)) FROM child").fetchone()[0]
+        if first_ns is not None:
+            account.started_ns = first_ns
+        if not changes and (account.children[1] or first_ns is not None):
+            account.state = RUNNING
+
 
 def _child_row(origin: str, child: ImportedChild) -> tuple[object, ...]:
     started_ns = ended_ns = None
     for change in child.changes:
         state = state_of(origin, change.to)
-        if state == "RUNNING":
+        if state == RUNNING:
             started_ns = change.time_ns
         elif is_over(state):
             ended_ns = change.time_ns

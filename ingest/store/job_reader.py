@@ -7,7 +7,6 @@ import heapq
 import json
 import sqlite3
 import time
-import zlib
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -34,8 +33,8 @@ from ingest.capture.job import (
 from ingest.capture.summary import summarise
 from ingest.metadata.x_axis import XAxis
 from ingest.sqlite_file import damaged, open_reader, store_errors
-from ingest.store.child_rows import read_child_changes, read_children
-from ingest.store.job_db import VERSION, ZLIB, read_captures
+from ingest.store.child_rows import OWN_DETAILS, read_child_changes, read_children
+from ingest.store.job_db import VERSION, read_captures, unpacked_text
 from ingest.store.keyed_reader import KeyedReader
 from logshipper.segment import MAX_PAYLOAD_BYTES, Kind, Stream
 
@@ -122,7 +121,7 @@ class JobReader(KeyedReader):
         ]
         self._running = [row.id for row in rows if row.account.state == RUNNING]
         self._learnt = [row.axis for row in rows]
-        self._details = rows[-1].account.details
+        self._details = {name: value for name, value in rows[-1].account.details.items() if name != OWN_DETAILS}
 
     @property
     def is_over(self) -> bool:
@@ -264,9 +263,9 @@ class JobReader(KeyedReader):
         capture, stream, packed_runs, packed_attrs, codec, packed = found[0]
         runs = self._runs(packed_runs, key.lines)
         try:
-            text = (zlib.decompress(packed) if codec == ZLIB else packed).decode("utf-8", "replace")
+            text = unpacked_text(codec, packed, self.path).decode("utf-8", "replace")
             attrs = {int(line): values for line, values in json.loads(packed_attrs or "{}").items()}
-        except (ValueError, zlib.error) as error:
+        except ValueError as error:
             raise damaged(self.path, str(error)) from None
         texts = text.split("\n")
         at = 0
@@ -312,18 +311,18 @@ class JobReader(KeyedReader):
         found, size = self._first_blocks(ids[:rising], whole=whole)
         rising = bisect_right(ids, found[-1][0], 0, rising) if found else 1
         half = len(found) // 2
-        try:
-            if size < _FEW_BYTES:
-                texts = _unpacked(found)
-            else:
-                other = _unpacking().submit(_unpacked, found[half:])  # zlib lets other threads go on
-                texts = _unpacked(found[:half]) + other.result()
-        except zlib.error as error:
-            raise damaged(self.path, str(error)) from None
+        if size < _FEW_BYTES:
+            texts = self._unpacked(found)
+        else:
+            other = _unpacking().submit(self._unpacked, found[half:])  # zstd lets other threads go on
+            texts = self._unpacked(found[:half]) + other.result()
         if len(texts) == rising:
             return texts
         there = dict(zip((number for number, _, _ in found), texts, strict=True))
         return [there.get(number, b"") for number in ids[:rising]]
+
+    def _unpacked(self, rows: list[tuple[int, int, bytes]]) -> list[bytes]:
+        return [unpacked_text(codec, packed, self.path) for _, codec, packed in rows]
 
     def _first_blocks(self, ids: Sequence[int], *, whole: bool) -> tuple[list[tuple[int, int, bytes]], int]:
         """Ids, codecs and packed texts of the first of these blocks, whose ids rise, and the texts' size. whole: no id
@@ -445,10 +444,6 @@ def _open(heap: list[_Open], key: _Key, lines: Iterator[LogLine]) -> None:
     line = next(lines, None)
     if line is not None:
         heapq.heappush(heap, _Open(line.time_ns, key.id, line, key, lines))
-
-
-def _unpacked(rows: list[tuple[int, int, bytes]]) -> list[bytes]:
-    return [zlib.decompress(packed) if codec == ZLIB else packed for _, codec, packed in rows]
 
 
 @cache
