@@ -34,6 +34,7 @@ test: ## style and types, all tests, the built wheel in an environment of its ow
 	@requirements/system.sh
 	@$(MAKE) venv-dev
 	@$(MAKE) lint
+	@requirements/telegraf.sh
 	@$(PY) -m tests.servers.build
 	@$(PY) tests/run.py
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes demo.lock, dev.lock and wandb.lock anew from pyproject.toml, by uv in a throw-away environment (`make lock`).
+# Writes demo.lock, dev.lock, wandb.lock and telegraf.lock anew from pyproject.toml, by uv in a throw-away environment (`make lock`).
 # What is locked stays as it is where it still fits; UPGRADE=1 takes the newest of everything.
 set -eu
 cd "$(dirname "$0")/.."
@@ -34,3 +34,7 @@ step "Locking requirements/wandb.lock" \
     "$scratch/venv/bin/uv" pip compile --universal --python-version 3.11 --generate-hashes --no-annotate \
     --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" ${UPGRADE:+--upgrade} \
     --group pyproject.toml:wandb --output-file requirements/wandb.lock
+step "Locking requirements/telegraf.lock" \
+    "$scratch/venv/bin/uv" pip compile --universal --python-version 3.11 --generate-hashes --no-annotate \
+    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" ${UPGRADE:+--upgrade} \
+    --group pyproject.toml:telegraf --output-file requirements/telegraf.lock
