@@ -36,6 +36,7 @@ test: ## style and types, all tests, the built wheel in an environment of its ow
 	@$(MAKE) lint
 	@requirements/tool.sh qcg
 	@requirements/tool.sh balsam
+	@requirements/telegraf.sh
 	@$(PY) -m tests.servers.build
 	@$(PY) tests/run.py
 
