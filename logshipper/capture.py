@@ -6,11 +6,11 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
-from logshipper import config, node_agent_socket, optin, spool
+from logshipper import config, launchers, nesting, node_agent_socket, optin, spool
 from logshipper.errors import SpoolError
 from logshipper.handover import SidecarPlan
-from logshipper.run import RunOptions, run
-from logshipper.terminal import fill_standard_fds
+from logshipper.run import RunOptions
+from logshipper.terminal import fill_standard_fds, given
 
 
 class Settings(NamedTuple):
@@ -23,12 +23,16 @@ class Settings(NamedTuple):
     start_agent: Callable[[], None]
 
 
-def capture(arguments: argparse.Namespace, command: list[str], looked: tuple[str, bytes]) -> int:
-    """Runs command and captures it. looked: what `optin.look` found. Returns the exit code.
+def prepare(arguments: argparse.Namespace, command: list[str], looked: tuple[str, bytes]) -> RunOptions | None:
+    """What is to be run; makes the capture's directory. looked: what `optin.look` found. None: a capture around us has
+    all that command will print, so nothing is to be done but to run it.
 
-    Raises ConfigError for wrong options, CaptureError where command can't be run. Where nothing can be logged, a line
-    on stderr says so, and command runs all the same.
+    Raises ConfigError for wrong options. Where nothing can be logged, a line on stderr says so, and command runs all
+    the same.
     """
+    leave = _covered(arguments, looked)
+    if leave is None:
+        return None
     fill_standard_fds()  # before a file of ours gets the number of one that the caller had closed
     settings, problems = _configure(looked)
     if arguments.no_tty:
@@ -40,9 +44,7 @@ def capture(arguments: argparse.Namespace, command: list[str], looked: tuple[str
         made, start_agent = _make(arguments.store, name[:256], arguments.job_id)
     except SpoolError as error:
         print(f"logshipper: nothing of this run is logged: {error}", file=sys.stderr)
-        return run(RunOptions(command, settings.tty, None, _no_sidecar))
-    except KeyboardInterrupt:  # while the node's agent was waited for
-        return 130
+        return RunOptions(command, settings.tty, None, _no_sidecar)
     wanted = Settings(settings, problems, made, start_agent)
 
     def serve(plan: SidecarPlan) -> None:
@@ -50,7 +52,21 @@ def capture(arguments: argparse.Namespace, command: list[str], looked: tuple[str
 
         sidecar.serve(plan, wanted)
 
-    return run(RunOptions(command, settings.tty, made, serve))
+    return RunOptions(command, settings.tty, made, serve, leave=leave)
+
+
+def _covered(arguments: argparse.Namespace, looked: tuple[str, bytes]) -> tuple[int, ...] | None:
+    """Streams (1, 2) to be left as they are, since a capture around us has them; None: all of them.
+
+    Who names a job or a store, or has `per_task: true`, wants this run captured by itself, too.
+    """
+    if nesting.VARIABLE not in os.environ or arguments.job_id or arguments.store:
+        return ()
+    open_streams = nesting.uncovered(os.environ)
+    leave = tuple(stream for stream in (1, 2) if given(stream) and stream not in open_streams)
+    if leave and looked[0] == optin.PRESENT and config.parse_opt_in(looked[1])[0].per_task:
+        return ()
+    return None if leave and not open_streams else leave
 
 
 def _make(store: str | None, name: str, job_id: str | None) -> tuple[spool.Capture, Callable[[], None]]:
@@ -63,8 +79,9 @@ def _make(store: str | None, name: str, job_id: str | None) -> tuple[spool.Captu
         spool.check_job_id(job_id)
     wants_store = bool(store or os.environ.get("LOGSHIPPER_STORE"))
     root = spool.store_root(store)
+    place = launchers.find(os.environ)
     try:
-        made = None if wants_store else node_agent_socket.ask(node_agent_socket.socket_path(), name, job_id)
+        made = None if wants_store else node_agent_socket.ask(node_agent_socket.socket_path(), name, job_id, place)
     except SpoolError as error:
         print(f"logshipper: {error}; this run is kept in {root} instead", file=sys.stderr)
         made = None
@@ -78,7 +95,7 @@ def _make(store: str | None, name: str, job_id: str | None) -> tuple[spool.Captu
 
             start(root)
 
-    return spool.create_capture(root, name, job_id), start_agent
+    return spool.create_capture(root, name, job_id, place), start_agent
 
 
 def leave_to_the_node_agent() -> None:

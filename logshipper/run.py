@@ -11,7 +11,7 @@ import select
 import signal
 import time
 
-from logshipper import launch, signals, terminal
+from logshipper import launch, nesting, signals, terminal
 from logshipper.background import close_inherited, detach
 from logshipper.channel import Channel
 from logshipper.fault_points import fault_point
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 class RunOptions:
     """argv: CMD and its arguments. tty: ptys, else pipes. capture: None where nothing can be logged; then the job is
     only relayed. serve(plan): what the sidecar's process does, to its end. stall_secs: without progress of the
-    sidecar until it is given up."""
+    sidecar until it is given up. leave: streams (1, 2) that CMD gets as they are."""
 
-    __slots__ = ("argv", "capture", "serve", "stall_secs", "tty")
+    __slots__ = ("argv", "capture", "leave", "serve", "stall_secs", "tty")
 
     def __init__(
         self,
@@ -53,7 +53,9 @@ class RunOptions:
         capture: "Capture | None",
         serve: "Callable[[SidecarPlan], None]",
         stall_secs: float = STALL_SECS,
+        leave: tuple[int, ...] = (),
     ) -> None:
+        self.leave = leave
         self.argv = argv
         self.tty = tty
         self.capture = capture
@@ -97,7 +99,7 @@ class RelayProcess(Owner):
         self._sidecar = SidecarLink(self._say, options.stall_secs)
         self._unsent: Unsent | None = None
         self._signals = SignalPipe()
-        streams = Streams(options.tty, self._counters, self._say)
+        streams = Streams(options.tty, self._counters, self._say, options.leave)
         self._streams = streams
         self._channels = streams.channels
         self._job: BatchJob
@@ -114,6 +116,7 @@ class RelayProcess(Owner):
         environment = dict(os.environ)
         if self._options.capture is not None:
             environment["LOGSHIPPER_JOB_ID"] = self._options.capture.job_id
+            environment[nesting.VARIABLE] = nesting.mark([*self._streams.slaves.values(), *self._options.leave])
         try:
             job.start(self._options.argv, environment, self._streams.slaves, inherited)
         except BaseException:
