@@ -8,7 +8,7 @@ from typing import Any
 from grafana.server import as_options
 from ingest.checks.check_loki_limits import LABELS, check_limits
 from ingest.checks.findings import Finding
-from ingest.config.agent_config import LokiSection
+from ingest.config.loki_section import LokiSection
 from ingest.config.server_access import ServerAccess
 from ingest.loki.client import MAX_PAGE, Client
 from ingest.servers.server_calls import MAX_CONFIG_BYTES, Server, yaml_table

@@ -15,12 +15,16 @@ from logshipper.terminal import fill_standard_fds, given
 
 class Settings(NamedTuple):
     """What the sidecar needs to know beside the plan. problems: why ~/.logoptin was refused; start_agent: has
-    the spool taken into the store; it may be called again. In the node's spool that is the node agent's work."""
+    the spool taken into the store; it may be called again. In the node's spool that is the node agent's work.
+    argv, cwd: how CMD was started; None where only its process tells. nodes: that the job has, 0 where nobody says."""
 
     config: config.Config
     problems: tuple[str, ...]
     capture: spool.Capture
     start_agent: Callable[[], None]
+    argv: tuple[str, ...] | None = None
+    cwd: str | None = None
+    nodes: int = 0
 
 
 def prepare(arguments: argparse.Namespace, command: list[str], looked: tuple[str, bytes]) -> RunOptions | None:
@@ -45,7 +49,9 @@ def prepare(arguments: argparse.Namespace, command: list[str], looked: tuple[str
     except SpoolError as error:
         print(f"logshipper: nothing of this run is logged: {error}", file=sys.stderr)
         return RunOptions(command, settings.tty, None, _no_sidecar)
-    wanted = Settings(settings, problems, made, start_agent)
+    cwd = _folder() if settings.context else None
+    nodes = launchers.nodes(os.environ)
+    wanted = Settings(settings, problems, made, start_agent, tuple(command), cwd, nodes)
 
     def serve(plan: SidecarPlan) -> None:
         from logshipper import sidecar  # only in the sidecar's own process: these imports are its start-up
@@ -96,6 +102,13 @@ def _make(store: str | None, name: str, job_id: str | None) -> tuple[spool.Captu
             start(root)
 
     return spool.create_capture(root, name, job_id, place), start_agent
+
+
+def _folder() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return None
 
 
 def leave_to_the_node_agent() -> None:

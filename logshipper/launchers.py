@@ -12,6 +12,8 @@ import os
 from logshipper.spool import JOB_ID_MAX_CHARS, process_started
 
 ID_MAX_CHARS = JOB_ID_MAX_CHARS - len(".u4294967295")  # as long as it still is one when an agent has added the user
+# QCG-PilotJob's before that of the allocation that it runs in; Slurm, PBS, SGE
+NODE_COUNTS = ("QCG_PM_NNODES", "SLURM_JOB_NUM_NODES", "PBS_NUM_NODES", "NHOSTS")
 _STEP_MAX_CHARS = 32
 _NO_ARRAY = ("", "0", "undefined")  # LSF's and SGE's word for a job that is none
 _MAX_AD_BYTES = 256 << 10
@@ -197,6 +199,12 @@ def find(environment: "Environment") -> Place | None:
                 step = _clean(environment.get(launcher.step, ""), _STEP_MAX_CHARS)
                 return Place(launcher.name, job_id, attempt, step, task, apart=launcher.apart)
     return _by_ranks(ranks, environment) if ranks else None
+
+
+def nodes(environment: "Environment") -> int:
+    """How many nodes the job has, as the launcher or scheduler next to it says; 0 where none does."""
+    told = next((environment[name] for name in NODE_COUNTS if name in environment), "")
+    return int(told) if told.isascii() and told.isdigit() and len(told) < 8 else 0
 
 
 def is_gathered(environment: "Environment") -> bool:

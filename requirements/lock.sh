@@ -37,3 +37,8 @@ for name in wandb qcg; do
         --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" ${UPGRADE:+--upgrade} \
         --group "pyproject.toml:$name" --output-file "requirements/$name.lock"
 done
+# of balsam only what its analytics needs: balsam.in has all of it
+step "Locking requirements/balsam.lock" \
+    "$scratch/venv/bin/uv" pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-deps \
+    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" ${UPGRADE:+--upgrade} \
+    requirements/balsam.in --output-file requirements/balsam.lock

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Before tests that root runs on Debian or Ubuntu: programs that some tests drive (tmux, an editor, a pager, nginx,
-# Chromium; where the tests of the Slurm parts are asked for, Slurm, munge, and what plugin and packages are built and
-# tried by). No service is started, now or at the next boot.
+# InfluxDB, Chromium; where the tests of the Slurm parts are asked for, Slurm, munge, and what plugin and packages are
+# built and tried by). No service is started, now or at the next boot.
 # Never for an ordinary user, never fatal: tests of programs that aren't there are skipped, or fail, and say so.
 set -eu
 cd "$(dirname "$0")/.."
@@ -9,11 +9,11 @@ cd "$(dirname "$0")/.."
 
 [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1 || exit 0
 
-SERVICES="nginx munge slurmctld slurmd"
+SERVICES="nginx influxdb munge slurmctld slurmd"
 POLICY=/usr/sbin/policy-rc.d
 
 # PACKAGE=PROGRAM, where the program isn't called as the package; a file where it begins with /
-programs="tmux less vim-tiny=vim nginx"
+programs="tmux less vim-tiny=vim nginx influxdb=influxd"
 browser=chromium
 slurm="slurmctld slurmd slurm-client=srun munge=munged libslurm-dev=/usr/include/slurm/spank.h
     make gcc libc6-dev=/usr/include/stdio.h valgrind rpm=rpmbuild debootstrap python3.11=/usr/bin/python3.11

@@ -13,7 +13,7 @@ install() {
     rm -rf ".venv/$name"
     .venv/bin/python -m venv --without-pip ".venv/$name"
     # shellcheck disable=SC2086  # PIP_FLAGS is a list
-    .venv/bin/python -m pip --python ".venv/$name/bin/python" install --no-input ${PIP_FLAGS---only-binary :all:} \
+    .venv/bin/python -m pip --python ".venv/$name/bin/python" install --no-input --no-deps ${PIP_FLAGS---only-binary :all:} \
         --require-hashes -r "requirements/$name.lock"
 }
 step "Installing the $(grep -c '^[a-z].*==' "requirements/$name.lock") packages of requirements/$name.lock into .venv/$name (hashes checked)" install

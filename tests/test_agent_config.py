@@ -65,22 +65,29 @@ def _values(tmp_path: Path) -> dict[str, Any]:  # Any: TOML
         "listen": "", "job_values": False, "expire_secs": 60.5, "max_captures": 7, "max_keys": 8,
         "interval_secs": 20.5, "max_samples": 10, "queue_max_bytes": 200_000, "max_age_secs": 60,
         "max_label_bytes": 64, "client_ca_file": str(secret), "ended_dir": "/a/ended",
-        "name": "national",
+        "name": "national", "database": "training", "retention_policy": "year", "org": "lab", "bucket": "b 1",
+        "measurement": "training.loss",
     }  # fmt: skip
 
 
-EVERY_OPTION = [(table, option) for table, section in SECTIONS.items() for option in _options(section)]
+EVERY_OPTION = [
+    (table, option)
+    for table, section in SECTIONS.items()
+    for option in _options(section)
+    if (table, option) != ("influxdb", "tenant")  # it has none
+]
 
 
 @pytest.mark.parametrize(("table", "option"), EVERY_OPTION)
 def test_every_option_can_be_set(table: str, option: str, tmp_path: Path) -> None:
     values = _values(tmp_path)
     together = {"username": "password_file", "password_file": "username", "key_file": "cert_file",
-                "client_ca_file": "cert_file"}  # fmt: skip
+                "client_ca_file": "cert_file", "org": "bucket", "bucket": "org"}  # fmt: skip
     chosen = {name: values[name] for name in (option, together.get(option, option))}
-    config, found = parse({"loki": LOKI, table: {**(LOKI if table == "loki" else {}), **chosen}})
+    least = {"loki": LOKI, "influxdb": LOKI if "bucket" in chosen else {**LOKI, "database": "d"}}.get(table, {})
+    config, found = parse({"loki": LOKI, table: {**least, **chosen}})
     assert found == []
-    section = getattr(config, table)
+    section = config.influxdbs["influxdb"] if table == "influxdb" else getattr(config, table)
     holder = section if hasattr(section, option) else section.access
     default = agent_config.AgentSection() if table == "agent" else None
     assert getattr(holder, option) == values[option]
@@ -105,6 +112,44 @@ def test_further_lokis_inherit_rates_and_no_credentials(tmp_path: Path) -> None:
     renamed, found = parse({"loki": {**LOKI, "name": "new"}})
     assert found == []
     assert (renamed.sink, renamed.sink_dir) == ("new", f"{config.agent.state_dir}/sinks/new")
+
+
+def test_influxdbs_are_sinks_beside_lokis() -> None:
+    first, other = {"url": "http://influx", "database": "d"}, {"url": "http://two", "bucket": "b", "org": "o"}
+    config, found = parse({"loki": {**LOKI, "new": {"url": "http://new"}}, "influxdb": {**first, "two": other}})
+    assert found == []
+    named = [(one.sink, one.table, one.influxdb is not None, one.loki.access.url) for one in config.sinks]
+    assert named[1:] == [
+        ("new", "loki.new", False, "http://new"),
+        ("influxdb", "influxdb", True, "http://influx"),
+        ("two", "influxdb.two", True, "http://two"),
+    ]
+    assert config.sinks[3].sink_dir == f"{config.agent.state_dir}/sinks/two"
+    assert [one.sink for one in config.lokis] == ["loki", "new"]
+    alone, found = parse({"loki": LOKI, "influxdb": {"two": other}})
+    assert (found, [one.sink for one in alone.sinks]) == ([], ["loki", "two"])
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ({"database": "d"}, "[influxdb] url: is missing"),
+        ({"url": "http://x"}, "[influxdb] database: either database (1.x), or org and bucket (2.x)"),
+        ({"url": "http://x", "database": "d", "bucket": "b", "org": "o"}, "[influxdb] database: either"),
+        ({"url": "http://x", "bucket": "b"}, "[influxdb] bucket: belongs to org"),
+        ({"url": "http://x", "database": "d", "org": "o"}, "[influxdb] org: belongs to bucket"),
+        ({"url": "http://x", "database": "d", "tenant": "t"}, "[influxdb] tenant: InfluxDB has none"),
+        ({"url": "http://x", "database": "d", "measurement": "a b"}, "[influxdb] measurement: a letter"),
+        ({"url": "http://x", "database": "d\n"}, "[influxdb] bucket: names have at most"),
+        ({"url": "http://x", "databse": "d"}, "[influxdb] databse: there is no such option; did you mean database?"),
+        ({"new": {"url": "http://x", "database": "d"}}, "[influxdb.new]: is the name of a Loki"),
+        ({"Two": {"url": "http://x", "database": "d"}}, "[influxdb.Two]: a small letter"),
+        ({f"i{n}": {"url": "http://x", "database": "d"} for n in range(7)}, "[influxdb]: 9 servers to ship to"),
+    ],
+)
+def test_what_is_wrong_with_an_influxdb_is_named(table: dict[str, Any], told: str) -> None:
+    found = problems(loki={**LOKI, "new": {"url": "http://new"}}, influxdb=table)
+    assert any(line.startswith(told) for line in found), found
 
 
 def test_a_tenant_by_user_of_any_loki_hides_job_values() -> None:

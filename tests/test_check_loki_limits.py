@@ -9,7 +9,7 @@ import pytest
 
 from ingest.checks.check_loki_limits import check_limits
 from ingest.checks.findings import Finding
-from ingest.config.agent_config import LokiSection
+from ingest.config.loki_section import LokiSection
 from ingest.servers.server_units import duration_secs, size_bytes, words_of_bytes, words_of_secs
 
 DEFAULTS: dict[str, Any] = {

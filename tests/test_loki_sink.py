@@ -10,7 +10,7 @@ import pytest
 
 from ingest.capture.capture_account import BlockRow, Rows
 from ingest.capture.capture_folder import Identity
-from ingest.config.agent_config import LokiSection
+from ingest.config.loki_section import LokiSection
 from ingest.loki.client import Client
 from ingest.loki.push import Entry, compress, encode_push
 from ingest.metrics.metrics_server import AgentMetrics

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ingest.capture.job import RUNNING, UNRESPONSIVE
 from ingest.config.agent_config import MetricsSection
+from ingest.influxdb.influxdb_sink import REASONS as INFLUXDB_REASONS
 from ingest.metadata.ranks import REASONS, alphabetical_code, rank
 from ingest.metrics.job_metrics import MAX_JOB_KEYS, MAX_KEYS_TOLD
 from ingest.metrics.job_series import FAMILIES, LEDGER_ACCOUNTS
@@ -56,7 +57,8 @@ def test_values_of_labels_and_reasons() -> None:
 
 
 def test_reasons_of_what_is_left_out() -> None:
-    assert set(LEFT_OUT_REASONS) == set(re.findall(r"of what was left out: `(\w+)`, `(\w+)`", PAGE)[0])
+    assert set(LEFT_OUT_REASONS) == set(re.findall(r"of what was left out: `(\w+)`, `(\w+)`, `(\w+)`", PAGE)[0])
+    assert set(INFLUXDB_REASONS) == code(re.search(r"by an InfluxDB (.*?);", PAGE, re.DOTALL)[1])  # type: ignore[index]
 
 
 def test_reasons_of_refused_scrapes() -> None:

@@ -12,7 +12,7 @@ import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
-from ingest.config.agent_config import LokiSection
+from ingest.config.loki_section import LokiSection
 from ingest.metrics.prometheus import Client
 from tests.access_setup import PASSWORD, Certificates, made, plain_environment, secret, with_certificate
 from tests.captured_runs import wait_until

@@ -21,11 +21,11 @@ from ingest.checks.server_check import check
 from ingest.config.agent_config import (
     AgentConfig,
     AgentSection,
-    LokiSection,
     MetricsSection,
     PrometheusSection,
     RemoteWriteSection,
 )
+from ingest.config.loki_section import LokiSection
 from ingest.config.metrics_access import MetricsAccess
 from ingest.config.server_access import ServerAccess
 from ingest.loki.client import Client

@@ -73,7 +73,7 @@ def call_node(options: argparse.Namespace, config: AgentConfig) -> int:
         purge.purge_spool(report, options.wait)
         purge.purge_quarantine()
         _delete(found, spans, report, options.wait)
-        report.left += _elsewhere(spans, config.agent.host)
+        report.left += _elsewhere(spans, config.agent.host) + _in_influxdb(config, options.job)
     return _told(report, as_json=options.json)
 
 
@@ -139,6 +139,17 @@ def _wait_until_gone(found: dict[Place, LokiPurge], spans: dict[Place, Span], re
             f"Loki has taken the request, and still shows {report.shown} lines: its parts hear of it within 5 minutes"
         )
         report.left.append(f"{words}; lines that are ahead of its clock need another call, 10 minutes later")
+
+
+def _in_influxdb(config: AgentConfig, job_id: str) -> list[str]:
+    """InfluxDB takes out series, not single lines of them, and its writers mayn't."""
+    where = f"WHERE cluster='{config.agent.cluster}' AND job_id='{job_id}'"
+    return [
+        f"{sink.sink} isn't purged: metadata of the job may be there; an admin of it calls `DROP SERIES FROM "
+        f'"{sink.influxdb.measurement}" {where}` (2.x: influx delete --predicate)'
+        for sink in config.sinks
+        if sink.influxdb is not None
+    ]
 
 
 def _elsewhere(spans: dict[Place, Span], host: str) -> list[str]:

@@ -15,7 +15,8 @@ from ingest.capture.capture_folder import CaptureFolder, Identity, Life, list_fo
 from ingest.capture.purge_pattern import EVERY_LINE, LinePattern
 from ingest.capture.purge_segments import purge_segments
 from ingest.capture.segment_reader import SpoolPosition
-from ingest.config.agent_config import SINKS_FOLDER, AgentConfig, LokiSection
+from ingest.config.agent_config import SINKS_FOLDER, AgentConfig
+from ingest.config.loki_section import LokiSection
 from ingest.loki.client import Client
 from ingest.progress_bar import Bar
 from ingest.shipping import quarantine_files
@@ -83,7 +84,7 @@ class NodePurge:
         """Clients for each tenant of each Loki. user: who is meant where the node doesn't know."""
         return {
             Place(sink.sink if sink is not self._config else "", tenant): client
-            for sink in self._config.sinks
+            for sink in self._config.lokis
             for tenant, client in self._tenants(sink.loki, user).items()
         }
 

@@ -25,9 +25,10 @@ from ingest.loki.push import Entry, encode_metadata
 from ingest.metrics.metrics_server import AgentMetrics
 from ingest.shipping import quarantine_files
 from ingest.shipping.entries import Chunk, Metadata, StreamKey, replay_hour
-from ingest.shipping.loki_sink import LokiSink, PushClient, Stopped, TenantWaits
+from ingest.shipping.loki_sink import PushClient, Stopped, TenantWaits
 from ingest.shipping.quarantine import Refusal
 from ingest.shipping.quarantine_files import Line, Quarantined
+from ingest.shipping.sink_parts import made_sink
 from logshipper.errors import QueryError
 from logshipper.fault_points import fault_point
 
@@ -109,14 +110,7 @@ class Replayer:
         self._asked: dict[str, Asked] = {}
         self._bar = bar
         self._patience_secs = patience_secs
-        self._sink = LokiSink(
-            push,
-            config.loki,
-            lambda key: key.labels(agent.cluster, agent.host),
-            AgentMetrics(agent.cluster, agent.host),
-            stop,
-            say,
-        )
+        self._sink = made_sink(config, push, AgentMetrics(agent.cluster, agent.host), stop, say)
         self.tally = Tally()
 
     def run(self) -> Tally:

@@ -16,9 +16,12 @@ from types import FrameType
 
 from ingest.admin.replay import Chosen, Replayer, Tally
 from ingest.config.agent_config import AgentConfig
+from ingest.influxdb.client import InfluxdbClient
 from ingest.loki.client import Client
 from ingest.progress_bar import Bar
 from ingest.shipping import quarantine_files
+from ingest.shipping.loki_sink import PushClient
+from ingest.shipping.sink_parts import push_client
 from ingest.shipping.sink_states import chosen_sinks
 from ingest.text_table import printed_table
 from logshipper.errors import LogshipperError
@@ -62,6 +65,11 @@ def _replay(
     """To one Loki, config's. What ends it early is no end for the others."""
     bar = Bar(f"Replaying to {config.sink}" if config.loki.name else "Replaying", "{:,}".format, " entries")
     clients: list[Client] = []
+    pushes: list[Client | InfluxdbClient] = []
+
+    def push() -> PushClient:
+        pushes.append(push_client(config))
+        return pushes[-1]
 
     def client(tenant: str = "") -> Client:
         access = replace(config.loki.access, tenant=tenant) if tenant else config.loki.access
@@ -72,8 +80,8 @@ def _replay(
         bar.clear()
         sys.stderr.write(f"logshipper-agent: {words}\n")
 
-    ask = None if options.no_query else client
-    replayer = Replayer(config, chosen, client, ask, stop, say, bar, options.timeout)
+    ask = None if options.no_query or config.influxdb else client  # what is sent there twice stands there once
+    replayer = Replayer(config, chosen, push, ask, stop, say, bar, options.timeout)
     error: LogshipperError | None = None
     try:
         replayer.run()
@@ -81,7 +89,7 @@ def _replay(
         error = raised
     finally:
         bar.clear()
-        for one in clients:
+        for one in [*clients, *pushes]:
             one.close()
     return replayer.tally, error
 

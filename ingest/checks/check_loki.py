@@ -24,7 +24,7 @@ _NEEDED = "allow_structured_metadata, schema v13 with tsdb, max_line_size, rejec
 def check_lokis(config: AgentConfig) -> list[Finding]:
     """Findings about each Loki that the agent ships to; which one, where it isn't the first."""
     found: list[Finding] = []
-    for sink in config.sinks:
+    for sink in config.lokis:
         of_sink = check_loki(sink)
         if sink is not config:
             of_sink = [

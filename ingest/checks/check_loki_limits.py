@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ingest.checks.findings import Finding
-from ingest.config.agent_config import LokiSection
+from ingest.config.loki_section import LokiSection
 from ingest.loki.client import MAX_PAGE, MAX_RANGE_NS
 from ingest.servers.server_units import duration_secs, size_bytes, words_of_bytes, words_of_secs
 from ingest.shipping.rates import STREAM_BURST

@@ -3,6 +3,7 @@ nothing."""
 
 from collections.abc import Callable
 
+from ingest.checks.check_influxdb import check_influxdbs
 from ingest.checks.check_loki import check_lokis
 from ingest.checks.check_node import check_node
 from ingest.checks.check_prometheus import check_prometheus
@@ -12,7 +13,12 @@ from ingest.config.agent_config import AgentConfig
 
 __all__ = ["Finding", "as_document", "check", "exit_code", "print_findings"]
 
-_PARTS: tuple[Callable[[AgentConfig], list[Finding]], ...] = (check_lokis, check_prometheus, check_node)
+_PARTS: tuple[Callable[[AgentConfig], list[Finding]], ...] = (
+    check_lokis,
+    check_influxdbs,
+    check_prometheus,
+    check_node,
+)
 
 
 def check(config: AgentConfig, plugstack: str | None = None) -> list[Finding]:

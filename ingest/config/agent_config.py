@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
 from ingest.capture.job import NAME
+from ingest.config.influxdb_section import INFLUXDB_SINK, InfluxdbSection, filled
+from ingest.config.loki_section import MAX_LINE_BYTES, SINK_NAME, LokiSection
 from ingest.config.metrics_access import MetricsAccess
 from ingest.config.server_access import ServerAccess
-from ingest.config.toml_section import fill, hint, read_toml
+from ingest.config.toml_section import broken, fill, hint, read_toml
 from ingest.shipping.tenants import NOBODYS, TENANT_BY
 from logshipper.errors import ConfigError
 
 DEFAULT_PATH = "/etc/logshipper/agent.toml"
-MAX_LINE_BYTES = 4 << 20
 MIN_SPOOL_BYTES = 1_000_000
 MAX_SINKS = 8
 FIRST_SINK = "loki"  # what [loki] is called where it has no name
 SINKS_FOLDER = "sinks"  # in state_dir: a folder for each sink that has a name
-_SINK_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}", re.ASCII)
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]*):([0-9]{1,5})")
 
 
@@ -40,33 +40,6 @@ class AgentSection:
     user_spool_soft_max_bytes: int = 8 << 30
     user_spool_hard_max_bytes: int = 16 << 30
     poll_secs: float = 0.25
-
-
-@dataclass(frozen=True)
-class LokiSection:
-    """name: the sink's, "" for the first one's usual; tenant_by: "user" sends each job to a tenant that is called
-    after its user, "" all to `tenant`; batch_max_bytes: of a push, before compression; batch_wait_secs: how long
-    entries may wait for others; stream_max_bytes_per_sec: of one stream, 0 for any: above some 1.5 MB/s Loki may
-    hide refusals (docs/agent.md); tenant_max_bytes_per_sec: of all streams of a tenant, as Loki counts them, 0 for
-    any: where Loki takes less (429), the agent finds out how much; max_line_bytes: longer lines are split;
-    max_age_hours: older entries Loki would refuse; retry_min_secs, retry_max_secs: pauses between tries;
-    settle_secs: from Loki's first answer after it was away to the next push; heartbeat_secs: between two heartbeats
-    of a capture, in Loki; quarantine_max_bytes: of what Loki refused for good, on this node."""
-
-    access: ServerAccess = field(default_factory=ServerAccess)
-    name: str = ""
-    tenant_by: str = ""
-    batch_max_bytes: int = 1_000_000
-    batch_wait_secs: float = 0.8
-    stream_max_bytes_per_sec: int = 1_000_000
-    tenant_max_bytes_per_sec: int = 4_000_000
-    max_line_bytes: int = 256_000
-    max_age_hours: float = 160.0
-    retry_min_secs: float = 0.5
-    retry_max_secs: float = 30.0
-    settle_secs: float = 10.0
-    heartbeat_secs: float = 10.0
-    quarantine_max_bytes: int = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -115,8 +88,9 @@ class SlurmSection:
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """loki: the Loki that is meant, the first one where nothing else is said; further: the others, by name; table: what
-    stands over `loki` in the file, without brackets; path: the file that says so, "" for none."""
+    """loki: the sink that is meant, the first Loki where nothing else is said; further: the other Lokis, by name;
+    influxdbs: InfluxDBs, likewise; influxdb: the one that is meant, None for a Loki; table: what stands over it in the
+    file, without brackets; path: the file that says so, "" for none."""
 
     agent: AgentSection = field(default_factory=AgentSection)
     loki: LokiSection = field(default_factory=LokiSection)
@@ -127,12 +101,25 @@ class AgentConfig:
     path: str = ""
     further: Mapping[str, LokiSection] = field(default_factory=dict)
     table: str = "loki"
+    influxdbs: Mapping[str, InfluxdbSection] = field(default_factory=dict)
+    influxdb: InfluxdbSection | None = None
 
     @property
     def sinks(self) -> list["AgentConfig"]:
-        """This configuration as each Loki has it, where `loki` is that one; the first is [loki]'s."""
-        others = (replace(self, loki=one, table=f"loki.{name}", further={}) for name, one in self.further.items())
-        return [self, *others]
+        """This configuration as each sink has it, where `loki` is that one; the first is [loki]'s. Of an InfluxDB
+        `loki` has what a shipper has to know of any sink."""
+        alone = replace(self, further={}, influxdbs={})
+        lokis = [replace(alone, loki=one, table=f"loki.{name}") for name, one in self.further.items()]
+        influxdbs = [
+            replace(alone, loki=one.as_loki(name), table=_influxdb_table(name), influxdb=one, slurm=SlurmSection())
+            for name, one in self.influxdbs.items()
+        ]
+        return [self, *lokis, *influxdbs]
+
+    @property
+    def lokis(self) -> list["AgentConfig"]:
+        """Those of the sinks that are one."""
+        return [one for one in self.sinks if one.influxdb is None]
 
     @property
     def sink(self) -> str:
@@ -146,9 +133,14 @@ class AgentConfig:
         return os.path.join(self.agent.state_dir, SINKS_FOLDER, name) if name else self.agent.state_dir
 
 
+def _influxdb_table(name: str) -> str:
+    return "influxdb" if name == INFLUXDB_SINK else f"influxdb.{name}"
+
+
 SECTIONS = {
     "agent": AgentSection,
     "loki": LokiSection,
+    "influxdb": InfluxdbSection,
     "metrics": MetricsSection,
     "prometheus": PrometheusSection,
     "slurm": SlurmSection,
@@ -189,10 +181,13 @@ def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, li
         metrics = replace(metrics, job_values=False)  # Prometheus has no users: its readers would see all jobs
     problems += _agent_problems(agent) + _loki_rules(loki, "loki") + loki.access.problems("loki")
     problems += _further_problems(loki, further)
+    influxdbs = filled(tables.get("influxdb", {}), problems)
+    problems += _names_problems({loki.name or FIRST_SINK, *further}, influxdbs)
     problems += _metrics_problems(metrics)
     problems += prometheus.access.problems("prometheus") + _slurm_problems(slurm, agent)
     problems += _remote_write_problems(remote_write)
-    return AgentConfig(agent, loki, metrics, prometheus, slurm, remote_write, path, further), problems
+    config = AgentConfig(agent, loki, metrics, prometheus, slurm, remote_write, path, further, influxdbs=influxdbs)
+    return config, problems
 
 
 _LOKI_OPTIONS = [option.name for option in fields(LokiSection)]
@@ -236,7 +231,7 @@ def _agent_problems(agent: AgentSection) -> list[str]:
         "max_captures_per_user": (1 <= agent.max_captures_per_user <= 1_000_000, "must be 1 to 1000000"),
         "poll_secs": (0.05 <= agent.poll_secs <= 60, "must be 0.05 to 60"),
     }
-    problems = _broken(rules, "agent") + _spool_problems(agent)
+    problems = broken(rules, "agent") + _spool_problems(agent)
     if os.path.normpath(agent.spool_dir) == os.path.normpath(agent.state_dir):
         problems.append("[agent] state_dir: must be another folder than spool_dir")
     return problems
@@ -249,7 +244,7 @@ def _spool_problems(agent: AgentSection) -> list[str]:
         values = {name: getattr(agent, name) for name in (soft, hard)}
         least = {name: (value == 0 or value >= MIN_SPOOL_BYTES, f"must be 0, or at least {MIN_SPOOL_BYTES}")
                  for name, value in values.items()}  # fmt: skip
-        problems += _broken(least, "agent")
+        problems += broken(least, "agent")
         if values[soft] > values[hard] > 0:
             problems.append(f"[agent] {soft}: must be at most {hard}: a hard limit stops what a soft one slows")
     return problems
@@ -275,10 +270,20 @@ def _further_problems(first: LokiSection, further: Mapping[str, LokiSection]) ->
     return problems
 
 
+def _names_problems(lokis: set[str], influxdbs: Mapping[str, InfluxdbSection]) -> list[str]:
+    taken = [_influxdb_table(name) for name in influxdbs if name in lokis]
+    problems = [f"[{table}]: is the name of a Loki; another name tells them apart" for table in taken]
+    if len(lokis) + len(influxdbs) > MAX_SINKS and influxdbs:
+        problems.append(
+            f"[influxdb]: {len(lokis) + len(influxdbs)} servers to ship to, with Lokis, at most {MAX_SINKS}"
+        )
+    return problems
+
+
 def _loki_rules(loki: LokiSection, table: str) -> list[str]:
     rules = {
         "name": (
-            not loki.name or (bool(_SINK_NAME.fullmatch(loki.name)) and loki.name != FIRST_SINK),
+            not loki.name or (bool(SINK_NAME.fullmatch(loki.name)) and loki.name != FIRST_SINK),
             f"a small letter, then small letters, digits, `_`, `-`, at most 32; not `{FIRST_SINK}`",
         ),
         "url": (bool(loki.access.url), "is missing: where Loki is, such as http://loki.example.org:3100"),
@@ -301,7 +306,7 @@ def _loki_rules(loki: LokiSection, table: str) -> list[str]:
         "heartbeat_secs": (5 <= loki.heartbeat_secs <= 3600, "must be 5 to 3600"),
         "quarantine_max_bytes": (loki.quarantine_max_bytes >= 0, "must not be negative"),
     }
-    return _broken(rules, table)
+    return broken(rules, table)
 
 
 def _metrics_problems(metrics: MetricsSection) -> list[str]:
@@ -313,7 +318,7 @@ def _metrics_problems(metrics: MetricsSection) -> list[str]:
         "max_keys": (1 <= metrics.max_keys <= 256, "must be 1 to 256"),
         "max_label_bytes": (16 <= metrics.max_label_bytes <= 1024, "must be 16 to 1024"),
     }  # fmt: skip
-    return _broken(rules, "metrics") + metrics.access.problems()
+    return broken(rules, "metrics") + metrics.access.problems()
 
 
 def _remote_write_problems(section: RemoteWriteSection) -> list[str]:
@@ -326,7 +331,7 @@ def _remote_write_problems(section: RemoteWriteSection) -> list[str]:
         "retry_min_secs": (0 < retry_min_secs <= retry_max_secs, "must be over 0, at most retry_max_secs"),
         "retry_max_secs": (retry_max_secs <= 600, "must be at most 600"),
     }
-    return _broken(rules, "remote_write") + section.access.problems("remote_write")
+    return broken(rules, "remote_write") + section.access.problems("remote_write")
 
 
 def _slurm_problems(slurm: SlurmSection, agent: AgentSection) -> list[str]:
@@ -336,11 +341,7 @@ def _slurm_problems(slurm: SlurmSection, agent: AgentSection) -> list[str]:
         "ended_dir": (not slurm.ended_dir or os.path.isabs(folder), 'must be an absolute path, or "" for none'),
         "ended_dir ": (not slurm.ended_dir or folder not in others, "must be another folder than spool_dir, state_dir"),
     }
-    return _broken(rules, "slurm")
-
-
-def _broken(rules: Mapping[str, tuple[bool, str]], where: str) -> list[str]:
-    return [f"[{where}] {option.strip()}: {must}" for option, (holds, must) in rules.items() if not holds]
+    return broken(rules, "slurm")
 
 
 def listen_address(text: str) -> tuple[str, int] | None:

@@ -89,3 +89,8 @@ def hint(name: str, known: list[str]) -> str:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def broken(rules: Mapping[str, tuple[bool, str]], where: str) -> list[str]:
+    """A sentence for each rule, by option, that doesn't hold."""
+    return [f"[{where}] {option.strip()}: {must}" for option, (holds, must) in rules.items() if not holds]

@@ -124,6 +124,7 @@ def _sink(sink: SinkState, jobs: Sequence[NodeJob]) -> dict[str, Any]:  # Any: J
     """One Loki. jobs: as that has them."""
     return {
         "name": sink.config.sink,
+        "kind": "loki" if sink.config.influxdb is None else "influxdb",
         "loki": _loki(sink),
         "last_refusal": moment_of(sink.state.notes.get("last_refusal")),
         "slurm": _slurm(sink.config),
@@ -347,7 +348,8 @@ def _shown_sink(sink: dict[str, Any], *, several: bool) -> list[str]:  # Any: as
     """several: each has a name, and what waits for it is told."""
     trouble, refusal = sink["loki"]["trouble"], sink["last_refusal"]
     name = f"{sink['name']}, " if several else ""
-    lines = [f"loki   {name}{sink['loki']['url']}: {_words(trouble) if trouble else 'no trouble known'}"]
+    kind = "loki  " if sink["kind"] == "loki" else "influx"
+    lines = [f"{kind} {name}{sink['loki']['url']}: {_words(trouble) if trouble else 'no trouble known'}"]
     if several:
         lines.append(f"       {_waiting(sink)}")
     if refusal and not trouble:

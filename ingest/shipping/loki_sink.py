@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
-from ingest.config.agent_config import LokiSection
+from ingest.config.loki_section import LokiSection
 from ingest.loki.push import assemble, compress, encode_block, encode_metadata
 from ingest.metrics.metrics_server import SinkMetrics
 from ingest.servers.backoff import Backoff
@@ -101,7 +101,11 @@ class _Pause(NamedTuple):
 
 class LokiSink:
     """One Loki. make_client: for each thread that delivers; labels: of a stream; stop: set when the agent ends; say:
-    lines for the agent's log. clock: Loki's."""
+    lines for the agent's log. clock: Loki's. What only Loki means by its answers is in methods that another server's
+    sink has its own of (ingest/influxdb/influxdb_sink.py)."""
+
+    server = "Loki"
+    _splitting: tuple[int, ...] = SPLITTING
 
     def __init__(
         self,
@@ -197,7 +201,7 @@ class LokiSink:
             if throttle_of(error):  # in smaller pushes: many share what there is
                 todo += reversed(_halves(part))
                 continue
-            if reason_of(error) not in CERTAIN and not self._takes_others(part[0].key):
+            if not self._is_certain(error) and not self._takes_others(part[0].key):
                 self._hold(part[0].key, error)
                 todo.append(part)
                 continue
@@ -208,9 +212,31 @@ class LokiSink:
             elif left > 1:
                 todo += reversed(_halves(rest))  # the earlier half first
             else:
-                reason = reason_of(error)
+                reason = self._reason(error)
                 refusals += [Refusal(chunk, reason, error.status, error.excerpt) for chunk in rest]
         return refusals
+
+    # ---- what is Loki's own
+
+    def takes(self, key: StreamKey) -> bool:
+        """Whether entries of such streams go there at all."""
+        return True
+
+    def _body(self, part: Sequence[Chunk]) -> bytes:
+        return compress(assemble(self._labels(part[0].key), [chunk.encoded() for chunk in part]))
+
+    def _acknowledged(self, part: Sequence[Chunk]) -> None:
+        """Told of each push that was taken."""
+
+    def _reason(self, error: PushError) -> str:
+        return reason_of(error)
+
+    def _is_certain(self, error: PushError) -> bool:
+        """Whether it is surely about the entries."""
+        return reason_of(error) in CERTAIN
+
+    def _mend(self, error: PushError, tenant: str) -> str:
+        return mend_of(error, tenant)
 
     def _takes_others(self, key: StreamKey) -> bool:
         """Whether an entry of our own is taken in this stream. If not, a 400 has nothing to do with the entries that
@@ -245,7 +271,7 @@ class LokiSink:
         """Pushes until there is an answer that says something about these entries, or that they are too many at once;
         None: all are taken."""
         key = part[0].key
-        body = compress(assemble(self._labels(key), [chunk.encoded() for chunk in part]))
+        body = self._body(part)
         weight = sum(chunk.weight for chunk in part)
         backoff = self._backoff(key)
         client = self._client()
@@ -263,7 +289,7 @@ class LokiSink:
                     self._is_away = True
                 if error.status:
                     self._compare_clocks(client.answer_date_ns)
-                if not isinstance(error, RetryablePushError) and error.status in SPLITTING:
+                if not isinstance(error, RetryablePushError) and error.status in self._splitting:
                     return error
                 backoff = backoff.failed()
                 self._metrics.retries.labels(_result(error.status)).inc()
@@ -273,6 +299,7 @@ class LokiSink:
                 self._metrics.pushes.labels("204").inc()
                 self._metrics.push_seconds.observe(time.monotonic() - begin)
                 self._metrics.pushed_bytes.inc(len(body))
+                self._acknowledged(part)
                 self._compare_clocks(client.answer_date_ns)
                 self.rates.taken(key.tenant, weight)
                 self._recovered(key, begin)
@@ -370,7 +397,7 @@ class LokiSink:
         self._metrics.pushes.labels(_result(error.status)).inc()
         with self._lock:
             self._last = SinkState(time.time_ns(), error.status, error.excerpt)
-        if error.status not in SPLITTING:  # these are the entries' fault, not the sink's
+        if error.status not in self._splitting:  # these are the entries' fault, not the sink's
             self._trouble(key, error)
 
     def _trouble(self, key: StreamKey, error: PushError) -> None:
@@ -388,7 +415,7 @@ class LokiSink:
                 self._told[told] = now
                 self._is_told = True
         if is_news:
-            self._say(f"{error}; {mend_of(error, tenant)}")
+            self._say(f"{error}; {self._mend(error, tenant)}")
 
     def _compare_clocks(self, date_ns: int | None) -> None:
         """date_ns: Loki's, of an answer that came just now: also of a refusal, which a clock that is off brings."""
@@ -407,7 +434,7 @@ class LokiSink:
             is_told, self._is_told = self._is_told, self._is_told and not is_over
         if is_over and is_told:
             since_ns = min(trouble.since_ns for trouble in troubles)
-            self._say(f"Loki takes everything again, after {(time.time_ns() - since_ns) / 1e9:.0f} s")
+            self._say(f"{self.server} takes everything again, after {(time.time_ns() - since_ns) / 1e9:.0f} s")
 
     def _failed(self) -> list[StreamKey]:
         """Users' streams. The caller has the lock, here and below."""

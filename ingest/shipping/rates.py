@@ -4,7 +4,7 @@ import random
 import threading
 import time
 
-from ingest.config.agent_config import LokiSection
+from ingest.config.loki_section import LokiSection
 from ingest.servers.backoff import Allowance
 from ingest.shipping.entries import StreamKey
 from ingest.shipping.pace import Pace

@@ -45,6 +45,7 @@ from logshipper.fault_points import fault_point
 from logshipper.segment import Json
 
 FULL_ROUND_BYTES = 256 << 10  # so much needn't wait for more: pushes of it cost Loki no more than larger ones
+LEAST_PAUSE_SECS = 0.05  # between two rounds
 STREAMS_AT_ONCE = 8
 MAX_AHEAD_NS = 10 * 60 * 10**9  # Loki refuses what is newer
 BEFORE_BEGIN_NS = 3600 * 10**9  # how long before its directory was made a capture's lines may be
@@ -249,7 +250,8 @@ class Shipper:
                 capture.folder.key, capture.identity, most, self._tenant(capture), ahead_ns=ahead_ns
             )
         capture.shipped.position = batch.position
-        return _Piece(capture, list(capture.entries.chunks(rows)), learnt.done, again)
+        chunks = [chunk for chunk in capture.entries.chunks(rows) if self._sink.takes(chunk.key)]
+        return _Piece(capture, chunks, learnt.done, again)
 
     def _dressed(self, mark: EventRow, capture: ShippedCapture) -> EventRow | None:
         """A mark as it goes to Loki: with who it is, or where it ran; None for a heartbeat too many."""
@@ -464,7 +466,9 @@ class Shipper:
         for reason, count in reasons.items():
             self._metrics.refused_entries.labels(reason).inc(count)
             words = next(refusal.words for refusal in refusals if refusal.reason == reason)
-            self._say(f"Loki refuses {count} entries for good ({reason}), they are in the quarantine: {words}")
+            self._say(
+                f"{self._sink.server} refuses {count} entries for good ({reason}), they are in the quarantine: {words}"
+            )
         if dropped:
             self._metrics.left_out.labels("quarantine_full").inc(dropped)
             self._say(f"the quarantine is full: {dropped} refused entries are dropped")
@@ -538,14 +542,18 @@ def ship_until(
     say: Callable[[str], None],
     wake: threading.Event,
 ) -> None:
-    """The shipper's thread: round after round, wait_secs apart where nothing is left over, sooner after large ones.
+    """The shipper's thread: round after round, wait_secs apart where nothing is left over, sooner after large ones, and
+    once after a rest: a capture's first lines come right behind its start.
 
     wake: set when there is something to ship, and with stop; a look is due every wait_secs all the same.
     """
     trouble = Seldom(say)
+    rested = wait_secs  # that the next pause may be shorter
+    due = time.monotonic()
     while not stop.is_set():
         wake.clear()
         begin = time.monotonic()
+        rested = min(rested + begin - due, wait_secs)
         try:
             more = shipper.round(captures())
         except Stopped:
@@ -558,7 +566,12 @@ def ship_until(
         trouble.is_over()
         if more:
             continue
+        pause = 0.0
         if shipper.round_bytes:
             share = max(1 - shipper.round_bytes / FULL_ROUND_BYTES, 0.25)
-            stop.wait(max(0.05, wait_secs * share - (time.monotonic() - begin)))
+            pause = max(LEAST_PAUSE_SECS, wait_secs * share - (time.monotonic() - begin))
+            shorter = min(rested, pause - LEAST_PAUSE_SECS)
+            rested -= shorter
+            stop.wait(pause - shorter)
+        due = time.monotonic()
         wake.wait(wait_secs)

@@ -1,5 +1,5 @@
-"""One of the Lokis that the node agent ships to, with all that is its own: checkpoints, quarantine, retries, threads.
-None waits for another: they share what they read, and that a segment goes when all have it."""
+"""One of the Lokis (or InfluxDBs) that the node agent ships to, with all that is its own: checkpoints, quarantine,
+retries, threads. None waits for another: they share what they read, and that a segment goes when all have it."""
 
 import os
 import threading
@@ -9,16 +9,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ingest.capture.followed_capture import FollowedCapture, in_turn
 from ingest.config.agent_config import AgentConfig
-from ingest.loki.client import Client
 from ingest.metrics.disk_metrics import QuarantineMetrics
 from ingest.metrics.job_metrics import JobMetrics
 from ingest.metrics.metrics_server import AgentMetrics
 from ingest.shipping import quarantine_files
 from ingest.shipping.checkpoints import STATE_FILE, Checkpoints
-from ingest.shipping.loki_sink import LokiSink
 from ingest.shipping.quarantine import Quarantine
 from ingest.shipping.shipped_capture import ShippedCapture
 from ingest.shipping.shipper import Shipper, ship_until
+from ingest.shipping.sink_parts import made_sink, push_client
 from ingest.slurm.states import SlurmStates
 from logshipper.spool import make_private_folder
 
@@ -53,16 +52,9 @@ class SinkCourse:
         self._own = named
         self._told: dict[str, object] = {}
         self.metrics = metrics if config.table == "loki" else metrics.of_sink(config.sink)
-        agent, loki = config.agent, config.loki
+        loki = config.loki
         try:
-            self.sink = LokiSink(
-                lambda: Client(loki.access),
-                loki,
-                lambda key: key.labels(agent.cluster, agent.host),
-                self.metrics,
-                stop,
-                say,
-            )
+            self.sink = made_sink(config, lambda: push_client(config), self.metrics, stop, say)
             folder = os.path.join(config.sink_dir, quarantine_files.FOLDER)
             quarantine = Quarantine(folder, loki.quarantine_max_bytes)
             self._room = QuarantineMetrics(self.metrics, quarantine, loki.quarantine_max_bytes)
@@ -134,7 +126,7 @@ class SinkCourse:
             return ""
         status = f"HTTP {state.status}: " if state.status else ""
         name = "" if self.config.table == "loki" else f" ({self.config.sink})"
-        return f"Loki{name} doesn't take what it is sent: {status}{state.words}"
+        return f"{self.sink.server}{name} doesn't take what it is sent: {status}{state.words}"
 
     def measure(self, captures: Sequence[FollowedCapture]) -> None:
         """For /metrics. How much waits is looked at as far as time allows, those first that were measured the longest

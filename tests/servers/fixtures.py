@@ -2,13 +2,21 @@
 skipped and say so; in `make test`, which gets them beforehand, they fail."""
 
 import os
+import shutil
 from collections.abc import Iterator
 
 import pytest
 
 from tests.servers.build import SETTING
 from tests.servers.places import ServerMissing
-from tests.servers.running import LokiServer, PrometheusServer, loki_program, prometheus_program
+from tests.servers.running import (
+    InfluxdbServer,
+    LokiServer,
+    PrometheusServer,
+    influxdb_program,
+    loki_program,
+    prometheus_program,
+)
 
 _WANTED = os.environ.get(SETTING, "")  # at import: tests see no setting of the caller's
 
@@ -37,6 +45,25 @@ def loki(servers: None) -> Iterator[LokiServer]:
 def prometheus(servers: None) -> Iterator[PrometheusServer]:
     """A running Prometheus that scrapes nothing; tests share it, and set its targets."""
     with PrometheusServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def influxdbs() -> None:
+    """For tests that start an InfluxDB of their own. Only root on Debian gets it beforehand
+    (requirements/system.sh)."""
+    try:
+        influxdb_program()
+    except ServerMissing as missing:
+        if _WANTED == "required" and os.geteuid() == 0 and shutil.which("apt-get"):
+            pytest.fail(str(missing))
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def influxdb(influxdbs: None) -> Iterator[InfluxdbServer]:
+    """A running InfluxDB; tests share it, and make databases of their own."""
+    with InfluxdbServer() as server:
         yield server
 
 

@@ -162,6 +162,72 @@ class Server(ABC):
         return ServerFailed(f"{self.name} at {self.url} {what}; the end of {self.log}:{tail}")
 
 
+class InfluxdbServer(Server):
+    """Debian's InfluxDB 1.6. auth_enabled: each request needs a user (`auth`, when it is made); tls: certificate, key
+    and CA, PEM files: it speaks TLS only. Raises ServerMissing."""
+
+    name = "influxdb"
+    ready_path = "/ping"
+
+    def __init__(self, *, auth_enabled: bool = False, tls: Sequence[Path] = ()) -> None:
+        self.program = influxdb_program()
+        super().__init__(None, stay=False)
+        self._tls = tls
+        self.auth: tuple[str, str] | None = None
+        rpc_port = free_port(besides=self.port)
+        lines = [
+            "reporting-disabled = true",
+            f'bind-address = "127.0.0.1:{rpc_port}"',
+            *("[meta]", f'dir = "{self.folder}/meta"'),
+            *("[data]", f'dir = "{self.folder}/data"', f'wal-dir = "{self.folder}/wal"'),
+            *("[http]", f'bind-address = "127.0.0.1:{self.port}"', f"auth-enabled = {str(auth_enabled).lower()}"),
+        ]
+        if tls:
+            lines += ["https-enabled = true", f'https-certificate = "{tls[0]}"', f'https-private-key = "{tls[1]}"']
+        lines += ["[monitor]", "store-enabled = false"]
+        (self.folder / "influxdb.conf").write_text("\n".join(lines) + "\n")
+
+    def _command(self) -> list[str]:
+        return [self.program, "run", "-config", str(self.folder / "influxdb.conf")]
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
+
+    def _session(self) -> requests.Session:
+        session = requests.Session()
+        session.trust_env = False  # no proxy for loopback
+        session.verify = str(self._tls[2]) if self._tls else True
+        return session
+
+    def _get(self, path: str, **parameters: str) -> requests.Response:
+        with self._session() as session:
+            return session.get(self.url + path, params=parameters, timeout=ANSWER_TIMEOUT_SECS)
+
+    def query(self, influxql: str, database: str = "") -> list[dict[str, Any]]:
+        """Rows of all series of an answer, with their times in nanoseconds. Any: JSON."""
+        with self._session() as session:
+            asked = {"q": influxql, "db": database, "epoch": "ns"}
+            answer = session.post(f"{self.url}/query", data=asked, auth=self.auth, timeout=ANSWER_TIMEOUT_SECS)
+        found = answer.json()
+        assert answer.ok, found
+        assert "error" not in json.dumps(found), found
+        rows = []
+        for result in found["results"]:
+            for series in result.get("series", []):
+                tags = series.get("tags", {})
+                rows += [{**tags, **dict(zip(series["columns"], row, strict=True))} for row in series["values"]]
+        return rows
+
+
+def influxdb_program() -> str:
+    """Raises ServerMissing."""
+    found = shutil.which("influxd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/bin")
+    if found is None:
+        raise ServerMissing("InfluxDB isn't there: Debian's package influxdb has it")
+    return found
+
+
 class LokiServer(Server):
     """Loki. limits: are put over those of limits_config in deploy/compose/loki/loki.yaml; auth_enabled: each request
     has to name a tenant (X-Scope-OrgID); deletes: it has a delete API. Raises ServerMissing."""

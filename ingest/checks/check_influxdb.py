@@ -1,0 +1,23 @@
+"""Is each InfluxDB there, and may the agent write where its configuration says? Writes nothing."""
+
+from ingest.checks.findings import Finding
+from ingest.config.agent_config import AgentConfig
+from ingest.config.influxdb_section import InfluxdbSection
+from ingest.influxdb.client import NOTHING, InfluxdbClient, packed
+from logshipper.errors import PushError
+
+
+def check_influxdbs(config: AgentConfig) -> list[Finding]:
+    """A finding about each."""
+    return [_check(sink, sink.influxdb) for sink in config.sinks if sink.influxdb is not None]
+
+
+def _check(config: AgentConfig, section: InfluxdbSection) -> Finding:
+    with InfluxdbClient(section) as client:
+        try:
+            client.push_body(packed(NOTHING))
+        except PushError as error:
+            mend = f"Do [{config.table}] url, database or bucket, and credentials fit? The agent makes no database."
+            return Finding("wrong", config.sink, str(error), mend)
+        where = f"bucket {section.bucket}" if section.bucket else f"database {section.database}"
+        return Finding("ok", config.sink, f"{client.name} takes points for the {where}")

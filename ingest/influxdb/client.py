@@ -1,0 +1,78 @@
+"""A client of InfluxDB's write interface: 1.x (`/write`), and 2.x (`/api/v2/write`, which 1.8 has as well).
+
+One thread at a time. Raises PushError and QueryError, as the clients of Loki and Prometheus do.
+https://docs.influxdata.com/influxdb/v1/tools/api/, https://docs.influxdata.com/influxdb/v2/api/
+"""
+
+import gzip
+import re
+import urllib.parse
+from typing import TYPE_CHECKING, NamedTuple
+
+from ingest.config.influxdb_section import InfluxdbSection
+from ingest.config.server_access import Credentials, ServerAccess
+from ingest.servers.server_calls import NoAnswer, ServerClient
+from logshipper.errors import QueryError
+
+if TYPE_CHECKING:
+    import requests
+
+_HEADERS = {"Content-Type": "text/plain; charset=utf-8", "Content-Encoding": "gzip"}
+NOTHING = b"# logshipper\n"  # a comment: it asks for the right to write, and writes nothing
+
+
+class Written(NamedTuple):
+    date_ns: int | None
+
+
+class InfluxdbClient(ServerClient):
+    """section: its access, and where in InfluxDB points go."""
+
+    kind = "InfluxDB"
+    # proxies' and gateways' own 400s; a wrong address answers 404, a missing database, too
+    _not_about_pushes = re.compile(rb"Client sent an HTTP request to an HTTPS|The plain HTTP request was sent", re.I)
+
+    def __init__(self, section: InfluxdbSection) -> None:
+        super().__init__(_access(section), max_answer_bytes=1 << 20)
+        if section.bucket:
+            path, named = "/api/v2/write", {"org": section.org, "bucket": section.bucket}
+        else:
+            path, named = "/write", {"db": section.database, "rp": section.retention_policy}
+        named = {name: value for name, value in named.items() if value}
+        self._path = f"{path}?{urllib.parse.urlencode({**named, 'precision': 'ns'})}"
+
+    def push_body(self, body: bytes, tenant: str = "") -> Written:
+        """Writes points, compressed by `packed`. Only 204 counts. After a 400 or 422 that speaks of a partial write the
+        others are stored; writing the same again overwrites them with themselves. tenant: InfluxDB has none."""
+        return Written(self._push(self._path, body, _HEADERS, (204,)).date_ns)
+
+    def ready(self) -> bool:
+        """Whether it answers at all. Raises QueryError."""
+        try:
+            answer = self._server.call("GET", "/ping")
+        except NoAnswer as error:
+            raise QueryError(self.name, 0, str(error)) from None
+        if answer.status == 503:
+            return False
+        if answer.status not in (200, 204):
+            raise QueryError(self.name, answer.status, self._server.refusal(answer))
+        return True
+
+
+class _TokenAccess(ServerAccess):
+    """InfluxDB's own scheme in place of `Bearer`, which is for its 1.x JWTs."""
+
+    def session(self) -> "requests.Session":
+        session = super().session()
+        auth = session.auth
+        if isinstance(auth, Credentials) and auth.header.startswith("Bearer "):
+            session.auth = Credentials(f"Token {auth.header[len('Bearer ') :]}", auth.secrets)
+        return session
+
+
+def _access(section: InfluxdbSection) -> ServerAccess:
+    return _TokenAccess(**vars(section.access)) if section.bucket else section.access
+
+
+def packed(body: bytes) -> bytes:
+    return gzip.compress(body, 1, mtime=0)

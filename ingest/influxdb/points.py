@@ -1,0 +1,142 @@
+"""Metadata records as points of InfluxDB's line protocol: `measurement,tags fields time`. Pure.
+
+https://docs.influxdata.com/influxdb/v1/write_protocols/line_protocol_reference/. A field has one type for all jobs that
+share a database, and InfluxDB refuses a point whose field has another one. So all numbers are floats: a key that is `0`
+in one record and `0.5` in the next is no conflict. (Exact integers are in Loki.) What can't be a field (null, lists,
+numbers beyond a float, keys that the protocol can't write) is left out and counted.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from ingest.metadata.metadata_keys import parse_record
+from ingest.shipping.entries import Chunk
+from logshipper.segment import Json
+
+MAX_STRING_BYTES = 64 << 10
+MAX_DEPTH = 4  # as graphs have it
+MAX_FIELDS = 256  # of a record
+MAX_KEY_BYTES = 1024
+TAGS = ("cluster", "host", "user", "job_id", "attempt", "step", "task", "stream")
+# `time` is the point's own; with a tag's name a query couldn't tell the field; the others are InfluxDB 2's own
+_RESERVED = frozenset({"time", "_time", "_measurement", "_field", *TAGS})
+_BAD_KEY = re.compile(r"[\x00-\x1f\x7f\\]|[\ud800-\udfff]")
+_SPECIAL = re.compile(r"([,= ])")
+_IN_STRING = re.compile(r'(["\\])')
+_UNWRITABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+
+Field = bool | float | str
+
+
+class Point(NamedTuple):
+    """A record's. fields: none where nothing of it can be written; left_out: how many of its values can't."""
+
+    fields: dict[str, Field]
+    left_out: int
+
+
+def point_of(line: bytes) -> Point:
+    """Of a record as it was printed; without fields where it isn't JSON."""
+    record = parse_record(line)
+    if record is None:
+        return Point({}, 1)
+    fields: dict[str, Field] = {}
+    left_out = 0
+    for key, value in _leaves(record, "", MAX_DEPTH):
+        field = _field(value)
+        named = _key(key, fields)
+        if field is None or not named or len(fields) >= MAX_FIELDS:
+            left_out += 1
+            continue
+        fields[named] = field
+    return Point(fields, left_out)
+
+
+def _leaves(record: Json, above: str, depth: int) -> Iterator[tuple[str, object]]:
+    """Values by name, nested ones as `a.b`; what is too deep as one value, which is no field."""
+    for key, value in record.items():
+        if isinstance(value, dict) and depth > 1:
+            yield from _leaves(value, f"{above}{key}.", depth - 1)
+        else:
+            yield f"{above}{key}", value
+
+
+def _key(key: str, taken: Mapping[str, object]) -> str:
+    """ "" where it can't be written. A reserved one gets an underscore behind."""
+    if not key or len(key) > MAX_KEY_BYTES or _BAD_KEY.search(key):
+        return ""
+    while key in _RESERVED or key in taken:
+        key += "_"
+    return key
+
+
+def _field(value: object) -> Field | None:
+    if isinstance(value, (bool, str)):
+        return _cut(value) if isinstance(value, str) else value
+    if isinstance(value, (int, float)):
+        try:
+            number = float(value)
+        except OverflowError:
+            return None
+        return number if math.isfinite(number) else None
+    return None
+
+
+def _cut(text: str) -> str:
+    """To MAX_STRING_BYTES, between characters."""
+    whole = text.encode("utf-8", "replace")
+    return whole[:MAX_STRING_BYTES].decode("utf-8", "ignore")
+
+
+def tags_of(chunk: Chunk, at: int, cluster: str, host: str) -> dict[str, str]:
+    """What tells a job's tasks apart: with these no two records have the same series and time. stdout is not named."""
+    key = chunk.key
+    own = {"cluster": cluster, "host": key.host or host, "stream": "" if key.stream == "stdout" else key.stream}
+    found = {**chunk.metadata(at), **own}
+    return {name: found[name] for name in TAGS if found.get(name)}
+
+
+def encode(measurement: str, tags: Mapping[str, str], fields: Mapping[str, Field], time_ns: int) -> bytes:
+    """A line, with its end."""
+    series = ",".join([_escaped(measurement), *(f"{name}={_tag(value)}" for name, value in tags.items())])
+    written = ",".join(f"{_escaped(key)}={_value(value)}" for key, value in fields.items())
+    return f"{series} {written} {time_ns}\n".encode()
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", text)
+
+
+def _tag(value: str) -> str:
+    """A backslash at the end would take the comma behind it."""
+    return _escaped(_UNWRITABLE.sub("\ufffd", value).rstrip("\\") or "_")
+
+
+def _value(value: Field) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value)
+    return '"' + _IN_STRING.sub(r"\\\1", value) + '"'
+
+
+def type_of(value: Field) -> str:
+    """As InfluxDB calls it in its refusals."""
+    return "boolean" if isinstance(value, bool) else "float" if isinstance(value, float) else "string"
+
+
+def encode_all(chunks: Iterable[Chunk], measurement: str, cluster: str, host: str) -> tuple[bytes, int]:
+    """The points of all records, and how many values were left out."""
+    lines: list[bytes] = []
+    left_out = 0
+    for chunk in chunks:
+        same = None if chunk.extra else tags_of(chunk, 0, cluster, host)
+        for at, line in enumerate(chunk.lines):
+            point = point_of(line)
+            left_out += point.left_out
+            if point.fields:
+                tags = tags_of(chunk, at, cluster, host) if same is None else same
+                lines.append(encode(measurement, tags, point.fields, chunk.times_ns[at]))
+    return b"".join(lines), left_out

@@ -1,0 +1,193 @@
+"""The agent's InfluxDB sink, with Debian's InfluxDB 1.6: every record is there once, or in the quarantine with the
+server's words, whatever becomes of server and agent."""
+
+import json
+import os
+import signal
+import sys
+import time
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.config import agent_config
+from ingest.node.node_spool import NodeIdentity, prepare_capture
+from tests.captured_runs import wait_until
+from tests.node_agents import NodeAgent, cluster
+from tests.segment_factory import SECOND_NS, CaptureWriter
+from tests.servers.running import InfluxdbServer, LokiServer
+from tests.tls_gateway import Authority
+
+__all__ = ["cluster"]  # a fixture
+RECORDS = 300
+# a record's `mark` is its number, so that each can be told apart
+PRINTING = """
+import json, sys, time
+for number in range(int(sys.argv[1])):
+    record = {"mark": number, "loss": 0 if number == 0 else 1 / number, "opt": {"lr": 0.1}, "good": number % 2 == 0}
+    if number in json.loads(sys.argv[2]):
+        record["loss"] = "unknown"
+    print(json.dumps(record), flush=True)
+    time.sleep(float(sys.argv[3]))
+"""
+
+
+class Site:
+    """An agent with a Loki and an InfluxDB."""
+
+    def __init__(self, folder: Path, loki: LokiServer, influxdb: InfluxdbServer, cluster: str, **options: Any) -> None:
+        self.influxdb = influxdb
+        self.database = f"d{uuid.uuid4().hex[:8]}"
+        influxdb.query(f"CREATE DATABASE {self.database}")
+        quick = {"batch_wait_secs": 0.1, "retry_min_secs": 0.05, "retry_max_secs": 0.2, "timeout_secs": 2}
+        table = {"url": influxdb.url, "database": self.database, **quick, **options}
+        self.agent = NodeAgent(folder, loki.url, cluster=cluster, influxdb=table)
+        self.quarantine = self.agent.state / "sinks" / "influxdb" / "quarantine"
+
+    def print(self, records: int = RECORDS, odd: tuple[int, ...] = (), pause_secs: float = 0.0, job: str = "j") -> None:
+        words = (sys.executable, "-c", PRINTING, str(records), json.dumps(odd), str(pause_secs))
+        done = self.agent.run(*words, options=("--job-id", job))
+        assert (done.returncode, done.stderr) == (0, b"")  # not kept elsewhere, either
+
+    def spool(self, job: str, odd: tuple[int, ...] = ()) -> None:
+        """A whole capture, as `print` leaves one: no agent need run."""
+        identity = NodeIdentity(job, 1, "", 0, "train.py", os.geteuid(), "me", gid=os.getegid())
+        made = Path(prepare_capture(agent_config.load(str(self.agent.config)).agent, identity))
+        with CaptureWriter.in_node_spool(made, start_ns=time.time_ns() - 600 * SECOND_NS) as capture:
+            capture.start()
+            for begin in range(0, RECORDS, 50):
+                numbers = range(begin, begin + 50)
+                capture.metadata(*({"mark": one, "loss": "unknown" if one in odd else 0.5} for one in numbers))
+            capture.end()
+            capture.close()
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self.influxdb.query("SELECT * FROM logshipper", self.database)
+
+    def marks(self) -> Counter[int]:
+        return Counter(int(row["mark"]) for row in self.rows())
+
+    def refused(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for file in self.quarantine.glob("*.jsonl") for line in file.read_text().splitlines()]
+
+    def sink(self) -> dict[str, Any]:
+        (found,) = [one for one in self.agent.status()["sinks"] if one["name"] == "influxdb"]
+        return dict(found)
+
+
+@pytest.fixture
+def site(loki: LokiServer, influxdb: InfluxdbServer, cluster: str, tmp_path: Path) -> Site:
+    return Site(tmp_path / "node", loki, influxdb, cluster)
+
+
+def test_every_record_is_a_point_with_few_tags(site: Site, cluster: str) -> None:
+    with site.agent as agent:
+        site.print()
+        printed = """{"loss": NaN}\n{"none": null, "time": 5, "who": "ann"}"""
+        agent.run("printf", printed, options=("--job-id", "odd"))
+        agent.wait_shipped()
+        rows = site.rows()
+        ours = [row for row in rows if row["job_id"].startswith("j.")]
+        assert site.influxdb.query("SHOW TAG KEYS", site.database) == [
+            {"tagKey": name} for name in ("attempt", "cluster", "host", "job_id", "task", "user")
+        ]
+        assert sorted(row["mark"] for row in ours) == list(range(RECORDS))
+        assert len({row["time"] for row in ours}) == RECORDS
+        assert {(row["cluster"], row["host"], row["opt.lr"]) for row in ours} == {(cluster, "n1", 0.1)}
+        assert [row["good"] for row in sorted(ours, key=lambda row: row["mark"])][:2] == [True, False]
+        (odd,) = [row for row in rows if row not in ours]  # what has NaN is no record
+        assert (odd["time_"], odd["who"], odd["loss"]) == (5, "ann", None)
+        assert site.refused() == []
+        assert site.sink()["ledger"]["balances"]
+        assert 'logshipper_agent_entries_total{kind="metadata",sink="influxdb"} 301.0' in agent.metrics()
+        assert 'logshipper_agent_left_out_total{reason="influxdb_values",sink="influxdb"} 1.0' in agent.metrics()
+        assert "influx influxdb, http://127.0.0.1" in agent.call("status").stdout
+        checked = agent.call("check").stdout
+        assert f"ok    influxdb: InfluxDB at {site.influxdb.url} takes points for the database" in checked
+
+
+def test_type_conflicts_are_put_aside_alone_and_replayed(site: Site) -> None:
+    odd = (5, 6, 7, 100, 250)
+    with site.agent as agent:
+        site.print(odd=odd)
+        agent.wait_shipped()
+        assert site.marks() == Counter(set(range(RECORDS)) - set(odd))
+        refused = site.refused()
+        assert sorted(json.loads(one["line"])["mark"] for one in refused) == list(odd)
+        assert {one["reason"] for one in refused} == {"type_conflict"}
+        assert 'input field "loss" on measurement "logshipper" is type string, already exists' in refused[0]["words"]
+        assert 'refused_entries_total{reason="type_conflict",sink="influxdb"} 5.0' in agent.metrics()
+        assert agent.call("replay", "--sink", "influxdb").returncode == 3  # refused again, and still there
+        assert len(site.refused()) == len(odd)
+        site.influxdb.query("DROP MEASUREMENT logshipper", site.database)
+        assert agent.call("replay", "--sink", "influxdb").returncode == 0
+        assert site.marks() == Counter(odd)
+        assert site.refused() == []
+
+
+def test_server_and_agent_are_killed_and_nothing_is_lost_or_twice(
+    influxdbs: None, loki: LokiServer, cluster: str, tmp_path: Path
+) -> None:
+    with InfluxdbServer() as influxdb:
+        site = Site(tmp_path / "node", loki, influxdb, cluster)
+        agent = site.agent
+        for number, point in enumerate(("pushed", "sent", "committed")):
+            site.spool(f"j{number}", odd=(3,) if number else ())
+            agent.start(crash_at=point, times=2, wait=False)
+            wait_until(agent.has_ended, f"it kills itself at {point}: {agent.log.read_text()}")
+            assert (agent.folder / f"crashed-{point}").exists(), agent.log.read_text()
+        with agent.start():
+            influxdb.stop(signal.SIGKILL)
+            site.spool("away")
+            wait_until(lambda: site.sink()["loki"]["trouble"], "status tells of it")
+            influxdb.start()
+            agent.wait_shipped()
+        jobs = [f"j{number}" for number in range(3)] + ["away"]
+        points = Counter((row["job_id"], int(row["mark"])) for row in site.rows())
+        odd = {("j1", 3), ("j2", 3)}
+        assert points == Counter({(job, mark) for job in jobs for mark in range(RECORDS)} - odd)
+        assert Counter((one["metadata"]["job_id"], json.loads(one["line"])["mark"])
+                       for one in site.refused()) == Counter(odd)  # fmt: skip
+
+
+def test_credentials_that_are_wrong_hold_all_until_they_are_mended(
+    influxdbs: None, loki: LokiServer, cluster: str, tmp_path: Path
+) -> None:
+    """By TLS, with a CA of one's own."""
+    authority = Authority(tmp_path / "ca")
+    pair = authority.issue("influxdb", "IP:127.0.0.1")
+    with InfluxdbServer(auth_enabled=True, tls=(*pair, authority.ca)) as influxdb:
+        influxdb.query("CREATE USER agent WITH PASSWORD 's3cret-word' WITH ALL PRIVILEGES")
+        influxdb.auth = ("agent", "s3cret-word")
+        secret = tmp_path / "password"
+        secret.write_text("wrong-word\n")
+        secret.chmod(0o600)
+        access = {"ca_file": str(authority.ca), "username": "agent", "password_file": str(secret)}
+        site = Site(tmp_path / "node", loki, influxdb, cluster, **access)
+        with site.agent as agent:
+            site.print(20)
+            wait_until(lambda: (site.sink()["loki"]["trouble"] or {}).get("status") == 401, "it is told")
+            assert "authorization failed" in agent.log.read_text()
+            assert "look at [influxdb] in the agent's configuration" in agent.log.read_text()
+            assert len(agent.captures()) == 1
+            secret.write_text("s3cret-word\n")
+            agent.wait_shipped()
+            assert site.marks() == Counter(range(20))
+            assert "wrong-word" not in agent.log.read_text()
+
+
+def test_a_database_that_is_missing_holds_all(site: Site) -> None:
+    site.influxdb.query(f"DROP DATABASE {site.database}")
+    with site.agent as agent:
+        site.print(5)
+        wait_until(lambda: (site.sink()["loki"]["trouble"] or {}).get("status") == 404, "it is told")
+        assert "wrong influxdb: " in agent.call("check").stdout
+        site.influxdb.query(f"CREATE DATABASE {site.database}")
+        agent.wait_shipped()
+        assert site.marks() == Counter(range(5))
+        assert site.refused() == []
+        purged = agent.call("purge", "--job", "x", "--yes", "--no-loki")
+        assert "influxdb isn't purged: metadata of the job may be there" in purged.stderr

@@ -1,0 +1,193 @@
+"""Records as points, and what InfluxDB makes of the oddest ones; the interface of 2.x, with a server that checks what
+is sent as 2.x documents it."""
+
+import gzip
+import json
+import re
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.config.agent_config import parse
+from ingest.influxdb.client import InfluxdbClient, packed
+from ingest.influxdb.influxdb_sink import InfluxdbSink, reason_of
+from ingest.influxdb.points import MAX_FIELDS, MAX_STRING_BYTES, encode, encode_all, point_of
+from ingest.loki.push import encode_metadata
+from ingest.metrics.metrics_server import SinkMetrics
+from ingest.shipping.entries import Chunk, Metadata, StreamKey
+from ingest.shipping.quarantine import Refusal
+from ingest.shipping.sink_parts import made_sink, push_client
+from logshipper.errors import RejectedPushError
+from tests.faulty_server import FaultyServer, Said
+from tests.servers.running import InfluxdbServer
+
+BEGIN_NS = 1_700_000_000_000_000_000
+ODD = {
+    "a b,c=d": 1, 'quote"d': 'say "hi"\\', "lines": "one\ntwo\r", "\u00e9\U0001f600": "\u00e9\U0001f600", "empty": "",
+    "nested": {"x": {"y": {"z": 1, "w": {"deep": 1}}}}, "big": 10**300, "bigger": 10**400, "list": [1], "none": None,
+    "yes": True, "time": 7, "job_id": "forged", "long": "\u00e9" * MAX_STRING_BYTES, "back\\slash": 1, "new\nline": 1,
+    "": 1, "-1": -0.0, "e": 1e-300, "#": 1, "'": "'",
+}  # fmt: skip
+
+
+def chunk(*records: object, job_id: str = "4711") -> Chunk:
+    pairs = {"job_id": job_id, "user": "ann", "task": "0", "attempt": "1"}
+    lines = [json.dumps(record).encode() for record in records]
+    times = range(BEGIN_NS, BEGIN_NS + len(lines))
+    return Chunk(
+        "folder", StreamKey("stdout", "metadata", host="n1"), times, lines, Metadata(pairs, encode_metadata(pairs))
+    )
+
+
+def test_the_oddest_record_is_read_back_as_it_was(influxdb: InfluxdbServer) -> None:
+    database = f"d{uuid.uuid4().hex[:8]}"
+    influxdb.query(f"CREATE DATABASE {database}")
+    config, problems = parse({"loki": {"url": "http://x"}, "influxdb": {"url": influxdb.url, "database": database}})
+    assert problems == []
+    body, left_out = encode_all([chunk(ODD)], "logshipper", "c1", "n1")
+    with InfluxdbClient(config.influxdbs["influxdb"]) as client:
+        client.push_body(packed(body))
+        client.push_body(packed(body))  # a resend
+    (row,) = influxdb.query("SELECT * FROM logshipper", database)
+    assert {name: value for name, value in row.items() if name not in ("long", "lines")} == {
+        "time": BEGIN_NS, "cluster": "c1", "host": "n1", "user": "ann", "job_id": "4711", "attempt": "1", "task": "0",
+        "a b,c=d": 1, 'quote"d': 'say "hi"\\', "\u00e9\U0001f600": "\u00e9\U0001f600", "empty": "", "nested.x.y.z": 1,
+        "big": 1e300, "yes": True, "time_": 7, "job_id_": "forged", "-1": 0, "e": 1e-300, "#": 1, "'": "'",
+    }  # fmt: skip
+    assert row["lines"] == "one\ntwo\r"
+    assert len(row["long"].encode()) == MAX_STRING_BYTES
+    assert left_out == 7  # deep, bigger, list, none, and keys that can't be written
+
+
+def test_hostile_records_never_raise_and_fields_have_a_cap() -> None:
+    many = point_of(json.dumps({f"k{number}": number for number in range(MAX_FIELDS + 5)}).encode())
+    assert (len(many.fields), many.left_out) == (MAX_FIELDS, 5)
+    deep = b'{"a":' * 400 + b"1" + b"}" * 400
+    for line in (b"", b"{", b"[1]", b'{"a": 1e999}', b'{"a": "\\ud800"}', b'{"\\ud800": 1}', b"\xff", deep):
+        point = point_of(line)
+        encode("m", {"user": "dom\\ann\\", "step": "a b,c=\n"}, point.fields or {"x": 1.0}, 1)
+    told = encode("m", {"user": "dom\\ann\\", "step": "a b"}, {"x": 1.0}, 1)
+    assert told == b"m,user=dom\\ann,step=a\\ b x=1.0 1\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "reason"),
+    [
+        ('partial write: field type conflict: input field "x" on measurement "m" is type string', 400, "type_conflict"),
+        ("partial write: points beyond retention policy dropped=5", 400, "too_old"),
+        ("partial write: max-values-per-tag limit exceeded (100000/100000)", 400, "series_limit"),
+        ("unable to parse 'm x=nan 1': invalid number", 400, "malformed"),
+        ("Request Entity Too Large", 413, "too_large"),
+        ("something else", 400, "other"),
+    ],
+)
+def test_reasons_are_few_words(words: str, status: int, reason: str) -> None:
+    assert reason_of(RejectedPushError("InfluxDB", status, words)) == reason
+
+
+# ---- 2.x
+
+_LINE = re.compile(rb"logshipper,cluster=c1,host=n1,user=ann,job_id=4711,attempt=1,task=0 (\S+) (\d{19})")
+
+
+class Influxdb2:
+    """A sink, and a server of whose answers each is one that InfluxDB 2.7 documents for /api/v2/write."""
+
+    def __init__(self, folder: Path, server: FaultyServer) -> None:
+        token = folder / "token"
+        token.write_text("s3cret-token\n")
+        token.chmod(0o600)
+        table = {"url": server.url, "org": "my org", "bucket": "b/1", "token_file": str(token), "retry_min_secs": 0.001,
+                 "retry_max_secs": 0.002}  # fmt: skip
+        config, problems = parse({"agent": {"cluster": "c1"}, "loki": {"url": "http://x"}, "influxdb": table})
+        assert problems == []
+        self.server = server
+        self.said: list[str] = []
+        (_, of_sink) = config.sinks
+        self.sink = made_sink(of_sink, lambda: push_client(of_sink), SinkMetrics(), threading.Event(), self.said.append)
+        assert isinstance(self.sink, InfluxdbSink)
+
+    def deliver(self, *records: Any) -> list[Refusal]:
+        return self.sink.deliver([chunk(*records)])
+
+    def written(self) -> list[list[tuple[bytes, bytes]]]:
+        """Fields and time of each line, of each request."""
+        found = []
+        for asked in self.server.asked:
+            assert (asked.method, asked.path) == ("POST", "/api/v2/write?org=my+org&bucket=b%2F1&precision=ns")
+            assert asked.headers["Authorization"] == "Token s3cret-token"
+            assert asked.headers["Content-Type"] == "text/plain; charset=utf-8"
+            assert asked.headers["Content-Encoding"] == "gzip"
+            lines = gzip.decompress(asked.body).splitlines()
+            matches = [_LINE.fullmatch(line) for line in lines]
+            found.append([(match[1], match[2]) for match in matches if match is not None])
+            assert all(matches) or lines == [b"# logshipper"], lines
+        return found
+
+
+@pytest.fixture
+def two(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Influxdb2]:
+    with FaultyServer(*request.param) as server:
+        yield Influxdb2(tmp_path, server)
+
+
+def error(status: int, code: str, message: str, **headers: str) -> Said:
+    body = json.dumps({"code": code, "message": message}).encode()
+    return Said(status, body, headers={"Content-Type": "application/json; charset=utf-8", **headers})
+
+
+LATER = (
+    error(429, "too many requests", "rate limit", **{"Retry-After": "0"}),
+    error(503, "unavailable", "busy"),
+    error(401, "unauthorized", "unauthorized access"),
+    error(404, "not found", 'bucket "b/1" not found'),
+)
+CONFLICT = error(
+    422, "unprocessable entity", "failure writing points to database: partial write: field type conflict: input field "
+    '"loss" on measurement "logshipper" is type string, already exists as type float dropped=1')  # fmt: skip
+
+
+@pytest.mark.parametrize("two", [(*LATER, Said(204))], indirect=True)
+def test_2x_gets_what_it_documents_until_it_takes_it(two: Influxdb2) -> None:
+    assert two.deliver({"loss": 0.5}, {"loss": 1, "ok": True}) == []
+    expected = [(b"loss=0.5", b"%d" % BEGIN_NS), (b"loss=1.0,ok=true", b"%d" % (BEGIN_NS + 1))]
+    assert two.written() == [expected] * 5
+    assert not any("s3cret" in words for words in two.said)
+
+
+@pytest.mark.parametrize("two", [(CONFLICT, Said(204))], indirect=True)
+def test_2x_names_a_conflict_and_that_point_alone_is_refused(two: Influxdb2) -> None:
+    (refusal,) = two.deliver({"loss": 0.5}, {"loss": "none"}, {"loss": 1})
+    assert (refusal.chunk.lines, refusal.reason, refusal.status) == ([b'{"loss": "none"}'], "type_conflict", 422)
+    assert [len(lines) for lines in two.written()] == [3, 2]
+
+
+@pytest.mark.parametrize("two", [(error(400, "invalid", "a gateway's"),) * 2 + (Said(204),)], indirect=True)
+def test_a_400_that_nobody_knows_puts_nothing_aside(two: Influxdb2) -> None:
+    """The second one answers the question whether anything is taken."""
+    assert two.deliver({"loss": 0.5}) == []
+    assert [len(lines) for lines in two.written()] == [1, 0, 1]
+
+
+@pytest.mark.parametrize("two", [(Said(413), Said(204))], indirect=True)
+def test_a_413_halves(two: Influxdb2) -> None:
+    assert two.deliver({"loss": 0.5}, {"loss": 1}) == []
+    assert [len(lines) for lines in two.written()] == [2, 1, 1]
+
+
+def test_a_flood_of_conflicts_takes_few_requests(tmp_path: Path) -> None:
+    """InfluxDB says how many it dropped: where they are known, no halving by the thousand."""
+    count = 500
+    conflict = json.loads(CONFLICT.body)
+    conflict["message"] = conflict["message"].replace("dropped=1", f"dropped={count}")
+    with FaultyServer(error(422, **conflict), Said(204)) as server:
+        two = Influxdb2(tmp_path, server)
+        begin = time.monotonic()
+        refusals = two.deliver(*[{"loss": "none"}] * count, *[{"loss": 1.0}] * count)
+        assert sum(len(one.chunk.lines) for one in refusals) == count
+        assert len(server.asked) == 2, time.monotonic() - begin
