@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -258,3 +260,72 @@ def test_tmux(home: Home) -> None:
     assert code.read_text() == "5\n"
     assert home.logs("mine")[1] == "out"
     assert home.show("mine")["exit_code"] == 5
+
+
+# ---- ssh
+
+
+@pytest.fixture(scope="module")
+def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """`ssh ... HOST` to a real sshd on loopback, with keys of its own, as this user."""
+    sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
+    if sshd is None or shutil.which("ssh") is None:
+        pytest.skip("openssh-server or openssh-client isn't installed")
+    folder = tmp_path_factory.mktemp("sshd")
+    for name in ("host", "user"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = folder / "sshd_config"
+    config.write_text(
+        f"ListenAddress 127.0.0.1:{port}\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/user.pub\n"
+        f"PidFile {folder}/pid\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n"
+    )
+    if os.getuid() == 0:
+        os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
+    options = [f"-oIdentityFile={folder}/user", "-oStrictHostKeyChecking=no", "-oBatchMode=yes", "-oIdentitiesOnly=yes"]
+    client = ["ssh", "-F", "none", "-q", f"-p{port}", *options, f"-oUserKnownHostsFile={folder}/known", "127.0.0.1"]
+    log = folder / "log"
+    with log.open("wb") as file:
+        server = subprocess.Popen([sshd, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stderr=file)
+    try:
+        wait_until(lambda: "Server listening" in log.read_text() or server.poll() is not None, "sshd listens")
+        tried = subprocess.run([*client, "true"], stdin=subprocess.DEVNULL, timeout=60)
+        if tried.returncode:
+            pytest.skip(f"sshd lets nobody in here: {log.read_text()}")
+        yield client
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def over_ssh(home: Home, words: str) -> str:
+    names = ("HOME", "LOGSHIPPER_STORE", "LOGSHIPPER_AGENT", "PYTHONPATH")
+    return " ".join(f"{name}={home.environment[name]}" for name in names) + f" {words}"
+
+
+def test_ssh(home: Home, ssh: list[str]) -> None:
+    """As without it: both streams, stdin, exit code."""
+    command = over_ssh(home, f"{RUN} sh -c 'cat; echo err >&2; exit 9'")
+    done = subprocess.run([*ssh, command], input=b"in\n", capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (9, b"in\n", b"err\n")
+    assert sorted(home.logs()) == ["err", "in"]
+    assert home.show()["exit_code"] == 9
+
+
+@pytest.mark.parametrize("option", ["-T", "-tt"])
+def test_ssh_that_breaks_off(option: str, home: Home, ssh: list[str]) -> None:
+    """What was printed is in the log, and how the job ended: with a terminal of ssh's by its SIGHUP; without one only
+    when it prints again."""
+    script = "echo begun; while sleep 0.2; do echo more; done"
+    command = over_ssh(home, f"{RUN} sh -c '{script}'")
+    client = [*ssh[:1], option, *ssh[1:]]
+    with subprocess.Popen([*client, command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == b"begun"
+        process.kill()
+    wait_until(lambda: home.show()["state"] != "RUNNING", "the job ends")
+    shown = home.show()
+    assert (shown["exit_code"], shown["signal"]) == (None, 1 if option == "-tt" else 13)
+    assert home.logs()[0] == "begun"
