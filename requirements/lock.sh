@@ -31,7 +31,7 @@ compile dev --extra grafana --extra parquet --group pyproject.toml:demo --group 
 grep '^[a-z].*==' requirements/dev.lock | sed 's/ *\\$//' >"$scratch/pins.txt"
 compile demo --group pyproject.toml:demo --constraint "$scratch/pins.txt"
 # programs of others, each in an environment of its own (requirements/tool.sh)
-for name in wandb qcg; do
+for name in wandb qcg kubernetes; do
     step "Locking requirements/$name.lock" \
         "$scratch/venv/bin/uv" pip compile --universal --python-version 3.11 --generate-hashes --no-annotate \
         --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" ${UPGRADE:+--upgrade} \

@@ -24,7 +24,7 @@ PROGRAMS = {"sge_qmaster": "gridengine-master", "sge_execd": "gridengine-exec", 
 INSTALLED = Path("/usr/lib/gridengine")
 SHARED = Path("/var/lib/gridengine")
 DEFAULTS = Path("/usr/share/gridengine")
-STARTER = ROOT / "deploy" / "sge" / "starter-method"
+HOOKS = ROOT / "deploy" / "launchers"
 TEMPLATES = Path(__file__).with_name("templates")
 INSIDE = Path(machine.__file__).with_name("inside.py")
 JOB_SECS = 60.0
@@ -39,8 +39,8 @@ def check() -> None:
 
 
 class SgeCell:
-    """`with` starts and removes it. queues: `plain.q` starts jobs as Grid Engine does, `all.q` by starter-method, which
-    is told to find logshipper at `program`; each also as `unix` and `stdin`, in these start modes."""
+    """`with` starts and removes it. queues: `plain.q` starts jobs as Grid Engine does, `all.q` by our starter_method,
+    which is told to find logshipper at `program`; each also as `unix` and `stdin`, in these start modes."""
 
     def __init__(self) -> None:
         check()
@@ -78,9 +78,9 @@ class SgeCell:
     def _lay_out(self) -> None:
         python = plugin.python_for_users(self.folder)
         self.program.write_text(f'#!/bin/sh\nexec {python} -m logshipper "$@"\n')
-        own = shutil.copy(STARTER, self.folder / "starter-method")
-        self.starter.write_text(f'#!/bin/sh\nLOGSHIPPER={self.program} exec {own} "$@"\n')
-        for path in (self.program, self.starter, Path(own)):
+        shutil.copytree(HOOKS, self.folder / "hooks")
+        self.starter.write_text(self.starter_for(self.program))
+        for path in (self.program, self.starter):
             path.chmod(0o755)
         for name in ("root/cell/common", "qmaster/job_scripts", "execd"):
             (self.folder / name).mkdir(parents=True)
@@ -104,6 +104,10 @@ class SgeCell:
         steps += [[INSTALLED / "spooldefaults", kind, what] for kind, what in kinds.items()]
         for step in steps:
             subprocess.run([str(word) for word in step], env=self._environment(), check=True, capture_output=True)
+
+    def starter_for(self, program: Path) -> str:
+        """A script that has the starter_method find logshipper there."""
+        return f'#!/bin/sh\nLOGSHIPPER={program} exec {self.folder}/hooks/sge-starter-method "$@"\n'
 
     def _filled(self, template: str, **values: object) -> str:
         return Template((TEMPLATES / template).read_text()).substitute(values)

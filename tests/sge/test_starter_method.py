@@ -1,5 +1,5 @@
-"""deploy/sge/starter-method on a real Grid Engine: what jobs leave is what they leave without it, byte for byte, and of
-who opted in all of it is in the log."""
+"""deploy/launchers/sge-starter-method on a real Grid Engine: what jobs leave is what they leave without it, byte for
+byte, and of who opted in all of it is in the log."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -154,7 +154,7 @@ def test_broken_logshipper_harms_no_job(cell: SgeCell) -> None:
         if program:
             broken.write_text(f"#!/bin/sh\n{program}\n")
             broken.chmod(0o755)
-        starter.write_text(f'#!/bin/sh\nLOGSHIPPER={broken} exec {cell.folder}/starter-method "$@"\n')
+        starter.write_text(cell.starter_for(broken))
         starter.chmod(0o755)
         cell.add_queue(f"{name}.q", str(starter))
         jobs[name] = cell.qsub(user, "-N", name, "-q", f"{name}.q", stdin="echo out; echo err >&2; exit 7")
