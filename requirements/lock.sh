@@ -31,7 +31,7 @@ compile dev --extra grafana --extra parquet --group pyproject.toml:demo --group 
 # pinned to the versions of dev.lock: one environment serves both
 grep '^[a-z].*==' requirements/dev.lock | sed 's/ *\\$//' >"$scratch/pins.txt"
 compile demo --group pyproject.toml:demo --constraint "$scratch/pins.txt"
-for name in wandb qcg telegraf; do
+for name in wandb qcg kubernetes telegraf; do
     step "Locking requirements/$name.lock" \
         "$scratch/venv/bin/uv" pip compile --universal --python-version 3.11 --generate-hashes --no-annotate \
         --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" ${UPGRADE:+--upgrade} \
