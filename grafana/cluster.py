@@ -1,6 +1,7 @@
 """The page of a cluster: what is captured, and how capture does on its nodes."""
 
 from grafana import links, queries
+from grafana.cluster_analytics import analytics
 from grafana.panels import (
     BLUE,
     GREEN,
@@ -68,6 +69,8 @@ def dashboard() -> Json:
                 row("Captured jobs"),
                 *_jobs(),
                 _events(),
+                row("Analytics"),
+                *analytics(),
                 row("What they print"),
                 *_lines(),
                 row("Capture on each node"),

@@ -42,6 +42,7 @@ _OF_ATTEMPT = "Of the attempt that is chosen above (at first the last one), from
 _NO_START = "no start in this time"  # as where a line's link leads
 _DETAILS = "Details: how it went, line ledger, mode changes and other events, lines over time"
 _DROPS = "lines_lost|lines_left_out|segment_damaged|record_left_out|events_left_out|user_events_left_out"
+_DROPS += "|measurements_left_out"
 _NODES = "CPU, memory and GPU of the job's nodes (where node_exporter or DCGM are scraped)"
 
 

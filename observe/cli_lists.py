@@ -38,11 +38,11 @@ def state_names(text: str) -> list[str]:
 
 
 def event_state(text: str) -> str:
-    """As it was typed: states of other systems are told apart from those that they stand for here."""
+    """By its own name: states of other systems are told apart from those that they stand for here."""
     if state_of(text) not in STATES:
         known = ", ".join((*STATES, *STATE_ALIASES))
         raise argparse.ArgumentTypeError(f"{text!r} isn't a state; there are {known}")
-    return text
+    return text.strip().upper()
 
 
 def add_ls(subparsers: "Subparsers[Parser]") -> None:

@@ -170,7 +170,9 @@ def _events(store: Store, wanted: Wanted) -> Iterator[StateEvent]:
     ran_in = _ran_in(store, wanted)
     waiting = []
     for number, job in enumerate(store.jobs(tags=tags)):
-        if wanted.job_ids and job.job_id not in wanted.job_ids:
+        # of an imported job also as its own system has it
+        names = job.job_id, job.job_id.removeprefix(f"{job.summary.origin}-")
+        if wanted.job_ids and not any(name in wanted.job_ids for name in names):
             continue
         if not ran_in(job.summary):
             continue
@@ -197,9 +199,8 @@ def _ran_in(store: Store, wanted: Wanted) -> Callable[[JobSummary], bool]:
         return lambda job: True
     allocations = store._store.allocations()
     by_scheduler = {one.id for one in allocations if one.scheduler_id in wanted.scheduler_ids}
-    by_batch = {
-        one.id for one in allocations if {one.id, one.id.removeprefix(f"{one.origin}-")} & {*wanted.batch_job_ids}
-    }
+    called = {one.id: (one.id, one.id.rpartition("-")[2]) for one in allocations}  # balsam-batch-5: 5
+    by_batch = {its_id for its_id, names in called.items() if any(name in wanted.batch_job_ids for name in names)}
 
     def fitting(job: JobSummary) -> bool:
         asked = ((wanted.scheduler_ids, by_scheduler), (wanted.batch_job_ids, by_batch))

@@ -27,8 +27,8 @@ def fits(wanted: str | None, state: str, other: str) -> bool:
     name = wanted.strip().upper()
     if state.upper() == name or not state:
         return bool(state)
-    if state in STATES:
-        return state_of(name) == state
+    if state in STATES:  # beside another system's it is that system's, too, and stands for itself
+        return state_of(name) == state and (not other or other in STATES)
     return name in STATES and state_of(state) == name != state_of(other)
 
 

@@ -1,13 +1,19 @@
 """What Balsam's documentation told its users of the EventLog API runs here: verbatim but for the import."""
 
+import json
 import textwrap
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import observe
+from logshipper.cli import main
+from observe.event_log import EventQuery
+from tests.import_tools import RECORDED
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
 from tests.segment_factory import START_NS
@@ -118,3 +124,56 @@ def test_a_particular_change() -> None:
 
 def test_only_events_of_the_last_day() -> None:
     assert found(SINCE_YESTERDAY) == ran("new", "FAILED")
+
+
+# ---- of Balsam's own jobs, imported: all that its own API has told of them (tests/imports/make_balsam.py)
+
+
+@pytest.fixture
+def imported(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> EventQuery:
+    folder = tmp_path / "imported"
+    assert main(["import", "balsam", str(RECORDED / "balsam"), "--store", str(folder)]) == 0
+    monkeypatch.setenv("LOGSHIPPER_STORE", str(folder))
+    return observe.EventLog.objects.filter()
+
+
+def told(events: Iterable[Any]) -> list[tuple[int, str, str, datetime]]:  # Any: of Balsam or of here
+    """Newest first; of equal times in any order."""
+    found = [
+        (int(str(event.job_id).removeprefix("balsam-")), event.from_state, event.to_state, event.timestamp)
+        for event in events
+    ]
+    return sorted(found, key=lambda one: (one[3], one[0], one[1]), reverse=True)
+
+
+def of_balsam(**wanted: object) -> list[tuple[int, str, str, datetime]]:
+    """What Balsam's own query gives: its recorded events, filtered."""
+    events = json.loads((RECORDED / "balsam" / "events.json").read_text())["results"]
+    chosen = [one for one in events if all(one[name] == value for name, value in wanted.items())]
+    return told(
+        SimpleNamespace(**{**one, "timestamp": datetime.fromisoformat(one["timestamp"]).replace(tzinfo=UTC)})
+        for one in chosen
+    )
+
+
+def test_imported_events_are_balsams_own(imported: EventQuery) -> None:
+    assert told(imported) == of_balsam()
+    times = [event.timestamp for event in imported]
+    assert times == sorted(times, reverse=True)
+    for state in {state for _, *states, _ in of_balsam() for state in states}:
+        if state not in {"FAILED", "RUNNING"}:  # those are states of here, too, which others stand for
+            assert told(imported.filter(to_state=state)) == of_balsam(to_state=state), state
+            assert told(imported.filter(from_state=state)) == of_balsam(from_state=state), state
+    restarts = imported.filter(from_state="RESTART_READY", to_state="RUNNING")
+    assert told(restarts) == of_balsam(from_state="RESTART_READY", to_state="RUNNING")
+    assert told(imported.filter(job_id=[101, 103])) == told(
+        one for one in imported if one.job_id in ("balsam-101", "balsam-103")
+    )
+
+
+def test_imported_events_of_an_allocation(imported: EventQuery) -> None:
+    of_batch = told(imported.filter(batch_job_id=5))
+    assert of_batch
+    assert of_batch == told(imported.filter(scheduler_id=456)), "it is the scheduler's 456"
+    assert {job_id for job_id, *_ in of_batch} < {job_id for job_id, *_ in of_balsam()}
+    assert imported.filter(batch_job_id=6, scheduler_id=456).count() == 0
