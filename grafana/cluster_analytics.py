@@ -92,8 +92,8 @@ def _utilization() -> Json:
     most = f"({told} > {hosts}) or {hosts}"
     return time_graph(
         "Utilization: nodes of running captured jobs",
-        "A job counts as the nodes that its scheduler gave it, and at least those on which it is captured, "
-        "but not more than there are nodes with an agent; beside them these. Nodes of jobs that aren't captured don't count.",
+        "A job counts as the nodes that its scheduler gave it, and at least those on which it is captured, but not "
+        "more than there are nodes with an agent; beside them these. Nodes of jobs that aren't captured don't count.",
         [
             prometheus(f"count(group by(host)({_AGENTS}))", legend="nodes with an agent", ref="A"),
             prometheus(f"sum({most}) or vector(0)", legend="nodes of captured jobs", ref="B"),

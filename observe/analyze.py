@@ -193,7 +193,7 @@ def _overheads(store: "AnyStore", read: Store, ids: Sequence[str], tags: Sequenc
         scattered=True,
         columns=_STATISTICS,
         table=[[Styled(name, "bold"), *_cells(one)] for name, one in rows if one is not None],
-        titles=("job_id", "started", "run_secs", "scheduled", "launched", "over"),
+        titles=("job", "started", "run_secs", "scheduled", "launched", "over"),
         rows=[_csv_row(task) for task in tasks],
         document={
             "runs": len(tasks),

@@ -28,7 +28,7 @@ class _Change(NamedTuple):
 def tasks_of(reader: "Reader") -> Iterator[Task]:
     """A task for each attempt of a captured job: on the nodes where it was captured, from the first capture's start to
     the last one's end; when it was launched and over, as its scheduler told it, to the second. A task for each run of
-    an imported job, and of each of its children, as its own system tells of them."""
+    an imported job, called as it, or of each of its children, as its own system tells of them."""
     if reader.summary.origin:
         yield from _imported(reader)
     else:
@@ -68,7 +68,7 @@ def _imported(reader: "Reader") -> Iterator[Task]:
         if (event := found.event).get("event") == _STATE
     ]
     if not job.children:
-        yield from _runs(job.job_id, changes, reader.details(), job.host)
+        yield from _runs(job.name, changes, reader.details(), job.host)
         return
     known = {child.name: child.details for child in reader.children()}
     told = sorted(reader.child_changes(), key=lambda change: change.child)  # stable: each one's stay in order of time

@@ -259,7 +259,7 @@ def test_csv_and_pictures(ask: Ask, tmp_path: Path) -> None:
     assert list(csv.reader(io.StringIO(out)))[:2] == [["series", "time", "jobs"], ["jobs", utc(T0_NS + 300 * NS), "1"]]
     rows = tmp_path / "runs.csv"
     assert ask("analyze", "overheads", "--csv", str(rows))[0] == 0
-    assert [row["job_id"] for row in csv.DictReader(io.StringIO(rows.read_text()))] == ["123", "124", "125", "126"]
+    assert [row["job"] for row in csv.DictReader(io.StringIO(rows.read_text()))] == ["123", "124", "125", "126"]
     for option, begin in (("--png", b"\x89PNG"), ("--svg", b"<?xml")):
         path = tmp_path / f"picture{option}"
         code, out, _ = ask("analyze", "nodes", option, str(path))

@@ -46,7 +46,8 @@ def capture_of(cluster: CapturingCluster, job_id: str) -> list[Path]:
 def is_true(cluster: CapturingCluster, job_id: str, user: JobUser, **wanted: object) -> None:
     """Asserts whose the job is, by what Loki has."""
     known = {"user": user.name, "uid": user.uid, "partition": "main", "account": "true", "name": "true",
-             "host": "n1", "cluster": cluster.cluster, "label_host": "n1", "attempt": "1", "nodes": 1, **wanted}  # fmt: skip
+             "host": "n1", "cluster": cluster.cluster, "label_host": "n1", "attempt": "1", "nodes": 1,
+             **wanted}  # fmt: skip
     (started,) = (event for event in cluster.events(job_id) if event["event"] == "started")
     assert {key: started.get(key) for key in known} == known
     assert "array_job_id" not in started
