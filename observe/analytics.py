@@ -156,9 +156,10 @@ def in_utc(time: datetime) -> datetime:
 
 
 def nodes_of(data: Mapping[str, Any]) -> Fraction | None:  # Any: JSON
-    """What a job weighs; None where its nodes aren't known."""
+    """What a job weighs; None where its nodes aren't known. Balsam's own number, a float, is divided already."""
     nodes, packing = positive(data.get("num_nodes")), positive(data.get("node_packing_count"))
-    return nodes if nodes is None or packing in (None, 1) else nodes / packing
+    is_share = "source_to" in data and isinstance(data.get("num_nodes"), float)
+    return nodes if nodes is None or packing is None or is_share else nodes / packing
 
 
 def positive(value: object) -> Fraction | None:

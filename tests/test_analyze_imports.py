@@ -78,3 +78,17 @@ def test_allocations_of_balsam(store: Path, capsys: pytest.CaptureFixture[str]) 
     times, nodes = observe.available_nodes(observe.BatchJob.objects.all())
     assert times == sorted(times)
     assert nodes[-1] == sum(one.num_nodes or 1 for one in observe.BatchJob.objects.filter(state="running"))
+
+
+def test_iterations_count_and_their_parent_does_not(qcg: list[Task], capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["analyze", "throughput", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    succeeded = [entry for entry in report() if entry["state"] == "SUCCEED"]
+    assert found["title"].startswith(f"Imported jobs that became COMPLETED: {len(succeeded)}")
+    ended = sorted(entry["history"][-1]["date"] for entry in succeeded)
+    assert [x[:26] for x in found["series"][0]["x"]] == ended
+    assert main(["analyze", "utilization", "--no-node-weighting", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["series"][0]["x"]) == 2 * sum(entry["runtime"] != {} for entry in report())
+    assert found["series"][0]["y"][-1] == 0
