@@ -19,7 +19,7 @@ def imported_info(base: JobInfo, reader: "Reader") -> JobInfo:
     job = reader.summary
     told = [(event.time_ns, str(event.event.get("to", ""))) for event in reader.events()
             if event.event.get("event") == "state"]  # fmt: skip
-    info = _with_details(base, reader.details(), job.cores)
+    info = _with_details(base, reader.details(), job.nodes, job.cores)
     info = replace(info, history=_history(told) or base.history)
     if not job.children:
         return info
@@ -63,16 +63,17 @@ def _child(info: JobInfo, child: "Child", history: list[tuple[datetime, str]]) -
         restarts=0,
         metrics={},
     )
-    return _with_details(its, child.details, child.cores)
+    return _with_details(its, child.details, child.nodes, child.cores)
 
 
-def _with_details(info: JobInfo, details: "Json", cores: int) -> JobInfo:
+def _with_details(info: JobInfo, details: "Json", nodes: int, cores: int) -> JobInfo:
     """details: the other system's words; of any kind."""
     used = parse_allocation(_text(details, "allocation"))
     secs = details.get("run_secs")
     return replace(
         info,
         nodes={host: [int(core) for core in its if core.isdecimal()] for host, its in used.items()} or info.nodes,
+        total_nodes=nodes or None,
         total_cores=cores or None,
         wdir=_text(details, "work_dir"),
         time=timedelta(seconds=secs) if isinstance(secs, int | float) else info.time,

@@ -77,6 +77,7 @@ def _document(info: "JobInfo") -> Document:
         "name": info.name,
         "state": info.status,
         "nodes": {host: list(cores) for host, cores in info.nodes.items()},
+        "total_nodes": info.total_nodes,
         "total_cores": info.total_cores,
         "wdir": info.wdir,
         "run_secs": info.time.total_seconds(),
@@ -132,7 +133,7 @@ def _fields(info: "JobInfo", args: argparse.Namespace) -> Iterator[tuple[str, li
     yield "State", [Styled(info.status, STATE_STYLES.get(info.status, "")), f", {outcome}" if outcome else ""]
     if info.messages:
         yield "Reason", [info.messages]
-    yield "Nodes", [_nodes(info) or "not known"]
+    yield "Nodes", [_nodes(info) or str(info.total_nodes or "not known")]
     yield "Cores", ["not known" if info.total_cores is None else str(info.total_cores)]
     yield "Folder", [info.wdir or "not known"]
     yield "Run time", [duration(info.time.total_seconds()) + ("" if info.is_finished else " so far")]

@@ -78,9 +78,14 @@ def _members(store: "Store", name: str, jobs: Sequence[JobSummary], now_ns: int)
     """Jobs that are called NAME:i, and those that were imported as parts of that job."""
     parents = {job.job_id for job in jobs if job.name == name}
     own = iterations_of(name, jobs)
-    parts = [job for job in reversed(jobs) if job.parent and job.parent in parents]
+    parts = [job for job in reversed(jobs) if job.parent and (job.parent in parents or _is_called(job.parent, name))]
     own += [(at if job.iteration is None else job.iteration, job) for at, job in enumerate(parts)]
     return [(number, _of_id(store, job.job_id, now_ns)) for number, job in own[:MAX_CHILDS]]
+
+
+def _is_called(job_id: str, name: str) -> bool:
+    """Whether an imported job, which needn't be here itself, had this name: its id ends with it."""
+    return f"-{job_id}".endswith(f"-{name}")
 
 
 def _of_id(store: "Store", job_id: str, now_ns: int) -> JobInfo:

@@ -81,6 +81,7 @@ SAYS = {
     "logshipper export run26 --output run26_files/": r"run26_files/run26/logs.csv: begun",
     "logshipper export run68 run69 --what logs --output collected/": r"collected/run69/logs.csv: begun",
     "logshipper export 'run*' --what all --output ws5/": r"ws5/run2264.6/metadata.csv: 0.06",
+    "logshipper import xt xt/": r"2 new jobs, 0 known$",
     # QCG-PilotJob
     "logshipper ls --all": r"^sim1 +FAILED",
     "logshipper status t1 nope": r"^t1  COMPLETED  0  t1$.*no job has the id or name 'nope'",
@@ -105,6 +106,7 @@ SAYS = {
     "logshipper import qcg .qcgpjm-service-n1.8303": r"^30 entries: 6 new jobs, 0 known$",
     "logshipper analyze overheads": r"Captured jobs: \d+ runs.*^run time +\d+",
     # Balsam
+    "logshipper import balsam balsam/": r"6 new jobs, 0 known, 3 allocations$",
     "logshipper allocations --history": r"^run74 +FAILED +1 ",
     "logshipper analyze throughput --to-state RUN_DONE": r"that became COMPLETED: \d\d in",
     "logshipper analyze utilization": r"^Nodes that ran captured jobs: \d at most",
@@ -181,6 +183,8 @@ def place(prepared: Path, tmp_path: Path, line: str, monkeypatch: pytest.MonkeyP
     if line.startswith(CHANGES):
         store = Path(shutil.copytree(store, tmp_path / "store", symlinks=True))
     shutil.copytree(RECORDED / "qcg", tmp_path / "here" / ".qcgpjm-service-n1.8303")
+    for name in ("xt", "balsam"):
+        shutil.copytree(RECORDED / name, tmp_path / "here" / name)
     monkeypatch.chdir(tmp_path / "here")
     for name, value in {
         "PATH": f"{prepared / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "HOME": str(tmp_path),
