@@ -119,7 +119,7 @@ def test_a_folder_that_is_no_store_is_left_alone(store: Path, ask: Ask) -> None:
 def test_wrong_state_is_wrong_usage(ask: Ask) -> None:
     code, _, err = ask("ls", "--state", "done")
     assert code == 2
-    assert "'DONE' isn't a state; there are RUNNING" in err
+    assert "'DONE' isn't a state; there are QUEUED, RUNNING" in err
     assert ask("ls", "--limit", "-3")[0] == 2
 
 

@@ -83,8 +83,8 @@ class ImportedJob:
     details: Json = field(default_factory=dict)
     children_total: int = 0
     children: Iterable[ImportedChild] = ()
-    events: Sequence[Event] = ()
-    records: Sequence[Record] = ()
+    events: list[Event] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
     log: Iterable[bytes] = ()
     log_ns: int = 0
     log_ended: bool = True

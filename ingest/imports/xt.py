@@ -37,6 +37,7 @@ ORIGIN = "xt"
 RUN_LOG, ALL_RUNS = "run.log", "all_runs.jsonl"
 CONSOLES = ("output/console.txt", "after/output/console.txt", "after/console.txt", "console.txt")  # beside a run.log
 MAX_FILES = 100_000  # of a folder
+MAX_PIECE = 10_000  # records and events of a run that are taken in at once
 _STEP_NAME = "__step_name__"  # what XT adds to metrics: which of them is the step
 _CREATED = ("exper_name", "job_id", "node_index", "box_name", "path", "script", "compute", "service_type", "sku",
             "search_type", "search_style", "app_name", "run_guid", "xt_build", "run_index")  # fmt: skip
@@ -143,50 +144,47 @@ class XtSource:
     # ---- jobs
 
     def jobs(self, staging: Staging, taken: Taken) -> Iterator[ImportedJob]:
-        """All that was staged, run by run."""
+        """All that was staged, run by run; a long one in pieces, each going on where the last one ended."""
         for place in staging.jobs():
-            workspace, _, run = place.partition("\n")
-            key = f"{ORIGIN}:{workspace}/{run}"
-            job = ImportedJob(key, [job_id_of(ORIGIN, [workspace, run] if workspace else [run])], run, ORIGIN)
-            child = _CHILD.fullmatch(run)
-            if child is not None:
-                job.parent = job_id_of(ORIGIN, [workspace, child[1]] if workspace else [child[1]])
-                job.iteration = int(child[2])
+            job = _job_of(place)
             before = taken(job)
             line, mark = int(before.get("line", 0)), before.get("mark", "")
-            self._take_all(job, staging.entries(place, 0), line, mark)
-            if job.changes:
-                last = max(job.changes, key=lambda change: change.time_ns)
-                self._over[place] = is_over(state_of(ORIGIN, last.to))
-            job.log_ended = False
-            yield job
+            for staged in staging.entries(place, 0):
+                if staged.kind != "record":
+                    self._take_other(job, staged)
+                    continue
+                its_mark = hashlib.sha256(json.dumps(staged.value).encode()).hexdigest()[:16]
+                if staged.line == line and its_mark != mark:
+                    words = "another run of this name was imported before (`--as NAME`: another workspace)"
+                    self._faults.leave_out(staged.path, staged.line, words)
+                    break
+                known = staged.line <= line
+                if not known:  # once: a run may be in several files
+                    line, mark = staged.line, its_mark
+                try:
+                    self._take(job, staged.value, known=known)
+                except BadValue as error:
+                    self._faults.leave_out(staged.path, staged.line, str(error))
+                job.taken = {"line": line, "mark": mark}
+                if len(job.events) + len(job.records) >= MAX_PIECE:
+                    yield self._told(place, job)
+                    job = _job_of(place)
+            yield self._told(place, job)
 
-    def _take_all(self, job: ImportedJob, found: Iterator[Staged], line: int, mark: str) -> None:
-        """line, mark: of the last record that was imported before."""
-        events: list[Event] = []
-        records: list[Record] = []
-        job.events, job.records = events, records
-        for staged in found:
-            if staged.kind == "console":
-                self._take_console(job, staged.path)
-                continue
-            if staged.kind == "marks":
-                _take_tags(job, object_of(staged.value.get("tags")))
-                job.note = text_of(staged.value.get("note")) if isinstance(staged.value.get("note"), str) else job.note
-                continue
-            its_mark = hashlib.sha256(json.dumps(staged.value).encode()).hexdigest()[:16]
-            if staged.line == line and its_mark != mark:
-                words = "another run of this name was imported before (`--as NAME` imports it as another workspace's)"
-                self._faults.leave_out(staged.path, staged.line, words)
-                return
-            known = staged.line <= line
-            if not known:  # once: a run may be in several files
-                line, mark = staged.line, its_mark
-            job.taken = {"line": line, "mark": mark}
-            try:
-                self._take(job, staged.value, events, records, known=known)
-            except BadValue as error:
-                self._faults.leave_out(staged.path, staged.line, str(error))
+    def _told(self, place: str, job: ImportedJob) -> ImportedJob:
+        """The job, when what is told of its end is noted."""
+        if job.changes:
+            last = max(job.changes, key=lambda change: change.time_ns)
+            self._over[place] = is_over(state_of(ORIGIN, last.to))
+        return job
+
+    def _take_other(self, job: ImportedJob, staged: Staged) -> None:
+        if staged.kind == "console":
+            self._take_console(job, staged.path)
+            return
+        _take_tags(job, object_of(staged.value.get("tags")))
+        note = staged.value.get("note")
+        job.note = text_of(note) if isinstance(note, str) else job.note
 
     def _take_console(self, job: ImportedJob, path: str) -> None:
         try:
@@ -194,9 +192,9 @@ class XtSource:
         except LogshipperError as error:
             self._faults.leave_out(path, 0, str(error).removeprefix(f"{shown(path)}: "))
             return
-        job.log, job.log_ns = _closing(file), file.changed_ns()
+        job.log, job.log_ns, job.log_ended = _closing(file), file.changed_ns(), False
 
-    def _take(self, job: ImportedJob, value: Json, events: list[Event], records: list[Record], *, known: bool) -> None:
+    def _take(self, job: ImportedJob, value: Json, *, known: bool) -> None:
         """known: it was imported before: only what is told of the job as a whole is taken."""
         name = text_of(value.get("event"), "the event's name", 100)
         time_ns = time_of(value.get("time"), "the time", self._zone)
@@ -210,9 +208,9 @@ class XtSource:
         elif name in ("metrics", "hparams"):
             told = {key: its for key, its in data.items() if key != _STEP_NAME}
             if told and not known:
-                records.append(Record(time_ns, json.dumps(told).encode()))
+                job.records.append(Record(time_ns, json.dumps(told).encode()))
         elif not known:
-            events.append(Event(time_ns, {"event": f"xt_{name}" if name in _RESERVED else name, "data": data}))
+            job.events.append(Event(time_ns, {"event": f"xt_{name}" if name in _RESERVED else name, "data": data}))
 
     def _take_facts(self, job: ImportedJob, name: str, data: Json) -> None:
         if name == "created":
@@ -233,6 +231,18 @@ class XtSource:
             _take_tags(job, data)
         elif name in ("note", "notes"):
             job.note = text_of(data.get("notes", data.get("note")))
+
+
+def _job_of(place: str) -> ImportedJob:
+    """A run's job, of which nothing is known but where it belongs."""
+    workspace, _, run = place.partition("\n")
+    above = [workspace] if workspace else []
+    job = ImportedJob(f"{ORIGIN}:{workspace}/{run}", [job_id_of(ORIGIN, [*above, run])], run, ORIGIN)
+    child = _CHILD.fullmatch(run)
+    if child is not None:
+        job.parent = job_id_of(ORIGIN, [*above, child[1]])
+        job.iteration = int(child[2])
+    return job
 
 
 def _state_of(name: str, data: Json) -> str:

@@ -44,6 +44,10 @@ class Imported(NamedTuple):
     log_differs: bool = False
 
 
+class _AnotherLog(Exception):
+    """A job's log isn't the one that was imported before."""
+
+
 class JobImports:
     """Writes imported jobs into a store whose lock is held. again: also jobs that were removed from the store."""
 
@@ -114,15 +118,23 @@ def _put(writer: ImportedJobWriter, row: CaptureRow, job: ImportedJob) -> bool:
     changes = merged(writer.changes(row.id), job.changes)
     _take_facts(account, job)
     _take_history(account, job.origin, changes)
-    for event in job.events:
-        account.take_event(event.event, event.time_ns, rows)
-        account.newest_ns = max(account.newest_ns, event.time_ns)
-    _take_records(row, job, rows)
     runs = (change.time_ns for change in changes if state_of(job.origin, change.to) == RUNNING)
-    has_log = _take_log(row, job, rows, next(runs, job.log_ns))
-    account.started_ns = account.started_ns or job.begun_ns or account.newest_ns or time.time_ns()
-    writer.write_import(row, rows, list(_events(job.origin, changes)), job.children)
-    return has_log
+    log_ns = next(runs, job.log_ns)
+    with writer.writing():
+        for event in job.events:
+            account.take_event(event.event, event.time_ns, rows)
+            account.newest_ns = max(account.newest_ns, event.time_ns)
+        _take_records(row, job, rows)
+        writer.add(row, rows)
+        is_same = True
+        try:
+            for of_log in _log_rows(row, job, log_ns):
+                writer.add(row, of_log)
+        except _AnotherLog:
+            is_same = False
+        account.started_ns = account.started_ns or job.begun_ns or account.newest_ns or time.time_ns()
+        writer.finish(row, list(_events(job.origin, changes)), job.children)
+    return is_same
 
 
 def _take_facts(account: CaptureAccount, job: ImportedJob) -> None:
@@ -234,43 +246,43 @@ def _take_records(row: CaptureRow, job: ImportedJob, rows: Rows) -> None:
             row.axis.add(parsed, record.time_ns)
 
 
-def _take_log(row: CaptureRow, job: ImportedJob, rows: Rows, time_ns: int) -> bool:
+def _log_rows(row: CaptureRow, job: ImportedJob, time_ns: int) -> Iterator[Rows]:
     """A console's bytes, rendered as a capture of them would be: also what was taken in before is fed, so that modes,
-    fences and numbers of records are those of the whole. False where that isn't what it was. time_ns: of what is new,
-    but never before what came earlier."""
-    is_ended = job.log_ended or is_over(row.account.state)
+    fences and numbers of records are those of the whole. time_ns: of what is new, but never before what came earlier.
+    Raises _AnotherLog where what was taken in before isn't what it was."""
     account, own = row.account, _own(row.account)
+    is_ended = job.log_ended or is_over(account.state)
     taken, known = int(own.get("log_bytes", 0)), own.get("log_digest", "")
     classifier = Classifier("enabled")
     builder = FrameBuilder(max(account.last_ns.values(), default=0))
     digest, fed = hashlib.sha256(), 0
     for data in _steps(job.log, taken):
-        if fed == taken and known != digest.hexdigest() and taken:
-            return False
+        if taken and fed == taken and known != digest.hexdigest():
+            raise _AnotherLog
         classifier.feed(Stream.STDOUT, data, _MOMENT)
         items = classifier.take()
         fed += len(data)
         digest.update(data)
         if fed > taken:
-            _take_items(row, items, builder, time_ns, rows)
-    if fed < taken or (fed == taken and not (is_ended and not own.get("log_ended"))):
-        return not fed or (fed == taken and known == digest.hexdigest())
-    if is_ended:
-        classifier.end(Stream.STDOUT, _MOMENT)
-    _take_items(row, classifier.take(), builder, time_ns, rows)
-    account.ledger = clean_ledger(classifier.ledger())
-    account.mode = classifier.mode
-    own |= {"log_bytes": fed, "log_digest": digest.hexdigest(), "log_ended": is_ended}
-    return True
+            yield _rows_of(row, items, builder, time_ns)
+    if fed and (fed < taken or (fed == taken and known != digest.hexdigest())):
+        raise _AnotherLog
+    if fed > taken or (fed and is_ended and not own.get("log_ended")):
+        if is_ended:
+            classifier.end(Stream.STDOUT, _MOMENT)
+        yield _rows_of(row, classifier.take(), builder, time_ns)
+        account.ledger = clean_ledger(classifier.ledger())
+        account.mode = classifier.mode
+        own |= {"log_bytes": fed, "log_digest": digest.hexdigest(), "log_ended": is_ended}
 
 
-def _take_items(
-    row: CaptureRow, items: Iterable[Lines | Event], builder: FrameBuilder, time_ns: int, rows: Rows
-) -> None:
+def _rows_of(row: CaptureRow, items: Iterable[Lines | Event], builder: FrameBuilder, time_ns: int) -> Rows:
+    rows = Rows()
     for built in builder.build(items, time_ns):
         decoded = decode_frame(built.data, 0)
         if decoded is not None:
             row.account.take(decoded[0], row.axis, rows, 0)
+    return rows
 
 
 def _steps(log: Iterable[bytes], taken: int) -> Iterator[bytes]:
