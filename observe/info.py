@@ -46,8 +46,9 @@ def call(args: argparse.Namespace) -> int:
     return EXIT_UNKNOWN if found.unknown else 0
 
 
-def found_of(args: argparse.Namespace) -> "Found[JobInfo]":
-    """Of `args.jobs`. Says on stderr which are unknown. Raises UnknownJob where there is no store."""
+def found_of(args: argparse.Namespace, *, childs: bool = True) -> "Found[JobInfo]":
+    """Of `args.jobs`; childs: as in `infos`. Says on stderr which are unknown. Raises UnknownJob where there is no
+    store."""
     from observe.info_lookup import infos
 
     with opened(args) as store:
@@ -58,7 +59,7 @@ def found_of(args: argparse.Namespace) -> "Found[JobInfo]":
                 say(problem)
             if "last" in args.jobs:
                 say_where_else(args)
-        found = infos(store, args.jobs, lambda name: resolve(store, name, args), time.time_ns())
+        found = infos(store, args.jobs, lambda name: resolve(store, name, args), time.time_ns(), childs=childs)
     for error in found.unknown:
         say(str(error))
     return found

@@ -80,8 +80,8 @@ class JobInfo:
         return self.status not in NOT_ENDED
 
 
-def info_of(reader: "Reader", now_ns: int) -> JobInfo:
-    """Of one job; its tasks are its childs, where it has several."""
+def info_of(reader: "Reader", now_ns: int, *, childs: bool = True) -> JobInfo:
+    """Of one job; its tasks are its childs, where it has several. childs: False where their sub-totals are enough."""
     job = reader.summary
     newest = max((capture.attempt for capture in reader.captures), default=1)
     captures = [capture for capture in reader.captures if capture.attempt == newest]
@@ -109,12 +109,31 @@ def info_of(reader: "Reader", now_ns: int) -> JobInfo:
     if job.origin:
         from observe.imported_info import imported_info
 
-        return imported_info(base, reader)
+        return imported_info(base, reader, childs=childs)
     if len({(capture.step, capture.task) for capture in captures}) < 2:
         return base
-    tasks = captures[:MAX_CHILDS]
-    childs = [_task(base, capture, contexts.get(capture.capture, {}), now_ns) for capture in tasks]
-    return replace(base, childs=childs, iterations=totals([capture.state for capture in captures]))
+    tasks = captures[: MAX_CHILDS if childs else 0]
+    told = [_task(base, capture, contexts.get(capture.capture, {}), now_ns) for capture in tasks]
+    return replace(base, childs=told, iterations=totals([capture.state for capture in captures]))
+
+
+def brief(job: JobSummary, now_ns: int) -> JobInfo:
+    """What a list of jobs tells of one, without opening it."""
+    return JobInfo(
+        job_id=job.job_id,
+        name=job.name,
+        status=job.state,
+        nodes={},
+        total_nodes=job.nodes or None,
+        total_cores=job.cores or None,
+        wdir="",
+        time=_took(job, now_ns),
+        exit_code=job.exit_code,
+        signal=job.signal,
+        history=[(moment_of(job.started_ns), "RUNNING")],
+        messages=job.reason,
+        restarts=job.attempts - 1,
+    )
 
 
 def group_of(name: str, members: Iterable[tuple[int, JobInfo]]) -> JobInfo:

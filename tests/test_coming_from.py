@@ -148,10 +148,10 @@ TROUBLE = {"logshipper status t1 nope": 1}  # exit codes but 0
 
 # of xtlib 1.0.0's commands (its @command functions) those about logs, metrics, plots, runs and jobs
 XT_COMMANDS = """
-cancel all, cancel job, cancel runs, clear tags, collect logs, explore, export workspace, extract, list experiments,
-list jobs, list runs, list tags, monitor, plot, rerun, restart controller, run, set tags, start tensorboard,
-stop tensorboard, view console, view controller log, view controller status, view events, view experiment, view log,
-view metrics, view mongo, view portal, view run, view status, view tensorboard
+cancel all, cancel job, cancel runs, clear tags, collect logs, explore, export workspace, extract, import workspace,
+list experiments, list jobs, list runs, list tags, monitor, plot, rerun, restart controller, run, set tags,
+start tensorboard, stop tensorboard, view console, view controller log, view controller status, view events,
+view experiment, view log, view metrics, view mongo, view portal, view run, view status, view tensorboard
 """
 
 
