@@ -17,6 +17,7 @@ from logshipper.cli import main
 from tests.captured_runs import ROOT, TIMEOUT_SECS
 from tests.coming_from import prepare
 from tests.import_tools import RECORDED
+from tests.servers.running import free_port
 
 DOCS = {name: ROOT / "docs" / f"coming-from-{name}.md" for name in ("xt", "qcg", "balsam", "mlo")}
 _ROW = re.compile(r"^\| (?P<theirs>.+?) \| `(?P<ours>.+)` \| (?P<note>.*?)\|$", re.MULTILINE)
@@ -130,6 +131,7 @@ SAYS = {
     # MLO
     "logshipper.emit(training_loss=0.46)": r'\A\{"training_loss": ?0.46\}\n',
     "logshipper.emit(iteration=1, training_loss=0.45)": r'\A\{"iteration": ?1, ?"training_loss": ?0.45\}\n',
+    "logshipper run --telegraf-port 8092 -- python train.py": r"^trained$",
     "logshipper ls --columns id,state,lr,model,loss=Loss:.4f --sort loss": r"run2264.1 +COMPLETED +0.01 +mlp +0.0025",
     "logshipper tag mlo1 dataset=cifar10": r"dataset=cifar10",
     "logshipper plot mlo1 mlo2 --y loss": r"mlo1.*mlo2",
@@ -208,6 +210,7 @@ def said_by(line: str, capfd: pytest.CaptureFixture[str]) -> str:
         said = "".join(capfd.readouterr())
         assert code == TROUBLE.get(line, 0), said
         return said
+    line = line.replace("8092", str(free_port()))  # others on this machine have theirs
     words = ["sh", "-c", f"exec {line}" if line.startswith(SERVES) else line]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
