@@ -142,7 +142,8 @@ def _fields(info: "JobInfo", args: argparse.Namespace) -> Iterator[tuple[str, li
     if args.primary is not None:
         best = info.best(args.primary, maximize=args.maximize)
         yield "Best", ["not known" if best is None else f"{args.primary} {number(best)}"]
-    for at, (moment, state) in enumerate(info.history):
+    # what iterations have in common is a name: each one's history is its own
+    for at, (moment, state) in enumerate(info.history if info.job_id else ()):
         yield "" if at else "History", [f"{local(int(moment.timestamp() * NS))}  {state}"]
 
 
