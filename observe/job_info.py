@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ingest.capture.job import Capture, JobSummary
 from ingest.metadata.metadata_keys import Number
-from observe.event_log import changes_of
 from observe.job_context import contexts_of, cores_of, cwd_of
+from observe.job_events import changes_of
 from observe.properties import json_value
 from observe.words import NS, RUNNING_STATES
 

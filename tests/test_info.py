@@ -150,7 +150,7 @@ def test_a_common_name_stands_for_iterations_elsewhere_too(both: TwoStores, sour
     waited = call(both, source, "wait", "--all", "sweep", "--check")
     assert (waited.returncode, len(waited.stdout.splitlines())) == (4, 3)
     both_ends = call(both, source, "events", "sweep", "--to-state", "failed")
-    assert both_ends.stdout.split()[-1] == "sweep:1"
+    assert both_ends.stdout.rstrip().endswith(" sweep:1: exit code 3")
 
 
 def test_monitor_tells_states_and_follows_the_log(tmp_path: Path) -> None:
