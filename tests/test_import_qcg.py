@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ingest.capture.job import NAME
+from ingest.imports import states
 from ingest.imports.faults import MAX_TOLD
 from ingest.imports.qcg import parse_allocation
 from ingest.imports.source_file import MAX_LINE_BYTES
@@ -19,6 +20,7 @@ from ingest.imports.values import job_id_of, secs_of
 from ingest.store.local_store import LocalStore
 from logshipper.cli import main
 from observe.overlay import Overlay, Place
+from observe.words import state_of
 from tests.captured_runs import wait_until
 from tests.import_tools import RECORDED, Import, contents
 
@@ -349,3 +351,9 @@ def test_ids_are_unlike_where_names_are() -> None:
     assert job_id_of("balsam", ["123"]) == "balsam-123"
     assert job_id_of("xt", ["a/b"]) != job_id_of("xt", ["a b"])
     assert job_id_of("xt", ["ws", "run1"]) == "xt-ws-run1"
+
+
+def test_states_of_other_systems_are_known_to_filters() -> None:
+    for table in (states.QCG, states.BALSAM, states.XT):
+        for name, state in table.items():
+            assert state_of(name) == state
