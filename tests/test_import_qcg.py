@@ -154,7 +154,7 @@ def following(run: Path, store: Path) -> Iterator["subprocess.Popen[str]"]:
 
 
 def test_follow_until_the_manager_ends(following: "subprocess.Popen[str]", run: Path, store: Path) -> None:
-    wait_until(lambda: store.exists() and len(contents(store)) == 6, "what is there is imported")
+    wait_until(lambda: (store / "catalogue.db").exists() and len(contents(store)) == 6, "what is there is imported")
     lines = (RUN / "jobs.report").read_text().splitlines(keepends=True)
     (run / "jobs.report").write_text("".join(lines[:3]) + lines[3][:50])
     wait_until(lambda: len(contents(store)["sweep"]["changes"]) >= 6, "two iterations' changes are imported")
@@ -281,7 +281,7 @@ def test_links_in_a_folder_are_not_followed(take: Import, store: Path, run: Path
 
 
 def test_a_file_that_becomes_shorter_is_read_anew(following: "subprocess.Popen[str]", run: Path, store: Path) -> None:
-    wait_until(lambda: store.exists() and len(contents(store)) == 6, "what is there is imported")
+    wait_until(lambda: (store / "catalogue.db").exists() and len(contents(store)) == 6, "what is there is imported")
     states = (run / "track.states").read_text()
     (run / "track.states").write_text(states.splitlines()[0].replace("hello", "again") + "\n")
     shutil.copy(RUN / "final_status.json", run)
