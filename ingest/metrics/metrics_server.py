@@ -45,6 +45,9 @@ _POLL_SECS = 1.0  # between two looks for connections that are late
 RETRY_REASONS = ("no_connection", "429", "500", "503")
 WAITING_RESULTS = (*RETRY_REASONS, "401", "403", "404")  # others are there once they have come
 SCRAPE_REASONS = ("busy", "slow", "tls", "unauthorized")
+TELEGRAF_OUTCOMES = (  # of ingest/telegraf/router.py
+    *("passed_on", "unidentified", "ambiguous", "no_job", "job_gone", "not_kept", "overflow", "too_long", "crowded"),
+)
 LEFT_OUT_REASONS = ("quarantine_full", "slurm_ends", "influxdb_values")
 _PUSH_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
@@ -76,6 +79,10 @@ class SinkMetrics:
         self.quarantine_max_bytes = self._gauge("quarantine_max_bytes", "Bytes that the quarantine may have.")
         self.left_out = self._counter("left_out", "What a limit of the agent left out.", "reason")
         self.slurm_records = self._counter("slurm_records", "Records of how Slurm ended jobs.", "outcome")
+        self.slurm_jobs = self._counter("slurm_jobs", "Jobs that Slurm ended, captured or not.", "state")
+        self.slurm_node_seconds = self._counter(
+            "slurm_node_seconds", "Seconds of nodes that jobs had which Slurm ended, captured or not.", "state"
+        )
         self.slurm_waiting = self._gauge("slurm_waiting", "Records of how Slurm ended jobs that are looked at again.")
         for reason in REASONS:  # at 0 from the start: rate() sees the first ones, too
             self.refused_entries.labels(reason)
@@ -130,6 +137,10 @@ class AgentMetrics(SinkMetrics):
         self.socket_captures = counter("socket_captures", "Directories given to `logshipper run`.")
         self.socket_refusals = counter("socket_refusals", "Requests at the socket that were refused.", "reason")
         self.scrapes_refused = counter("scrapes_refused", "Connections to /metrics that got nothing.", "reason")
+        self.telegraf_lines = counter("telegraf_lines", "Lines of measurements that were sent to the agent.", "outcome")
+        self.telegraf_connections = gauge("telegraf_connections", "Connections that send measurements.")
+        for outcome in TELEGRAF_OUTCOMES:
+            self.telegraf_lines.labels(outcome)
         for limit in ("soft", "hard"):
             self.limited.labels(limit)
         for reason in SCRAPE_REASONS:
