@@ -357,3 +357,11 @@ def test_states_of_other_systems_are_known_to_filters() -> None:
     for table in (states.QCG, states.BALSAM, states.XT):
         for name, state in table.items():
             assert state_of(name) == state
+
+
+def test_nothing_is_left_beside_the_jobs(take: Import, store: Path) -> None:
+    take(RUN)
+    take(RUN)
+    names = {path.name.partition("-")[0] for path in store.iterdir()}
+    assert names <= {"catalogue.db", "jobs", "intake.lock", "values.db", "overlay.db"}
+    assert {path.suffix for path in (store / "jobs").iterdir()} == {".db"}

@@ -27,7 +27,7 @@ class Staged(NamedTuple):
 
 
 class Staging:
-    """Entries on their way, in a file of folder until it is closed. part: a job's are asked for one by one.
+    """Entries on their way, in a file of folder that has no name. part: a job's are asked for one by one.
     advanced: is called now and then, while entries are given out. count: entries; given: those that were given out."""
 
     def __init__(self, folder: str, advanced: Callable[[], object] | None = None) -> None:
@@ -38,6 +38,7 @@ class Staging:
             self._connection.execute("PRAGMA journal_mode=OFF")
             self._connection.execute("PRAGMA synchronous=OFF")
             self._connection.execute(_SCHEMA)
+        os.unlink(self._path)  # it is gone with us, whatever ends us
         self._waiting: list[tuple[str, int, str, str, int, str]] = []
         self._advanced = advanced
         self.count = self.given = 0
@@ -71,7 +72,6 @@ class Staging:
 
     def close(self) -> None:
         self._connection.close()
-        os.unlink(self._path)
 
     def _write(self) -> None:
         with store_errors(self._path):
