@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ingest.__main__ import main as agent_main
 from ingest.capture.job import NAME
 from ingest.imports import states
 from ingest.imports.faults import MAX_TOLD
@@ -23,6 +24,7 @@ from observe.overlay import Overlay, Place
 from observe.words import state_of
 from tests.captured_runs import wait_until
 from tests.import_tools import RECORDED, Import, contents
+from tests.reading_store import SpooledCapture
 
 RUN = RECORDED / "qcg"
 TZ = ("--timezone", "UTC")
@@ -365,3 +367,42 @@ def test_nothing_is_left_beside_the_jobs(take: Import, store: Path) -> None:
     names = {path.name.partition("-")[0] for path in store.iterdir()}
     assert names <= {"catalogue.db", "jobs", "intake.lock", "values.db", "overlay.db"}
     assert {path.suffix for path in (store / "jobs").iterdir()} == {".db"}
+
+
+def test_a_captured_job_is_never_written_over(store: Path, tmp_path: Path) -> None:
+    """Whatever it is called: the imported one takes another id."""
+    with SpooledCapture(store, "xt-ws1-run1.1") as captured:
+        captured.lines("my own")
+        captured.end()
+    for _ in range(2):
+        assert main(["import", "xt", str(RECORDED / "xt"), "--store", str(store)]) == 0
+    with LocalStore(str(store)) as opened:
+        jobs = {job.job_id: job for job in opened.jobs()}
+        assert len(jobs) == 3
+        assert jobs["xt-ws1-run1.1"].origin == ""
+        assert [job.name for job in jobs.values() if job.origin] == ["run1.2", "run1.1"]
+
+
+def test_one_that_never_ended_can_be_removed(take: Import, store: Path, run: Path) -> None:
+    (run / "jobs.report").write_bytes(b"\n".join(GOOD.splitlines()[:3]) + b"\n")
+    (run / "track.states").unlink()
+    take(run)
+    assert contents(store)["sweep"]["summary"].state == "RUNNING"
+    assert main(["rm", "-y", "sweep", "--store", str(store)]) == 0
+
+
+def test_a_secret_in_what_was_imported_is_purged(
+    take: Import, store: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also of what iterations and jobs say beside their states."""
+    entries = [json.loads(line) for line in GOOD.splitlines()[:2]]
+    entries[0]["execution"]["args"] = ["--token", "s3cr3t-token"]
+    entries[1]["messages"] = "failed with s3cr3t-token"
+    (run / "jobs.report").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    take(run)
+    for name in ("hello", "sweep"):
+        with LocalStore(str(store)) as opened:
+            job_id = opened.resolve(name)
+        words = ["purge", "--store", str(store), "--job", job_id, "--grep", "s3cr3t-token", "--yes"]
+        assert agent_main(words) == 0, capsys.readouterr()
+        assert b"s3cr3t-token" not in (store / "jobs" / f"{job_id}.db").read_bytes()
