@@ -329,3 +329,45 @@ def test_ssh_that_breaks_off(option: str, home: Home, ssh: list[str]) -> None:
     shown = home.show()
     assert (shown["exit_code"], shown["signal"]) == (None, 1 if option == "-tt" else 13)
     assert home.logs()[0] == "begun"
+
+
+# ---- hooks
+
+
+HOOKS = ROOT / "deploy" / "launchers"
+
+
+@pytest.mark.parametrize("opted_in", [False, True])
+def test_condor_job_wrapper(opted_in: bool, home: Home) -> None:
+    """Called as condor_starter calls it, with the job's ClassAd beside the job. Debian has no HTCondor to try it in."""
+    if opted_in:
+        home.opt_in()
+    (home.folder / ".job.ad").write_text("ClusterId = 12\nProcId = 3\n")
+    program = home.folder / "logshipper"
+    program.write_text(f'#!/bin/sh\ntouch {home.folder}/began\nexec {sys.executable} -m logshipper "$@"\n')
+    program.chmod(0o755)
+    environment = {**home.environment, "_CONDOR_JOB_AD": str(home.folder / ".job.ad"), "LOGSHIPPER": str(program)}
+    command = [
+        str(HOOKS / "condor-job-wrapper"),
+        "sh",
+        "-c",
+        'echo "$1"; echo ${LOGSHIPPER-none}; exit 4',
+        "sh",
+        "a  b",
+    ]
+    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (4, b"a  b\nnone\n", b"")
+    assert places(home) == ([("12.3", 1, "", 0)] if opted_in else [])
+    assert (home.folder / "began").exists() == opted_in  # no Python for who didn't
+
+
+@pytest.mark.parametrize("program", ["/no/such/program", "/bin/false"])
+def test_capture_job_without_logshipper(program: str, home: Home) -> None:
+    """The command runs, with its own words, also where one of them is `--`."""
+    home.opt_in()
+    for options in ([], ["--if-opted-in"], ["--name", "x"]):
+        done = subprocess.run(
+            [str(HOOKS / "capture-job"), *options, "--", "printf", "%s|", "a  b", "--", "c"],
+            env={**home.environment, "LOGSHIPPER": program}, stdin=subprocess.DEVNULL, capture_output=True, timeout=60,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"a  b|--|c|", b"")
