@@ -76,6 +76,10 @@ class SinkMetrics:
         self.quarantine_max_bytes = self._gauge("quarantine_max_bytes", "Bytes that the quarantine may have.")
         self.left_out = self._counter("left_out", "What a limit of the agent left out.", "reason")
         self.slurm_records = self._counter("slurm_records", "Records of how Slurm ended jobs.", "outcome")
+        self.slurm_jobs = self._counter("slurm_jobs", "Jobs that Slurm ended, captured or not.", "state")
+        self.slurm_node_seconds = self._counter(
+            "slurm_node_seconds", "Seconds of nodes that jobs had which Slurm ended, captured or not.", "state"
+        )
         self.slurm_waiting = self._gauge("slurm_waiting", "Records of how Slurm ended jobs that are looked at again.")
         for reason in REASONS:  # at 0 from the start: rate() sees the first ones, too
             self.refused_entries.labels(reason)
