@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -147,6 +148,15 @@ def test_several_runs_in_one_job(home: Home) -> None:
     sh(home, f"{RUN} echo one; {RUN} echo two; {RUN.replace('run', 'run --job-id own')} echo three", **SGE)
     assert places(home) == [("4711", 1, "", 0), ("4711", 1, "run2", 0), ("own", 1, "", 0)]
     assert home.logs("4711") == ["one", "two"]
+
+
+def test_what_comes_after_a_job_was_removed_is_kept(home: Home) -> None:
+    """A scheduler's job goes on under its id when what was logged of it so far is removed: that is its next attempt."""
+    sh(home, f"{RUN} echo one; {RUN} echo two", **SGE)
+    assert home.call("rm", "4711", "--yes").returncode == 0
+    sh(home, f"{RUN} echo three", **SGE)
+    assert home.logs("4711") == ["three"]
+    assert [capture["attempt"] for capture in home.show("4711")["captures"]] == [2]
 
 
 needs_parallel = pytest.mark.skipif(shutil.which("parallel") is None, reason="GNU parallel isn't installed")
@@ -332,6 +342,22 @@ def test_ssh_that_breaks_off(option: str, home: Home, ssh: list[str]) -> None:
 
 
 # ---- hooks
+
+
+def test_grid_engines_signals_arrive_once(home: Home) -> None:
+    """Its shepherd signals the whole process group, so CMD has got it by itself, and nothing is sent on."""
+    script = "import signal\nsignal.signal(signal.SIGUSR1, lambda *_: print('told', flush=True))\n"
+    script += (
+        "signal.signal(signal.SIGUSR2, lambda *_: exit(5))\nprint('ready', flush=True)\nwhile True: signal.pause()"
+    )
+    shepherd = "import os, sys\nopen('/proc/self/comm', 'w').write('sge_shepherd')\nos.kill(int(sys.argv[1]), 10)"
+    with home.start("run", "--", sys.executable, "-c", script, start_new_session=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        subprocess.run([sys.executable, "-c", shepherd, str(process.pid)], check=True, timeout=60)
+        process.send_signal(signal.SIGUSR2)  # to the relay alone, so that it comes behind all that is sent on
+        assert process.stdout.read() == b""
+        assert process.wait(60) == 5
 
 
 HOOKS = ROOT / "deploy" / "launchers"
