@@ -7,10 +7,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from logshipper import config, launchers, nesting, node_agent_socket, optin, spool
-from logshipper.errors import SpoolError
+from logshipper.errors import ConfigError, SpoolError, os_words
 from logshipper.handover import SidecarPlan
 from logshipper.run import RunOptions
 from logshipper.terminal import fill_standard_fds, given
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from logshipper.measurements import Collector
+    from logshipper.telegraf import Sockets
 
 
 class Settings(NamedTuple):
@@ -44,11 +49,16 @@ def prepare(arguments: argparse.Namespace, command: list[str], looked: tuple[str
     if arguments.mode:
         settings = settings._replace(mode=arguments.mode)
     name = arguments.name or spool.default_name(command)
+    asked = arguments.telegraf or arguments.telegraf_port
+    telegraf = _telegraf(arguments.telegraf_port or 0) if asked else None
     try:
         made, start_agent = _make(arguments.store, name[:256], arguments.job_id)
     except SpoolError as error:
         print(f"logshipper: nothing of this run is logged: {error}", file=sys.stderr)
         return RunOptions(command, settings.tty, None, _no_sidecar)
+    if telegraf is None and os.path.lexists(os.path.join(os.path.dirname(made.path), spool.TELEGRAF_MARK)):
+        telegraf = _telegraf(0)
+    collector = _collector(telegraf, made) if telegraf is not None else None
     cwd = _folder() if settings.context else None
     nodes = launchers.nodes(os.environ)
     wanted = Settings(settings, problems, made, start_agent, tuple(command), cwd, nodes)
@@ -58,7 +68,7 @@ def prepare(arguments: argparse.Namespace, command: list[str], looked: tuple[str
 
         sidecar.serve(plan, wanted)
 
-    return RunOptions(command, settings.tty, made, serve, leave=leave)
+    return RunOptions(command, settings.tty, made, serve, telegraf=collector, leave=leave)
 
 
 def _covered(arguments: argparse.Namespace, looked: tuple[str, bytes]) -> tuple[int, ...] | None:
@@ -73,6 +83,31 @@ def _covered(arguments: argparse.Namespace, looked: tuple[str, bytes]) -> tuple[
     if leave and looked[0] == optin.PRESENT and config.parse_opt_in(looked[1])[0].per_task:
         return ()
     return None if leave and not open_streams else leave
+
+
+def _collector(sockets: "Sockets", made: spool.Capture) -> "Collector | None":
+    """None where no process can be had for it."""
+    from logshipper.measurements import start_collector
+
+    try:
+        return start_collector(sockets, os.stat(made.path).st_uid)
+    except OSError as error:
+        print(f"logshipper: no measurements of this run are taken: {os_words(error)}", file=sys.stderr)
+        return None
+
+
+def _telegraf(port: int) -> "Sockets | None":
+    """Where the command may send measurements; port 0: a free one. Raises ConfigError where the port can't be had."""
+    from logshipper.telegraf import LOOPBACK, open_sockets
+
+    try:
+        return open_sockets(LOOPBACK, port)
+    except OSError as error:
+        if port:
+            reason = f"{port} can't be had: {os_words(error)}; another one, or --telegraf, which takes a free one"
+            raise ConfigError("--telegraf-port", [reason]) from None
+        print(f"logshipper: no measurements of this run are taken: {os_words(error)}", file=sys.stderr)
+        return None
 
 
 def _make(store: str | None, name: str, job_id: str | None) -> tuple[spool.Capture, Callable[[], None]]:

@@ -12,6 +12,7 @@ Privacy (R11, R16, R17), the invariants that everything here keeps:
   repeats and half line start afresh. Outside `enabled` a half line is not logged, and there is no status.
 """
 
+from collections.abc import Iterable
 from itertools import groupby, islice
 from operator import eq, itemgetter
 from typing import NamedTuple
@@ -151,6 +152,18 @@ class Classifier:
             begin = fed.consumed
             if fed.command is not None:
                 self._meet_command(state, fed.command, now)
+
+    def measured(self, records: Iterable[bytes]) -> None:
+        """Takes metadata that the job didn't print but sent (logshipper/measurements.py), as if it stood on stdout."""
+        state = self._streams[Stream.STDOUT]
+        for record in records:
+            keys = metadata.keys_of(record)
+            if state.mode == "disabled" or not isinstance(keys, tuple):
+                state.tally.dropped += 1
+                continue
+            self._end_run(state)
+            self._write(state, Kind.METADATA, self._masked(record) + b"\n", 1, {"n": self._number(keys)})
+            state.tally.stored += 1
 
     def seen_empty(self, stream: Stream, now: float) -> None:
         """The relay saw the stream empty: what is read of it from now on was written under the policy of now."""

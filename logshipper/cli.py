@@ -10,7 +10,7 @@ from logshipper import __version__, optin
 from logshipper.errors import CaptureError, ConfigError, LogshipperError
 
 _OWN_COMMANDS = ("run", "check")
-_RUN_VALUE_OPTIONS = ("--name", "--job-id", "--mode", "--store")
+_RUN_VALUE_OPTIONS = ("--name", "--job-id", "--mode", "--store", "--telegraf-port")
 
 _EPILOG = """examples:
   logshipper run -- python train.py      capture a run; the output stays what it is
@@ -29,6 +29,7 @@ examples:
   logshipper run -- python train.py --lr 0.1
   logshipper run --name baseline -- ./job.sh > out.txt
   logshipper run --mode metadata -- python train.py    log JSON lines only
+  logshipper run --telegraf-port 8092 -- python train.py   take what it sends to Telegraf, too
   logshipper run --if-opted-in -- CMD                  in a wrapper: only where ~/.logoptin is
 """
 
@@ -118,7 +119,24 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="keep the job there (default: $LOGSHIPPER_STORE, else a node's agent, else your data folder)",
     )
+    parser.add_argument(
+        "--telegraf",
+        action="store_true",
+        help="take measurements that CMD sends as to Telegraf; LOGSHIPPER_TELEGRAF tells it the address (a free port)",
+    )
+    parser.add_argument(
+        "--telegraf-port",
+        metavar="PORT",
+        type=_port,
+        help="the same at 127.0.0.1:PORT, such as 8092, for code that has Telegraf's port written into it",
+    )
     parser.add_argument("command", metavar="CMD", nargs="*", help=argparse.SUPPRESS)
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: 1 to 65535")
+    return int(text)
 
 
 def _add_check(commands: "argparse._SubParsersAction[_Parser]") -> None:

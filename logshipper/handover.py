@@ -45,13 +45,14 @@ class SidecarPlan:
     side_pipe: read end; report: write end; both are made when the sidecar is forked. masters, outs: by stream (1, 2),
     to relay on when the relay process dies; a stream that the caller had closed is in neither. saved_termios, raw_now:
     of the real terminal, None in batch. cmd_pidfd: -1 where there is none. counters: shared, of the capture.
-    unsent: what the relay may not have handed over when it died, None where it keeps no such account.
+    unsent: what the relay may not have handed over when it died, None where it keeps no such account. telegraf: of
+    what takes the job's measurements (`measurements.Collector`); none where nothing does.
     The process's other inherited fds are closed, and mustn't be closed once more: leave objects that own one alone.
     """
 
     __slots__ = (
         "cmd_pid", "cmd_pidfd", "columns", "counters", "interactive", "masters", "outs", "raw_now", "relay_pid",
-        "report", "rows", "saved_termios", "side_pipe", "started_ns", "tty",
+        "report", "rows", "saved_termios", "side_pipe", "started_ns", "telegraf", "tty",
         "unsent",
     )  # fmt: skip
 
@@ -74,8 +75,10 @@ class SidecarPlan:
         started_ns: int,
         side_pipe: int = -1,
         report: int = -1,
+        telegraf: "tuple[int, int, int] | tuple[()]" = (),
     ) -> None:
         self.side_pipe = side_pipe
+        self.telegraf = telegraf
         self.report = report
         self.masters = masters
         self.outs = outs
@@ -93,7 +96,7 @@ class SidecarPlan:
         self.started_ns = started_ns
 
     def fds(self) -> set[int]:
-        own = {self.side_pipe, self.report, *self.masters.values(), *self.outs.values()}
+        own = {self.side_pipe, self.report, *self.masters.values(), *self.outs.values(), *self.telegraf[:2]}
         return own | ({self.cmd_pidfd} if self.cmd_pidfd >= 0 else set())
 
 

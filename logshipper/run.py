@@ -36,15 +36,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
+    from logshipper.measurements import Collector
     from logshipper.spool import Capture
 
 
 class RunOptions:
     """argv: CMD and its arguments. tty: ptys, else pipes. capture: None where nothing can be logged; then the job is
     only relayed. serve(plan): what the sidecar's process does, to its end. stall_secs: without progress of the
-    sidecar until it is given up. leave: streams (1, 2) that CMD gets as they are."""
+    sidecar until it is given up. telegraf: takes measurements that CMD sends, for the sidecar; None for nothing.
+    leave: streams (1, 2) that CMD gets as they are.
+    """
 
-    __slots__ = ("argv", "capture", "leave", "serve", "stall_secs", "tty")
+    __slots__ = ("argv", "capture", "leave", "serve", "stall_secs", "telegraf", "tty")
 
     def __init__(
         self,
@@ -53,8 +56,10 @@ class RunOptions:
         capture: "Capture | None",
         serve: "Callable[[SidecarPlan], None]",
         stall_secs: float = STALL_SECS,
+        telegraf: "Collector | None" = None,
         leave: tuple[int, ...] = (),
     ) -> None:
+        self.telegraf = telegraf
         self.leave = leave
         self.argv = argv
         self.tty = tty
@@ -117,6 +122,8 @@ class RelayProcess(Owner):
         if self._options.capture is not None:
             environment["LOGSHIPPER_JOB_ID"] = self._options.capture.job_id
             environment[nesting.VARIABLE] = nesting.mark([*self._streams.slaves.values(), *self._options.leave])
+        if self._options.telegraf is not None:
+            environment["LOGSHIPPER_TELEGRAF"] = f"127.0.0.1:{self._options.telegraf.port}"
         try:
             job.start(self._options.argv, environment, self._streams.slaves, inherited)
         except BaseException:
@@ -139,7 +146,7 @@ class RelayProcess(Owner):
         self._job.attach(self._relay)
 
     def _start_sidecar(self, started_ns: int) -> None:
-        job, streams = self._job, self._streams
+        job, streams, telegraf = self._job, self._streams, self._options.telegraf
         if self._counters is not None:
             note_relay(self._counters)
         plan = SidecarPlan(
@@ -156,12 +163,15 @@ class RelayProcess(Owner):
             counters=self._counters,
             relay_pid=os.getpid(),
             started_ns=started_ns,
+            telegraf=() if telegraf is None else (telegraf.fd, telegraf.control, telegraf.port),
         )
         try:
             plan.unsent = self._unsent = Unsent()
             self._sidecar.start(self._options.serve, plan)
         except OSError as error:
             self._say(f"nothing of this run is logged: {error.strerror or error}")
+        if telegraf is not None:
+            telegraf.close()  # the sidecar's alone: it ends with that
         for stream in STREAMS:
             if stream not in plan.masters:
                 self._sidecar.closed(stream)

@@ -22,17 +22,19 @@ from logshipper.handover import SidecarPlan
 from logshipper.segment import Json, Kind, Stream
 from logshipper.segment_writer import SegmentWriter
 from logshipper.side_pipe import Empty, SideType
-from logshipper.spool import boot_id, counted_bytes, outcome
+from logshipper.spool import TELEGRAF_MARK, boot_id, counted_bytes, outcome
 from logshipper.spool_room import SLOW_BYTES_PER_SEC, SpoolRoom
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from logshipper.context import Gathering
+    from logshipper.measurements import Measurements
 
 HEARTBEAT_SECS = 5.0
 LEDGER_SECS = 0.05
 RETRY_SECS = 1.0  # how long a spool that refused is left alone
 AGENT_AFTER_SECS = 2.0
+LEFT_OUT_SECS = 10.0
 _READ_BYTES = 1 << 20
 _SLOW_READ_BYTES = SLOW_BYTES_PER_SEC // 4  # then a pause that is far from what counts as no progress (handover)
 _STREAM_KINDS = (Kind.LOG, Kind.NOTE, Kind.STATUS)  # left out where there is no room
@@ -73,6 +75,9 @@ class Sidecar:
             rows=plan.rows,
         )
         self._frames = FrameBuilder()
+        self._measured_due = 0.0  # when it is said next what of measurements was left out
+        self._left_out: dict[str, int] = {}
+        self._measurements = _measurements(plan, settings.capture.path)  # before there are threads: it may fork
         folder = os.path.join(settings.capture.path, "segments")
         self._lock = _take_lock(os.path.join(folder, "lock"))
         fault_point("sidecar_locked")
@@ -119,18 +124,27 @@ class Sidecar:
         # begun disabled, nothing of before is ever told (R11)
         if self._settings.config.context and self._classifier.mode != "disabled":
             self._begin_context()
+        self._announce()
         self._report("ready")
 
     def follow_relay(self) -> bool:
         """Reads the side pipe to its end. False where somebody must relay on: the relay is gone, or has returned."""
         poll = select.poll()
         poll.register(self._plan.side_pipe, select.POLLIN)
+        if self._measurements is not None:
+            poll.register(self._measurements.fd, select.POLLIN)
         # one for all reads: a fresh object for each costs page faults
         buffer = memoryview(bytearray(_READ_BYTES + side_pipe.HEADER.size + side_pipe.MAX_PAYLOAD_BYTES))
         left = 0  # of a frame that isn't whole yet, at the buffer's begin
         while True:
-            if not poll.poll(self._wait_ms()):
+            ready = [fd for fd, _ in poll.poll(self._wait_ms())]
+            if not ready:
                 self.idle()
+                continue
+            if ready != [self._plan.side_pipe]:
+                self._take_measurements()
+                self._flush()
+            if self._plan.side_pipe not in ready:
                 continue
             slow = self._room.slow and not self._ended
             most = _SLOW_READ_BYTES if slow else _READ_BYTES
@@ -162,6 +176,7 @@ class Sidecar:
 
     def close(self) -> None:
         """The capture is over for good."""
+        self._end_measurements()
         self._say_lost(at_end=True)
         try:
             self._writer.close(self._frames.end(self._now_ns()))
@@ -236,6 +251,7 @@ class Sidecar:
         """What time brings: call it when nothing has come for a while, a second at most."""
         now = time.monotonic()
         self._classifier.tick(now)
+        self._take_measurements()
         self._look_for_room()
         self._flush()
         if now >= self._heartbeat_due:
@@ -256,6 +272,7 @@ class Sidecar:
     def _end(self, state: str, exit_code: int | None, signo: int, reason: str) -> None:
         self._ended = True
         ended_ns = self._now_ns()
+        self._take_measurements()
         self._flush()
         self._writer.give_up_reserve()
         self._refused_until = 0.0  # now there is room, if only for this
@@ -293,6 +310,50 @@ class Sidecar:
         self._context = None
         if self._classifier.mode != "disabled":
             self._write_event(event)
+
+    # ---- measurements that the job sends
+
+    def _announce(self) -> None:
+        """To the node's agent, which passes on what it was sent for this job."""
+        if self._measurements is None:
+            return
+        from logshipper.measurements import PORT_FILE
+
+        try:
+            with open(os.path.join(self._settings.capture.path, "segments", PORT_FILE), "x", encoding="ascii") as file:
+                file.write(f"{self._measurements.port}\n")
+        except OSError:
+            pass  # what the job itself sends is taken all the same
+
+    def _take_measurements(self) -> None:
+        if self._measurements is None:
+            return
+        found = self._measurements.take()
+        if found:
+            self._classifier.measured(found)
+        now = time.monotonic()
+        if now >= self._measured_due:
+            self._measured_due = now + LEFT_OUT_SECS
+            self._say_left_out(self._measurements)
+
+    def _end_measurements(self) -> None:
+        if self._measurements is not None:
+            self._classifier.measured(self._measurements.end())
+            self._say_left_out(self._measurements)
+            self._measurements = None
+            self._flush()
+
+    def _say_left_out(self, measurements: "Measurements") -> None:
+        left_out, apart = measurements.left_out, measurements.apart
+        measurements.apart = []
+        for text in apart if self._classifier.mode == "enabled" else []:
+            message = "measurements of a sender that was gone before it could be told who it was"
+            self._write_event({"event": "measurements_unidentified", "message": message, "lines": text})
+        if left_out != self._left_out:
+            self._left_out = left_out
+            counts = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
+            message = f"of the measurements that were sent, lines were left out so far: {counts}"
+            self._write_event({"event": "measurements_left_out", "message": message, "reasons": left_out})
 
     # ---- writing
 
@@ -409,6 +470,22 @@ class Sidecar:
 
     def _now_ns(self) -> int:
         return self._wall_ns + time.monotonic_ns()
+
+
+def _measurements(plan: SidecarPlan, path: str) -> "Measurements | None":
+    """At the port that the job was told of; else, where the node's agent passes measurements on, at any. path: the
+    capture's directory."""
+    told = plan.telegraf
+    if not told and not os.path.lexists(os.path.join(os.path.dirname(path), TELEGRAF_MARK)):
+        return None
+    from logshipper.measurements import Collector, Measurements, start_collector
+    from logshipper.telegraf import LOOPBACK, open_sockets
+
+    try:
+        started = Collector(*told) if told else start_collector(open_sockets(LOOPBACK, 0), os.stat(path).st_uid)
+    except OSError:
+        return None  # no room for one more: the log matters more
+    return Measurements(started)
 
 
 def _take_lock(path: str) -> int:

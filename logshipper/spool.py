@@ -21,6 +21,7 @@ _PID = struct.Struct("<I")
 _PID_OFFSET = 12
 _STARTED = struct.Struct("<Q")  # when the relay started: with its number, which process it is
 _STARTED_OFFSET = COUNTERS.size + _END.size
+TELEGRAF_MARK = ".telegraf"  # in a node's spool: its agent passes on measurements that it was sent for a job
 JOB_ID_MAX_CHARS = 64
 MAX_NUMBERS = 10_000  # job ids and steps whose attempts and runs are remembered
 _CANCELLING = (1, 2, 9, 15)  # HUP, INT, KILL, TERM: somebody, or the scheduler, ended the job

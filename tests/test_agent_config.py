@@ -66,7 +66,7 @@ def _values(tmp_path: Path) -> dict[str, Any]:  # Any: TOML
         "interval_secs": 20.5, "max_samples": 10, "queue_max_bytes": 200_000, "max_age_secs": 60,
         "max_label_bytes": 64, "client_ca_file": str(secret), "ended_dir": "/a/ended",
         "name": "national", "database": "training", "retention_policy": "year", "org": "lab", "bucket": "b 1",
-        "measurement": "training.loss",
+        "measurement": "training.loss", "enabled": True, "max_lines_per_sec": 100, "unidentified_max_bytes": 0,
     }  # fmt: skip
 
 
@@ -80,7 +80,7 @@ EVERY_OPTION = [
 
 @pytest.mark.parametrize(("table", "option"), EVERY_OPTION)
 def test_every_option_can_be_set(table: str, option: str, tmp_path: Path) -> None:
-    values = _values(tmp_path)
+    values = _values(tmp_path) | ({"listen": "127.1.2.3:99"} if table == "telegraf" else {})
     together = {"username": "password_file", "password_file": "username", "key_file": "cert_file",
                 "client_ca_file": "cert_file", "org": "bucket", "bucket": "org"}  # fmt: skip
     chosen = {name: values[name] for name in (option, together.get(option, option))}
@@ -239,6 +239,12 @@ def test_all_problems_are_said_at_once(tmp_path: Path) -> None:
         ("agent", {"max_captures_per_user": 0}),
         ("agent", {"poll_secs": 0}),
         ("agent", {"poll_secs": float("nan")}),
+        ("telegraf", {"listen": "0.0.0.0:8092"}),
+        ("telegraf", {"listen": "127.0.0.1:99999"}),
+        ("telegraf", {"listen": ""}),
+        ("telegraf", {"socket": "telegraf.sock"}),
+        ("telegraf", {"max_lines_per_sec": 0}),
+        ("telegraf", {"unidentified_max_bytes": -1}),
         ("loki", {"url": ""}),
         ("loki", {"url": "http://"}),
         ("loki", {"url": "http://x:99999"}),

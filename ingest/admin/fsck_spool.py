@@ -23,7 +23,7 @@ from logshipper.segment import FrameType
 
 READ_BYTES = 4 << 20
 _MAKING = ".new-"
-_OWN_NAMES = {"lock", "counters"}  # in segments/, beside the segments
+_OWN_NAMES = {"lock", "counters", "telegraf"}  # in segments/, beside the segments
 _MAX_ODD = 100  # of a folder
 _LOST = "what stood there is lost, and counted as lost when the capture is over"
 

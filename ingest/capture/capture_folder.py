@@ -19,6 +19,7 @@ from ingest.capture.folder_removal import FolderRemoval
 from ingest.capture.job import NAME
 from ingest.capture.segment_reader import SpoolPosition, list_segments, segment_name
 from logshipper.errors import SpoolError, StoreError, os_words
+from logshipper.measurements import PORT_FILE
 from logshipper.spool import COUNTERS_BYTES, Counters, process_started, read_counters
 from logshipper.spool_room import LIMITS_FILE
 
@@ -149,6 +150,12 @@ class CaptureFolder:
         """None where there are none, or none that can be understood."""
         text = self._read(self.segments_fd, "counters", COUNTERS_BYTES) if self.segments_fd >= 0 else None
         return None if text is None else read_counters(text)
+
+    def telegraf_port(self) -> int:
+        """Where its sidecar takes measurements, as it says; 0 where it doesn't."""
+        text = self._read(self.segments_fd, PORT_FILE, 16) if self.segments_fd >= 0 else None
+        digits = (text or b"").strip()
+        return int(digits) if digits.isdigit() and 0 < int(digits) < 65536 else 0
 
     def _read(self, folder: int, name: str, max_bytes: int) -> bytes | None:
         try:

@@ -10,6 +10,7 @@ from ingest.config.influxdb_section import INFLUXDB_SINK, InfluxdbSection, fille
 from ingest.config.loki_section import MAX_LINE_BYTES, SINK_NAME, LokiSection
 from ingest.config.metrics_access import MetricsAccess
 from ingest.config.server_access import ServerAccess
+from ingest.config.telegraf_section import TelegrafSection
 from ingest.config.toml_section import broken, fill, hint, read_toml
 from ingest.shipping.tenants import NOBODYS, TENANT_BY
 from logshipper.errors import ConfigError
@@ -98,6 +99,7 @@ class AgentConfig:
     prometheus: PrometheusSection = field(default_factory=PrometheusSection)
     slurm: SlurmSection = field(default_factory=SlurmSection)
     remote_write: RemoteWriteSection = field(default_factory=RemoteWriteSection)
+    telegraf: TelegrafSection = field(default_factory=TelegrafSection)
     path: str = ""
     further: Mapping[str, LokiSection] = field(default_factory=dict)
     table: str = "loki"
@@ -145,6 +147,7 @@ SECTIONS = {
     "prometheus": PrometheusSection,
     "slurm": SlurmSection,
     "remote_write": RemoteWriteSection,
+    "telegraf": TelegrafSection,
 }
 
 
@@ -173,6 +176,7 @@ def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, li
     prometheus = fill(PrometheusSection, tables.get("prometheus", {}), "prometheus", problems)
     slurm = fill(SlurmSection, tables.get("slurm", {}), "slurm", problems)
     remote_write = fill(RemoteWriteSection, tables.get("remote_write", {}), "remote_write", problems)
+    telegraf = fill(TelegrafSection, tables.get("telegraf", {}), "telegraf", problems)
     if not agent.host:
         agent = replace(agent, host=os.uname().nodename)
     further = {name: _further(loki, name, table, problems) for name, table in further_tables.items()}
@@ -185,8 +189,9 @@ def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, li
     problems += _names_problems({loki.name or FIRST_SINK, *further}, influxdbs)
     problems += _metrics_problems(metrics)
     problems += prometheus.access.problems("prometheus") + _slurm_problems(slurm, agent)
-    problems += _remote_write_problems(remote_write)
-    config = AgentConfig(agent, loki, metrics, prometheus, slurm, remote_write, path, further, influxdbs=influxdbs)
+    problems += _remote_write_problems(remote_write) + telegraf.problems()
+    sections = agent, loki, metrics, prometheus, slurm, remote_write, telegraf
+    config = AgentConfig(*sections, path, further, influxdbs=influxdbs)
     return config, problems
 
 

@@ -45,6 +45,9 @@ _POLL_SECS = 1.0  # between two looks for connections that are late
 RETRY_REASONS = ("no_connection", "429", "500", "503")
 WAITING_RESULTS = (*RETRY_REASONS, "401", "403", "404")  # others are there once they have come
 SCRAPE_REASONS = ("busy", "slow", "tls", "unauthorized")
+TELEGRAF_OUTCOMES = (  # of ingest/telegraf/router.py
+    *("passed_on", "unidentified", "ambiguous", "no_job", "job_gone", "not_kept", "overflow", "too_long", "crowded"),
+)
 LEFT_OUT_REASONS = ("quarantine_full", "slurm_ends", "influxdb_values")
 _PUSH_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
@@ -134,6 +137,10 @@ class AgentMetrics(SinkMetrics):
         self.socket_captures = counter("socket_captures", "Directories given to `logshipper run`.")
         self.socket_refusals = counter("socket_refusals", "Requests at the socket that were refused.", "reason")
         self.scrapes_refused = counter("scrapes_refused", "Connections to /metrics that got nothing.", "reason")
+        self.telegraf_lines = counter("telegraf_lines", "Lines of measurements that were sent to the agent.", "outcome")
+        self.telegraf_connections = gauge("telegraf_connections", "Connections that send measurements.")
+        for outcome in TELEGRAF_OUTCOMES:
+            self.telegraf_lines.labels(outcome)
         for limit in ("soft", "hard"):
             self.limited.labels(limit)
         for reason in SCRAPE_REASONS:

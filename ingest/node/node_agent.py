@@ -3,6 +3,7 @@
 main thread   looks for captures, follows them for /metrics (learner), removes what is over
 shipper       one for each Loki: rounds to it; waits there as long as it takes, and nobody else does
 socket        gives `logshipper run` directories
+telegraf      passes on what jobs send as to Telegraf, where that is set up
 metrics       answers scrapes
 remote write  sends what /metrics shows, where that is set up
 slurm         on Slurm's controller, one for each Loki: asks it which jobs were captured, tells it how these
@@ -38,6 +39,7 @@ from ingest.shipping.checkpoints import KEPT_NS, STATE_FILE, Checkpoints
 from ingest.shipping.seldom import Seldom
 from ingest.shipping.sink_course import SinkCourse
 from ingest.shipping.sink_states import SINKS_NOTE, removed
+from ingest.telegraf.router import TelegrafRouter, set_mark
 from logshipper import __version__
 from logshipper.errors import LogshipperError, SpoolError, StoreError, os_words
 from logshipper.fault_points import fault_point
@@ -101,6 +103,8 @@ class NodeAgent:
             slurm[0].give(further)
         self._remote_write = self._made_remote_write(config) if config.remote_write.access.url else None
         self._limits = SpoolLimits(config.agent, say)
+        self._telegraf = TelegrafRouter(config, say) if config.telegraf.enabled else None
+        self._telegraf_told: Counter[str] = Counter()
         self._threads: list[threading.Thread] = []
         self._service = ServiceNotifier(os.environ)
         self._tell_due = self._forget_due = 0.0
@@ -147,6 +151,7 @@ class NodeAgent:
         threads = self._threads = [thread for one in self._sinks for thread in one.threads(self._to_ship)]
         remote_write = self._started_remote_write()
         try:
+            self._start_telegraf()
             if socket is not None:
                 socket.start()
             for thread in threads:
@@ -159,6 +164,8 @@ class NodeAgent:
             self._begin_stop()
             if socket is not None:
                 socket.close()
+            if self._telegraf is not None:
+                self._telegraf.close()
             for thread in threads:
                 if thread.ident is not None:
                     thread.join()
@@ -178,6 +185,11 @@ class NodeAgent:
         thread = threading.Thread(target=self._remote_write.run, args=(self._stop,), name="remote write", daemon=True)
         thread.start()
         return thread
+
+    def _start_telegraf(self) -> None:
+        if self._telegraf is not None:
+            self._telegraf.start()
+        set_mark(self._config.agent.spool_dir, enabled=self._telegraf is not None)
 
     def _on_signal(self, signo: int, frame: FrameType | None) -> None:
         """Another thread sets the event: what was interrupted here may hold its lock, for good then."""
@@ -221,6 +233,8 @@ class NodeAgent:
         if self._learner.turn(captures):
             self._wake()
         self._learner.save(captures)
+        if self._telegraf is not None:
+            self._telegraf.update(captures)
         for capture in captures:
             if capture.is_over and not self._remove(capture):
                 break  # so much for this turn
@@ -340,6 +354,8 @@ class NodeAgent:
         if self._remote_write is not None:
             url = self._config.remote_write.access.url
             notes["remote_write"] = {"url": url, **self._remote_write.state._asdict()}
+        if self._telegraf is not None:
+            notes["telegraf"] = {"listen": self._telegraf.address, "lines": dict(self._telegraf.counts)}
         self._service.status(self._shown_state(len(captures)))
         if notes != self._told:
             self._checkpoints.put_notes(notes)
@@ -369,6 +385,16 @@ class NodeAgent:
         self._disks.measure()
         if self._socket is not None:
             self._measure_socket(self._socket)
+        if self._telegraf is not None:
+            self._measure_telegraf(self._telegraf)
+
+    def _measure_telegraf(self, telegraf: TelegrafRouter) -> None:
+        """As below."""
+        told = telegraf.counts
+        for outcome, count in (told - self._telegraf_told).items():
+            self._metrics.telegraf_lines.labels(outcome).inc(count)
+        self._metrics.telegraf_connections.set(telegraf.connections)
+        self._telegraf_told = told
 
     def _measure_socket(self, socket: JobSocket) -> None:
         """Its own thread counts; what has come since the last look is added here."""

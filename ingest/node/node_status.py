@@ -97,6 +97,7 @@ def status(config: AgentConfig, *, as_json: bool) -> int:
         "sinks": sinks,
         "removed_sinks": [name or FIRST_SINK for name in removed(config)],
         "remote_write": _remote_write(config, agent_notes(config)),
+        "telegraf": agent_notes(config).get("telegraf") if config.telegraf.enabled else None,
     }
     if as_json:
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
@@ -335,6 +336,9 @@ def _print(document: dict[str, Any]) -> None:  # Any: as made above
     lines += [f"       {name} was removed: `logshipper-agent forget {name}`" for name in gone]
     if document["remote_write"]:
         lines += _shown_remote_write(document["remote_write"])
+    if document["telegraf"]:
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in document["telegraf"]["lines"].items() if count)
+        lines.append(f"telegraf {document['telegraf']['listen']}: lines since the agent's start: {counts or 'none'}")
     sys.stdout.write("\n".join(lines) + "\n\n")
     if not document["jobs"]:
         sys.stdout.write("no jobs\n")

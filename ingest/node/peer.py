@@ -20,6 +20,7 @@ from logshipper.errors import LogshipperError, os_words
 _SO_PEERPIDFD = 77  # Linux 6.5; `socket` doesn't name it yet
 _PEERCRED = struct.Struct("iII")
 _MAX_FILE_BYTES = 64 << 10
+_MAX_READS = 64
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _STEP = r"step_(?P<step>batch|extern|interactive|[0-9]{1,9}(?:\+[0-9]{1,4})?)"
 # with several slurmd on a host their name is in the path; below the task the job may have made groups of its own
@@ -32,6 +33,9 @@ _V2 = re.compile(
     rf"/[^/]+\.slice/(?:[^/]+_)?slurmstepd\.scope/job_(?P<job>[0-9]{{1,10}})/{_STEP}"
     r"(?:/user/task_(?P<task>[0-9]{1,9}))?(?:/.*)?"
 )
+
+
+_JOB_VARIABLE = re.compile(r"\0LOGSHIPPER_JOB_ID=([^\0]{1,64})\0")
 
 
 class PeerUnknown(LogshipperError):
@@ -120,6 +124,27 @@ def identify(connection: socket.socket, seen_ns: int) -> Peer:
             os.close(process)
 
 
+def job_ids_of(pid: int, uid: int) -> frozenset[str] | None:
+    """Ids of the jobs that a process of the user uid may be in: the scheduler's, else the one that it says it was
+    started in, which counts among the user's own only. Empty where it is in none; None where it can't be told."""
+    try:
+        folder = os.open(f"/proc/{pid}", _FOLDER_FLAGS)
+    except OSError:
+        return None
+    try:
+        if _uids(_read(folder, "status")) != {uid}:
+            return None
+        job = parse_cgroup(_read(folder, "cgroup"), uid)
+        if job is not None:
+            return frozenset({job.job_id})
+        named = _JOB_VARIABLE.search("\0" + _read(folder, "environ"))
+        return frozenset({named[1]}) if named else frozenset()
+    except OSError:
+        return None
+    finally:
+        os.close(folder)
+
+
 def _peer_pidfd(connection: socket.socket) -> int:
     """A descriptor of the very process that connected; -1 where the kernel can't give one."""
     try:
@@ -137,7 +162,10 @@ def _has_ended(process: int) -> bool:
 def _read(folder: int, name: str) -> str:
     fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
     try:
-        return os.read(fd, _MAX_FILE_BYTES).decode("utf-8", "surrogateescape")
+        parts: list[bytes] = []
+        while len(parts) < _MAX_READS and (part := os.read(fd, _MAX_FILE_BYTES)):  # /proc gives a page or so at a time
+            parts.append(part)
+        return b"".join(parts).decode("utf-8", "surrogateescape")
     finally:
         os.close(fd)
 

@@ -31,7 +31,8 @@ def bind(listener: socket.socket, path: str) -> tuple[int, int]:
         listener.bind(f"{reached}/{own}")
         try:
             os.chmod(own, 0o666, dir_fd=folder)  # noqa: S103  every user of the node may ask
-            listener.listen(BACKLOG)
+            if listener.type != socket.SOCK_DGRAM:
+                listener.listen(BACKLOG)
             os.rename(own, name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
             _unlink(own, folder)

@@ -1,0 +1,234 @@
+"""The node agent's listener: takes measurements of all jobs of the node at one address, and passes each on to the port
+of its job's own capture, which makes metadata of it under the job's mode (logshipper/measurements.py).
+
+Who sent is the kernel's word, never the measurement's: user by the socket, job by the process. A capture gets what its
+own user sent, and its port counts only while it is that user's socket. What comes before a job's capture is known is
+held for HOLD_SECS. What can't be told is kept apart (ingest/telegraf/unidentified.py); of users without a captured job
+nothing is kept: they haven't opted in.
+"""
+
+import os
+import socket
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from ingest.capture.capture_folder import Life
+from ingest.capture.followed_capture import FollowedCapture
+from ingest.config.agent_config import AgentConfig
+from ingest.metrics.metrics_server import TELEGRAF_OUTCOMES
+from ingest.node.socket_file import bind, unlink_own
+from ingest.shipping.seldom import Seldom
+from ingest.telegraf.senders import Senders
+from ingest.telegraf.unidentified import Unidentified
+from logshipper.errors import ConfigError, SpoolError, os_words
+from logshipper.line_protocol import MAX_LINE_BYTES
+from logshipper.socket_owner import Owner, SocketOwners
+from logshipper.spool import TELEGRAF_MARK
+from logshipper.telegraf import LOOPBACK, Listener, Sender, Sockets, count_lines, open_sockets
+
+MAX_CONNECTIONS = 256
+HOLD_SECS = 5.0
+MAX_HELD_BYTES = 1 << 20
+MAX_USERS_HELD_BYTES = 64 << 10
+PORT_LOOK_SECS = 1.0
+DATAGRAM_BYTES = MAX_LINE_BYTES - 4096  # less than UDP takes
+PASSED_ON, UNIDENTIFIED, AMBIGUOUS, NO_JOB, JOB_GONE, NOT_KEPT, *_OF_LISTENER = TELEGRAF_OUTCOMES
+
+
+class _Target(NamedTuple):
+    """A capture's own port. The first task's of a job is the job's."""
+
+    task: int
+    port: int
+
+
+class _Sent(NamedTuple):
+    """until: how long it may be held."""
+
+    until: float
+    owner: Owner
+    sender: str
+    data: bytes
+
+
+class TelegrafRouter:
+    """counts: lines by outcome; of what never became lines (`overflow`, `too_long`, `crowded`) datagrams and
+    connections. Raises ConfigError, SpoolError where it can't start."""
+
+    def __init__(self, config: AgentConfig, say: Callable[[str], None]) -> None:
+        self._section = config.telegraf
+        self._outcomes: Counter[str] = Counter(dict.fromkeys(TELEGRAF_OUTCOMES, 0))
+        self._trouble = Seldom(say)
+        self._lock = threading.Lock()  # of what the listener's thread and the agent's main one both change
+        self._senders = Senders()
+        self._targets: dict[int, dict[str, _Target]] = {}
+        self._ports: dict[str, tuple[int, float]] = {}  # by capture: its port, when it was looked at
+        self._held: list[_Sent] = []
+        self._own: tuple[int, int] | None = None  # of the Unix socket
+        self._unidentified = Unidentified(config.agent.state_dir, self._section.unidentified_max_bytes)
+        self._out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._out.setblocking(False)
+        self._out.bind((LOOPBACK, 0))
+        self._out_address: tuple[str, int] = self._out.getsockname()
+        self._stop, self._stopping = os.pipe()
+        try:
+            self._owners = SocketOwners()
+            self._listener = Listener(
+                self._sockets(),
+                self._take,
+                self._stop,
+                per_sec=self._section.max_lines_per_sec,
+                max_connections=MAX_CONNECTIONS,
+            )
+        except OSError as error:
+            words = f"the kernel can't be asked who sends (AF_NETLINK, sock_diag): {os_words(error)}"
+            raise ConfigError("[telegraf] enabled", [words]) from None
+        self._thread = threading.Thread(target=self._listener.serve, name="telegraf", daemon=True)
+
+    def _sockets(self) -> Sockets:
+        try:
+            sockets = open_sockets(*self._section.address)
+        except OSError as error:
+            words = f"{self._section.listen}: {os_words(error)}; name another one"
+            raise ConfigError("[telegraf] listen", [words]) from None
+        if not self._section.socket:
+            return sockets
+        unix = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            self._own = bind(unix, self._section.socket)
+        except (OSError, SpoolError) as error:
+            sockets.close()
+            unix.close()
+            raise SpoolError(self._section.socket, f"{error}; [telegraf] socket names another place, or none") from None
+        return sockets._replace(unix=unix)
+
+    @property
+    def address(self) -> str:
+        return self._section.listen
+
+    @property
+    def connections(self) -> int:
+        return self._listener.connections
+
+    @property
+    def counts(self) -> Counter[str]:
+        listened = self._listener.counts
+        return self._outcomes + Counter({name: listened[name] for name in _OF_LISTENER})
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        os.close(self._stopping)
+        if self._thread.ident is not None:
+            self._thread.join()
+        os.close(self._stop)
+        self._listener.close()
+        unlink_own(self._section.socket, self._own)
+        self._out.close()
+        self._owners.close()
+
+    # ---- in the agent's main thread
+
+    def update(self, captures: Iterable[FollowedCapture]) -> None:
+        """Which jobs there are now, and where each takes measurements."""
+        now = time.monotonic()
+        targets: dict[int, dict[str, _Target]] = defaultdict(dict)
+        ports: dict[str, tuple[int, float]] = {}
+        for capture in captures:
+            if capture.life is not Life.LIVE:
+                continue
+            key = capture.folder.key
+            port, looked_at = self._ports.get(key, (0, 0.0))
+            if not port and now - looked_at >= PORT_LOOK_SECS:
+                port, looked_at = capture.folder.telegraf_port(), now
+            ports[key] = port, looked_at
+            if port:
+                of_user = targets[capture.identity.uid]
+                target = _Target(capture.identity.task, port)
+                of_user[capture.identity.job_id] = min(target, of_user.get(capture.identity.job_id, target))
+        with self._lock:
+            self._targets, self._ports = dict(targets), ports
+            held, self._held = self._held, []
+            for one in held:
+                self._route(one, now)
+
+    # ---- in the listener's thread
+
+    def _take(self, sender: Sender, data: bytes) -> None:
+        try:
+            owner = sender.owner
+            with self._lock:
+                if owner is None:
+                    self._keep_apart(UNIDENTIFIED, sender.address, -1, data)
+                else:
+                    now = time.monotonic()
+                    self._route(_Sent(now + HOLD_SECS, owner, sender.address, data), now)
+        except Exception as error:  # one sender's must not end the listener for all
+            self._trouble.say(f"a measurement of {sender.address}: {error!r}")
+
+    def _route(self, one: _Sent, now: float) -> None:
+        """Passes on, holds or keeps apart. The caller has the lock."""
+        claim = self._senders.claim(one.owner)
+        of_user = self._targets.get(one.owner.uid, {})
+        fitting = [job for job in of_user if claim is None or claim.jobs is None or job in claim.jobs]
+        may_wait = now < one.until and self._has_room(one)
+        if claim is not None and len(fitting) == 1:
+            self._pass_on(one, of_user[fitting[0]])
+        elif may_wait and (claim is None or (not fitting and claim.jobs != frozenset())):
+            self._held.append(one)
+        elif fitting:
+            self._keep_apart(AMBIGUOUS, one.sender, one.owner.uid, one.data)
+        else:
+            self._count(NO_JOB, one.data)
+
+    def _has_room(self, one: _Sent) -> bool:
+        own = sum(len(held.data) for held in self._held if held.owner.uid == one.owner.uid)
+        return own < MAX_USERS_HELD_BYTES and sum(len(held.data) for held in self._held) < MAX_HELD_BYTES
+
+    def _pass_on(self, one: _Sent, target: _Target) -> None:
+        address = (LOOPBACK, target.port)
+        owner = self._owners.udp(address, self._out_address)
+        if owner is None or owner.uid != one.owner.uid:  # the port may be anybody's by now
+            self._count(JOB_GONE, one.data)
+            return
+        for piece in _pieces(one.data):
+            try:
+                self._out.sendto(piece, address)
+            except OSError:
+                self._count(JOB_GONE, piece)
+            else:
+                self._count(PASSED_ON, piece)
+
+    def _keep_apart(self, why: str, sender: str, uid: int, data: bytes) -> None:
+        self._count(why, data)
+        if not self._unidentified.keep(sender, uid, why, data):
+            self._count(NOT_KEPT, data)
+
+    def _count(self, outcome: str, data: bytes) -> None:
+        self._outcomes[outcome] += count_lines(data)
+
+
+def _pieces(data: bytes) -> list[bytes]:
+    """Of DATAGRAM_BYTES at most, between lines where there are any."""
+    pieces = []
+    while len(data) > DATAGRAM_BYTES:
+        cut = data.rfind(b"\n", 0, DATAGRAM_BYTES) + 1 or DATAGRAM_BYTES
+        pieces.append(data[:cut])
+        data = data[cut:]
+    return [*pieces, data] if data else pieces
+
+
+def set_mark(spool_dir: str, *, enabled: bool) -> None:
+    """Says to captures that begin from now on whether to open a port of their own. Raises SpoolError."""
+    path = os.path.join(spool_dir, TELEGRAF_MARK)
+    try:
+        if enabled:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644))
+        elif os.path.lexists(path):
+            os.unlink(path)
+    except OSError as error:
+        raise SpoolError(path, os_words(error)) from None

@@ -1,0 +1,55 @@
+"""`STATE_DIR/telegraf/unidentified.jsonl`: measurements of senders that can't be told, apart from all jobs, for an
+admin to read. The newest: at most max_bytes, in two files, and BYTES_PER_SEC; of each batch TEXT_BYTES."""
+
+import os
+import time
+
+import orjson
+
+from logshipper.spool import make_private_folder
+
+FOLDER = "telegraf"
+FILE = "unidentified.jsonl"
+TEXT_BYTES = 4096
+BYTES_PER_SEC = 100_000
+_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class Unidentified:
+    """One thread's at a time. Raises SpoolError where its folder can't be made."""
+
+    def __init__(self, state_dir: str, max_bytes: int) -> None:
+        self._folder = os.path.join(state_dir, FOLDER)
+        self._path = os.path.join(self._folder, FILE)
+        self._max_bytes = max_bytes
+        make_private_folder(self._folder)
+        self._room = float(BYTES_PER_SEC)
+        self._at = time.monotonic()
+
+    def keep(self, sender: str, uid: int, why: str, data: bytes) -> bool:
+        """Whether there was room. uid: -1 where it can't be told."""
+        text = data[:TEXT_BYTES].decode("utf-8", "replace")
+        entry = {"time_ns": time.time_ns(), "from": sender, "uid": uid, "why": why, "bytes": len(data), "lines": text}
+        line = orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE)
+        now = time.monotonic()
+        self._room = min(self._room + (now - self._at) * BYTES_PER_SEC, BYTES_PER_SEC)
+        self._at = now
+        if len(line) > self._room or 2 * len(line) > self._max_bytes:
+            return False
+        self._room -= len(line)
+        try:
+            self._append(line)
+        except OSError:  # a full disk: what isn't kept is counted
+            return False
+        return True
+
+    def _append(self, line: bytes) -> None:
+        fd = os.open(self._path, _FLAGS, 0o600)
+        try:
+            if os.fstat(fd).st_size + len(line) > self._max_bytes // 2:
+                os.replace(self._path, f"{self._path}.1")
+                os.close(fd)
+                fd = os.open(self._path, _FLAGS, 0o600)
+            os.write(fd, line)
+        finally:
+            os.close(fd)

@@ -1,0 +1,113 @@
+"""Whose a socket on this machine is, by its address: the kernel's word (sock_diag(7)), while the socket lives.
+
+A datagram from 127.0.0.1 tells a port and nothing else. Who has that port now may be asked; a socket that is closed is
+nobody's. What the kernel answers counts only if it is about a socket of just this address that has an inode: one that
+its process has closed already is told as root's.
+"""
+
+import os
+import socket
+import struct
+from typing import NamedTuple
+
+_SOCK_DIAG = 4  # NETLINK_SOCK_DIAG
+_BY_FAMILY = 20
+_REQUEST = 1  # NLM_F_REQUEST
+_ERROR = 2
+_HEADER = struct.Struct("=IHHII")
+_ASKED = struct.Struct("=BBBxI")
+_ID = struct.Struct("!HH16s16s")
+_ID_REST = struct.Struct("=III")
+_ANSWER = struct.Struct("=BBBB")
+_ANSWER_REST = struct.Struct("=IIIII")  # expires, rqueue, wqueue, uid, inode
+_ALL_STATES = NO_COOKIE = 0xFFFFFFFF
+_MAPPED = bytes(10) + b"\xff\xff"
+_WAIT_SECS = 1.0
+
+
+class Owner(NamedTuple):
+    """uid: of the user who made the socket; inode: the socket's, as in /proc/PID/fd; pid: 0 where it isn't told."""
+
+    uid: int
+    inode: int = 0
+    pid: int = 0
+
+
+class SocketOwners:
+    """Asks the kernel; close it. Raises OSError where it can't be asked. One thread's."""
+
+    def __init__(self) -> None:
+        self._netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG)
+        self._netlink.settimeout(_WAIT_SECS)
+        self._number = 0
+
+    def close(self) -> None:
+        self._netlink.close()
+
+    def udp(self, sender: tuple[str, int], own: tuple[str, int]) -> Owner | None:
+        """Who sent a datagram from an address (IPv4, port) to one of ours; None where the socket is gone, or isn't of
+        this network namespace."""
+        return self._ask(socket.IPPROTO_UDP, own, sender, sender)  # the receiver's view: sent to the sender's port
+
+    def tcp(self, peer: tuple[str, int], own: tuple[str, int]) -> Owner | None:
+        """Who has the other end of a connection."""
+        return self._ask(socket.IPPROTO_TCP, peer, own, peer)
+
+    def _ask(
+        self, protocol: int, source: tuple[str, int], target: tuple[str, int], wanted: tuple[str, int]
+    ) -> Owner | None:
+        self._number += 1
+        addresses = [socket.inet_aton(one[0]).ljust(16, b"\0") for one in (source, target)]
+        body = _ASKED.pack(socket.AF_INET, protocol, 0, _ALL_STATES)
+        body += _ID.pack(source[1], target[1], *addresses) + _ID_REST.pack(0, NO_COOKIE, NO_COOKIE)
+        size = _HEADER.size + len(body)
+        try:
+            self._netlink.send(_HEADER.pack(size, _BY_FAMILY, _REQUEST, self._number, 0) + body)
+            while True:
+                answer = self._netlink.recv(4096)
+                if len(answer) >= _HEADER.size and _HEADER.unpack_from(answer)[3] == self._number:
+                    return _owner(answer, wanted)
+        except OSError:
+            return None
+
+
+def _owner(answer: bytes, wanted: tuple[str, int]) -> Owner | None:
+    if _HEADER.unpack_from(answer)[1] == _ERROR:
+        return None
+    at = _HEADER.size
+    family = _ANSWER.unpack_from(answer, at)[0]
+    port, _, address, _ = _ID.unpack_from(answer, at + _ANSWER.size)
+    *_, uid, inode = _ANSWER_REST.unpack_from(answer, at + _ANSWER.size + _ID.size + _ID_REST.size)
+    here = socket.inet_aton(wanted[0])
+    # a socket of IPv6 may speak IPv4, too
+    addresses = {here + bytes(12), bytes(16)} if family == socket.AF_INET else {_MAPPED + here, bytes(16)}
+    return Owner(uid, inode) if address in addresses and port == wanted[1] and inode else None
+
+
+def processes_of(owner: Owner, most: int = 4096) -> list[int]:
+    """Numbers of the user's processes that have the socket open, as far as they may be looked at; of `most` processes
+    at most."""
+    wanted = f"socket:[{owner.inode}]"
+    found: list[int] = []
+    looked = 0
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            if os.stat(f"/proc/{name}").st_uid != owner.uid:
+                continue
+            looked += 1
+            if looked > most:
+                break
+            if any(_link(f"/proc/{name}/fd/{fd}") == wanted for fd in os.listdir(f"/proc/{name}/fd")):
+                found.append(int(name))
+        except OSError:
+            continue  # gone, or not ours to look at
+    return found
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""

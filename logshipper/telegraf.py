@@ -1,0 +1,300 @@
+"""Takes measurements as Telegraf's socket listener does (Influx line protocol by UDP, TCP, a Unix datagram socket),
+with the kernel's word whose each is. What is done with them is its caller's.
+
+Limits: per_sec lines a second (a long one counts as several), BURST_SECS of these at once: what comes faster stays
+with the kernel, which drops datagrams (counted) and slows connections. MAX_CONNECTIONS; when there are more, the user
+who has most loses the oldest. A line or datagram has MAX_LINE_BYTES at most.
+"""
+
+import os
+import select
+import socket
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+from logshipper.line_protocol import MAX_LINE_BYTES
+from logshipper.socket_owner import Owner, SocketOwners
+
+MAX_CONNECTIONS = 64
+BURST_SECS = 0.2
+BATCH = 256  # lines between two looks at connections
+_USUAL_LINE_BYTES = 128
+RECEIVE_BYTES = 4 << 20  # of a socket's buffer, wished for
+LOOPBACK = "127.0.0.1"
+_SO_RXQ_OVFL = 40
+_COUNT = struct.Struct("=I")
+_CREDENTIALS = struct.Struct("=iII")  # pid, uid, gid: unix(7)
+_ANCILLARY_BYTES = 256
+_TRIES = 32  # for a port that is free for UDP and TCP
+_NOBODY = Owner(-1)
+
+Address = tuple[str, int]
+Take = Callable[["Sender", bytes], None]
+
+
+class Sender(NamedTuple):
+    """owner: None where it can't be told; address: for people."""
+
+    owner: Owner | None
+    address: str
+
+
+class Sockets(NamedTuple):
+    """Bound and listening; tcp, unix: None where there is none."""
+
+    udp: socket.socket
+    tcp: socket.socket | None = None
+    unix: socket.socket | None = None
+
+    @property
+    def port(self) -> int:
+        return int(self.udp.getsockname()[1])
+
+    @property
+    def address(self) -> str:
+        return "{}:{}".format(*self.udp.getsockname())
+
+    @property
+    def fds(self) -> set[int]:
+        return {one.fileno() for one in (self.udp, self.tcp, self.unix) if one is not None}
+
+    def close(self) -> None:
+        for one in (self.udp, self.tcp, self.unix):
+            if one is not None:
+                one.close()
+
+
+def open_sockets(host: str, port: int) -> Sockets:
+    """UDP and TCP at an address of IPv4's loopback; port 0: one that is free for both. Raises OSError."""
+    for attempt in range(_TRIES):
+        udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            udp.bind((host, port))
+            tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of the last agent may linger
+            tcp.bind((host, udp.getsockname()[1]))
+            tcp.listen(128)
+            return Sockets(udp, tcp)
+        except OSError:
+            udp.close()
+            tcp.close()
+            if port or attempt == _TRIES - 1:
+                raise
+    raise AssertionError
+
+
+class _Connection:
+    """lines: what hasn't ended yet; skips: until the next line feed."""
+
+    def __init__(self, connected: socket.socket, sender: Sender) -> None:
+        self.socket = connected
+        self.sender = sender
+        self.rest = b""
+        self.skips = False
+
+    @property
+    def uid(self) -> int:
+        return (self.sender.owner or _NOBODY).uid
+
+
+class Listener:
+    """take(sender, lines): called by `serve`. stop_fd: the caller's; readable, or at its end, when that is to return.
+
+    counts: datagrams, and reads of connections (`received`), what was left out: `overflow` (dropped by the kernel),
+    `too_long`, `crowded` (connections). connections: now. Raises OSError where the kernel can't be asked whose a
+    socket is.
+    """
+
+    def __init__(
+        self, sockets: Sockets, take: Take, stop_fd: int, *, per_sec: int, max_connections: int = MAX_CONNECTIONS
+    ) -> None:
+        self.counts: Counter[str] = Counter(received=0, overflow=0, too_long=0, crowded=0)
+        self._sockets = sockets
+        self._take = take
+        self._per_sec = per_sec
+        self._max_connections = max_connections
+        self._budget = self._burst = per_sec * BURST_SECS
+        self._filled_at = time.monotonic()
+        self._connections: dict[int, _Connection] = {}  # by fd, the oldest first
+        self._dropped = 0  # as the kernel counts
+        self._own: Address = sockets.udp.getsockname()
+        self._stop_fd = stop_fd
+        self._stops = select.poll()
+        self._stops.register(stop_fd, select.POLLIN)
+        self._poll = select.poll()
+        self._prepare()
+        self._owners = SocketOwners()
+
+    @property
+    def connections(self) -> int:
+        return len(self._connections)
+
+    def _prepare(self) -> None:
+        udp, tcp, unix = self._sockets
+        udp.setsockopt(socket.SOL_SOCKET, _SO_RXQ_OVFL, 1)
+        for one in (udp, unix):
+            if one is not None:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
+        if unix is not None:
+            unix.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        for listening in (udp, tcp, unix):
+            if listening is not None:
+                listening.setblocking(False)
+                self._poll.register(listening, select.POLLIN)
+        self._poll.register(self._stop_fd, select.POLLIN)
+
+    def serve(self) -> None:
+        """Until it is to stop; what has come by then is taken, as far as the rate allows."""
+        while not self._stops.poll(0):
+            self._turn({fd for fd, _ in self._poll.poll()})
+            self._pace()
+        while self._budget > 0 and self._turn({fd for fd, _ in self._poll.poll(0)}):
+            pass
+
+    def close(self) -> None:
+        """When `serve` has returned, or was never called."""
+        for connection in list(self._connections.values()):
+            self._drop(connection)
+        self._sockets.close()
+        self._owners.close()
+
+    def _turn(self, ready: set[int]) -> int:
+        """What was taken, in usual lines."""
+        udp, tcp, unix = self._sockets
+        taken = 0
+        if udp.fileno() in ready:
+            taken += self._take_datagrams(udp)
+        if unix is not None and unix.fileno() in ready:
+            taken += self._take_credited(unix)
+        for fd in ready & self._connections.keys():
+            taken += self._read(self._connections[fd])
+        if tcp is not None and tcp.fileno() in ready:
+            self._accept(tcp)
+        self._budget -= taken
+        return taken
+
+    def _pace(self) -> None:
+        now = time.monotonic()
+        self._budget = min(self._burst, self._budget + (now - self._filled_at) * self._per_sec)
+        self._filled_at = now
+        if self._budget < 0:
+            self._stops.poll(min(-self._budget / self._per_sec, 1.0) * 1000)
+
+    def _take_datagrams(self, udp: socket.socket) -> int:
+        """Asked is once for each sender: a batch of a sender's is one look-up."""
+        by_sender: dict[Address, list[bytes]] = {}
+        cost = 0
+        while cost < BATCH:
+            try:
+                data, ancillary, flags, address = udp.recvmsg(MAX_LINE_BYTES, _ANCILLARY_BYTES)
+            except OSError:
+                break  # nothing more
+            cost += self._counted(data)
+            for level, kind, value in ancillary:
+                if (level, kind) == (socket.SOL_SOCKET, _SO_RXQ_OVFL):
+                    self._note_dropped(_COUNT.unpack(value[: _COUNT.size])[0])
+            if flags & socket.MSG_TRUNC:
+                self.counts["too_long"] += 1
+                continue
+            by_sender.setdefault(address, []).append(data)
+        for address, lines in by_sender.items():
+            owner = self._owners.udp(address, self._own)
+            self._take(Sender(owner, f"udp {address[0]}:{address[1]}"), b"\n".join(lines))
+        return cost
+
+    def _counted(self, data: bytes) -> int:
+        """What it costs, in usual lines."""
+        self.counts["received"] += 1
+        return 1 + len(data) // _USUAL_LINE_BYTES
+
+    def _note_dropped(self, dropped: int) -> None:
+        self.counts["overflow"] += (dropped - self._dropped) % (1 << 32)
+        self._dropped = dropped
+
+    def _take_credited(self, unix: socket.socket) -> int:
+        cost = 0
+        while cost < BATCH:
+            try:
+                data, ancillary, flags, _ = unix.recvmsg(MAX_LINE_BYTES, _ANCILLARY_BYTES)
+            except OSError:
+                break
+            cost += self._counted(data)
+            if flags & socket.MSG_TRUNC:
+                self.counts["too_long"] += 1
+                continue
+            owner = None
+            for level, kind, value in ancillary:
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+                    pid, uid, _ = _CREDENTIALS.unpack(value[: _CREDENTIALS.size])
+                    owner = Owner(uid, pid=pid)
+                elif (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                    _close_all(value)
+            self._take(Sender(owner, f"unix, process {owner.pid if owner else 0}"), data)
+        return cost
+
+    # ---- connections
+
+    def _accept(self, tcp: socket.socket) -> None:
+        for _ in range(self._max_connections):
+            try:
+                connected, address = tcp.accept()
+            except OSError:
+                return
+            if len(self._connections) >= self._max_connections:
+                self._make_room()
+            connected.setblocking(False)
+            owner = self._owners.tcp(address, self._own)
+            self._connections[connected.fileno()] = _Connection(
+                connected, Sender(owner, f"tcp {address[0]}:{address[1]}")
+            )
+            self._poll.register(connected, select.POLLIN)
+
+    def _make_room(self) -> None:
+        uid = Counter(one.uid for one in self._connections.values()).most_common(1)[0][0]
+        self.counts["crowded"] += 1
+        self._drop(next(one for one in self._connections.values() if one.uid == uid))
+
+    def _drop(self, connection: _Connection) -> None:
+        del self._connections[connection.socket.fileno()]
+        self._poll.unregister(connection.socket)
+        connection.socket.close()
+
+    def _read(self, connection: _Connection) -> int:
+        """What was taken, in usual lines."""
+        try:
+            data = connection.socket.recv(MAX_LINE_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError:
+            data = b""
+        lines, connection.rest = _whole_lines(connection, data) if data else (connection.rest, b"")
+        if len(connection.rest) > MAX_LINE_BYTES:
+            connection.rest, connection.skips = b"", True
+            self.counts["too_long"] += 1
+        if lines:
+            self._take(connection.sender, lines)
+        if not data:
+            self._drop(connection)
+        return self._counted(data) if data else 0
+
+
+def _whole_lines(connection: _Connection, data: bytes) -> tuple[bytes, bytes]:
+    """Lines that have ended, and the begin of one that hasn't."""
+    if connection.skips:
+        _, ended, data = data.partition(b"\n")
+        connection.skips = not ended
+    head, feed, rest = data.rpartition(b"\n")
+    return (connection.rest + head + feed, rest) if feed else (b"", connection.rest + rest)
+
+
+def count_lines(data: bytes) -> int:
+    return data.count(b"\n") + (not data.endswith(b"\n"))
+
+
+def _close_all(value: bytes) -> None:
+    """Descriptors that somebody passed on with a datagram."""
+    for fd in memoryview(value[: len(value) // 4 * 4]).cast("i"):
+        os.close(fd)

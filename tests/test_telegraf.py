@@ -1,0 +1,198 @@
+"""Measurements that a job sends to its own port, by the real pytelegraf: metadata of that job, as if printed."""
+
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logshipper.socket_owner import SocketOwners
+from logshipper.telegraf import LOOPBACK, open_sockets
+from tests.captured_runs import ROOT, Home
+from tests.other_users import ANN, as_user, needs_root
+from tests.servers.running import free_port
+from tests.telegraf_clients import INVALID, SETTLED, SNIPPETS, connected, needs_pytelegraf
+
+pytestmark = needs_pytelegraf
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    found = Home(tmp_path)
+    found.environment["PYTHONPATH"] = f"{ROOT}:{ROOT / '.venv' / 'telegraf'}"
+    return found
+
+
+def records(home: Home, job: str = "last") -> list[dict[str, Any]]:
+    """The oldest first."""
+    found = home.call("metadata", job, "--format", "jsonl")
+    assert found.returncode == 0, found.stderr
+    return [json.loads(line) for line in found.stdout.splitlines()]
+
+
+def left_out(home: Home) -> dict[str, int]:
+    told = [event for event in home.show()["events"] if event["event"] == "measurements_left_out"]
+    return dict(told[-1]["details"]["reasons"]) if told else {}
+
+
+def test_the_sources_snippets_run_as_they_stand(home: Home) -> None:
+    """What MLO's users were told, but for the port, of which this machine has one only."""
+    port = str(free_port())
+    script = SNIPPETS.replace("8092", port) + SETTLED
+    done = home.run(sys.executable, "-c", script, options=("--telegraf-port", port))
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert records(home) == [
+        {"training_loss": 0.46},
+        {"test_metric": 123},
+        {"test_metric": {"value_a": 100, "value_b": 100, "value_c": True}},
+        {"test_metric": 123, "tags": {"server_name": "my-server"}},
+        {"training_loss": {"iteration": 1, "value": 0.45},
+         "tags": {"host": "iccluster45", "user": "vogels", "experiment_id": "10"}},
+    ]  # fmt: skip
+    shown = home.show()
+    assert (shown["state"], shown["records"], left_out(home)) == ("COMPLETED", 5, {})
+
+
+def test_invalid_lines_of_pytelegraf_are_survived_and_counted(home: Home) -> None:
+    script = f"{connected()}\n{INVALID}\nclient.metric('last', 1){SETTLED}"
+    done = home.run(sys.executable, "-c", script, options=("--telegraf",))
+    assert done.returncode == 0, done.stderr
+    assert records(home) == [{"last": 1}]
+    assert left_out(home) == {"no_fields": 1, "not_finite": 2, "string": 1, "tags": 1, "value": 1}
+
+
+def test_graphs_know_what_was_sent_and_lines_balance(home: Home) -> None:
+    sends = "for i in range(500): client.metric('loss', {'step': i, 'train': 1 / (i + 1)}); print(i)"
+    script = f"{connected()}\n{sends}\n{SETTLED}"
+    assert home.run(sys.executable, "-c", script, options=("--telegraf",)).returncode == 0
+    shown = home.show()
+    assert shown["records"] == 500
+    assert shown["x_axis"]["key"] == "loss.step"
+    ledger = shown["ledger"]["stdout"]
+    assert (ledger["read"], ledger["stored"], ledger["lost"]) == (1000, 1000, 0)
+    assert [line for line in home.logs() if line[:1] != "{"] == [str(number) for number in range(500)]
+
+
+def test_a_mode_holds_for_what_is_sent_as_for_what_is_printed(home: Home) -> None:
+    script = f"""{connected()}
+import time
+def say(mode):
+    print('/LOGCOMMAND {{"mode":"' + mode + '"}}', flush=True)
+    time.sleep(0.5)  # its own order and the print's aren't promised
+def send(name):
+    client.metric(name, 1)
+    time.sleep(0.5)
+send('before'); say('disabled'); send('secret'); say('metadata'); send('after'); print('a line')
+"""
+    assert home.run(sys.executable, "-c", script, options=("--telegraf",)).returncode == 0
+    assert records(home) == [{"before": 1}, {"after": 1}]
+    assert b"secret" not in home.stored_bytes()
+    assert home.show()["ledger"]["stdout"]["dropped"] == 2
+
+
+def test_lines_by_tcp_are_taken_whole_and_endless_ones_are_not(home: Home) -> None:
+    script = f"""{connected()}
+import socket
+with socket.create_connection((host, port)) as stream:
+    for piece in (b'a value=1i\\nb val', b'ue=2i\\n', b'x' * 300_000, b'\\nc value=3i\\nd value=4i'):
+        stream.sendall(piece)
+    stream.shutdown(socket.SHUT_WR)
+    stream.recv(1)  # until all of it was read
+"""
+    done = home.run(sys.executable, "-c", script, options=("--telegraf",))
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert records(home) == [{"a": 1}, {"b": 2}, {"c": 3}, {"d": 4}]
+    assert left_out(home)["too_long"] >= 1
+
+
+def test_a_port_that_is_taken_is_told_before_the_command_runs(home: Home) -> None:
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = home.run("echo", "ran", options=("--telegraf-port", port))
+    assert (done.returncode, done.stdout) == (125, b"")
+    assert f"--telegraf-port: {port} can't be had: address already in use; another one, or" in done.stderr.decode()
+    assert home.captures() == []
+    assert home.run("echo", options=("--telegraf-port", "0")).returncode == 125
+
+
+def test_without_the_option_there_is_no_port(home: Home) -> None:
+    done = home.run("sh", "-c", "echo port=$LOGSHIPPER_TELEGRAF")
+    assert done.stdout.strip() == b"port="
+
+
+@needs_root
+def test_what_another_user_sends_is_left_out_and_counted(home: Home) -> None:
+    waits = f"{connected()}\nimport sys\nprint(port, flush=True)\nsys.stdin.read()\nclient.metric('own', 1){SETTLED}"
+    with home.start("run", "--telegraf", "--no-tty", "--", sys.executable, "-c", waits, stdin=-1) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        port = int(process.stdout.readline())
+        as_user(ANN, lambda: _send_and_stay(port))
+        process.stdin.close()
+        assert process.wait() == 0
+    assert records(home) == [{"own": 1}]
+    assert left_out(home) == {"foreign": 2}
+
+
+def _send_and_stay(port: int) -> None:
+    """By UDP and by TCP, until the other side has looked who it is."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp, socket.create_connection((LOOPBACK, port)) as tcp:
+        udp.sendto(b"forged,job_id=last value=1", (LOOPBACK, port))
+        tcp.sendall(b"forged value=2\n")
+        time.sleep(1.0)
+
+
+# ---- whose a socket is
+
+
+def test_the_kernel_says_whose_a_socket_is_while_it_lives() -> None:
+    sockets = open_sockets(LOOPBACK, 0)
+    owners = SocketOwners()
+    own = (LOOPBACK, sockets.port)
+    assert sockets.tcp is not None
+    try:
+        for bound in ("", LOOPBACK):
+            sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            sender.bind((bound, 0))
+            sender.sendto(b"x", own)
+            address = sockets.udp.recvfrom(1)[1]
+            found = owners.udp(address, own)
+            assert found is not None
+            assert (found.uid, found.inode) == (os.getuid(), os.fstat(sender.fileno()).st_ino)
+            assert owners.udp(("127.0.0.2", address[1]), own) is None or not bound
+            sender.close()
+            assert owners.udp(address, own) is None  # nor is our own socket taken for it
+        peer = socket.create_connection(own)
+        accepted, address = sockets.tcp.accept()
+        found = owners.tcp(address, own)
+        assert found is not None
+        assert (found.uid, found.inode) == (os.getuid(), os.fstat(peer.fileno()).st_ino)
+        peer.close()
+        assert owners.tcp(address, own) is None  # the kernel would say root
+        accepted.close()
+    finally:
+        owners.close()
+        sockets.close()
+
+
+@needs_root
+def test_another_users_socket_is_that_users() -> None:
+    sockets = open_sockets(LOOPBACK, 0)
+    owners = SocketOwners()
+    try:
+
+        def send() -> int:
+            sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            sender.sendto(b"x", (LOOPBACK, sockets.port))
+            address = sockets.udp.recvfrom(1)[1]
+            found = owners.udp(address, (LOOPBACK, sockets.port))
+            return -1 if found is None else found.uid
+
+        assert as_user(ANN, send) == ANN
+    finally:
+        owners.close()
+        sockets.close()

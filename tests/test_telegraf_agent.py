@@ -1,0 +1,237 @@
+"""The node agent's Telegraf-compatible listener, fed by the real pytelegraf: what a job sends is that job's, whatever
+it says of itself; what can't be told is kept apart; a flood costs nobody else anything."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.loki.client import Client
+from logshipper.telegraf import LOOPBACK
+from tests.captured_runs import ROOT, TIMEOUT_SECS, wait_until
+from tests.node_agents import NodeAgent, client, cluster, entries_of
+from tests.other_users import ANN, Forked, as_user, needs_root
+from tests.servers.running import LokiServer, free_port
+from tests.telegraf_clients import PLACE, SETTLED, connected, needs_pytelegraf
+
+__all__ = ["client", "cluster"]  # fixtures
+pytestmark = needs_pytelegraf
+FLOOD_SECS = 4.0
+
+
+class Site:
+    """An agent that takes measurements. reached: a folder that others may pass."""
+
+    def __init__(self, folder: Path, reached: Path, loki: LokiServer, cluster: str) -> None:
+        self.address = f"{LOOPBACK}:{free_port()}"
+        self.socket = reached / "telegraf.sock"
+        telegraf = {"enabled": True, "listen": self.address, "socket": str(self.socket)}
+        self.agent = NodeAgent(folder, loki.url, cluster=cluster, telegraf=telegraf)
+
+    def start(self, script: str, job: str, **options: Any) -> "subprocess.Popen[bytes]":  # Any: of Popen
+        script = f"{connected(repr(self.address))}\nsocket_path = {str(self.socket)!r}\n{script}\n{SETTLED}"
+        words = [sys.executable, "-m", "logshipper", "run", "--job-id", job, "--", sys.executable, "-c", script]
+        environment = {**self.agent.environment, "PYTHONPATH": f"{ROOT}:{PLACE}", "HOME": str(self.agent.folder)}
+        return subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, **options)
+
+    def send(self, script: str, job: str) -> None:
+        with self.start(script, job) as process:
+            process.communicate(timeout=TIMEOUT_SECS)
+        assert process.returncode == 0
+
+    def counts(self) -> dict[str, int]:
+        """By outcome, those that aren't 0."""
+        told = self.agent.status()["telegraf"]
+        return {name: count for name, count in (told["lines"] if told else {}).items() if count}
+
+    def records(self, client: Client) -> dict[str, list[dict[str, Any]]]:
+        """By job, as it was asked for."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for entry in entries_of(client, self.agent.cluster, "metadata"):
+            found.setdefault(entry.metadata["job_id"].partition(".u")[0], []).append(json.loads(entry.line))
+        return found
+
+
+@pytest.fixture
+def site(loki: LokiServer, cluster: str, tmp_path: Path) -> Iterator[Site]:
+    with tempfile.TemporaryDirectory() as reached:
+        Path(reached).chmod(0o755)
+        found = Site(tmp_path, Path(reached), loki, cluster)
+        with found.agent:
+            yield found
+
+
+def test_what_a_job_sends_is_that_jobs_whatever_it_says_of_itself(site: Site, client: Client) -> None:
+    """Two jobs of one user, at once, at one address: by UDP, by TCP, by the Unix socket, and by each one's own port."""
+    script = """
+import socket, time
+for i in range(50):
+    client.metric('loss', {'i': i, 'of': NAME}, tags={'job_id': OTHER, 'user': 'root'})
+    time.sleep(0.01)
+unix = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+unix.sendto(f'unix,job_id={OTHER} of="{NAME}"'.encode(), socket_path)
+stream = socket.create_connection((host, port))
+stream.sendall(f'tcp,job_id={OTHER} of="{NAME}"\\n'.encode())
+own = os.environ['LOGSHIPPER_TELEGRAF'].split(':')
+of_job = TelegrafClient(host=own[0], port=int(own[1]))
+of_job.metric('own', {'of': NAME})
+time.sleep(1)
+"""
+    names = {"one": "two", "two": "one"}
+    running = [site.start(f"NAME, OTHER = {name!r}, {other!r}\n{script}", name) for name, other in names.items()]
+    for process in running:
+        process.communicate(timeout=TIMEOUT_SECS)
+        assert process.returncode == 0
+    site.agent.wait_shipped()
+    records = site.records(client)
+    assert records.keys() == names.keys()
+    for name, of_job in records.items():
+        assert Counter(next(iter(record)) for record in of_job) == {"loss": 50, "unix": 1, "tcp": 1, "own": 1}
+        assert {record[next(iter(record))]["of"] for record in of_job} == {name}
+    assert "telegraf 127.0.0.1:" in site.agent.call("status").stdout
+    assert 'logshipper_agent_telegraf_lines_total{outcome="passed_on"}' in site.agent.metrics()
+    wait_until(lambda: _series(site, 'telegraf_lines_total{outcome="passed_on"}') >= 104, "/metrics tells of them")
+
+
+def _series(site: Site, name: str) -> float:
+    lines = site.agent.metrics().splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"logshipper_agent_{name}"))
+
+
+def test_what_is_sent_before_the_capture_is_known_is_held(site: Site, client: Client) -> None:
+    site.send("client.metric('first', 1)\nimport time\ntime.sleep(2)", "quick")
+    site.agent.wait_shipped()
+    assert site.records(client) == {"quick": [{"first": 1}]}
+
+
+def test_a_sender_that_is_gone_is_kept_apart(site: Site, client: Client) -> None:
+    process = site.agent.process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
+    stat = Path(f"/proc/{process.pid}/stat")
+    wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it stands still")
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.sendto(b"whose value=1i", (LOOPBACK, int(site.address.partition(":")[2])))
+    finally:
+        process.send_signal(signal.SIGCONT)
+    wait_until(lambda: site.counts().get("unidentified"), "it is counted")
+    kept = site.agent.state / "telegraf" / "unidentified.jsonl"
+    (entry,) = map(json.loads, kept.read_text().splitlines())
+    assert (entry["lines"], entry["why"], entry["uid"]) == ("whose value=1i", "unidentified", -1)
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert site.records(client) == {}
+
+
+@needs_root
+def test_another_user_gets_into_no_job_and_leaves_nothing(site: Site, client: Client) -> None:
+    """Whatever its environment and its tags say: it has no captured job."""
+    ended = site.agent.folder / "ended"
+    waits = "import time\nclient.metric('own', 1)\nprint('ready', flush=True)\n"
+    waits += f"while not os.path.exists({str(ended)!r}): time.sleep(0.05)"
+    with site.start(waits, "victim") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == b"ready"
+        as_user(ANN, lambda: _forge(site))
+        wait_until(lambda: site.counts().get("no_job", 0) >= 3, "it is counted")
+        ended.touch()
+        process.communicate(timeout=TIMEOUT_SECS)
+    site.agent.wait_shipped()
+    assert site.records(client) == {"victim": [{"own": 1}]}
+
+
+def _forge(site: Site) -> None:
+    """In a process that says it is the victim's."""
+    forged = f"""
+import socket, time
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+host, port = {site.address!r}.split(":")
+udp.sendto(b"forged,job_id=victim,user=root value=1", (host, int(port)))
+socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"forged value=2", {str(site.socket)!r})
+tcp = socket.create_connection((host, int(port)))
+tcp.sendall(b"forged value=3\\n")
+time.sleep(1)
+"""
+    environment = {"LOGSHIPPER_JOB_ID": "victim.u0", "PATH": os.environ["PATH"]}
+    subprocess.run(["/usr/bin/env", "python3", "-c", forged], env=environment, check=True, cwd="/")
+
+
+@needs_root
+def test_a_flood_costs_nobody_else_anything(site: Site, client: Client) -> None:
+    """Garbage, giant packets, thousands of connections and lines without end, by another user, as fast as it can; a
+    job's own lines and measurements arrive meanwhile, and /metrics answers."""
+    lines = 500
+    address = site.address
+    floods = [Forked(ANN, partial(_flood, address, kind)) for kind in ("small", "giant", "connections")]
+    try:
+        script = f"""
+import socket, time
+stream = socket.create_connection((host, port))
+for i in range({lines}):
+    print('line', i)
+    if i % 20 == 0:
+        stream.sendall(b'beside i=%di\\n' % i)
+        time.sleep(0.02)
+time.sleep(1)
+"""
+        answers = 0
+        with site.start(script, "beside", stderr=subprocess.DEVNULL) as process:
+            assert process.stdout is not None
+            reading = threading.Thread(target=process.stdout.read)
+            reading.start()
+            while process.poll() is None:
+                assert "logshipper_agent_build_info" in site.agent.metrics()
+                answers += 1
+            reading.join()
+        assert (process.returncode, answers > 0) == (0, True)
+    finally:
+        sent = [flood.result() for flood in floods]
+    site.agent.wait_shipped()
+    printed = [entry.line for entry in entries_of(client, site.agent.cluster, "log")]
+    assert printed == [f"line {number}" for number in range(lines)]
+    assert site.records(client) == {"beside": [{"beside": {"i": number}} for number in range(0, lines, 20)]}
+    wanted = {"overflow", "crowded", "too_long", "no_job"}
+    wait_until(lambda: wanted <= site.counts().keys(), f"all of it is counted: {site.counts()}, {sent} were sent")
+    log = site.agent.log.read_text()
+    assert "Traceback" not in log
+    assert len(log.splitlines()) < 20
+    size = sum(file.stat().st_size for file in (site.agent.state / "telegraf").iterdir())
+    assert size <= 10_000_000
+
+
+def _flood(address: str, kind: str) -> int:
+    host, port = address.split(":")
+    target = (host, int(port))
+    sent = 0
+    until = time.monotonic() + FLOOD_SECS
+    if kind == "connections":
+        held: list[socket.socket] = []
+        while time.monotonic() < until:
+            try:
+                one = socket.create_connection(target, timeout=0.2)
+                one.settimeout(0.2)
+                one.sendall(b"x" * 100_000 if sent % 2 else b"garbage without end")
+                held.append(one)
+            except OSError:
+                time.sleep(0.001)
+            held = held[-900:]
+            sent += 1
+        return sent
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    data = b"\xff\x00 garbage,= \n" * 4000 if kind == "giant" else b"flood value=1i"
+    while time.monotonic() < until:
+        udp.sendto(data, target)
+        sent += 1
+    return sent
