@@ -359,8 +359,10 @@ def _number_of(path: str) -> int:
 def keep_attempts(spool: str, job_id: str, attempts: int) -> None:
     """A job is removed that had so many: what comes under its id is a later one. Raises OSError."""
     path = os.path.join(spool, ".attempts", job_id)
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:  # no run here ever had a number
+        return
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         os.pwrite(fd, b"%d\n" % max(attempts, _number_of(path)), 0)
