@@ -312,6 +312,7 @@ class LocalStore:
                 raise StoreError(self.root, "another program is taking in: try again")
             known = summary.attempts if summary else 0
             last = max(known, self._intake.check_idle(job_id), self._last_attempt(path, job_id))
+            self._intake.keep_attempts(job_id, last)
             self._catalogue.bury(job_id, last)
             fault_point("store_job_buried")
             self._intake.drop(job_id)
