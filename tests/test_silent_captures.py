@@ -114,6 +114,21 @@ def test_a_dead_capture_has_ended_and_is_not_late(node: ShippingNode) -> None:
     assert [event["state"] for event in node.events("job1") if event["event"] == "closed"] == ["FAILED"]
 
 
+def test_an_orphans_heartbeat_is_late(node: ShippingNode) -> None:
+    """Its sidecar is dead, the job and its relay go on."""
+    capture = silent_capture(node, "job1")
+    capture.counters((4, 1), pid=os.getpid())
+    os.utime(capture.path / "identity.json")  # made after this process has begun
+    capture.die()
+    wait_out(node)
+    node.ship()
+    assert told(node, "job1") == ["heartbeat_lost"]
+    capture.counters((4, 1))
+    node.ship()
+    closed = node.events("job1")[-1]
+    assert (closed["event"], closed["state"]) == ("closed", "FAILED"), "and nothing comes after that"
+
+
 def test_a_segment_that_cannot_be_read_is_no_silence(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
     capture = silent_capture(node, "job1")
     with monkeypatch.context() as patch:

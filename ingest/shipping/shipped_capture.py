@@ -111,7 +111,11 @@ class ShippedCapture:
         """Whether no frame has come for so long that it has yet to be told. By this process's own clock: neither a
         machine's stepped clock nor an agent that was stopped makes a silence."""
         account = self.shipped.account
-        if self.life is not Life.LIVE or account.state != RUNNING or account.silent_ns == account.newest_ns:
+        if (
+            self.life not in (Life.LIVE, Life.ORPHANED)
+            or account.state != RUNNING
+            or account.silent_ns == account.newest_ns
+        ):
             return False
         return time.monotonic() - self.read_at > UNRESPONSIVE_NS / 1e9
 
