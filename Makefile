@@ -34,6 +34,8 @@ test: ## style and types, all tests, the built wheel in an environment of its ow
 	@requirements/system.sh
 	@$(MAKE) venv-dev
 	@$(MAKE) lint
+	@requirements/tool.sh qcg
+	@requirements/tool.sh balsam
 	@requirements/telegraf.sh
 	@$(PY) -m tests.servers.build
 	@$(PY) tests/run.py
@@ -54,7 +56,7 @@ soak: venv-dev ## jobs, a real Loki and faults at random; counts every line (hal
 	@$(PY) -m tests.soak --minutes $(or $(MINUTES),30) --seed $(or $(SEED),0)
 
 bench: venv-dev ## measures speed and memory (a quarter of an hour; nothing else should run)
-	@requirements/wandb.sh
+	@requirements/tool.sh wandb
 	@$(PY) -m tests.servers.build loki promtail
 	@$(PY) -m benchmarks.run
 	@$(PY) -m benchmarks.listing

@@ -1,7 +1,7 @@
 """A training loop that prints: what capture slows it down by, and how long it waits at the end; beside wandb.
 
-wandb is in an environment of its own (requirements/wandb.sh), offline, and prints WANDB_LINES: it takes minutes for a
-million. Each program measures itself: lines a second of its loop, seconds from the loop's end to its own.
+wandb is in an environment of its own (requirements/tool.sh wandb), offline, and prints WANDB_LINES: it takes minutes
+for a million. Each program measures itself: lines a second of its loop, seconds from the loop's end to its own.
 """
 
 import os
@@ -62,7 +62,7 @@ def compare(folder: Path, logshipper: str, environment: dict[str, str], rounds: 
         end = statistics.median(end for _, end in found[name])
         print(f"| {name} | {rate:,.0f} | {rate / slowest:.0f} | {end:.2f} |")
     if not WANDB_PYTHON.exists():
-        print("\nwandb isn't there: requirements/wandb.sh installs it.")
+        print("\nwandb isn't there: requirements/tool.sh wandb installs it.")
 
 
 def _run(command: Sequence[str], lines: int, folder: Path, environment: dict[str, str]) -> tuple[float, float]:

@@ -70,13 +70,21 @@ def _unfinished(path: str) -> UnfinishedError:
 
 
 def open_writer(
-    path: str, schema: str, version: int, *, wal: bool, create: bool = True, shared: bool = False
+    path: str,
+    schema: str,
+    version: int,
+    *,
+    wal: bool,
+    create: bool = True,
+    shared: bool = False,
+    synced: bool = True,
 ) -> sqlite3.Connection:
     """A connection that writes, in autocommit mode.
 
     version: what the schema is; a file of a newer one is refused. create: makes the file and its tables where they are
-    missing. shared: several threads use it, one at a time. Raises StoreError; UnfinishedError where they are missing
-    and aren't to be made.
+    missing. shared: several threads use it, one at a time. synced: what is committed is on the disk; False for what
+    can be made again: the caller syncs the file when it is closed. Raises StoreError; UnfinishedError where they are
+    missing and aren't to be made.
     """
     if not create and not os.path.exists(path):
         raise UnfinishedError(path, "is missing")
@@ -86,8 +94,9 @@ def open_writer(
             found = _check_version(connection, path, version)
             if found == 0 and not create:
                 raise _unfinished(path)
+            # what is committed is on the disk: segments go after that
+            connection.execute(f"PRAGMA synchronous={'FULL' if synced else 'OFF'}")
             connection.execute(f"PRAGMA journal_mode={'WAL' if wal else 'DELETE'}")
-            connection.execute("PRAGMA synchronous=FULL")  # what is committed is on the disk: segments go after that
             connection.execute("PRAGMA trusted_schema=OFF")
             if found == 0:
                 _create(connection, schema, version)

@@ -17,15 +17,22 @@ if TYPE_CHECKING:
     from logshipper.measurements import Collector
     from logshipper.telegraf import Sockets
 
+# QCG-PilotJob's before that of the allocation that it runs in; Slurm, PBS, SGE
+NODE_COUNTS = ("QCG_PM_NNODES", "SLURM_JOB_NUM_NODES", "PBS_NUM_NODES", "NHOSTS")
+
 
 class Settings(NamedTuple):
     """What the sidecar needs to know beside the plan. problems: why ~/.logoptin was refused; start_agent: has
-    the spool taken into the store; it may be called again. In the node's spool that is the node agent's work."""
+    the spool taken into the store; it may be called again. In the node's spool that is the node agent's work.
+    argv, cwd: how CMD was started; None where only its process tells. nodes: that the job has, 0 where nobody says."""
 
     config: config.Config
     problems: tuple[str, ...]
     capture: spool.Capture
     start_agent: Callable[[], None]
+    argv: tuple[str, ...] | None = None
+    cwd: str | None = None
+    nodes: int = 0
 
 
 def capture(arguments: argparse.Namespace, command: list[str], looked: tuple[str, bytes]) -> int:
@@ -53,7 +60,8 @@ def capture(arguments: argparse.Namespace, command: list[str], looked: tuple[str
     if telegraf is None and os.path.lexists(os.path.join(os.path.dirname(made.path), spool.TELEGRAF_MARK)):
         telegraf = _telegraf(0)
     collector = _collector(telegraf, made) if telegraf is not None else None
-    wanted = Settings(settings, problems, made, start_agent)
+    cwd = _folder() if settings.context else None
+    wanted = Settings(settings, problems, made, start_agent, tuple(command), cwd, _nodes())
 
     def serve(plan: SidecarPlan) -> None:
         from logshipper import sidecar  # only in the sidecar's own process: these imports are its start-up
@@ -114,6 +122,19 @@ def _make(store: str | None, name: str, job_id: str | None) -> tuple[spool.Captu
             start(root)
 
     return spool.create_capture(root, name, job_id), start_agent
+
+
+def _folder() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return None
+
+
+def _nodes() -> int:
+    """How many nodes the job has, as the launcher or scheduler next to it says; 0 where none does."""
+    told = next((os.environ[name] for name in NODE_COUNTS if name in os.environ), "")
+    return int(told) if told.isascii() and told.isdigit() and len(told) < 8 else 0
 
 
 def leave_to_the_node_agent() -> None:

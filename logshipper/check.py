@@ -71,6 +71,8 @@ def _print(path: str, state: str, settings: config.Config, problems: list[str]) 
         kept = "stay in the log" if settings.colors == "keep" else "are taken out of the log"
         print(f"  colors: {settings.colors:<7} colours and bold text {kept}")
         print(f"  snapshots: {_interval(settings.snapshots):<4} {_snapshots(settings.snapshots)}")
+        known = "is recorded: keep secrets off the command line" if settings.context else "isn't recorded"
+        print(f"  context: {'on' if settings.context else 'off':<6} how your jobs were started {known}")
     root = spool.store_root()
     network = network_type(root)
     print(f"Jobs that you run by `logshipper run` are kept in {root}")

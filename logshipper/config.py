@@ -27,6 +27,7 @@ class Config(NamedTuple):
     mode: enabled, metadata or disabled (R7). commands: obey /LOGCOMMAND lines. tty: CMD sees terminals, not pipes.
     per_task: under Slurm, each rank of a step in a captured batch script has a capture of its own.
     colors: keep or strip, in the log's text. snapshots: seconds between log lines of what a running bar shows; 0: none.
+    context: how the job was started is recorded (logshipper/context.py).
     """
 
     mode: str = "enabled"
@@ -35,6 +36,7 @@ class Config(NamedTuple):
     per_task: bool = False
     colors: str = "strip"
     snapshots: float = 0.0
+    context: bool = False
 
 
 def parse(content: bytes, source: str) -> Config:
@@ -125,6 +127,7 @@ _READERS: dict[str, Callable[[str, object, list[str]], object]] = {
     "per_task": _read_switch,
     "colors": _read_colors,
     "snapshots": _read_interval,
+    "context": _read_switch,
 }
 
 

@@ -27,6 +27,7 @@ from logshipper.spool_room import SLOW_BYTES_PER_SEC, SpoolRoom
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from logshipper.context import Gathering
     from logshipper.measurements import Measurements
 
 HEARTBEAT_SECS = 5.0
@@ -95,6 +96,7 @@ class Sidecar:
         self._lost_why = ""
         self._degraded = False
         self._agent_due = time.monotonic() + AGENT_AFTER_SECS
+        self._context: Gathering | None = None
 
     # ---- the capture's course
 
@@ -112,6 +114,7 @@ class Sidecar:
                 "boot_id": boot_id(),
                 "pid": plan.cmd_pid,
                 "started_ns": plan.started_ns,
+                **({"nodes": self._settings.nodes} if self._settings.nodes else {}),
             }
         )
         if self._settings.problems:
@@ -119,6 +122,9 @@ class Sidecar:
             message = f"~/.logoptin is refused, so nothing is logged until a /LOGCOMMAND says so: {'; '.join(problems)}"
             self._write_event({"event": "config_refused", "message": message, "problems": problems})
         self._announce()
+        # begun disabled, nothing of before is ever told (R11)
+        if self._settings.config.context and self._classifier.mode != "disabled":
+            self._begin_context()
         self._report("ready")
 
     def follow_relay(self) -> bool:
@@ -266,13 +272,15 @@ class Sidecar:
     def _end(self, state: str, exit_code: int | None, signo: int, reason: str) -> None:
         self._ended = True
         self._take_measurements()
+        ended_ns = self._now_ns()
         self._flush()
         self._writer.give_up_reserve()
         self._refused_until = 0.0  # now there is room, if only for this
+        self._take_context(at_end=True)
         self._say_lost(at_end=True)
         ended: Json = {"type": "end", "state": state, "exit_code": exit_code, "signal": signo, "reason": reason}
         ended |= self._slowed(time.monotonic())
-        self._write_record({**ended, "ended_ns": self._now_ns(), "ledger": self._classifier.ledger()})
+        self._write_record({**ended, "ended_ns": ended_ns, "ledger": self._classifier.ledger()})
         fault_point("end_written")
         if self._open:  # the relay returns now; what is left behind goes on here
             try:
@@ -325,6 +333,28 @@ class Sidecar:
             message = f"of the measurements that were sent, lines were left out so far: {counts}"
             self._write_event({"event": "measurements_left_out", "message": message, "reasons": left_out})
 
+    # ---- how the job was started
+
+    def _begin_context(self) -> None:
+        from logshipper.context import MISSING, Gathering, Started
+
+        argv, cwd = self._settings.argv, self._settings.cwd
+        try:
+            self._context = Gathering(Started(argv, cwd, self._plan.cmd_pid if argv is None else 0))
+        except OSError:
+            self._write_event(MISSING)
+
+    def _take_context(self, *, at_end: bool = False) -> None:
+        event = None
+        if self._context is not None:
+            event = self._context.wait() if at_end else self._context.take()
+        if self._context is None or event is None:
+            return
+        self._context.close()
+        self._context = None
+        if self._classifier.mode != "disabled":
+            self._write_event(event)
+
     # ---- writing
 
     def _flush(self) -> None:
@@ -335,6 +365,7 @@ class Sidecar:
         now = time.monotonic()
         if now >= self._ledger_due:
             self._ledger_due = now + LEDGER_SECS
+            self._take_context()
             ledger = self._classifier.ledger()
             if ledger != self._ledger:
                 self._ledger = ledger
@@ -384,7 +415,7 @@ class Sidecar:
         self._write(self._frames.record(record, now_ns), now_ns)
 
     def _write_event(self, event: Json) -> None:
-        self._write_record({"type": "event", **event})
+        self._write_record({**event, "type": "event"})
 
     def _say_lost(self, *, at_end: bool = False) -> None:
         """Once the spool takes a stream's lines again, or nothing follows: how many are missing here."""

@@ -11,23 +11,32 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from logshipper.errors import ConfigError, LogshipperError, QueryError, StoreError, UnknownJob
+    from observe.analytics import Report, available_nodes, throughput_report, utilization_report
     from observe.asked import UnknownKey
+    from observe.batch_jobs import BatchJob
     from observe.event_log import EventLog, StateEvent
     from observe.job_api import Event, Job, Line, Record
+    from observe.job_info import Found, Iterations, JobInfo, Metric
     from observe.store_api import Jobs, Store, TimedOut
     from observe.tables import Columns, Rollup
 
 __all__ = [
+    "BatchJob",
     "Columns",
     "ConfigError",
     "Event",
     "EventLog",
+    "Found",
+    "Iterations",
     "Job",
+    "JobInfo",
     "Jobs",
     "Line",
     "LogshipperError",
+    "Metric",
     "QueryError",
     "Record",
+    "Report",
     "Rollup",
     "StateEvent",
     "Store",
@@ -35,15 +44,21 @@ __all__ = [
     "TimedOut",
     "UnknownJob",
     "UnknownKey",
+    "available_nodes",
+    "throughput_report",
+    "utilization_report",
 ]
 
 _ERRORS = ("ConfigError", "LogshipperError", "QueryError", "StoreError", "UnknownJob")
 _MODULES = {
     **dict.fromkeys(_ERRORS, "logshipper.errors"),
     **dict.fromkeys(("Event", "Job", "Line", "Record"), "observe.job_api"),
+    **dict.fromkeys(("Found", "Iterations", "JobInfo", "Metric"), "observe.job_info"),
     **dict.fromkeys(("Jobs", "Store", "TimedOut"), "observe.store_api"),
     **dict.fromkeys(("Columns", "Rollup"), "observe.tables"),
     **dict.fromkeys(("EventLog", "StateEvent"), "observe.event_log"),
+    **dict.fromkeys(("Report", "available_nodes", "throughput_report", "utilization_report"), "observe.analytics"),
+    "BatchJob": "observe.batch_jobs",
     "UnknownKey": "observe.asked",
 }
 

@@ -54,6 +54,7 @@ def add_plot(subparsers: "Subparsers[Parser]") -> None:
         "  logshipper plot train.py --x time --png train.png\n"
         "  logshipper plot a7 a8 --y loss --group-by experiment --aggregate mean\n"
         "  logshipper plot a7 a8 --smooth 0.9 --shade raw --layout x3 --png runs.png\n"
+        "  logshipper plot a3-a9 --y loss --facet job.host\n"
         "  logshipper plot 4711 --from loki --loki-url http://loki.example.org:3100",
     )
     completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=JOB_HELP), completers.jobs)
@@ -117,7 +118,14 @@ def _add_curves(parser: argparse.ArgumentParser) -> None:
         metavar="run|group|col",
         help="what gets a graph of its own, several joined by commas (default: col, each key)",
     )
+    group.add_argument(
+        "--facet",
+        type=lambda text: [part.strip() for part in text.split(",") if part.strip()],
+        action="extend",
+        metavar="OPTION|auto",
+        help="a graph for each value of this option, as `diff` names them; auto: of those that differ",
+    )
     group.add_argument("--layout", type=layout, metavar="2x3|x3|4x", help="rows and columns of graphs")
-    group.add_argument("--title", metavar="TEXT", help="of each graph; $run, $group and $col stand for its own")
+    group.add_argument("--title", metavar="TEXT", help="of each graph; $run, $group, $col and $facet stand for its own")
     group.add_argument("--max-traces", type=whole_number, default=64, metavar="N", help="curves in all (default: 64)")
     group.add_argument("--max-runs", type=whole_number, default=1024, metavar="N", help="runs (default: 1024)")

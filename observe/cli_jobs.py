@@ -1,4 +1,4 @@
-"""Command lines of what reads a job: show, logs, metadata, export."""
+"""Command lines of what reads a job: show, logs, monitor, metadata, export."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -82,6 +82,27 @@ def add_logs(subparsers: "Subparsers[Parser]") -> None:
         "--attempt", type=attempt_number, default="all", metavar="N|all", help="of a restarted job (default: all)"
     )
     add_json(parser, "for programs: one JSON object a line, described in docs/reading.md")
+    add_source(parser)
+
+
+def add_monitor(subparsers: "Subparsers[Parser]") -> None:
+    parser = add_command(
+        subparsers,
+        "monitor",
+        "watch a job: its state and its log as it grows",
+        "Tells a job's state, prints its log from the begin, goes on while it runs, tells each\n"
+        "change of its state (on standard error), and its end. Where several nodes print, +\n"
+        "and - switch between them; ESC or Ctrl-C leaves, the job runs on.",
+        "examples:\n"
+        "  logshipper monitor last\n"
+        "  logshipper monitor 4711 --from loki --for 10m\n"
+        "  logshipper monitor train.py --tail 20 --task 0",
+    )
+    add_job(parser)
+    parser.add_argument("--for", dest="secs", type=seconds_number, metavar="SECS", help="leave after so long: 30, 10m")
+    parser.add_argument("--task", type=task_numbers, metavar="N", help="only these tasks, joined by commas")
+    parser.add_argument("--stream", choices=("stdout", "stderr", "both"), default="both", help="default: both")
+    parser.add_argument("-n", "--tail", type=whole_number, metavar="N", help="begin with the last N lines")
     add_source(parser)
 
 

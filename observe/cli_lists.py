@@ -1,4 +1,4 @@
-"""Command lines of what is about many jobs: ls, events, wait."""
+"""Command lines of what is about many jobs: ls, info, status, events, wait."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -106,6 +106,48 @@ def add_events(subparsers: "Subparsers[Parser]") -> None:
     parser.add_argument("--oldest-first", action="store_true", help="the other way round")
     parser.add_argument("--limit", type=whole_number, default=50, metavar="N", help="at most N events (default: 50)")
     parser.add_argument("--all", action="store_true", help="all events")
+    add_json(parser)
+    add_source(parser)
+
+
+def add_info(subparsers: "Subparsers[Parser]") -> None:
+    parser = add_command(
+        subparsers,
+        "info",
+        "tell jobs' nodes, cores, folder, run time, history, and their tasks",
+        "Tells of each of these jobs its state, nodes, cores, working directory, run time, exit\n"
+        "code, the history of its states, and of its tasks or iterations how many there are,\n"
+        "have finished and failed. JOB: also NAME for jobs NAME:0, NAME:1, ...; ranges (a3-a9)\n"
+        "and wildcards. Unknown jobs are told one by one, the others answered.",
+        "examples:\n"
+        "  logshipper info last\n"
+        "  logshipper info train.py a3-a9\n"
+        "  logshipper info last --primary val_loss\n"
+        "  logshipper info last --json | jq '.jobs[].iterations'\n"
+        "  logshipper info 4711 --from loki",
+    )
+    completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=JOB_HELP), completers.jobs)
+    primary = parser.add_argument("--primary", metavar="KEY", help="also the best value of this metric: its least")
+    completed(primary, completers.keys)
+    parser.add_argument("--maximize", action="store_true", help="the greatest is the best")
+    add_json(parser)
+    add_source(parser)
+
+
+def add_status(subparsers: "Subparsers[Parser]") -> None:
+    parser = add_command(
+        subparsers,
+        "status",
+        "print jobs' states, a line each",
+        "Prints of each of these jobs id, state, exit code or signal, and name. JOB: as for\n"
+        "`info`. Unknown jobs are told one by one, the others answered.",
+        "examples:\n"
+        "  logshipper status last\n"
+        "  logshipper status a3-a9 train.py\n"
+        "  logshipper status last --json\n"
+        "  logshipper status 4711 4712 --from loki",
+    )
+    completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=JOB_HELP), completers.jobs)
     add_json(parser)
     add_source(parser)
 

@@ -39,12 +39,14 @@ def add_tag(subparsers: "Subparsers[Parser]") -> None:
         "tag",
         "tag a job, or show its tags",
         "Tags a job: words (+TAG) or KEY=VALUE; -TAG takes one away. The last word\n"
-        "counts. Tags are your own: kept on the reading side, beside your store or in\n"
+        "counts. JOB may be a range (a3-a9) or have wildcards: then each is tagged. Tags are\n"
+        "your own: kept on the reading side, beside your store or in\n"
         "your data folder.",
         "examples:\n"
         "  logshipper tag last +baseline\n"
         "  logshipper tag k3f9x2 dataset=cifar10 -draft\n"
         "  logshipper tag k3f9x2                 its tags\n"
+        "  logshipper tag a3-a9 +keep            of each\n"
         "  logshipper tag 4711 +keep --from loki",
     )
     add_job(parser)

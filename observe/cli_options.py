@@ -23,7 +23,9 @@ def add_command(
     description: str,
     examples: str,
     exit_codes: str = _EXIT_CODES,
+    module: str = "",
 ) -> Parser:
+    """module: of `observe`, where it isn't called as the command is."""
     parser = subparsers.add_parser(
         name,
         help=summary,
@@ -31,10 +33,9 @@ def add_command(
         epilog=f"{examples.rstrip()}\n\n{exit_codes}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    module = f"observe.{name}"
 
     def call(args: argparse.Namespace) -> int:
-        code = importlib.import_module(module).call(args)
+        code = importlib.import_module(f"observe.{module or name}").call(args)
         return int(code)
 
     parser.set_defaults(call=guarded(call))

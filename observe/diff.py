@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 from logshipper.errors import UnknownJob
 from observe.documents import Document, job_heading
+from observe.job_context import shown_option
 from observe.opening import no_jobs_yet, opened, overlay_of, resolve, store_place, take_in
 from observe.options import differing, options_of
 from observe.output import Cell, Column, Output, Raw, Styled, print_json
 from observe.overlay import Place
-from observe.records import shown
 from observe.running import say
 from observe.words import plural
 
@@ -69,7 +69,7 @@ def _print_table(rows: dict[str, bool], ids: list[str], options: list[dict[str, 
     table: list[list[Cell]] = []
     for name, changed in rows.items():
         style = "bold yellow" if changed else "dim"
-        cells = [shown(known[name]) if name in known else "" for known in options]
+        cells = [shown_option(name, known[name]) if name in known else "" for known in options]
         table.append([Styled(text, style) for text in ("!" if changed else "=", name, *cells)])
     if table:
         out.table(columns, table)

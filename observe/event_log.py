@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, overload
 
 from ingest.capture.job import Capture, JobSummary, worst_state
+from ingest.capture.summary import nodes_of
 from observe.store_api import Store
 from observe.words import NS, RUNNING_STATES, state_of
 
@@ -28,8 +29,8 @@ QUEUED, RUNNING, REQUEUED = "QUEUED", "RUNNING", "REQUEUED"
 @dataclass(frozen=True, slots=True)
 class StateEvent:
     """A job's change from one state to another; both are "" for what a job itself told. id: the same whenever it is
-    read; time_ns: nanoseconds since 1970; data: attempt, and at an end exit_code, signal, reason; of a job's own event
-    all that it says."""
+    read; time_ns: nanoseconds since 1970; data: attempt, where it begins to run num_nodes, at an end exit_code, signal,
+    reason; of a job's own event all that it says."""
 
     id: str
     job_id: str
@@ -164,6 +165,11 @@ class EventLog:
         return EventQuery(Store.default, Wanted()).filter(**wanted)
 
 
+def changes_of(reader: "Reader") -> list[StateEvent]:
+    """All changes of one job's state, in order of time."""
+    return _of_job(reader.summary, lambda: nullcontext(reader), own=False)
+
+
 # ---- a store's events in order of time
 
 
@@ -198,10 +204,10 @@ def _bounds(job: JobSummary, *, own: bool) -> tuple[int, int]:
     return earliest_ns, _NEVER_NS if own else max(job.ended_ns or 0, job.started_ns)
 
 
-def _of_job(job: JobSummary, opened: "Callable[[], Reader]", *, own: bool) -> list[StateEvent]:
+def _of_job(job: JobSummary, opened: "Callable[[], AbstractContextManager[Reader]]", *, own: bool) -> list[StateEvent]:
     """In order of time."""
     if job.attempts == 1 and not own:
-        return list(_changes(job, [(1, job.started_ns, job.ended_ns, job.state, _end_data(job))]))
+        return list(_changes(job, [(1, job.nodes, job.started_ns, job.ended_ns, job.state, _end_data(job))]))
     with opened() as reader:
         attempts: dict[int, list[Capture]] = {}
         for capture in reader.captures:
@@ -212,18 +218,19 @@ def _of_job(job: JobSummary, opened: "Callable[[], Reader]", *, own: bool) -> li
     return sorted(found, key=lambda event: event.time_ns)
 
 
-_Run: TypeAlias = tuple[int, int, int | None, str, dict[str, Any]]  # Any: JSON
+_Run: TypeAlias = tuple[int, int, int, int | None, str, dict[str, Any]]  # Any: JSON
 
 
 def _run(job: JobSummary, number: int, captures: Sequence[Capture], newest: int) -> _Run:
-    """An attempt: its number, begin, end, state and how it came out."""
+    """An attempt: its number, nodes, begin, end, state and how it came out."""
     if number == newest:
-        return number, job.started_ns, job.ended_ns, job.state, _end_data(job)
+        return number, job.nodes, job.started_ns, job.ended_ns, job.state, _end_data(job)
     state = worst_state([capture.state for capture in captures])
     worst = next(capture for capture in captures if capture.state == state)
     ends = [capture.ended_ns for capture in captures if capture.ended_ns is not None]
     begin_ns = min(capture.started_ns for capture in captures)
-    return number, begin_ns, max(ends) if ends else None, state, _end_data(worst)
+    nodes = nodes_of((capture.nodes for capture in captures), (capture.host for capture in captures))
+    return number, nodes, begin_ns, max(ends) if ends else None, state, _end_data(worst)
 
 
 def _end_data(outcome: JobSummary | Capture) -> dict[str, Any]:  # Any: JSON
@@ -238,11 +245,11 @@ def _changes(job: JobSummary, runs: Iterable[_Run]) -> Iterator[StateEvent]:
         return StateEvent(its_id, job.job_id, time_ns, before, after, data, job.name, job.cluster)
 
     before = QUEUED
-    for number, begin_ns, end_ns, state, outcome in runs:
+    for number, nodes, begin_ns, end_ns, state, outcome in runs:
         if before not in (QUEUED, REQUEUED):
             yield event(begin_ns, before, REQUEUED, {"attempt": number})
             before = REQUEUED
-        yield event(begin_ns, before, RUNNING, {"attempt": number})
+        yield event(begin_ns, before, RUNNING, {"attempt": number, **({"num_nodes": nodes} if nodes else {})})
         before = RUNNING
         if end_ns is not None and state not in RUNNING_STATES:
             yield event(max(end_ns, begin_ns), RUNNING, state, {"attempt": number, **outcome})

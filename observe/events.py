@@ -7,12 +7,12 @@ from itertools import islice
 from observe.conditions import time_ns
 from observe.documents import Document, moment
 from observe.event_log import EventLog, EventQuery, StateEvent
-from observe.opening import opened, overlay_of, resolve_several, say_where_else, store_place, take_in
+from observe.opening import chosen_jobs, overlay_of, say_where_else, store_place
 from observe.output import Cell, Column, Output, Styled, print_json
 from observe.running import say
 from observe.show import event_words
 from observe.store_api import Store
-from observe.words import NS, STATE_STYLES, local, local_with_zone, safe
+from observe.words import NS, STATE_STYLES, local, local_with_zone
 
 SCHEMA = "logshipper.events/1"
 EXIT_UNKNOWN = 1
@@ -20,16 +20,11 @@ _COLUMNS = (Column("time"), Column("id", style="bold"), Column("from"), Column("
 
 
 def call(args: argparse.Namespace) -> int:
-    with opened(args) as store:
+    with chosen_jobs(args) as (store, ids, unknown):
         if store is None:
             _print(args, [], [])
             return 0
-        for problem in take_in(store):
-            say(problem)
-        ids, unknown = resolve_several(store, args.jobs, args)
-        for error in unknown:
-            say(safe(str(error)))
-        if args.jobs and not ids:
+        if unknown and not ids:
             return EXIT_UNKNOWN
         found = list(islice(_query(args, Store(store, overlay_of(store)), ids), None if args.all else args.limit))
     say_where_else(args)

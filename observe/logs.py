@@ -33,7 +33,8 @@ _RETRY_SECS = 5.0
 _KINDS = (Kind.LOG, Kind.METADATA, Kind.COMMAND, Kind.NOTE)
 
 
-def call(args: argparse.Namespace) -> int:
+def call(args: argparse.Namespace, *, tells: bool | None = None) -> int:
+    """tells: whether what becomes of the job and its nodes is said; None: of a job that runs, on a terminal."""
     if not args.follow and args.secs is not None:
         raise LogshipperError("--for ends following: it needs --follow")
     lines = _Lines(args)
@@ -53,8 +54,12 @@ def call(args: argparse.Namespace) -> int:
             with keys_read(wanted=args.follow and not args.json) as keys:
                 summary, is_over = outage.through(look)
                 if args.follow and not is_over:
-                    follower = _Follower(store, job_id, lines, writer, outage, keys)
+                    follower = _Follower(
+                        store, job_id, lines, writer, outage, keys, tells=sys.stderr.isatty() or tells is True
+                    )
                     summary, is_over = follower.follow(args.secs)
+                elif tells:
+                    _say_ended(summary)
                 if args.follow and not is_over:
                     _say_how_to_go_on(summary, lines, args)
         except KeyboardInterrupt:
@@ -164,7 +169,15 @@ class _Follower:
     """Prints what comes, until the job has ended, or whoever follows it leaves."""
 
     def __init__(
-        self, store: "Store", job_id: str, lines: _Lines, writer: "Writer", outage: "_Outage", keys: Keys
+        self,
+        store: "Store",
+        job_id: str,
+        lines: _Lines,
+        writer: "Writer",
+        outage: "_Outage",
+        keys: Keys,
+        *,
+        tells: bool,
     ) -> None:
         self._store = store
         self._job_id = job_id
@@ -174,7 +187,7 @@ class _Follower:
         self._keys = keys
         self._told: set[str] = set()
         self._unresponsive = False
-        self._tells = sys.stderr.isatty()
+        self._tells = tells
 
     def follow(self, secs: float | None) -> "tuple[JobSummary, bool]":
         """How the job is at the end, and whether it has ended. secs: for how long, None: until it ends."""
@@ -192,7 +205,8 @@ class _Follower:
             if is_over:
                 self._write(self._lines.view.show_all())  # nothing of its log is held back
                 self._writer.clear()
-                _say_ended(summary)
+                if self._tells:
+                    _say_ended(summary)
                 return summary, True
             if (summary.state == "UNRESPONSIVE") != self._unresponsive:
                 self._unresponsive = not self._unresponsive
@@ -315,6 +329,5 @@ def _stdout_poll() -> "select.poll":
 
 
 def _say_ended(job: "JobSummary") -> None:
-    if sys.stderr.isatty():
-        outcome = exit_words(job.exit_code, job.signal)
-        say(f"{safe(job.name)} ({job.job_id}) has ended: {job.state}{', ' + outcome if outcome else ''}")
+    outcome = exit_words(job.exit_code, job.signal)
+    say(f"{safe(job.name)} ({job.job_id}) has ended: {job.state}{', ' + outcome if outcome else ''}")

@@ -9,33 +9,34 @@ from typing import BinaryIO
 from logshipper.errors import LogshipperError, os_words
 
 
-def check_new(path: str, *, force: bool) -> None:
+def check_new(path: str, *, force: bool, option: str = "--output") -> None:
     """Raises LogshipperError where a file can't be made at path: there is one (force: it may be replaced), or
     something that is no file."""
     if not os.path.lexists(path):
         return
     if os.path.isdir(path):
-        raise LogshipperError(f"--output: {path} is a folder")
+        raise LogshipperError(f"{option}: {path} is a folder")
     if os.path.exists(path) and not os.path.isfile(path):
-        raise LogshipperError(f"--output: {path} is no file; `logshipper metadata` and `logs` print to a pipe")
+        raise LogshipperError(f"{option}: {path} is no file; `logshipper metadata` and `logs` print to a pipe")
     if not force:
-        raise LogshipperError(f"--output: {path} is there already; --force replaces it")
+        raise LogshipperError(f"{option}: {path} is there already; --force replaces it")
 
 
 @contextmanager
-def new_file(path: str, *, force: bool) -> Iterator[BinaryIO]:
+def new_file(path: str, *, force: bool, option: str = "--output") -> Iterator[BinaryIO]:
     """A file to write to; it is at path when the context ends, unless by an exception. Its folders are made.
 
-    Raises LogshipperError as `check_new` does, also where the file came meanwhile, and where it can't be written.
+    option: that named the path. Raises LogshipperError as `check_new` does, also where the file came meanwhile, and
+    where it can't be written.
     """
-    check_new(path, force=force)
+    check_new(path, force=force, option=option)
     folder, name = os.path.split(os.path.abspath(path))
     part = os.path.join(folder, f".{name[:200]}.{secrets.token_hex(4)}.part")
     try:
         os.makedirs(folder, exist_ok=True)
         file = open(part, "xb")  # noqa: SIM115  closed below, before it is moved
     except OSError as error:
-        raise LogshipperError(f"--output: {path} can't be made: {os_words(error)}") from None
+        raise LogshipperError(f"{option}: {path} can't be made: {os_words(error)}") from None
     try:
         with file:
             yield file
@@ -44,24 +45,24 @@ def new_file(path: str, *, force: bool) -> Iterator[BinaryIO]:
         if force:
             os.replace(part, path)
         else:
-            _move_new(part, path)
+            _move_new(part, path, option)
     except BaseException as error:
         with suppress(OSError):
             os.unlink(part)
         if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-            raise LogshipperError(f"--output: {path} can't be written: {os_words(error)}") from None
+            raise LogshipperError(f"{option}: {path} can't be written: {os_words(error)}") from None
         raise
 
 
-def _move_new(part: str, path: str) -> None:
+def _move_new(part: str, path: str, option: str) -> None:
     """Moves the file to a place where there must be none."""
     try:
         os.link(part, path)
     except FileExistsError:
         os.unlink(part)
-        raise LogshipperError(f"--output: {path} came while it was being written; --force replaces it") from None
+        raise LogshipperError(f"{option}: {path} came while it was being written; --force replaces it") from None
     except OSError:  # a file system without links
-        check_new(path, force=False)
+        check_new(path, force=False, option=option)
         os.rename(part, path)
         return
     os.unlink(part)

@@ -269,6 +269,22 @@ def known_jobs(args: argparse.Namespace, names: list[str]) -> Iterator[tuple["St
         yield store, *resolve_several(store, names, args)
 
 
+@contextmanager
+def chosen_jobs(args: argparse.Namespace) -> Iterator[tuple["Store | None", list[str], list[UnknownJob]]]:
+    """As `known_jobs`, for commands on `args.jobs`, or on all where none are named; the store is None where there is
+    none yet. Says on stderr which are unknown, too."""
+    with opened(args) as store:
+        if store is None:
+            yield None, [], []
+            return
+        for problem in take_in(store):
+            say(problem)
+        ids, unknown = resolve_several(store, args.jobs, args)
+        for error in unknown:
+            say(safe(str(error)))
+        yield store, ids, unknown
+
+
 def take_in_for(store: "Store", names: list[str]) -> list[str]:
     """Takes in what these names may stand for: a known id's own spool; all of it for any other name."""
     known = {job.job_id for job in store.jobs()}

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from observe.constants import constants_of
+from observe.job_context import context_options
 from observe.output import to_json
 from observe.overlay import Marks
 
@@ -14,8 +15,8 @@ _OF_JOB = ("name", "user", "host", "cluster", "account", "partition", "mode")
 
 
 def options_of(reader: "Reader", marks: Marks) -> dict[str, str]:
-    """Of the job, the scheduler and the terminal (`job.`), of the first records what never changed (its keys), and tags
-    (`tags.`); in alphabetical order. The command line isn't there: nothing of it is ever recorded."""
+    """Of the job, the scheduler and the terminal (`job.`), of the first records what never changed (its keys), tags
+    (`tags.`), and how it was started, where that was recorded; in alphabetical order."""
     job = reader.summary
     options = {f"job.{name}": to_json(value) for name in _OF_JOB if (value := getattr(job, name))}
     newest = [capture for capture in reader.captures if capture.attempt == max(one.attempt for one in reader.captures)]
@@ -24,6 +25,7 @@ def options_of(reader: "Reader", marks: Marks) -> dict[str, str]:
         options["job.nodes"] = str(len({capture.host for capture in newest}))
         options["job.terminal"] = to_json(f"{newest[0].columns}x{newest[0].rows}" if newest[0].tty else "none")
     options |= constants_of(reader)
+    options |= context_options(reader)
     options |= {f"tags.{name}": to_json(value) for name, value in marks.tags.items()}
     return dict(sorted(options.items()))
 

@@ -156,22 +156,31 @@ class Overlay:
         if os.path.exists(self.path):
             self._change(place, lambda _: NO_MARKS)
 
-    def _change(self, place: Place, change: Callable[[Marks], Marks]) -> Marks:
-        key = (self._key(place), place.job_id)
+    def change_all(self, changes: Collection[tuple[Place, Callable[[Marks], Marks]]]) -> None:
+        """Changes the marks of many jobs at once."""
         with self._writing() as connection, store_errors(self.path), transaction(connection):
-            row = connection.execute(
-                f"SELECT {_COLUMNS} FROM mark WHERE source = ? AND job_id = ?",  # noqa: S608  constants
-                key,
-            ).fetchone()
-            marks = replace(change(NO_MARKS if row is None else _marks(row)), changed_ns=time.time_ns())
-            if not (marks.tags or marks.note or marks.starred):
-                connection.execute("DELETE FROM mark WHERE source = ? AND job_id = ?", key)
-                return NO_MARKS
-            tags = json.dumps(dict(sorted(marks.tags.items())))
-            connection.execute(
-                "INSERT OR REPLACE INTO mark VALUES (?, ?, ?, ?, ?, ?)",
-                (*key, tags, marks.note, marks.starred, marks.changed_ns),
-            )
+            for place, change in changes:
+                self._change_in(connection, place, change)
+
+    def _change(self, place: Place, change: Callable[[Marks], Marks]) -> Marks:
+        with self._writing() as connection, store_errors(self.path), transaction(connection):
+            return self._change_in(connection, place, change)
+
+    def _change_in(self, connection: sqlite3.Connection, place: Place, change: Callable[[Marks], Marks]) -> Marks:
+        key = (self._key(place), place.job_id)
+        row = connection.execute(
+            f"SELECT {_COLUMNS} FROM mark WHERE source = ? AND job_id = ?",  # noqa: S608  constants
+            key,
+        ).fetchone()
+        marks = replace(change(NO_MARKS if row is None else _marks(row)), changed_ns=time.time_ns())
+        if not (marks.tags or marks.note or marks.starred):
+            connection.execute("DELETE FROM mark WHERE source = ? AND job_id = ?", key)
+            return NO_MARKS
+        tags = json.dumps(dict(sorted(marks.tags.items())))
+        connection.execute(
+            "INSERT OR REPLACE INTO mark VALUES (?, ?, ?, ?, ?, ?)",
+            (*key, tags, marks.note, marks.starred, marks.changed_ns),
+        )
         return marks
 
     # ---- the file

@@ -10,9 +10,11 @@ from logshipper.errors import LogshipperError
 from observe.curves import NONE, RAW, Trace, Treatment
 from observe.documents import job_heading
 from observe.graph_notes import left_out_of, rule_words
-from observe.opening import check_attempt, is_from_loki, known_jobs
+from observe.opening import check_attempt, is_from_loki, known_jobs, overlay_of
+from observe.options import options_of
 from observe.output import Cell, Output, Styled, print_json
-from observe.plot_runs import Runs, Wanted, common_x, is_plain
+from observe.overlay import Place
+from observe.plot_runs import Runs, Wanted, common_x, facets_of, is_plain
 from observe.points import Points
 from observe.running import say
 from observe.series import KEY_PREFIX, TIME, Graph, Request, graphs, numeric_keys
@@ -32,7 +34,7 @@ def call(args: argparse.Namespace) -> int:
     request = Request(args.x, args.y or (), args.attempt)
     how = Treatment(args.smooth, args.aggregate, args.error_bars, args.shade)
     wanted = Wanted(request, args.x_rule or "", args.group_by, args.break_on, how, args.title or "", args.max_traces,
-                    args.max_runs)  # fmt: skip
+                    args.max_runs, args.facet or ())  # fmt: skip
     with known_jobs(args, args.jobs) as (store, job_ids, unknown):
         if not job_ids:
             for error in unknown[1:]:
@@ -105,10 +107,12 @@ def _plot_several(store: "Store", job_ids: list[str], wanted: Wanted, args: argp
             return reader
 
         kept: dict[str, Reader] = {}
-        choices, keys, jobs = [], [], []
+        choices, keys, jobs, options = [], [], [], []
         for job_id in job_ids[: wanted.max_runs]:
             reader = opened(job_id)
             jobs.append(job_heading(reader))
+            if wanted.facets:
+                options.append(options_of(reader, overlay_of(store).of(Place(job_id, reader.summary.cluster))))
             if its := numeric_keys(reader):
                 keys.append(its)
                 choices.append(reader.x_axis())
@@ -117,10 +121,11 @@ def _plot_several(store: "Store", job_ids: list[str], wanted: Wanted, args: argp
             else:
                 reader.close()
         x = common_x(wanted, choices, keys)
+        facets = facets_of(wanted.facets, options) if wanted.facets else [""] * len(jobs)
         runs = Runs(wanted, _most(args))
-        for job_id in job_ids[: wanted.max_runs]:
+        for job_id, facet in zip(job_ids[: wanted.max_runs], facets, strict=True):
             reader = kept.get(job_id) or opened(job_id)
-            runs.add(reader, names[job_id], x)
+            runs.add(reader, names[job_id], x, facet)
             reader.close()
         done = runs.gathered()
     if len(job_ids) > wanted.max_runs:

@@ -2,7 +2,7 @@
 
 import string
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,9 @@ from ingest.metadata.x_axis import XChoice
 from logshipper.errors import LogshipperError
 from observe.asked import UnknownKey, split_names
 from observe.curves import UNTREATED, Treatment, treated
+from observe.job_context import shown_option
 from observe.points import Points
+from observe.properties import without_alias
 from observe.series import TIME, Graph, Request, captures_by_label, graphs, numeric_keys
 from observe.words import plural
 
@@ -25,12 +27,16 @@ XT_KEYS = ("epoch", "step", "iter", "epochs", "steps", "iters", "index")
 INDEX_WORDS = "index: the number of each value, from 0"
 MAX_TRACES = 64
 MAX_RUNS = 1024
+AUTO = "auto"
+MAX_AUTO_FACETS = 3
+_NO_FACETS = ("job.name", "command", "git.", "cores")  # of nearly every job another
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What is asked for. x_rule: "xt" or ""; group_by: one of GROUPS; break_on: of BREAKS, what gets graphs of its own;
-    title: with $run, $group and $col, "" for the usual one."""
+    title: with $run, $group, $col and $facet, "" for the usual one; facets: options whose values get graphs of their
+    own, AUTO for those that differ."""
 
     request: Request
     x_rule: str = ""
@@ -40,11 +46,12 @@ class Wanted:
     title: str = ""
     max_traces: int = MAX_TRACES
     max_runs: int = MAX_RUNS
+    facets: Sequence[str] = ()
 
 
 @dataclass(slots=True)
 class _Run:
-    """The points of one Y of one run. group: its name; x: its X."""
+    """The points of one Y of one run. group: its name; x: its X; facet: its job's values of the facets."""
 
     key: str
     x: XChoice
@@ -53,6 +60,7 @@ class _Run:
     label: str
     x_integer: bool
     integer: bool
+    facet: str
 
 
 @dataclass(slots=True)
@@ -77,8 +85,9 @@ class Runs:
         self._beyond = 0
         self.notes: list[str] = []
 
-    def add(self, reader: "Reader", name: str, x: str | None) -> None:
-        """A job's runs. name: what tells it from the others; x: the key of all jobs' X, TIME, or an index (None)."""
+    def add(self, reader: "Reader", name: str, x: str | None, facet: str = "") -> None:
+        """A job's runs. name: what tells it from the others; x: the key of all jobs' X, TIME, or an index (None);
+        facet: see `facets_of`."""
         keys = numeric_keys(reader)
         if not keys:
             self._without.append(name)
@@ -110,8 +119,9 @@ class Runs:
                 named = _relabelled(points, label, index=x is None)
                 choice = XChoice(None, 0, INDEX_WORDS) if x is None else graph.x
                 self._runs.setdefault(graph.key, []).append(
-                    _Run(graph.key, choice, named, groups[self._wanted.group_by], label, graph.x_integer, graph.integer)
-                )
+                    _Run(graph.key, choice, named, groups[self._wanted.group_by], label, graph.x_integer, graph.integer,
+                         facet)
+                )  # fmt: skip
 
     def _note(self, graph: Graph, name: str) -> None:
         if graph.without_x:
@@ -145,13 +155,13 @@ class Runs:
         by_place: dict[tuple[str, ...], Graph] = {}
         for key in keys:
             common = self._runs[key][0].x
-            groups: dict[str, list[_Run]] = {}
+            groups: dict[tuple[str, str], list[_Run]] = {}
             for run in self._runs[key]:
                 if run.x.key != common.key:
                     done.notes.append(f"{run.label}: left out of {key}, it is never in a record with {common.key}")
                     continue
-                groups.setdefault(run.group, []).append(run)
-            for group, runs in groups.items():
+                groups.setdefault((run.facet, run.group), []).append(run)
+            for (facet, group), runs in groups.items():
                 label = group if len(runs) > 1 else runs[0].label
                 made = treated([run.points for run in runs], label, key, group, self._wanted.treatment)
                 for trace in made:
@@ -161,8 +171,9 @@ class Runs:
                     traces += 1
                     if traces > self._wanted.max_traces:
                         continue
-                    place = tuple({RUN: trace.label, GROUP: group, COL: key}[part] if part in self._wanted.break_on
-                                  else "" for part in BREAKS)  # fmt: skip
+                    broken = tuple({RUN: trace.label, GROUP: group, COL: key}[part] if part in self._wanted.break_on
+                                   else "" for part in BREAKS)  # fmt: skip
+                    place = (*broken, facet)
                     graph = by_place.get(place)
                     if graph is None:
                         graph = Graph(key, common, integer=runs[0].integer, x_integer=runs[0].x_integer)
@@ -178,9 +189,9 @@ class Runs:
         done.graphs = list(by_place.values())
 
     def _title(self, place: Sequence[str]) -> str:
-        run, group, col = place
+        run, group, col, facet = place
         if self._wanted.title:
-            return string.Template(self._wanted.title).safe_substitute(run=run, group=group, col=col)
+            return string.Template(self._wanted.title).safe_substitute(run=run, group=group, col=col, facet=facet)
         return ", ".join(part for part in place if part)
 
 
@@ -207,6 +218,27 @@ def common_x(wanted: Wanted, choices: Sequence[XChoice], keys: "Sequence[dict[st
         if choice.key is not None and all(choice.key in its for its in keys):
             return choice.key
     return TIME
+
+
+def facets_of(wanted: Sequence[str], options: Sequence[Mapping[str, str]]) -> list[str]:
+    """What each job's graphs are told apart by: `lr=0.1, tags.set=a`. options: JSON texts of each job, as
+    observe.options has them. Raises LogshipperError for an option that no job has, and where none differs."""
+    known = {name for its in options for name in its}
+    names: dict[str, None] = {}
+    for name in wanted:
+        if name == AUTO:
+            differing = [one for one in sorted(known) if len({its.get(one) for its in options}) > 1]
+            names |= dict.fromkeys([one for one in differing if not one.startswith(_NO_FACETS)][:MAX_AUTO_FACETS])
+        elif (plain := name if name in known else without_alias(name)) in known:
+            names[plain] = None
+        else:
+            raise LogshipperError(f"--facet: no job has the option {name!r}; `logshipper diff` shows what there are")
+    if not names:
+        raise LogshipperError("--facet auto: nothing differs between these jobs that graphs could be told apart by")
+    return [
+        ", ".join(f"{name}={shown_option(name, its[name]) if name in its else 'none'}" for name in names)
+        for its in options
+    ]
 
 
 def is_plain(wanted: Wanted) -> bool:

@@ -117,10 +117,11 @@ class Field:
     def raw(self, row: Row) -> str | None:
         """Of a key of the metadata: its last value's JSON text."""
         found = row.last.get(self.name)
-        return row.last.get(_without_alias(self.name)) if found is None else found
+        return row.last.get(without_alias(self.name)) if found is None else found
 
 
-def _without_alias(name: str) -> str:
+def without_alias(name: str) -> str:
+    """Of `hparams.lr` and the like the key."""
     return next((name.removeprefix(alias) for alias in _ALIASES if name.startswith(alias)), name)
 
 

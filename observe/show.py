@@ -51,6 +51,7 @@ _CAPTURE_COLUMNS = (
 _EVENTS_SHOWN = 20
 _KEYS_SHOWN = 30
 _VALUE_WIDE = 40
+_ORIGINS = {"qcg": "QCG-PilotJob", "balsam": "Balsam", "xt": "XT"}
 
 
 def call(args: argparse.Namespace) -> int:
@@ -142,7 +143,14 @@ class _Page:
             yield "Ended", [local(job.ended_ns), *self._ago(job.ended_ns)]
         running = "" if job.ended_ns is not None else " so far"
         yield "Duration", [duration(duration_secs(job, self.now_ns)) + running]
-        yield "Where", [f"{job.user}@{job.host}"]
+        yield "Where", [f"{job.user}@{job.host}" if job.host else job.user]
+        if job.origin:
+            yield "From", [_ORIGINS.get(job.origin, job.origin), f", part of {job.parent}" if job.parent else ""]
+        if job.nodes:
+            yield "Nodes", [str(job.nodes), f", {plural(job.cores, 'core')}" if job.cores else ""]
+        if job.children:
+            over = f"{count(job.children_finished)} finished, {count(job.children_failed)} of them failed"
+            yield "Parts", [f"{count(job.children)}: {over}"]
         if job.attempts > 1:
             yield "Attempts", [str(job.attempts)]
         if job.cluster:
@@ -276,6 +284,9 @@ def note_line(note: str) -> str:
 
 def event_words(event: Document) -> str:
     """An event as a sentence."""
+    if event.get("event") == "state":
+        before, after = event.get("source_from") or event.get("from"), event.get("source_to") or event.get("to")
+        return f"from {before} to {after}" if before else f"{after}"
     if event.get("event") == "mode_changed":
         return f"mode changed from {event.get('from', '?')} to {event.get('to', '?')}"
     message = event.get("message")

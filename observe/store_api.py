@@ -1,6 +1,7 @@
 """Jobs, as programs read them: `observe.Store`, over the local store or over Loki, with the same answers."""
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from observe.words import state_of
 
 if TYPE_CHECKING:
     from ingest.store.stores import Store as AnyStore
+    from observe.job_info import Found, JobInfo
 
 TAKE_IN_SECS = 60.0
 
@@ -133,6 +135,26 @@ class Store:
             summary = reader.summary
         marks = self._overlay.of(Place(summary.job_id, summary.cluster))
         return Job(self._store, summary, self._overlay, marks, check=self._check)
+
+    def info(self, *names: str) -> "Found[JobInfo]":
+        """What is known of each of these jobs, by the name asked.
+
+        names: ids, names (of jobs NAME:0, NAME:1, ... one with these as its iterations), ranges and wildcards (found by
+        ids). `unknown` has an error for each that stands for none; nothing is raised for these."""
+        from observe.job_info import infos
+
+        self._take_in()
+        return infos(self._store, names, self._store.resolve, time.time_ns())
+
+    def status(self, *names: str) -> "Found[str]":
+        """As `info`, the states alone."""
+        from observe.job_info import Found
+
+        known = self.info(*names)
+        found: Found[str] = Found()
+        found.update({name: info.status for name, info in known.items()})
+        found.unknown = known.unknown
+        return found
 
     def _listing(self, asked: Asked) -> Listing:
         self._take_in()

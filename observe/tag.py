@@ -3,15 +3,19 @@
 import argparse
 
 from observe.marking import print_marks
-from observe.opening import opened_job, overlay_of
+from observe.opening import known_jobs, overlay_of
 from observe.overlay import Place, parse_change
 
 
 def call(args: argparse.Namespace) -> int:
     changes = [parse_change(word.strip(" ")) for word in args.changes]
-    with opened_job(args) as (store, job_id), store.open(job_id) as reader:
+    with known_jobs(args, [args.job]) as (store, job_ids, unknown):
+        for error in unknown:
+            raise error
         overlay = overlay_of(store)
-        place = Place(job_id, reader.summary.cluster)
-        marks = overlay.tag(place, changes) if changes else overlay.of(place)
-        print_marks(args, reader, marks, changed=bool(changes))
+        for job_id in job_ids:
+            with store.open(job_id) as reader:
+                place = Place(job_id, reader.summary.cluster)
+                marks = overlay.tag(place, changes) if changes else overlay.of(place)
+                print_marks(args, reader, marks, changed=bool(changes))
     return 0

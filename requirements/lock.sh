@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes demo.lock, dev.lock, wandb.lock and telegraf.lock anew from pyproject.toml, by uv in a throw-away environment (`make lock`).
+# Writes demo.lock, dev.lock and those of requirements/tool.sh anew from pyproject.toml, by uv in a throw-away environment (`make lock`).
 # What is locked stays as it is where it still fits; UPGRADE=1 takes the newest of everything.
 set -eu
 cd "$(dirname "$0")/.."
@@ -30,11 +30,15 @@ compile dev --extra grafana --extra parquet --group pyproject.toml:demo --group 
 # pinned to the versions of dev.lock: one environment serves both
 grep '^[a-z].*==' requirements/dev.lock | sed 's/ *\\$//' >"$scratch/pins.txt"
 compile demo --group pyproject.toml:demo --constraint "$scratch/pins.txt"
-step "Locking requirements/wandb.lock" \
-    "$scratch/venv/bin/uv" pip compile --universal --python-version 3.11 --generate-hashes --no-annotate \
+# programs of others, each in an environment of its own (requirements/tool.sh)
+for name in wandb qcg telegraf; do
+    step "Locking requirements/$name.lock" \
+        "$scratch/venv/bin/uv" pip compile --universal --python-version 3.11 --generate-hashes --no-annotate \
+        --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" ${UPGRADE:+--upgrade} \
+        --group "pyproject.toml:$name" --output-file "requirements/$name.lock"
+done
+# of balsam only what its analytics needs: balsam.in has all of it
+step "Locking requirements/balsam.lock" \
+    "$scratch/venv/bin/uv" pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-deps \
     --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" ${UPGRADE:+--upgrade} \
-    --group pyproject.toml:wandb --output-file requirements/wandb.lock
-step "Locking requirements/telegraf.lock" \
-    "$scratch/venv/bin/uv" pip compile --universal --python-version 3.11 --generate-hashes --no-annotate \
-    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" ${UPGRADE:+--upgrade} \
-    --group pyproject.toml:telegraf --output-file requirements/telegraf.lock
+    requirements/balsam.in --output-file requirements/balsam.lock

@@ -1,5 +1,5 @@
-"""What all tests share: nothing of the user's own home and store is read or written, and `make test` learns what
-was skipped, so that root can have it run again as an ordinary user (tests/ordinary_user.py)."""
+"""What all tests share: nothing of the user's own home and store is read or written, and `make test` (tests/run.py)
+learns what was skipped or failed, to run it once more."""
 
 import os
 from collections.abc import Iterator
@@ -15,9 +15,10 @@ from tests.slurm_player import binaries
 # fixtures for all tests, and a hook
 __all__ = ["binaries", "influxdb", "influxdbs", "loki", "prometheus", "pytest_terminal_summary", "servers"]
 
-SKIPPED_FILE = "LOGSHIPPER_TEST_SKIPPED"  # path to write the ids of skipped tests to, one a line
+OUTCOMES_PATH = "LOGSHIPPER_TEST_OUTCOMES"  # path; with `.skipped`, `.failed` behind it: these tests' ids, one a line
 
 _skipped: list[str] = []
+_failed: dict[str, None] = {}
 
 hypothesis.settings.register_profile("busy", deadline=None)  # no machine is quiet while tests run
 hypothesis.settings.load_profile("busy")
@@ -40,9 +41,12 @@ def own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.skipped and not hasattr(report, "wasxfail"):
         _skipped.append(report.nodeid)
+    if report.failed:
+        _failed[report.nodeid] = None  # once, though its end may fail, too
 
 
 def pytest_sessionfinish() -> None:
-    path = os.environ.get(SKIPPED_FILE)
+    path = os.environ.get(OUTCOMES_PATH)
     if path:
-        Path(path).write_text("".join(f"{nodeid}\n" for nodeid in _skipped))
+        for outcome, tests in (("skipped", _skipped), ("failed", _failed)):
+            Path(f"{path}.{outcome}").write_text("".join(f"{nodeid}\n" for nodeid in tests))

@@ -24,6 +24,7 @@ class SpooledCapture:
         *,
         name: str = "train.py",
         started_ns: int = 0,
+        nodes: int = 0,
         **place: Any,  # step, task, suffix and host of CaptureWriter
     ) -> None:
         now_ns = time.time_ns()
@@ -36,7 +37,7 @@ class SpooledCapture:
         self._n: dict[tuple[str, ...], int] = {}
         age(self._writer.path, (now_ns - self._writer.now_ns) / NS)  # a capture's first sign of life
         self._writer.__enter__()
-        self._writer.start()
+        self._writer.start(**({"nodes": nodes} if nodes else {}))
 
     def lines(
         self,
@@ -83,7 +84,9 @@ class SpooledCapture:
         """Bytes that the relay read."""
         self._writer.counters((stdout, 0), (stderr, 0))
 
-    def end(self, exit_code: int | None = 0, signal: int = 0) -> None:
+    def end(self, exit_code: int | None = 0, signal: int = 0, *, time_ns: int = 0) -> None:
+        """time_ns: when; now by its own clock, where it isn't said."""
+        self._writer.now_ns = max(self._writer.now_ns, time_ns)
         state = "CANCELLED" if signal else "FAILED" if exit_code else "COMPLETED"
         self._writer.end(state, exit_code, signal=signal, ledger=self._ledger())
         self._writer.close()

@@ -1,7 +1,8 @@
 """Runs the test-suite (`make test`) in two halves beside each other, as most tests wait for something: what takes a
-cluster or a package, and the rest. As root, what was skipped, and all that bad input does, runs once more as an
-ordinary user: many faults (an unreadable file, a read-only folder) don't exist for root. Nothing of the system or of
-the clone is changed for it.
+cluster or a package, and the rest. What fails there runs once more, alone, as what waits for something may fail on a
+machine that is too busy: where it passes then, that is said, with its name. As root, what was skipped, and all that bad
+input does, runs once more as an ordinary user: many faults (an unreadable file, a read-only folder) don't exist for
+root. Nothing of the system or of the clone is changed for it.
 
 Arguments go to pytest, in one run. Exit code: pytest's, of the first that failed.
 """
@@ -20,6 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 AS_ORDINARY_USER = ("tests/test_capture.py", "tests/test_config.py")  # bad input: an ordinary user's, so all of it
 BESIDE = ("tests/slurm", "tests/grafana", "tests/gateway", "tests/test_packages.py")  # the second half
+MAX_AGAIN = 10  # more failures aren't a busy machine's
+TESTS_FAILED = 1  # pytest's exit code
 NOBODY = 65534  # the ordinary user: owns nothing, and is there on every Linux
 NOT_COPIED = (".venv", ".git", "__pycache__", ".*_cache", ".hypothesis", "build", "dist", "demo-out")
 
@@ -30,10 +33,13 @@ def main(arguments: Sequence[str]) -> int:
     halves = [list(arguments)] if arguments else [[f"--ignore={path}" for path in BESIDE], list(BESIDE)]
     scratch = Path(tempfile.mkdtemp(prefix="logshipper-test-"))
     try:
-        status = _run_halves(halves, scratch)
+        group = _as_from_a_shell()
+        status = _run_halves(halves, scratch, group)
+        if status == TESTS_FAILED and not arguments:
+            status = _run_alone(_noted(scratch, "failed"), group)
         if status or os.geteuid() != 0:
             return status
-        skipped = [test for file in sorted(scratch.glob("skipped*")) for test in file.read_text().splitlines()]
+        skipped = _noted(scratch, "skipped")
     finally:
         shutil.rmtree(scratch)
     if not arguments:
@@ -41,9 +47,8 @@ def main(arguments: Sequence[str]) -> int:
     return _run_as_ordinary_user(skipped) if skipped else 0
 
 
-def _run_halves(halves: Sequence[Sequence[str]], scratch: Path) -> int:
+def _run_halves(halves: Sequence[Sequence[str]], scratch: Path, group: int | None) -> int:
     """Only the first is seen while it runs."""
-    group = _as_from_a_shell()
     running: list[tuple[subprocess.Popen[bytes], Path | None]] = []
     with ExitStack() as stack:
         for number, arguments in enumerate(halves):
@@ -51,7 +56,7 @@ def _run_halves(halves: Sequence[Sequence[str]], scratch: Path) -> int:
             process = subprocess.Popen(
                 _pytest(sys.executable, [*arguments, *(["-o", "cache_dir=.pytest_cache/beside"] if number else [])]),
                 cwd=ROOT,
-                env={**os.environ, "LOGSHIPPER_TEST_SKIPPED": str(scratch / f"skipped{number}")},
+                env={**os.environ, "LOGSHIPPER_TEST_OUTCOMES": str(scratch / str(number))},
                 stdin=subprocess.DEVNULL,
                 stdout=stack.enter_context(output.open("wb")) if output else None,
                 stderr=subprocess.STDOUT if output else None,
@@ -65,7 +70,25 @@ def _run_halves(halves: Sequence[Sequence[str]], scratch: Path) -> int:
                 print(f"Beside them: {' '.join(BESIDE)}", flush=True)
                 sys.stdout.buffer.write(output.read_bytes())
                 sys.stdout.flush()
-    return next((process.returncode for process, _ in running if process.returncode), 0)
+    return max(
+        (process.returncode for process, _ in running), key=lambda status: (status not in (0, TESTS_FAILED), status)
+    )
+
+
+def _noted(scratch: Path, outcome: str) -> list[str]:
+    """The ids of the tests with an outcome, as tests/conftest.py writes them."""
+    return [test for file in sorted(scratch.glob(f"*.{outcome}")) for test in file.read_text().splitlines()]
+
+
+def _run_alone(failed: Sequence[str], group: int | None) -> int:
+    if not 0 < len(failed) <= MAX_AGAIN:
+        return TESTS_FAILED
+    print(f"{len(failed)} failed (above); they run once more, alone", flush=True)
+    command = _pytest(sys.executable, failed)
+    status = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, process_group=group).returncode
+    if not status:
+        print("Failed beside the others, passed alone:", *failed, sep="\n    ", flush=True)
+    return status
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -24,8 +24,8 @@ from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer
 
-COMMANDS = ("ls", "show", "logs", "metadata", "export", "plot", "events", "open", "serve", "wait", "diff", "tag",
-            "annotate", "url", "rm", "render")  # fmt: skip
+COMMANDS = ("ls", "show", "info", "status", "logs", "monitor", "metadata", "export", "plot", "events", "open", "serve",
+            "wait", "diff", "tag", "annotate", "url", "rm", "render", "analyze", "allocations")  # fmt: skip
 JOB = """
 import json, sys
 print("training")
@@ -125,7 +125,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 def test_every_command_has_examples() -> None:
-    there = set(re.findall(r"^    ([a-z]+) ", told_by("--help"), re.M))
+    there = set(re.findall(r"^    ([a-z]+)(?: |$)", told_by("--help"), re.M))
     assert there - {"run", "check", "completion"} == set(COMMANDS)
     assert {command for command, _ in EXAMPLES} == set(COMMANDS)
 

@@ -1,17 +1,21 @@
 """Lines in order of time, from any position on, and the last ones: against a plain list of what was written."""
 
+import sqlite3
 import tempfile
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.store import job_reader
+from ingest.store import job_db, job_reader
 from ingest.store.job_reader import JobReader
 from ingest.store.local_store import LocalStore, LogLine, Position
+from logshipper.errors import StoreError
 from logshipper.segment import Kind, Stream
 from tests.segment_factory import CaptureWriter, memory_folder
 
@@ -192,3 +196,42 @@ def test_writing_goes_on_while_somebody_reads_slowly() -> None:
         job.tasks[0].lines(["more"])
         assert store.take_in(deadline_secs=5).complete
         assert len(texts(reading)) == 599
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(1, 300), st.integers(0, 200), st.data())
+def test_texts_of_any_blocks(sizes: list[int], most: int, few: int, data: st.DataObject) -> None:
+    """Large or small, in any order, and some that are gone."""
+    wanted = data.draw(st.lists(st.integers(1, len(sizes) + 3), min_size=1, unique=True))
+    blocks = {at: f"block {at} ".encode() * size for at, size in enumerate(sizes, start=1)}
+    with pytest.MonkeyPatch.context() as patch, job_and_store() as (job, store):
+        patch.setattr(job_reader, "_PACKED_BYTES", most)
+        patch.setattr(job_reader, "_FEW_BYTES", few)
+        for text in blocks.values():
+            job.tasks[0].lines([text.decode()])
+        reader, read = reader_of(store), 0
+        while read < len(wanted):
+            found = reader.block_texts(wanted[read:])
+            assert found == [blocks[one] + b"\n" if one in blocks else b"" for one in wanted[read : read + len(found)]]
+            assert found
+            read += len(found)
+
+
+def test_texts_that_earlier_versions_packed(tmp_path: Path) -> None:
+    text = "\n".join(f"line {number}" for number in range(100))
+    with LocalStore(str(tmp_path), create=True) as store:
+        with CaptureWriter(tmp_path / "spool") as capture:
+            capture.lines(text.split("\n"))
+        reader_of(store)
+        with closing(sqlite3.connect(tmp_path / "jobs" / "k3f9x2.db")) as connection, connection:
+            [(codec, stored)] = connection.execute("SELECT codec, text FROM block").fetchall()
+            assert codec == job_db.ZSTD
+            assert len(stored) < len(text) / 2
+            packed = zlib.compress(f"{text}\n".encode())
+            connection.execute("UPDATE block SET codec = ?, text = ?", (job_db.ZLIB, packed))
+        reader = store.open("k3f9x2")
+        assert texts(reader.lines(streams=BOTH)) == text.split("\n")
+        with closing(sqlite3.connect(tmp_path / "jobs" / "k3f9x2.db")) as connection, connection:
+            connection.execute("UPDATE block SET codec = ?, text = ?", (job_db.ZSTD, packed))
+        with pytest.raises(StoreError, match="damaged"):
+            texts(store.open("k3f9x2").lines(streams=BOTH))

@@ -123,7 +123,7 @@ def test_whatever_loki_answers(site: Site, client: Client) -> None:
     problems = all_problems(balances_in_loki(entries_of(client, site.cluster, selector='| job_id=~"fault.*"'), sent))
     assert {jobs[place.split("/")[0]]: found for place, found in problems.items()} == {}
     assert not list((site.agent.state / "quarantine").iterdir())
-    assert site.agent.status()["loki"]["waiting"] is False
+    wait_until(lambda: not site.agent.status()["loki"]["waiting"], "the agent says that nothing holds it up")
 
 
 def test_a_head_that_drips_holds_no_push_and_no_sigterm(loki: LokiServer, cluster: str, tmp_path: Path) -> None:

@@ -218,6 +218,48 @@ def test_breaks_and_titles(breaks: str, titles: list[str], plot: Plot, tmp_path:
     assert named["graphs"][0]["title"].endswith(" $")
 
 
+@pytest.fixture(scope="module")
+def varied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """v11 to v22: every combination of two learning rates and two models; the seed is of each its own."""
+    store = tmp_path_factory.mktemp("varied") / "store"
+    for lr, model in itertools.product((1, 2), (1, 2)):
+        with SpooledCapture(store, f"v{lr}{model}", name="varied") as job:
+            job.metadata({"lr": lr / 10, "model": f"m{model}", "batch": 32})
+            job.metadata(*({"epoch": epoch, "loss": lr / epoch} for epoch in (1, 2, 3)))
+            job.end()
+    return store
+
+
+@pytest.mark.parametrize(
+    ("facet", "graphs"),
+    [
+        ("lr", {"loss, lr=0.1": 2, "loss, lr=0.2": 2}),
+        ("hparams.model", {"loss, model=m1": 2, "loss, model=m2": 2}),
+        ("lr,model", {f"loss, lr=0.{lr}, model=m{model}": 1 for lr in (1, 2) for model in (1, 2)}),
+        ("auto", {f"loss, lr=0.{lr}, model=m{model}": 1 for lr in (1, 2) for model in (1, 2)}),
+        ("batch", {"loss, batch=32": 4}),
+    ],
+)
+def test_facets_are_graphs_of_jobs_with_one_value(facet: str, graphs: dict[str, int], plot: Plot, varied: Path) -> None:
+    found = document(plot("v11", "v12", "v21", "v22", "--y", "loss", "--facet", facet, "--json", store=varied))
+    assert {graph["title"]: len(graph["series"]) for graph in found["graphs"]} == graphs
+
+
+def test_facets_part_groups_too(plot: Plot, varied: Path) -> None:
+    """Runs of one group but of different values aren't put together."""
+    words = ("--group-by", "experiment", "--aggregate", "mean", "--title", "of $facet", "--json")
+    found = document(plot("v*", "--y", "loss", "--facet", "lr", *words, store=varied))
+    made = {graph["title"]: (graph["series"][0]["runs"], graph["series"][0]["y"][0]) for graph in found["graphs"]}
+    assert made == {f"of lr=0.{lr}": (2, float(lr)) for lr in (1, 2)}
+
+
+def test_facets_that_are_none(plot: Plot, varied: Path) -> None:
+    code, _, err = plot("v11", "v12", "--facet", "depth", store=varied)
+    assert (code, "no job has the option 'depth'" in err) == (1, True)
+    code, _, err = plot("v11", "--facet", "auto", store=varied)
+    assert (code, "nothing differs between these jobs" in err) == (1, True)
+
+
 def test_tasks_and_attempts_are_runs(plot: Plot, tmp_path: Path) -> None:
     store = tmp_path / "store"
     for attempt in (1, 2):

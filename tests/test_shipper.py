@@ -439,7 +439,7 @@ def waits(node: ShippingNode) -> list[str]:
 
 
 def test_what_comes_after_a_silence_is_shipped_at_once(node: ShippingNode) -> None:
-    """And what comes right behind it waits for company."""
+    """And once what comes right behind it; the next one waits for company."""
     wake = threading.Event()
     words = (node.shipper, node.to_ship, node.stop, 600.0, node.said.append, wake)
     thread = threading.Thread(target=ship_until, args=words)
@@ -452,7 +452,11 @@ def test_what_comes_after_a_silence_is_shipped_at_once(node: ShippingNode) -> No
         whole(node, "job2", ["one"])
         node.learn()
         wake.set()
-        assert waits(node) == ["job2"]
+        wait_until(lambda: not waits(node), "the second is shipped, too", 15)
+        whole(node, "job3", ["one"])
+        node.learn()
+        wake.set()
+        assert waits(node) == ["job3"]
     finally:
         node.stop.set()
         wake.set()

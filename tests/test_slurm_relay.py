@@ -3,6 +3,7 @@
 What a task prints reaches its own output byte for byte, and the log line for line, whoever dies or hangs meanwhile.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -186,11 +187,27 @@ def test_background_process_keeps_its_output(node: Node) -> None:
 
 
 def test_stuck_output_is_waited_for_no_longer_than_said(node: Node) -> None:
-    """A reader that pauses: a full pipe, and some more in the pty or the relay; the task itself has ended."""
-    played = node.start("head", "-c", "68000", "/dev/zero", settings=("drain_secs=1",))
-    wait_until(lambda: played.told("drained"), "the end is given up waiting for")
-    assert int(played.told("drained")[0][1]) > 900_000
-    assert len(played.finish().out) == 68000
+    """A reader that pauses: its pipe was full before, what the task printed is in the pty or the relay when it ends."""
+    out, into = os.pipe()
+    with open(out, "rb") as pipe:
+        before = full(into)
+        played = node.start("head", "-c", "2000", "/dev/zero", settings=("drain_secs=1",), stdout=into)
+        os.close(into)
+        wait_until(lambda: played.told("drained"), "the end is given up waiting for")
+        assert int(played.told("drained")[0][1]) > 900_000
+        assert pipe.read() == before + bytes(2000)
+        played.finish()
+
+
+def full(pipe: int) -> bytes:
+    """Fills a pipe. Returns what is in it. By its pages: a page that isn't full takes no part of a larger write."""
+    os.set_blocking(pipe, False)
+    content = b""
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            content += b"x" * os.write(pipe, b"x" * os.sysconf("SC_PAGE_SIZE"))
+    os.set_blocking(pipe, True)
+    return content
 
 
 # ---- the spool

@@ -158,7 +158,7 @@ def test_the_line_for_the_log(fields: dict[str, str], note: str) -> None:
 def test_the_event() -> None:
     assert event_of(parse()) == {
         "event": "job_ended", "message": "Slurm ended job 4711: FAILED, exit code 7", "job_id": "4711",
-        "state": "FAILED", "exit_code": 7, "signal": 0, "started_ns": 1700000000 * 10**9,
+        "state": "FAILED", "exit_code": 7, "signal": 0, "nodes": 2, "started_ns": 1700000000 * 10**9,
         "ended_ns": 1700000060 * 10**9, "by": "jobcomp/script",
     }  # fmt: skip
     unknown = event_of(parse(state="", exit="0:0", start=""))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ingest.capture.job import END_STATES, JOB_ENDED, RUNNING, Capture, Json
+from ingest.capture.job import END_STATES, JOB_ENDED, MAX_NODES, RUNNING, Capture, Json
 from ingest.capture.summary import CaptureFacts
 from ingest.metadata.metadata_keys import parse_record
 from ingest.metadata.x_axis import XAxis
@@ -279,6 +279,7 @@ class CaptureAccount(CaptureFacts):
         self.columns = _count_of(record, "columns")
         self.rows = _count_of(record, "rows")
         self.tty = record.get("tty") is not False
+        self.nodes = self.nodes or min(_count_of(record, "nodes"), MAX_NODES)
         self.started_ns = min(_count_of(record, "started_ns") or time_ns, time_ns)  # no later than its own record
 
     def _take_end(self, record: Json, time_ns: int) -> None:
@@ -344,6 +345,7 @@ class CaptureAccount(CaptureFacts):
             "columns": self.columns,
             "rows": self.rows,
             "tty": self.tty,
+            **({"nodes": self.nodes} if self.nodes else {}),
             "mode": self.mode,
             "started_ns": self.started_ns,
         }
@@ -390,6 +392,7 @@ class CaptureAccount(CaptureFacts):
             columns=self.columns,
             rows=self.rows,
             tty=self.tty,
+            nodes=self.nodes,
         )
 
 

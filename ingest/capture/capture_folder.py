@@ -34,7 +34,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 class Identity(NamedTuple):
     """Whose capture it is (`identity.json`). uid: of the job's processes, -1 where that isn't said; account,
-    partition: the scheduler's."""
+    partition: the scheduler's; nodes: that the job has, 0 where that isn't said."""
 
     job_id: str
     attempt: int
@@ -47,6 +47,7 @@ class Identity(NamedTuple):
     uid: int = -1
     account: str = ""
     partition: str = ""
+    nodes: int = 0
 
 
 class Life(Enum):
@@ -142,6 +143,7 @@ class CaptureFolder:
             uid=_whole(found.get("uid"), -1, 1 << 32),
             account=_words(found.get("account")),
             partition=_words(found.get("partition")),
+            nodes=_whole(found.get("nodes"), 0),
         )
 
     def counters(self) -> Counters | None:

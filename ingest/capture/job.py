@@ -11,8 +11,11 @@ Json: TypeAlias = dict[str, Any]  # Any: JSON objects that jobs' captures wrote
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # what a job's id, a host and a cluster may be called
 UNRESPONSIVE_NS = 20 * 10**9  # running, and no sign of life for longer
+MAX_NODES = 1_000_000  # of a job: what says more is wrong
 RUNNING = "RUNNING"
 UNRESPONSIVE = "UNRESPONSIVE"
+QUEUED = "QUEUED"  # of jobs that other systems tell of: a capture begins when its job runs
+OPEN_STATES = (QUEUED, RUNNING, UNRESPONSIVE)  # of a job that isn't over
 END_STATES = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED")  # a capture's
 SLURM_STATES = (*END_STATES, "REQUEUED", "BOOT_FAIL", "DEADLINE")  # REQUEUED: this run is over, another one follows
 JOB_ENDED = "job_ended"  # the event that tells how Slurm ended a job
@@ -28,8 +31,13 @@ def job_shard(job_id: str) -> str:
 @dataclass(frozen=True)
 class JobSummary:
     """One job. State, exit code, times, host and mode are those of its newest attempt; lines (stored), records, lost
-    and bytes are of all attempts. Times are nanoseconds since 1970. reason: why, where the state needs a word; cluster:
-    "" in a local store; account, partition: the scheduler's, "" without one."""
+    and bytes are of all attempts. Times are nanoseconds since 1970; heartbeat_ns: 0 where none is sent. reason: why,
+    where the state needs a word; cluster: "" in a local store; account, partition: the scheduler's, "" without one.
+
+    origin: the system that an imported job comes from (qcg, balsam, xt), "" for captured ones; parent: the id of the
+    job it is a part of, and iteration which one; nodes: as told, and at least those that it was seen on; nodes, cores:
+    0 where they aren't known; packing: how many such jobs share a node; allocation: the id of the one it ran in.
+    children: parts that aren't jobs of their own, how many of them are over, and how many of these without success."""
 
     job_id: str
     name: str
@@ -52,12 +60,65 @@ class JobSummary:
     cluster: str = ""
     account: str = ""
     partition: str = ""
+    origin: str = ""
+    parent: str = ""
+    iteration: int | None = None
+    nodes: int = 0
+    cores: int = 0
+    packing: int = 1
+    allocation: str = ""
+    children: int = 0
+    children_finished: int = 0
+    children_failed: int = 0
+
+
+class Child(NamedTuple):
+    """A part of a job that isn't a job of its own, such as an iteration. source_state: the state as its own system
+    calls it; times: None where they aren't known; details: what else that system says of it."""
+
+    name: str
+    iteration: int | None
+    state: str
+    source_state: str
+    exit_code: int | None
+    signal: int
+    started_ns: int | None
+    ended_ns: int | None
+    nodes: int
+    cores: int
+    details: Json
+
+
+class ChildChange(NamedTuple):
+    """A change of a child's state. source_from, source_to: as its own system calls them; "" before the first one."""
+
+    time_ns: int
+    child: str
+    from_state: str
+    to_state: str
+    source_from: str
+    source_to: str
+
+
+class Allocation(NamedTuple):
+    """Nodes that were given to jobs for a time. id: unique in the store; scheduler_id: the scheduler's number, ""
+    without one; started_ns, ended_ns: None while it waits, and while it runs; details: what else is known."""
+
+    id: str
+    origin: str
+    scheduler_id: str
+    state: str
+    nodes: int
+    started_ns: int | None
+    ended_ns: int | None
+    details: Json
 
 
 @dataclass(frozen=True)
 class Capture:
     """One capture of a job: an attempt's, step's and task's output. ledger: its account of lines, settled where the
-    capture died; columns, rows: of the terminal; tty: False where pipes took its place."""
+    capture died; columns, rows: of the terminal; tty: False where pipes took its place; nodes: that the job has, as its
+    scheduler says, 0 where nobody does."""
 
     capture: int
     attempt: int
@@ -75,6 +136,7 @@ class Capture:
     columns: int
     rows: int
     tty: bool
+    nodes: int = 0
 
 
 class Position(NamedTuple):
@@ -139,13 +201,15 @@ class TakenIn:
 
 
 def derived_state(state: str, heartbeat_ns: int, now_ns: int, after_ns: int = UNRESPONSIVE_NS) -> str:
-    """RUNNING becomes UNRESPONSIVE where the last sign of life is longer ago than after_ns."""
-    return UNRESPONSIVE if state == RUNNING and now_ns - heartbeat_ns > after_ns else state
+    """RUNNING becomes UNRESPONSIVE where the last sign of life is longer ago than after_ns. heartbeat_ns: 0 where none
+    is sent."""
+    return UNRESPONSIVE if state == RUNNING and heartbeat_ns and now_ns - heartbeat_ns > after_ns else state
 
 
 def worst_state(states: list[str]) -> str:
-    """The state of several captures that ran together: running while one runs, then the worst end."""
-    for state in (RUNNING, UNRESPONSIVE):
+    """The state of several captures that ran together: running while one runs, queued while one
+    is, then the worst end."""
+    for state in (RUNNING, UNRESPONSIVE, QUEUED):
         if state in states:
             return state
     return max(states, key=lambda state: _WORST_LAST.index(state) if state in _WORST_LAST else -1)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from ingest.capture.capture_account import CaptureAccount, Rows
 from ingest.capture.capture_folder import CaptureFolder, Identity, Life
-from ingest.capture.job import RUNNING
+from ingest.capture.job import MAX_NODES, RUNNING
 from ingest.capture.segment_reader import Batch, Outcome
 from ingest.metadata.x_axis import XAxis
 from logshipper.spool import boot_id
@@ -31,6 +31,7 @@ def new_account(folder: CaptureFolder, identity: Identity) -> CaptureAccount:
         host=identity.host,
         account=identity.account,
         partition=identity.partition,
+        nodes=min(identity.nodes, MAX_NODES),
         started_ns=begun_ns,
         heartbeat_ns=begun_ns,
     )

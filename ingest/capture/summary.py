@@ -1,6 +1,6 @@
 """What stores share: a job's summary out of its captures, and the job that a name stands for. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -47,6 +47,24 @@ class Account(Protocol):
     def account(self) -> str: ...
     @property
     def partition(self) -> str: ...
+    @property
+    def origin(self) -> str: ...
+    @property
+    def parent(self) -> str: ...
+    @property
+    def iteration(self) -> int | None: ...
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def cores(self) -> int: ...
+    @property
+    def packing(self) -> int: ...
+    @property
+    def allocation(self) -> str: ...
+    @property
+    def restarts(self) -> int: ...
+    @property
+    def children(self) -> Sequence[int]: ...
     def lost(self) -> int: ...
 
 
@@ -54,7 +72,8 @@ class Account(Protocol):
 class CaptureFacts:
     """What a store keeps of one capture, whoever tells it. mode: enabled, metadata or disabled; ledger: its account of
     lines; columns, rows: of the terminal; tty: False where pipes took its place; account, partition: the scheduler's,
-    "" without one."""
+    "" without one; origin to allocation: as JobSummary has them; restarts: further attempts that are in this capture;
+    children: how many there are, are over, and failed; details: what else an imported job's own system says of it."""
 
     name: str = ""
     user: str = ""
@@ -73,6 +92,16 @@ class CaptureFacts:
     ledger: Json = field(default_factory=dict)
     account: str = ""
     partition: str = ""
+    origin: str = ""
+    parent: str = ""
+    iteration: int | None = None
+    nodes: int = 0
+    cores: int = 0
+    packing: int = 1
+    allocation: str = ""
+    restarts: int = 0
+    children: Sequence[int] = (0, 0, 0)
+    details: Json = field(default_factory=dict)
 
 
 class OfAttempt(Protocol):
@@ -93,6 +122,7 @@ def summarise(job_id: str, captures: Sequence[OfAttempt]) -> JobSummary | None:
     state = worst_state([account.state for account in current])
     of_state = next(account for account in current if account.state == state)
     ended = [account.ended_ns for account in current if account.ended_ns is not None]
+    children, finished, failed = map(sum, zip(*(account.children for account in current), strict=True))
     return JobSummary(
         job_id=job_id,
         name=current[0].name or job_id,
@@ -101,7 +131,7 @@ def summarise(job_id: str, captures: Sequence[OfAttempt]) -> JobSummary | None:
         state=state,
         exit_code=of_state.exit_code,
         signal=of_state.signal,
-        attempts=len({row.attempt for row in captures}),
+        attempts=len({row.attempt for row in captures}) + sum(row.account.restarts for row in captures),
         started_ns=min(account.started_ns for account in current),
         ended_ns=max(ended) if len(ended) == len(current) else None,
         heartbeat_ns=max(account.heartbeat_ns for account in current),
@@ -114,18 +144,37 @@ def summarise(job_id: str, captures: Sequence[OfAttempt]) -> JobSummary | None:
         reason=of_state.reason,
         account=current[0].account,
         partition=current[0].partition,
+        origin=current[0].origin,
+        parent=current[0].parent,
+        iteration=current[0].iteration,
+        nodes=nodes_of((account.nodes for account in current), (account.host for account in current)),
+        cores=current[0].cores,
+        packing=current[0].packing,
+        allocation=current[0].allocation,
+        children=children,
+        children_finished=finished,
+        children_failed=failed,
     )
 
 
+def nodes_of(told: Iterable[int], hosts: Iterable[str]) -> int:
+    """How many nodes an attempt has: as the scheduler told its captures, and at least those that they ran on."""
+    return max(max(told, default=0), len(set(hosts) - {""}))
+
+
 def find_job(name: str, jobs: Sequence[JobSummary]) -> JobSummary:
-    """The job that is meant: by its id, its name (the newest such job), the beginning of an id that no other has, or
-    `last`. jobs: newest first. Raises UnknownJob, with suggestions."""
+    """The job that is meant: by its id (of an imported job also as its own system has it), its name (the newest such
+    job), the beginning of an id that no other has, or `last`. jobs: newest first. Raises UnknownJob, with
+    suggestions."""
     if name == "last":
         if not jobs:
             raise UnknownJob(name, "there are no jobs yet")
         return jobs[0]
     for job in jobs:
         if job.job_id == name:
+            return job
+    for job in jobs:
+        if job.origin and job.job_id == f"{job.origin}-{name}":
             return job
     for job in jobs:
         if job.name == name:

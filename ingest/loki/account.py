@@ -15,6 +15,7 @@ from ingest.capture.capture_account import MAX_EVENTS, MAX_TIME_NS, clean_ledger
 from ingest.capture.job import (
     END_STATES,
     JOB_ENDED,
+    MAX_NODES,
     NAME,
     RUNNING,
     SLURM_STATES,
@@ -140,6 +141,7 @@ class EventAccount(CaptureFacts):
         self.account, self.partition = _text(event, "account"), _text(event, "partition")
         self.columns, self.rows = _count(event, "columns"), _count(event, "rows")
         self.tty = event.get("tty") is not False
+        self.nodes = min(_count(event, "nodes"), MAX_NODES)
         self.started_ns = min(_count(event, "started_ns") or time_ns, time_ns)
 
     def _take_counts(self, event: Json) -> None:
@@ -197,7 +199,8 @@ class OwnEvent(NamedTuple):
 
 class SlurmEnd(NamedTuple):
     """How Slurm ended a run of a job (event JOB_ENDED). Of several the greatest counts: one that knows the state, and
-    no mere word that the job is begun anew. state: "" where Slurm didn't tell; host: of the agent that told."""
+    no mere word that the job is begun anew. state: "" where Slurm didn't tell; host: of the agent that told; nodes: of
+    the job, 0 where Slurm didn't tell."""
 
     known: int
     time_ns: int
@@ -206,6 +209,7 @@ class SlurmEnd(NamedTuple):
     signal: int
     ended_ns: int
     host: str
+    nodes: int
 
     def over(self, account: EventAccount) -> EventAccount:
         """A capture of that run: one that nobody closed has ended as its job did."""
@@ -215,6 +219,7 @@ class SlurmEnd(NamedTuple):
 
     def over_job(self, summary: JobSummary) -> JobSummary:
         """The job whose newest run that was. Where Slurm has no word on the exit status, the node's stays."""
+        summary = replace(summary, nodes=max(summary.nodes, self.nodes))
         if not self.state:
             return summary
         said = replace(summary, state=self.state, ended_ns=max(self.ended_ns, summary.ended_ns or 0))
@@ -257,7 +262,8 @@ class JobAccount:
         state = said if isinstance(said, str) and said in SLURM_STATES else ""
         known = 0 if not state else 1 if state == "REQUEUED" else 2
         ended_ns = min(_count(event, "ended_ns") or entry.time_ns, MAX_TIME_NS)
-        end = SlurmEnd(known, entry.time_ns, state, *_outcome(event), ended_ns, key.host)
+        nodes = min(_count(event, "nodes"), MAX_NODES)
+        end = SlurmEnd(known, entry.time_ns, state, *_outcome(event), ended_ns, key.host, nodes)
         if key.attempt in self.ends or len(self.ends) < MAX_CAPTURES:
             self.ends[key.attempt] = max(end, self.ends.get(key.attempt, end), key=lambda one: one[:3])
         self._keep(OwnEvent(entry.time_ns, key, entry.line), event)
@@ -327,6 +333,7 @@ def as_capture(number: int, found: CaptureOfLoki, now_ns: int) -> Capture:
         columns=account.columns,
         rows=account.rows,
         tty=account.tty,
+        nodes=account.nodes,
     )
 
 

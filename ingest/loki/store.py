@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from ingest.capture.job import JOB_ENDED, JobSummary, TakenIn
+from ingest.capture.job import JOB_ENDED, Allocation, JobSummary, TakenIn
 from ingest.capture.summary import find_job
 from ingest.loki.account import (
     BEATS,
@@ -274,6 +274,10 @@ class LokiStore:
                 wanted.discard(key)
             if not wanted or read >= most:
                 return
+
+    def allocations(self) -> list[Allocation]:
+        """None: Loki is told of captures only."""
+        return []
 
     def last_values(self, job: JobSummary) -> Mapping[str, str]:
         """The last value of each key of a job's metadata: JSON texts by the key's name. Reads all its records."""

@@ -14,6 +14,7 @@ import zlib
 from collections import Counter as Counted
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -40,7 +41,7 @@ HEAD_SECS = 2.0  # from the connection to the end of the request's head
 DEADLINE_SECS = 15.0
 SHARED_SECS = 1.0  # how long one answer is given to all that ask
 _MAX_THREADS = 4 * MAX_CONNECTIONS  # connections that had to go included, until their threads have noticed
-_POLL_SECS = 0.25
+_POLL_SECS = 1.0  # between two looks for connections that are late
 RETRY_REASONS = ("no_connection", "429", "500", "503")
 WAITING_RESULTS = (*RETRY_REASONS, "401", "403", "404")  # others are there once they have come
 SCRAPE_REASONS = ("busy", "slow", "tls", "unauthorized")
@@ -219,6 +220,8 @@ class MetricsServer:
         """Stops listening and ends all connections. May be called twice."""
         server, self._server = self._server, None
         if server is not None:
+            with suppress(OSError):
+                server.socket.shutdown(socket.SHUT_RDWR)  # wakes its thread
             server.shutdown()
             self._thread.join()
             server.end_connections()

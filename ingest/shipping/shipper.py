@@ -45,6 +45,7 @@ from logshipper.fault_points import fault_point
 from logshipper.segment import Json
 
 FULL_ROUND_BYTES = 256 << 10  # so much needn't wait for more: pushes of it cost Loki no more than larger ones
+LEAST_PAUSE_SECS = 0.05  # between two rounds
 STREAMS_AT_ONCE = 8
 MAX_AHEAD_NS = 10 * 60 * 10**9  # Loki refuses what is newer
 BEFORE_BEGIN_NS = 3600 * 10**9  # how long before its directory was made a capture's lines may be
@@ -541,14 +542,18 @@ def ship_until(
     say: Callable[[str], None],
     wake: threading.Event,
 ) -> None:
-    """The shipper's thread: round after round, wait_secs apart where nothing is left over, sooner after large ones.
+    """The shipper's thread: round after round, wait_secs apart where nothing is left over, sooner after large ones, and
+    once after a rest: a capture's first lines come right behind its start.
 
     wake: set when there is something to ship, and with stop; a look is due every wait_secs all the same.
     """
     trouble = Seldom(say)
+    rested = wait_secs  # that the next pause may be shorter
+    due = time.monotonic()
     while not stop.is_set():
         wake.clear()
         begin = time.monotonic()
+        rested = min(rested + begin - due, wait_secs)
         try:
             more = shipper.round(captures())
         except Stopped:
@@ -561,7 +566,12 @@ def ship_until(
         trouble.is_over()
         if more:
             continue
+        pause = 0.0
         if shipper.round_bytes:
             share = max(1 - shipper.round_bytes / FULL_ROUND_BYTES, 0.25)
-            stop.wait(max(0.05, wait_secs * share - (time.monotonic() - begin)))
+            pause = max(LEAST_PAUSE_SECS, wait_secs * share - (time.monotonic() - begin))
+            shorter = min(rested, pause - LEAST_PAUSE_SECS)
+            rested -= shorter
+            stop.wait(pause - shorter)
+        due = time.monotonic()
         wake.wait(wait_secs)

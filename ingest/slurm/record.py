@@ -162,6 +162,7 @@ def event_of(record: EndRecord) -> dict[str, object]:
         "signal": record.signal,
         "started_ns": record.start * SECOND_NS or None,
         "ended_ns": record.end * SECOND_NS,
+        "nodes": len(record.nodes) or None,
         "by": record.by,
     }
 

@@ -9,6 +9,8 @@ import sqlite3
 import zlib
 from typing import NamedTuple
 
+import cramjam
+
 from ingest.capture.capture_account import CaptureAccount, Rows
 from ingest.capture.segment_reader import SpoolPosition
 from ingest.metadata.x_axis import XAxis
@@ -63,8 +65,8 @@ CREATE TABLE status (
     text TEXT NOT NULL,
     PRIMARY KEY (capture, stream)
 )"""
-PLAIN, ZLIB = 0, 1  # codecs of a block's text
-_ZLIB_LEVEL = 1
+PLAIN, ZLIB, ZSTD = 0, 1, 2  # codecs of a block's text; zlib's was written by earlier versions
+_ZSTD_LEVEL = 1  # of log lines, higher ones save nothing, and take longer
 
 
 class CaptureRow(NamedTuple):
@@ -84,9 +86,9 @@ class CaptureRow(NamedTuple):
 class JobWriter:
     """Writes a job's database. One writer at a time: the store's lock sees to it. Raises StoreError."""
 
-    def __init__(self, path: str, *, wal: bool) -> None:
+    def __init__(self, path: str, *, wal: bool, synced: bool = True) -> None:
         self.path = path
-        self._connection = open_writer(path, SCHEMA, VERSION, wal=wal)
+        self._connection = open_writer(path, SCHEMA, VERSION, wal=wal, synced=synced)
 
     def close(self) -> None:
         self._connection.close()
@@ -161,8 +163,18 @@ class JobWriter:
 
 def packed_text(text: bytes) -> tuple[int, bytes]:
     """A block's codec, and its text as it stands in the database."""
-    packed = zlib.compress(text, _ZLIB_LEVEL)
-    return (ZLIB, packed) if len(packed) < len(text) else (PLAIN, text)
+    packed = bytes(cramjam.zstd.compress(text, _ZSTD_LEVEL))
+    return (ZSTD, packed) if len(packed) < len(text) else (PLAIN, text)
+
+
+def unpacked_text(codec: int, stored: bytes, path: str) -> bytes:
+    """A block's text. Raises StoreError where it is damaged; path: of the database."""
+    try:
+        if codec == ZSTD:
+            return bytes(cramjam.zstd.decompress(stored))
+        return zlib.decompress(stored) if codec == ZLIB else stored
+    except (cramjam.DecompressionError, zlib.error) as error:
+        raise damaged(path, str(error)) from None
 
 
 def read_captures(connection: sqlite3.Connection, path: str, folder: str | None = None) -> list[CaptureRow]:

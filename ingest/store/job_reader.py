@@ -7,9 +7,9 @@ import heapq
 import json
 import sqlite3
 import time
-import zlib
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import islice, repeat
@@ -17,10 +17,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ingest.capture.job import (
+    OPEN_STATES,
     RUNNING,
-    UNRESPONSIVE,
+    Child,
+    ChildChange,
     JobEvent,
     JobSummary,
+    Json,
     LogLine,
     MetadataRecord,
     Position,
@@ -30,7 +33,8 @@ from ingest.capture.job import (
 from ingest.capture.summary import summarise
 from ingest.metadata.x_axis import XAxis
 from ingest.sqlite_file import damaged, open_reader, store_errors
-from ingest.store.job_db import VERSION, ZLIB, read_captures
+from ingest.store.child_rows import OWN_DETAILS, read_child_changes, read_children
+from ingest.store.job_db import VERSION, read_captures, unpacked_text
 from ingest.store.keyed_reader import KeyedReader
 from logshipper.segment import MAX_PAYLOAD_BYTES, Kind, Stream
 
@@ -44,7 +48,8 @@ _BLOCK_CHARS = 1 << 24
 _MAX_BLOCK_NS = MAX_PAYLOAD_BYTES  # a block's lines are 1 ns apart, and at least a byte long
 _MANY_BLOCKS = 50_000  # more new ones than that are found by the index over time
 _STREAMS = {int(stream): stream for stream in Stream}
-_FEW_BLOCKS = 8  # that aren't worth a second thread
+_FEW_BYTES = 64 << 10  # of packed texts, that aren't worth a second thread
+_PACKED_BYTES = 256 << 10  # of them at once: unpacked usually ten times as much
 _NO_ATTRS: Mapping[str, Any] = MappingProxyType({})  # Any: JSON
 
 
@@ -116,11 +121,12 @@ class JobReader(KeyedReader):
         ]
         self._running = [row.id for row in rows if row.account.state == RUNNING]
         self._learnt = [row.axis for row in rows]
+        self._details = {name: value for name, value in rows[-1].account.details.items() if name != OWN_DETAILS}
 
     @property
     def is_over(self) -> bool:
         """Whether the job has ended, so that no more lines come."""
-        return self.summary.state not in (RUNNING, UNRESPONSIVE)
+        return self.summary.state not in OPEN_STATES
 
     def close(self) -> None:
         if self._connection is not None:
@@ -257,9 +263,9 @@ class JobReader(KeyedReader):
         capture, stream, packed_runs, packed_attrs, codec, packed = found[0]
         runs = self._runs(packed_runs, key.lines)
         try:
-            text = (zlib.decompress(packed) if codec == ZLIB else packed).decode("utf-8", "replace")
+            text = unpacked_text(codec, packed, self.path).decode("utf-8", "replace")
             attrs = {int(line): values for line, values in json.loads(packed_attrs or "{}").items()}
-        except (ValueError, zlib.error) as error:
+        except ValueError as error:
             raise damaged(self.path, str(error)) from None
         texts = text.split("\n")
         at = 0
@@ -297,17 +303,43 @@ class JobReader(KeyedReader):
         found = self._fetch("SELECT id, time_ns, lines, stream, capture FROM block WHERE id > ? ORDER BY id", after)
         return [BlockHead(*row) for row in found]
 
-    def block_texts(self, numbers: Collection[int]) -> dict[int, bytes]:
-        """The lines of blocks as one text each, every line with its LF; by their ids. Of those that are there."""
-        found = self._fetch(f"SELECT id, codec, text FROM block WHERE id IN ({_numbers(numbers)})")  # noqa: S608  numbers
+    def block_texts(self, ids: Sequence[int]) -> list[bytes]:
+        """The texts of blocks, every line with its LF, in the order of the ids; empty where a block is gone. At least
+        of the first one; of how many more, that depends on their sizes."""
+        whole = list(ids) == list(range(ids[0], ids[0] + len(ids)))  # all that there are: the usual case
+        rising = len(ids) if whole else next((at for at in range(1, len(ids)) if ids[at] <= ids[at - 1]), len(ids))
+        found, size = self._first_blocks(ids[:rising], whole=whole)
+        rising = bisect_right(ids, found[-1][0], 0, rising) if found else 1
         half = len(found) // 2
-        try:
-            if half < _FEW_BLOCKS:
-                return _unpacked(found)
-            other = _unpacking().submit(_unpacked, found[half:])  # zlib lets other threads go on
-            return _unpacked(found[:half]) | other.result()
-        except zlib.error as error:
-            raise damaged(self.path, str(error)) from None
+        if size < _FEW_BYTES:
+            texts = self._unpacked(found)
+        else:
+            other = _unpacking().submit(self._unpacked, found[half:])  # zstd lets other threads go on
+            texts = self._unpacked(found[:half]) + other.result()
+        if len(texts) == rising:
+            return texts
+        there = dict(zip((number for number, _, _ in found), texts, strict=True))
+        return [there.get(number, b"") for number in ids[:rising]]
+
+    def _unpacked(self, rows: list[tuple[int, int, bytes]]) -> list[bytes]:
+        return [unpacked_text(codec, packed, self.path) for _, codec, packed in rows]
+
+    def _first_blocks(self, ids: Sequence[int], *, whole: bool) -> tuple[list[tuple[int, int, bytes]], int]:
+        """Ids, codecs and packed texts of the first of these blocks, whose ids rise, and the texts' size. whole: no id
+        is left out in between."""
+        if self._connection is None:
+            raise ValueError("the reader is closed")
+        which = f"BETWEEN {int(ids[0])} AND {int(ids[-1])}" if whole else f"IN ({_numbers(ids)})"
+        found, size = [], 0
+        with store_errors(self.path):
+            rows = self._connection.execute(f"SELECT id, codec, text FROM block WHERE id {which} ORDER BY id")  # noqa: S608  numbers
+            for row in rows:
+                found.append(row)
+                size += len(row[2])
+                if size > _PACKED_BYTES:
+                    break
+            rows.close()
+        return found, size
 
     def block_lines(self, head: BlockHead) -> list[LogLine]:
         """A block's lines, all kinds; their positions are of no use."""
@@ -386,6 +418,17 @@ class JobReader(KeyedReader):
         )
         return {Stream(stream): (time_ns, text) for stream, time_ns, text in found if text}
 
+    # ---- what was imported
+
+    def details(self) -> Json:
+        return self._details
+
+    def children(self) -> Iterator[Child]:
+        return read_children(self._fetch, self.path)
+
+    def child_changes(self, *, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0) -> Iterator[ChildChange]:
+        return read_child_changes(self._fetch, newest_first=newest_first, begin_ns=begin_ns, end_ns=end_ns)
+
     # ---- keys and X axis
 
     def _axes(self) -> list[XAxis]:
@@ -401,10 +444,6 @@ def _open(heap: list[_Open], key: _Key, lines: Iterator[LogLine]) -> None:
     line = next(lines, None)
     if line is not None:
         heapq.heappush(heap, _Open(line.time_ns, key.id, line, key, lines))
-
-
-def _unpacked(rows: list[tuple[Any, ...]]) -> dict[int, bytes]:  # Any: columns, as the schema has them
-    return {number: zlib.decompress(packed) if codec == ZLIB else bytes(packed) for number, codec, packed in rows}
 
 
 @cache

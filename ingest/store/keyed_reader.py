@@ -1,7 +1,9 @@
 """What all readers of a job say of its keys and its X axis, out of what each has learnt of them."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
+from ingest.capture.job import Child, ChildChange, Json
 from ingest.metadata.metadata_keys import raw_value
 from ingest.metadata.x_axis import KeyStats, XAxis, XChoice, merge_all
 
@@ -10,6 +12,19 @@ class KeyedReader:
     """Keys and X of a job. A reader gives `_axes` and `_records_at`."""
 
     _axis: XAxis | None = None
+
+    def details(self) -> Json:
+        """What an imported job's own system says of it beside the summary; nothing of others."""
+        return {}
+
+    def children(self) -> Iterator[Child]:
+        """Parts of the job that aren't jobs of their own, in order of their iterations; only imported jobs have any."""
+        return iter(())
+
+    def child_changes(self, *, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0) -> Iterator[ChildChange]:
+        """Changes of their states in order of time, or newest first. begin_ns, end_ns: only those from then on and
+        before then; 0 for no limit."""
+        return iter(())
 
     def _axes(self) -> list[XAxis]:
         """What was learnt of each capture, in their order; asked for once."""

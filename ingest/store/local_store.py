@@ -5,6 +5,7 @@
     spool/          captures' segments that are not yet taken in (host-local where the store is on a network)
     values.db       the last value of each key, for lists
     overlay.db      tags and notes of whoever reads (observe/overlay.py)
+    allocations.db  nodes that imported jobs were given
     intake.lock     held by whoever takes in; agent.lock, agent.log: the per-user agent's
 
 Whoever reads calls `take_in` first, so that what is spooled is complete. Several programs may use a store at a time.
@@ -13,8 +14,8 @@ Whoever reads calls `take_in` first, so that what is spooled is complete. Severa
 import os
 import time
 import weakref
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -29,9 +30,11 @@ from logshipper.filesystem import network_type
 from logshipper.spool import make_private_folder, spool_root
 
 if TYPE_CHECKING:
+    from ingest.capture.job import Allocation
     from ingest.capture.purge_pattern import LinePattern
     from ingest.capture.purge_segments import Purged
     from ingest.store.intake import Intake, Progress, SpooledCapture
+    from ingest.store.job_imports import JobImports
     from ingest.store.job_reader import JobReader
 
 __all__ = ["Capture", "JobEvent", "JobSummary", "LocalStore", "LogLine", "MetadataRecord", "Position", "TakenIn"]
@@ -201,6 +204,38 @@ class LocalStore:
     def spool_signature(self) -> object:
         """Changes when there is something new in the spool."""
         return self._intake.signature()
+
+    @contextmanager
+    def importing(self, *, again: bool = False) -> Iterator["JobImports"]:
+        """What takes in imported jobs; the store's lock is held meanwhile: not for long at a time. again: see there.
+        Raises StoreError."""
+        from ingest.store.job_imports import JobImports
+
+        if not self.is_writable:
+            raise StoreError(self.root, "can't be written, so nothing can be imported")
+        with self._locked(time.monotonic() + LOCK_SECS) as held:
+            if not held:
+                raise StoreError(self.root, "another program is taking in: try again")
+            self._follow_catalogue()
+            imports = JobImports(self._jobs, self._catalogue, wal=self.uses_wal, again=again)
+            try:
+                yield imports
+            finally:
+                imports.flush()
+
+    def put_allocations(self, allocations: "Sequence[Allocation]") -> None:
+        """Keeps them; what is known of one already is replaced. Raises StoreError."""
+        from ingest.store.allocations import put_allocations
+
+        if not self.is_writable:
+            raise StoreError(self.root, "can't be written, so nothing can be imported")
+        put_allocations(self.root, allocations, wal=self.uses_wal)
+
+    def allocations(self) -> "list[Allocation]":
+        """Nodes that jobs were given, oldest first, those that wait last: what was imported of them."""
+        from ingest.store.allocations import read_allocations
+
+        return read_allocations(self.root)
 
     # ---- jobs
 

@@ -2,12 +2,11 @@
 Neither the file nor its write-ahead log holds anything of them any more."""
 
 import sqlite3
-import zlib
 from collections.abc import Callable
 
 from ingest.capture.purge_pattern import LinePattern, masked, masked_json
 from ingest.sqlite_file import UnwritableError, open_writer, store_errors, transaction
-from ingest.store.job_db import SCHEMA, VERSION, ZLIB, packed_text
+from ingest.store.job_db import SCHEMA, VERSION, packed_text, unpacked_text
 
 _PAGE = 256
 
@@ -22,7 +21,7 @@ def purge_database(path: str, pattern: LinePattern, *, wal: bool, dry_run: bool)
         with store_errors(path):
             connection.execute("PRAGMA secure_delete=ON")
             with transaction(connection):
-                found = _purge_blocks(connection, pattern, dry_run=dry_run)
+                found = _purge_blocks(connection, path, pattern, dry_run=dry_run)
                 _purge_texts(connection, "record", "line", _whole(pattern), dry_run=dry_run)  # blocks have them, too
                 found += _purge_texts(connection, "status", "text", _whole(pattern), dry_run=dry_run)
                 events = _texts_of(pattern)
@@ -34,7 +33,7 @@ def purge_database(path: str, pattern: LinePattern, *, wal: bool, dry_run: bool)
         connection.close()
 
 
-def _purge_blocks(connection: sqlite3.Connection, pattern: LinePattern, *, dry_run: bool) -> int:
+def _purge_blocks(connection: sqlite3.Connection, path: str, pattern: LinePattern, *, dry_run: bool) -> int:
     found, last = 0, -1
     while True:
         rows = connection.execute(
@@ -44,7 +43,7 @@ def _purge_blocks(connection: sqlite3.Connection, pattern: LinePattern, *, dry_r
             return found
         last = rows[-1][0]
         for number, codec, stored in rows:
-            lines = (zlib.decompress(stored) if codec == ZLIB else bytes(stored)).split(b"\n")
+            lines = unpacked_text(codec, stored, path).split(b"\n")
             hits = [at for at, line in enumerate(lines) if line and pattern.has(line)]
             found += len(hits)
             for at in hits:

@@ -3,7 +3,20 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from ingest.capture.job import Capture, JobEvent, JobSummary, LogLine, MetadataRecord, Position, RecordBlock, TakenIn
+from ingest.capture.job import (
+    Allocation,
+    Capture,
+    Child,
+    ChildChange,
+    JobEvent,
+    JobSummary,
+    Json,
+    LogLine,
+    MetadataRecord,
+    Position,
+    RecordBlock,
+    TakenIn,
+)
 from ingest.metadata.x_axis import KeyStats, XChoice
 from logshipper.segment import Kind, Stream
 
@@ -66,6 +79,16 @@ class Reader(Protocol):
     def notes(self) -> list[str]:
         """What the limits on keys have left out, a sentence each."""
 
+    def details(self) -> Json:
+        """What an imported job's own system says of it beside the summary; nothing of others."""
+
+    def children(self) -> Iterator[Child]:
+        """Parts of the job that aren't jobs of their own, in order of their iterations; only imported jobs have any."""
+
+    def child_changes(self, *, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0) -> Iterator[ChildChange]:
+        """Changes of their states in order of time, or newest first. begin_ns, end_ns: only those from then on and
+        before then; 0 for no limit."""
+
     def close(self) -> None: ...
 
     def __enter__(self) -> "Reader": ...
@@ -87,6 +110,9 @@ class Store(Protocol):
 
     def jobs(self) -> list[JobSummary]:
         """Newest first."""
+
+    def allocations(self) -> list[Allocation]:
+        """Nodes that jobs were given, oldest first, those that wait last: what was imported of them."""
 
     def last_values(self, job: JobSummary) -> Mapping[str, str]:
         """The last value of each key of a job's metadata, one of `jobs`: JSON texts by the key's name."""

@@ -10,6 +10,7 @@ import orjson
 from logshipper.errors import UnknownJob
 from observe.constants import constants_of
 from observe.documents import job_document
+from observe.job_context import context_options, shown_option
 from observe.page.answers import Answer, Ask, Refused, tagged_answer
 from observe.records import shown
 from observe.series import TIME, numeric_keys
@@ -31,6 +32,8 @@ class _Job:
         self.keys: dict[str, KeyStats] = numeric_keys(reader)
         self.x: XChoice = reader.x_axis()
         self.constants = {name: shown(value)[:_SHOWN_CHARS] for name, value in constants_of(reader).items()}
+        started = context_options(reader).items()
+        self.context = {name: shown_option(name, value)[:_SHOWN_CHARS] for name, value in started}
         summary = reader.summary
         self.facts = {
             "name": summary.name,
@@ -71,6 +74,7 @@ def compare(ask: Ask) -> Answer:
         "changing": sorted(name for name in shared if any(key.min != key.max for key in having[name])),
         "facts": _rows([job.facts for job in jobs]),
         "constants": _rows([job.constants for job in jobs]),
+        "context": _rows([job.context for job in jobs]),
     }
     facts = {**document, "jobs": [job.facts for job in jobs]}
     return tagged_answer(ask, document, facts)

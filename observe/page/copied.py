@@ -10,7 +10,7 @@ import time
 import zlib
 from array import array
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 4 << 30  # of a copy; a longer log's end is left out, and it is said
 BLOCK_LINES = 1_000
 _BLOCK_CHARS = 1 << 20
+_TEXTS = 32  # blocks that are unpacked at once
 IDLE_SECS = 900.0  # without anybody looking: the copy goes
 RETRY_SECS = 3.0
 _NO_POSITION = Position(0, 0, 0, 0)
@@ -99,11 +100,9 @@ class Copy:
         with self._lock:
             return self._heads[after:]  # ids count from 1
 
-    def block_texts(self, numbers: Collection[int]) -> dict[int, bytes]:
-        return {
-            number: "".join(f"{row[2]}\n" for row in self._rows(number)).encode("utf-8", "replace")
-            for number in numbers
-        }
+    def block_texts(self, ids: Sequence[int]) -> list[bytes]:
+        blocks = map(self._rows, ids[:_TEXTS])
+        return ["".join(f"{row[2]}\n" for row in rows).encode("utf-8", "replace") for rows in blocks]
 
     def block_lines(self, head: BlockHead) -> list[LogLine]:
         attempts = {capture.capture: capture.attempt for capture in self.captures}

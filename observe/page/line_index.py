@@ -121,6 +121,23 @@ class LineIndex:
             return Change(0, 0)
         return min(list(self._changes)[-missed:]) if missed else None
 
+    def alone(self, begin: int, most: int) -> int:
+        """The end of the blocks from the place `begin` on that overlap no other, at most so many: at `begin` itself
+        where that one does."""
+        end = min(begin + most, len(self))
+        try:
+            return self._joins.index(1, begin + 1, end + 1) - 1
+        except ValueError:
+            return end
+
+    def ids(self, begin: int, end: int) -> "array[int]":
+        """Of the blocks at these places."""
+        return self._ids[begin:end]
+
+    def first(self, at: int) -> int:
+        """The number of the first line of the block at a place, or behind the last one, where it overlaps no other."""
+        return self._firsts[at] if at < len(self) else self.total
+
     def block(self, at: int) -> BlockHead:
         return BlockHead(self._ids[at], self._times[at], self._lines[at], self._of_stream[at], self._of_capture[at])
 

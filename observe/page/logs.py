@@ -7,7 +7,7 @@ Texts are read anew each time: what is deleted or masked in the store is gone he
 import heapq
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_LOGS = 16  # views of jobs that are remembered
 MAX_SEARCHES = 4  # of each
+MAX_TEXTS = 8_192  # blocks that are asked for at once
 STREAMS = {"stdout": (Stream.STDOUT,), "stderr": (Stream.STDERR,), "both": (Stream.STDOUT, Stream.STDERR)}
 
 
@@ -34,7 +35,7 @@ class Blocks(Protocol):
 
     def blocks(self, after: int = 0) -> list[BlockHead]: ...
 
-    def block_texts(self, numbers: Collection[int]) -> dict[int, bytes]: ...
+    def block_texts(self, ids: "Sequence[int]") -> list[bytes]: ...
 
     def block_lines(self, head: BlockHead) -> "list[LogLine]": ...
 
@@ -103,16 +104,20 @@ class Log:
         while len(self._searches) > MAX_SEARCHES:
             self._searches.popitem(last=False)
 
-        def texts(groups: list[Slice]) -> Iterator[tuple[Slice, bytes]]:
-            alone = [group.blocks[0].id for group in groups if len(group.blocks) == 1]
-            read = source.block_texts(alone)
-            for group in groups:
-                if len(group.blocks) == 1:
-                    yield group, read.get(group.blocks[0].id, b"")
-                else:
-                    yield group, "".join(f"{line.text}\n" for line in _merged(source, group)).encode("utf-8", "replace")
+        return search, search.scan(self.index, partial(self._text, source))
 
-        return search, search.scan(self.index, texts)
+    def _text(self, source: Blocks, at: int) -> tuple[int, bytes]:
+        """Some lines as one text, of blocks from a place in the index on, and the place behind these."""
+        index = self.index
+        end = index.alone(at, MAX_TEXTS)
+        if end == at:
+            end, group = next(index.groups(at))
+            return end, "".join(f"{line.text}\n" for line in _merged(source, group)).encode("utf-8", "replace")
+        texts = source.block_texts(index.ids(at, end))
+        for number, text in enumerate(texts):
+            if not text:  # it's gone: a line keeps its number
+                texts[number] = b"\n" * index.block(at + number).lines
+        return at + len(texts), b"".join(texts)
 
 
 class Logs:

@@ -1,25 +1,23 @@
 """Finds a text in a job's log: a scan of its blocks, in slices of time, remembered so that it is done once.
 
-A scan, not an index: a million lines are scanned in a quarter of a second to a second (benchmarks/page.py), an index of
-words would take more room than the log and know no parts of words. Whole blocks are matched first: most have no hit.
+A scan, not an index: a million lines are scanned in a fraction of a second (benchmarks/page.py), an index of words
+would take more room than the log and know no parts of words. Blocks that follow each other are matched as one text.
 """
 
 import re
 import time
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable
 
-from observe.page.line_index import LineIndex, Slice
+from observe.page.line_index import LineIndex
 
 SECS = 0.25  # of scanning in one answer
 MAX_TEXT = 200  # characters that are looked for
 _DENSE = 8  # one hit in so many lines: lines are looked at one by one
-_GROUPS = 64  # that are fetched at once
 _COLOURS = re.compile(rb"\x1b\[[0-9;]{0,64}m")
 
-Texts = Callable[[list[Slice]], Iterator[tuple[Slice, bytes]]]
+Texts = Callable[[int], tuple[int, bytes]]
 
 
 class Search:
@@ -36,27 +34,27 @@ class Search:
         self._ascii = text.isascii()
 
     def scan(self, index: LineIndex, texts: Texts, secs: float = SECS) -> bool:
-        """Goes on until all is scanned, or the time is up; whether all is. texts: gives groups' merged texts."""
+        """Goes on until all is scanned, or the time is up; whether all is. texts: gives the merged text of blocks from
+        a place in the index on, and the place behind these; no other one overlaps them."""
         change = index.changed_since(self._generation)
         self._generation = index.generation
         if change is not None and change.block < self._at:
             self._at = change.block
             del self.hits[bisect_left(self.hits, change.line) :]
         until = time.monotonic() + secs
-        groups = index.groups(self._at)
-        while batch := list(islice(groups, _GROUPS)):
-            for found, text in texts([group for _, group in batch]):
-                self._find(found, text)
-            self._at = batch[-1][0]
+        while self._at < len(index):
+            first = index.first(self._at)
+            self._at, text = texts(self._at)
+            self._find(first, index.first(self._at) - first, text)
             if time.monotonic() > until:
-                return self._at >= len(index)
-        return True
+                break
+        return self._at >= len(index)
 
     def scanned(self, index: LineIndex) -> float:
         """The part of all that is scanned: 0 to 1."""
         return self._at / len(index) if len(index) else 1.0
 
-    def _find(self, group: Slice, text: bytes) -> None:
+    def _find(self, first: int, lines: int, text: bytes) -> None:
         if b"\x1b" in text:
             text = _COLOURS.sub(b"", text)
         if not self._exact:
@@ -64,8 +62,7 @@ class Search:
         found = text.count(self._needle)
         if not found:
             return
-        first = group.first
-        if found * _DENSE > sum(block.lines for block in group.blocks):
+        if found * _DENSE > lines:
             needle = self._needle
             self.hits.extend(first + at for at, line in enumerate(text.split(b"\n")) if needle in line)
             return

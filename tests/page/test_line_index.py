@@ -1,6 +1,6 @@
 """Where each line is, and which lines hold a text, against the plainest way: all lines sorted, each looked at."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 import pytest
 from hypothesis import given
@@ -93,6 +93,25 @@ def test_old_changes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     assert index.changed_since(6) is None
 
 
+@given(st.lists(block_shapes, max_size=12), st.integers(1, 5))
+def test_blocks_that_overlap_none(shapes: list[tuple[int, int, int, int]], most: int) -> None:
+    index = LineIndex()
+    index.add(heads(shapes))
+    at = 0
+    while at < len(index):
+        end = index.alone(at, most)
+        if end == at:
+            end, group = next(index.groups(at))
+            assert len(group.blocks) > 1
+        else:
+            assert end - at <= most
+            alone = [[index.block(one).id] for one in range(at, end)]
+            assert [[block.id for block in group.blocks] for _, group in index.groups(at)][: end - at] == alone
+            assert list(index.ids(at, end)) == [number for (number,) in alone]
+        assert index.first(end) == index.first(at) + sum(index.block(one).lines for one in range(at, end))
+        at = end
+
+
 # ---- search
 
 TEXTS = st.lists(
@@ -111,11 +130,9 @@ class Texts:
         starts = [sum(map(len, self.blocks[:at])) for at in range(len(self.blocks))]
         return [BlockHead(at + 1, 10 * starts[at], len(lines), 1, 1) for at, lines in enumerate(self.blocks)]
 
-    def __call__(self, groups: list[Slice]) -> Iterator[tuple[Slice, bytes]]:
-        for group in groups:
-            (block,) = group.blocks
-            self.read.append(block.id)
-            yield group, "".join(f"{line}\n" for line in self.blocks[block.id - 1]).encode()
+    def __call__(self, at: int) -> tuple[int, bytes]:
+        self.read.append(at + 1)
+        return at + 1, "".join(f"{line}\n" for line in self.blocks[at]).encode()
 
 
 def having(lines: Collection[str], text: str, *, exact: bool) -> list[int]:
@@ -158,9 +175,8 @@ def test_a_search_after_late_lines() -> None:
     index = LineIndex()
     texts = {1: b"hit\n", 2: b"no\nhit\n", 3: b"hit\nhit\n"}
 
-    def read(groups: list[Slice]) -> Iterator[tuple[Slice, bytes]]:
-        for group in groups:
-            yield group, texts[group.blocks[0].id]
+    def read(at: int) -> tuple[int, bytes]:
+        return at + 1, texts[index.block(at).id]
 
     search = Search("hit", exact=True)
     index.add([BlockHead(1, 0, 1, 1, 1), BlockHead(2, 100, 2, 1, 1)])
@@ -175,7 +191,7 @@ def test_colours_are_no_text() -> None:
     index = LineIndex()
     index.add([BlockHead(1, 0, 2, 1, 1)])
     search = Search("red1", exact=False)
-    search.scan(index, lambda groups: iter([(groups[0], b"\x1b[31mRE\x1b[1mD\x1b[0m1\n31m\n")]))
+    search.scan(index, lambda at: (1, b"\x1b[31mRE\x1b[1mD\x1b[0m1\n31m\n"))
     assert list(search.hits) == [0]
 
 

@@ -111,6 +111,7 @@ class CompareView {
   #showTable() {
     if (!this.found) return;
     const groups = [["Job", this.found.facts], ["First records", this.found.constants]];
+    if (this.found.context.length > 0) groups.push(["How it was started", this.found.context]);
     const cell = (value) => el("td", {}, value === null ? el("span", { class: "dim" }, "none") : el("bdi", {}, value));
     const row = ({ name, values, differs }) => el("tr", { class: differs ? "differs" : "same" },
       el("th", { scope: "row" }, el("bdi", {}, visible(name) || '""')), values.map(cell));

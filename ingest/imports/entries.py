@@ -1,0 +1,140 @@
+"""Entries of a file: JSON objects, one to a line, in an array, or in a page of a server's answer; or rows of CSV.
+
+An array is taken apart as it is read: it may be as long as a disk. Where one element is broken, reading goes on with
+the next one.
+"""
+
+import csv
+import json
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ingest.capture.job import Json
+from ingest.imports.faults import Faults
+from ingest.imports.source_file import MAX_LINE_BYTES, Line, SourceFile
+
+_PAGE_HEAD = re.compile(r'\s*\{(?:\s*"(?:count|next|previous)"\s*:\s*[^\[\]{},]*,)*\s*"results"\s*:\s*\[')
+_NEXT = re.compile(r"\}\s*,\s*(?=\{)")
+_DECODER = json.JSONDecoder()
+
+
+class Entry(NamedTuple):
+    """line: where it begins, or stands."""
+
+    line: int
+    value: Json
+
+
+def read_lines(file: SourceFile, faults: Faults, *, last: bool) -> Iterator[Entry]:
+    """Objects, one to a line: those that came since the last call."""
+    for line in file.lines(last=last):
+        yield from _entry(file.path, line, faults)
+
+
+def read_any(file: SourceFile, faults: Faults) -> Iterator[Entry]:
+    """Objects in whatever of these forms the file is; all of it."""
+    head = file.head().lstrip()
+    first, _, _ = head.partition(b"\n")
+    is_page = _PAGE_HEAD.match(first[:1000].decode("latin-1")) is not None
+    if head.startswith(b"{") and not is_page and _parse(first.decode("utf-8", "replace").encode()) is not None:
+        for line in file.lines(last=True):
+            yield from _entry(file.path, line, faults)
+    elif head[:1] in (b"{", b"["):
+        yield from _elements(file, faults)
+    elif head:
+        yield from _rows(file.path, file.lines(last=True), faults)
+
+
+def _entry(path: str, line: Line, faults: Faults) -> Iterator[Entry]:
+    value = _parse(line.text)
+    if value is not None:
+        yield Entry(line.number, value)
+    elif line.ended:
+        faults.leave_out(path, line.number, "isn't a JSON object")
+    else:
+        faults.remark(path, line.number, "is cut short: being written, or truncated; it is taken when it is whole")
+
+
+def _parse(text: bytes) -> Json | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+# ---- an array
+
+
+def _elements(file: SourceFile, faults: Faults) -> Iterator[Entry]:
+    """The objects of an array, of a page's results, or one behind the other."""
+    text, at, line = "", 0, 1
+    begun = False
+    for more in file.texts():
+        text, at = text[at:] + more, 0
+        if not begun:
+            head = _PAGE_HEAD.match(text)
+            begun, at = True, head.end() if head else 0
+        while (begin := text.find("{", at)) >= 0:
+            line += text.count("\n", at, begin)
+            at = begin
+            try:
+                value, end = _DECODER.raw_decode(text, at)
+            except (ValueError, RecursionError) as error:
+                found = _NEXT.search(text, getattr(error, "pos", at))
+                if found is None and len(text) - at <= MAX_LINE_BYTES:
+                    break  # the rest of it is still to be read
+                faults.leave_out(file.path, line, "isn't a JSON object")
+                end = found.end() if found else len(text)
+            else:
+                yield Entry(line, value)
+            line += text.count("\n", at, end)
+            at = end
+        else:
+            line += text.count("\n", at)
+            at = len(text)
+    if at < len(text):
+        faults.leave_out(file.path, line, "the last element is cut short, or broken")
+
+
+# ---- CSV
+
+
+def _rows(path: str, lines: Iterator[Line], faults: Faults) -> Iterator[Entry]:
+    """Rows by their header's names. What looks like JSON in a field is read as such."""
+    number = 0
+
+    def texts() -> Iterator[str]:
+        nonlocal number
+        for line in lines:
+            number = line.number
+            yield line.text.decode("utf-8", "replace") + "\n"
+
+    csv.field_size_limit(MAX_LINE_BYTES)
+    rows = csv.reader(texts())
+    header = [name.strip() for name in next(rows, [])]
+    if len(header) < 2 or len(set(header)) != len(header):
+        faults.leave_out(path, 1, "is neither JSON nor CSV with a header")
+        return
+    while True:
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            faults.leave_out(path, number, f"isn't CSV: {error}")
+            continue
+        if row is None:
+            return
+        if len(row) != len(header):
+            faults.leave_out(path, number, f"has {len(row)} fields, the header {len(header)}")
+            continue
+        yield Entry(number, {name: _field(text) for name, text in zip(header, row, strict=True)})
+
+
+def _field(text: str) -> object:
+    if text[:1] in ("{", "["):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+    return text

@@ -1,0 +1,40 @@
+"""What couldn't be read of imported files: counted, and told with file and line."""
+
+import re
+from collections.abc import Callable
+
+MAX_TOLD = 20  # of one import; the others are counted
+_MAX_CHARS = 200
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # of names and values, which may be hostile
+
+
+def shown(text: str) -> str:
+    """The text for people: one line of printable characters, not too long."""
+    text = _UNPRINTABLE.sub("\ufffd", text[: _MAX_CHARS + 1])
+    return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}…"
+
+
+class Faults:
+    """Entries that were left out, and remarks on others. say: is told the first ones, a sentence each."""
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        self.left_out = 0
+        self.remarks = 0
+        self._told = 0
+        self._say = say
+
+    def leave_out(self, path: str, line: int, words: str) -> None:
+        """line: from 1; 0 for the file as a whole."""
+        self.left_out += 1
+        self._tell(path, line, f"{words}; it is left out")
+
+    def remark(self, path: str, line: int, words: str) -> None:
+        self.remarks += 1
+        self._tell(path, line, words)
+
+    def _tell(self, path: str, line: int, words: str) -> None:
+        self._told += 1
+        if self._told <= MAX_TOLD:
+            self._say(f"{shown(path)}{f':{line}' if line else ''}: {shown(words)}")
+        elif self._told == MAX_TOLD + 1:
+            self._say("there is more like this, which is only counted")

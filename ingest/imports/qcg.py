@@ -1,0 +1,261 @@
+"""QCG-PilotJob 0.14: `track.reqs` (what was submitted), `track.states` (what is over, without times) and `jobs.report`
+(the history of what is over, written by about a hundred entries at a time), JSON lines all three.
+
+They are in a manager's folder, `.qcgpjm-service-NAME`. An entry of a report without `execution` is an iteration's,
+`name:i`, and belongs to the job `name`: its iterations are the job's children, whatever became of them.
+"""
+
+import os
+import pwd
+import re
+from collections.abc import Iterator, Sequence
+from datetime import tzinfo
+
+from ingest.capture.job import Allocation, Json
+from ingest.imports.entries import read_lines
+from ingest.imports.faults import Faults, shown
+from ingest.imports.imported import Change, ImportedChild, ImportedJob, Taken
+from ingest.imports.source_file import SourceFile
+from ingest.imports.staging import Staged, Staging
+from ingest.imports.states import is_known
+from ingest.imports.values import (
+    MAX_NAME_CHARS,
+    BadValue,
+    exit_of,
+    job_id_of,
+    list_of,
+    object_of,
+    secs_of,
+    text_of,
+    time_of,
+    whole_of,
+)
+from logshipper.errors import LogshipperError
+
+ORIGIN = "qcg"
+FILES = ("track.reqs", "track.states", "jobs.report")  # in this order: what is told later is the more exact
+FINAL = "final_status.json"  # written when the manager ends
+_FOLDER = re.compile(r"\.qcgpjm-service-.+")
+_JOB, _CHILD = 0, 1  # parts of a job's entries
+_DETAILS = ("pid", "pname")
+
+
+class QcgSource:
+    """What managers wrote. paths: their folders, or folders of them, or files; zone: of their times, None for this
+    machine's; name: stands for the folder in the jobs' identity, so that a copy of it is the same run. Raises
+    LogshipperError."""
+
+    def __init__(self, paths: Sequence[str], faults: Faults, *, zone: tzinfo | None = None, name: str = "") -> None:
+        self._faults = faults
+        self._zone = zone
+        self._name = name
+        self._paths = paths
+        self._files: dict[str, tuple[str, SourceFile]] = {}
+        self._look()
+
+    def _look(self) -> None:
+        """Opens what is there, and wasn't when it was looked last."""
+        for run, path, named in _find(self._paths, self._faults):
+            if path not in self._files:
+                self._files[path] = run, SourceFile(path, self._faults, follow_link=named)
+
+    def close(self) -> None:
+        for _, file in self._files.values():
+            file.close()
+
+    def size(self) -> int:
+        return sum(file.size() for _, file in self._files.values())
+
+    def done(self) -> int:
+        return sum(file.offset for _, file in self._files.values())
+
+    def allocations(self) -> list[Allocation]:
+        return []  # its files don't tell of any
+
+    def is_over(self) -> bool:
+        """Whether the managers have ended, so that no more comes."""
+        return all(os.path.exists(os.path.join(run, FINAL)) for run, _ in self._files.values())
+
+    def stage(self, staging: Staging, *, last: bool) -> Iterator[None]:
+        """Reads what has come since the last call; yields now and then."""
+        self._look()
+        for run, file in self._files.values():
+            for number, entry in enumerate(read_lines(file, self._faults, last=last)):
+                try:
+                    self._stage(staging, run, file, entry.line, entry.value)
+                except BadValue as error:
+                    self._faults.leave_out(file.path, entry.line, str(error))
+                if not number % 1000:
+                    yield
+
+    def _stage(self, staging: Staging, run: str, file: SourceFile, line: int, value: Json) -> None:
+        kind = _kind_of(value)
+        name = text_of(value.get("task" if kind == "states" else "name"), "the job's name", MAX_NAME_CHARS)
+        if kind == "states":
+            value["seen_ns"] = file.changed_ns()
+        value["owner"] = file.owner
+        is_child = ":" in name and "execution" not in value
+        job = name.rpartition(":")[0] if is_child else name
+        staging.add(f"{run}\n{job}", kind, file.path, line, value, part=_CHILD if is_child else _JOB)
+
+    def jobs(self, staging: Staging, taken: Taken) -> Iterator[ImportedJob]:
+        """All that was staged, job by job."""
+        for place in staging.jobs():
+            run, _, name = place.partition("\n")
+            key = f"{ORIGIN}:{self._name or run}#{name}"
+            job = ImportedJob(key, [job_id_of(ORIGIN, [name], key)], name, ORIGIN)
+            for staged in staging.entries(place, _JOB):
+                try:
+                    self._take(job, staged)
+                except BadValue as error:
+                    self._faults.leave_out(staged.path, staged.line, str(error))
+            job.children = self._children(staging, place)
+            yield job
+
+    def _take(self, job: ImportedJob, staged: Staged) -> None:
+        value = staged.value
+        job.user = job.user or _user_name(value.get("owner"))
+        if staged.kind == "states":
+            state = _state_of(value)
+            job.changes.append(Change(int(value["seen_ns"]), state, seen=True))
+            return
+        resources = object_of(value.get("resources"))
+        nodes = whole_of(object_of(resources.get("numNodes")).get("exact"))
+        cores = whole_of(object_of(resources.get("numCores")).get("exact"))
+        job.nodes, job.cores = nodes or job.nodes or 1, (nodes or 1) * (cores or 1)
+        job.details |= {name: value[name] for name in ("execution", "resources", "dependencies") if name in value}
+        if staged.kind == "reqs":
+            job.children_total = _iterations(object_of(value.get("iteration"))) or job.children_total
+            return
+        job.changes += self._history(value)
+        runtime = object_of(value.get("runtime"))
+        job.exit_code, job.signal = exit_of(runtime.get("exit_code"))
+        job.details |= _details(value, runtime)
+        used = parse_allocation(str(runtime.get("allocation") or ""))
+        if used:
+            job.nodes, job.cores = len(used), sum(map(len, used.values()))
+            job.host = text_of(next(iter(used)), most=MAX_NAME_CHARS)
+        job.reason = text_of(str(value.get("messages") or ""), most=1000)
+
+    def _children(self, staging: Staging, place: str) -> Iterator[ImportedChild]:
+        for staged in staging.entries(place, _CHILD):
+            try:
+                yield self._child(staged)
+            except BadValue as error:
+                self._faults.leave_out(staged.path, staged.line, str(error))
+
+    def _child(self, staged: Staged) -> ImportedChild:
+        value = staged.value
+        name = text_of(value.get("task", value.get("name")), "the job's name", MAX_NAME_CHARS)
+        iteration = whole_of(name.rpartition(":")[2])
+        state = _state_of(value)
+        if staged.kind == "states":
+            return ImportedChild(name, iteration, state, [Change(int(value["seen_ns"]), state, seen=True)])
+        runtime = object_of(value.get("runtime"))
+        used = parse_allocation(str(runtime.get("allocation") or ""))
+        code, signal = exit_of(runtime.get("exit_code"))
+        cores = sum(map(len, used.values()))
+        return ImportedChild(
+            name, iteration, state, self._history(value), code, signal, len(used), cores, _details(value, runtime)
+        )
+
+    def _history(self, value: Json) -> list[Change]:
+        changes = [
+            Change(time_of(told.get("date"), "a date of the history", self._zone), _state_of(told))
+            for told in map(object_of, list_of(value.get("history")))
+        ]
+        state = _state_of(value)
+        if not changes or changes[-1].to != state:
+            raise BadValue(f"its history doesn't end with its state {state}")
+        return changes
+
+
+def parse_allocation(text: str) -> dict[str, list[str]]:
+    """Cores by node of `node1[0:1],node2[3]`; empty where it is something else."""
+    found: dict[str, list[str]] = {}
+    for item in text.split(",") if text else ():
+        node, bracket, cores = item.partition("[")
+        if not node or not bracket or not cores.endswith("]"):
+            return {}
+        found[node] = cores[:-1].split(":") if cores != "]" else []
+    return found
+
+
+def _kind_of(value: Json) -> str:
+    if "task" in value and "state" in value:
+        return "states"
+    if "history" in value and "state" in value:
+        return "report"
+    if "execution" in value and "name" in value:
+        return "reqs"
+    raise BadValue("is no entry of QCG-PilotJob 0.14: neither of jobs.report nor of track.states")
+
+
+def _state_of(value: Json) -> str:
+    state = text_of(value.get("state"), "a state", 40)
+    if not is_known(ORIGIN, state):
+        raise BadValue(f"{state!r} is no state of QCG-PilotJob 0.14")
+    return state
+
+
+def _iterations(told: Json) -> int:
+    values = told.get("values")
+    if isinstance(values, list):
+        return len(values)
+    start, stop = whole_of(told.get("start", 0)) or 0, whole_of(told.get("stop")) or 0
+    return max(stop - start, 0)
+
+
+def _details(value: Json, runtime: Json) -> Json:
+    details = {name: text_of(runtime[name]) for name in _DETAILS if isinstance(runtime.get(name), str)}
+    for name, its in (("work_dir", "wd"), ("allocation", "allocation")):
+        if isinstance(runtime.get(its), str):
+            details[name] = text_of(runtime[its])
+    secs = secs_of(runtime.get("rtime"))
+    more: Json = {} if secs is None else {"run_secs": secs}
+    if value.get("messages"):
+        more["messages"] = text_of(str(value["messages"]))
+    return {**details, **more}
+
+
+def _user_name(uid: object) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name if isinstance(uid, int) else ""
+    except KeyError:
+        return str(uid)
+
+
+# ---- files
+
+
+def _find(paths: Sequence[str], faults: Faults) -> list[tuple[str, str, bool]]:
+    """(folder of the run, file, whether it was named) of all files there are. Raises LogshipperError."""
+    found: list[tuple[str, str, bool]] = []
+    for path in paths:
+        if not os.path.isdir(path):
+            found.append((os.path.dirname(os.path.realpath(path)), path, True))
+            continue
+        files = _files_in(path, faults)
+        if not files:
+            try:
+                inner = sorted(entry.path for entry in os.scandir(path) if _FOLDER.fullmatch(entry.name))
+            except OSError as error:
+                raise LogshipperError(f"{shown(path)}: {error.strerror}") from None
+            files = [one for folder in inner if os.path.isdir(folder) for one in _files_in(folder, faults)]
+        if not files:
+            names = ", ".join(FILES)
+            raise LogshipperError(f"{shown(path)}: no run of QCG-PilotJob: there is none of {names} in it, nor a "
+                                  "folder .qcgpjm-service-…")  # fmt: skip
+        found += files
+    return found
+
+
+def _files_in(folder: str, faults: Faults) -> list[tuple[str, str, bool]]:
+    found = []
+    for name in FILES:
+        path = os.path.join(folder, name)
+        if os.path.islink(path) or (os.path.lexists(path) and not os.path.isfile(path)):
+            faults.leave_out(path, 0, "is a link, or no file")
+        elif os.path.isfile(path):
+            found.append((os.path.realpath(folder), path, False))
+    return found

@@ -1,0 +1,83 @@
+"""Sorts entries by the jobs that they belong to, on disk: memory stays flat however many there are."""
+
+import json
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ingest.capture.job import Json
+from ingest.sqlite_file import store_errors
+
+_BATCH = 5000
+_SCHEMA = """
+CREATE TABLE entry (id INTEGER PRIMARY KEY, job TEXT NOT NULL, part INTEGER NOT NULL, kind TEXT NOT NULL,
+    path TEXT NOT NULL, line INTEGER NOT NULL, value TEXT NOT NULL)"""
+
+
+class Staged(NamedTuple):
+    """An entry. kind: of what it tells; path, line: where it stood."""
+
+    kind: str
+    path: str
+    line: int
+    value: Json
+
+
+class Staging:
+    """Entries on their way, in a file of folder until it is closed. part: a job's are asked for one by one."""
+
+    def __init__(self, folder: str) -> None:
+        fd, self._path = tempfile.mkstemp(prefix="import-", suffix=".tmp", dir=folder)
+        os.close(fd)
+        with store_errors(self._path):
+            self._connection = sqlite3.connect(self._path, isolation_level=None)
+            self._connection.execute("PRAGMA journal_mode=OFF")
+            self._connection.execute("PRAGMA synchronous=OFF")
+            self._connection.execute(_SCHEMA)
+        self._waiting: list[tuple[str, int, str, str, int, str]] = []
+        self.count = 0
+
+    def add(self, job: str, kind: str, path: str, line: int, value: Json, *, part: int = 0) -> None:
+        self._waiting.append((job, part, kind, path, line, json.dumps(value)))
+        self.count += 1
+        if len(self._waiting) >= _BATCH:
+            self._write()
+
+    def jobs(self) -> Iterator[str]:
+        """Each job that has entries, in the order in which they first came. No more are added then."""
+        self._write()
+        with store_errors(self._path):
+            self._connection.execute("CREATE INDEX IF NOT EXISTS entry_job ON entry (job, part, id)")
+            found = self._connection.execute("SELECT job FROM entry GROUP BY job ORDER BY min(id)")
+            while rows := found.fetchmany(_BATCH):
+                yield from (job for (job,) in rows)
+
+    def entries(self, job: str, part: int) -> Iterator[Staged]:
+        """A part's, in the order in which they came."""
+        with store_errors(self._path):
+            found = self._connection.execute(
+                "SELECT kind, path, line, value FROM entry WHERE job = ? AND part = ? ORDER BY id", (job, part)
+            )
+            while rows := found.fetchmany(_BATCH):
+                yield from (Staged(kind, path, line, json.loads(value)) for kind, path, line, value in rows)
+
+    def close(self) -> None:
+        self._connection.close()
+        os.unlink(self._path)
+
+    def _write(self) -> None:
+        with store_errors(self._path):
+            self._connection.execute("BEGIN")
+            self._connection.executemany(
+                "INSERT INTO entry (job, part, kind, path, line, value) VALUES (?, ?, ?, ?, ?, ?)", self._waiting
+            )
+            self._connection.execute("COMMIT")
+        self._waiting.clear()
+
+    def __enter__(self) -> "Staging":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,37 @@
+"""What the states of other systems mean here."""
+
+from collections.abc import Mapping
+
+from ingest.capture.job import OPEN_STATES, QUEUED, RUNNING
+
+QCG = {
+    "QUEUED": QUEUED, "SCHEDULED": QUEUED, "EXECUTING": RUNNING, "SUCCEED": "COMPLETED", "FAILED": "FAILED",
+    "CANCELED": "CANCELLED", "OMITTED": "CANCELLED",
+}  # fmt: skip
+BALSAM = {
+    "CREATED": QUEUED, "AWAITING_PARENTS": QUEUED, "READY": QUEUED, "STAGED_IN": QUEUED, "PREPROCESSED": QUEUED,
+    "RUNNING": RUNNING, "RUN_DONE": "COMPLETED", "POSTPROCESSED": "COMPLETED", "STAGED_OUT": "COMPLETED",
+    "JOB_FINISHED": "COMPLETED", "RUN_ERROR": "FAILED", "RUN_TIMEOUT": "TIMEOUT", "RESTART_READY": "REQUEUED",
+    "FAILED": "FAILED",
+}  # fmt: skip
+XT = {
+    "created": QUEUED, "allocating": QUEUED, "spawning": QUEUED, "queued": QUEUED, "submitted": QUEUED,
+    "running": RUNNING, "started": RUNNING, "restarted": RUNNING, "restarting": RUNNING, "completed": "COMPLETED",
+    "success": "COMPLETED", "error": "FAILED", "failed": "FAILED", "aborted": "FAILED", "cancelled": "CANCELLED",
+    "killed": "CANCELLED", "terminated": "CANCELLED",
+}  # fmt: skip
+_BY_ORIGIN: Mapping[str, Mapping[str, str]] = {"qcg": QCG, "balsam": BALSAM, "xt": XT}
+
+
+def is_known(origin: str, state: str) -> bool:
+    return state in _BY_ORIGIN[origin]
+
+
+def state_of(origin: str, state: str) -> str:
+    """The state here; QUEUED before the first one."""
+    return _BY_ORIGIN[origin][state] if state else QUEUED
+
+
+def is_over(state: str) -> bool:
+    """Whether a state of here is an end; a job that is queued again goes on."""
+    return state not in (*OPEN_STATES, "REQUEUED")

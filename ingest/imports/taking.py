@@ -1,0 +1,136 @@
+"""Takes a source's jobs into a store: once, or again and again while it grows.
+
+Entries are sorted by job on disk, then each job is written in one transaction: memory stays flat, and whoever stops it
+leaves whole jobs. The store's lock is held for HELD_SECS at a time, or for one job.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from ingest.capture.job import Allocation, Json
+from ingest.imports.faults import Faults
+from ingest.imports.imported import ImportedJob, Taken
+from ingest.imports.staging import Staging
+from ingest.sqlite_file import DamagedError
+from ingest.store.job_imports import Imported, JobImports
+from ingest.store.local_store import LocalStore
+
+HELD_SECS = 2.0
+
+Progress = Callable[[int, int], None]
+Mark = Callable[[list[Imported]], None]
+
+
+class Source(Protocol):
+    """Files of another system."""
+
+    def size(self) -> int:
+        """Bytes in all."""
+
+    def done(self) -> int:
+        """Bytes that were read."""
+
+    def stage(self, staging: Staging, *, last: bool) -> Iterator[None]:
+        """Reads what has come since the last call; yields now and then. last: also what isn't ended yet."""
+
+    def jobs(self, staging: Staging, taken: Taken) -> Iterator[ImportedJob]:
+        """All that was staged, job by job."""
+
+    def allocations(self) -> list[Allocation]:
+        """What was read of them."""
+
+    def is_over(self) -> bool:
+        """Whether no more comes."""
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class Counts:
+    """What was imported. entries: that were read; new: jobs that weren't in the store; known: that were; removed: that
+    are left out, as they were removed from the store."""
+
+    entries: int = 0
+    new: int = 0
+    known: int = 0
+    removed: int = 0
+    allocations: int = 0
+
+
+class Taking:
+    """A source and the store that it goes to. again: also jobs that were removed; mark: is given what was imported, for
+    tags and notes; progress: bytes done, and in all."""
+
+    def __init__(
+        self,
+        store: LocalStore,
+        source: Source,
+        faults: Faults,
+        *,
+        again: bool = False,
+        mark: Mark | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.counts = Counts()
+        self._store = store
+        self._source = source
+        self._faults = faults
+        self._again = again
+        self._mark = mark
+        self._progress = progress
+        self._imports: JobImports | None = None
+        self._new: set[str] = set()
+        self._known: set[str] = set()
+        self._removed: set[str] = set()
+
+    def run(self, *, last: bool = True) -> None:
+        """Takes in what there is now. last: also what isn't ended yet. Raises StoreError, LogshipperError."""
+        with Staging(self._store.root) as staging:
+            for _ in self._source.stage(staging, last=last):
+                if self._progress is not None:
+                    self._progress(self._source.done(), max(self._source.size(), self._source.done()))
+            self.counts.entries += staging.count
+            jobs = self._source.jobs(staging, self._taken)
+            while self._take(jobs):
+                pass
+        allocations = self._source.allocations()
+        if allocations:
+            self._store.put_allocations(allocations)
+            self.counts.allocations += len(allocations)
+
+    def _taken(self, job: ImportedJob) -> Json:
+        return {} if self._imports is None else self._imports.taken(job)
+
+    def _take(self, jobs: Iterator[ImportedJob]) -> bool:
+        """Takes some; whether there may be more."""
+        marked: list[Imported] = []
+        until = time.monotonic() + HELD_SECS
+        with self._store.importing(again=self._again) as self._imports:
+            for job in jobs:
+                self._take_job(self._imports, job, marked)
+                if time.monotonic() >= until:
+                    break
+            else:
+                until = 0.0
+        if marked and self._mark is not None:
+            self._mark(marked)
+        return until > 0.0
+
+    def _take_job(self, imports: JobImports, job: ImportedJob, marked: list[Imported]) -> None:
+        try:
+            imported = imports.put(job)
+        except DamagedError as error:
+            self._faults.leave_out(error.path, 0, str(error.reason))
+            return
+        if imported.removed:
+            self._removed.add(imported.job_id)
+        elif imported.is_new:
+            self._new.add(imported.job_id)
+        elif imported.job_id not in self._new:
+            self._known.add(imported.job_id)
+        self.counts.new, self.counts.known = len(self._new), len(self._known)
+        self.counts.removed = len(self._removed)
+        if imported.tags or imported.note is not None:
+            marked.append(imported)

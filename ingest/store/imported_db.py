@@ -1,0 +1,226 @@
+"""A job's database as importers write it: besides what captures have, tables of the job's children.
+
+What is written again changes nothing: a job is one capture, whose `folder` is the job's key; changes of states are told
+apart by time and state, children by their names. All of one call is one transaction, and the importer's place in its
+files is a part of it.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+
+from ingest.capture.capture_account import CaptureAccount, Rows
+from ingest.capture.job import RUNNING, Json
+from ingest.imports.imported import Change, ImportedChild
+from ingest.imports.states import is_over, state_of
+from ingest.sqlite_file import open_reader, store_errors, transaction
+from ingest.store.job_db import VERSION, CaptureRow, JobWriter
+
+STATE_EVENT = "state"
+_CHILD_TABLES = """
+CREATE TABLE IF NOT EXISTS child (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    iteration INTEGER,
+    state TEXT NOT NULL,
+    source_state TEXT NOT NULL,
+    exit_code INTEGER,
+    signal INTEGER NOT NULL,
+    started_ns INTEGER,
+    ended_ns INTEGER,
+    nodes INTEGER NOT NULL,
+    cores INTEGER NOT NULL,
+    seen INTEGER NOT NULL,
+    details TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS child_iteration ON child (ifnull(iteration, 0), id);
+CREATE TABLE IF NOT EXISTS child_change (
+    id INTEGER PRIMARY KEY,
+    child INTEGER NOT NULL,
+    time_ns INTEGER NOT NULL,
+    from_state TEXT NOT NULL,
+    to_state TEXT NOT NULL,
+    source_from TEXT NOT NULL,
+    source_to TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS child_change_time ON child_change (time_ns, id);
+CREATE INDEX IF NOT EXISTS child_change_child ON child_change (child)"""
+_PUT_CHILD = """
+INSERT INTO child (name, iteration, state, source_state, exit_code, signal, started_ns, ended_ns, nodes, cores, seen,
+    details) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET iteration = excluded.iteration, state = excluded.state,
+    source_state = excluded.source_state, exit_code = excluded.exit_code, signal = excluded.signal,
+    started_ns = excluded.started_ns, ended_ns = excluded.ended_ns, nodes = excluded.nodes, cores = excluded.cores,
+    seen = excluded.seen, details = excluded.details
+WHERE CASE WHEN excluded.seen THEN child.seen AND child.source_state <> excluded.source_state
+    ELSE child.seen OR child.source_state <> excluded.source_state OR child.ended_ns IS NOT excluded.ended_ns END
+RETURNING id"""
+_BATCH = 1000
+
+
+def key_of(path: str) -> str:
+    """The key of the imported job in a database, or the folder of a captured job's first capture; "" where there is
+    none. Raises StoreError."""
+    connection = open_reader(path, VERSION)
+    try:
+        with store_errors(path):
+            found = connection.execute("SELECT folder FROM capture ORDER BY id LIMIT 1").fetchone()
+    finally:
+        connection.close()
+    return str(found[0]) if found else ""
+
+
+class ImportedJobWriter(JobWriter):
+    """Writes the database of an imported job. Raises StoreError."""
+
+    def __init__(self, path: str, *, wal: bool, synced: bool) -> None:
+        super().__init__(path, wal=wal, synced=synced)
+        if synced and wal:  # what a power cut takes is imported again: its source is still there
+            self._connection.execute("PRAGMA synchronous=NORMAL")
+        self._has_children: bool | None = None
+
+    def enter(self, key: str, account: CaptureAccount) -> CaptureRow:
+        """The job's capture, entered where it is new."""
+        return self.capture(key) or self.add_capture(key, 1, "", 0, account)
+
+    def changes(self, capture: int) -> list[Change]:
+        """The job's own, in order of time."""
+        with store_errors(self.path):
+            found = self._connection.execute(
+                "SELECT time_ns, event FROM event WHERE capture = ? AND json_extract(event, '$.event') = ?"
+                " ORDER BY time_ns, id",
+                (capture, STATE_EVENT),
+            ).fetchall()
+        events = [(time_ns, json.loads(text)) for time_ns, text in found]
+        return [
+            Change(time_ns, event["source_to"], event["source_from"], bool(event.get("seen")), event.get("data"))
+            for time_ns, event in events
+        ]
+
+    def write_import(
+        self, capture: CaptureRow, rows: Rows, changes: Sequence[tuple[int, Json]], children: Iterable[ImportedChild]
+    ) -> None:
+        """Adds rows, puts all changes of the job's own state in the place of those before, adds or replaces children,
+        counts them, and replaces what is known of the job."""
+        account = capture.account
+        with store_errors(self.path), transaction(self._connection):
+            self._insert(capture.id, rows)
+            self._put_changes(capture.id, changes)
+            total = self._put_children(account.origin, children)
+            if self._tells_of_children():
+                account.children = [max(total, account.children[0]), *self._child_counts()]
+                self._begin_with_children(account, changes)
+            self._replace(capture)
+
+    def _replace(self, capture: CaptureRow) -> None:
+        self._connection.execute(
+            "UPDATE capture SET done = 1, account = ?, x_axis = ? WHERE id = ?",
+            (capture.account.to_json().decode(), capture.axis.to_json(), capture.id),
+        )
+
+    def _put_changes(self, capture: int, changes: Sequence[tuple[int, Json]]) -> None:
+        wanted = [(time_ns, json.dumps(event)) for time_ns, event in changes]
+        found = self._connection.execute(
+            "SELECT id, time_ns, event FROM event WHERE capture = ? AND json_extract(event, '$.event') = ?",
+            (capture, STATE_EVENT),
+        ).fetchall()
+        kept = {(time_ns, text) for _, time_ns, text in found} & set(wanted)
+        gone = [(number,) for number, time_ns, text in found if (time_ns, text) not in kept]
+        self._connection.executemany("DELETE FROM event WHERE id = ?", gone)
+        self._connection.executemany(
+            "INSERT INTO event (capture, time_ns, event) VALUES (?, ?, ?)",
+            ((capture, *one) for one in wanted if one not in kept),
+        )
+
+    # ---- children
+
+    def _put_children(self, origin: str, children: Iterable[ImportedChild]) -> int:
+        """How many there are then."""
+        waiting = iter(children)
+        while batch := list(islice(waiting, _BATCH)):
+            if not self._tells_of_children():
+                for statement in _CHILD_TABLES.split(";"):
+                    self._connection.execute(statement)
+                self._has_children = True
+            self._put_batch(origin, batch)
+        if not self._tells_of_children():
+            return 0
+        return int(self._connection.execute("SELECT count(*) FROM child").fetchone()[0])
+
+    def _tells_of_children(self) -> bool:
+        if self._has_children is None:
+            query = "SELECT 1 FROM sqlite_master WHERE name = 'child'"
+            self._has_children = self._connection.execute(query).fetchone() is not None
+        return self._has_children
+
+    def _put_batch(self, origin: str, children: Sequence[ImportedChild]) -> None:
+        changes: dict[
+            int, Iterable[tuple[int, int, str, str, str, str]]
+        ] = {}  # a child may come twice: the last counts
+        for child in children:
+            found = self._connection.execute(_PUT_CHILD, _child_row(origin, child)).fetchone()
+            if found is None:
+                continue  # it is known, or what is known is exact and this isn't
+            self._connection.execute("DELETE FROM child_change WHERE child = ?", found)
+            changes[found[0]] = _change_rows(origin, found[0], child.changes)
+        self._connection.executemany(
+            "INSERT INTO child_change (child, time_ns, from_state, to_state, source_from, source_to)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            chain.from_iterable(changes.values()),
+        )
+
+    def _child_counts(self) -> tuple[int, int]:
+        """How many are over, and how many of these without success."""
+        found = self._connection.execute("SELECT state, count(*) FROM child GROUP BY state").fetchall()
+        over = {state: number for state, number in found if is_over(state)}
+        finished = sum(over.values())
+        return finished, finished - over.get("COMPLETED", 0)
+
+    def _begin_with_children(self, account: CaptureAccount, changes: Sequence[tuple[int, Json]]) -> None:
+        """A job whose own history says nothing of running began with its first child; one without any runs on."""
+        if any(event["to"] == RUNNING for _, event in changes):
+            return
+        first_ns = self._connection.execute("SELECT min(ifnull(started_ns, ended_ns)) FROM child").fetchone()[0]
+        if first_ns is not None:
+            account.started_ns = first_ns
+        if not changes and (account.children[1] or first_ns is not None):
+            account.state = RUNNING
+
+
+def _child_row(origin: str, child: ImportedChild) -> tuple[object, ...]:
+    started_ns = ended_ns = None
+    for change in child.changes:
+        state = state_of(origin, change.to)
+        if state == RUNNING:
+            started_ns = change.time_ns
+        elif is_over(state):
+            ended_ns = change.time_ns
+    return (
+        child.name,
+        child.iteration,
+        state_of(origin, child.state),
+        child.state,
+        child.exit_code,
+        child.signal,
+        started_ns,
+        ended_ns,
+        child.nodes,
+        child.cores,
+        any(change.seen for change in child.changes) or not child.changes,
+        json.dumps(child.details, separators=(",", ":")) if child.details else "",
+    )
+
+
+def _change_rows(origin: str, number: int, changes: Sequence[Change]) -> Iterator[tuple[int, int, str, str, str, str]]:
+    last = ""
+    for change in changes:
+        before = change.before or last
+        yield (
+            number,
+            change.time_ns,
+            state_of(origin, before) if before else "",
+            state_of(origin, change.to),
+            before,
+            change.to,
+        )
+        last = change.to

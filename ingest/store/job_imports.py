@@ -1,0 +1,269 @@
+"""Takes what importers give into a store: exactly once, however often it is imported.
+
+A job goes on where the last import left it: its history is what is known of it in all, and its state the last one.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import NamedTuple
+
+from ingest.capture.capture_account import CaptureAccount, RecordRow, Rows, clean_ledger
+from ingest.capture.job import RUNNING, JobSummary, Json
+from ingest.imports.imported import Change, ImportedJob
+from ingest.imports.states import is_over, state_of
+from ingest.metadata.metadata_keys import parse_record
+from ingest.sqlite_file import UnwritableError
+from ingest.store.catalogue import Catalogue, summarise
+from ingest.store.child_rows import OWN_DETAILS
+from ingest.store.imported_db import STATE_EVENT, ImportedJobWriter, key_of
+from ingest.store.job_db import CaptureRow
+from logshipper.classifier import Classifier, Event, Lines
+from logshipper.errors import StoreError, os_words
+from logshipper.frame_builder import FrameBuilder
+from logshipper.metadata import Hint, keys_of
+from logshipper.segment import Stream, decode_frame
+
+MAX_KEY_SETS = 256  # of a job's records, whose numbers are kept
+_LOG_STEP_BYTES = 64 << 10
+_MOMENT = 0.0  # a log has no times: it is rendered as if all had been printed in one moment
+
+
+class Imported(NamedTuple):
+    """What became of a job. removed: it is left out, as somebody removed it; is_new: it wasn't in the store; tags:
+    those that its system changed since they were last imported; note: likewise, None where it didn't change."""
+
+    job_id: str
+    is_new: bool = False
+    removed: bool = False
+    tags: dict[str, str] | None = None
+    note: str | None = None
+
+
+class JobImports:
+    """Writes imported jobs into a store whose lock is held. again: also jobs that were removed from the store."""
+
+    def __init__(self, jobs: str, catalogue: Catalogue, *, wal: bool, again: bool = False) -> None:
+        self._jobs = jobs
+        self._catalogue = catalogue
+        self._wal = wal
+        self._again = again
+        self._summaries: list[JobSummary] = []
+
+    def taken(self, job: ImportedJob) -> Json:
+        """How far its files were taken in, as `ImportedJob.taken` had it the last time; nothing of a new job."""
+        _, path = self._place(job)
+        if not os.path.exists(path):
+            return {}
+        with closing(ImportedJobWriter(path, wal=self._wal, synced=True)) as writer:
+            row = writer.capture(job.key)
+        return {} if row is None else dict(_own(row.account).get("taken", {}))
+
+    def put(self, job: ImportedJob) -> Imported:
+        """Takes in a job; `flush` brings it into the lists. Raises StoreError."""
+        job_id, path = self._place(job)
+        if self._catalogue.tombstone(job_id) is not None and not self._again and not os.path.exists(path):
+            return Imported(job_id, removed=True)
+        is_new = not os.path.exists(path)
+        with closing(ImportedJobWriter(path, wal=self._wal, synced=not is_new)) as writer:
+            row = writer.enter(job.key, CaptureAccount(name=job.name, origin=job.origin))
+            tags, note = _marks(job, _own(row.account))
+            _put(writer, row, job)
+            summary = summarise(job_id, writer.captures())
+        if summary is not None:
+            self._summaries.append(summary)
+        if is_new:
+            _sync(path)
+        return Imported(job_id, is_new=is_new, tags=tags, note=note)
+
+    def flush(self) -> None:
+        """Brings what was taken in into the lists."""
+        self._catalogue.put_all(self._summaries)
+        self._summaries.clear()
+
+    def _place(self, job: ImportedJob) -> tuple[str, str]:
+        """The job's id and its database: the first of its ids that isn't another job's."""
+        for job_id in (*job.ids, f"{job.ids[-1][:50]}-{hashlib.sha256(job.key.encode()).hexdigest()[:10]}"):
+            path = os.path.join(self._jobs, f"{job_id}.db")
+            if not os.path.exists(path) or key_of(path) in (job.key, ""):
+                return job_id, path
+        raise StoreError(path, "is another job's")
+
+
+def _sync(path: str) -> None:
+    """Brings a new database onto the disk, once it is whole: quicker than each step of making it."""
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.fdatasync(fd)
+    except OSError as error:
+        raise UnwritableError(path, os_words(error)) from None
+    finally:
+        os.close(fd)
+
+
+# ---- one job
+
+
+def _put(writer: ImportedJobWriter, row: CaptureRow, job: ImportedJob) -> None:
+    account, rows = row.account, Rows()
+    changes = merged(writer.changes(row.id), job.changes)
+    _take_facts(account, job)
+    _take_history(account, job.origin, changes)
+    for event in job.events:
+        account.take_event(event.event, event.time_ns, rows)
+        account.newest_ns = max(account.newest_ns, event.time_ns)
+    _take_records(row, job, rows)
+    _take_log(row, job, rows)
+    account.started_ns = account.started_ns or job.begun_ns or account.newest_ns or time.time_ns()
+    writer.write_import(row, rows, list(_events(job.origin, changes)), job.children)
+
+
+def _take_facts(account: CaptureAccount, job: ImportedJob) -> None:
+    account.name, account.origin = job.name or account.name, job.origin
+    for name in ("user", "host", "parent", "nodes", "cores", "packing", "allocation", "partition", "signal", "reason"):
+        setattr(account, name, getattr(job, name) or getattr(account, name))
+    account.iteration = account.iteration if job.iteration is None else job.iteration
+    account.exit_code = account.exit_code if job.exit_code is None else job.exit_code
+    account.heartbeat_ns = 0  # none is sent
+    account.children = [max(account.children[0], job.children_total), *account.children[1:]]
+    account.details = {**account.details, **job.details}
+    own = _own(account)
+    own["taken"] = {**own.get("taken", {}), **job.taken}
+    if job.tags:
+        own["tags"] = job.tags
+    if job.note:
+        own["note"] = job.note
+
+
+def _own(account: CaptureAccount) -> Json:
+    """What importing itself keeps with a job."""
+    own: Json = account.details.setdefault(OWN_DETAILS, {})
+    return own
+
+
+def _take_history(account: CaptureAccount, origin: str, changes: Sequence[Change]) -> None:
+    """State, begin, end and restarts, out of all changes that are known."""
+    if not changes:
+        account.state = "QUEUED" if account.state == RUNNING and not account.started_ns else account.state
+        return
+    states = [state_of(origin, change.to) for change in changes]
+    begins = [
+        change.time_ns
+        for change, state, before in zip(changes, states, ["", *states[:-1]], strict=True)
+        if state == RUNNING and before != RUNNING
+    ]
+    account.state = states[-1]
+    account.started_ns = begins[0] if begins else changes[0].time_ns
+    account.restarts = max(len(begins) - 1, 0)
+    account.ended_ns = None
+    if is_over(account.state):
+        at = len(states) - 1
+        while at and states[at - 1] == account.state:
+            at -= 1  # its system has further states behind the first that is an end here
+        account.ended_ns = changes[at].time_ns
+
+
+def merged(known: Sequence[Change], told: Sequence[Change]) -> list[Change]:
+    """All changes, each once, in order of time; those whose time was only seen give way to exact ones."""
+    found = {(change.time_ns, change.to): change for change in (*known, *told)}
+    exact = {change.to for change in found.values() if not change.seen}
+    seen: set[str] = set()
+    kept = []
+    for change in sorted(found.values(), key=lambda change: change.time_ns):
+        if change.seen and (change.to in exact or change.to in seen):
+            continue
+        if change.seen:
+            seen.add(change.to)
+        kept.append(change)
+    return kept
+
+
+def _events(origin: str, changes: Sequence[Change]) -> Iterator[tuple[int, Json]]:
+    last = ""
+    for change in changes:
+        before = change.before or last
+        event: Json = {
+            "event": STATE_EVENT,
+            "from": state_of(origin, before) if before else "",
+            "to": state_of(origin, change.to),
+            "source_from": before,
+            "source_to": change.to,
+        }
+        if change.seen:
+            event["seen"] = True
+        if change.data:
+            event["data"] = change.data
+        yield change.time_ns, event
+        last = change.to
+
+
+def _take_records(row: CaptureRow, job: ImportedJob, rows: Rows) -> None:
+    """Records keep their order where their times are equal."""
+    account = row.account
+    numbers: dict[str, int] = _own(account).setdefault("numbers", {})
+    for record in job.records:
+        keys = keys_of(record.line)
+        if keys is None or isinstance(keys, Hint):
+            continue
+        name = "\n".join(sorted(keys))
+        if name not in numbers and len(numbers) >= MAX_KEY_SETS:
+            name = ""
+        numbers[name] = numbers.get(name, 0) + 1
+        rows.records.append(RecordRow(Stream.STDOUT, record.time_ns, numbers[name], record.line))
+        account.records += 1
+        account.newest_ns = max(account.newest_ns, record.time_ns)
+        parsed = parse_record(record.line)
+        if parsed is not None:
+            row.axis.add(parsed, record.time_ns)
+
+
+def _take_log(row: CaptureRow, job: ImportedJob, rows: Rows) -> None:
+    """A console's bytes, rendered as a capture of them would be: also what was taken in before is fed, so that modes,
+    fences and numbers of records are those of the whole."""
+    account = row.account
+    classifier = Classifier("enabled")
+    builder = FrameBuilder(max(account.last_ns.values(), default=0))
+    fed = 0
+    for data in _steps(job.log, job.log_taken):
+        classifier.feed(Stream.STDOUT, data, _MOMENT)
+        items = classifier.take()
+        fed += len(data)
+        if fed > job.log_taken:
+            _take_items(row, items, builder, job.log_ns, rows)
+    if fed > job.log_taken or (fed and job.log_ended):
+        if job.log_ended:
+            classifier.end(Stream.STDOUT, _MOMENT)
+        _take_items(row, classifier.take(), builder, job.log_ns, rows)
+        account.ledger = clean_ledger(classifier.ledger())
+        account.mode = classifier.mode
+
+
+def _take_items(
+    row: CaptureRow, items: Iterable[Lines | Event], builder: FrameBuilder, time_ns: int, rows: Rows
+) -> None:
+    for built in builder.build(items, time_ns):
+        decoded = decode_frame(built.data, 0)
+        if decoded is not None:
+            row.account.take(decoded[0], row.axis, rows, 0)
+
+
+def _steps(log: Iterable[bytes], taken: int) -> Iterator[bytes]:
+    """Pieces, none of which has bytes from both sides of what was taken before."""
+    at = 0
+    for data in log:
+        begin = 0
+        while begin < len(data):
+            left = taken - at if at < taken else _LOG_STEP_BYTES
+            piece = data[begin : begin + min(_LOG_STEP_BYTES, left)]
+            yield piece
+            begin += len(piece)
+            at += len(piece)
+
+
+def _marks(job: ImportedJob, known: Json) -> tuple[dict[str, str] | None, str | None]:
+    """Tags and the note that changed since they were last imported."""
+    before = known.get("tags", {})
+    tags = {name: value for name, value in job.tags.items() if before.get(name) != value}
+    return tags or None, job.note if job.note and job.note != known.get("note") else None

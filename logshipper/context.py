@@ -1,0 +1,238 @@
+"""How a job was started, for `context: true` in ~/.logoptin: command line, folder, some environment, git's state.
+
+Gathered beside the job, by a process of its own that may take GATHER_SECS: git on a slow disk, or a home that hangs,
+holds up neither the job nor its log. What looks like a secret is masked, and the environment is an allow-list; the
+command line and git's diff are recorded as they are otherwise: whoever asks for context is told so.
+"""
+
+import json
+import os
+import re
+import select
+import signal
+import time
+
+from logshipper.background import detach
+from logshipper.segment import MAX_RECORD_BYTES, Json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+EVENT = "context"
+MISSING: Json = {"event": "context_missing", "message": "how the job was started isn't known"}
+GATHER_SECS = 3.0
+MAX_COMMAND_BYTES = 16 << 10
+MAX_DIFF_BYTES = 32 << 10
+MAX_VALUE_CHARS = 1000
+MASK = "***"
+_GIT_SECS = 2.0
+_EXEC_SECS = 2.0  # how long a scheduler's daemon may take from its fork to the task's own program
+_DAEMONS = (b"slurmstepd",)
+_COMM = "logshipper-ctx"
+ENVIRONMENT = (
+    "CONDA_DEFAULT_ENV", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "LANG", "LC_ALL", "LOADEDMODULES",
+    "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "MKL_NUM_THREADS", "NCCL_DEBUG", "OMP_NUM_THREADS", "OMP_PROC_BIND",
+    "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED", "RANK", "ROCR_VISIBLE_DEVICES", "TZ", "VIRTUAL_ENV", "WORLD_SIZE",
+)  # fmt: skip
+SCHEDULER = (
+    "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_CPUS_ON_NODE", "SLURM_CPUS_PER_TASK", "SLURM_GPUS",
+    "SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE", "SLURM_JOB_ACCOUNT", "SLURM_JOB_CONSTRAINTS",
+    "SLURM_JOB_CPUS_PER_NODE", "SLURM_JOB_GPUS", "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES", "SLURM_JOB_PARTITION",
+    "SLURM_JOB_QOS",
+    "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU", "SLURM_MEM_PER_NODE", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE",
+    "SLURM_SUBMIT_DIR", "SLURM_TASKS_PER_NODE", "QCG_PM_NLIST", "QCG_PM_NNODES", "QCG_PM_NODELIST", "QCG_PM_NPROCS",
+    "QCG_PM_NTASKS", "QCG_PM_TASKS_PER_NODE",
+)  # fmt: skip
+_SECRET = re.compile(
+    r"(?i)(?:^|[-_.])(?:pass(?:word|wd|phrase)?|pw|token|secret|credentials?|api[-_]?key|auth)(?:$|[-_.])"
+)
+_USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
+
+
+class Started:
+    """How the job was started. argv, cwd: None where they are to be had from the process `pid`, which a daemon of the
+    scheduler is about to turn into the job's own."""
+
+    __slots__ = ("argv", "cwd", "pid")
+
+    def __init__(self, argv: "Sequence[str] | None", cwd: str | None, pid: int = 0) -> None:
+        self.argv = argv
+        self.cwd = cwd
+        self.pid = pid
+
+
+class Gathering:
+    """A context that is being gathered. Close it."""
+
+    def __init__(self, started: Started) -> None:
+        """Forks. Raises OSError where that can't be done."""
+        self._deadline = time.monotonic() + GATHER_SECS
+        self._said = b""
+        self._fd, send = os.pipe()
+        try:
+            pid = os.fork()
+            if pid == 0:
+                _serve(started, send)
+            os.waitpid(pid, 0)  # its child goes on: nobody has to reap that one
+        except OSError:
+            os.close(self._fd)
+            raise
+        finally:
+            os.close(send)
+        os.set_blocking(self._fd, False)
+
+    def take(self) -> Json | None:
+        """The event, once it is there; MISSING where there will be none. Never waits."""
+        try:
+            while more := os.read(self._fd, MAX_RECORD_BYTES):
+                self._said += more
+        except BlockingIOError:
+            return MISSING if time.monotonic() >= self._deadline else None
+        except OSError:
+            return MISSING
+        return parse(self._said)
+
+    def wait(self) -> Json:
+        """As `take`, waiting for it until its time is up."""
+        while (event := self.take()) is None:
+            left = self._deadline - time.monotonic()
+            select.select([self._fd], [], [], max(left, 0.0))
+        return event
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def parse(said: bytes) -> Json:
+    try:
+        event = json.loads(said)
+    except ValueError:
+        return MISSING
+    return event if isinstance(event, dict) else MISSING
+
+
+def gather(started: Started, environment: "Mapping[str, str]") -> Json:
+    """The event. Runs git, reads /proc: call it in a process of its own."""
+    argv, cwd = started.argv, started.cwd
+    if started.pid:
+        _await_exec(started.pid)
+        argv, cwd, environment = _of_process(started.pid)
+    command = masked(argv or ())
+    event: Json = {"event": EVENT, "message": f"started as: {' '.join(command)[:MAX_VALUE_CHARS]}", "command": command}
+    event["cwd"] = _text(cwd or "")
+    event["cores"] = sorted(os.sched_getaffinity(started.pid))
+    event["environment"] = _chosen(environment, ENVIRONMENT)
+    event["scheduler"] = _chosen(environment, SCHEDULER)
+    if cwd:
+        event["git"] = git_state(cwd)
+    return fitted(event)
+
+
+def masked(argv: "Sequence[str]") -> list[str]:
+    """The command line, cut to MAX_COMMAND_BYTES; values of options that are called like secrets, and passwords in
+    addresses, are masked."""
+    command: list[str] = []
+    left = MAX_COMMAND_BYTES
+    hide = False
+    for word in argv:
+        name, equals, _ = word.partition("=")
+        if hide and not word.startswith("-"):
+            shown, hide = MASK, False
+        else:
+            is_secret = _SECRET.search(name.lstrip("-")) is not None
+            hide = is_secret and not equals and word.startswith("-")
+            shown = f"{name}={MASK}" if is_secret and equals else _USERINFO.sub(f"{MASK}@", word)
+        shown = _text(shown)
+        left -= len(shown.encode()) + 1
+        if left < 0:
+            return [*command, "..."]
+        command.append(shown)
+    return command
+
+
+def git_state(cwd: str) -> Json:
+    """commit, branch, dirty, diff (of what is tracked, cut to MAX_DIFF_BYTES) and diff_bytes; `reason` where git can't
+    say, an empty object where the folder is in no repository."""
+    import subprocess
+
+    until = time.monotonic() + _GIT_SECS
+    quiet = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8"}
+
+    def git(*words: str) -> "subprocess.CompletedProcess[bytes]":
+        command = ["git", "-C", cwd, "-c", "core.fsmonitor=false", "-c", "core.pager=cat", *words]
+        left = max(until - time.monotonic(), 0.1)
+        return subprocess.run(
+            command, check=False, capture_output=True, stdin=subprocess.DEVNULL, env=quiet, timeout=left
+        )
+
+    try:
+        commit = git("rev-parse", "--verify", "HEAD")
+        if commit.returncode:
+            known = b"not a git repository" not in commit.stderr
+            return {"reason": _text(os.fsdecode(commit.stderr.strip()))[:200]} if known else {}
+        state: Json = {"commit": commit.stdout.decode().strip()}
+        state["branch"] = _text(os.fsdecode(git("rev-parse", "--abbrev-ref", "HEAD").stdout.strip()))
+        diff = git("diff", "--no-color", "--no-ext-diff", "--no-textconv", "HEAD", "--")
+    except FileNotFoundError:
+        return {"reason": "there is no git here"}
+    except (OSError, subprocess.SubprocessError) as error:
+        slow = isinstance(error, subprocess.TimeoutExpired)
+        return {"reason": f"git took longer than {_GIT_SECS:g} s" if slow else f"git can't be asked: {error}"}
+    text = diff.stdout[:MAX_DIFF_BYTES].decode("utf-8", "replace")
+    return {**state, "dirty": bool(diff.stdout), "diff": text, "diff_bytes": len(diff.stdout)}
+
+
+def fitted(event: Json) -> Json:
+    """Small enough for a record: of a diff that isn't, as much as there is room for."""
+    while len(json.dumps(event).encode()) > MAX_RECORD_BYTES - 1024:
+        git = event.get("git", {})
+        if not git.get("diff"):
+            return {**event, "environment": {}, "scheduler": {}}
+        git["diff"] = git["diff"][: len(git["diff"]) // 2]
+    return event
+
+
+def _serve(started: Started, send: int) -> None:
+    """In the forked process: once more, so that nobody has to reap who does it; holds nothing but the pipe's end."""
+    try:
+        if os.fork() == 0:
+            detach(_COMM, {send})
+            signal.setitimer(signal.ITIMER_REAL, GATHER_SECS)  # SIGALRM ends it, whatever it waits for
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            data = json.dumps(gather(started, os.environ)).encode()
+            while data:
+                data = data[os.write(send, data) :]
+    finally:
+        os._exit(0)
+
+
+def _await_exec(pid: int) -> None:
+    until = time.monotonic() + _EXEC_SECS
+    while time.monotonic() < until and not _is_itself(pid):
+        time.sleep(0.005)
+
+
+def _is_itself(pid: int) -> bool:
+    """Whether it is the job's program by now. In the midst of an exec it has no command line."""
+    try:
+        with open(f"/proc/{pid}/comm", "rb") as comm, open(f"/proc/{pid}/cmdline", "rb") as cmdline:
+            return comm.read().strip() not in _DAEMONS and bool(cmdline.read(1))
+    except OSError:
+        return True  # it is gone: there is nothing to wait for
+
+
+def _of_process(pid: int) -> tuple[list[str], str, dict[str, str]]:
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        argv = [os.fsdecode(word) for word in file.read(MAX_COMMAND_BYTES).split(b"\0")[:-1]]
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        pairs = [os.fsdecode(pair).partition("=") for pair in file.read(1 << 20).split(b"\0")]
+    return argv, os.readlink(f"/proc/{pid}/cwd"), {name: value for name, _, value in pairs}
+
+
+def _chosen(environment: "Mapping[str, str]", names: "Sequence[str]") -> dict[str, str]:
+    return {name: _text(environment[name])[:MAX_VALUE_CHARS] for name in names if name in environment}
+
+
+def _text(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

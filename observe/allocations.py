@@ -1,0 +1,87 @@
+"""`logshipper allocations`: nodes that jobs have and had, newest first."""
+
+import argparse
+from datetime import datetime
+from itertools import islice
+
+from observe.batch_jobs import BatchJob
+from observe.documents import Document
+from observe.opening import chosen_jobs, overlay_of, say_where_else, store_place
+from observe.output import Cell, Column, Output, Styled, print_json
+from observe.running import say
+from observe.store_api import Store
+from observe.words import STATE_STYLES, duration, local_with_zone, utc
+
+SCHEMA = "logshipper.allocations/1"
+EXIT_UNKNOWN = 1
+_COLUMNS = (
+    Column("id", style="bold"),
+    Column("state"),
+    Column("nodes", right=True),
+    Column("started"),
+    Column("took", right=True),
+    Column("user", flexible=True),
+    Column("queue", flexible=True),
+    Column("name", flexible=True, cut=True),
+)
+
+
+def call(args: argparse.Namespace) -> int:
+    found: list[BatchJob] = []
+    with chosen_jobs(args) as (store, ids, errors):
+        if errors and not ids:
+            return EXIT_UNKNOWN
+        unknown = [{"name": error.name, "reason": str(error)} for error in errors]
+        if store is not None:
+            tags = dict(text.partition("=")[::2] for text in args.tag or ())
+            query = BatchJob.over(Store(store, overlay_of(store))).filter(id=ids, filter_tags=tags)
+            states = args.state or ([] if args.history else ["running"])
+            found = list(islice(query.filter(state=states), None if args.all else args.limit))
+    say_where_else(args)
+    if args.json:
+        listed = [_document(one) for one in found]
+        print_json({"schema": SCHEMA, "store": store_place(args), "allocations": listed, "unknown": unknown})
+    elif not found:
+        say("no such allocations" if args.history or args.state else "no allocation runs; --history has those that did")
+    else:
+        out = Output()
+        out.table(_COLUMNS, [_row(one) for one in found])
+    return EXIT_UNKNOWN if unknown else 0
+
+
+def _row(one: BatchJob) -> list[Cell]:
+    began, ended = one.start_time, one.end_time
+    took = None if began is None or ended is None else (ended - began).total_seconds()
+    name = f"{one.id}@{one.attempt}" if one.attempt > 1 else one.id
+    return [
+        name,
+        Styled(one.state, STATE_STYLES.get(one.state, "")),
+        "-" if one.num_nodes is None else str(one.num_nodes),
+        "-" if one.start_time is None else local_with_zone(_ns(one.start_time)),
+        "-" if took is None else duration(took),
+        one.user,
+        one.queue,
+        one.name,
+    ]
+
+
+def _document(one: BatchJob) -> Document:
+    return {
+        "id": one.id,
+        "scheduler_id": one.scheduler_id,
+        "attempt": one.attempt,
+        "state": one.state,
+        "num_nodes": one.num_nodes,
+        "start_time": None if one.start_time is None else utc(_ns(one.start_time)),
+        "end_time": None if one.end_time is None else utc(_ns(one.end_time)),
+        "name": one.name,
+        "user": one.user,
+        "project": one.project,
+        "queue": one.queue,
+        "cluster": one.cluster,
+        "tags": dict(one.tags),
+    }
+
+
+def _ns(time: datetime) -> int:
+    return round(time.timestamp() * 1e6) * 1000

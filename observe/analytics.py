@@ -1,0 +1,203 @@
+"""Throughput, utilization and nodes over time, of jobs' events and allocations: `(X, Y)` for a step plot. Pure.
+
+Events are `observe.StateEvent`s, or whatever has job_id, timestamp, from_state, to_state and data, as Balsam's have;
+states may have any of the names that filters take. A job that gives no sign of life counts as running. Times without a
+zone are UTC.
+"""
+
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from fractions import Fraction
+from itertools import accumulate
+from typing import Any, Protocol, TypeVar
+
+from observe.words import RUNNING_STATES, STATE_ALIASES, plural, state_of
+
+X = TypeVar("X")
+Y = TypeVar("Y")
+_BALSAMS = ("RUN_DONE", "POSTPROCESSED", "STAGED_OUT", "JOB_FINISHED")  # one after the other, all of them COMPLETED
+
+
+class AnyEvent(Protocol):
+    """A job's change of state. data: `num_nodes`, where it began to run, and `node_packing_count`, the jobs that share
+    a node, 1 where it isn't said."""
+
+    @property
+    def job_id(self) -> Any: ...  # Any: Balsam's are numbers
+    @property
+    def timestamp(self) -> datetime: ...
+    @property
+    def from_state(self) -> Any: ...  # Any: texts, or enumerations of them
+    @property
+    def to_state(self) -> Any: ...
+    @property
+    def data(self) -> Mapping[str, Any]: ...
+
+
+class AnyAllocation(Protocol):
+    """Nodes that were somebody's from a time on, and until another one, or still."""
+
+    @property
+    def num_nodes(self) -> Any: ...  # Any: None where it isn't known
+    @property
+    def start_time(self) -> datetime | None: ...
+    @property
+    def end_time(self) -> datetime | None: ...
+
+
+class Report(tuple[list[X], list[Y]]):
+    """`(X, Y)`, two lists of the same length: `plt.step(*report, where="post")`. notes: what was left out of it, or
+    taken for granted, a sentence each; they are logged as well, by the logger `observe.analytics`."""
+
+    notes: list[str]
+
+    def __new__(cls, xs: list[X], ys: list[Y], notes: Iterable[str] = ()) -> "Report[X, Y]":
+        made = super().__new__(cls, (xs, ys))
+        made.notes = list(notes)
+        for note in made.notes:
+            logging.getLogger(__name__).warning("%s", note)
+        return made
+
+
+def throughput_report(events: Iterable[AnyEvent], to_state: str = "JOB_FINISHED") -> Report[datetime, int]:
+    """How many changes to a state there had been: X their times, sorted, Y 1, 2, 3 and so on."""
+    times = sorted(in_utc(event.timestamp) for event in events if enters(event, to_state))
+    return Report(times, list(range(1, len(times) + 1)))
+
+
+def utilization_report(events: Iterable[AnyEvent], node_weighting: bool = True) -> Report[datetime, float]:
+    """The nodes that ran jobs, or without node_weighting the jobs that ran: X the times of starts and ends, Y the sum
+    from then on; at equal times ends come before starts.
+
+    A job counts as its nodes, divided by the jobs that share one; as 1 where that isn't said. An end without a start
+    is left out.
+    """
+    starts: dict[object, list[tuple[datetime, Mapping[str, Any]]]] = defaultdict(list)
+    ends: dict[object, list[datetime]] = defaultdict(list)
+    for event in events:
+        job = (getattr(event, "cluster", ""), event.job_id)
+        ran, runs = is_running(event.from_state), is_running(event.to_state)
+        if runs and not ran:
+            starts[job].append((in_utc(event.timestamp), event.data or {}))
+        elif ran and not runs:
+            ends[job].append(in_utc(event.timestamp))
+    changes: list[tuple[datetime, Fraction]] = []
+    alone = unknown = 0
+    for one in ends.keys() - starts.keys():
+        alone += len(ends[one])
+    for one, begun in starts.items():
+        weighed = []
+        for time, data in sorted(begun, key=lambda start: start[0]):
+            nodes = nodes_of(data) if node_weighting else Fraction(1)
+            unknown += nodes is None
+            weighed.append((time, Fraction(1) if nodes is None else nodes))
+        changes += weighed
+        found, left_over = _paired(weighed, sorted(ends[one]))
+        changes += [(time, -nodes) for time, nodes in found]
+        alone += left_over
+    return _summed(changes, [*_ends_alone(alone), *_nodes_unknown(unknown, "job")], float)
+
+
+def available_nodes(allocations: Iterable[AnyAllocation]) -> Report[datetime, int]:
+    """The nodes of allocations: X the times at which they began and ended, Y the sum from then on; at equal times ends
+    come before starts. One that has no end runs; one that has no start yet is left out."""
+    changes: list[tuple[datetime, Fraction]] = []
+    alone = unknown = 0
+    for allocation in allocations:
+        if allocation.start_time is None:
+            alone += allocation.end_time is not None
+            continue
+        nodes = positive(allocation.num_nodes)
+        unknown += nodes is None
+        nodes = Fraction(1) if nodes is None else nodes
+        begin = in_utc(allocation.start_time)
+        changes.append((begin, nodes))
+        if allocation.end_time is not None:
+            changes.append((max(in_utc(allocation.end_time), begin), -nodes))
+    return _summed(changes, [*_ends_alone(alone), *_nodes_unknown(unknown, "allocation")], int)
+
+
+# ---- states, times and nodes
+
+
+def enters(event: AnyEvent, state: str) -> bool:
+    """Whether a job changed to the state. What other systems tell apart and is one state here counts for that name
+    only, where an event has it: as its state, or of an imported job in its data, as `source_from` and `source_to`."""
+    wanted = state.strip().upper()
+    before, after = _name(event.from_state), _name(event.to_state)
+    its_before, its_after = (_name((event.data or {}).get(name)) for name in ("source_from", "source_to"))
+    if wanted in STATE_ALIASES and (its_after or after) == wanted:
+        return (its_before or before) != wanted
+    if wanted in _BALSAMS and (its_after or after) in _BALSAMS:
+        return False
+    return state_of(after) == state_of(wanted) != state_of(before)
+
+
+def is_running(state: object) -> bool:
+    return state_of(_name(state)) in RUNNING_STATES
+
+
+def _name(state: object) -> str:
+    """Also of an enumeration's member."""
+    return str(getattr(state, "value", state) or "").strip().upper()
+
+
+def in_utc(time: datetime) -> datetime:
+    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def nodes_of(data: Mapping[str, Any]) -> Fraction | None:  # Any: JSON
+    """What a job weighs; None where its nodes aren't known."""
+    nodes = positive(data.get("num_nodes"))
+    return None if nodes is None else nodes / (positive(data.get("node_packing_count")) or 1)
+
+
+def positive(value: object) -> Fraction | None:
+    """A number above 0, exact: sums of parts of nodes come out even. None for what is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+        return None
+    exact = Fraction(value)
+    return exact.limit_denominator(10**6) or exact
+
+
+# ---- sums
+
+
+def _paired(
+    starts: list[tuple[datetime, Fraction]], ends: list[datetime]
+) -> tuple[list[tuple[datetime, Fraction]], int]:
+    """A job's ends with the nodes that each gives back, and how many ends have no start. Both are in order of time; an
+    end belongs to the newest start before it that has none yet, or to one at its very time."""
+    found: list[tuple[datetime, Fraction]] = []
+    running: list[Fraction] = []
+    alone = place = 0
+    for end in ends:
+        while place < len(starts) and (starts[place][0] < end or (starts[place][0] == end and not running)):
+            running.append(starts[place][1])
+            place += 1
+        if running:
+            found.append((end, running.pop()))
+        else:
+            alone += 1
+    return found, alone
+
+
+def _summed(
+    changes: list[tuple[datetime, Fraction]], notes: list[str], number: Callable[[Fraction], Y]
+) -> Report[datetime, Y]:
+    ordered = sorted(changes)  # what is given back is below 0, and so before what is taken
+    sums = accumulate(nodes for _, nodes in ordered)
+    return Report([time for time, _ in ordered], [number(one) for one in sums], notes)
+
+
+def _ends_alone(number: int) -> list[str]:
+    return [f"{plural(number, 'end')} without a start left out"] if number else []
+
+
+def _nodes_unknown(number: int, noun: str) -> list[str]:
+    if not number:
+        return []
+    return [f"of {plural(number, noun)} the number of nodes isn't known: each counts as 1"]

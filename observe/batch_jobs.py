@@ -1,0 +1,221 @@
+"""Allocations: the nodes that jobs had, from when until when. `observe.BatchJob`, queried as Balsam's is."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, overload
+
+from observe.analytics import is_running
+from observe.event_log import EventLog, StateEvent
+from observe.job_api import _moment
+from observe.store_api import Store
+from observe.words import RUNNING_STATES, state_of
+
+if TYPE_CHECKING:
+    from observe.job_api import Job
+
+_LAST = datetime.max.replace(tzinfo=UTC)  # what waits
+Opened: TypeAlias = Callable[[], AbstractContextManager[Store]]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchJob:
+    """An allocation: one run of a captured job on its nodes, or what was imported as one. scheduler_id: the scheduler's
+    number, which is a captured job's id; num_nodes: None where nobody told; start_time: None while it waits; end_time:
+    None while it runs, or where its end isn't known; times are UTC; project, queue: the account and the partition;
+    tags: the reader's own."""
+
+    objects: ClassVar["_Objects"]
+
+    id: str
+    scheduler_id: str
+    attempt: int
+    state: str
+    num_nodes: int | None
+    start_time: datetime | None
+    end_time: datetime | None
+    name: str
+    user: str
+    project: str
+    queue: str
+    cluster: str
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_running(self) -> bool:
+        return is_running(self.state)
+
+    @staticmethod
+    def over(store: Store) -> "AllocationQuery":
+        """Of an open store."""
+        return AllocationQuery(lambda: nullcontext(store), Wanted())
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which allocations. Empty collections are for any."""
+
+    ids: Sequence[str] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
+    states: Sequence[str] = ()
+    project: str = ""
+    queue: str = ""
+    newest_first: bool = True
+
+    def has(self, one: BatchJob) -> bool:
+        return (
+            (not self.ids or one.id in self.ids or one.scheduler_id in self.ids)
+            and (not self.states or one.state in self.states)
+            and self.project in ("", one.project)
+            and self.queue in ("", one.queue)
+        )
+
+
+class AllocationQuery:
+    """Allocations of a store, the one that began last first; read when they are gone through, each time anew."""
+
+    def __init__(self, opened: Opened, wanted: Wanted) -> None:
+        self._opened = opened
+        self._wanted = wanted
+
+    def filter(
+        self,
+        *,
+        id: "str | int | Sequence[str | int]" = (),
+        scheduler_id: "str | int | Sequence[str | int]" = (),
+        filter_tags: "Mapping[str, str] | None" = None,
+        state: "str | Sequence[str]" = (),
+        project: str | None = None,
+        queue: str | None = None,
+    ) -> "AllocationQuery":
+        """Only allocations that all of this fits. id, scheduler_id: one or several; filter_tags: all must match, "" for
+        any value; state: one or several, `running` and `finished` among them; project, queue: account, partition."""
+        wanted = self._wanted
+        states = [name for text in _several(state) for name in _states(text)]
+        return AllocationQuery(
+            self._opened,
+            replace(
+                wanted,
+                ids=[*_several(id), *_several(scheduler_id)] or wanted.ids,
+                tags={**wanted.tags, **(filter_tags or {})},
+                states=states or wanted.states,
+                project=wanted.project if project is None else project,
+                queue=wanted.queue if queue is None else queue,
+            ),
+        )
+
+    def all(self) -> "AllocationQuery":
+        return self
+
+    def order_by(self, field: str) -> "AllocationQuery":
+        """`start_time`: the one that began first is first; `-start_time`: last, as without it."""
+        if field not in ("start_time", "-start_time"):
+            raise ValueError(f"allocations are ordered by `start_time` or `-start_time`, not by {field!r}")
+        return AllocationQuery(self._opened, replace(self._wanted, newest_first=field.startswith("-")))
+
+    def __iter__(self) -> Iterator[BatchJob]:
+        with self._opened() as store:
+            found = [one for one in _allocations(store, self._wanted) if self._wanted.has(one)]
+        found.sort(key=lambda one: one.start_time or _LAST, reverse=self._wanted.newest_first)
+        yield from found
+
+    @overload
+    def __getitem__(self, at: int) -> BatchJob: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[BatchJob]: ...
+    def __getitem__(self, at: int | slice) -> BatchJob | list[BatchJob]:
+        return list(self)[at]
+
+    def count(self) -> int:
+        return sum(1 for _ in self)
+
+
+class _Objects:
+    """`BatchJob.objects`: of the store that the environment names; opened anew for each query."""
+
+    def __get__(self, instance: object, owner: type) -> AllocationQuery:
+        return AllocationQuery(Store.default, Wanted())
+
+
+BatchJob.objects = _Objects()
+
+
+def _allocations(store: Store, wanted: Wanted) -> Iterator[BatchJob]:
+    tags = [f"{name}={value}" if value else name for name, value in wanted.tags.items()]
+    jobs = {(job.summary.cluster, job.job_id): job for job in store.jobs(tags=tags)}
+    yield from _imported(store, wanted, {job.summary.allocation for job in jobs.values()})
+    runs: dict[tuple[str, str, int], list[StateEvent]] = {}
+    for event in EventLog(store).filter(tags=wanted.tags, job_id=wanted.ids).order_by("timestamp"):
+        runs.setdefault((event.cluster, event.job_id, event.data.get("attempt", 1)), []).append(event)
+    for (cluster, job_id, attempt), events in runs.items():
+        start = next((event for event in events if is_running(event.to_state)), None)
+        job = jobs.get((cluster, job_id))
+        if start is None or job is None:  # never ran; or it came between the two questions
+            continue
+        if job.summary.origin or job.summary.allocation:  # a part of an allocation
+            continue
+        ends = [event for event in events if is_running(event.from_state) and not is_running(event.to_state)]
+        yield _allocation(job, attempt, start, ends[-1] if ends else None)
+
+
+def _imported(store: Store, wanted: Wanted, of_jobs: Collection[str]) -> Iterator[BatchJob]:
+    """of_jobs: the allocations that jobs with the tags ran in."""
+    for one in store._store.allocations():
+        told = one.details
+        if wanted.tags and one.id not in of_jobs and not _has_tags(told.get("filter_tags"), wanted.tags):
+            continue
+        yield BatchJob(
+            id=one.id,
+            scheduler_id=one.scheduler_id,
+            attempt=1,
+            state=state_of(one.state),
+            num_nodes=one.nodes or None,
+            start_time=None if one.started_ns is None else _moment(one.started_ns),
+            end_time=None if one.ended_ns is None else _moment(one.ended_ns),
+            name=str(told.get("name") or one.id),
+            user=str(told.get("user") or ""),
+            project=str(told.get("project") or ""),
+            queue=str(told.get("queue") or ""),
+            cluster="",
+            tags=tags if isinstance(tags := told.get("filter_tags"), dict) else {},
+        )
+
+
+def _has_tags(tags: object, wanted: Mapping[str, str]) -> bool:
+    return isinstance(tags, dict) and all(
+        name in tags and value in ("", str(tags[name])) for name, value in wanted.items()
+    )
+
+
+def _allocation(job: "Job", attempt: int, start: StateEvent, end: StateEvent | None) -> BatchJob:
+    summary = job.summary
+    return BatchJob(
+        id=job.job_id,
+        scheduler_id=job.job_id,
+        attempt=attempt,
+        state=job.state if end is None else end.to_state,
+        num_nodes=start.data.get("num_nodes"),
+        start_time=start.timestamp,
+        end_time=None if end is None else end.timestamp,
+        name=job.name,
+        user=summary.user,
+        project=summary.account,
+        queue=summary.partition,
+        cluster=summary.cluster,
+        tags=job.tags,
+    )
+
+
+def _several(values: "str | int | Sequence[str | int]") -> list[str]:
+    return [str(values)] if isinstance(values, str | int) else [str(value) for value in values]
+
+
+def _states(text: str) -> Sequence[str]:
+    """Balsam's `running` and `finished` of a batch job, and all that jobs have."""
+    from observe.words import STATES
+
+    name = state_of(text)
+    if name == "FINISHED":
+        return [state for state in STATES if state not in RUNNING_STATES]
+    return RUNNING_STATES if name == "RUNNING" else [name]

@@ -1,0 +1,80 @@
+"""Command lines of what is computed of many jobs: analyze, allocations."""
+
+from typing import TYPE_CHECKING
+
+from observe import completers
+from observe.cli_lists import event_state, state_names
+from observe.cli_options import Parser, add_command, add_json, add_source, completed, whole_number
+
+if TYPE_CHECKING:
+    from observe.cli_options import Subparsers
+
+REPORTS = ("throughput", "utilization", "nodes", "overheads")
+
+
+def add_analyze(subparsers: "Subparsers[Parser]") -> None:
+    parser = add_command(
+        subparsers,
+        "analyze",
+        "throughput, utilization, nodes and overheads of many jobs",
+        "Draws how many jobs had ended (throughput), how many nodes ran jobs (utilization),\n"
+        "how many there were for them (nodes), each over time; or what launching jobs cost,\n"
+        "how long they ran, and how busy nodes and cores were (overheads). Of the jobs of\n"
+        "the store only: others aren't known. JOB: ids, names, ranges (a3-a9), wildcards.",
+        "examples:\n"
+        "  logshipper analyze throughput\n"
+        "  logshipper analyze throughput --to-state failed --after 2026-05-01\n"
+        "  logshipper analyze utilization --png utilization.png\n"
+        "  logshipper analyze utilization 'train*' --no-node-weighting --csv running.csv\n"
+        "  logshipper analyze nodes --tag experiment=foo\n"
+        "  logshipper analyze overheads a3-a9 --json\n"
+        "  logshipper analyze throughput --from loki --since 30d",
+    )
+    parser.add_argument("report", choices=REPORTS, metavar="REPORT", help=f"one of {', '.join(REPORTS)}")
+    completed(parser.add_argument("jobs", metavar="JOB", nargs="*", help="only of these"), completers.jobs)
+    parser.add_argument(
+        "--to-state",
+        type=event_state,
+        metavar="STATE",
+        help="throughput: count changes to this state (default: JOB_FINISHED, that is COMPLETED)",
+    )
+    parser.add_argument(
+        "--from-state", type=event_state, metavar="STATE", help="throughput: only changes from this state"
+    )
+    parser.add_argument("--after", metavar="TIME", help="not before this time, such as 2026-05-01T09:30")
+    parser.add_argument("--before", metavar="TIME", help="not after this time")
+    parser.add_argument("--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs with it; again for more")
+    parser.add_argument(
+        "--no-node-weighting",
+        dest="node_weighting",
+        action="store_false",
+        help="utilization: count running jobs, not their nodes",
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--png", metavar="FILE", help="write a picture instead; `-` is standard output")
+    how.add_argument("--svg", metavar="FILE", help="likewise, as SVG")
+    how.add_argument("--csv", metavar="FILE", help="likewise, the points as CSV")
+    add_json(how, "for programs: the points as JSON, described in docs/analytics.md")
+    add_source(parser)
+
+
+def add_allocations(subparsers: "Subparsers[Parser]") -> None:
+    parser = add_command(
+        subparsers,
+        "allocations",
+        "list the nodes that jobs have and had",
+        "Lists allocations, newest first: each run of a job on its nodes. JOB: ids, names,\nranges (a3-a9), wildcards.",
+        "examples:\n"
+        "  logshipper allocations\n"
+        "  logshipper allocations --history --limit 50\n"
+        "  logshipper allocations --state timeout --tag experiment=foo\n"
+        "  logshipper allocations --history --json | jq '.allocations[].num_nodes'",
+    )
+    completed(parser.add_argument("jobs", metavar="JOB", nargs="*", help="only of these"), completers.jobs)
+    parser.add_argument("--history", action="store_true", help="also those that are over")
+    parser.add_argument("--state", type=state_names, metavar="STATE", help="only these, joined by commas")
+    parser.add_argument("--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs with it; again for more")
+    parser.add_argument("--limit", type=whole_number, default=50, metavar="N", help="at most N (default: 50)")
+    parser.add_argument("--all", action="store_true", help="all of them")
+    add_json(parser)
+    add_source(parser)

@@ -1,0 +1,113 @@
+"""`logshipper import`: jobs of other systems into the local store."""
+
+import argparse
+import time
+import zoneinfo
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict, replace
+from datetime import tzinfo
+
+from ingest.imports.faults import Faults
+from ingest.imports.taking import Source, Taking
+from ingest.progress_bar import Bar
+from ingest.store.job_imports import Imported
+from ingest.store.local_store import LocalStore
+from logshipper.errors import ConfigError
+from observe.opening import overlay_of, store_folder
+from observe.output import print_json
+from observe.overlay import MAX_NOTE_CHARS, MAX_TAGS, Marks, Overlay, Place, parse_change
+from observe.running import say
+from observe.words import plural, safe, size
+
+SCHEMA = "logshipper.import/1"
+EXIT_LEFT_OUT = 1
+POLL_SECS = 1.0
+
+
+def call(args: argparse.Namespace) -> int:
+    faults = Faults(lambda sentence: say(safe(sentence)))
+    bar = Bar("Importing", size)
+    with (
+        closing(_source(args, faults)) as source,
+        closing(LocalStore(store_folder(args), create=True)) as store,
+    ):
+        marks = _Marking(overlay_of(store), faults)
+        taking = Taking(store, source, faults, again=args.removed, mark=marks.mark, progress=bar)
+        try:
+            if args.follow:
+                _follow(taking, source)
+            else:
+                taking.run()
+        finally:
+            bar.clear()
+            _tell(args, taking, faults)
+    return EXIT_LEFT_OUT if faults.left_out else 0
+
+
+def _source(args: argparse.Namespace, faults: Faults) -> Source:
+    zone = _zone(args.timezone)
+    from ingest.imports.qcg import QcgSource
+
+    return QcgSource(args.paths, faults, zone=zone, name=args.run_name)
+
+
+def _zone(name: str | None) -> tzinfo | None:
+    if name is None:
+        return None
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (OSError, ValueError, zoneinfo.ZoneInfoNotFoundError):
+        raise ConfigError("--timezone", [f"{name!r} isn't a time zone; it looks like Europe/Berlin or UTC"]) from None
+
+
+def _follow(taking: Taking, source: Source) -> None:
+    while True:
+        is_over = source.is_over()  # looked at first: what was written before is read after
+        taking.run(last=is_over)
+        if is_over:
+            return
+        time.sleep(POLL_SECS)
+
+
+def _tell(args: argparse.Namespace, taking: Taking, faults: Faults) -> None:
+    counts = taking.counts
+    if args.json:
+        told = {"left_out": faults.left_out, "remarks": faults.remarks}
+        print_json({"schema": SCHEMA, "store": store_folder(args), **asdict(counts), **told})
+        return
+    jobs = f"{plural(counts.new, 'new job')}, {counts.known:,} known"
+    more = [plural(counts.allocations, "allocation")] if counts.allocations else []
+    print(", ".join([f"{counts.entries:,} {'entry' if counts.entries == 1 else 'entries'}: {jobs}", *more]))
+    if counts.removed:
+        say(f"{plural(counts.removed, 'job')} left out, removed from the store before: --removed takes them again")
+    if faults.left_out:
+        say(f"{faults.left_out:,} left out that couldn't be read, see above")
+
+
+class _Marking:
+    """Brings tags and notes of imported jobs to the reader's own. What can't be a tag is said."""
+
+    def __init__(self, overlay: Overlay, faults: Faults) -> None:
+        self._overlay = overlay
+        self._faults = faults
+
+    def mark(self, jobs: list[Imported]) -> None:
+        self._overlay.change_all([(Place(job.job_id), self._change(job)) for job in jobs])
+
+    def _change(self, job: Imported) -> Callable[[Marks], Marks]:
+        def change(marks: Marks) -> Marks:
+            tags = dict(marks.tags)
+            for name, value in (job.tags or {}).items():
+                try:
+                    wanted = parse_change(f"+{name}={value}")
+                    if wanted.name not in tags and len(tags) >= MAX_TAGS:
+                        raise ConfigError("tags", [f"a job has at most {MAX_TAGS}"])
+                except ConfigError as error:
+                    self._faults.remark(job.job_id, 0, f"the tag {name!r} is left out: {error}")
+                else:
+                    tags[wanted.name] = wanted.value or ""
+            note = marks.note if job.note is None else job.note[:MAX_NOTE_CHARS]
+            return replace(marks, tags=tags, note=note)
+
+        return change

@@ -1,0 +1,153 @@
+"""`logshipper info JOB...`: nodes, cores, folder, history and metrics of jobs, and their tasks and iterations. A name
+that isn't there is told, and the others are answered."""
+
+import argparse
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from observe.documents import Document
+from observe.opening import is_from_loki, no_jobs_yet, opened, resolve, say_where_else, store_place, take_in
+from observe.output import Cell, Column, Output, Styled, print_json
+from observe.running import say
+from observe.words import NS, STATE_STYLES, duration, exit_short, exit_words, local, number, plural
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from observe.job_info import Found, JobInfo
+
+SCHEMA = "logshipper.info/1"
+EXIT_UNKNOWN = 1
+_CHILDS_SHOWN = 50
+_CHILD_COLUMNS = (
+    Column("iteration"),
+    Column("state"),
+    Column("exit", right=True),
+    Column("took", right=True),
+    Column("nodes", flexible=True),
+)
+_METRIC_COLUMNS = (Column("key"), Column("last", right=True), Column("min", right=True), Column("max", right=True))
+_KEYS_SHOWN = 30
+
+
+def call(args: argparse.Namespace) -> int:
+    found = found_of(args)
+    if args.json:
+        jobs = [{"asked": name, **_document(info), **_best(info, args)} for name, info in found.items()]
+        print_found(SCHEMA, args, jobs, found)
+        return EXIT_UNKNOWN if found.unknown else 0
+    out = Output()
+    for at, info in enumerate(found.values()):
+        if at:
+            out.line()
+        _print_info(out, info, args)
+    return EXIT_UNKNOWN if found.unknown else 0
+
+
+def found_of(args: argparse.Namespace) -> "Found[JobInfo]":
+    """Of `args.jobs`. Says on stderr which are unknown. Raises UnknownJob where there is no store."""
+    from observe.job_info import infos
+
+    with opened(args) as store:
+        if store is None:
+            raise no_jobs_yet(args, args.jobs[0])
+        if not is_from_loki(args):
+            for problem in take_in(store):
+                say(problem)
+            if "last" in args.jobs:
+                say_where_else(args)
+        found = infos(store, args.jobs, lambda name: resolve(store, name, args), time.time_ns())
+    for error in found.unknown:
+        say(str(error))
+    return found
+
+
+def print_found(schema: str, args: argparse.Namespace, jobs: list[Document], found: "Found[JobInfo]") -> None:
+    """jobs: what is printed of those that were found."""
+    unknown = [{"name": error.name, "reason": str(error)} for error in found.unknown]
+    print_json({"schema": schema, "store": store_place(args), "jobs": jobs, "unknown": unknown})
+
+
+def _document(info: "JobInfo") -> Document:
+    iterations = info.iterations
+    return {
+        "job_id": info.job_id,
+        "name": info.name,
+        "state": info.status,
+        "nodes": {host: list(cores) for host, cores in info.nodes.items()},
+        "total_cores": info.total_cores,
+        "wdir": info.wdir,
+        "run_secs": info.time.total_seconds(),
+        "exit_code": info.exit_code,
+        "signal": info.signal,
+        "messages": info.messages,
+        "restarts": info.restarts,
+        "metrics": {name: {"last": one.last, "min": one.min, "max": one.max} for name, one in info.metrics.items()},
+        "history": [{"time": _utc(moment), "state": state} for moment, state in info.history],
+        "iteration": info.iteration,
+        "iterations": iterations
+        and {"total": iterations.total, "finished": iterations.finished, "failed": iterations.failed},
+        "childs": [_document(child) for child in info.childs],
+    }
+
+
+def _utc(moment: "datetime") -> str:
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _best(info: "JobInfo", args: argparse.Namespace) -> Document:
+    """The best value of the primary metric, where one is asked for: null for who hasn't got it."""
+    return {} if args.primary is None else {"best": info.best(args.primary, maximize=args.maximize)}
+
+
+def _print_info(out: Output, info: "JobInfo", args: argparse.Namespace) -> None:
+    out.line(Styled(info.name, "bold"), "  ", Styled(info.job_id, "bold cyan"))
+    out.fields(list(_fields(info, args)))
+    if info.metrics:
+        out.heading("Metrics")
+        metrics = list(info.metrics.items())
+        shown_keys = metrics[:_KEYS_SHOWN] if out.terminal else metrics
+        out.table(_METRIC_COLUMNS, [[name, number(one.last), number(one.min), number(one.max)]
+                                    for name, one in shown_keys])  # fmt: skip
+        if len(shown_keys) < len(metrics):
+            out.line(Styled(f"and {plural(len(metrics) - len(shown_keys), 'more key')}: see --json", "dim"))
+    if not info.childs:
+        return
+    out.heading("Iterations", totals_words(info))
+    rows: list[list[Cell]] = []
+    shown = info.childs[:_CHILDS_SHOWN] if out.terminal else info.childs
+    for child in shown:
+        state = Styled(child.status, STATE_STYLES.get(child.status, ""))
+        exit_cell = exit_short(child.exit_code, child.signal)
+        rows.append([child.name, state, exit_cell, duration(child.time.total_seconds()), _nodes(child)])
+    out.table(_CHILD_COLUMNS, rows)
+    if len(shown) < len(info.childs):
+        out.line(Styled(f"and {plural(len(info.childs) - len(shown), 'more iteration')}: see --json", "dim"))
+
+
+def _fields(info: "JobInfo", args: argparse.Namespace) -> Iterator[tuple[str, list[Cell]]]:
+    outcome = exit_words(info.exit_code, info.signal)
+    yield "State", [Styled(info.status, STATE_STYLES.get(info.status, "")), f", {outcome}" if outcome else ""]
+    if info.messages:
+        yield "Reason", [info.messages]
+    yield "Nodes", [_nodes(info) or "not known"]
+    yield "Cores", ["not known" if info.total_cores is None else str(info.total_cores)]
+    yield "Folder", [info.wdir or "not known"]
+    yield "Run time", [duration(info.time.total_seconds()) + ("" if info.is_finished else " so far")]
+    yield "Restarts", [str(info.restarts)]
+    if args.primary is not None:
+        best = info.best(args.primary, maximize=args.maximize)
+        yield "Best", ["not known" if best is None else f"{args.primary} {number(best)}"]
+    for at, (moment, state) in enumerate(info.history):
+        yield "" if at else "History", [f"{local(int(moment.timestamp() * NS))}  {state}"]
+
+
+def _nodes(info: "JobInfo") -> str:
+    """`n1[0:1],n2`, as QCG-PilotJob writes them."""
+    return ",".join(f"{host}[{':'.join(map(str, cores))}]" if cores else host for host, cores in info.nodes.items())
+
+
+def totals_words(info: "JobInfo") -> str:
+    totals = info.iterations
+    return f"{totals.total} total, {totals.finished} finished, {totals.failed} failed" if totals else ""

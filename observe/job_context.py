@@ -1,0 +1,74 @@
+"""How a job was started, where `context: true` in ~/.logoptin had it recorded (logshipper/context.py), or an importer
+knew it."""
+
+import hashlib
+import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from logshipper.context import EVENT
+from observe.output import to_json
+from observe.records import shown, text_of
+from observe.words import plural
+
+if TYPE_CHECKING:
+    from ingest.capture.job import JobEvent
+    from ingest.store.stores import Reader
+
+GIT_DIFF = "git.diff"
+
+
+def contexts_of(reader: "Reader") -> "dict[int, JobEvent]":
+    """The event of each capture of the newest attempt that has one, by the capture's number, in order of time."""
+    newest = max((capture.attempt for capture in reader.captures), default=1)
+    found: dict[int, JobEvent] = {}
+    for event in reader.events(attempt=newest):
+        if event.event.get("event") == EVENT:
+            found.setdefault(event.capture, event)
+    return found
+
+
+def context_options(reader: "Reader") -> dict[str, str]:
+    """JSON texts by option: `command`, `cwd`, `cores`, `env.*`, `scheduler.*`, `git.*`; of the capture that told first.
+    Anybody's words: what isn't as it should be is left out."""
+    found = next(iter(contexts_of(reader).values()), None)
+    return {} if found is None else _options(found.event)
+
+
+def _options(event: Mapping[str, Any]) -> dict[str, str]:  # Any: JSON
+    options = {}
+    command, cores = event.get("command"), event.get("cores")
+    if isinstance(command, list) and all(isinstance(word, str) for word in command):
+        options["command"] = to_json(shlex.join(command))
+    if isinstance(event.get("cwd"), str):
+        options["cwd"] = to_json(event["cwd"])
+    if isinstance(cores, list):
+        options["cores"] = str(len(cores))
+    for name, prefix in (("environment", "env"), ("scheduler", "scheduler"), ("git", "git")):
+        values = event.get(name)
+        if isinstance(values, dict):
+            options |= {f"{prefix}.{key}": to_json(value) for key, value in values.items() if _is_plain(value)}
+    return options
+
+
+def shown_option(name: str, value: str) -> str:
+    """An option's JSON text for a table: of a diff its length and a hash, which tell whether two are the same."""
+    if name != GIT_DIFF:
+        return shown(value)
+    text = text_of(value)
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+    return f"{plural(text.count(chr(10)), 'line')}, sha256 {digest}" if text else "none"
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, str | int | float | bool)
+
+
+def cwd_of(event: Mapping[str, Any]) -> str:  # Any: JSON
+    cwd = event.get("cwd")
+    return cwd if isinstance(cwd, str) else ""
+
+
+def cores_of(event: Mapping[str, Any]) -> list[int]:  # Any: JSON
+    cores = event.get("cores")
+    return [core for core in cores if type(core) is int] if isinstance(cores, list) else []

@@ -1,0 +1,258 @@
+"""What is asked of a job, or of one task of many, by name: `observe.JobInfo`, in the words of QCG-PilotJob's."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import TYPE_CHECKING, TypeVar
+
+from ingest.capture.job import Capture, JobSummary
+from ingest.metadata.metadata_keys import Number
+from logshipper.errors import UnknownJob
+from observe.event_log import changes_of
+from observe.job_context import contexts_of, cores_of, cwd_of
+from observe.properties import json_value
+from observe.selectors import resolve_each
+from observe.words import NS, RUNNING_STATES
+
+if TYPE_CHECKING:
+    from ingest.store.stores import Reader, Store
+
+T = TypeVar("T")
+NOT_ENDED = (*RUNNING_STATES, "REQUEUED", "QUEUED")
+
+
+@dataclass(frozen=True, slots=True)
+class Iterations:
+    """Sub-totals of a job's tasks, or of the jobs that are its iterations. finished: ended, however; failed: of these,
+    all that aren't COMPLETED."""
+
+    total: int
+    finished: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A key's numbers: the last one (None where the last value is none), the least, the greatest."""
+
+    last: Number | None
+    min: Number
+    max: Number
+
+
+@dataclass(frozen=True, slots=True)
+class JobInfo:
+    """One job, task or iteration.
+
+    name: `name:i` of an iteration; nodes: the cores' numbers by host, an empty list where they aren't known;
+    total_cores: None where none are known; wdir: "" where it isn't known; time: run time, so far while it runs;
+    history: when (UTC) each state was entered; iteration: i; iterations, childs: where there are several tasks or
+    iterations, these in order; messages: why, where the state needs a word; restarts: how often it was begun anew;
+    metrics: its keys with numbers.
+    """
+
+    job_id: str
+    name: str
+    status: str
+    nodes: Mapping[str, Sequence[int]]
+    total_cores: int | None
+    wdir: str
+    time: timedelta
+    exit_code: int | None
+    signal: int
+    history: Sequence[tuple[datetime, str]]
+    iteration: int | None = None
+    iterations: Iterations | None = None
+    childs: "Sequence[JobInfo]" = field(default=())
+    messages: str = ""
+    restarts: int = 0
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+
+    def best(self, key: str, *, maximize: bool = False) -> Number | None:
+        """The greatest, or the least, of a key's numbers; of a job with iterations, of all of them. None where there is
+        none; 0 is a number."""
+        found = [one for info in (self, *self.childs) if (one := info.metrics.get(key)) is not None]
+        if not found:
+            return None
+        return max(one.max for one in found) if maximize else min(one.min for one in found)
+
+    @property
+    def is_finished(self) -> bool:
+        return self.status not in NOT_ENDED
+
+
+def info_of(reader: "Reader", now_ns: int) -> JobInfo:
+    """Of one job; its tasks are its childs, where it has several."""
+    job = reader.summary
+    newest = max((capture.attempt for capture in reader.captures), default=1)
+    captures = [capture for capture in reader.captures if capture.attempt == newest]
+    contexts = {number: found.event for number, found in contexts_of(reader).items()}
+    cores: dict[str, set[int]] = {capture.host: set() for capture in captures}
+    for capture in captures:
+        cores[capture.host].update(cores_of(contexts.get(capture.capture, {})))
+    wdir = next((cwd_of(event) for event in contexts.values() if cwd_of(event)), "")
+    base = JobInfo(
+        job_id=job.job_id,
+        name=job.name,
+        status=job.state,
+        nodes={host: sorted(found) for host, found in cores.items()},
+        total_cores=sum(map(len, cores.values())) or None,
+        wdir=wdir,
+        time=_took(job, now_ns),
+        exit_code=job.exit_code,
+        signal=job.signal,
+        history=[(event.timestamp, event.to_state) for event in changes_of(reader)],
+        messages=job.reason,
+        restarts=job.attempts - 1,
+        metrics=_metrics(reader),
+    )
+    if len({(capture.step, capture.task) for capture in captures}) < 2:
+        return base
+    childs = [_task(base, capture, contexts.get(capture.capture, {}), now_ns) for capture in captures]
+    return replace(base, childs=childs, iterations=totals(childs))
+
+
+def group_of(name: str, members: Iterable[tuple[int, JobInfo]]) -> JobInfo:
+    """Of the jobs that are called NAME:0, NAME:1, ...: one that has them as its iterations."""
+    childs = [replace(info, iteration=number) for number, info in sorted(members, key=lambda member: member[0])]
+    nodes: dict[str, set[int]] = {}
+    for info in childs:
+        for host, cores in info.nodes.items():
+            nodes.setdefault(host, set()).update(cores)
+    running = [info.status for info in childs if not info.is_finished]
+    failed = [info for info in childs if info.is_finished and info.status != "COMPLETED"]
+    began = min(info.history[0][0] for info in childs if info.history)
+    ends = max(info.history[0][0] + info.time for info in childs if info.history)
+    first = failed[0] if failed else childs[0]
+    return JobInfo(
+        job_id="",
+        name=name,
+        status=running[0] if running else "FAILED" if failed else "COMPLETED",
+        nodes={host: sorted(cores) for host, cores in nodes.items()},
+        total_cores=sum(map(len, nodes.values())) or None,
+        wdir=childs[0].wdir if len({info.wdir for info in childs}) == 1 else "",
+        time=ends - began,
+        exit_code=None if running else first.exit_code,
+        signal=0 if running else first.signal,
+        history=sorted(moment for info in childs for moment in info.history),
+        iterations=totals(childs),
+        childs=childs,
+        messages=first.messages,
+        restarts=sum(info.restarts for info in childs),
+    )
+
+
+def totals(infos: Sequence[JobInfo]) -> Iterations:
+    ended = [info for info in infos if info.is_finished]
+    return Iterations(len(infos), len(ended), sum(info.status != "COMPLETED" for info in ended))
+
+
+def iterations_of(name: str, jobs: Iterable[JobSummary]) -> Iterator[tuple[int, JobSummary]]:
+    """The newest job of each name NAME:i. jobs: newest first."""
+    seen = set()
+    for job in jobs:
+        head, colon, number = job.name.rpartition(":")
+        if colon and head == name and number.isascii() and number.isdigit() and number not in seen:
+            seen.add(number)
+            yield int(number), job
+
+
+class Found(dict[str, T]):
+    """What was found, by the names that were asked; a job of a range or a pattern by its id. unknown: an error for each
+    name that stands for none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unknown: list[UnknownJob] = []
+
+
+def infos(store: "Store", names: Iterable[str], resolve: Callable[[str], str], now_ns: int) -> Found[JobInfo]:
+    """Of jobs, tasks' jobs by their common name, ranges and patterns; what is unknown stops nothing."""
+    found: Found[JobInfo] = Found()
+    jobs = cache(store.jobs)  # of Loki they are asked for once
+    for name in names:
+        try:
+            own = _of_id(store, resolve(name), now_ns)
+        except UnknownJob as error:
+            _add_others(found, store, name, error, jobs(), now_ns)
+        else:
+            found[name] = own if name in (own.job_id, "last") else _with_iterations(store, name, own, jobs(), now_ns)
+    return found
+
+
+def _add_others(
+    found: Found[JobInfo], store: "Store", name: str, error: UnknownJob, jobs: Sequence[JobSummary], now_ns: int
+) -> None:
+    """Of a name that isn't one job's: iterations that have it in common, a range, a pattern."""
+    members = _members(store, name, jobs, now_ns)
+    if members:
+        found[name] = group_of(name, members)
+        return
+
+    def resolve(_: str) -> str:
+        raise error
+
+    ids, unknown = resolve_each([name], resolve, lambda: jobs)
+    found.unknown += unknown
+    found.update({job_id: _of_id(store, job_id, now_ns) for job_id in ids})
+
+
+def _with_iterations(store: "Store", name: str, own: JobInfo, jobs: Sequence[JobSummary], now_ns: int) -> JobInfo:
+    """own: the job that the name stands for, perhaps only by the beginning of its id."""
+    members = _members(store, name, jobs, now_ns)
+    if not members:
+        return own
+    group = group_of(name, members)
+    return replace(own, childs=group.childs, iterations=group.iterations) if own.name == name else group
+
+
+def _members(store: "Store", name: str, jobs: Sequence[JobSummary], now_ns: int) -> list[tuple[int, JobInfo]]:
+    return [(number, _of_id(store, job.job_id, now_ns)) for number, job in iterations_of(name, jobs)]
+
+
+def _of_id(store: "Store", job_id: str, now_ns: int) -> JobInfo:
+    with store.open(job_id) as reader:
+        return info_of(reader, now_ns)
+
+
+def _task(base: JobInfo, capture: Capture, context: Mapping[str, object], now_ns: int) -> JobInfo:
+    cores = cores_of(context)
+    step = f"{capture.step}." if capture.step not in ("", "batch") else ""
+    moments = [(_moment(capture.started_ns), "RUNNING")]
+    if capture.ended_ns is not None:
+        moments.append((_moment(capture.ended_ns), capture.state))
+    return replace(
+        base,
+        name=f"{base.name}:{step}{capture.task}",
+        status=capture.state,
+        nodes={capture.host: cores},
+        total_cores=len(cores) or None,
+        wdir=cwd_of(context),
+        time=_took(capture, now_ns),
+        exit_code=capture.exit_code,
+        signal=capture.signal,
+        history=moments,
+        iteration=capture.task,
+        messages=capture.reason,
+        metrics={},
+    )
+
+
+def _metrics(reader: "Reader") -> dict[str, Metric]:
+    found = {}
+    for key in reader.keys():  # noqa: SIM118  not a dict's
+        if key.numbers and key.min is not None and key.max is not None:
+            value = json_value(key.last)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            found[key.key] = Metric(value if is_number else None, key.min, key.max)  # type: ignore[arg-type]  # is_number
+    return found
+
+
+def _took(job: JobSummary | Capture, now_ns: int) -> timedelta:
+    end_ns = now_ns if job.ended_ns is None else job.ended_ns
+    return timedelta(microseconds=max(end_ns - job.started_ns, 0) // 1000)
+
+
+def _moment(time_ns: int) -> datetime:
+    return datetime.fromtimestamp(time_ns // NS, UTC).replace(microsecond=time_ns % NS // 1000)

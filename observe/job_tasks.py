@@ -1,0 +1,100 @@
+"""Tasks of a store's jobs, for `observe.task_analytics`: what was captured of them, and what their scheduler told."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ingest.capture.job import JOB_ENDED
+from observe.store_api import Store
+from observe.task_analytics import Task
+from observe.words import NS, RUNNING_STATES
+
+if TYPE_CHECKING:
+    from ingest.capture.job import Capture, Json
+    from ingest.store.stores import Reader
+
+_STATE = "state"  # the event of an imported job's change
+_SCHEDULED = "SCHEDULED"  # QCG-PilotJob's, for what was given its cores
+
+
+class _Change(NamedTuple):
+    time_ns: int
+    before: str
+    after: str
+    source: str
+
+
+def tasks_of(reader: "Reader") -> Iterator[Task]:
+    """A task for each attempt of a captured job: on the nodes where it was captured, from the first capture's start to
+    the last one's end; when it was launched and over, as its scheduler told it, to the second. A task for each run of
+    an imported job, and of each of its children, as its own system tells of them."""
+    if reader.summary.origin:
+        yield from _imported(reader)
+    else:
+        yield from _captured(reader)
+
+
+def tasks_of_jobs(store: Store, **which: Any) -> Iterator[Task]:  # Any: as Store.jobs has them
+    """The tasks of the jobs that `store.jobs` lists. which: its options."""
+    for job in store.jobs(**which):
+        with job._reader() as reader:
+            yield from tasks_of(reader)
+
+
+def _captured(reader: "Reader") -> Iterator[Task]:
+    attempts: dict[int, list[Capture]] = {}
+    for capture in reader.captures:
+        attempts.setdefault(capture.attempt, []).append(capture)
+    told = {found.attempt: found.event for found in reader.events() if found.event.get("event") == JOB_ENDED}
+    for attempt, captures in sorted(attempts.items()):
+        end = told.get(attempt, {})
+        ends = [capture.ended_ns for capture in captures if capture.ended_ns is not None]
+        yield Task(
+            name=reader.summary.job_id,
+            start=min(capture.started_ns for capture in captures) / NS,
+            end=max(ends) / NS if len(ends) == len(captures) else None,
+            cores={capture.host: () for capture in captures if capture.host},
+            launched=_secs(end.get("started_ns")),
+            finished=_secs(end.get("ended_ns")),
+        )
+
+
+def _imported(reader: "Reader") -> Iterator[Task]:
+    job = reader.summary
+    changes = [
+        _Change(found.time_ns, str(event.get("from")), str(event.get("to")), str(event.get("source_to")))
+        for found in reader.events()
+        if (event := found.event).get("event") == _STATE
+    ]
+    if not job.children:
+        yield from _runs(job.job_id, changes, reader.details(), job.host)
+        return
+    known = {child.name: child.details for child in reader.children()}
+    told = sorted(reader.child_changes(), key=lambda change: change.child)  # stable: each one's stay in order of time
+    for name, found in groupby(told, key=lambda change: change.child):
+        of_child = [_Change(one.time_ns, one.from_state, one.to_state, one.source_to) for one in found]
+        yield from _runs(name, of_child, known.get(name, {}), "")
+
+
+def _runs(name: str, changes: Iterable[_Change], details: "Json", host: str) -> Iterator[Task]:
+    """A task from each entry to RUNNING to the exit, or until now; one that never ran where there is none."""
+    cores: Mapping[str, Sequence[str]] = {host: ()} if host else {}
+    secs = details.get("run_secs")
+    scheduled: float | None = None
+    start: float | None = None
+    ran = False
+    for change in changes:
+        time = change.time_ns / NS
+        if change.source == _SCHEDULED:
+            scheduled = time
+        elif change.after in RUNNING_STATES and change.before not in RUNNING_STATES:
+            start, ran = time, True
+        elif change.before in RUNNING_STATES and change.after not in RUNNING_STATES and start is not None:
+            yield Task(name, start, time, cores, scheduled, start, run_secs=secs)
+            start = None
+    if start is not None or not ran:
+        yield Task(name, start, None, cores, scheduled, start)
+
+
+def _secs(time_ns: object) -> float | None:
+    return time_ns / NS if isinstance(time_ns, int) and time_ns > 0 else None

@@ -1,0 +1,250 @@
+"""What tasks cost and how well they filled nodes and cores: launch overheads, run times, gantt, gaps, busy shares,
+efficiency. Pure; times are seconds since 1970, or from wherever all of them count.
+
+The terms are QCG-PilotJob's, whose reports have all of this of a task. What a task lacks (it was cancelled before it
+ran, or left out) leaves it out of what needs that, and nothing else.
+"""
+
+import statistics
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
+
+from observe.analytics import Report
+from observe.words import plural
+
+Core: TypeAlias = tuple[str, str]  # node and core; core "" where only nodes are known
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One run of a task. cores: by node, empty for a node of which they aren't known; start, end: of its program;
+    scheduled: when it was given its cores; launched, finished: when its launcher took it for running, and for over.
+    run_secs: how long its program ran, where its launcher tells that by itself. None for what isn't known."""
+
+    name: str
+    start: float | None = None
+    end: float | None = None
+    cores: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    scheduled: float | None = None
+    launched: float | None = None
+    finished: float | None = None
+    run_secs: float | None = None
+
+    @property
+    def run_time(self) -> float | None:
+        if self.run_secs is not None:
+            return self.run_secs
+        return None if self.start is None or self.end is None else self.end - self.start
+
+    @property
+    def has_cores(self) -> bool:
+        return any(self.cores.values())
+
+    @property
+    def places(self) -> list[Core]:
+        return [(node, core) for node, cores in self.cores.items() for core in cores or ("",)]
+
+
+class Statistics(NamedTuple):
+    """Of some numbers. stdev: the deviation of a sample, None of a single number; pstdev: of all there are."""
+
+    number: int
+    min: float
+    max: float
+    mean: float
+    median: float
+    stdev: float | None
+    pstdev: float
+
+
+class Overheads(NamedTuple):
+    """What launching cost, in seconds, each None where no task tells it. launch: from being given cores to being taken
+    for running; start: from there to the program's start; finish: from its end to being taken for over; share: start
+    and finish of a task in relation to its run time. tasks: of which start and finish are known."""
+
+    tasks: int
+    launch: Statistics | None
+    start: Statistics | None
+    finish: Statistics | None
+    share: float | None
+
+
+class Span(NamedTuple):
+    """From when until when a core was somebody's; task "" where it was nobody's."""
+
+    place: Core
+    start: float
+    end: float
+    task: str = ""
+
+
+def statistics_of(numbers: Iterable[float]) -> Statistics | None:
+    """None where there are none."""
+    found = list(numbers)
+    if not found:
+        return None
+    return Statistics(
+        number=len(found),
+        min=min(found),
+        max=max(found),
+        mean=statistics.fmean(found),
+        median=statistics.median(found),
+        stdev=statistics.stdev(found) if len(found) > 1 else None,
+        pstdev=statistics.pstdev(found),
+    )
+
+
+def run_times(tasks: Iterable[Task]) -> Report[str, float]:
+    """X the tasks' names, Y the seconds that each ran; only of tasks that are over."""
+    found = [(task.name, secs) for task in tasks if (secs := task.run_time) is not None]
+    return Report([name for name, _ in found], [secs for _, secs in found])
+
+
+def launch_overheads(tasks: Iterable[Task]) -> Overheads:
+    launches, starts, finishes, shares = [], [], [], []
+    for task in tasks:
+        if task.scheduled is not None and task.launched is not None:
+            launches.append(task.launched - task.scheduled)
+        if task.start is None or task.end is None or task.launched is None or task.finished is None:
+            continue
+        starts.append(task.start - task.launched)
+        finishes.append(task.finished - task.end)
+        if task.end > task.start:
+            shares.append((starts[-1] + finishes[-1]) / (task.end - task.start))
+    return Overheads(
+        tasks=len(starts),
+        launch=statistics_of(launches),
+        start=statistics_of(starts),
+        finish=statistics_of(finishes),
+        share=statistics.fmean(shares) if shares else None,
+    )
+
+
+def overhead_report(tasks: Iterable[Task]) -> Report[str, float]:
+    """X the tasks' names, Y the seconds that launching and ending each cost."""
+    found = [
+        (task.name, task.start - task.launched + task.finished - task.end)
+        for task in tasks
+        if task.start is not None and task.end is not None and task.launched is not None and task.finished is not None
+    ]
+    return Report([name for name, _ in found], [secs for _, secs in found])
+
+
+# ---- over time, by node and core
+
+
+def gantt(tasks: Iterable[Task]) -> list[Span]:
+    """Which task each core had: in order of nodes, cores and time."""
+    return [Span(place, start, end, name) for place, spans in _by_core(tasks).items() for start, end, name in spans]
+
+
+def gaps(tasks: Iterable[Task]) -> list[Span]:
+    """When cores that had a task had none: between the first start and the last end of all."""
+    cores = _by_core(tasks)
+    begin, end = _bounds(cores)
+    found = []
+    for place, spans in cores.items():
+        edges = [(begin, begin), *_merged((start, stop) for start, stop, _ in spans), (end, end)]
+        found += [Span(place, before, after) for (_, before), (after, _) in pairwise(edges) if after > before]
+    return found
+
+
+def gantt_report(spans: Iterable[Span]) -> Report[tuple[float, float], str]:
+    """Of `gantt` or `gaps`: X start and end, Y the core: `for x, y in zip(*report): plt.plot(x, (y, y))`."""
+    found = list(spans)
+    return Report([(span.start, span.end) for span in found], [core_name(span.place) for span in found])
+
+
+def busy_share(tasks: Iterable[Task], begin: float | None = None, end: float | None = None) -> Report[str, float]:
+    """X the cores, Y the part of the time in which each had a task: from the first start, or begin, to the last end, or
+    end. Of nothing at all the share is 0."""
+    cores = _by_core(tasks)
+    first, last = _bounds(cores)
+    first, last = first if begin is None else begin, last if end is None else end
+    shares = []
+    for spans in cores.values():
+        busy = sum(
+            max(min(stop, last) - max(start, first), 0.0)
+            for start, stop in _merged((start, stop) for start, stop, _ in spans)
+        )
+        shares.append(busy / (last - first) if last > first else 0.0)
+    return Report([core_name(place) for place in cores], shares)
+
+
+def efficiency(tasks: Iterable[Task]) -> Report[str, float]:
+    """As `busy_share`, without waits that the schedule caused: a core that waits for others which the next task needs,
+    too, isn't idle before the last of these is free; nor is it after its last task."""
+    ran = [task for task in tasks if _is_whole(task)]
+    cores = _by_core(ran)
+    begin, end = _bounds(cores)
+    starts = {place: [start for start, _, _ in spans] for place, spans in cores.items()}
+
+    def free_at(task: Task) -> float:
+        """When the last of its cores became free."""
+        assert task.start is not None  # noqa: S101  of whole tasks only
+        ends = []
+        for place in task.places:
+            at = bisect_left(starts[place], task.start)
+            if at:
+                ends.append(cores[place][at - 1][1])
+        return max(ends, default=begin)
+
+    idle: dict[Core, float] = defaultdict(float)
+    for task in ran:
+        assert task.start is not None  # noqa: S101
+        wait = max(task.start - free_at(task), 0.0)
+        for place in task.places:
+            idle[place] += wait
+    whole = end - begin
+    shares = [1 - idle[place] / whole if whole > 0 else 0.0 for place in cores]
+    return Report([core_name(place) for place in cores], shares)
+
+
+def core_name(place: Core) -> str:
+    return ":".join(filter(None, place))
+
+
+def left_out_note(tasks: Sequence[Task]) -> list[str]:
+    """How many of the tasks no node or time is known of, a sentence."""
+    number = sum(not _is_whole(task) for task in tasks)
+    return [f"{plural(number, 'task')} left out: not over, or on no node that is known"] if number else []
+
+
+def _is_whole(task: Task) -> bool:
+    return task.start is not None and task.end is not None and task.end >= task.start and bool(task.cores)
+
+
+def _by_core(tasks: Iterable[Task]) -> dict[Core, list[tuple[float, float, str]]]:
+    """Start, end and name of each core's tasks in order; cores with the numbers in their names in order."""
+    found: dict[Core, list[tuple[float, float, str]]] = defaultdict(list)
+    for task in tasks:
+        if _is_whole(task):
+            for place in task.places:
+                found[place].append((task.start or 0.0, task.end or 0.0, task.name))
+    return {place: sorted(found[place]) for place in sorted(found, key=_order)}
+
+
+def _order(place: Core) -> tuple[str, int, str]:
+    """Of cores such as `7` and `7&8` (hardware threads) by the first number."""
+    number = place[1].partition("&")[0]
+    return place[0], int(number) if number.isdecimal() else -1, place[1]
+
+
+def _bounds(cores: Mapping[Core, Sequence[tuple[float, float, str]]]) -> tuple[float, float]:
+    spans = [span for spans in cores.values() for span in spans]
+    return min((start for start, _, _ in spans), default=0.0), max((end for _, end, _ in spans), default=0.0)
+
+
+def _merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Spans in order of their starts, with those that overlap or touch as one."""
+    found: list[tuple[float, float]] = []
+    for start, end in spans:
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found

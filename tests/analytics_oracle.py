@@ -1,0 +1,95 @@
+"""What Balsam's and QCG-PilotJob's own code makes of events: `python analytics_oracle.py balsam|qcg < cases > answers`.
+
+Run by the Python of the environment that has them (requirements/tool.sh); it imports nothing of ours. Cases and answers
+are JSON, a list each; an answer is `{"error": NAME}` where theirs raised.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any  # Any: other programs' values
+
+
+def moment(secs: float | None) -> datetime | None:
+    return None if secs is None else datetime.fromtimestamp(secs, UTC)
+
+
+class Query(list[Any]):
+    """What Balsam's functions ask of a query."""
+
+    def filter(self, **wanted: str) -> "Query":
+        return Query(one for one in self if all(getattr(one, name) == value for name, value in wanted.items()))
+
+    def order_by(self, _: object) -> "Query":
+        return Query(sorted(self, key=lambda one: one.timestamp))
+
+
+def balsam(case: dict[str, Any]) -> Any:
+    from balsam.analytics import (  # type: ignore[import-not-found]  # in an environment of its own
+        available_nodes,
+        throughput_report,
+        utilization_report,
+    )
+
+    ask = case["ask"]
+    if ask == "nodes":
+        times, counts = available_nodes(
+            SimpleNamespace(id=at, start_time=moment(start), end_time=moment(end), num_nodes=nodes)
+            for at, (start, end, nodes) in enumerate(case["allocations"])
+        )
+    else:
+        events = Query(
+            SimpleNamespace(job_id=job, timestamp=moment(at), from_state=before, to_state=after, data=data)
+            for job, at, before, after, data in case["events"]
+        )
+        if ask == "throughput":
+            times, counts = throughput_report(events, to_state=case["to_state"])
+        else:
+            times, counts = utilization_report(events, node_weighting=ask == "utilization")
+    return [[time.timestamp() for time in times], list(counts)]
+
+
+def qcg(case: dict[str, Any]) -> Any:
+    """Each of the report's parts by itself: one that fails doesn't hide the others."""
+    from qcg.pilotjob.utils.reportstats import JobsReportStats  # type: ignore[import-not-found]  # likewise
+
+    with tempfile.TemporaryDirectory() as folder:
+        report, times = os.path.join(folder, "jobs.report"), os.path.join(folder, "rtimes.log")
+        with open(report, "w") as file:
+            file.writelines(json.dumps(entry) + "\n" for entry in case["report"])
+        with open(times, "w") as file:
+            json.dump({"node": "n", "rt": case["rtimes"]}, file)
+        found = JobsReportStats([report], rt_files=[times])
+
+    def chart(made: dict[str, Any]) -> Any:
+        return sorted([bar["Core"], str(bar["Start"]), str(bar["Finish"]), bar["Job"]] for bar in made["chart_data"])
+
+    parts: dict[str, Callable[[], Any]] = {
+        "run_times": lambda: found.job_stats().get("rstats"),
+        "launch": lambda: found.job_stats().get("launchstats"),
+        "overheads": lambda: found.job_start_finish_launch_overheads(details=True),
+        "gantt": lambda: chart(found._generate_gantt_dataframe("real_start", "real_finish")),
+        "gaps": lambda: chart(found._generate_gantt_gaps_dataframe("real_start", "real_finish")),
+        "busy": lambda: found.resource_usage(from_first_job=True, details=True),
+        "efficiency": lambda: found.efficiency(details=True),
+    }
+    return {name: answered(part) for name, part in parts.items()}
+
+
+def answered(ask: Callable[[], Any]) -> Any:
+    try:
+        return ask()
+    except Exception as error:
+        return {"error": type(error).__name__}
+
+
+if __name__ == "__main__":
+    program = {"balsam": balsam, "qcg": qcg}[sys.argv[1]]
+    cases = json.load(sys.stdin)
+    out, sys.stdout = sys.stdout, sys.stderr  # theirs print
+    answers = [answered(lambda case=case: program(case)) for case in cases]  # type: ignore[misc]
+    json.dump(answers, out)

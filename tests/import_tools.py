@@ -1,0 +1,29 @@
+"""What tests of importers share: a store that is imported into, and all that is in it then."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ingest.store.local_store import LocalStore
+from logshipper.segment import Stream
+
+RECORDED = Path(__file__).parent / "imports"
+Import = Callable[..., tuple[int, str, str]]
+
+
+def contents(store: Path) -> dict[str, Any]:  # Any: what readers give
+    """Summary, details, events, children, changes, records and lines of each job, by its name."""
+    found = {}
+    with LocalStore(str(store)) as opened:
+        for job in opened.jobs():
+            with opened.open(job.job_id) as reader:
+                found[job.name] = {
+                    "summary": reader.summary,
+                    "details": reader.details(),
+                    "events": [(event.time_ns, event.event) for event in reader.events()],
+                    "children": list(reader.children()),
+                    "changes": [change[:] for change in reader.child_changes()],
+                    "records": [record.line for record in reader.records()],
+                    "lines": [line.text for line in reader.lines(streams=tuple(Stream))],
+                }
+    return found

@@ -1,0 +1,367 @@
+"""Balsam's and QCG-PilotJob's own published code on the same events (tests/analytics_oracle.py): where the two differ
+from ours each case says why, and docs/analytics.md how many there are.
+
+Cases are random, and the same each time. Theirs are in environments of their own: requirements/tool.sh.
+"""
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from observe.analytics import Report, available_nodes, throughput_report, utilization_report
+from observe.task_analytics import (
+    Span,
+    Statistics,
+    Task,
+    busy_share,
+    core_name,
+    efficiency,
+    gantt,
+    gaps,
+    launch_overheads,
+    statistics_of,
+)
+from tests.captured_runs import ROOT
+
+CASES = 400  # of each kind
+TIMEOUT_SECS = 90
+T0 = 1_777_636_800.0
+STATES = ("READY", "PREPROCESSED", "RUNNING", "RUN_DONE", "POSTPROCESSED", "STAGED_OUT", "JOB_FINISHED", "RUN_ERROR",
+          "RUN_TIMEOUT", "RESTART_READY", "FAILED")  # fmt: skip
+
+Json = Any  # Any: JSON
+
+
+def asked_of(program: str, cases: list[Json]) -> list[Json]:
+    """Their answers."""
+    python = Path(sys.prefix) / program / "bin" / "python"
+    if not python.exists():
+        words = f"{program} isn't in {python}: requirements/tool.sh {program} installs it"
+        if os.environ.get("LOGSHIPPER_TEST_SERVERS") == "required":
+            pytest.fail(words)
+        pytest.skip(words)
+    command = [str(python), "-I", str(ROOT / "tests" / "analytics_oracle.py"), program]
+    ran = subprocess.run(command, input=json.dumps(cases), capture_output=True, text=True, timeout=TIMEOUT_SECS)
+    assert ran.returncode == 0, ran.stderr
+    answers: list[Json] = json.loads(ran.stdout)
+    assert len(answers) == len(cases)
+    return answers
+
+
+class Comparison:
+    """How many cases there were, were equal, and differed for each reason."""
+
+    def __init__(self) -> None:
+        self.cases = self.equal = 0
+        self.reasons: Counter[str] = Counter()
+
+    def take(self, case: Json, *, equal: bool, reason: str) -> None:
+        """reason: why the two may differ, "" where there is none: then they must not."""
+        self.cases += 1
+        self.equal += equal
+        if not equal:
+            assert reason, case
+            self.reasons[reason] += 1
+
+    def assert_as_documented(self, name: str) -> None:
+        """The page's table has these very numbers."""
+        page = (ROOT / "docs" / "analytics.md").read_text()
+        row = re.search(rf"^\| {re.escape(name)} \| (\d+) \| (\d+) \| (.*) \|$", page, re.M)
+        reasons = "; ".join(f"{number} {why}" for why, number in sorted(self.reasons.items()))
+        found = (str(self.cases), str(self.equal), reasons or "–")
+        assert (row and row.groups()) == found, f"| {name} | {' | '.join(found)} |"
+
+
+# ---- Balsam
+
+
+def moment(secs: float | None) -> datetime | None:
+    return None if secs is None else datetime.fromtimestamp(secs, UTC)
+
+
+def a_workflow(chance: random.Random) -> list[Json]:
+    """Events of some jobs, as Balsam has them: restarts, parts of nodes, many at the same time; one in four lacks
+    something."""
+    whole = chance.random() < 0.75
+    events: list[Json] = []
+    for job in range(chance.randint(1 if whole else 0, 8)):
+        at = T0 + chance.randint(0, 20)
+        nodes, packing = chance.choice([1, 2, 16]), chance.choice([1, 1, 2, 3, 8])
+        before = "PREPROCESSED"
+        for attempt in range(chance.choice([1, 1, 1, 2, 3])):
+            if attempt:
+                events.append([job, at, before, "RESTART_READY", {}])
+                before = "RESTART_READY"
+                if not whole:
+                    nodes = chance.choice([1, 4])
+            events.append([job, at, before, "RUNNING", {"num_nodes": nodes / packing}])
+            at += chance.randint(0, 12)
+            before = chance.choice(["RUN_DONE", "RUN_ERROR", "RUN_TIMEOUT"])
+            events.append([job, at, "RUNNING", before, {}])
+            if before == "RUN_DONE":
+                for state in ("POSTPROCESSED", "STAGED_OUT", "JOB_FINISHED"):
+                    at += chance.randint(0, 2)
+                    events.append([job, at, before, state, {}])
+                    before = state
+                break
+        if before == "RUN_ERROR":
+            events.append([job, at + 1, before, "FAILED", {}])
+    if not whole:
+        for event in events:
+            if "num_nodes" in event[4] and chance.random() < 0.1:
+                event[4] = {}
+        events = [event for event in events if chance.random() < 0.9]
+    chance.shuffle(events)
+    return events
+
+
+def ours_of_events(case: Json) -> Report[datetime, Any]:
+    events = [
+        SimpleNamespace(job_id=job, timestamp=moment(at), from_state=before, to_state=after, data=data)
+        for job, at, before, after, data in case["events"]
+    ]
+    if case["ask"] == "throughput":
+        return throughput_report(events, to_state=case["to_state"])
+    return utilization_report(events, node_weighting=case["ask"] == "utilization")
+
+
+def is_same(ours: Report[datetime, Any], theirs: Json) -> bool:
+    if isinstance(theirs, dict):
+        return False
+    times, counts = theirs
+    return [time.timestamp() for time in ours[0]] == times and ours[1] == pytest.approx(counts, abs=1e-9)
+
+
+def why_running_differs(case: Json) -> str:
+    starts = [event for event in case["events"] if event[3] == "RUNNING"]
+    ends = [event for event in case["events"] if event[2] == "RUNNING"]
+    if not starts and not ends:
+        return "of nothing: ValueError"
+    weighted = case["ask"] == "utilization"
+    if weighted and any("num_nodes" not in event[4] for event in starts):
+        return "without a node count: KeyError"
+    running: Counter[int] = Counter()
+    for job, _, _, after, _ in sorted(starts + ends, key=lambda event: (event[1], event[3] != "RUNNING")):
+        running[job] += 1 if after == "RUNNING" else -1
+        if running[job] < 0:
+            return "with an end without a start: counted as 1"
+    weights = {(event[0], event[4]["num_nodes"]) for event in starts} if weighted else set()
+    if len(weights) > len({job for job, _ in weights}):
+        return "begun again with other nodes: the last that was read counts for all"
+    return ""
+
+
+def why_throughput_differs(case: Json) -> str:
+    failed = case["to_state"] == "FAILED" and any(event[3] == "RUN_ERROR" for event in case["events"])
+    return "FAILED has RUN_ERROR in it here" if failed else ""
+
+
+@pytest.fixture(scope="module")
+def balsam() -> tuple[list[Json], list[Json]]:
+    chance = random.Random(7)
+    cases: list[Json] = []
+    for _ in range(CASES):
+        events = a_workflow(chance)
+        cases += [{"ask": ask, "events": events} for ask in ("utilization", "jobs")]
+        cases.append({"ask": "throughput", "events": events, "to_state": chance.choice(STATES)})
+        allocations = []
+        for _ in range(chance.randint(0, 6)):
+            start = chance.choice([None, *[T0 + chance.randint(0, 30)] * 5])
+            end = None if start is None or chance.random() < 0.15 else start + chance.randint(0, 30)
+            allocations.append([start, end, chance.choice([1, 2, 64])])
+        cases.append({"ask": "nodes", "allocations": allocations})
+    return cases, asked_of("balsam", cases)
+
+
+@pytest.mark.parametrize(
+    ("ask", "name", "why"),
+    [
+        ("throughput", "Balsam `throughput_report`", why_throughput_differs),
+        ("utilization", "Balsam `utilization_report`", why_running_differs),
+        ("jobs", "Balsam `utilization_report(node_weighting=False)`", why_running_differs),
+    ],
+)
+def test_balsams_reports_of_events(
+    balsam: tuple[list[Json], list[Json]], ask: str, name: str, why: Callable[[Json], str]
+) -> None:
+    found = Comparison()
+    for case, theirs in zip(*balsam, strict=True):
+        if case["ask"] == ask:
+            found.take(case, equal=is_same(ours_of_events(case), theirs), reason=why(case))
+    found.assert_as_documented(name)
+
+
+def test_balsams_report_of_allocations(balsam: tuple[list[Json], list[Json]]) -> None:
+    found = Comparison()
+    for case, theirs in zip(*balsam, strict=True):
+        if case["ask"] == "nodes":
+            ours = available_nodes(
+                SimpleNamespace(start_time=moment(start), end_time=moment(end), num_nodes=nodes)
+                for start, end, nodes in case["allocations"]
+            )
+            runs = any(start is not None and end is None for start, end, _ in case["allocations"])
+            reason = "with one that runs: left out" if runs else ""
+            found.take(case, equal=is_same(ours, theirs), reason=reason)
+    found.assert_as_documented("Balsam `available_nodes`")
+
+
+# ---- QCG-PilotJob
+
+
+def a_pilot(chance: random.Random) -> Json:
+    """Tasks on the cores of some nodes, one after the other on each; one case in five has something odd: `odd`."""
+    odd = chance.choice(["", "", "", "", chance.choice(["cancelled", "alone", "no time", "overlapping"])])
+    nodes, cores = chance.randint(1, 3), chance.randint(1, 4)
+    free = {(f"n{node}", str(core)): 0.0 for node in range(nodes) for core in range(cores)}
+    tasks: list[Json] = []
+    for number in range(1 if odd == "alone" else chance.randint(3, 12)):
+        places = sorted(chance.sample(sorted(free), chance.randint(1, min(4, len(free)))))
+        scheduled = max(free[place] for place in places) + chance.choice([0, 0, 0.5, 3])
+        launched = scheduled + chance.choice([0.0625, 0.25])  # whole in binary, as sums are compared
+        start = launched + chance.choice([0.125, 0.375])
+        secs = 0.0 if odd == "no time" and not number else chance.choice([0.75, 2, 7.125])
+        finished = start + secs + chance.choice([0, 0.25])
+        for place in places:
+            free[place] = max(0.0, finished - 2) if odd == "overlapping" else finished
+        tasks.append({
+            "name": f"t{number}", "places": places, "scheduled": scheduled, "launched": launched, "start": start,
+            "end": start + secs, "finished": finished, "cancelled": odd == "cancelled" and not number,
+        })  # fmt: skip
+    return {"odd": odd, "tasks": tasks}
+
+
+def told_by_qcg(tasks: list[Json]) -> Json:
+    """jobs.report and rtimes_*.log of a run, as QCG-PilotJob writes them."""
+
+    def date(secs: float) -> str:
+        return (datetime(2026, 5, 1, 12) + timedelta(seconds=secs)).isoformat()
+
+    report, rtimes = [], {}
+    for task in tasks:
+        nodes: dict[str, list[str]] = {}
+        for node, core in task["places"]:
+            nodes.setdefault(node, []).append(core)
+        history = [("QUEUED", 0.0), ("SCHEDULED", task["scheduled"])]
+        runtime = {}
+        if task["cancelled"]:
+            history.append(("CANCELED", task["scheduled"]))
+        else:
+            history += [("EXECUTING", task["launched"]), ("SUCCEED", task["finished"])]
+            runtime["allocation"] = ",".join(f"{node}[{':'.join(cores)}]" for node, cores in nodes.items())
+            runtime["rtime"] = str(timedelta(seconds=task["end"] - task["start"]))
+            rtimes[task["name"]] = {"s": date(task["start"]), "f": date(task["end"])}
+        told = [{"state": state, "date": date(secs)} for state, secs in history]
+        report.append({"name": task["name"], "state": history[-1][0], "history": told, "runtime": runtime})
+    return {"report": report, "rtimes": rtimes}
+
+
+def our_tasks(tasks: list[Json]) -> list[Task]:
+    found = []
+    for task in tasks:
+        cores: dict[str, list[str]] = {}
+        for node, core in task["places"]:
+            cores.setdefault(node, []).append(core)
+        name, scheduled = task["name"], task["scheduled"]
+        if task["cancelled"]:
+            found.append(Task(name, scheduled=scheduled))
+        else:
+            found.append(Task(name, task["start"], task["end"], cores, scheduled, task["launched"], task["finished"]))
+    return found
+
+
+def secs_of(text: str) -> float:
+    return (datetime.fromisoformat(text) - datetime(2026, 5, 1, 12)).total_seconds()
+
+
+def bars(spans: list[Span], nothing: str = "") -> list[list[Any]]:
+    return sorted([core_name(span.place), span.start, span.end, span.task or nothing] for span in spans)
+
+
+def same_statistics(ours: Statistics | None, theirs: Mapping[str, float] | None) -> bool:
+    if ours is None or theirs is None or ours.stdev is None:
+        return ours is None and theirs is None
+    names = ("min", "max", "mean", "median", "stdev", "pstdev")
+    return [getattr(ours, name) for name in names] == pytest.approx([theirs.get(name) for name in names], abs=1e-6)
+
+
+def same_shares(ours: Report[str, float], theirs: Json) -> bool:
+    shares = {
+        f"{node}:{core}": part["utilization"] / 100
+        for node, cores in theirs.get("nodes", {}).items()
+        for core, part in cores.items()
+    }
+    return dict(zip(*ours, strict=True)) == pytest.approx(shares, abs=1e-6)
+
+
+def same_overheads(tasks: list[Task], theirs: Json) -> bool:
+    ours = launch_overheads(tasks)
+    if ours.start is None or ours.finish is None or ours.share is None:
+        return False
+    found = (ours.tasks, ours.start.mean, ours.finish.mean, 100 * ours.share)
+    names = ("analyzed_jobs", "job_start_avg", "job_finish_avg", "job_avg_per_rt")
+    return found == pytest.approx([theirs.get(name) for name in names], abs=1e-6)
+
+
+def same_chart(ours: list[list[Any]], theirs: Json) -> bool:
+    if isinstance(theirs, dict):
+        return False
+    return ours == sorted([core, secs_of(start), secs_of(end), job] for core, start, end, job in theirs)
+
+
+PARTS: dict[str, tuple[str, Callable[[list[Task], Json], bool]]] = {
+    "run_times": ("run times", lambda tasks, theirs: same_statistics(
+        statistics_of(task.run_time for task in tasks if task.run_time is not None), theirs)),
+    "launch": ("launch times", lambda tasks, theirs: same_statistics(launch_overheads(tasks).launch, theirs)),
+    "overheads": ("launch overheads", same_overheads),
+    "gantt": ("gantt", lambda tasks, theirs: same_chart(bars(gantt(tasks)), theirs)),
+    "gaps": ("gaps", lambda tasks, theirs: same_chart(bars(gaps(tasks), "gap"), theirs)),
+    "busy": ("busy shares", lambda tasks, theirs: same_shares(busy_share(tasks), theirs)),
+    "efficiency": ("efficiency", lambda tasks, theirs: same_shares(efficiency(tasks), theirs)),
+}  # fmt: skip
+
+
+def why_qcg_differs(part: str, case: Json, theirs: Json) -> str:
+    if case["odd"] == "cancelled":
+        return "with a cancelled task: AssertionError"
+    if case["odd"] == "alone":
+        return "of a single task: StatisticsError"
+    if case["odd"] == "no time" and part == "run_times":
+        return "with a task of 0 s: left out"
+    if case["odd"] == "no time" and part == "overheads":
+        return "with a task of 0 s: ZeroDivisionError"
+    if case["odd"] == "overlapping" and part in ("gaps", "busy", "efficiency"):
+        return "with tasks that share a core at a time: gaps below 0"
+    if part == "gaps" and isinstance(theirs, list) and any(start == end for _, start, end, _ in theirs):
+        return "with gaps of 0 s"
+    return ""
+
+
+@pytest.fixture(scope="module")
+def qcg() -> tuple[list[Json], list[Json]]:
+    chance = random.Random(11)
+    cases = [a_pilot(chance) for _ in range(CASES)]
+    return cases, asked_of("qcg", [told_by_qcg(case["tasks"]) for case in cases])
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_qcgs_reports(qcg: tuple[list[Json], list[Json]], part: str) -> None:
+    name, is_equal = PARTS[part]
+    found = Comparison()
+    for case, answer in zip(*qcg, strict=True):
+        theirs = answer if "error" in answer else answer[part]
+        failed = isinstance(theirs, dict) and "error" in theirs
+        reason = why_qcg_differs(part, case, theirs)
+        assert not failed or reason.endswith(theirs["error"]), (case, theirs)
+        found.take(case, equal=not failed and is_equal(our_tasks(case["tasks"]), theirs), reason=reason)
+    found.assert_as_documented(f"QCG-PilotJob {name}")

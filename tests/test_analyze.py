@@ -1,0 +1,316 @@
+"""`logshipper analyze` and `allocations` on a store of jobs whose times and nodes are known; the snippets of Balsam's
+document on analytics; the examples of docs/analytics.md."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pytest
+
+import observe
+from logshipper.cli import main
+from observe.words import utc
+from tests.captured_runs import ROOT
+from tests.reading_store import SpooledCapture
+from tests.segment_factory import SECOND_NS as NS
+
+T0_NS = 1_777_636_800 * NS  # 2026-05-01 12:00 UTC
+JOBS = {  # by id: start and end in seconds, nodes, exit code
+    "123": (0, 600, 4, 0),
+    "124": (60, 300, 2, 0),
+    "125": (300, 360, 1, 1),
+    "126": (300, 900, None, 0),
+}
+
+
+def make(store: Path) -> None:
+    for job_id, (start, end, nodes, code) in JOBS.items():
+        options: dict[str, Any] = {"name": f"train{job_id}", "started_ns": T0_NS + start * NS, "nodes": nodes or 0}
+        with SpooledCapture(store, job_id, host=f"n{int(job_id) % 2}", **options) as job:
+            job.lines("hello")
+            job.end(code, time_ns=T0_NS + end * NS)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = tmp_path / "store"
+    monkeypatch.setenv("LOGSHIPPER_STORE", str(root))
+    make(root)
+    with observe.Store.local(root) as opened:
+        for job in opened.jobs("123", "124"):
+            job.tag("experiment=foo")
+    return root
+
+
+Ask = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def ask(store: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
+    def run(*words: str) -> tuple[int, str, str]:
+        code = main(list(words))
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def secs(times: list[datetime]) -> list[int]:
+    return [round((time - datetime.fromtimestamp(T0_NS // NS, UTC)).total_seconds()) for time in times]
+
+
+def document(answer: tuple[int, str, str]) -> dict[str, Any]:
+    assert answer[0] == 0
+    found: dict[str, Any] = json.loads(answer[1])
+    return found
+
+
+def curve(series: dict[str, Any]) -> tuple[list[int], list[float]]:
+    return secs([datetime.fromisoformat(x[:26]).replace(tzinfo=UTC) for x in series["x"]]), series["y"]
+
+
+# ---- the snippets of Balsam's document: verbatim, but for the import and the tag's place in a store
+
+THROUGHPUT = """
+events = EventLog.objects.filter(scheduler_id=123)
+times, done_counts = throughput_report(events, to_state="RUN_DONE")
+
+t0 = min(times)
+elapsed_minutes = [(t - t0).total_seconds() / 60 for t in times]
+plt.step(elapsed_minutes, done_counts, where="post")
+"""
+UTILIZATION = """
+events = EventLog.objects.filter(scheduler_id=123)
+times, util = utilization_report(events, node_weighting=True)
+
+t0 = min(times)
+elapsed_minutes = [(t - t0).total_seconds() / 60 for t in times]
+plt.step(elapsed_minutes, util, where="post")
+"""
+AVAILABLE = """
+foo_batchjobs = BatchJob.objects.filter(
+    filter_tags={"experiment": "foo"}
+)
+times, node_counts = available_nodes(foo_batchjobs)
+"""
+IMPORTS = """
+from observe import BatchJob, EventLog
+from observe.analytics import available_nodes, throughput_report, utilization_report
+from matplotlib import pyplot as plt
+"""
+
+
+@pytest.fixture
+def pyplot() -> Iterator[Any]:
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    plt.figure()
+    yield plt
+    plt.close("all")
+
+
+def drawn(plt: Any) -> tuple[list[float], list[float]]:
+    (line,) = plt.gca().get_lines()
+    assert line.get_drawstyle() == "steps-post"
+    return list(line.get_xdata()), list(line.get_ydata())
+
+
+def run(snippet: str) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec(IMPORTS + snippet, names)  # noqa: S102  the snippet is ours
+    return names
+
+
+def test_balsams_throughput(store: Path, pyplot: Any) -> None:
+    names = run(THROUGHPUT)
+    assert (secs(names["times"]), names["done_counts"]) == ([600], [1])
+    assert drawn(pyplot) == ([0], [1])
+    names = run(THROUGHPUT.replace("scheduler_id=123", ""))
+    assert (secs(names["times"]), names["done_counts"]) == ([300, 600, 900], [1, 2, 3])
+
+
+def test_balsams_utilization(store: Path, pyplot: Any) -> None:
+    names = run(UTILIZATION)
+    assert (secs(names["times"]), names["util"]) == ([0, 600], [4, 0])
+    assert drawn(pyplot) == ([0, 10], [4, 0])
+    names = run(UTILIZATION.replace("scheduler_id=123", ""))
+    assert secs(names["times"]) == [0, 60, 300, 300, 300, 360, 600, 900]
+    assert names["util"] == [4, 6, 4, 5, 6, 5, 1, 0]
+
+
+def test_balsams_available_nodes(store: Path) -> None:
+    names = run(AVAILABLE)
+    assert (secs(names["times"]), names["node_counts"]) == ([0, 60, 300, 600], [4, 6, 4, 0])
+
+
+# ---- allocations
+
+
+def test_allocations_are_queried_as_batch_jobs(store: Path) -> None:
+    every = observe.BatchJob.objects
+    assert [one.id for one in every.order_by("start_time").filter(filter_tags={"experiment": "foo"})] == ["123", "124"]
+    assert {one.id for one in every.filter(scheduler_id=[125, 126], state="finished")} == {"125", "126"}
+    assert every.filter(state="running").count() == 0
+    one = every.filter(id=123)[0]
+    assert (one.num_nodes, one.state, one.is_running, one.name, one.tags) == (
+        4, "COMPLETED", False, "train123", {"experiment": "foo"}
+    )  # fmt: skip
+    assert [found.id for found in every.filter(id=["124", "123"])[:1]] == ["124"]
+    with pytest.raises(ValueError, match="start_time"):
+        every.order_by("num_nodes")
+
+
+def test_a_restarted_job_has_two_allocations_and_a_running_one_is_open(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with SpooledCapture(root, "7", started_ns=T0_NS, nodes=2) as job:
+        job.end(1, time_ns=T0_NS + 60 * NS)
+    with SpooledCapture(root, "7", 2, started_ns=T0_NS + 90 * NS, nodes=3, suffix="bbbb") as job:
+        job.beat()
+        with observe.Store.local(root) as opened:
+            found = list(observe.BatchJob.over(opened).order_by("start_time"))
+            times, nodes = observe.available_nodes(found)
+    assert [(one.attempt, one.state, one.num_nodes, one.is_running) for one in found] == [
+        (1, "FAILED", 2, False), (2, "RUNNING", 3, True)
+    ]  # fmt: skip
+    assert (secs(times), nodes) == ([0, 60, 90], [2, 0, 3])
+
+
+def test_nodes_are_at_least_those_that_a_job_was_seen_on(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    for task in range(3):
+        with SpooledCapture(root, "8", started_ns=T0_NS, task=task, host=f"n{task}", suffix=f"s{task}") as job:
+            job.end()
+    with observe.Store.local(root) as opened:
+        assert [one.num_nodes for one in observe.BatchJob.over(opened)] == [3]
+
+
+def test_the_command_lists_allocations(ask: Ask) -> None:
+    code, out, err = ask("allocations")
+    assert (code, out) == (0, "")
+    assert "--history" in err
+    code, out, _ = ask("allocations", "--history", "--tag", "experiment=foo")
+    assert [line.split()[:3] for line in out.splitlines()] == [
+        ["id", "state", "nodes"], ["124", "COMPLETED", "2"], ["123", "COMPLETED", "4"]
+    ]  # fmt: skip
+    listed = document(ask("allocations", "--state", "failed", "--json"))
+    assert listed["schema"] == "logshipper.allocations/1"
+    assert [(one["id"], one["num_nodes"], one["end_time"]) for one in listed["allocations"]] == [
+        ("125", 1, utc(T0_NS + 360 * NS))
+    ]
+    code, _, err = ask("allocations", "no-such")
+    assert code == 1
+    assert "no-such" in err
+
+
+# ---- analyze
+
+
+def test_throughput(ask: Ask) -> None:
+    found = document(ask("analyze", "throughput", "--json"))
+    assert found["title"] == "Captured jobs that became COMPLETED: 3 in 10m00s, 12 an hour"
+    assert (found["report"], found["to_state"], found["unknown"]) == ("throughput", "COMPLETED", [])
+    assert curve(found["series"][0]) == ([300, 600, 900], [1, 2, 3])
+    failed = document(ask("analyze", "throughput", "--to-state", "RUN_ERROR", "--json"))
+    assert curve(failed["series"][0]) == ([360], [1])
+    late = document(ask("analyze", "throughput", "12*", "--after", "2026-05-01T12:06:00Z", "--json"))
+    assert curve(late["series"][0]) == ([600, 900], [1, 2])
+
+
+def test_utilization_by_nodes_and_by_jobs(ask: Ask) -> None:
+    found = document(ask("analyze", "utilization", "--json"))
+    assert curve(found["series"][0]) == ([0, 60, 300, 300, 300, 360, 600, 900], [4, 6, 4, 5, 6, 5, 1, 0])
+    assert found["title"] == "Nodes that ran captured jobs: 6 at most, 3.933 on average in 15m00s"
+    jobs = document(ask("analyze", "utilization", "--no-node-weighting", "--tag", "experiment", "--json"))
+    assert (jobs["unit"], *curve(jobs["series"][0])) == ("jobs", [0, 60, 300, 600], [1, 2, 1, 0])
+
+
+def test_what_ran_before_the_time_still_counts(ask: Ask) -> None:
+    span = ("--after", "2026-05-01T12:01:30Z", "--before", "2026-05-01T12:05:30Z")
+    found = document(ask("analyze", "utilization", *span, "--json"))
+    assert curve(found["series"][0]) == ([90, 300, 300, 300, 330], [6, 4, 5, 6, 6])
+
+
+def test_nodes_that_there_are_and_that_are_used(ask: Ask) -> None:
+    found = document(ask("analyze", "nodes", "124", "--json"))
+    assert [(one["name"], *curve(one)) for one in found["series"]] == [
+        ("available", [60, 300], [2, 0]), ("in use", [60, 300], [2, 0])
+    ]  # fmt: skip
+
+
+def test_overheads_of_captured_jobs_are_their_run_times(ask: Ask) -> None:
+    found = document(ask("analyze", "overheads", "--json"))
+    times = found["statistics"]["run_time"]
+    assert (times["number"], times["min"], times["max"], times["mean"], times["median"]) == pytest.approx(
+        (4, 60, 600, 375, 420), abs=0.1
+    )
+    assert found["statistics"]["launched_to_started"] is None
+    assert {one["core"]: one["busy"] for one in found["cores"]} == pytest.approx({"n0": 14 / 15, "n1": 2 / 3}, abs=0.01)
+
+
+def test_csv_and_pictures(ask: Ask, tmp_path: Path) -> None:
+    code, out, _ = ask("analyze", "throughput", "--csv", "-")
+    assert code == 0
+    assert list(csv.reader(io.StringIO(out)))[:2] == [["series", "time", "jobs"], ["jobs", utc(T0_NS + 300 * NS), "1"]]
+    rows = tmp_path / "runs.csv"
+    assert ask("analyze", "overheads", "--csv", str(rows))[0] == 0
+    assert [row["job_id"] for row in csv.DictReader(io.StringIO(rows.read_text()))] == ["123", "124", "125", "126"]
+    for option, begin in (("--png", b"\x89PNG"), ("--svg", b"<?xml")):
+        path = tmp_path / f"picture{option}"
+        code, out, _ = ask("analyze", "nodes", option, str(path))
+        assert (code, path.read_bytes()[: len(begin)]) == (0, begin)
+        assert "Nodes of captured jobs" in out
+
+
+def test_the_terminal_has_graph_and_statistics(ask: Ask) -> None:
+    code, out, _ = ask("analyze", "utilization")
+    assert code == 0
+    assert out.startswith("Nodes that ran captured jobs: 6 at most")
+    assert "time since the start (min)" in out
+    _, out, _ = ask("analyze", "overheads")
+    assert re.search(r"run time +4 +375 s +420 s", out)
+    assert "2 nodes busy 80 % of the time on average" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["utilization", "--to-state", "failed"], "--to-state: is for throughput"),
+        (["throughput", "--no-node-weighting"], "--no-node-weighting: is for utilization"),
+        (["nodes", "--after", "yesterday"], "--after: 'yesterday' isn't a time"),
+        (["throughput", "--to-state", "TIMEOUT", "--png", "x.png"], "nothing to draw"),
+    ],
+)
+def test_what_makes_no_sense_is_told(ask: Ask, words: list[str], why: str) -> None:
+    code, _, err = ask("analyze", *words)
+    assert code == 1
+    assert why in err
+
+
+def test_unknown_jobs_are_told_and_others_counted(ask: Ask) -> None:
+    code, out, err = ask("analyze", "throughput", "123", "no-such", "--json")
+    assert code == 1
+    assert "no-such" in err
+    found = json.loads(out)
+    assert [one["name"] for one in found["unknown"]] == ["no-such"]
+    assert curve(found["series"][0]) == ([600], [1])
+
+
+def test_an_empty_store_has_empty_graphs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", "utilization", "--json", "--store", str(tmp_path / "none")]) == 0
+    assert json.loads(capsys.readouterr().out)["series"] == []
+
+
+def test_the_pages_python_runs(store: Path, pyplot: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "docs" / "analytics.md").read_text()
+    snippets = re.findall(r"```python\n(.*?)```", text, re.S)
+    assert len(snippets) == 3
+    for snippet in snippets:
+        exec(snippet, {})  # noqa: S102  the page's own
+    assert pyplot.gca().containers[0].datavalues == pytest.approx([14 / 15, 2 / 3], abs=0.01)
+    assert capsys.readouterr().out == "None\n"  # nobody told when they were launched

@@ -1,0 +1,351 @@
+"""`import qcg`: what a real QCG-PilotJob wrote (tests/imports/make_qcg.py made it), whole, growing, and spoilt."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.capture.job import NAME
+from ingest.imports.faults import MAX_TOLD
+from ingest.imports.qcg import parse_allocation
+from ingest.imports.source_file import MAX_LINE_BYTES
+from ingest.imports.values import job_id_of, secs_of
+from ingest.store.local_store import LocalStore
+from logshipper.cli import main
+from observe.overlay import Overlay, Place
+from tests.captured_runs import wait_until
+from tests.import_tools import RECORDED, Import, contents
+
+RUN = RECORDED / "qcg"
+TZ = ("--timezone", "UTC")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def take(store: Path, capsys: pytest.CaptureFixture[str]) -> Import:
+    def run(*words: str | Path) -> tuple[int, str, str]:
+        code = main(["import", "qcg", *map(str, words), *TZ, "--store", str(store)])
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A copy that may be changed."""
+    return Path(shutil.copytree(RUN, tmp_path / ".qcgpjm-service-n1.1"))
+
+
+def report(run: Path) -> dict[str, Any]:  # Any: JSON
+    return {entry["name"]: entry for entry in map(json.loads, (run / "jobs.report").read_text().splitlines())}
+
+
+def test_jobs_are_as_the_report_has_them(take: Import, store: Path) -> None:
+    assert take(RUN)[:2] == (0, "30 entries: 6 new jobs, 0 known\n")
+    found = contents(store)
+    states = {
+        name: (job["summary"].state, job["summary"].exit_code, job["summary"].signal) for name, job in found.items()
+    }
+    assert states == {
+        "hello": ("COMPLETED", 0, 0), "sweep": ("FAILED", None, 0), "bad": ("FAILED", 1, 0),
+        "never": ("CANCELLED", None, 0), "long": ("CANCELLED", None, 15), "wide": ("COMPLETED", 0, 0),
+    }  # fmt: skip
+    for name, entry in report(RUN).items():
+        if ":" in name:
+            continue
+        told = [event["source_to"] for _, event in found[name]["events"]]
+        assert told == [change["state"] for change in entry["history"]]
+    wide = found["wide"]["summary"]
+    assert (wide.nodes, wide.cores, wide.origin, wide.host) == (2, 2, "qcg", "node1")
+    details = found["hello"]["details"]
+    assert details["work_dir"] == "/scratch/run"
+    assert details["allocation"] == report(RUN)["hello"]["runtime"]["allocation"]
+    assert details["run_secs"] == secs_of(report(RUN)["hello"]["runtime"]["rtime"])
+
+
+def test_iterations_are_children(take: Import, store: Path) -> None:
+    take(RUN)
+    sweep = contents(store)["sweep"]
+    job = sweep["summary"]
+    assert (job.children, job.children_finished, job.children_failed) == (6, 6, 1)
+    assert [child.name for child in sweep["children"]] == [f"sweep:{number}" for number in range(6)]
+    assert [child.exit_code for child in sweep["children"]] == [0, 0, 0, 0, 1, 0]
+    assert sweep["children"][4].state == "FAILED"
+    assert [change[0] for change in sweep["changes"]] == sorted(change[0] for change in sweep["changes"])
+    of_first = [change[5] for change in sweep["changes"] if change[1] == "sweep:0"]
+    assert of_first == ["SCHEDULED", "EXECUTING", "SUCCEED"]
+    assert job.started_ns == min(child.started_ns for child in sweep["children"])
+    with LocalStore(str(store)) as opened, opened.open(job.job_id) as reader:
+        newest = list(reader.child_changes(newest_first=True))
+        assert newest == list(reader.child_changes())[::-1]
+        middle = newest[9].time_ns
+        later = list(reader.child_changes(begin_ns=middle))
+        earlier = list(reader.child_changes(end_ns=middle))
+        assert [*earlier, *later] == newest[::-1]
+
+
+def test_again_adds_nothing(take: Import, store: Path) -> None:
+    take(RUN)
+    first = contents(store)
+    assert take(RUN)[1] == "30 entries: 0 new jobs, 6 known\n"
+    assert contents(store) == first
+
+
+@pytest.mark.parametrize("percent", range(0, 100, 9))
+def test_a_run_that_goes_on(take: Import, store: Path, run: Path, tmp_path: Path, percent: int) -> None:
+    """Cut anywhere, in the midst of a line, too: what is imported then and later is what one import brings."""
+    for name in ("jobs.report", "track.states"):
+        whole = (run / name).read_bytes()
+        (run / name).write_bytes(whole[: len(whole) * percent // 100])
+    code, _, said = take(run)
+    assert code == 0, said
+    for name in ("jobs.report", "track.states"):
+        (run / name).write_bytes((RUN / name).read_bytes())
+    take(run)
+    grown = contents(store)
+    shutil.rmtree(store)
+    take(run)
+    assert grown == contents(store)
+
+
+def test_states_without_times_are_seen_until_the_report_comes(take: Import, store: Path, run: Path) -> None:
+    (run / "jobs.report").unlink()
+    take(run)
+    found = contents(store)
+    assert found["bad"]["summary"].state == "FAILED"
+    assert [event.get("seen") for _, event in found["bad"]["events"]] == [True]
+    assert found["sweep"]["summary"].children_failed == 1
+    assert found["long"]["summary"].ended_ns == (run / "track.states").stat().st_mtime_ns
+    shutil.copy(RUN / "jobs.report", run)
+    take(run)
+    assert not any(event.get("seen") for _, event in contents(store)["bad"]["events"])
+
+
+def test_only_submitted(take: Import, store: Path, run: Path) -> None:
+    (run / "jobs.report").unlink()
+    (run / "track.states").unlink()
+    take(run)
+    found = contents(store)
+    assert {job["summary"].state for job in found.values()} == {"QUEUED"}
+    assert (found["sweep"]["summary"].children, found["sweep"]["children"]) == (6, [])
+    assert (found["wide"]["summary"].nodes, found["wide"]["summary"].ended_ns) == (2, None)
+
+
+@pytest.fixture
+def following(run: Path, store: Path) -> Iterator["subprocess.Popen[str]"]:
+    (run / "final_status.json").unlink()
+    (run / "jobs.report").unlink()
+    command = [sys.executable, "-m", "logshipper", "import", "qcg", str(run), "--follow", *TZ, "--store", str(store)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.kill()
+
+
+def test_follow_until_the_manager_ends(following: "subprocess.Popen[str]", run: Path, store: Path) -> None:
+    wait_until(lambda: store.exists() and len(contents(store)) == 6, "what is there is imported")
+    lines = (RUN / "jobs.report").read_text().splitlines(keepends=True)
+    (run / "jobs.report").write_text("".join(lines[:3]) + lines[3][:50])
+    wait_until(lambda: len(contents(store)["sweep"]["changes"]) >= 6, "two iterations' changes are imported")
+    (run / "jobs.report").write_text("".join(lines))
+    shutil.copy(RUN / "final_status.json", run)
+    out, _ = following.communicate(timeout=60)
+    assert following.returncode == 0
+    assert "6 new jobs" in out
+    assert [child.exit_code for child in contents(store)["sweep"]["children"]] == [0, 0, 0, 0, 1, 0]
+
+
+# ---- bad input
+
+GOOD = (RUN / "jobs.report").read_bytes()
+
+
+def spoilt(line: bytes) -> bytes:
+    """A bad line in the midst of good ones: the third."""
+    lines = GOOD.splitlines(keepends=True)
+    return b"".join([*lines[:2], line + b"\n", *lines[2:]])
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"garbage", "isn't a JSON object"),
+        (b'{"name": "x", "state": "SUC', "isn't a JSON object"),
+        (b"[1, 2]", "isn't a JSON object"),
+        (b"[" * 100_000, "isn't a JSON object"),
+        (b'{"a": %s}' % (b"9" * 5000), "isn't a JSON object"),
+        (b"\0" * 1000, "isn't a JSON object"),
+        (b'{"version": 2}', "no entry of QCG-PilotJob 0.14"),
+        (b'{"name": "x", "state": "PAUSED", "history": [], "runtime": {}}', "is no state of QCG-PilotJob 0.14"),
+        (b'{"name": "x", "state": "FAILED", "history": [], "runtime": {}}', "its history doesn't end"),
+        (b'{"name": "x", "state": "FAILED", "history": 5, "runtime": 7}', "its history doesn't end"),
+        (b'{"name": 7.5, "state": "FAILED", "history": [], "runtime": {}}', "the job's name is missing"),
+        (
+            b'{"name": "x", "state": "FAILED", "history": [{"state": "FAILED", "date": "soon"}], "runtime": {}}',
+            "which is no time",
+        ),
+        (
+            b'{"name": "s:1", "state": "FAILED", "history": [{"state": "FAILED", "date": "9999-12-31T00:00:00"}]}',
+            "too far ahead",
+        ),
+        (b'"' + b"x" * (MAX_LINE_BYTES + 1), "is longer than"),
+    ],
+)  # fmt: skip
+def test_bad_lines_are_said_and_the_others_imported(
+    take: Import, store: Path, run: Path, line: bytes, words: str
+) -> None:
+    (run / "jobs.report").write_bytes(spoilt(line))
+    code, _, said = take(run)
+    assert code == 1
+    assert f"{run}/jobs.report:3: " in said
+    assert words in said
+    assert "1 left out" in said
+    found = contents(store)
+    assert {"hello", "sweep", "bad", "never", "long", "wide"} <= found.keys()
+    assert found["sweep"]["summary"].children_finished == 6
+
+
+def test_many_bad_lines_are_counted(take: Import, run: Path) -> None:
+    (run / "jobs.report").write_bytes(GOOD + b"bad\n" * 500)
+    _, _, said = take(run)
+    assert "500 left out" in said
+    assert len(said.splitlines()) <= MAX_TOLD + 3
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig", "latin-1"])
+def test_other_encodings(take: Import, store: Path, run: Path, encoding: str) -> None:
+    text = GOOD.decode().replace('"name": "hello"', '"name": "grüße"')
+    (run / "jobs.report").write_bytes(text.encode(encoding))
+    code, _, said = take(run)
+    assert code == 0
+    assert ("read as Latin-1" in said) is (encoding == "latin-1")
+    assert contents(store)["grüße"]["summary"].state == "COMPLETED"
+
+
+def test_line_ends_of_windows(take: Import, store: Path, run: Path) -> None:
+    (run / "jobs.report").write_bytes(GOOD.replace(b"\n", b"\r\n"))
+    assert take(run)[0] == 0
+    assert contents(store)["sweep"]["summary"].children_failed == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../etc/passwd", "\x1b[31mred\x1b[0m", "a\0b", "x" * 5000, "..", ".", "-rf", "\ud800", "a b/c", "é" * 300],
+)
+def test_hostile_names_stay_within_the_store(take: Import, store: Path, run: Path, name: str) -> None:
+    entry = json.loads(GOOD.splitlines()[0])
+    (run / "jobs.report").write_text(json.dumps({**entry, "name": name}) + "\n")
+    before = {path for path in store.parent.rglob("*") if store not in path.parents}
+    code, _, said = take(run)
+    assert code == 0, said
+    assert {path for path in store.parent.rglob("*") if store not in path.parents} <= before | {store}
+    with LocalStore(str(store)) as opened:
+        jobs = [job for job in opened.jobs() if job.name not in report(RUN)]
+        assert len(jobs) == 1
+        assert NAME.fullmatch(jobs[0].job_id)
+        assert "\x1b" not in jobs[0].name
+        with opened.open(jobs[0].job_id) as reader:
+            assert reader.summary.state == "COMPLETED"
+
+
+def test_what_is_no_file_is_refused(take: Import, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    assert take(fifo)[::2] == (1, f"logshipper: {fifo}: isn't a file\n")
+    assert "no such file" in take(tmp_path / "none")[2]
+    (tmp_path / "empty").mkdir()
+    assert "no run of QCG-PilotJob" in take(tmp_path / "empty")[2]
+    assert "isn't a file" in take("/dev/zero")[2]
+
+
+def test_links_in_a_folder_are_not_followed(take: Import, store: Path, run: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(GOOD)
+    (run / "jobs.report").unlink()
+    (run / "jobs.report").symlink_to(secret)
+    code, _, said = take(run)
+    assert (code, "jobs.report: is a link" in said) == (1, True)
+    assert contents(store)["hello"]["details"].get("run_secs") is None
+    assert take(run / "jobs.report")[0] == 0  # named by the user
+
+
+def test_a_file_that_becomes_shorter_is_read_anew(following: "subprocess.Popen[str]", run: Path, store: Path) -> None:
+    wait_until(lambda: store.exists() and len(contents(store)) == 6, "what is there is imported")
+    states = (run / "track.states").read_text()
+    (run / "track.states").write_text(states.splitlines()[0].replace("hello", "again") + "\n")
+    shutil.copy(RUN / "final_status.json", run)
+    following.communicate(timeout=60)
+    assert contents(store)["again"]["summary"].state == "COMPLETED"
+
+
+# ---- the store
+
+
+def test_a_removed_job_stays_removed(take: Import, store: Path) -> None:
+    take(RUN)
+    main(["rm", "-y", "hello", "--store", str(store)])
+    code, out, said = take(RUN)
+    assert (code, out.splitlines()[-1]) == (0, "30 entries: 0 new jobs, 5 known")
+    assert "1 job left out, removed from the store before" in said
+    assert "hello" not in contents(store)
+    take(RUN, "--removed")
+    assert "hello" in contents(store)
+
+
+def test_a_copy_is_another_run_unless_it_is_named(take: Import, store: Path, run: Path, tmp_path: Path) -> None:
+    take(RUN, "--as", "mine")
+    take(run, "--as", "mine")
+    with LocalStore(str(store)) as opened:
+        assert len(opened.jobs()) == 6
+    take(run)
+    with LocalStore(str(store)) as opened:
+        assert len(opened.jobs()) == 12
+
+
+def test_commands_know_them(take: Import, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    take(RUN)
+    words = ("--store", str(store))
+    assert main(["show", "sweep", *words]) == 0
+    assert "6: 6 finished, 1 of them failed" in capsys.readouterr().out
+    assert main(["ls", "--json", *words]) == 0
+    listed = {job["name"]: job for job in json.loads(capsys.readouterr().out)["jobs"]}
+    assert listed["sweep"]["children"] == {"total": 6, "finished": 6, "failed": 1}
+    assert (listed["sweep"]["origin"], listed["sweep"]["heartbeat"]) == ("qcg", None)
+    assert main(["wait", "sweep", "bad", *words]) == 0
+    capsys.readouterr()
+    assert main(["import", "qcg", str(RUN), *TZ, "--json", *words]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {name: document[name] for name in ("schema", "entries", "new", "known", "left_out")} == {
+        "schema": "logshipper.import/1", "entries": 30, "new": 0, "known": 6, "left_out": 0,
+    }  # fmt: skip
+    assert main(["import", "qcg", str(RUN), "--timezone", "Mars/Base", *words]) == 1
+    assert "isn't a time zone" in capsys.readouterr().err
+
+
+def test_what_the_user_says_of_a_job_stays(take: Import, store: Path) -> None:
+    take(RUN)
+    main(["tag", "hello", "+mine", "--store", str(store)])
+    take(RUN)
+    with LocalStore(str(store)) as opened:
+        job_id = opened.resolve("hello")
+        assert Overlay.of_local(opened).of(Place(job_id)).tags == {"mine": ""}
+
+
+def test_parse_allocation() -> None:
+    assert parse_allocation("n1[0:1:2],n2[7]") == {"n1": ["0", "1", "2"], "n2": ["7"]}
+    assert parse_allocation("") == parse_allocation("n1[0") == parse_allocation("junk") == {}
+
+
+def test_ids_are_unlike_where_names_are() -> None:
+    assert job_id_of("balsam", ["123"]) == "balsam-123"
+    assert job_id_of("xt", ["a/b"]) != job_id_of("xt", ["a b"])
+    assert job_id_of("xt", ["ws", "run1"]) == "xt-ws-run1"

@@ -1,0 +1,158 @@
+"""`info`, `status` and `monitor`: of jobs, their tasks and iterations, over both stores."""
+
+import json
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import observe
+from tests.captured_runs import Home, wait_until
+from tests.reading_store import SpooledCapture
+from tests.segment_factory import SECOND_NS as NS
+from tests.servers.running import LokiServer, PrometheusServer
+from tests.two_stores import TwoStores, two_stores
+
+BEGAN_NS = time.time_ns() - 600 * NS
+
+
+def write_jobs(store: Path) -> None:
+    """sweep:0 to sweep:2, of which one failed; ranks, a job of three tasks on two nodes; again, begun twice."""
+    for number in range(3):
+        with SpooledCapture(store, f"s{number}", name=f"sweep:{number}", started_ns=BEGAN_NS + number * 10 * NS) as job:
+            job.event(
+                "context", "", command=["train", str(number)], cwd="/data/run", cores=[2 * number, 2 * number + 1]
+            )
+            job.metadata({"epoch": 1, "loss": number}, {"epoch": 2, "loss": 2 - number})
+            job.end(3 if number == 1 else 0)
+    for task in range(3):
+        options: dict[str, Any] = {"name": "ranks", "started_ns": BEGAN_NS, "task": task, "suffix": f"t{task}"}
+        with SpooledCapture(store, "ranks", host=f"n{task // 2}", **options) as job:
+            job.event("context", "", cwd=f"/data/{task}", cores=[task])
+            job.lines("x")
+            job.end(task % 2)
+    for attempt, code in ((1, 1), (2, 0)):
+        with SpooledCapture(store, "again", attempt, name="again", started_ns=BEGAN_NS + attempt * 100 * NS) as job:
+            job.lines("x")
+            job.end(code)
+
+
+@pytest.fixture(scope="module")
+def both(
+    tmp_path_factory: pytest.TempPathFactory, loki: LokiServer, prometheus: PrometheusServer
+) -> Iterator[TwoStores]:
+    folder = tmp_path_factory.mktemp("both")
+    yield from two_stores(folder, loki, prometheus, f"i{uuid.uuid4().hex[:10]}", write_jobs)
+
+
+@pytest.fixture(params=["local", "loki"])
+def store(both: TwoStores, request: pytest.FixtureRequest) -> Iterator[observe.Store]:
+    with both.local() if request.param == "local" else both.loki() as opened:
+        yield opened
+
+
+def test_unknown_names_are_reported_one_by_one(store: observe.Store) -> None:
+    found = store.info("s0", "nobody", "again", "x9-x12")
+    assert list(found) == ["s0", "again"]
+    assert [error.name for error in found.unknown] == ["nobody", "x9-x12"]
+    states = store.status("s0-s2", "nobody")
+    assert dict(states) == {"s2": "COMPLETED", "s1": "FAILED", "s0": "COMPLETED"}
+    assert [error.name for error in states.unknown] == ["nobody"]
+
+
+def test_info_of_one_job(store: observe.Store) -> None:
+    info = store.info("s1")["s1"]
+    assert (info.job_id, info.name, info.status, info.exit_code) == ("s1", "sweep:1", "FAILED", 3)
+    assert (info.wdir, info.total_cores, list(info.nodes.values())) == ("/data/run", 2, [[2, 3]])
+    assert [state for _, state in info.history] == ["RUNNING", "FAILED"]
+    began, ended = (moment for moment, _ in info.history)
+    assert began.tzinfo is UTC
+    assert began == datetime.fromtimestamp((BEGAN_NS + 10 * NS) // 1000 / 1e6, UTC)
+    assert timedelta() < info.time == ended - began
+    assert info.is_finished
+    assert (info.iterations, info.childs, info.restarts) == (None, (), 0)
+    assert info.metrics["loss"] == observe.Metric(last=1, min=1, max=1)
+
+
+def test_iterations_are_found_by_their_common_name(store: observe.Store) -> None:
+    info = store.info("sweep")["sweep"]
+    assert info.iterations == observe.Iterations(total=3, finished=3, failed=1)
+    assert [(child.name, child.iteration, child.status) for child in info.childs] == [
+        ("sweep:0", 0, "COMPLETED"), ("sweep:1", 1, "FAILED"), ("sweep:2", 2, "COMPLETED"),
+    ]  # fmt: skip
+    assert (info.status, info.exit_code, info.total_cores) == ("FAILED", 3, 6)
+    assert len(info.history) == 6
+    assert info.best("loss") == 0, "zero is a value"
+    assert info.best("loss", maximize=True) == 2
+    assert info.best("acc") is None
+
+
+def test_tasks_are_childs(store: observe.Store) -> None:
+    info = store.info("ranks")["ranks"]
+    assert info.iterations == observe.Iterations(total=3, finished=3, failed=1)
+    assert {host: list(cores) for host, cores in info.nodes.items()} == {"n0": [0, 1], "n1": [2]}
+    assert [(child.name, child.wdir) for child in info.childs] == [
+        ("ranks:0", "/data/0"), ("ranks:1", "/data/1"), ("ranks:2", "/data/2"),
+    ]  # fmt: skip
+
+
+def test_restarts_are_counted_and_in_the_history(store: observe.Store) -> None:
+    info = store.info("again")["again"]
+    assert info.restarts == 1
+    assert [state for _, state in info.history] == ["RUNNING", "FAILED", "REQUEUED", "RUNNING", "COMPLETED"]
+
+
+def call(both: TwoStores, source: str, command: str, *words: str) -> "subprocess.CompletedProcess[str]":
+    line = [sys.executable, "-m", "logshipper", command, *words, *both.options(source)]
+    return subprocess.run(line, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("source", ["local", "loki"])
+def test_commands(both: TwoStores, source: str) -> None:
+    status = call(both, source, "status", "s0", "nobody", "sweep")
+    assert status.returncode == 1
+    assert [line.split() for line in status.stdout.splitlines()] == [
+        ["s0", "COMPLETED", "0", "sweep:0"],
+        ["sweep", "FAILED", "3", "sweep", "3", "total,", "3", "finished,", "1", "failed"],
+    ]
+    assert "no job has the id or name 'nobody'" in status.stderr
+    info = call(both, source, "info", "sweep", "again", "--primary", "loss")
+    assert info.returncode == 0
+    assert "Best      loss 0" in info.stdout
+    assert "Iterations  3 total, 3 finished, 1 failed" in info.stdout
+    assert "Restarts  1" in info.stdout
+    assert "node1[0:1:2:3:4:5]" in info.stdout
+    document = json.loads(
+        call(both, source, "info", "s2", "nobody", "--primary", "loss", "--maximize", "--json").stdout
+    )
+    assert document["schema"] == "logshipper.info/1"
+    assert [one["name"] for one in document["unknown"]] == ["nobody"]
+    (job,) = document["jobs"]
+    assert (job["asked"], job["state"], job["best"]) == ("s2", "COMPLETED", 2)
+    assert job["metrics"]["loss"] == {"last": 0, "min": 0, "max": 2}
+    assert [moment["state"] for moment in job["history"]] == ["RUNNING", "COMPLETED"]
+    (state,) = json.loads(call(both, source, "status", "s2", "--json").stdout)["jobs"]
+    assert state == {"asked": "s2", "job_id": "s2", "name": "sweep:2", "state": "COMPLETED"}
+
+
+def test_monitor_tells_states_and_follows_the_log(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    script = f"echo begun; until test -e {tmp_path}/go; do sleep 0.05; done; echo over; exit 3"
+    with home.start("run", "--job-id", "m1", "--", "sh", "-c", script, stdout=subprocess.DEVNULL) as job:
+        wait_until(lambda: home.call("logs", "m1").stdout == b"begun\n", "the first line")
+        with home.start("monitor", "m1", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as watched:
+            assert watched.stderr is not None
+            assert b"(m1), RUNNING: stdout and stderr" in watched.stderr.readline()
+            (tmp_path / "go").touch()
+            out, err = watched.communicate(timeout=60)
+        job.wait(60)
+    assert (watched.returncode, out) == (0, b"begun\nover\n")
+    assert b"(m1) has ended: FAILED, exit code 3" in err
+    again = home.call("monitor", "m1", "--tail", "1")
+    assert (again.stdout, b"has ended: FAILED" in again.stderr) == (b"over\n", True)
