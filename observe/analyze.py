@@ -17,6 +17,7 @@ from observe.csv_rows import CsvRows
 from observe.documents import Document
 from observe.event_log import EventLog, EventQuery, StateEvent
 from observe.job_api import Job
+from observe.job_states import fits
 from observe.job_tasks import events_of_children, tasks_of
 from observe.new_file import new_file
 from observe.opening import chosen_jobs, overlay_of, say_where_else, store_place
@@ -25,7 +26,7 @@ from observe.points import Points
 from observe.series import CLOCK_WORDS, Graph
 from observe.store_api import Store
 from observe.task_analytics import Statistics, Task, busy_share, efficiency, launch_overheads, statistics_of
-from observe.words import NS, count, duration, local_with_zone, plural, safe, state_of, utc
+from observe.words import NS, count, duration, local_with_zone, plural, safe, utc
 
 if TYPE_CHECKING:
     from ingest.store.stores import Store as AnyStore
@@ -135,7 +136,7 @@ def _throughput(args: argparse.Namespace, events: Iterable[StateEvent], which: s
     wanted = (
         event
         for event in events
-        if (args.from_state is None or state_of(event.from_state) == args.from_state)
+        if fits(args.from_state, event.from_state, event.to_state)
         and (after is None or event.timestamp >= after)
         and (before is None or event.timestamp <= before)
     )

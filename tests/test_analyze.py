@@ -4,7 +4,10 @@ document on analytics; the examples of docs/analytics.md."""
 import csv
 import io
 import json
+import os
 import re
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +20,9 @@ import pytest
 
 import observe
 from logshipper.cli import main
+from logshipper.launchers import NODE_COUNTS
 from observe.words import utc
-from tests.captured_runs import ROOT
+from tests.captured_runs import ROOT, TIMEOUT_SECS
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer, PrometheusServer
@@ -192,6 +196,26 @@ def test_nodes_are_at_least_those_that_a_job_was_seen_on(tmp_path: Path) -> None
             job.end()
     with observe.Store.local(root) as opened:
         assert [one.num_nodes for one in observe.BatchJob.over(opened)] == [3]
+
+
+@pytest.mark.parametrize(
+    ("told", "nodes"),
+    [
+        ({"SLURM_JOB_NUM_NODES": "4"}, 4),
+        ({"SLURM_JOB_NUM_NODES": "4", "QCG_PM_NNODES": "2"}, 2),
+        ({"PBS_NUM_NODES": "3"}, 3),
+        ({"SLURM_JOB_NUM_NODES": "many"}, 1),
+        ({}, 1),
+    ],
+)
+def test_the_scheduler_says_how_many_nodes_a_run_has(tmp_path: Path, told: dict[str, str], nodes: int) -> None:
+    """The launcher's word counts before that of the allocation around it."""
+    plain = {name: value for name, value in os.environ.items() if name not in NODE_COUNTS}
+    environment = {**plain, "LOGSHIPPER_STORE": str(tmp_path), "LOGSHIPPER_AGENT": "off", **told}
+    command = [sys.executable, "-m", "logshipper", "run", "--", "true"]
+    assert subprocess.run(command, env=environment, cwd=ROOT, timeout=TIMEOUT_SECS).returncode == 0
+    with observe.Store.local(tmp_path) as opened:
+        assert [one.num_nodes for one in observe.BatchJob.over(opened)] == [nodes]
 
 
 def test_the_command_lists_allocations(ask: Ask) -> None:

@@ -13,7 +13,7 @@ from logshipper.cli import main
 from observe.job_tasks import tasks_of_jobs
 from observe.task_analytics import Task, gantt, launch_overheads, statistics_of
 from tests.import_tools import RECORDED
-from tests.test_analytics_oracles import asked_of, bars, same_statistics
+from tests.test_analytics_oracles import asked_of, bars, is_same, same_statistics
 
 RAN = {"SUCCEED", "FAILED"}  # QCG's own reader stops at other ends
 
@@ -73,11 +73,52 @@ def test_the_command_has_cores_and_launch_times(qcg: list[Task], capsys: pytest.
     assert "4 cores busy" in capsys.readouterr().out
 
 
-def test_allocations_of_balsam(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def balsam(store: Path) -> list[dict[str, Any]]:
+    """Its events, which were imported, as its API gives them."""
     assert main(["import", "balsam", str(RECORDED / "balsam")]) == 0
-    times, nodes = observe.available_nodes(observe.BatchJob.objects.all())
-    assert times == sorted(times)
-    assert nodes[-1] == sum(one.num_nodes or 1 for one in observe.BatchJob.objects.filter(state="running"))
+    events: list[dict[str, Any]] = json.loads((RECORDED / "balsam" / "events.json").read_text())["results"]
+    return events
+
+
+def secs(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+def test_reports_of_imported_events_are_as_balsams_own(balsam: list[dict[str, Any]]) -> None:
+    events = [
+        [one["job_id"], secs(one["timestamp"]), one["from_state"], one["to_state"], one["data"]] for one in balsam
+    ]
+    states = ["JOB_FINISHED", "RUN_DONE", "POSTPROCESSED", "RUNNING", "RESTART_READY", "RUN_ERROR", "RUN_TIMEOUT"]
+    cases: list[dict[str, Any]] = [{"ask": "throughput", "events": events, "to_state": state} for state in states]
+    cases += [{"ask": ask, "events": events} for ask in ("utilization", "jobs")]
+    imported = observe.EventLog.objects.filter()
+    for case, theirs in zip(cases, asked_of("balsam", cases), strict=True):
+        if case["ask"] == "throughput":
+            ours: observe.Report[datetime, Any] = observe.throughput_report(imported, to_state=case["to_state"])
+        else:
+            ours = observe.utilization_report(imported, node_weighting=case["ask"] == "utilization")
+        assert theirs[0], case
+        assert is_same(ours, theirs), case
+    of_one = observe.utilization_report(observe.EventLog.objects.filter(tags={"experiment": "foo", "n": "102"}))
+    assert of_one[1] == [0.125, 0], "one of eight on its node"
+
+
+def test_allocations_of_balsam(balsam: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+    """One was, one runs, one waits."""
+    mine = observe.BatchJob.objects.filter(filter_tags={"experiment": "foo"}).order_by("start_time")
+    assert [(one.scheduler_id, one.num_nodes, one.is_running) for one in mine] == [
+        ("456", 8, False), ("457", 4, True), ("", 2, False)
+    ]  # fmt: skip
+    times, nodes = observe.available_nodes(mine)
+    assert [time.strftime("%H:%M") for time in times] == ["09:30", "10:00", "10:30"]
+    assert nodes == [8, 12, 4]
+    assert observe.BatchJob.objects.filter(scheduler_id=456)[0].state == "COMPLETED"
+    assert observe.BatchJob.objects.filter(filter_tags={"experiment": "bar"}).count() == 0
+    capsys.readouterr()
+    assert main(["analyze", "nodes", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["title"].startswith("Nodes of imported jobs, and how many of them ran one: 12 at most")
 
 
 def test_iterations_count_and_their_parent_does_not(qcg: list[Task], capsys: pytest.CaptureFixture[str]) -> None:
