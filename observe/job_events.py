@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ingest.store.stores import Reader
 
 _NEVER_NS = 1 << 62
-_LATE_NS = 3600 * NS  # how long after its last sign of life a job's event may be told, by its scheduler
+_LATE_NS = 300 * NS  # after its last sign of life: its scheduler's word on its end may wait for two minutes
 RUNNING, REQUEUED = "RUNNING", "REQUEUED"
 
 

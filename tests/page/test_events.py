@@ -9,10 +9,11 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from observe.page.server import PageServer
-from tests.page.browsing import Browsing
+from tests.page.browsing import PHONE, Browsing
 from tests.page.conftest import options
 from tests.page.graphing import model, open_graphs, pixel_of, wait_for_model
 from tests.page.jobs import STARTED_NS
+from tests.page.test_accessibility import found_by_axe
 from tests.reading_store import SpooledCapture
 
 JOB, LIVE = "ev3nts", "l1ve00"
@@ -65,6 +66,13 @@ def test_events_are_listed_newest_first(browse: Browsing, events: PageServer) ->
     expect(page.locator(".events tbody tr")).to_have_count(2)
     expect(page.locator("p[role=status]")).to_contain_text("2 events")
     browse.picture(page)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_serious(browse: Browsing, events: PageServer, dark: bool) -> None:
+    page = browse.open(f"job/{JOB}/events", server=events, dark=dark, width=PHONE, bypass_csp=True)
+    expect(page.locator(".events tbody tr")).to_have_count(8)
+    assert found_by_axe(page) == []
 
 
 def test_events_are_marks_in_graphs_over_time(browse: Browsing, events: PageServer) -> None:
