@@ -123,6 +123,7 @@ SAYS = {
     "EventLog.objects.filter(job_id=[123, 124, 125])": r"job_id='125'.*job_id='124'.*job_id='123'",
     "logshipper events 123 124 125": r"\A.*\n(.* 12[345] .*\n){6}\Z",
     "EventLog.objects.filter(scheduler_id=456)": r"\A\[StateEvent\(id='456/1/COMPLETED'",
+    "logshipper events --batch-job-id 123 --changes": r"\A.*\n(.* 123 .*\n){2}\Z",
     "logshipper events --to-state RUNNING": r"QUEUED +RUNNING +george74",
     "logshipper events --from-state RESTART_READY --to-state RUNNING": r"\A.*\n.* mlo2 +state +REQUEUED +RUNNING",
     'logshipper events --after "$(date -d yesterday +%FT%T)"': r"RUNNING +FAILED +george74",

@@ -41,8 +41,10 @@ def commands() -> dict[str, set[str]]:
 
 @cache
 def titles(dashboard: str) -> set[str]:
-    panels = json.loads((ROOT / "grafana" / "dashboards" / f"logshipper-{dashboard}.json").read_text())["panels"]
-    return {panel["title"] for outer in panels for panel in (outer, *outer.get("panels", ()))}
+    """Of panels, and of annotations."""
+    found = json.loads((ROOT / "grafana" / "dashboards" / f"logshipper-{dashboard}.json").read_text())
+    shown = {panel["title"] for outer in found["panels"] for panel in (outer, *outer.get("panels", ()))}
+    return shown | {annotation["name"] for annotation in found["annotations"]["list"]}
 
 
 @cache

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -98,13 +97,11 @@ def test_a_git_that_hangs_holds_up_neither_job_nor_log(home: Home, tmp_path: Pat
     (tmp_path / "bin" / "git").chmod(0o755)
     home.environment["PATH"] = f"{tmp_path / 'bin'}:{home.environment['PATH']}"
     home.opt_in(b"context: true\n")
-    began = time.monotonic()
     assert home.run("echo", "done").stdout.split() == [b"done"]
-    assert time.monotonic() - began < 30, "whatever else the machine does, it ends"
-    found = context_of(home)
-    assert found["git"] == {"reason": "git took longer than 2 s"}
-    show = home.show()
-    assert show["duration_secs"] < 2, "the job's own time, not git's"
+    assert context_of(home)["git"] == {"reason": "git took longer than 2 s"}
+    shown = home.show()
+    (event,) = [event for event in shown["events"] if event["event"] == "context"]
+    assert shown["ended_ns"] < event["time_ns"], "the job's end is its own, not git's"
 
 
 def test_no_repository_and_no_git(home: Home, tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import shutil
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from logshipper.context import GATHER_SECS
 from logshipper.segment import Stream
 from tests.captured_runs import wait_until
 from tests.other_users import BEN, as_user, needs_root, refused
@@ -423,10 +423,17 @@ def test_how_a_task_was_started_is_known_where_that_is_asked_for(node: Node) -> 
     """`context: true`: of the task's own program, not of the daemon that forked it. Its folder and environment aren't
     for a sidecar to see, whose user namespace is its own."""
     node.opt_in(b"context: true\n")
-    words = python(f"import time; time.sleep({GATHER_SECS})")
-    node.run(*words, "--token=hunter2")
-    [logged] = node.logged()
-    (event,) = [event for event in logged.records("event") if event["event"] == "context"]
+    go = node.folder / "go"
+    words = python(f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)")
+    played = node.start(*words, "--token=hunter2")
+
+    def events() -> list[dict[str, Any]]:  # Any: JSON
+        return [event for logged in node.readable() for event in logged.records("event")]
+
+    wait_until(events, "the capture tells how its task was started")
+    go.touch()
+    assert played.finish().code == 0
+    (event,) = events()
     assert event["command"] == [*words, "--token=***"]
     assert (event["cwd"], event["environment"]) == ("", {})
     assert event["cores"] == sorted(os.sched_getaffinity(0))
