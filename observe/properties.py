@@ -81,14 +81,21 @@ def _of_job(field: str) -> Callable[[Row], Value]:
 
 
 _Property: TypeAlias = tuple[Kind, Callable[[Row], Value]]
-_TEXTS = ("job_id", "name", "user", "host", "reason", "mode", "cluster", "account", "partition")
-_NUMBERS = ("exit_code", "signal", "attempts", "lines", "records", "lost", "bytes_printed", "bytes_logged")
-_TIMES = ("started", "ended", "heartbeat")
+_TEXTS = (
+    "job_id", "name", "user", "host", "reason", "mode", "cluster", "account", "partition", "origin", "parent",
+    "allocation",
+)  # fmt: skip
+_NUMBERS = (
+    "exit_code", "signal", "attempts", "lines", "records", "lost", "bytes_printed", "bytes_logged", "children",
+    "children_finished", "children_failed",
+)  # fmt: skip
+_TIMES = ("started", "ended")
 
 PROPERTIES: Final[dict[str, _Property]] = {
     **{name: (Kind.TEXT, _of_job(name)) for name in _TEXTS},
     **{name: (Kind.NUMBER, _of_job(name)) for name in _NUMBERS},
     **{name: (Kind.TIME, _of_job(f"{name}_ns")) for name in _TIMES},
+    "heartbeat": (Kind.TIME, lambda row: row.job.heartbeat_ns or MISSING),  # imported jobs send none
     "state": (Kind.STATE, _of_job("state")),
     "duration_secs": (Kind.SPAN, _duration),
     "age_secs": (Kind.SPAN, lambda row: max(row.now_ns - row.job.started_ns, 0) / NS),

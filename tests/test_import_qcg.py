@@ -324,6 +324,10 @@ def test_commands_know_them(take: Import, store: Path, capsys: pytest.CaptureFix
     listed = {job["name"]: job for job in json.loads(capsys.readouterr().out)["jobs"]}
     assert listed["sweep"]["children"] == {"total": 6, "finished": 6, "failed": 1}
     assert (listed["sweep"]["origin"], listed["sweep"]["heartbeat"]) == ("qcg", None)
+    conditions = ("--filter", "origin=qcg", "--filter", "children_failed>0", "--columns", "name,children,heartbeat")
+    assert main(["ls", "--json", *conditions, *words]) == 0
+    (only,) = json.loads(capsys.readouterr().out)["jobs"]
+    assert only["columns"] == {"name": "sweep", "children": 6, "heartbeat": None}
     assert main(["wait", "sweep", "bad", *words]) == 0
     capsys.readouterr()
     assert main(["import", "qcg", str(RUN), *TZ, "--json", *words]) == 0
