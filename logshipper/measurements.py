@@ -67,7 +67,10 @@ def start_collector(sockets: Sockets, others: int) -> Collector:
         raise
     finally:
         sockets.close()
-    os.waitpid(child, 0)
+    try:
+        os.waitpid(child, 0)
+    except ChildProcessError:
+        pass  # the caller ignores SIGCHLD: nobody has to wait
     os.close(write)
     os.close(stop)
     poll = select.poll()

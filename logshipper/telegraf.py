@@ -24,8 +24,8 @@ BATCH = 256  # lines between two looks at connections
 _USUAL_LINE_BYTES = 128
 RECEIVE_BYTES = 4 << 20  # of a socket's buffer, wished for
 LOOPBACK = "127.0.0.1"
-_SO_RXQ_OVFL = 40
-_COUNT = struct.Struct("=I")
+_SO_MEMINFO = 55  # sock_diag(7), SK_MEMINFO_VARS: the last one is what was dropped
+_MEMINFO = struct.Struct("=9I")
 _CREDENTIALS = struct.Struct("=iII")  # pid, uid, gid: unix(7)
 _ANCILLARY_BYTES = 256
 _TRIES = 32  # for a port that is free for UDP and TCP
@@ -134,7 +134,6 @@ class Listener:
 
     def _prepare(self) -> None:
         udp, tcp, unix = self._sockets
-        udp.setsockopt(socket.SOL_SOCKET, _SO_RXQ_OVFL, 1)
         for one in (udp, unix):
             if one is not None:
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
@@ -189,17 +188,15 @@ class Listener:
         cost = 0
         while cost < BATCH:
             try:
-                data, ancillary, flags, address = udp.recvmsg(MAX_LINE_BYTES, _ANCILLARY_BYTES)
+                data, _, flags, address = udp.recvmsg(MAX_LINE_BYTES)
             except OSError:
                 break  # nothing more
             cost += self._counted(data)
-            for level, kind, value in ancillary:
-                if (level, kind) == (socket.SOL_SOCKET, _SO_RXQ_OVFL):
-                    self._note_dropped(_COUNT.unpack(value[: _COUNT.size])[0])
             if flags & socket.MSG_TRUNC:
                 self.counts["too_long"] += 1
                 continue
             by_sender.setdefault(address, []).append(data)
+        self._note_dropped()
         for address, lines in by_sender.items():
             owner = self._owners.udp(address, self._own)
             self._take(Sender(owner, f"udp {address[0]}:{address[1]}"), b"\n".join(lines))
@@ -210,7 +207,12 @@ class Listener:
         self.counts["received"] += 1
         return 1 + len(data) // _USUAL_LINE_BYTES
 
-    def _note_dropped(self, dropped: int) -> None:
+    def _note_dropped(self) -> None:
+        try:
+            found = self._sockets.udp.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
+        except OSError:
+            return  # before Linux 4.12
+        dropped: int = _MEMINFO.unpack(found)[-1]
         self.counts["overflow"] += (dropped - self._dropped) % (1 << 32)
         self._dropped = dropped
 

@@ -305,7 +305,7 @@ class LocalStore:
             raise UnknownJob(job_id, f"no job has the id {job_id!r}")
         if not self.is_writable:
             raise StoreError(self.root, "can't be written, so nothing can be removed")
-        if summary is not None and summary.state == "RUNNING":
+        if summary is not None and summary.state == "RUNNING" and not summary.origin:
             raise StoreError(self.root, f"job {job_id} runs: it can be removed when it has ended")
         with self._locked(time.monotonic() + LOCK_SECS) as held:
             if not held:
