@@ -36,6 +36,8 @@ NOBODY = 65534
 PROGRAMS = {"dpkg-deb": "dpkg", "rpmbuild": "rpm", "rpm2archive": "rpm", "gcc": "gcc", "make": "make",
             "unshare": "util-linux", "setpriv": "util-linux"}  # fmt: skip
 DOC = "usr/share/doc/logshipper"
+HOOK_FOLDERS = (ROOT / "deploy" / "slurm" / "hooks", ROOT / "deploy" / "launchers")
+HOOKS = {path.name: path for folder in HOOK_FOLDERS for path in folder.iterdir() if path.is_file()}
 SITE = "opt/logshipper/lib/python3.11/site-packages"
 NOT_COPIED = (".venv", ".git", "__pycache__", ".*_cache", ".hypothesis", "build", "dist", "demo-out")
 SCRIPTS = ("postinst", "prerm", "postrm")
@@ -212,7 +214,7 @@ def test_all_is_roots_and_nobody_elses_to_write(built: Built, pattern: str) -> N
 def is_program(name: str) -> bool:
     folder, _, base = name.rpartition("/")
     if folder == "usr/libexec/logshipper":
-        return bool((ROOT / "deploy/slurm/hooks" / base).stat().st_mode & 0o100)
+        return bool(HOOKS[base].stat().st_mode & 0o100)
     return name.startswith("opt/logshipper/bin/") or folder.endswith(("/slurm-wlm", "lib64/slurm"))
 
 
@@ -382,8 +384,7 @@ def test_configuration_says_what_must_be_set(installed: Path) -> None:
 
 
 def test_hooks_and_documentation_are_there(deb: dict[str, Entry]) -> None:
-    hooks = {path.name for path in (ROOT / "deploy/slurm/hooks").glob("*") if path.is_file()}
-    assert {name.rpartition("/")[2] for name in deb if name.startswith("usr/libexec/logshipper/")} == hooks
+    assert {name.rpartition("/")[2] for name in deb if name.startswith("usr/libexec/logshipper/")} == set(HOOKS)
     pages = {path.name for path in (ROOT / "docs").glob("*.md")}
     assert {Path(name).name for name in deb if re.fullmatch(f"{DOC}/docs/[^/]+[.]md", name)} == pages
     assert f"{DOC}/deploy/slurm/README.md" in deb
