@@ -35,6 +35,7 @@ test: ## style and types, all tests, the built wheel in an environment of its ow
 	@$(MAKE) venv-dev
 	@$(MAKE) lint
 	@requirements/tool.sh qcg
+	@requirements/tool.sh kubernetes
 	@requirements/tool.sh balsam
 	@requirements/telegraf.sh
 	@$(PY) -m tests.servers.build

@@ -1,6 +1,7 @@
 """The page of a cluster: what is captured, and how capture does on its nodes."""
 
 from grafana import links, queries
+from grafana.cluster_analytics import analytics
 from grafana.panels import (
     BLUE,
     GREEN,
@@ -64,6 +65,8 @@ def dashboard() -> Json:
                 *_now(),
                 row("Captured jobs"),
                 *_jobs(),
+                row("Analytics"),
+                *analytics(),
                 row("What they print"),
                 *_lines(),
                 row("Capture on each node"),

@@ -14,7 +14,7 @@ import syslog
 import time
 from typing import NamedTuple, NoReturn
 
-from logshipper import config, node_agent_socket, optin
+from logshipper import config, launchers, node_agent_socket, optin
 from logshipper.background import detach, parse_words
 from logshipper.capture import Settings, leave_to_the_node_agent
 from logshipper.channel import Channel
@@ -151,7 +151,7 @@ def open_capture(agent: str) -> Capture:
     """A directory of the node's spool, by the agent. Raises SpoolError. The agent knows the job by this process'
     cgroup, or else takes the wish, with the user's number behind it."""
     name, job_id = os.environ.get("SLURM_JOB_NAME", "batch")[:256], os.environ.get("SLURM_JOB_ID")
-    capture = node_agent_socket.ask(agent, name, job_id)
+    capture = node_agent_socket.ask(agent, name, job_id, launchers.find(os.environ))
     if capture is None:
         raise SpoolError(agent, "no agent is there")
     return capture

@@ -6,19 +6,16 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
-from logshipper import config, node_agent_socket, optin, spool
+from logshipper import config, launchers, nesting, node_agent_socket, optin, spool
 from logshipper.errors import ConfigError, SpoolError, os_words
 from logshipper.handover import SidecarPlan
-from logshipper.run import RunOptions, run
-from logshipper.terminal import fill_standard_fds
+from logshipper.run import RunOptions
+from logshipper.terminal import fill_standard_fds, given
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from logshipper.measurements import Collector
     from logshipper.telegraf import Sockets
-
-# QCG-PilotJob's before that of the allocation that it runs in; Slurm, PBS, SGE
-NODE_COUNTS = ("QCG_PM_NNODES", "SLURM_JOB_NUM_NODES", "PBS_NUM_NODES", "NHOSTS")
 
 
 class Settings(NamedTuple):
@@ -35,12 +32,16 @@ class Settings(NamedTuple):
     nodes: int = 0
 
 
-def capture(arguments: argparse.Namespace, command: list[str], looked: tuple[str, bytes]) -> int:
-    """Runs command and captures it. looked: what `optin.look` found. Returns the exit code.
+def prepare(arguments: argparse.Namespace, command: list[str], looked: tuple[str, bytes]) -> RunOptions | None:
+    """What is to be run; makes the capture's directory. looked: what `optin.look` found. None: a capture around us has
+    all that command will print, so nothing is to be done but to run it.
 
-    Raises ConfigError for wrong options, CaptureError where command can't be run. Where nothing can be logged, a line
-    on stderr says so, and command runs all the same.
+    Raises ConfigError for wrong options. Where nothing can be logged, a line on stderr says so, and command runs all
+    the same.
     """
+    leave = _covered(arguments, looked)
+    if leave is None:
+        return None
     fill_standard_fds()  # before a file of ours gets the number of one that the caller had closed
     settings, problems = _configure(looked)
     if arguments.no_tty:
@@ -54,21 +55,34 @@ def capture(arguments: argparse.Namespace, command: list[str], looked: tuple[str
         made, start_agent = _make(arguments.store, name[:256], arguments.job_id)
     except SpoolError as error:
         print(f"logshipper: nothing of this run is logged: {error}", file=sys.stderr)
-        return run(RunOptions(command, settings.tty, None, _no_sidecar))
-    except KeyboardInterrupt:  # while the node's agent was waited for
-        return 130
+        return RunOptions(command, settings.tty, None, _no_sidecar)
     if telegraf is None and os.path.lexists(os.path.join(os.path.dirname(made.path), spool.TELEGRAF_MARK)):
         telegraf = _telegraf(0)
     collector = _collector(telegraf, made) if telegraf is not None else None
     cwd = _folder() if settings.context else None
-    wanted = Settings(settings, problems, made, start_agent, tuple(command), cwd, _nodes())
+    nodes = launchers.nodes(os.environ)
+    wanted = Settings(settings, problems, made, start_agent, tuple(command), cwd, nodes)
 
     def serve(plan: SidecarPlan) -> None:
         from logshipper import sidecar  # only in the sidecar's own process: these imports are its start-up
 
         sidecar.serve(plan, wanted)
 
-    return run(RunOptions(command, settings.tty, made, serve, telegraf=collector))
+    return RunOptions(command, settings.tty, made, serve, telegraf=collector, leave=leave)
+
+
+def _covered(arguments: argparse.Namespace, looked: tuple[str, bytes]) -> tuple[int, ...] | None:
+    """Streams (1, 2) to be left as they are, since a capture around us has them; None: all of them.
+
+    Who names a job or a store, or has `per_task: true`, wants this run captured by itself, too.
+    """
+    if nesting.VARIABLE not in os.environ or arguments.job_id or arguments.store:
+        return ()
+    open_streams = nesting.uncovered(os.environ)
+    leave = tuple(stream for stream in (1, 2) if given(stream) and stream not in open_streams)
+    if leave and looked[0] == optin.PRESENT and config.parse_opt_in(looked[1])[0].per_task:
+        return ()
+    return None if leave and not open_streams else leave
 
 
 def _collector(sockets: "Sockets", made: spool.Capture) -> "Collector | None":
@@ -106,8 +120,9 @@ def _make(store: str | None, name: str, job_id: str | None) -> tuple[spool.Captu
         spool.check_job_id(job_id)
     wants_store = bool(store or os.environ.get("LOGSHIPPER_STORE"))
     root = spool.store_root(store)
+    place = launchers.find(os.environ)
     try:
-        made = None if wants_store else node_agent_socket.ask(node_agent_socket.socket_path(), name, job_id)
+        made = None if wants_store else node_agent_socket.ask(node_agent_socket.socket_path(), name, job_id, place)
     except SpoolError as error:
         print(f"logshipper: {error}; this run is kept in {root} instead", file=sys.stderr)
         made = None
@@ -121,7 +136,7 @@ def _make(store: str | None, name: str, job_id: str | None) -> tuple[spool.Captu
 
             start(root)
 
-    return spool.create_capture(root, name, job_id), start_agent
+    return spool.create_capture(root, name, job_id, place), start_agent
 
 
 def _folder() -> str | None:
@@ -129,12 +144,6 @@ def _folder() -> str | None:
         return os.getcwd()
     except OSError:  # it was removed
         return None
-
-
-def _nodes() -> int:
-    """How many nodes the job has, as the launcher or scheduler next to it says; 0 where none does."""
-    told = next((os.environ[name] for name in NODE_COUNTS if name in os.environ), "")
-    return int(told) if told.isascii() and told.isdigit() and len(told) < 8 else 0
 
 
 def leave_to_the_node_agent() -> None:

@@ -210,10 +210,31 @@ def _run(words: list[str], looked: tuple[str, bytes] | None) -> int:
     looked = looked or optin.look(optin.path())
     if arguments.if_opted_in and looked[0] in (optin.ABSENT, optin.UNKNOWN):
         return optin.run_untouched(command)
-    from logshipper.capture import capture
+    try:
+        from logshipper.capture import prepare
+
+        wanted = prepare(arguments, command, looked)
+    except KeyboardInterrupt:  # while the node's agent was waited for
+        return 130
+    except Exception as error:
+        if not arguments.if_opted_in:
+            return _refuse(error)
+        # nothing that is wrong with us may keep a cluster's job from running
+        print(f"logshipper: nothing of this run is logged: {type(error).__name__}: {error}", file=sys.stderr)
+        return optin.run_untouched(command)
+    if wanted is None:
+        return optin.run_untouched(command)
+    from logshipper.run import run
 
     try:
-        return capture(arguments, command, looked)
-    except (CaptureError, ConfigError) as error:
-        print(f"logshipper: {error}", file=sys.stderr)
-        return error.exit_code if isinstance(error, CaptureError) else 125
+        return run(wanted)
+    except CaptureError as error:
+        return _refuse(error)
+
+
+def _refuse(error: Exception) -> int:
+    """Raises what isn't ours."""
+    if not isinstance(error, CaptureError | ConfigError):
+        raise error
+    print(f"logshipper: {error}", file=sys.stderr)
+    return error.exit_code if isinstance(error, CaptureError) else 125

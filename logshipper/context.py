@@ -28,7 +28,6 @@ MAX_VALUE_CHARS = 1000
 MASK = "***"
 _GIT_SECS = 2.0
 _EXEC_SECS = 2.0  # how long a scheduler's daemon may take from its fork to the task's own program
-_DAEMONS = (b"slurmstepd",)
 _COMM = "logshipper-ctx"
 ENVIRONMENT = (
     "CONDA_DEFAULT_ENV", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "LANG", "LC_ALL", "LOADEDMODULES",
@@ -214,20 +213,32 @@ def _await_exec(pid: int) -> None:
 
 
 def _is_itself(pid: int) -> bool:
-    """Whether it is the job's program by now. In the midst of an exec it has no command line."""
+    """Whether it is the job's program by now: until then it is called as the daemon that forked it. In the midst of an
+    exec it has no command line."""
     try:
-        with open(f"/proc/{pid}/comm", "rb") as comm, open(f"/proc/{pid}/cmdline", "rb") as cmdline:
-            return comm.read().strip() not in _DAEMONS and bool(cmdline.read(1))
+        with open(f"/proc/{pid}/stat", "rb") as stat, open(f"/proc/{pid}/cmdline", "rb") as cmdline:
+            parent = int(stat.read().rpartition(b")")[2].split()[1])
+            return _comm(pid) != _comm(parent) and bool(cmdline.read(1))
     except OSError:
         return True  # it is gone: there is nothing to wait for
 
 
+def _comm(pid: int) -> bytes:
+    with open(f"/proc/{pid}/comm", "rb") as file:
+        return file.read()
+
+
 def _of_process(pid: int) -> tuple[list[str], str, dict[str, str]]:
+    """Its command line, folder and environment; the last two are empty where they aren't for us to see: a sidecar of
+    Slurm's plugin stands in a user namespace of its own."""
     with open(f"/proc/{pid}/cmdline", "rb") as file:
         argv = [os.fsdecode(word) for word in file.read(MAX_COMMAND_BYTES).split(b"\0")[:-1]]
-    with open(f"/proc/{pid}/environ", "rb") as file:
-        pairs = [os.fsdecode(pair).partition("=") for pair in file.read(1 << 20).split(b"\0")]
-    return argv, os.readlink(f"/proc/{pid}/cwd"), {name: value for name, _, value in pairs}
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            pairs = [os.fsdecode(pair).partition("=") for pair in file.read(1 << 20).split(b"\0")]
+        return argv, os.readlink(f"/proc/{pid}/cwd"), {name: value for name, _, value in pairs}
+    except PermissionError:
+        return argv, "", {}
 
 
 def _chosen(environment: "Mapping[str, str]", names: "Sequence[str]") -> dict[str, str]:

@@ -16,6 +16,7 @@ from logshipper.keyboard import Keyboard
 from logshipper.signals import Arrived
 
 FOREGROUND_SECS = 0.25  # how often a job in the background looks whether it is in the foreground again
+_GROUP_SIGNALLERS = ("sge_shepherd",)
 _NOT_SENT_ON = (signal.SIGCHLD, signal.SIGWINCH, signal.SIGCONT)
 _FROM_KERNEL_TOO = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP)
 
@@ -114,8 +115,8 @@ class BatchJob:
         elif found.signo == signal.SIGCONT:
             if _is_stopped(self.pid):  # sent to us alone
                 self.send(signal.SIGCONT)
-        elif found.pid in (os.getpid(), self.pid):
-            pass  # our own, or CMD's to its own group: it has it
+        elif found.pid in (os.getpid(), self.pid) or (found.by_process and _signals_groups(found.pid)):
+            pass  # our own, or to CMD's group, by CMD or the scheduler: it has it
         else:
             if found.signo in signals.JOB_CONTROL:
                 self._stop_seen = found.signo
@@ -308,6 +309,15 @@ class InteractiveJob(BatchJob):
     def hang_up(self) -> None:
         self._keyboard.close()
         self._terminal.leave()
+
+
+def _signals_groups(pid: int) -> bool:
+    """Whether it is a process that signals a job's whole process group, always."""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="ascii", errors="replace") as file:
+            return file.read().rstrip("\n") in _GROUP_SIGNALLERS
+    except OSError:
+        return False
 
 
 def _is_stopped(pid: int) -> bool:

@@ -20,43 +20,43 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _socket import socket
 
+    from logshipper.launchers import Place
+
 
 def socket_path() -> str:
     """Where the node's agent listens, by $LOGSHIPPER_AGENT_SOCKET; "" for nowhere."""
     return os.environ.get("LOGSHIPPER_AGENT_SOCKET", DEFAULT_PATH)
 
 
-def ask(path: str, name: str, job_id: str | None) -> Capture | None:
+def ask(path: str, name: str, job_id: str | None, place: "Place | None" = None) -> Capture | None:
     """A directory of the node's spool for this process' run; None where there is no agent.
 
-    job_id: wished for; the agent's answer counts. Raises SpoolError where there is an agent, and no directory.
+    job_id: wished for; place: what a launcher says. The agent's answer counts. Raises SpoolError where there is an
+    agent, and no directory.
     """
     if not path or not os.path.lexists(path):
         return None
     deadline = time.monotonic() + WAIT_SECS
     try:
-        answer = _exchange(path, _request(name, job_id), deadline)
+        answer = _exchange(path, _request(name, job_id, place), deadline)
     except OSError as error:
         raise SpoolError(path, f"the node's agent can't be asked: {os_words(error)}") from None
     return _take(path, answer, name)
 
 
-def _request(name: str, job_id: str | None) -> bytes:
+def _request(name: str, job_id: str | None, place: "Place | None") -> bytes:
     from _json import encode_basestring_ascii as quoted  # not `json`, which isn't needed to write this little
 
-    attempt = task = None
-    if "SLURM_JOB_ID" in os.environ:  # of its own job a task may say this much; which job it is, the agent finds out
-        restarts, task = _digits("SLURM_RESTART_COUNT"), _digits("SLURM_PROCID")
-        attempt = None if restarts is None else restarts + 1
-    fields = [f'"{key}": {"null" if value is None else value}' for key, value in (("attempt", attempt), ("task", task))]
-    printable = name.encode("utf-8", "replace").decode()  # an argument's bytes may be no text
-    fields += [f'"name": {quoted(printable)}', f'"job_id": {"null" if job_id is None else quoted(job_id)}']
-    return f'{{"version": 1, {", ".join(fields)}}}'.encode()
-
-
-def _digits(variable: str) -> int | None:
-    text = os.environ.get(variable, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+    numbers: dict[str, int | None] = {"attempt": None, "task": None}
+    texts: dict[str, str | None] = {"name": name.encode("utf-8", "replace").decode(), "job_id": job_id}  # bytes, maybe
+    if place is not None:  # of its own job a task may say this much; which scheduler's job it is, the agent finds out
+        numbers = {"attempt": place.attempt, "task": place.task}
+        if job_id is None or place.task is not None:
+            texts |= {"job_id": job_id or place.job_id, "step": place.step}
+    fields = [f'"{key}": {"null" if value is None else value}' for key, value in numbers.items()]
+    fields += [f'"{key}": {"null" if text is None else quoted(text)}' for key, text in texts.items()]
+    apart = "true" if place is not None and place.apart and job_id is None else "false"
+    return f'{{"version": 1, {", ".join(fields)}, "apart": {apart}}}'.encode()
 
 
 def _exchange(path: str, request: bytes, deadline: float) -> bytes:

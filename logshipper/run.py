@@ -11,7 +11,7 @@ import select
 import signal
 import time
 
-from logshipper import launch, signals, terminal
+from logshipper import launch, nesting, signals, terminal
 from logshipper.background import close_inherited, detach
 from logshipper.channel import Channel
 from logshipper.fault_points import fault_point
@@ -44,9 +44,10 @@ class RunOptions:
     """argv: CMD and its arguments. tty: ptys, else pipes. capture: None where nothing can be logged; then the job is
     only relayed. serve(plan): what the sidecar's process does, to its end. stall_secs: without progress of the
     sidecar until it is given up. telegraf: takes measurements that CMD sends, for the sidecar; None for nothing.
+    leave: streams (1, 2) that CMD gets as they are.
     """
 
-    __slots__ = ("argv", "capture", "serve", "stall_secs", "telegraf", "tty")
+    __slots__ = ("argv", "capture", "leave", "serve", "stall_secs", "telegraf", "tty")
 
     def __init__(
         self,
@@ -56,8 +57,10 @@ class RunOptions:
         serve: "Callable[[SidecarPlan], None]",
         stall_secs: float = STALL_SECS,
         telegraf: "Collector | None" = None,
+        leave: tuple[int, ...] = (),
     ) -> None:
         self.telegraf = telegraf
+        self.leave = leave
         self.argv = argv
         self.tty = tty
         self.capture = capture
@@ -101,7 +104,7 @@ class RelayProcess(Owner):
         self._sidecar = SidecarLink(self._say, options.stall_secs)
         self._unsent: Unsent | None = None
         self._signals = SignalPipe()
-        streams = Streams(options.tty, self._counters, self._say)
+        streams = Streams(options.tty, self._counters, self._say, options.leave)
         self._streams = streams
         self._channels = streams.channels
         self._job: BatchJob
@@ -118,6 +121,7 @@ class RelayProcess(Owner):
         environment = dict(os.environ)
         if self._options.capture is not None:
             environment["LOGSHIPPER_JOB_ID"] = self._options.capture.job_id
+            environment[nesting.VARIABLE] = nesting.mark([*self._streams.slaves.values(), *self._options.leave])
         if self._options.telegraf is not None:
             environment["LOGSHIPPER_TELEGRAF"] = f"127.0.0.1:{self._options.telegraf.port}"
         try:

@@ -121,10 +121,10 @@ class Sidecar:
             problems = list(self._settings.problems)
             message = f"~/.logoptin is refused, so nothing is logged until a /LOGCOMMAND says so: {'; '.join(problems)}"
             self._write_event({"event": "config_refused", "message": message, "problems": problems})
-        self._announce()
         # begun disabled, nothing of before is ever told (R11)
         if self._settings.config.context and self._classifier.mode != "disabled":
             self._begin_context()
+        self._announce()
         self._report("ready")
 
     def follow_relay(self) -> bool:
@@ -271,8 +271,8 @@ class Sidecar:
 
     def _end(self, state: str, exit_code: int | None, signo: int, reason: str) -> None:
         self._ended = True
-        self._take_measurements()
         ended_ns = self._now_ns()
+        self._take_measurements()
         self._flush()
         self._writer.give_up_reserve()
         self._refused_until = 0.0  # now there is room, if only for this
@@ -288,6 +288,28 @@ class Sidecar:
             except SpoolError as error:
                 self._degrade(error)
             self._report("done")
+
+    # ---- how the job was started
+
+    def _begin_context(self) -> None:
+        from logshipper.context import MISSING, Gathering, Started
+
+        argv, cwd = self._settings.argv, self._settings.cwd
+        try:
+            self._context = Gathering(Started(argv, cwd, self._plan.cmd_pid if argv is None else 0))
+        except OSError:
+            self._write_event(MISSING)
+
+    def _take_context(self, *, at_end: bool = False) -> None:
+        event = None
+        if self._context is not None:
+            event = self._context.wait() if at_end else self._context.take()
+        if self._context is None or event is None:
+            return
+        self._context.close()
+        self._context = None
+        if self._classifier.mode != "disabled":
+            self._write_event(event)
 
     # ---- measurements that the job sends
 
@@ -332,28 +354,6 @@ class Sidecar:
             counts = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
             message = f"of the measurements that were sent, lines were left out so far: {counts}"
             self._write_event({"event": "measurements_left_out", "message": message, "reasons": left_out})
-
-    # ---- how the job was started
-
-    def _begin_context(self) -> None:
-        from logshipper.context import MISSING, Gathering, Started
-
-        argv, cwd = self._settings.argv, self._settings.cwd
-        try:
-            self._context = Gathering(Started(argv, cwd, self._plan.cmd_pid if argv is None else 0))
-        except OSError:
-            self._write_event(MISSING)
-
-    def _take_context(self, *, at_end: bool = False) -> None:
-        event = None
-        if self._context is not None:
-            event = self._context.wait() if at_end else self._context.take()
-        if self._context is None or event is None:
-            return
-        self._context.close()
-        self._context = None
-        if self._classifier.mode != "disabled":
-            self._write_event(event)
 
     # ---- writing
 

@@ -23,11 +23,16 @@ _STARTED = struct.Struct("<Q")  # when the relay started: with its number, which
 _STARTED_OFFSET = COUNTERS.size + _END.size
 TELEGRAF_MARK = ".telegraf"  # in a node's spool: its agent passes on measurements that it was sent for a job
 JOB_ID_MAX_CHARS = 64
+MAX_NUMBERS = 10_000  # job ids and steps whose attempts and runs are remembered
 _CANCELLING = (1, 2, 9, 15)  # HUP, INT, KILL, TERM: somebody, or the scheduler, ended the job
 _MAX_COUNT = (1 << 62) - 1
 _LETTERS = b"abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing that looks alike, no words
 _DIGITS = b"23456789"
 _INTERPRETERS = ("python", "bash", "sh", "zsh", "Rscript", "julia", "node", "perl", "ruby", "torchrun", "accelerate")
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from logshipper.launchers import Place
 
 
 class Capture:
@@ -121,12 +126,17 @@ def default_name(argv: list[str]) -> str:
     return base
 
 
-def create_capture(root: str, name: str, job_id: str | None = None) -> Capture:
+def create_capture(root: str, name: str, job_id: str | None = None, place: "Place | None" = None) -> Capture:
     """Makes the directory of a new capture in the store's spool.
 
-    job_id: the user's own; used again, it is the job's next attempt. None: a new short one.
+    job_id: the user's own; used again, it is the job's next attempt. None: place's, or a new short one. place: what a
+    launcher says of attempt, step and rank; of a job_id of the user's, only where it is a rank's.
     Raises SpoolError (SpoolFull where there is no room); then nothing can be logged, and the job runs all the same.
     """
+    if place is not None and job_id is None:
+        job_id = place.job_id
+    elif place is not None and place.task is None:
+        place = None
     if job_id is not None:
         check_job_id(job_id)
     network = network_type(root)
@@ -137,16 +147,20 @@ def create_capture(root: str, name: str, job_id: str | None = None) -> Capture:
     spool = spool_root(root, network)
     make_private_folder(spool)
     try:
+        step, task = ("", 0) if place is None else (place.step, place.task or 0)
         if job_id is None:
             job_id, attempt = _new_job_id(root, spool), 1
+        elif place is None or place.attempt is None:
+            attempt = _next_number(spool, job_id)
         else:
-            attempt = _next_attempt(spool, job_id)
+            attempt = place.attempt
+            step = run_step(step, _next_number(spool, f"{job_id}@{attempt}.{step}.{task}"))
         path = os.path.join(spool, f"{job_id}@{attempt}.{_random(4)}")
         os.mkdir(path, 0o700)
         segments = os.path.join(path, "segments")
         os.mkdir(segments, 0o700)
         made = Capture(path, job_id, attempt, name, _make_counters(os.path.join(segments, "counters")))
-        _write_identity(made)
+        _write_identity(made, step, task)
         return made
     except OSError as error:
         raise _spool_error(spool, error) from None
@@ -171,15 +185,20 @@ def open_capture(path: str, job_id: str, attempt: int, name: str) -> Capture:
         raise SpoolError(segments, os_words(error)) from None
 
 
-def _write_identity(capture: Capture) -> None:
+def run_step(step: str, runs: int) -> str:
+    """The step of a task's runs-th capture in it: there may be several, and readers tell them apart by it."""
+    return step if runs == 1 else f"{step}.run{runs}".lstrip(".")
+
+
+def _write_identity(capture: Capture, step: str, task: int) -> None:
     """Says whose the capture is; before anything else, so that it counts also where the sidecar dies at once."""
     from _json import encode_basestring_ascii as quoted  # `json` itself takes longer to import than all of this
 
     uid = os.getuid()
     user = os.environ.get("LOGNAME") or os.environ.get("USER") or _name_of(uid)
-    texts = {"cluster": "local", "job_id": capture.job_id, "step": "", "name": capture.name, "user": user}
+    texts = {"cluster": "local", "job_id": capture.job_id, "step": step, "name": capture.name, "user": user}
     texts["host"] = os.uname().nodename
-    numbers = {"version": 1, "attempt": capture.attempt, "task": 0, "uid": uid}
+    numbers = {"version": 1, "attempt": capture.attempt, "task": task, "uid": uid}
     fields = [f"{quoted(key)}: {value}" for key, value in numbers.items()]
     fields += [f"{quoted(key)}: {quoted(text)}" for key, text in texts.items()]
     path = os.path.join(capture.path, "identity.json")
@@ -308,19 +327,41 @@ def _new_job_id(root: str, spool: str) -> str:
             return job_id
 
 
-def _next_attempt(spool: str, job_id: str) -> int:
-    """Counts attempts in a small file under a lock: it outlives spool and store of the attempts before."""
+def _next_number(spool: str, key: str) -> int:
+    """Counts attempts of a job, runs of a step, in a small file under a lock: it outlives spool and store of those
+    before. The oldest are forgotten when there are MAX_NUMBERS."""
     folder = os.path.join(spool, ".attempts")
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    fd = os.open(os.path.join(folder, job_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    path = os.path.join(folder, key)
+    if not os.path.exists(path):
+        _forget_oldest(folder)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         text = os.read(fd, 32).strip()
-        attempt = int(text) + 1 if text.isdigit() else 1
-        os.pwrite(fd, b"%d\n" % attempt, 0)
-        return attempt
+        number = int(text) + 1 if text.isdigit() else 1
+        os.pwrite(fd, b"%d\n" % number, 0)
+        return number
     finally:
         os.close(fd)
+
+
+def _forget_oldest(folder: str) -> None:
+    with os.scandir(folder) as entries:
+        found = [entry.path for entry in entries]
+    if len(found) < MAX_NUMBERS:
+        return
+    ages = []
+    for path in found:
+        try:
+            ages.append((os.stat(path).st_mtime_ns, path))
+        except FileNotFoundError:
+            pass  # another run forgets them, too
+    for _, path in sorted(ages)[: MAX_NUMBERS // 10]:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
 
 
 def _spool_error(path: str, error: OSError) -> SpoolError:

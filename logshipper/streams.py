@@ -15,19 +15,22 @@ if TYPE_CHECKING:
 
 
 class Streams:
-    """By stream (1 stdout, 2 stderr; one that the caller had closed stays closed, and is in none of these).
+    """By stream (1 stdout, 2 stderr; one that the caller had closed stays closed, one to leave as it is, and neither is
+    in any of these).
 
     slaves: CMD's ends. ptys: masters, where they are ptys. real: the user's terminal, None in batch.
     """
 
     __slots__ = ("channels", "ptys", "real", "size", "slaves", "tty")
 
-    def __init__(self, tty: bool, counters: "mmap | None", say: "Callable[[str], None]") -> None:
+    def __init__(
+        self, tty: bool, counters: "mmap | None", say: "Callable[[str], None]", leave: tuple[int, ...] = ()
+    ) -> None:
         """Raises OSError where not even pipes can be had."""
-        self.real = terminal.RealTerminal() if tty and terminal.is_interactive() else None
+        self.real = terminal.RealTerminal() if tty and not leave and terminal.is_interactive() else None
         self.tty = tty
         self.size = terminal.batch_size() if self.real is None else terminal.size_of(0) or terminal.UNKNOWN_SIZE
-        given = [stream for stream in STREAMS if terminal.given(stream)]
+        given = [stream for stream in STREAMS if terminal.given(stream) and stream not in leave]
         pairs = {}
         if tty:
             like = None if self.real is None else self.real.saved

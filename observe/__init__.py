@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from observe.asked import UnknownKey
     from observe.batch_jobs import BatchJob
     from observe.event_log import EventLog, StateEvent
+    from observe.info_lookup import Found
     from observe.job_api import Event, Job, Line, Record
-    from observe.job_info import Found, Iterations, JobInfo, Metric
+    from observe.job_info import Iterations, JobInfo, Metric
     from observe.store_api import Jobs, Store, TimedOut
     from observe.tables import Columns, Rollup
 
@@ -53,7 +54,8 @@ _ERRORS = ("ConfigError", "LogshipperError", "QueryError", "StoreError", "Unknow
 _MODULES = {
     **dict.fromkeys(_ERRORS, "logshipper.errors"),
     **dict.fromkeys(("Event", "Job", "Line", "Record"), "observe.job_api"),
-    **dict.fromkeys(("Found", "Iterations", "JobInfo", "Metric"), "observe.job_info"),
+    "Found": "observe.info_lookup",
+    **dict.fromkeys(("Iterations", "JobInfo", "Metric"), "observe.job_info"),
     **dict.fromkeys(("Jobs", "Store", "TimedOut"), "observe.store_api"),
     **dict.fromkeys(("Columns", "Rollup"), "observe.tables"),
     **dict.fromkeys(("EventLog", "StateEvent"), "observe.event_log"),

@@ -7,7 +7,7 @@ from observe.cli_options import Parser, add_command, add_json, add_store
 if TYPE_CHECKING:
     from observe.cli_options import Subparsers
 
-SYSTEMS = ("qcg",)
+SYSTEMS = ("qcg", "balsam", "xt")
 
 
 def add_import(subparsers: "Subparsers[Parser]") -> None:

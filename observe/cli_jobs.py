@@ -118,6 +118,8 @@ def add_metadata(subparsers: "Subparsers[Parser]") -> None:
         "  logshipper metadata last --limit 10\n"
         "  logshipper metadata last --keys epoch,loss\n"
         "  logshipper metadata train.py --format csv > train.csv\n"
+        "  logshipper metadata last --summary\n"
+        "  logshipper metadata train.py --by epoch\n"
         "  logshipper metadata 4711 --from loki --format jsonl",
     )
     add_job(parser)
@@ -133,6 +135,13 @@ def add_metadata(subparsers: "Subparsers[Parser]") -> None:
     )
     parser.add_argument("--all", action="store_true", help="all records")
     parser.add_argument("--attempt", type=whole_number, metavar="N", help="of a restarted job: only this attempt")
+    numbers = parser.add_mutually_exclusive_group()
+    numbers.add_argument("--summary", action="store_true", help="last, min, max, mean, std and count of each number")
+    numbers.add_argument("--sets", action="store_true", help="a table of numbers for each set of keys in records")
+    completed(
+        numbers.add_argument("--by", metavar="KEY", help="a row of numbers for each value of this key, such as epoch"),
+        completers.keys,
+    )
     add_source(parser)
 
 

@@ -6,7 +6,7 @@ import zoneinfo
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, replace
-from datetime import tzinfo
+from datetime import UTC, tzinfo
 
 from ingest.imports.faults import Faults
 from ingest.imports.taking import Source, Taking
@@ -47,9 +47,17 @@ def call(args: argparse.Namespace) -> int:
 
 def _source(args: argparse.Namespace, faults: Faults) -> Source:
     zone = _zone(args.timezone)
-    from ingest.imports.qcg import QcgSource
+    if args.system == "qcg":
+        from ingest.imports.qcg import QcgSource
 
-    return QcgSource(args.paths, faults, zone=zone, name=args.run_name)
+        return QcgSource(args.paths, faults, zone=zone, name=args.run_name)
+    if args.system == "balsam":
+        from ingest.imports.balsam import BalsamSource
+
+        return BalsamSource(args.paths, faults, zone=zone or UTC, name=args.run_name)
+    from ingest.imports.xt import XtSource
+
+    return XtSource(args.paths, faults, zone=zone, name=args.run_name)
 
 
 def _zone(name: str | None) -> tzinfo | None:

@@ -15,7 +15,8 @@ from observe.words import NS, STATE_STYLES, duration, exit_short, exit_words, lo
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from observe.job_info import Found, JobInfo
+    from observe.info_lookup import Found
+    from observe.job_info import JobInfo
 
 SCHEMA = "logshipper.info/1"
 EXIT_UNKNOWN = 1
@@ -47,7 +48,7 @@ def call(args: argparse.Namespace) -> int:
 
 def found_of(args: argparse.Namespace) -> "Found[JobInfo]":
     """Of `args.jobs`. Says on stderr which are unknown. Raises UnknownJob where there is no store."""
-    from observe.job_info import infos
+    from observe.info_lookup import infos
 
     with opened(args) as store:
         if store is None:

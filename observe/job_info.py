@@ -1,24 +1,21 @@
 """What is asked of a job, or of one task of many, by name: `observe.JobInfo`, in the words of QCG-PilotJob's."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from ingest.capture.job import Capture, JobSummary
 from ingest.metadata.metadata_keys import Number
-from logshipper.errors import UnknownJob
 from observe.event_log import changes_of
 from observe.job_context import contexts_of, cores_of, cwd_of
 from observe.properties import json_value
-from observe.selectors import resolve_each
 from observe.words import NS, RUNNING_STATES
 
 if TYPE_CHECKING:
-    from ingest.store.stores import Reader, Store
+    from ingest.store.stores import Reader
 
-T = TypeVar("T")
+MAX_CHILDS = 10_000  # of a job's tasks or iterations, those that `childs` has
 NOT_ENDED = (*RUNNING_STATES, "REQUEUED", "QUEUED")
 
 
@@ -48,8 +45,8 @@ class JobInfo:
     name: `name:i` of an iteration; nodes: the cores' numbers by host, an empty list where they aren't known;
     total_cores: None where none are known; wdir: "" where it isn't known; time: run time, so far while it runs;
     history: when (UTC) each state was entered; iteration: i; iterations, childs: where there are several tasks or
-    iterations, these in order; messages: why, where the state needs a word; restarts: how often it was begun anew;
-    metrics: its keys with numbers.
+    iterations, these in order, MAX_CHILDS at most; messages: why, where the state needs a word; restarts: how often it
+    was begun anew; metrics: its keys with numbers.
     """
 
     job_id: str
@@ -97,7 +94,7 @@ def info_of(reader: "Reader", now_ns: int) -> JobInfo:
         name=job.name,
         status=job.state,
         nodes={host: sorted(found) for host, found in cores.items()},
-        total_cores=sum(map(len, cores.values())) or None,
+        total_cores=sum(map(len, cores.values())) or job.cores or None,
         wdir=wdir,
         time=_took(job, now_ns),
         exit_code=job.exit_code,
@@ -107,10 +104,15 @@ def info_of(reader: "Reader", now_ns: int) -> JobInfo:
         restarts=job.attempts - 1,
         metrics=_metrics(reader),
     )
+    if job.origin:
+        from observe.imported_info import imported_info
+
+        return imported_info(base, reader)
     if len({(capture.step, capture.task) for capture in captures}) < 2:
         return base
-    childs = [_task(base, capture, contexts.get(capture.capture, {}), now_ns) for capture in captures]
-    return replace(base, childs=childs, iterations=totals(childs))
+    tasks = captures[:MAX_CHILDS]
+    childs = [_task(base, capture, contexts.get(capture.capture, {}), now_ns) for capture in tasks]
+    return replace(base, childs=childs, iterations=totals([capture.state for capture in captures]))
 
 
 def group_of(name: str, members: Iterable[tuple[int, JobInfo]]) -> JobInfo:
@@ -136,92 +138,24 @@ def group_of(name: str, members: Iterable[tuple[int, JobInfo]]) -> JobInfo:
         exit_code=None if running else first.exit_code,
         signal=0 if running else first.signal,
         history=sorted(moment for info in childs for moment in info.history),
-        iterations=totals(childs),
+        iterations=totals([info.status for info in childs]),
         childs=childs,
         messages=first.messages,
         restarts=sum(info.restarts for info in childs),
     )
 
 
-def totals(infos: Sequence[JobInfo]) -> Iterations:
-    ended = [info for info in infos if info.is_finished]
-    return Iterations(len(infos), len(ended), sum(info.status != "COMPLETED" for info in ended))
-
-
-def iterations_of(name: str, jobs: Iterable[JobSummary]) -> Iterator[tuple[int, JobSummary]]:
-    """The newest job of each name NAME:i. jobs: newest first."""
-    seen = set()
-    for job in jobs:
-        head, colon, number = job.name.rpartition(":")
-        if colon and head == name and number.isascii() and number.isdigit() and number not in seen:
-            seen.add(number)
-            yield int(number), job
-
-
-class Found(dict[str, T]):
-    """What was found, by the names that were asked; a job of a range or a pattern by its id. unknown: an error for each
-    name that stands for none."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.unknown: list[UnknownJob] = []
-
-
-def infos(store: "Store", names: Iterable[str], resolve: Callable[[str], str], now_ns: int) -> Found[JobInfo]:
-    """Of jobs, tasks' jobs by their common name, ranges and patterns; what is unknown stops nothing."""
-    found: Found[JobInfo] = Found()
-    jobs = cache(store.jobs)  # of Loki they are asked for once
-    for name in names:
-        try:
-            own = _of_id(store, resolve(name), now_ns)
-        except UnknownJob as error:
-            _add_others(found, store, name, error, jobs(), now_ns)
-        else:
-            found[name] = own if name in (own.job_id, "last") else _with_iterations(store, name, own, jobs(), now_ns)
-    return found
-
-
-def _add_others(
-    found: Found[JobInfo], store: "Store", name: str, error: UnknownJob, jobs: Sequence[JobSummary], now_ns: int
-) -> None:
-    """Of a name that isn't one job's: iterations that have it in common, a range, a pattern."""
-    members = _members(store, name, jobs, now_ns)
-    if members:
-        found[name] = group_of(name, members)
-        return
-
-    def resolve(_: str) -> str:
-        raise error
-
-    ids, unknown = resolve_each([name], resolve, lambda: jobs)
-    found.unknown += unknown
-    found.update({job_id: _of_id(store, job_id, now_ns) for job_id in ids})
-
-
-def _with_iterations(store: "Store", name: str, own: JobInfo, jobs: Sequence[JobSummary], now_ns: int) -> JobInfo:
-    """own: the job that the name stands for, perhaps only by the beginning of its id."""
-    members = _members(store, name, jobs, now_ns)
-    if not members:
-        return own
-    group = group_of(name, members)
-    return replace(own, childs=group.childs, iterations=group.iterations) if own.name == name else group
-
-
-def _members(store: "Store", name: str, jobs: Sequence[JobSummary], now_ns: int) -> list[tuple[int, JobInfo]]:
-    return [(number, _of_id(store, job.job_id, now_ns)) for number, job in iterations_of(name, jobs)]
-
-
-def _of_id(store: "Store", job_id: str, now_ns: int) -> JobInfo:
-    with store.open(job_id) as reader:
-        return info_of(reader, now_ns)
+def totals(states: Sequence[str]) -> Iterations:
+    ended = [state for state in states if state not in NOT_ENDED]
+    return Iterations(len(states), len(ended), sum(state != "COMPLETED" for state in ended))
 
 
 def _task(base: JobInfo, capture: Capture, context: Mapping[str, object], now_ns: int) -> JobInfo:
     cores = cores_of(context)
     step = f"{capture.step}." if capture.step not in ("", "batch") else ""
-    moments = [(_moment(capture.started_ns), "RUNNING")]
+    moments = [(moment_of(capture.started_ns), "RUNNING")]
     if capture.ended_ns is not None:
-        moments.append((_moment(capture.ended_ns), capture.state))
+        moments.append((moment_of(capture.ended_ns), capture.state))
     return replace(
         base,
         name=f"{base.name}:{step}{capture.task}",
@@ -254,5 +188,5 @@ def _took(job: JobSummary | Capture, now_ns: int) -> timedelta:
     return timedelta(microseconds=max(end_ns - job.started_ns, 0) // 1000)
 
 
-def _moment(time_ns: int) -> datetime:
+def moment_of(time_ns: int) -> datetime:
     return datetime.fromtimestamp(time_ns // NS, UTC).replace(microsecond=time_ns % NS // 1000)

@@ -5,6 +5,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ingest.capture.job import JOB_ENDED
+from ingest.imports.qcg import parse_allocation
 from observe.store_api import Store
 from observe.task_analytics import Task
 from observe.words import NS, RUNNING_STATES
@@ -78,7 +79,8 @@ def _imported(reader: "Reader") -> Iterator[Task]:
 
 def _runs(name: str, changes: Iterable[_Change], details: "Json", host: str) -> Iterator[Task]:
     """A task from each entry to RUNNING to the exit, or until now; one that never ran where there is none."""
-    cores: Mapping[str, Sequence[str]] = {host: ()} if host else {}
+    cores: Mapping[str, Sequence[str]] = parse_allocation(str(details.get("allocation") or ""))
+    cores = cores or ({host: ()} if host else {})
     secs = details.get("run_secs")
     scheduled: float | None = None
     start: float | None = None

@@ -30,6 +30,11 @@ _NARROW_CELL = 12
 def call(args: argparse.Namespace) -> int:
     with opened_job(args) as (store, job_id), store.open(job_id) as reader:
         check_attempt({capture.attempt for capture in reader.captures}, args.attempt)
+        if args.summary or args.sets or args.by:
+            from observe import metric_tables
+
+            metric_tables.call(store, job_id, args)
+            return 0
         asked = _Asked(reader, args)
         if args.json:
             _print_documents(asked)

@@ -1,4 +1,5 @@
-"""Several jobs as people name them: ids, names, beginnings of ids, ranges `a3-a9`, wildcards, `last`. Pure."""
+"""Several jobs as people name them: ids, names, beginnings of ids, ranges `a3-a9`, wildcards, `last`; `sim` for
+the jobs `sim:0`, `sim:1` and so on. Pure."""
 
 import fnmatch
 import re
@@ -49,7 +50,9 @@ def resolve_each(
             ids[resolve(name)] = None
         except UnknownJob as error:
             if _pattern(name) is None:
-                unknown.append(error)
+                parts = iterations_of(name, jobs())
+                ids.update(dict.fromkeys(job.job_id for _, job in parts))
+                unknown += [] if parts else [error]
                 continue
             picked = pick([name], jobs())
             ids.update(dict.fromkeys(job.job_id for job in picked.jobs))
@@ -64,11 +67,21 @@ def jobs_of(name: str, jobs: "Sequence[JobSummary]", *, all_named: bool = False)
         return exact if all_named else [find_job(name, exact)]
     matches = _pattern(name)
     if matches is None:
-        return [find_job(name, jobs)]
+        return [job for _, job in iterations_of(name, jobs)] or [find_job(name, jobs)]
     found = [job for job in jobs if matches(job.job_id) or matches(job.name)]
     if not found and any(mark in name for mark in WILDCARDS):
         raise UnknownJob(name, f"no job's id or name matches {name!r}")
     return found or [find_job(name, jobs)]
+
+
+def iterations_of(name: str, jobs: "Iterable[JobSummary]") -> "list[tuple[int, JobSummary]]":
+    """The newest job of each name NAME:i, by i. jobs: newest first."""
+    found: dict[int, JobSummary] = {}
+    for job in jobs:
+        head, colon, number = job.name.rpartition(":")
+        if colon and head == name and number.isascii() and number.isdigit():
+            found.setdefault(int(number), job)
+    return sorted(found.items(), key=lambda part: part[0])
 
 
 def _pattern(name: str) -> Callable[[str], bool] | None:

@@ -143,7 +143,8 @@ class _Page:
             yield "Ended", [local(job.ended_ns), *self._ago(job.ended_ns)]
         running = "" if job.ended_ns is not None else " so far"
         yield "Duration", [duration(duration_secs(job, self.now_ns)) + running]
-        yield "Where", [f"{job.user}@{job.host}" if job.host else job.user]
+        if job.user or job.host:
+            yield "Where", [f"{job.user}@{job.host}" if job.user and job.host else job.user or job.host]
         if job.origin:
             yield "From", [_ORIGINS.get(job.origin, job.origin), f", part of {job.parent}" if job.parent else ""]
         if job.nodes:

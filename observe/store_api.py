@@ -19,7 +19,8 @@ from observe.words import state_of
 
 if TYPE_CHECKING:
     from ingest.store.stores import Store as AnyStore
-    from observe.job_info import Found, JobInfo
+    from observe.info_lookup import Found
+    from observe.job_info import JobInfo
 
 TAKE_IN_SECS = 60.0
 
@@ -141,14 +142,14 @@ class Store:
 
         names: ids, names (of jobs NAME:0, NAME:1, ... one with these as its iterations), ranges and wildcards (found by
         ids). `unknown` has an error for each that stands for none; nothing is raised for these."""
-        from observe.job_info import infos
+        from observe.info_lookup import infos
 
         self._take_in()
         return infos(self._store, names, self._store.resolve, time.time_ns())
 
     def status(self, *names: str) -> "Found[str]":
         """As `info`, the states alone."""
-        from observe.job_info import Found
+        from observe.info_lookup import Found
 
         known = self.info(*names)
         found: Found[str] = Found()

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Writes demo.lock, dev.lock and those of requirements/tool.sh anew from pyproject.toml, by uv in a throw-away environment (`make lock`).
+# Writes demo.lock, dev.lock and those of programs of others, each in an environment of its own (requirements/tool.sh,
+# telegraf.sh), anew from pyproject.toml, by uv in a throw-away environment (`make lock`).
 # What is locked stays as it is where it still fits; UPGRADE=1 takes the newest of everything.
 set -eu
 cd "$(dirname "$0")/.."
@@ -30,8 +31,7 @@ compile dev --extra grafana --extra parquet --group pyproject.toml:demo --group 
 # pinned to the versions of dev.lock: one environment serves both
 grep '^[a-z].*==' requirements/dev.lock | sed 's/ *\\$//' >"$scratch/pins.txt"
 compile demo --group pyproject.toml:demo --constraint "$scratch/pins.txt"
-# programs of others, each in an environment of its own (requirements/tool.sh)
-for name in wandb qcg telegraf; do
+for name in wandb qcg kubernetes telegraf; do
     step "Locking requirements/$name.lock" \
         "$scratch/venv/bin/uv" pip compile --universal --python-version 3.11 --generate-hashes --no-annotate \
         --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" ${UPGRADE:+--upgrade} \

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Before tests that root runs on Debian or Ubuntu: programs that some tests drive (tmux, an editor, a pager, nginx,
-# InfluxDB, Chromium; where the tests of the Slurm parts are asked for, Slurm, munge, and what plugin and packages are
-# built and tried by). No service is started, now or at the next boot.
+# InfluxDB, GNU parallel, ssh, Chromium; where the tests of the Slurm parts are asked for, Slurm, munge, Grid Engine, and
+# what plugin and packages are built and tried by). No service is started, now or at the next boot.
 # Never for an ordinary user, never fatal: tests of programs that aren't there are skipped, or fail, and say so.
 set -eu
 cd "$(dirname "$0")/.."
@@ -9,15 +9,16 @@ cd "$(dirname "$0")/.."
 
 [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1 || exit 0
 
-SERVICES="nginx influxdb munge slurmctld slurmd"
+# PACKAGE=SERVICE, where the service isn't called as the package
+SERVICES="nginx influxdb munge slurmctld slurmd gridengine-master gridengine-exec openssh-server=ssh"
 POLICY=/usr/sbin/policy-rc.d
 
 # PACKAGE=PROGRAM, where the program isn't called as the package; a file where it begins with /
-programs="tmux less vim-tiny=vim nginx influxdb=influxd"
+programs="tmux less vim-tiny=vim nginx influxdb=influxd parallel openssh-client=ssh openssh-server=sshd"
 browser=chromium
 slurm="slurmctld slurmd slurm-client=srun munge=munged libslurm-dev=/usr/include/slurm/spank.h
     make gcc libc6-dev=/usr/include/stdio.h valgrind rpm=rpmbuild debootstrap python3.11=/usr/bin/python3.11
-    systemd=systemd-analyze"
+    systemd=systemd-analyze gridengine-master=sge_qmaster gridengine-exec=sge_execd gridengine-client=qsub"
 [ "${LOGSHIPPER_TEST_SLURM-}" = required ] || slurm=
 [ "${LOGSHIPPER_TEST_BROWSER-}" != off ] || browser=
 
@@ -43,7 +44,7 @@ fi
 
 # a package's script asks this policy before it starts a service; enabled ones would start at the next boot
 services=
-for service in $SERVICES; do case "$missing " in *" $service "*) services="$services $service" ;; esac; done
+for service in $SERVICES; do case "$missing " in *" ${service%%=*} "*) services="$services ${service#*=}" ;; esac; done
 own_policy=
 if [ -n "$services" ] && [ ! -e "$POLICY" ]; then
     own_policy=$POLICY

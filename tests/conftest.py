@@ -8,6 +8,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from logshipper import launchers
 from tests.programs.score import pytest_terminal_summary
 from tests.servers.fixtures import influxdb, influxdbs, loki, prometheus, servers
 from tests.slurm_player import binaries
@@ -31,6 +32,8 @@ def own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith(("LOGSHIPPER_", "SLURM_", "XDG_"))]:
             patch.delenv(name)
+        for name in launchers.VARIABLES:  # where a scheduler's job, or a pod, runs the tests
+            patch.delenv(name, raising=False)
         for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "PYTHONUNBUFFERED", "PYTHONWARNINGS"):
             patch.delenv(name, raising=False)
         patch.setenv("HOME", str(home))

@@ -69,6 +69,7 @@ class FakeCapture:
             "records": self.records,
             "bytes_printed": 100,
             "bytes_logged": 90,
+            "nodes": 0,
             "axis": self.axis,
             "latest": self.axis.latest(),
             "over": over,

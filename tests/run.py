@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 AS_ORDINARY_USER = ("tests/test_capture.py", "tests/test_config.py")  # bad input: an ordinary user's, so all of it
-BESIDE = ("tests/slurm", "tests/grafana", "tests/gateway", "tests/test_packages.py")  # the second half
+BESIDE = ("tests/slurm", "tests/sge", "tests/grafana", "tests/gateway", "tests/test_packages.py")  # the second half
 MAX_AGAIN = 10  # more failures aren't a busy machine's
 TESTS_FAILED = 1  # pytest's exit code
 NOBODY = 65534  # the ordinary user: owns nothing, and is there on every Linux

@@ -5,15 +5,12 @@ Cases are random, and the same each time. Theirs are in environments of their ow
 """
 
 import json
-import os
 import random
 import re
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,6 +30,7 @@ from observe.task_analytics import (
     statistics_of,
 )
 from tests.captured_runs import ROOT
+from tests.tools_of_others import python_of
 
 CASES = 400  # of each kind
 TIMEOUT_SECS = 90
@@ -45,13 +43,7 @@ Json = Any  # Any: JSON
 
 def asked_of(program: str, cases: list[Json]) -> list[Json]:
     """Their answers."""
-    python = Path(sys.prefix) / program / "bin" / "python"
-    if not python.exists():
-        words = f"{program} isn't in {python}: requirements/tool.sh {program} installs it"
-        if os.environ.get("LOGSHIPPER_TEST_SERVERS") == "required":
-            pytest.fail(words)
-        pytest.skip(words)
-    command = [str(python), "-I", str(ROOT / "tests" / "analytics_oracle.py"), program]
+    command = [str(python_of(program)), "-I", str(ROOT / "tests" / "analytics_oracle.py"), program]
     ran = subprocess.run(command, input=json.dumps(cases), capture_output=True, text=True, timeout=TIMEOUT_SECS)
     assert ran.returncode == 0, ran.stderr
     answers: list[Json] = json.loads(ran.stdout)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -12,12 +13,15 @@ import pytest
 
 import logshipper
 import observe
+from logshipper.cli import main
 from tests.captured_runs import ROOT, TIMEOUT_SECS
 from tests.coming_from import prepare
+from tests.import_tools import RECORDED
 
 DOCS = {name: ROOT / "docs" / f"coming-from-{name}.md" for name in ("xt", "qcg", "balsam", "mlo")}
 _ROW = re.compile(r"^\| (?P<theirs>.+?) \| `(?P<ours>.+)` \| (?P<note>.*?)\|$", re.MULTILINE)
 SERVES = ("logshipper open",)
+CHANGES = ("logshipper tag", "logshipper rm", "logshipper run", "logshipper import")  # what is in the store
 
 # what each says: a regular expression of its output, or of the file that it writes ("FILE: RE"); "\Z" for nothing
 SAYS = {
@@ -33,6 +37,9 @@ SAYS = {
     "logshipper events run26 --own --oldest-first": r"started as: train",
     "logshipper show run23 --json": r'"job_id": "run23"',
     "logshipper metadata run153": r"epoch.*train-acc",
+    "logshipper metadata run153 --sets": r"discount_factor.*\n\n.*epoch +loss",
+    "logshipper metadata run153 --by epoch": r"\A_time +epoch .*\n(.*\n){4}\Z",
+    "logshipper metadata run153 --summary": r"^loss +0.0075 +0.0075 +0.03 +0.015625 ",
     "logshipper metadata run153 --keys epoch,train-acc": r"^.*epoch +train-acc\n.*4 +0.79",
     "logshipper ls run153 --columns id,hparams.lr,metrics.train-acc": r"^run153 +0.03 +0.79",
     "logshipper export run153 --what metadata --output run153.tsv": r"run153.tsv: _job_id\t.*\nrun153\t",
@@ -84,16 +91,25 @@ SAYS = {
     'store.info("t1")["t1"].is_finished': r"True",
     "logshipper wait --all t1 t2 --timeout 60": r"^t1  COMPLETED  0  t1\nt2  COMPLETED",
     'store.wait_all("t1", "t2", timeout_secs=60)': r"\{'t1': 'COMPLETED', 't2': 'COMPLETED'\}",
+    "logshipper wait sim": r"^sim0  COMPLETED  0  sim:0\nsim1  FAILED  3  sim:1\nsim2",
     "logshipper wait --all '*' --timeout 60": r"sim1  FAILED  3",
     'store.wait_any("t1", "sim:*", timeout_secs=60)': r"\('t1', 'COMPLETED'\)",
-    "logshipper wait --any t1 'sim:*' --timeout 60": r"\At1  COMPLETED  0  t1\n\Z",
+    "logshipper wait --any t1 sim --timeout 60": r"\At1  COMPLETED  0  t1\n\Z",
     "logshipper rm --yes t1": r"t1",
-    "logshipper events 'sim:*' --oldest-first": r"sim0 +QUEUED +RUNNING +sim:0\n.*sim1 +RUNNING +FAILED",
+    "logshipper events sim --oldest-first": r"sim0 +QUEUED +RUNNING +sim:0\n.*sim1 +RUNNING +FAILED",
     "logshipper status sim": r"^sim  FAILED  3  sim  3 total, 3 finished, 1 failed$",
     "logshipper monitor sim:1": r"begun\n.*ended: FAILED, exit code 3",
     "logshipper logs sim:1 --stream stderr": r"\Adone\n\Z",
     "logshipper export 'sim:*' --what logs --output logs.tsv": r"logs.tsv: sim1\t.*done",
+    "logshipper allocations": r"no allocation runs; --history has those that did",
+    "logshipper import qcg .qcgpjm-service-n1.8303": r"^30 entries: 6 new jobs, 0 known$",
+    "logshipper analyze overheads": r"Captured jobs: \d+ runs.*^run time +\d+",
     # Balsam
+    "logshipper allocations --history": r"^run74 +FAILED +1 ",
+    "logshipper analyze throughput --to-state RUN_DONE": r"that became COMPLETED: \d\d in",
+    "logshipper analyze utilization": r"^Nodes that ran captured jobs: \d at most",
+    "logshipper analyze utilization --no-node-weighting --tag experiment=foo": r"1 at most",
+    "logshipper analyze nodes --svg nodes.svg": r"nodes.svg: <svg",
     "logshipper ls --tag experiment=foo": r"\A.*\n(12[3-6] .*\n){4}\Z",
     "logshipper ls --state RUN_ERROR": r"^run74 +FAILED",
     "logshipper info 123": r"State +COMPLETED",
@@ -159,14 +175,16 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def place(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to be in, with a copy of the store."""
-    shutil.copytree(prepared / "store", tmp_path / "store", symlinks=True)
-    (tmp_path / "here").mkdir()
+def place(prepared: Path, tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to be in; the store is a copy where it is changed."""
+    store = prepared / "store"
+    if line.startswith(CHANGES):
+        store = Path(shutil.copytree(store, tmp_path / "store", symlinks=True))
+    shutil.copytree(RECORDED / "qcg", tmp_path / "here" / ".qcgpjm-service-n1.8303")
     monkeypatch.chdir(tmp_path / "here")
     for name, value in {
         "PATH": f"{prepared / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "HOME": str(tmp_path),
-        "LOGSHIPPER_STORE": str(tmp_path / "store"), "LOGSHIPPER_AGENT": "off",
+        "LOGSHIPPER_STORE": str(store), "LOGSHIPPER_AGENT": "off",
     }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
     return tmp_path / "here"
@@ -181,6 +199,11 @@ def said_by(line: str, capfd: pytest.CaptureFixture[str]) -> str:
         with observe.Store.default() as store:
             value = eval(line, {"store": store, "EventLog": observe.EventLog})  # noqa: S307
             return repr(list(value) if line.startswith("EventLog") else value)
+    if not line.startswith((*SERVES, "logshipper run")) and not any(mark in line for mark in ("|", ">", "$(")):
+        code = main(shlex.split(line)[1:])
+        said = "".join(capfd.readouterr())
+        assert code == TROUBLE.get(line, 0), said
+        return said
     words = ["sh", "-c", f"exec {line}" if line.startswith(SERVES) else line]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 import observe
+from logshipper.cli import main
 from tests.captured_runs import Home, wait_until
+from tests.import_tools import RECORDED
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer, PrometheusServer
@@ -141,6 +143,16 @@ def test_commands(both: TwoStores, source: str) -> None:
     assert state == {"asked": "s2", "job_id": "s2", "name": "sweep:2", "state": "COMPLETED"}
 
 
+@pytest.mark.parametrize("source", ["local", "loki"])
+def test_a_common_name_stands_for_iterations_elsewhere_too(both: TwoStores, source: str) -> None:
+    listed = call(both, source, "ls", "sweep", "--columns", "name")
+    assert listed.stdout.split() == ["name", "sweep:2", "sweep:1", "sweep:0"]
+    waited = call(both, source, "wait", "--all", "sweep", "--check")
+    assert (waited.returncode, len(waited.stdout.splitlines())) == (4, 3)
+    both_ends = call(both, source, "events", "sweep", "--to-state", "failed")
+    assert both_ends.stdout.split()[-1] == "sweep:1"
+
+
 def test_monitor_tells_states_and_follows_the_log(tmp_path: Path) -> None:
     home = Home(tmp_path)
     script = f"echo begun; until test -e {tmp_path}/go; do sleep 0.05; done; echo over; exit 3"
@@ -156,3 +168,38 @@ def test_monitor_tells_states_and_follows_the_log(tmp_path: Path) -> None:
     assert b"(m1) has ended: FAILED, exit code 3" in err
     again = home.call("monitor", "m1", "--tail", "1")
     assert (again.stdout, b"has ended: FAILED" in again.stderr) == (b"over\n", True)
+
+
+@pytest.fixture(scope="module")
+def qcg(tmp_path_factory: pytest.TempPathFactory) -> Iterator[observe.Store]:
+    """What a real QCG-PilotJob wrote, imported."""
+    store = tmp_path_factory.mktemp("qcg") / "store"
+    assert main(["import", "qcg", str(RECORDED / "qcg"), "--timezone", "UTC", "--store", str(store)]) == 0
+    with observe.Store.local(store) as opened:
+        yield opened
+
+
+def test_imported_iterations(qcg: observe.Store) -> None:
+    """As `Manager.info(["sweep"], withChilds=True)` told them."""
+    found = qcg.info("sweep", "sweep:4", "sweep:9", "hello", "wide", "never")
+    assert [error.name for error in found.unknown] == ["sweep:9"]
+    assert found["sweep"].iterations == observe.Iterations(total=6, finished=6, failed=1)
+    assert [child.name for child in found["sweep"].childs] == [f"sweep:{number}" for number in range(6)]
+    failed = found["sweep:4"]
+    assert (failed.status, failed.exit_code, failed.iteration) == ("FAILED", 1, 4)
+    assert failed == found["sweep"].childs[4]
+    assert [state for _, state in failed.history] == ["QUEUED", "RUNNING", "FAILED"]
+    assert (found["hello"].wdir, found["hello"].status) == ("/scratch/run", "COMPLETED")
+    assert {host: len(cores) for host, cores in found["wide"].nodes.items()} == {"node1": 1, "node2": 1}
+    assert found["wide"].total_cores == 2
+    assert found["never"].status == "CANCELLED"
+
+
+def test_imported_times_are_the_reports(qcg: observe.Store) -> None:
+    entries = map(json.loads, (RECORDED / "qcg" / "jobs.report").read_text().splitlines())
+    report = {entry["name"]: entry for entry in entries}
+    info = qcg.info("hello")["hello"]
+    told = report["hello"]["history"]
+    assert info.history[-1][0].isoformat()[:23] == told[-1]["date"].replace(" ", "T")[:23]
+    hours, minutes, secs = report["hello"]["runtime"]["rtime"].split(":")
+    assert info.time.total_seconds() == pytest.approx(int(hours) * 3600 + int(minutes) * 60 + float(secs), abs=1e-6)

@@ -22,7 +22,7 @@ from ingest.config.agent_config import AgentSection
 from ingest.node import job_socket
 from ingest.node.job_socket import JobSocket, parse_request
 from ingest.node.peer import Peer, SchedulerJob, identify
-from logshipper import node_agent_socket
+from logshipper import launchers, node_agent_socket
 from logshipper.errors import SpoolError
 from logshipper.spool import COUNTERS_BYTES
 from tests.captured_runs import ROOT, wait_until
@@ -576,18 +576,35 @@ def test_the_client(server: Server) -> None:
     assert node_agent_socket.ask(server.agent.socket + "x", "x", None) is None
 
 
-def test_what_the_client_tells_of_its_job(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which attempt and rank it is: only in a scheduler's job does it count."""
-    for name, value in {"SLURM_JOB_ID": "9", "SLURM_RESTART_COUNT": "2", "SLURM_PROCID": "5"}.items():
-        monkeypatch.setenv(name, value)
-    for job, told in ((SchedulerJob("42", "0", 1), ("42", 3, 5)), (None, (f"mine.u{ME}", 1, 0))):
+def test_what_the_client_tells_of_its_job(server: Server) -> None:
+    """Which attempt and rank it is; of a job whose id the user chose, only a rank's attempt isn't counted."""
+    rank, script = launchers.Place("Slurm", "9", 3, "0", 5), launchers.Place("Slurm", "9", 3)
+    cases = (
+        (SchedulerJob("42", "0", 1), rank, "mine", ("42", 3, "0.run1", 5)),
+        (SchedulerJob("42", "batch", None), script, "mine", ("42", 3, "batch.run1", 0)),
+        (None, script, "mine", (f"mine.u{ME}", 1, "", 0)),
+        (None, rank, "mine", (f"mine.u{ME}", 3, "0", 5)),
+        (None, rank, None, (f"9.u{ME}", 3, "0", 5)),
+        (None, rank, None, (f"9.u{ME}", 3, "0.run2", 5)),
+        (None, script, None, (f"9.u{ME}", 3, "", 0)),
+        (None, script, None, (f"9.u{ME}", 3, "run2", 0)),
+        (None, launchers.Place("GNU parallel", "p.3", None), None, (f"p.3.u{ME}", 1, "", 0)),
+        (None, launchers.Place("GNU parallel", "p.3", None), None, (f"p.3.u{ME}", 2, "", 0)),
+        # a job of its own, though it runs in Slurm's: no scheduler's all the same
+        (SchedulerJob("42", "batch", None), launchers.Place("QCG", "f00", apart=True), None, (f"f00.u{ME}", 1, "", 0)),
+    )
+    for job, place, wish, told in cases:
         server.job = job
-        made = node_agent_socket.ask(server.agent.socket, "x", "mine")
+        made = node_agent_socket.ask(server.agent.socket, "x", wish, place)
         assert made is not None
         found = identity(made.path)
-        assert (found["job_id"], found["attempt"], found["task"]) == told
-    monkeypatch.setenv("SLURM_PROCID", "x" * 10)
+        assert (found["job_id"], found["attempt"], found["step"], found["task"]) == told
     assert node_agent_socket.ask(server.agent.socket, "x" * 300 + "\U0001f600" * 200, None) is not None
+
+
+@pytest.mark.parametrize("step", ["a/b", "../x", ".x", "x" * 33, 7, "a b"])
+def test_steps_that_are_none(server: Server, step: object) -> None:
+    assert server.ask(job_id="1", attempt=1, step=step)["error"].startswith("step is at most 32 letters")
 
 
 def test_agents_that_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

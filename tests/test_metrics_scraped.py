@@ -24,8 +24,11 @@ from tests.test_metrics_docs import JOB_LABELS, code, rows
 __all__ = ["made", "plain_environment"]  # fixtures
 EXPIRE_SECS = 8.0
 ADDED = {"__name__", "instance", "job"}  # by Prometheus
-# a job that ends by itself has neither; the second is of Slurm's controller
-NOT_OF_THIS_JOB = {"logshipper_job_signal", "logshipper_job_slurm_end_time_seconds"}
+# a job that ends by itself, without a scheduler, has none; two are of Slurm's controller
+NOT_OF_THIS_JOB = {
+    "logshipper_job_signal", "logshipper_job_nodes", "logshipper_job_slurm_start_time_seconds",
+    "logshipper_job_slurm_end_time_seconds",
+}  # fmt: skip
 PRINTED = b'{"step": 1, "loss": 2.5, "$": 1}\n{"step": 2, "loss": 0.5}\nhello\n'
 SCRIPT = 'printf \'{"step": 1, "loss": 2.5, "$": 1}\\n{"step": 2, "loss": 0.5}\\nhello\\n\'; exit 3'
 

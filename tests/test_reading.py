@@ -119,7 +119,7 @@ def test_a_folder_that_is_no_store_is_left_alone(store: Path, ask: Ask) -> None:
 def test_wrong_state_is_wrong_usage(ask: Ask) -> None:
     code, _, err = ask("ls", "--state", "done")
     assert code == 2
-    assert "'DONE' isn't a state; there are RUNNING" in err
+    assert "'DONE' isn't a state; there are QUEUED, RUNNING" in err
     assert ask("ls", "--limit", "-3")[0] == 2
 
 
@@ -653,3 +653,54 @@ def test_completion_knows_commands_jobs_and_keys(store: Path) -> None:
 def test_completion_is_silent_on_errors(store: Path) -> None:
     store.write_text("no folder")
     assert completions(store, "logshipper show k") == [""]
+
+
+# ---- metadata, as numbers
+
+
+def numbers_job(store: Path) -> None:
+    with SpooledCapture(store, "nums", name="numbers.py") as job:
+        job.metadata({"lr": 0.5, "model": "mlp"})
+        for epoch in (1, 2, 3):
+            job.metadata({"epoch": epoch, "loss": 3 - epoch})
+            job.metadata({"epoch": epoch, "val_loss": float(epoch)})
+        job.end()
+
+
+def test_metadata_summary(store: Path, ask: Ask) -> None:
+    numbers_job(store)
+    header, *rows = ok(ask("metadata", "nums", "--summary")).splitlines()
+    assert header.split() == ["key", "last", "min", "max", "mean", "std", "count"]
+    assert {row.split()[0]: row.split()[1:] for row in rows} == {
+        "epoch": ["3", "1", "3", "2", "0.816497", "6"],
+        "loss": ["0", "0", "2", "1", "0.816497", "3"],
+        "lr": ["0.5", "0.5", "0.5", "0.5", "0", "1"],
+        "val_loss": ["3", "1", "3", "2", "0.816497", "3"],
+    }
+    document = json.loads(ok(ask("metadata", "nums", "--summary", "--keys", "loss", "--json")))
+    assert document["schema"] == "logshipper.metadata-summary/1"
+    assert document["keys"] == [{"key": "loss", "last": 0, "min": 0, "max": 2, "mean": 1.0,
+                                 "std": pytest.approx(0.816496580927726), "count": 3}]  # fmt: skip
+    table = list(
+        csv.reader(io.StringIO(ok(ask("metadata", "nums", "--summary", "--keys", "lr,loss", "--format", "csv"))))
+    )
+    assert table[1:] == [
+        ["loss", "0", "0", "2", "1.0", table[1][5], "3"],
+        ["lr", "0.5", "0.5", "0.5", "0.5", "0.0", "1"],
+    ]
+
+
+def test_metadata_by_sets_of_keys_and_merged(store: Path, ask: Ask) -> None:
+    numbers_job(store)
+    tables = ok(ask("metadata", "nums", "--sets")).split("\n\n")
+    assert [table.splitlines()[0].split() for table in tables] == [
+        ["_time", "lr"], ["_time", "epoch", "loss"], ["_time", "epoch", "val_loss"],
+    ]  # fmt: skip
+    assert [line.split()[1:] for line in tables[1].splitlines()[1:]] == [["1", "2"], ["2", "1"], ["3", "0"]]
+    merged = json.loads(ok(ask("metadata", "nums", "--by", "epoch", "--json")))
+    (one,) = merged["sets"]
+    assert one["columns"]["epoch"] == [1, 2, 3]
+    assert (one["columns"]["loss"], one["columns"]["val_loss"]) == ([2, 1, 0], [1.0, 2.0, 3.0])
+    code, _, err = ask("metadata", "nums", "--by", "epcoh")
+    assert (code, "did you mean epoch" in err) == (1, True)
+    assert ask("metadata", "nums", "--by", "epoch", "--sets")[0] == 2

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from logshipper.context import GATHER_SECS
 from logshipper.segment import Stream
 from tests.captured_runs import wait_until
 from tests.other_users import BEN, as_user, needs_root, refused
@@ -416,6 +417,19 @@ def test_nested_and_interactive_steps_are_left_alone(node: Node) -> None:
     wait_until(lambda: not node.processes(KEEPER), "keepers end")
     node.opt_in(b"per_task: true\n")
     assert node.run("true", words=("nested=1", "job=3", "tasks=2")).captured() == [True, True]
+
+
+def test_how_a_task_was_started_is_known_where_that_is_asked_for(node: Node) -> None:
+    """`context: true`: of the task's own program, not of the daemon that forked it. Its folder and environment aren't
+    for a sidecar to see, whose user namespace is its own."""
+    node.opt_in(b"context: true\n")
+    words = python(f"import time; time.sleep({GATHER_SECS})")
+    node.run(*words, "--token=hunter2")
+    [logged] = node.logged()
+    (event,) = [event for event in logged.records("event") if event["event"] == "context"]
+    assert event["command"] == [*words, "--token=***"]
+    assert (event["cwd"], event["environment"]) == ("", {})
+    assert event["cores"] == sorted(os.sched_getaffinity(0))
 
 
 def test_terminal_is_left_alone(node: Node) -> None:

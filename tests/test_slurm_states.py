@@ -19,7 +19,7 @@ from ingest.config.agent_config import parse
 from ingest.config.server_access import ServerAccess
 from ingest.loki.push import Entry
 from ingest.metrics.job_metrics import JobMetrics
-from ingest.metrics.job_series import SLURM_END
+from ingest.metrics.job_series import SLURM_END, SLURM_START
 from ingest.metrics.metrics_server import AgentMetrics, exposition
 from ingest.shipping.checkpoints import Checkpoints
 from ingest.shipping.loki_sink import LokiSink
@@ -200,11 +200,22 @@ def test_the_state_of_a_captured_job_is_shown(controller: Controller) -> None:
     controller.turn()
     assert controller.jobs.text() == ""
     controller.turn(60)
-    shown = re.findall(r"^(\w+)\{(.*)\} (\d+)$", exposition(controller.metrics, controller.jobs)[0].decode(), re.M)
+    text = exposition(controller.metrics, controller.jobs)[0].decode()
+    shown = re.findall(r"^(\w+)\{(.*)\} (\d+)$", text, re.M)
     assert sorted(one for one in shown if one[0].startswith("logshipper_job_")) == [
-        (SLURM_END, f'cluster="local",job_id="{JOB}",attempt="{attempt}",state="{state}"', str(end))
-        for attempt, state, end in ((1, "REQUEUED", now - 400), (2, "TIMEOUT", now - 5))
+        *(
+            (SLURM_END, f'cluster="local",job_id="{JOB}",attempt="{attempt}",state="{state}"', str(end))
+            for attempt, state, end in ((1, "REQUEUED", now - 400), (2, "TIMEOUT", now - 5))
+        ),
+        *(
+            (SLURM_START, f'cluster="local",job_id="{JOB}",attempt="{attempt}"', str(start))
+            for attempt, start in ((1, now - 501), (2, now - 101))
+        ),
     ]
+    jobs = re.findall(r'^logshipper_agent_slurm_jobs_total\{state="(\w+)"\} (\S+)$', text, re.M)
+    assert {state: count for state, count in jobs if count != "0.0"} == {"REQUEUED": "1.0", "TIMEOUT": "2.0"}, (
+        "the one that wasn't captured, too"
+    )
 
 
 def test_every_loki_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

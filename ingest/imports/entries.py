@@ -4,6 +4,7 @@ An array is taken apart as it is read: it may be as long as a disk. Where one el
 the next one.
 """
 
+import ast
 import csv
 import json
 import re
@@ -102,7 +103,7 @@ def _elements(file: SourceFile, faults: Faults) -> Iterator[Entry]:
 
 
 def _rows(path: str, lines: Iterator[Line], faults: Faults) -> Iterator[Entry]:
-    """Rows by their header's names. What looks like JSON in a field is read as such."""
+    """Rows by their header's names. JSON in a field, or what Python prints of a dict, is read as such."""
     number = 0
 
     def texts() -> Iterator[str]:
@@ -133,8 +134,9 @@ def _rows(path: str, lines: Iterator[Line], faults: Faults) -> Iterator[Entry]:
 
 def _field(text: str) -> object:
     if text[:1] in ("{", "["):
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            return text
+        for parse in (json.loads, ast.literal_eval):
+            try:
+                return parse(text)
+            except (ValueError, SyntaxError, RecursionError, MemoryError):
+                continue
     return text

@@ -54,11 +54,12 @@ class ImportedJob:
     """A job. key: unique among all that is imported, the same whenever it is imported again; ids: what it may be
     called in the store: the first one that isn't another job's; states: the states of its system (see states.py).
 
-    What is None, "" or 0 isn't known, and leaves what is known already. changes, events, records: those that are
-    already in the store aren't added again; children: likewise, by their names; children_total: how many there will
-    be. appended: events and records are the continuation of what came before from a file that grows, told apart by
-    `taken`: how far it is read, kept with the job. log: all bytes of a console, from its first one, of which so many
-    were taken in before; log_ns: when the others were printed; log_ended: no more come. tags, note: for whoever reads.
+    What is None, "" or 0 isn't known, and leaves what is known already. changes: those that are already in the store
+    aren't added again; children: likewise, by their names; children_total: how many there will be. events, records:
+    what comes behind those that were imported before; taken: how far the importer has read them, kept with the job.
+    log: all bytes of a console, from its first one: what was imported before is known; log_ns: when it was printed,
+    where the history doesn't say when the job began; log_ended: no more come, though the job may go on. tags, note: for
+    whoever reads.
     """
 
     key: str
@@ -82,10 +83,9 @@ class ImportedJob:
     details: Json = field(default_factory=dict)
     children_total: int = 0
     children: Iterable[ImportedChild] = ()
-    events: Sequence[Event] = ()
-    records: Sequence[Record] = ()
+    events: list[Event] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
     log: Iterable[bytes] = ()
-    log_taken: int = 0
     log_ns: int = 0
     log_ended: bool = True
     taken: Json = field(default_factory=dict)

@@ -85,8 +85,13 @@ class SourceFile:
     def texts(self) -> Iterator[str]:
         """What has come since the last call, by the piece, whatever its lines are. What isn't UTF-8 is replaced."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        while data := self._read():
+        for data in self.pieces():
             yield decoder.decode(data)
+
+    def pieces(self) -> Iterator[bytes]:
+        """What has come since the last call, by the piece: UTF-8 of what is UTF-16, all else as it is."""
+        while data := self._read():
+            yield data
 
     def _read(self) -> bytes:
         """The next piece, as UTF-8; empty at the end."""

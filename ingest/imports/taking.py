@@ -124,6 +124,9 @@ class Taking:
         except DamagedError as error:
             self._faults.leave_out(error.path, 0, str(error.reason))
             return
+        if imported.log_differs:
+            words = "its log isn't the one that was imported before: it is left out (`--as NAME` imports it as another)"
+            self._faults.remark(imported.job_id, 0, words)
         if imported.removed:
             self._removed.add(imported.job_id)
         elif imported.is_new:

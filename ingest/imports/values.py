@@ -46,7 +46,10 @@ def whole_of(value: object, most: int = 1 << 40) -> int | None:
 
 
 def time_of(value: object, what: str, zone: tzinfo | None) -> int:
-    """Nanoseconds since 1970 of a time in ISO 8601. zone: of one that says none; None for this machine's."""
+    """Nanoseconds since 1970 of a time in ISO 8601, or of seconds since then. zone: of one that says none; None for
+    this machine's."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MAX_TIME_NS // _NS:
+        return int(value * 1_000_000) * 1000  # seconds, to the microsecond
     try:
         at = datetime.fromisoformat(value if isinstance(value, str) else "")
         if at.tzinfo is None:

@@ -28,12 +28,14 @@ from ingest.metadata.x_axis import EPOCH, PROGRESS, XAxis
 from ingest.metrics.job_series import (
     FAMILIES,
     SLURM_END,
+    SLURM_START,
     CaptureValues,
     JobValues,
     capture_labels,
     family_header,
     job_series,
     slurm_end_series,
+    slurm_start_series,
 )
 
 MAX_JOB_KEYS = 1024
@@ -45,8 +47,9 @@ _MAX_REMEMBERED = 100_000  # captures that were left out: those beyond are left 
 @dataclass(frozen=True)
 class CaptureView:
     """What is known of a capture now. key: tells it from all others on this node; signal: 0 for none; times: ns since
-    1970; ledger: settled, {} where there is none yet; latest: the last number of each key; over: all was taken in, and
-    nothing follows. What may change later (ledger, axis, latest) is copied by whoever is given the view."""
+    1970; ledger: settled, {} where there is none yet; nodes: that its job has, 0 where nobody told; latest: the last
+    number of each key; over: all was taken in, and nothing follows. What may change later (ledger, axis, latest) is
+    copied by whoever is given the view."""
 
     key: str
     identity: Identity
@@ -63,6 +66,7 @@ class CaptureView:
     records: int
     bytes_printed: int
     bytes_logged: int
+    nodes: int
     axis: XAxis
     latest: Mapping[Path, Number]
     over: bool
@@ -124,7 +128,8 @@ class JobMetrics(Collector):
         self._scrape_lock = threading.Lock()  # for keys and texts of jobs; taken before the other one
         self._jobs: dict[str, _Job] = {}
         self._job_of: dict[str, _Job] = {}  # by the capture's key
-        self._slurm_ends: dict[tuple[str, int], tuple[int, str]] = {}  # by job and attempt: when it was told, its line
+        # by job and attempt: when it was told, its lines
+        self._slurm_ends: dict[tuple[str, int], tuple[int, str, str]] = {}
         self._over = 0
         self._left_out: set[str] = set()
         self.keys_left_out = Counter(
@@ -151,15 +156,17 @@ class JobMetrics(Collector):
                 job.captures[view.key] = capture = _values_of(view, before.labels, before)
                 self._changed(job, capture, before)
 
-    def slurm_ended(self, job_id: str, attempt: int, state: str, end_secs: int) -> int:
-        """How Slurm ended an attempt of a captured job, wherever it ran; the last word counts. end_secs: since 1970.
-        Returns how many such ends, the oldest, are left out for it."""
+    def slurm_ended(self, job_id: str, attempt: int, state: str, end_secs: int, *, start_secs: int = 0) -> int:
+        """How Slurm ended an attempt of a captured job, wherever it ran; the last word counts. end_secs, start_secs:
+        since 1970, start 0 where it isn't known. Returns how many such ends, the oldest, are left out for it."""
         if not self._section.job_values:
             return 0
-        line = slurm_end_series(self._job_labels(job_id), attempt, state, end_secs)
+        labels = self._job_labels(job_id)
+        line = slurm_end_series(labels, attempt, state, end_secs)
+        start = slurm_start_series(labels, attempt, start_secs) if start_secs else ""
         with self._lock:
             self._slurm_ends.pop((job_id, attempt), None)
-            self._slurm_ends[job_id, attempt] = self._clock(), line
+            self._slurm_ends[job_id, attempt] = self._clock(), line, start
             if len(self._slurm_ends) <= MAX_SLURM_ENDS:
                 return 0
             del self._slurm_ends[next(iter(self._slurm_ends))]
@@ -222,7 +229,7 @@ class JobMetrics(Collector):
         from the first call that finds it over, so that what is learnt late is shown for as long."""
         oldest_ns = now_ns - int(self._section.expire_secs * 1e9)
         with self._lock:
-            for key in [key for key, (told_ns, _) in self._slurm_ends.items() if told_ns <= oldest_ns]:
+            for key in [key for key, (told_ns, _, _) in self._slurm_ends.items() if told_ns <= oldest_ns]:
                 del self._slurm_ends[key]
             for job_id, job in list(self._jobs.items()):
                 if not all(capture.over for capture in job.captures.values()):
@@ -258,14 +265,16 @@ class JobMetrics(Collector):
         with self._scrape_lock:
             with self._lock:
                 jobs = list(self._jobs.values())
-                slurm_ends = [line for _, line in self._slurm_ends.values()]
+                by_slurm = {
+                    SLURM_END: [line for _, line, _ in self._slurm_ends.values()],
+                    SLURM_START: [start for _, _, start in self._slurm_ends.values() if start],
+                }
             for job in jobs:
                 self._write(job)
             parts = []
             for family in FAMILIES:
                 texts = [text for job in jobs if (text := job.texts.get(family))]
-                if family == SLURM_END:
-                    texts = slurm_ends
+                texts = by_slurm.get(family, texts)
                 if texts:
                     parts += [family_header(family), *texts]
             return "".join(parts)
@@ -324,6 +333,7 @@ def _values_of(view: CaptureView, labels: tuple[str, str], before: CaptureValues
         records=view.records,
         bytes_printed=view.bytes_printed,
         bytes_logged=view.bytes_logged,
+        nodes=view.nodes,
         latest=dict(view.latest),
         trends=trends,
         over=over,

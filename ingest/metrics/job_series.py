@@ -15,6 +15,7 @@ from ingest.metadata.metadata_keys import Number, Path
 from ingest.metadata.ranks import JobKeys, KeyLabels, escape, rank, thinning_digits
 
 SLURM_END = "logshipper_job_slurm_end_time_seconds"  # of a job, told by the controller's agent
+SLURM_START = "logshipper_job_slurm_start_time_seconds"
 FAMILIES = {
     "logshipper_x_rank": "How good a key is as X axis of its job's graphs: the rule, and the place in the alphabet.",
     "logshipper_key": "Metadata records with a number for the key.",
@@ -22,9 +23,11 @@ FAMILIES = {
     "logshipper_keys_left_out": "Numeric keys that no series shows.",
     "logshipper_job_info": "A capture of a job: whose it is, and where.",
     "logshipper_job_state": "The state that a capture of a job is in.",
+    "logshipper_job_nodes": "How many nodes its job has, as the scheduler says.",
     "logshipper_job_mode": "What of a job's output is logged.",
     "logshipper_job_start_time_seconds": "When it started, since 1970.",
     "logshipper_job_end_time_seconds": "When it ended, since 1970.",
+    SLURM_START: "When Slurm started an attempt of a job that it has ended, since 1970.",
     SLURM_END: "How Slurm ended an attempt of a job, and when, since 1970.",
     "logshipper_job_heartbeat_time_seconds": "Its last sign of life, since 1970.",
     "logshipper_job_exit_code": "Its exit code.",
@@ -56,6 +59,7 @@ class CaptureValues:
     records: int
     bytes_printed: int
     bytes_logged: int
+    nodes: int
     latest: Mapping[Path, Number]
     trends: Mapping[Path, Trend]
     over: bool
@@ -104,6 +108,11 @@ def capture_labels(job_labels: str, identity: Identity, host: str) -> tuple[str,
 def slurm_end_series(job_labels: str, attempt: int, state: str, end_secs: int) -> str:
     """The line that says how Slurm ended an attempt."""
     return f'{SLURM_END}{{{job_labels},attempt="{attempt}",state="{escape(state)}"}} {end_secs}\n'
+
+
+def slurm_start_series(job_labels: str, attempt: int, start_secs: int) -> str:
+    """The line that says when Slurm started an attempt."""
+    return f'{SLURM_START}{{{job_labels},attempt="{attempt}"}} {start_secs}\n'
 
 
 def job_series(values: JobValues, keys: JobKeys, now_ns: int) -> dict[str, str]:
@@ -174,6 +183,7 @@ def _write_capture(lines: dict[str, list[str]], capture: CaptureValues, now_ns: 
     lines["logshipper_job_state"].append(f'logshipper_job_state{{{labels},state="{escape(state)}"}} 1\n')
     lines["logshipper_job_mode"].append(f'logshipper_job_mode{{{labels},mode="{escape(capture.mode)}"}} 1\n')
     facts = {
+        "logshipper_job_nodes": capture.nodes or None,
         "logshipper_job_start_time_seconds": capture.started_ns / 1e9,
         "logshipper_job_end_time_seconds": None if capture.ended_ns is None else capture.ended_ns / 1e9,
         "logshipper_job_heartbeat_time_seconds": capture.heartbeat_ns / 1e9,

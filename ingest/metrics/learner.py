@@ -214,6 +214,7 @@ def view_of(capture: FollowedCapture, state: str) -> CaptureView:
         records=account.records,
         bytes_printed=account.bytes_printed,
         bytes_logged=account.bytes_logged,
+        nodes=account.nodes,
         axis=axis,
         latest=axis.latest(),
         over=capture.learnt.done,

@@ -7,6 +7,7 @@ and outside of a scheduler's job gets it with the user's number behind, so that 
 """
 
 import os
+import re
 import select
 import socket
 import threading
@@ -22,7 +23,7 @@ from ingest.node.node_spool import NodeIdentity, NodeSpool, TooManyCaptures, syn
 from ingest.node.peer import Accounts, Peer, PeerUnknown, credentials, identify
 from ingest.node.socket_file import bind, unlink_own
 from logshipper.errors import ConfigError, LogshipperError, SpoolError, os_words
-from logshipper.spool import JOB_ID_MAX_CHARS, check_job_id
+from logshipper.spool import JOB_ID_MAX_CHARS, check_job_id, run_step
 
 PEER_SECS = 2.0
 MAX_REQUEST_BYTES = 4096
@@ -32,6 +33,7 @@ REQUESTS_PER_SEC = 20.0  # and from then on
 SAY_SECS = 10.0  # between two lines of one reason
 _MAX_UNSYNCED = 64
 _MAX_WHOLE = (1 << 31) - 1
+_STEP = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,31})?")
 
 GREETING = b'{"version":0}'  # is anybody there? It is answered by a refusal that nobody counts
 REASONS = ("silent", "gone", "crowded", "too_often", "malformed", "unknown_peer", "too_many_captures", "spool", "fault")
@@ -47,12 +49,15 @@ class _Refused(Exception):
 
 
 class Request(NamedTuple):
-    """What is wished for; None where nothing is."""
+    """What is wished for; None where nothing is. step: told where a launcher says which job, attempt and rank it is;
+    apart: job_id is no scheduler's job, though it may run in one."""
 
     name: str
     job_id: str | None
     attempt: int | None
     task: int | None
+    step: str | None = None
+    apart: bool = False
 
 
 def parse_request(data: bytes) -> Request:
@@ -77,7 +82,11 @@ def parse_request(data: bytes) -> Request:
             check_job_id(job_id)
         except ConfigError as error:
             raise ValueError("; ".join(error.problems)) from None
-    return Request(name, job_id, _whole(found, "attempt", 1), _whole(found, "task", 0))
+    step = found.get("step")
+    if step is not None and not (isinstance(step, str) and _STEP.fullmatch(step)):
+        raise ValueError("step is at most 32 letters, digits, `.`, `_`, `-`, or null")
+    apart = found.get("apart") is True and job_id is not None
+    return Request(name, job_id, _whole(found, "attempt", 1), _whole(found, "task", 0), step, apart)
 
 
 def _whole(found: Mapping[str, object], key: str, least: int) -> int | None:
@@ -297,7 +306,7 @@ class JobSocket:
         """Whose the capture is: by the kernel's word, and the request's where it can hurt nobody but the asker."""
         user, gid = self._accounts.look_up(peer.uid, peer.gid)
         step, task = "", 0
-        if peer.job is not None:
+        if peer.job is not None and not request.apart:
             job_id, attempt = peer.job.job_id, request.attempt or 1
             # the rank, where it is told: the cgroups may count tasks of this node only, or none
             task = request.task if request.task is not None else peer.job.task or 0
@@ -308,7 +317,13 @@ class JobSocket:
             job_id = request.job_id.removesuffix(suffix) + suffix
             if len(job_id) > JOB_ID_MAX_CHARS:
                 raise ValueError(f"job_id: becomes {job_id}, and a job id has at most {JOB_ID_MAX_CHARS} characters")
-            attempt = spool.next_number(peer.uid, job_id)
+            if request.step is None or request.attempt is None:
+                attempt = spool.next_number(peer.uid, job_id)
+            else:
+                attempt = request.attempt
+                runs = spool.next_number(peer.uid, f"{job_id}@{attempt}.{request.step}.{request.task or 0}")
+                step = run_step(request.step, runs)
+            task = 0 if request.step is None else request.task or 0
         else:
             job_id, attempt = spool.new_job_id(), 1
         return NodeIdentity(job_id, attempt, step, task, request.name, peer.uid, user, gid=gid)

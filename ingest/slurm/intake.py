@@ -28,12 +28,21 @@ Say = Callable[[str], None]
 
 
 class EndedFolder:
-    """[slurm] ended_dir. waiting: where records go; counted: is told of outcomes. Not thread-safe: one thread's."""
+    """[slurm] ended_dir. waiting: where records go; counted: is told of outcomes; ended: of each record, once, whether
+    the job was captured or not. Not thread-safe: one thread's."""
 
-    def __init__(self, path: str, waiting: WaitingEnds, counted: Callable[[str, int], None], say: Say) -> None:
+    def __init__(
+        self,
+        path: str,
+        waiting: WaitingEnds,
+        counted: Callable[[str, int], None],
+        say: Say,
+        ended: Callable[[EndRecord], None] = lambda _: None,
+    ) -> None:
         self._path = path
         self._takers = [(waiting, counted)]
         self._say = say
+        self._ended = ended
         self._stuck: set[str] = set()  # can't be removed: said once, and never taken again
 
     def add(self, waiting: WaitingEnds, counted: Callable[[str, int], None]) -> None:
@@ -59,12 +68,16 @@ class EndedFolder:
                 else:
                     now_ns = time.time_ns()
                     found.append(Waiting(name, record, now_ns, now_ns + FIRST_PAUSE_NS))
+            taken = self._takers[0][0].unready()
             for waiting, counted in self._takers:
                 for outcome, number in (waiting.put(found, MAX_WAITING) if found else {}).items():
                     counted(outcome, number)
                 if bad:
                     waiting.count(MALFORMED, len(bad))
                     counted(MALFORMED, len(bad))
+            for one in found:
+                if one.name not in taken:
+                    self._ended(one.record)
             self._removed(folder, bad)
             if found:
                 fault_point("slurm_taken")

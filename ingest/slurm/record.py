@@ -10,12 +10,14 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from ingest.capture.job import JOB_ENDED, SLURM_STATES
+from ingest.capture.job import MAX_NODES as MAX_JOB_NODES
 
 MAX_RECORD_BYTES = 64 << 10
 SECOND_NS = 10**9
 _HEAD = "logshipper-ended 1"
 _FIELDS = ("by", "job_id", "state", "exit", "start", "end", "restarts", "user", "nodes")
-_BY = {"jobcomp": "jobcomp/script", "epilog": "EpilogSlurmctld"}
+JOBCOMP = "jobcomp/script"
+_BY = {"jobcomp": JOBCOMP, "epilog": "EpilogSlurmctld"}
 _MAX_SECS = 1 << 33
 _WHOLE = re.compile(r"[0-9]{1,10}", re.ASCII)
 _STATUS = re.compile(r"([0-9]{1,3}):([0-9]{1,3})", re.ASCII)
@@ -35,7 +37,8 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", re.ASCII)
 class EndRecord(NamedTuple):
     """How a run of a job ended. by: who told it; state: one of SLURM_STATES, "" where that isn't known; exit_code: None
     where a signal ended it, or where it isn't known; start, end: seconds since 1970, start 0 where it isn't known;
-    restarts: how often it was begun anew, at most, -1 where that isn't known; nodes: names, empty for any."""
+    restarts: how often it was begun anew, at most, -1 where that isn't known; nodes: names, empty for any; node_count:
+    how many there were, 0 where that isn't known."""
 
     by: str
     job_id: str
@@ -47,14 +50,17 @@ class EndRecord(NamedTuple):
     restarts: int
     user: str
     nodes: tuple[str, ...]
+    node_count: int = 0
 
     def to_json(self) -> str:
         return json.dumps(self)
 
     @classmethod
     def from_json(cls, text: str) -> "EndRecord":
-        fields = json.loads(text)
-        return cls._make([*fields[:-1], tuple(fields[-1])])
+        *fields, nodes, number = json.loads(text)
+        if isinstance(number, list):  # of a version without a count
+            return cls._make([*fields, nodes, tuple(number), len(number)])
+        return cls._make([*fields, tuple(nodes), number])
 
 
 class BadRecord(ValueError):
@@ -98,6 +104,7 @@ def parse_end(content: bytes, written_secs: int) -> EndRecord:
         restarts=_whole(said, "restarts") if said["restarts"] else -1,
         user=said["user"] if _USER.fullmatch(said["user"]) else "",
         nodes=host_names(said["nodes"]),
+        node_count=host_count(said["nodes"]),
     )
 
 
@@ -151,6 +158,24 @@ def host_names(text: str) -> tuple[str, ...]:
     return tuple(names) if all(map(_NODE.fullmatch, names)) else ()
 
 
+def host_count(text: str) -> int:
+    """How many names a list such as `n[1-3,07],login` has; 0 where it is another."""
+    total = 0
+    for item in _ITEM.findall(text):
+        found = _RANGES.fullmatch(item)
+        if found is None:
+            if not _NODE.fullmatch(item):
+                return 0
+            total += 1
+            continue
+        for one in found[2].split(","):
+            numbers = _RANGE.fullmatch(one)
+            if numbers is None or int(numbers[2] or numbers[1]) < int(numbers[1]):
+                return 0
+            total += 1 + int(numbers[2] or numbers[1]) - int(numbers[1])
+    return total if total <= MAX_JOB_NODES else 0
+
+
 def event_of(record: EndRecord) -> dict[str, object]:
     """The event as it goes to Loki. It names the job, so that no two are the same line."""
     return {
@@ -162,7 +187,7 @@ def event_of(record: EndRecord) -> dict[str, object]:
         "signal": record.signal,
         "started_ns": record.start * SECOND_NS or None,
         "ended_ns": record.end * SECOND_NS,
-        "nodes": len(record.nodes) or None,
+        "nodes": record.node_count or None,
         "by": record.by,
     }
 

@@ -19,6 +19,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import NamedTuple
 
+from ingest.capture.job import SLURM_STATES
 from ingest.config.agent_config import AgentConfig
 from ingest.loki.account import JobAccount
 from ingest.loki.client import Client
@@ -35,13 +36,14 @@ from ingest.shipping.quarantine import Quarantine, Refusal
 from ingest.shipping.tenants import USER, tenant_of, tenant_of_uid
 from ingest.slurm.captured import Run, ask, run_of
 from ingest.slurm.intake import EndedFolder, Say
-from ingest.slurm.record import SECOND_NS, EndRecord, event_of, note_of
+from ingest.slurm.record import JOBCOMP, SECOND_NS, EndRecord, event_of, note_of
 from ingest.slurm.waiting import FILE, NOT_CAPTURED, REFUSED, SHIPPED, Told, Waiting, WaitingEnds
 from logshipper.errors import LogshipperError, QueryError
 from logshipper.fault_points import fault_point
 
 ASKED_AFTER_SECS = (3, 10, 60, 600, 3600, 6 * 3600, 24 * 3600)  # since the record was taken; the last time, it goes
 BY_UID_AFTER_SECS = 60  # for what a node sent that didn't know the user's name
+UNKNOWN = "unknown"  # the state of a job of which Slurm didn't tell it
 BATCH = 200  # records in a question, and in a push
 SETTLE_SECS = 120  # after a job's end, for its captures to be closed: KillWait, and the way to Loki
 NODE_SETTLE_SECS = 15  # where a node died, nobody closes its captures
@@ -89,7 +91,11 @@ class SlurmStates:
         self._stop = stop
         self._say = say
         self._waiting = WaitingEnds(os.path.join(config.sink_dir, FILE))
-        self._folder = EndedFolder(config.slurm.ended_dir, self._waiting, self._counted, say)
+        self._folder = EndedFolder(config.slurm.ended_dir, self._waiting, self._counted, say, self._count_job)
+        for state in (*SLURM_STATES, UNKNOWN):  # at 0 from the start: rate() sees the first ones, too
+            metrics.slurm_jobs.labels(state)
+            metrics.slurm_node_seconds.labels(state)
+        self._better_hook = False  # has told of some job
         self._others: list[SlurmStates] = []
         self._take_due = self._say_due = 0.0
         self._told_words = ""
@@ -111,6 +117,17 @@ class SlurmStates:
         self._metrics.slurm_records.labels(outcome).inc(number)
         if outcome == "too_many" and number:
             self._say(f"too many records of ended jobs wait: {number} that waited the longest are dropped")
+
+    def _count_job(self, record: EndRecord) -> None:
+        """Of all jobs: how many, and for how long how many nodes; nothing else of those that weren't captured. Where
+        both hooks are there, each run is told twice: the one that knows more counts."""
+        self._better_hook = self._better_hook or record.by == JOBCOMP
+        if self._better_hook and record.by != JOBCOMP:
+            return
+        state = record.state or UNKNOWN
+        self._metrics.slurm_jobs.labels(state).inc()
+        if record.start:
+            self._metrics.slurm_node_seconds.labels(state).inc(record.node_count * (record.end - record.start))
 
     # ---- the main thread's
 
@@ -333,7 +350,10 @@ class SlurmStates:
         for one in told:
             if self._jobs is None or one.told is None or not one.record.state:
                 continue
-            left_out = self._jobs.slurm_ended(one.record.job_id, one.told.attempt, one.record.state, one.record.end)
+            record = one.record
+            left_out = self._jobs.slurm_ended(
+                record.job_id, one.told.attempt, record.state, record.end, start_secs=record.start
+            )
             self._metrics.left_out.labels("slurm_ends").inc(left_out)
 
     def _deliver(self, key: StreamKey, chunks: Sequence[Chunk]) -> list[Refusal]:

@@ -7,6 +7,7 @@ files is a part of it.
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain, islice
 
 from ingest.capture.capture_account import CaptureAccount, Rows
@@ -97,20 +98,28 @@ class ImportedJobWriter(JobWriter):
             for time_ns, event in events
         ]
 
-    def write_import(
-        self, capture: CaptureRow, rows: Rows, changes: Sequence[tuple[int, Json]], children: Iterable[ImportedChild]
-    ) -> None:
-        """Adds rows, puts all changes of the job's own state in the place of those before, adds or replaces children,
-        counts them, and replaces what is known of the job."""
-        account = capture.account
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """All that is written meanwhile is one transaction."""
         with store_errors(self.path), transaction(self._connection):
-            self._insert(capture.id, rows)
-            self._put_changes(capture.id, changes)
-            total = self._put_children(account.origin, children)
-            if self._tells_of_children():
-                account.children = [max(total, account.children[0]), *self._child_counts()]
-                self._begin_with_children(account, changes)
-            self._replace(capture)
+            yield
+
+    def add(self, capture: CaptureRow, rows: Rows) -> None:
+        """Adds rows, within `writing`."""
+        self._insert(capture.id, rows)
+
+    def finish(
+        self, capture: CaptureRow, changes: Sequence[tuple[int, Json]], children: Iterable[ImportedChild]
+    ) -> None:
+        """Puts all changes of the job's own state in the place of those before, adds or replaces children, counts them,
+        and replaces what is known of the job; within `writing`."""
+        account = capture.account
+        self._put_changes(capture.id, changes)
+        total = self._put_children(account.origin, children)
+        if self._tells_of_children():
+            account.children = [max(total, account.children[0]), *self._child_counts()]
+            self._begin_with_children(account, changes)
+        self._replace(capture)
 
     def _replace(self, capture: CaptureRow) -> None:
         self._connection.execute(

@@ -33,13 +33,19 @@ _MOMENT = 0.0  # a log has no times: it is rendered as if all had been printed i
 
 class Imported(NamedTuple):
     """What became of a job. removed: it is left out, as somebody removed it; is_new: it wasn't in the store; tags:
-    those that its system changed since they were last imported; note: likewise, None where it didn't change."""
+    those that its system changed since they were last imported; note: likewise, None where it didn't change.
+    log_differs: the log isn't the one that was imported before, and is left out."""
 
     job_id: str
     is_new: bool = False
     removed: bool = False
     tags: dict[str, str] | None = None
     note: str | None = None
+    log_differs: bool = False
+
+
+class _AnotherLog(Exception):
+    """A job's log isn't the one that was imported before."""
 
 
 class JobImports:
@@ -70,13 +76,13 @@ class JobImports:
         with closing(ImportedJobWriter(path, wal=self._wal, synced=not is_new)) as writer:
             row = writer.enter(job.key, CaptureAccount(name=job.name, origin=job.origin))
             tags, note = _marks(job, _own(row.account))
-            _put(writer, row, job)
+            log_differs = not _put(writer, row, job)
             summary = summarise(job_id, writer.captures())
         if summary is not None:
             self._summaries.append(summary)
         if is_new:
             _sync(path)
-        return Imported(job_id, is_new=is_new, tags=tags, note=note)
+        return Imported(job_id, is_new=is_new, tags=tags, note=note, log_differs=log_differs)
 
     def flush(self) -> None:
         """Brings what was taken in into the lists."""
@@ -106,18 +112,29 @@ def _sync(path: str) -> None:
 # ---- one job
 
 
-def _put(writer: ImportedJobWriter, row: CaptureRow, job: ImportedJob) -> None:
+def _put(writer: ImportedJobWriter, row: CaptureRow, job: ImportedJob) -> bool:
+    """False where the log is another one."""
     account, rows = row.account, Rows()
     changes = merged(writer.changes(row.id), job.changes)
     _take_facts(account, job)
     _take_history(account, job.origin, changes)
-    for event in job.events:
-        account.take_event(event.event, event.time_ns, rows)
-        account.newest_ns = max(account.newest_ns, event.time_ns)
-    _take_records(row, job, rows)
-    _take_log(row, job, rows)
-    account.started_ns = account.started_ns or job.begun_ns or account.newest_ns or time.time_ns()
-    writer.write_import(row, rows, list(_events(job.origin, changes)), job.children)
+    runs = (change.time_ns for change in changes if state_of(job.origin, change.to) == RUNNING)
+    log_ns = next(runs, job.log_ns)
+    with writer.writing():
+        for event in job.events:
+            account.take_event(event.event, event.time_ns, rows)
+            account.newest_ns = max(account.newest_ns, event.time_ns)
+        _take_records(row, job, rows)
+        writer.add(row, rows)
+        is_same = True
+        try:
+            for of_log in _log_rows(row, job, log_ns):
+                writer.add(row, of_log)
+        except _AnotherLog:
+            is_same = False
+        account.started_ns = account.started_ns or job.begun_ns or account.newest_ns or time.time_ns()
+        writer.finish(row, list(_events(job.origin, changes)), job.children)
+    return is_same
 
 
 def _take_facts(account: CaptureAccount, job: ImportedJob) -> None:
@@ -128,13 +145,19 @@ def _take_facts(account: CaptureAccount, job: ImportedJob) -> None:
     account.exit_code = account.exit_code if job.exit_code is None else job.exit_code
     account.heartbeat_ns = 0  # none is sent
     account.children = [max(account.children[0], job.children_total), *account.children[1:]]
-    account.details = {**account.details, **job.details}
+    account.details = _joined(account.details, job.details)
     own = _own(account)
     own["taken"] = {**own.get("taken", {}), **job.taken}
-    if job.tags:
-        own["tags"] = job.tags
+    own["tags"] = {**own.get("tags", {}), **job.tags}
     if job.note:
         own["note"] = job.note
+
+
+def _joined(known: Json, told: Json) -> Json:
+    """All details, what is told now before what was known; objects likewise."""
+    both = {name: {**known[name], **told[name]} for name in known.keys() & told.keys()
+            if isinstance(known[name], dict) and isinstance(told[name], dict)}  # fmt: skip
+    return {**known, **told, **both}
 
 
 def _own(account: CaptureAccount) -> Json:
@@ -152,7 +175,7 @@ def _take_history(account: CaptureAccount, origin: str, changes: Sequence[Change
     begins = [
         change.time_ns
         for change, state, before in zip(changes, states, ["", *states[:-1]], strict=True)
-        if state == RUNNING and before != RUNNING
+        if state == RUNNING and (before != RUNNING or change.to == "restarted")
     ]
     account.state = states[-1]
     account.started_ns = begins[0] if begins else changes[0].time_ns
@@ -167,7 +190,11 @@ def _take_history(account: CaptureAccount, origin: str, changes: Sequence[Change
 
 def merged(known: Sequence[Change], told: Sequence[Change]) -> list[Change]:
     """All changes, each once, in order of time; those whose time was only seen give way to exact ones."""
-    found = {(change.time_ns, change.to): change for change in (*known, *told)}
+    found: dict[tuple[int, str], Change] = {}
+    for change in (*known, *told):
+        same = found.get((change.time_ns, change.to))
+        if same is None or same.seen or not change.seen:
+            found[change.time_ns, change.to] = change
     exact = {change.to for change in found.values() if not change.seen}
     seen: set[str] = set()
     kept = []
@@ -219,34 +246,43 @@ def _take_records(row: CaptureRow, job: ImportedJob, rows: Rows) -> None:
             row.axis.add(parsed, record.time_ns)
 
 
-def _take_log(row: CaptureRow, job: ImportedJob, rows: Rows) -> None:
+def _log_rows(row: CaptureRow, job: ImportedJob, time_ns: int) -> Iterator[Rows]:
     """A console's bytes, rendered as a capture of them would be: also what was taken in before is fed, so that modes,
-    fences and numbers of records are those of the whole."""
-    account = row.account
+    fences and numbers of records are those of the whole. time_ns: of what is new, but never before what came earlier.
+    Raises _AnotherLog where what was taken in before isn't what it was."""
+    account, own = row.account, _own(row.account)
+    is_ended = job.log_ended or is_over(account.state)
+    taken, known = int(own.get("log_bytes", 0)), own.get("log_digest", "")
     classifier = Classifier("enabled")
     builder = FrameBuilder(max(account.last_ns.values(), default=0))
-    fed = 0
-    for data in _steps(job.log, job.log_taken):
+    digest, fed = hashlib.sha256(), 0
+    for data in _steps(job.log, taken):
+        if taken and fed == taken and known != digest.hexdigest():
+            raise _AnotherLog
         classifier.feed(Stream.STDOUT, data, _MOMENT)
         items = classifier.take()
         fed += len(data)
-        if fed > job.log_taken:
-            _take_items(row, items, builder, job.log_ns, rows)
-    if fed > job.log_taken or (fed and job.log_ended):
-        if job.log_ended:
+        digest.update(data)
+        if fed > taken:
+            yield _rows_of(row, items, builder, time_ns)
+    if fed and (fed < taken or (fed == taken and known != digest.hexdigest())):
+        raise _AnotherLog
+    if fed > taken or (fed and is_ended and not own.get("log_ended")):
+        if is_ended:
             classifier.end(Stream.STDOUT, _MOMENT)
-        _take_items(row, classifier.take(), builder, job.log_ns, rows)
+        yield _rows_of(row, classifier.take(), builder, time_ns)
         account.ledger = clean_ledger(classifier.ledger())
         account.mode = classifier.mode
+        own |= {"log_bytes": fed, "log_digest": digest.hexdigest(), "log_ended": is_ended}
 
 
-def _take_items(
-    row: CaptureRow, items: Iterable[Lines | Event], builder: FrameBuilder, time_ns: int, rows: Rows
-) -> None:
+def _rows_of(row: CaptureRow, items: Iterable[Lines | Event], builder: FrameBuilder, time_ns: int) -> Rows:
+    rows = Rows()
     for built in builder.build(items, time_ns):
         decoded = decode_frame(built.data, 0)
         if decoded is not None:
             row.account.take(decoded[0], row.axis, rows, 0)
+    return rows
 
 
 def _steps(log: Iterable[bytes], taken: int) -> Iterator[bytes]:

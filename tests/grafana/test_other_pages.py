@@ -228,6 +228,18 @@ def test_ends_by_state(opened: Opened) -> None:
     assert ends.get("FAILED", 0) <= 2  # a job, and the first attempt of another
 
 
+def test_throughput_has_all_that_ended(opened: Opened) -> None:
+    """Of what agents really export. What the analytics make of known series: test_cluster_analytics.py."""
+    page = opened.page(links.CLUSTER, {}, Range(opened.fixture.today.end_ms - 3_600_000, opened.fixture.today.end_ms))
+    known = [name for name in KNOWN if name not in ("late", "running")]
+    (times,) = [row for row in page.show("Run times").rows() if row["what"] == "run time"]
+    assert times["jobs"] == len(known) + 1, "one more of the job that was requeued"
+    assert 0 < times["least"] <= times["median"] <= times["most"] < 600
+    busy = {row["host"]: row["busy"] for row in page.show("Busy share").rows()}
+    assert busy.keys() == {"late1", "n1", "n10", "n2", "slurmctl"}
+    assert busy["slurmctl"] == 0 < busy["n1"] <= 1
+
+
 def test_what_is_printed(opened: Opened) -> None:
     """By the agents' counters, so that jobs of a second count as well."""
     page = opened.page(links.CLUSTER, {}, Range(opened.fixture.today.end_ms - 600_000, opened.fixture.today.end_ms))

@@ -1,5 +1,8 @@
 """Jobs side by side, in a real browser."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -7,6 +10,7 @@ from observe.page.server import PageServer
 from tests.page.browsing import PHONE, WIDE, Browsing
 from tests.page.graph_jobs import AGAIN, CURVES, HOSTILE, LONG, OTHER, PLAIN, curves_of
 from tests.page.graphing import colour_at, model, open_graphs, panel, theme_colour, wait_for_model
+from tests.reading_store import SpooledCapture
 
 
 @pytest.fixture
@@ -47,6 +51,25 @@ def test_differences_of_configuration(both: Page) -> None:
     assert same != both.locator(".differences tr", has_text="batch").evaluate(dim), "what is equal is dimmed"
     both.get_by_role("checkbox", name="Only what differs").check()
     assert list(configuration(both)) == ["lr", "batch"]
+
+
+def test_how_jobs_were_started(browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path) -> None:
+    """Where that was recorded: what differs is marked, a diff shown by its length and a hash."""
+    for job_id, lr in (("b1", 0.1), ("b2", 0.2)):
+        with SpooledCapture(tmp_path / "store", job_id) as job:
+            git = {"commit": "0a1b2c", "diff": f"-lr = 0\n+lr = {lr}\n"}
+            job.event("context", "", command=["train", f"--lr={lr}"], cwd="/data", environment={"TZ": "UTC"}, git=git)
+            job.metadata({"epoch": 1, "loss": lr}, {"epoch": 2, "loss": 0})
+            job.end()
+    page = browse.open("compare/b1,b2", server=serve(tmp_path / "store"))
+    expect(page.get_by_text("How it was started")).to_be_visible()
+    found = configuration(page)
+    assert (found["command"], found["cwd"]) == (["train --lr=0.1", "train --lr=0.2"], ["/data", "/data"])
+    assert found["env.TZ"] == ["UTC", "UTC"]
+    assert all(text.startswith("2 lines, sha256 ") for text in found["git.diff"])
+    differing = page.locator(".differences tr.differs th").all_inner_texts()
+    assert {"command", "git.diff"} <= set(differing)
+    assert not {"cwd", "git.commit", "env.TZ"} & set(differing)
 
 
 def test_jobs_that_lack_a_key_are_named(browse: Browsing, graphed: PageServer) -> None:

@@ -79,7 +79,7 @@ grep -E '^(Sig(Blk|Ign|Pnd)|NoNewPrivs|Cap|Cpus_allowed|Mems_allowed_list|Groups
 ls /proc/self/fd | cat
 ulimit -aS; ulimit -aH; umask; nice; pwd; cat /proc/self/oom_score_adj; own </proc/self/cgroup
 [ $(ps -o sid= -p $$) = $(ps -o pgid= -p $$) ] && echo one group; ps -o tty=,stat=,ni=,cls=,nlwp= -p $$
-env | sed 's/=.*//' | grep -v -e ^LOGSHIPPER_JOB_ID -e ^SLURM_LOGSHIPPER_JOB_ID | sort
+env | sed 's/=.*//' | grep -v -e ^LOGSHIPPER_CAPTURED -e ^LOGSHIPPER_JOB_ID -e ^SLURM_LOGSHIPPER_JOB_ID | sort
 ps -u $(id -u) -o comm= | grep -v -e ^logship -e ^python -e ^sed -e ^ps -e ^grep -e ^sort | sort -u
 """
 

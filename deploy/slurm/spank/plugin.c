@@ -24,9 +24,11 @@
 #include <limits.h>
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -39,6 +41,7 @@ EXPORT spank_f slurm_spank_job_epilog;
 SPANK_PLUGIN(logshipper, 1)
 
 #define MARKER "LOGSHIPPER_JOB_ID"
+#define CAPTURED "LOGSHIPPER_CAPTURED"
 #define SLURM_MARKER "SLURM_LOGSHIPPER_JOB_ID" /* `srun --export=NONE` passes on what begins with SLURM alone */
 
 static struct {
@@ -189,6 +192,18 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char **argv)
     return ESPANK_SUCCESS;
 }
 
+/* Tells `logshipper run` in the task that what goes to these is captured already (logshipper/nesting.py). */
+static void mark_streams(spank_t spank)
+{
+    char marks[128];
+    struct stat out, err;
+    if (fstat(STDOUT_FILENO, &out) || fstat(STDERR_FILENO, &err))
+        return;
+    snprintf(marks, sizeof marks, "%ju:%ju %ju:%ju", (uintmax_t)out.st_dev, (uintmax_t)out.st_ino, (uintmax_t)err.st_dev,
+             (uintmax_t)err.st_ino);
+    (void)spank_setenv(spank, CAPTURED, marks, 1);
+}
+
 /* In a task, as the user, with its real fds 0 to 2, right before TaskProlog and exec. */
 int slurm_spank_task_init(spank_t spank, int argc, char **argv)
 {
@@ -219,6 +234,7 @@ int slurm_spank_task_init(spank_t spank, int argc, char **argv)
             snprintf(job_id, sizeof job_id, "%u", state.step.job_id);
             (void)spank_setenv(spank, MARKER, job_id, 1);
             (void)spank_setenv(spank, SLURM_MARKER, job_id, 1);
+            mark_streams(spank);
         }
     }
     close_fd(&state.keeper);

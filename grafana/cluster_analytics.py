@@ -1,0 +1,193 @@
+"""The cluster page's analytics: throughput, utilization beside the nodes there are, run times and launch overheads,
+busy nodes. Of captured jobs, but for what Slurm's controller counts of all jobs; the titles say which."""
+
+from grafana import queries
+from grafana.panels import (
+    BLUE,
+    GREY,
+    ORANGE,
+    SKY,
+    STACKED_BARS,
+    Json,
+    colored,
+    field,
+    prometheus,
+    stat,
+    table,
+    time_graph,
+)
+from grafana.states import COLORS
+from grafana.transforms import merged, organized, sorted_by
+
+_CLUSTER = 'cluster="${cluster:raw}"'
+_OF_CAPTURE = "job_id, attempt, step, task"
+_AGENTS = f"logshipper_agent_build_info{{{_CLUSTER}}}"
+_FROM = "${__from} / 1000"  # of the page's time, in seconds
+_STEP = "1m"  # at least, of a point
+
+_RUNNING = f'logshipper_job_state{{{_CLUSTER}, state=~"RUNNING|UNRESPONSIVE"}}'
+_INFO = f"logshipper_job_info{{{_CLUSTER}}}"
+_INFO_RUNNING = f"{_INFO} and on({_OF_CAPTURE}) {_RUNNING}"
+
+
+def _seen(metric: str) -> str:
+    """Its last values within the page's time up to a point."""
+    return f"last_over_time({metric}{{{_CLUSTER}}}[$__range])"
+
+
+# Ends within the page's time, by attempt. At a point of a graph the range reaches back beyond the page's begin, so that
+# all of them are counted there, and no earlier one.
+_END = f"max by(job_id, attempt)({_seen('logshipper_job_end_time_seconds')})"
+_ENDED = f"({_END} >= {_FROM}) unless on(job_id, attempt) {_RUNNING}"
+_START = f"min by(job_id, attempt)({_seen('logshipper_job_start_time_seconds')})"
+_SLURM_END = f"max by(job_id, attempt)({_seen(queries.SLURM_END)})"
+_SLURM_START = f"max by(job_id, attempt)({_seen('logshipper_job_slurm_start_time_seconds')})"
+_MEASURES = {
+    "run time": f"({_ENDED}) - on(job_id, attempt) {_START}",
+    "launched to started": f"({_START} and on(job_id, attempt) ({_ENDED})) - on(job_id, attempt) {_SLURM_START}",
+    "ended to over": f"{_SLURM_END} - on(job_id, attempt) ({_ENDED})",
+}
+_STATISTICS = {
+    "jobs": "count({})",
+    "mean": "avg({})",
+    "median": "quantile(0.5, {})",
+    "deviation": "stddev({})",
+    "least": "min({})",
+    "most": "max({})",
+}
+
+
+def analytics() -> list[Json]:
+    return [_throughput(), _utilization(), _all_jobs(), _run_times(), _busy_nodes(), _node_hours()]
+
+
+def _throughput() -> Json:
+    by_slurm = f"max by(job_id, attempt, state)(last_over_time({queries.SLURM_END}{{{_CLUSTER}}}[$__range]))"
+    worst = " or ".join(
+        f'last_over_time(logshipper_job_state{{{_CLUSTER}, state="{state}"}}[$__range]) * {rank}'
+        for state, rank in queries.STATES.items()
+        if state not in ("RUNNING", "UNRESPONSIVE")
+    )
+    own = f"topk by(job_id, attempt)(1, max by(job_id, attempt, state)({worst}))"
+    states = f"topk by(job_id, attempt)(1, {by_slurm}) or on(job_id, attempt) {own}"
+    states = f"({states}) and on(job_id, attempt) ({_ENDED})"
+    return time_graph(
+        "Throughput: captured jobs that had ended, by state",
+        "Since the begin of the page's time; each run of a restarted job by itself. The state is Slurm's, where the "
+        "controller's agent tells it. `logshipper analyze throughput` has the exact steps.",
+        [prometheus(f"count by(state)({states})", legend="{{state}}")],
+        width=8,
+        interval=_STEP,
+        overrides=[colored(state, color) for state, color in COLORS.items()],
+        defaults={"min": 0},
+        custom={"lineInterpolation": "stepAfter"},
+        no_value="none ended",
+    )
+
+
+def _utilization() -> Json:
+    told = f"max by(job_id)(logshipper_job_nodes{{{_CLUSTER}}} and on({_OF_CAPTURE}) {_RUNNING})"
+    hosts = f"count by(job_id)(group by(job_id, host)({_INFO_RUNNING}))"
+    most = f"({told} > {hosts}) or {hosts}"
+    return time_graph(
+        "Utilization: nodes of running captured jobs",
+        "A job counts as the nodes that its scheduler gave it, and at least those on which it is captured; beside them "
+        "the nodes with an agent. Nodes of jobs that aren't captured don't count.",
+        [
+            prometheus(f"count(group by(host)({_AGENTS}))", legend="nodes with an agent", ref="A"),
+            prometheus(f"sum({most}) or vector(0)", legend="nodes of captured jobs", ref="B"),
+            prometheus(f"count(group by(job_id)({_RUNNING})) or vector(0)", legend="captured jobs", ref="C"),
+        ],
+        width=8,
+        interval=_STEP,
+        overrides=[
+            colored("nodes with an agent", GREY),
+            colored("nodes of captured jobs", BLUE),
+            colored("captured jobs", ORANGE),
+        ],
+        defaults={"min": 0},
+        custom={"lineInterpolation": "stepAfter"},
+    )
+
+
+def _all_jobs() -> Json:
+    counter = "logshipper_agent_slurm_jobs_total"
+    ended = f"clamp_min({counter} - {counter} offset $__interval, 0) * on(instance, job) group_left(host) {_AGENTS}"
+    return time_graph(
+        "All jobs that Slurm ended per interval, by state",
+        "Captured or not, as the hook job-ended on Slurm's controller told its agent: their number and nothing else. "
+        "Without it there is no data.",
+        [prometheus(f"sum by(state)({ended})", legend="{{state}}")],
+        width=8,
+        interval=_STEP,
+        custom=STACKED_BARS,
+        overrides=[colored(state, color) for state, color in COLORS.items()],
+        defaults={"min": 0, "decimals": 0},
+        no_value="nobody tells",
+    )
+
+
+def _run_times() -> Json:
+    targets = [
+        prometheus(_by_measure(function), instant=True, table=True, ref=ref)
+        for ref, function in zip("ABCDEF", _STATISTICS.values(), strict=True)
+    ]
+    renamed = {f"Value #{ref}": name for ref, name in zip("ABCDEF", _STATISTICS, strict=True)}
+    return table(
+        "Run times and launch overheads of captured jobs",
+        "Of runs that ended within the page's time: from the first capture's start to the last one's end; and where "
+        "Slurm's controller tells when a job was launched and over (to the second), what that took besides.",
+        targets,
+        width=12,
+        height=6,
+        transformations=[
+            merged(),
+            organized(renamed=renamed, order=["what", *renamed], hidden=["Time"]),
+        ],
+        overrides=[
+            field("what", displayName="seconds", custom__minWidth=130),
+            field("jobs", unit="none", decimals=0, custom__width=60),
+            *(field(name, unit="s", decimals=2) for name in _STATISTICS if name != "jobs"),
+        ],
+    )
+
+
+def _by_measure(function: str) -> str:
+    """The statistic of each measure, with its name as `what`."""
+    return " or ".join(
+        f'label_replace({function.format(series)}, "what", "{name}", "", "")' for name, series in _MEASURES.items()
+    )
+
+
+def _busy_nodes() -> Json:
+    captures = f"count by(host)({_INFO_RUNNING}) > bool 0"
+    busy = f"({captures}) or on(host) 0 * group by(host)({_AGENTS})"
+    return table(
+        "Busy share of each node, by captured jobs",
+        "How much of the page's time a captured job ran on it, while Prometheus scraped its agent.",
+        [prometheus(f"avg_over_time(({busy})[$__range:$__interval])", instant=True, table=True)],
+        width=8,
+        height=6,
+        transformations=[
+            organized(renamed={"Value": "busy"}, order=["host", "Value"], hidden=["Time"]),
+            sorted_by("busy", newest_first=True),
+        ],
+        overrides=[
+            field("host", displayName="node", custom__minWidth=80),
+            field("busy", unit="percentunit", decimals=1, min=0, max=1, color={"mode": "fixed", "fixedColor": SKY}),
+        ],
+    )
+
+
+def _node_hours() -> Json:
+    seconds = "increase(logshipper_agent_slurm_node_seconds_total[$__range])"
+    seconds = f"{seconds} * on(instance, job) group_left(host) {_AGENTS}"
+    return stat(
+        "Node-hours of all jobs that Slurm ended",
+        "Captured or not; within the page's time, of the whole run of each job, nodes times hours.",
+        prometheus(f"sum({seconds}) / 3600", instant=True),
+        width=4,
+        height=6,
+        no_value="nobody tells",
+        defaults={"decimals": 1},
+    )

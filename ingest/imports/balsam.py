@@ -1,0 +1,323 @@
+"""Balsam 0.7: exports of its API (events, jobs, batch jobs) and the folders where its jobs ran.
+
+Exports are JSON (arrays, or a server's pages), JSON lines or CSV of what `display_dict()` gives, or of what the REST
+API answers; which of the three an entry is, its fields tell. `data/` of a site has a folder for each job, with what it
+printed in `job.out`; `logs/` has the launchers' own logs, whose names begin with the mode. Memory doesn't grow with
+entries: the log of a job is looked for by its `workdir`, and folders that no job claims are jobs by themselves.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from datetime import tzinfo
+
+from ingest.capture.job import QUEUED, RUNNING, Allocation, Json
+from ingest.imports.entries import Entry, read_any
+from ingest.imports.faults import Faults, shown
+from ingest.imports.imported import Change, ImportedJob, Taken
+from ingest.imports.source_file import SourceFile
+from ingest.imports.staging import Staged, Staging
+from ingest.imports.states import is_known
+from ingest.imports.values import (
+    MAX_NAME_CHARS,
+    BadValue,
+    exit_of,
+    job_id_of,
+    object_of,
+    text_of,
+    time_of,
+    whole_of,
+)
+from logshipper.errors import LogshipperError
+
+ORIGIN = "balsam"
+JOB_OUT = "job.out"
+EXPORT_ENDINGS = (".json", ".jsonl", ".ndjson", ".csv")
+MAX_ALLOCATIONS = 100_000  # of one import
+_LAUNCHER_LOG = re.compile(r"(mpi|serial)_mode.*\.log.*")
+_JOB, _FOLDER, _LAUNCHER = "job", "folder", "launcher"  # what stands before a place
+_OUT_STATES = {
+    "pending_submission": QUEUED, "queued": QUEUED, "running": RUNNING, "finished": "COMPLETED",
+    "submit_failed": "FAILED", "pending_deletion": RUNNING,
+}  # fmt: skip
+_DETAILS = (
+    "app_id", "site_id", "parameters", "data", "parent_ids", "transfers", "ranks_per_node", "threads_per_rank",
+    "threads_per_core", "gpus_per_rank", "launch_params", "wall_time_min", "batch_job_id",
+)  # fmt: skip
+_OF_ALLOCATION = (
+    "site_id", "project", "queue", "wall_time_min", "job_mode", "filter_tags", "partitions", "optional_params",
+    "status_info",
+)  # fmt: skip
+
+
+class BalsamSource:
+    """Exports and folders. paths: files of exports, `job.out` files, and folders that are searched for these; zone: of
+    times without one; name: the site, told apart from others. Raises LogshipperError."""
+
+    def __init__(self, paths: Sequence[str], faults: Faults, *, zone: tzinfo, name: str = "") -> None:
+        self._paths = paths
+        self._faults = faults
+        self._zone = zone
+        self._name = name
+        self._folders = [os.path.realpath(path) for path in paths if os.path.isdir(path)]
+        self._exports: dict[str, SourceFile] = {}
+        self._sizes: dict[str, tuple[int, int]] = {}  # of what was read, and when it was changed
+        self._allocations: dict[str, Allocation] = {}
+        self._now: SourceFile | None = None
+        self._before = 0
+        found = list(self._find())
+        if not found:
+            raise LogshipperError(f"{shown(paths[0])}: nothing of Balsam: no {JOB_OUT}, no export (JSON, CSV)")
+
+    def close(self) -> None: ...
+
+    def size(self) -> int:
+        return sum(os.path.getsize(path) for kind, path in self._find_exports() if kind == "export")
+
+    def done(self) -> int:
+        return self._before + (self._now.offset if self._now is not None else 0)
+
+    def is_over(self) -> bool:
+        return False  # a site doesn't end
+
+    def allocations(self) -> list[Allocation]:
+        found = list(self._allocations.values())
+        self._allocations.clear()
+        return found
+
+    # ---- reading
+
+    def stage(self, staging: Staging, *, last: bool) -> Iterator[None]:
+        """Reads exports that are new or changed, as a whole, and looks for logs; yields now and then."""
+        self._before = 0
+        for kind, path in self._find():
+            if not self._is_new(path):
+                continue
+            if kind == "export":
+                yield from self._stage_export(staging, path)
+            else:
+                self._stage_log(staging, kind, path)
+                yield
+
+    def _is_new(self, path: str) -> bool:
+        try:
+            found = os.stat(path)
+        except OSError:
+            return True  # opening it says why
+        signature = (found.st_size, found.st_mtime_ns)
+        is_new = self._sizes.get(path) != signature
+        self._sizes[path] = signature
+        return is_new
+
+    def _stage_export(self, staging: Staging, path: str) -> Iterator[None]:
+        file = self._now = SourceFile(path, self._faults)
+        try:
+            for number, entry in enumerate(read_any(file, self._faults)):
+                try:
+                    self._stage_entry(staging, path, entry)
+                except BadValue as error:
+                    self._faults.leave_out(path, entry.line, str(error))
+                if not number % 1000:
+                    yield
+        finally:
+            self._before += file.offset
+            self._now = None
+            file.close()
+
+    def _stage_entry(self, staging: Staging, path: str, entry: Entry) -> None:
+        value = entry.value
+        if "from_state" in value and "to_state" in value:
+            staging.add(self._job_place(value.get("job_id")), "event", path, entry.line, value)
+        elif "workdir" in value:
+            place = self._job_place(value.get("id"))
+            staging.add(place, "job", path, entry.line, value)
+            workdir = _workdir(value)
+            if workdir:
+                staging.add(f"{_FOLDER}\n{workdir}", "owner", path, entry.line, {})
+        elif "wall_time_min" in value and "num_nodes" in value:
+            self._take_allocation(value)
+        else:
+            raise BadValue("is no event, job or batch job of Balsam 0.7")
+
+    def _job_place(self, number: object) -> str:
+        found = whole_of(number)
+        if found is None:
+            raise BadValue("the job's id is missing, or no number")
+        return f"{_JOB}\n{found}"
+
+    def _stage_log(self, staging: Staging, kind: str, path: str) -> None:
+        if kind == _LAUNCHER:
+            staging.add(f"{_LAUNCHER}\n{os.path.basename(path)}", "log", path, 0, {})
+            return
+        folder = os.path.dirname(os.path.realpath(path))
+        above = next((root for root in self._folders if os.path.commonpath([root, folder]) == root), "")
+        workdir = os.path.relpath(folder, above) if above and folder != above else os.path.basename(folder)
+        staging.add(f"{_FOLDER}\n{_after_data(workdir)}", "log", path, 0, {})
+
+    # ---- jobs
+
+    def jobs(self, staging: Staging, taken: Taken) -> Iterator[ImportedJob]:
+        """All that was staged, job by job."""
+        for place in staging.jobs():
+            kind, _, name = place.partition("\n")
+            site = f"{self._name}-" if self._name else ""
+            if kind == _JOB:
+                job = ImportedJob(f"{ORIGIN}:{self._name}#{name}", [f"{job_id_of(ORIGIN, [site + name])}"], "", ORIGIN)
+                for staged in staging.entries(place, 0):
+                    try:
+                        self._take(job, staged, staging)
+                    except BadValue as error:
+                        self._faults.leave_out(staged.path, staged.line, str(error))
+                yield job
+                continue
+            logs = [staged for staged in staging.entries(place, 0) if staged.kind in ("log", "owner")]
+            if any(staged.kind == "owner" for staged in logs):
+                continue  # the job that ran there takes them
+            name = text_of(name, most=MAX_NAME_CHARS)
+            job = ImportedJob(f"{ORIGIN}:{self._name}@{kind}/{name}", [job_id_of(ORIGIN, [site + name])], name, ORIGIN)
+            if kind == _LAUNCHER:
+                job.details["mode"] = name.partition("_")[0]
+            else:
+                job.details["work_dir"] = name
+            self._take_log(job, logs[-1].path)
+            # its system says nothing of how it went on: only that it ran
+            job.changes.append(Change(job.log_ns, "RUNNING", seen=True))
+            yield job
+
+    def _take(self, job: ImportedJob, staged: Staged, staging: Staging) -> None:
+        value = staged.value
+        if staged.kind == "event":
+            self._take_event(job, value)
+            return
+        workdir = _workdir(value)
+        job.name = text_of(value.get("workdir"), "workdir", MAX_NAME_CHARS)
+        job.nodes = whole_of(value.get("num_nodes")) or 1
+        job.packing = whole_of(value.get("node_packing_count")) or 1
+        ranks = whole_of(value.get("ranks_per_node")) or 1
+        threads = whole_of(value.get("threads_per_rank")) or 1
+        job.cores = job.nodes * ranks * max(1, threads // (whole_of(value.get("threads_per_core")) or 1))
+        if value.get("return_code") not in (None, ""):
+            job.exit_code, job.signal = exit_of(value["return_code"])
+        batch = whole_of(value.get("batch_job_id"))
+        job.allocation = job.allocation if batch is None else self._allocation_id(batch)
+        job.tags |= {text_of(name): text_of(its) for name, its in object_of(value.get("tags")).items()}
+        job.details |= {name: value[name] for name in _DETAILS if value.get(name) not in (None, "", [], {})}
+        job.details["work_dir"] = job.name
+        if value.get("last_update") and value.get("state"):
+            state = _state_of(value["state"])
+            job.changes.append(Change(time_of(value["last_update"], "last_update", self._zone), state, seen=True))
+        found = [one for one in staging.entries(f"{_FOLDER}\n{workdir}", 0) if one.kind == "log"] if workdir else []
+        if found:
+            self._take_log(job, found[-1].path)
+
+    def _take_event(self, job: ImportedJob, value: Json) -> None:
+        before, after = _state_of(value["from_state"]), _state_of(value["to_state"])
+        if before == after:
+            return  # an update of the job, no change of its state
+        data = object_of(value.get("data"))
+        time_ns = time_of(value.get("timestamp"), "timestamp", self._zone)
+        job.changes.append(Change(time_ns, after, before, data=data or None))
+        weight = data.get("num_nodes")  # nodes, as a share of one where jobs are packed
+        if not job.nodes and isinstance(weight, int | float) and 0 < weight < 1 << 32:
+            job.nodes, job.packing = max(1, round(weight)), max(1, round(1 / weight)) if weight < 1 else 1
+        if "returncode" in data:
+            job.exit_code, job.signal = exit_of(data["returncode"])
+
+    def _take_log(self, job: ImportedJob, path: str) -> None:
+        try:
+            file = SourceFile(path, self._faults, follow_link=path in self._paths)
+        except LogshipperError as error:
+            self._faults.leave_out(path, 0, str(error).removeprefix(f"{shown(path)}: "))
+            return
+        job.log_ns = file.changed_ns()
+        job.log = _closing(file)
+        job.log_ended = False  # another run of the job may go on in it
+
+    def _take_allocation(self, value: Json) -> None:
+        number = whole_of(value.get("id"))
+        if number is None:
+            raise BadValue("the batch job's id is missing, or no number")
+        state = text_of(value.get("state"), "the state", 40)
+        if state not in _OUT_STATES:
+            raise BadValue(f"{state!r} is no state of a batch job of Balsam 0.7")
+        started, ended = (
+            time_of(value[name], name, self._zone) if value.get(name) else None for name in ("start_time", "end_time")
+        )
+        if len(self._allocations) >= MAX_ALLOCATIONS:
+            raise BadValue(f"only {MAX_ALLOCATIONS:,} batch jobs are taken at a time")
+        its_id = self._allocation_id(number)
+        scheduler_id = whole_of(value.get("scheduler_id"))
+        self._allocations[its_id] = Allocation(
+            id=its_id,
+            origin=ORIGIN,
+            scheduler_id="" if scheduler_id is None else str(scheduler_id),
+            state=_OUT_STATES[state],
+            nodes=whole_of(value.get("num_nodes")) or 1,
+            started_ns=started,
+            ended_ns=ended,
+            details={name: value[name] for name in _OF_ALLOCATION if value.get(name) not in (None, "", [], {})},
+        )
+
+    def _allocation_id(self, number: int) -> str:
+        return f"{ORIGIN}-{self._name}-batch-{number}" if self._name else f"{ORIGIN}-batch-{number}"
+
+    # ---- files
+
+    def _find(self) -> Iterator[tuple[str, str]]:
+        """(kind, path): exports first, then logs."""
+        yield from self._find_exports()
+        for path in self._paths:
+            if os.path.isdir(path):
+                for folder, folders, names in os.walk(path):
+                    folders.sort()
+                    for name in sorted(names):
+                        kind = _FOLDER if name == JOB_OUT else _LAUNCHER if _LAUNCHER_LOG.fullmatch(name) else ""
+                        its = os.path.join(folder, name)
+                        if kind and (os.path.islink(its) or not os.path.isfile(its)):
+                            if self._is_new(its):
+                                self._faults.leave_out(its, 0, "is a link, or no file")
+                        elif kind:
+                            yield kind, its
+            elif _is_log(path):
+                yield _FOLDER if os.path.basename(path) == JOB_OUT else _LAUNCHER, path
+
+    def _find_exports(self) -> Iterator[tuple[str, str]]:
+        for path in self._paths:
+            if os.path.isdir(path):
+                inner = sorted(name for name in os.listdir(path) if name.endswith(EXPORT_ENDINGS))
+                yield from (("export", its) for name in inner if os.path.isfile(its := os.path.join(path, name)))
+            elif not _is_log(path):
+                yield "export", path
+
+
+def _is_log(path: str) -> bool:
+    name = os.path.basename(path)
+    return name == JOB_OUT or _LAUNCHER_LOG.fullmatch(name) is not None
+
+
+def _workdir(value: Json) -> str:
+    """Where a job ran, relative to its site's data; "" where that is no such path."""
+    workdir = value.get("workdir")
+    if not isinstance(workdir, str) or not workdir or os.path.isabs(workdir) or "\0" in workdir:
+        return ""
+    clean = os.path.normpath(workdir)
+    return "" if clean == ".." or clean.startswith("../") else clean
+
+
+def _after_data(workdir: str) -> str:
+    """A folder of a site as its `workdir` is told: what stands behind `data/`."""
+    return workdir.removeprefix("data/") if workdir != "data" else workdir
+
+
+def _state_of(state: object) -> str:
+    text = text_of(state, "a state", 40)
+    if not is_known(ORIGIN, text):
+        raise BadValue(f"{text!r} is no state of Balsam 0.7")
+    return text
+
+
+def _closing(file: SourceFile) -> Iterator[bytes]:
+    try:
+        yield from file.pieces()
+    finally:
+        file.close()

@@ -1,0 +1,299 @@
+"""XT (xtlib 1.0): a run's `run.log`, JSON lines `{"time", "event", "data"}`, with its console beside it; and files of
+many runs: `all_runs.jsonl`, a line `{"run_name", "log"}` for each, and runs' documents with `log_records`.
+
+A run is a job. Its metrics and hyperparameters become metadata records, tags and notes the reader's, its status the
+state; all else are events. Runs that a search made, `run3.1`, have the run `run3` as their parent.
+"""
+
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Sequence
+from datetime import tzinfo
+
+from ingest.capture.capture_account import NOT_A_JOBS
+from ingest.capture.job import Allocation, Json
+from ingest.imports.entries import Entry, read_lines
+from ingest.imports.faults import Faults, shown
+from ingest.imports.imported import Change, Event, ImportedJob, Record, Taken
+from ingest.imports.source_file import SourceFile
+from ingest.imports.staging import Staged, Staging
+from ingest.imports.states import is_known, is_over, state_of
+from ingest.imports.values import (
+    MAX_NAME_CHARS,
+    BadValue,
+    exit_of,
+    job_id_of,
+    list_of,
+    object_of,
+    text_of,
+    time_of,
+)
+from logshipper.errors import LogshipperError
+
+ORIGIN = "xt"
+RUN_LOG, ALL_RUNS = "run.log", "all_runs.jsonl"
+CONSOLES = ("output/console.txt", "after/output/console.txt", "after/console.txt", "console.txt")  # beside a run.log
+MAX_FILES = 100_000  # of a folder
+MAX_PIECE = 10_000  # records and events of a run that are taken in at once
+_STEP_NAME = "__step_name__"  # what XT adds to metrics: which of them is the step
+_CREATED = ("exper_name", "job_id", "node_index", "box_name", "path", "script", "compute", "service_type", "sku",
+            "search_type", "search_style", "app_name", "run_guid", "xt_build", "run_index")  # fmt: skip
+_CHILD = re.compile(r"(.+)\.([0-9]{1,9})")
+_STATE_EVENTS = ("created", "queued", "started", "restarted", "cancelled")
+_RESERVED = (*NOT_A_JOBS, "state")
+
+
+class XtSource:
+    """Runs. paths: folders that are searched, or files; zone: of times without one, None for this machine's; name: the
+    workspace, where the records don't say it. Raises LogshipperError."""
+
+    def __init__(self, paths: Sequence[str], faults: Faults, *, zone: tzinfo | None = None, name: str = "") -> None:
+        self._paths = paths
+        self._faults = faults
+        self._zone = zone
+        self._name = name
+        self._files: dict[str, SourceFile] = {}
+        self._runs: dict[str, str] = {}  # by file: whose records they are, once that is known
+        self._consoles: dict[str, int] = {}  # sizes that were imported
+        self._over: dict[str, bool] = {}
+        self._look()
+
+    def _look(self) -> None:
+        for path, named in _find(self._paths, self._faults):
+            if path not in self._files:
+                self._files[path] = SourceFile(path, self._faults, follow_link=named)
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def size(self) -> int:
+        return sum(file.size() for file in self._files.values())
+
+    def done(self) -> int:
+        return sum(file.offset for file in self._files.values())
+
+    def allocations(self) -> list[Allocation]:
+        return []  # its files don't tell of any
+
+    def is_over(self) -> bool:
+        return bool(self._over) and all(self._over.values())
+
+    # ---- reading
+
+    def stage(self, staging: Staging, *, last: bool) -> Iterator[None]:
+        """Reads what has come since the last call; yields now and then."""
+        self._look()
+        for path, file in self._files.items():
+            for number, entry in enumerate(read_lines(file, self._faults, last=last)):
+                try:
+                    self._stage(staging, file, entry)
+                except BadValue as error:
+                    self._faults.leave_out(path, entry.line, str(error))
+                if not number % 1000:
+                    yield
+            self._stage_console(staging, path)
+
+    def _stage(self, staging: Staging, file: SourceFile, entry: Entry) -> None:
+        value = entry.value
+        records = value.get("log", value.get("log_records"))
+        if isinstance(records, list):
+            run = text_of(value.get("run_name", value.get("_id")), "the run's name", MAX_NAME_CHARS)
+            workspace = text_of(value.get("ws"), most=MAX_NAME_CHARS)
+            place = self._place(f"{workspace}/{run}" if workspace else run, object_of(records[0]) if records else {})
+            marks = {"tags": value.get("tags"), "note": value.get("note")}
+            if any(marks.values()):
+                staging.add(place, "marks", file.path, entry.line, marks)
+            for number, record in enumerate(records, start=1):
+                if isinstance(record, dict):
+                    staging.add(place, "record", file.path, number, record)
+            return
+        if "event" not in value or "time" not in value:
+            raise BadValue('is no record of XT\'s, {"time", "event", "data"}')
+        if file.path not in self._runs:
+            folder = os.path.basename(os.path.dirname(os.path.realpath(file.path)))
+            self._runs[file.path] = self._place(folder, value)
+        staging.add(self._runs[file.path], "record", file.path, entry.line, value)
+
+    def _place(self, name: str, first: Json) -> str:
+        """Workspace and run: as the record `created` says, which is the first one, or else as they are called."""
+        data = object_of(first.get("data")) if first.get("event") == "created" else {}
+        workspace, _, run = name.rpartition("/")
+        told = data.get("ws"), data.get("run_name")
+        run = told[1] if isinstance(told[1], str) and told[1] else run
+        workspace = self._name or (told[0] if isinstance(told[0], str) else workspace)
+        return "\n".join(text_of(part, most=MAX_NAME_CHARS) for part in (workspace, run))
+
+    def _stage_console(self, staging: Staging, path: str) -> None:
+        if path not in self._runs:
+            return
+        for name in CONSOLES:
+            console = os.path.join(os.path.dirname(path), name)
+            if os.path.islink(console):
+                self._faults.leave_out(console, 0, "is a link, which isn't followed")
+            elif os.path.isfile(console):
+                size = os.path.getsize(console)
+                if size != self._consoles.get(console):
+                    self._consoles[console] = size
+                    staging.add(self._runs[path], "console", console, 0, {})
+                return
+
+    # ---- jobs
+
+    def jobs(self, staging: Staging, taken: Taken) -> Iterator[ImportedJob]:
+        """All that was staged, run by run; a long one in pieces, each going on where the last one ended."""
+        for place in staging.jobs():
+            job = _job_of(place)
+            before = taken(job)
+            line, mark = int(before.get("line", 0)), before.get("mark", "")
+            for staged in staging.entries(place, 0):
+                if staged.kind != "record":
+                    self._take_other(job, staged)
+                    continue
+                its_mark = hashlib.sha256(json.dumps(staged.value).encode()).hexdigest()[:16]
+                if staged.line == line and its_mark != mark:
+                    words = "another run of this name was imported before (`--as NAME`: another workspace)"
+                    self._faults.leave_out(staged.path, staged.line, words)
+                    break
+                known = staged.line <= line
+                if not known:  # once: a run may be in several files
+                    line, mark = staged.line, its_mark
+                try:
+                    self._take(job, staged.value, known=known)
+                except BadValue as error:
+                    self._faults.leave_out(staged.path, staged.line, str(error))
+                job.taken = {"line": line, "mark": mark}
+                if len(job.events) + len(job.records) >= MAX_PIECE:
+                    yield self._told(place, job)
+                    job = _job_of(place)
+            yield self._told(place, job)
+
+    def _told(self, place: str, job: ImportedJob) -> ImportedJob:
+        """The job, when what is told of its end is noted."""
+        if job.changes:
+            last = max(job.changes, key=lambda change: change.time_ns)
+            self._over[place] = is_over(state_of(ORIGIN, last.to))
+        return job
+
+    def _take_other(self, job: ImportedJob, staged: Staged) -> None:
+        if staged.kind == "console":
+            self._take_console(job, staged.path)
+            return
+        _take_tags(job, object_of(staged.value.get("tags")))
+        note = staged.value.get("note")
+        job.note = text_of(note) if isinstance(note, str) else job.note
+
+    def _take_console(self, job: ImportedJob, path: str) -> None:
+        try:
+            file = SourceFile(path, self._faults, follow_link=False)
+        except LogshipperError as error:
+            self._faults.leave_out(path, 0, str(error).removeprefix(f"{shown(path)}: "))
+            return
+        job.log, job.log_ns, job.log_ended = _closing(file), file.changed_ns(), False
+
+    def _take(self, job: ImportedJob, value: Json, *, known: bool) -> None:
+        """known: it was imported before: only what is told of the job as a whole is taken."""
+        name = text_of(value.get("event"), "the event's name", 100)
+        time_ns = time_of(value.get("time"), "the time", self._zone)
+        data = _finite(object_of(value.get("data")))
+        self._take_facts(job, name, data)
+        state = _state_of(name, data)
+        if state:
+            if not is_known(ORIGIN, state):
+                raise BadValue(f"{state!r} is no status that is known of XT 1.0")
+            job.changes.append(Change(time_ns, state, data=None if name in ("created", "ended") else data or None))
+        elif name in ("metrics", "hparams"):
+            told = {key: its for key, its in data.items() if key != _STEP_NAME}
+            if told and not known:
+                job.records.append(Record(time_ns, json.dumps(told).encode()))
+        elif not known:
+            job.events.append(Event(time_ns, {"event": f"xt_{name}" if name in _RESERVED else name, "data": data}))
+
+    def _take_facts(self, job: ImportedJob, name: str, data: Json) -> None:
+        if name == "created":
+            job.user = text_of(data.get("username"), most=MAX_NAME_CHARS)
+            job.host = text_of(data.get("box_name"), most=MAX_NAME_CHARS)
+            job.details |= {key: data[key] for key in _CREATED if data.get(key) not in (None, "")}
+            job.note = text_of(data.get("description")) or job.note
+            if data.get("exper_name"):
+                job.tags["experiment"] = text_of(data["exper_name"])
+        elif name == "hparams":
+            job.details["hparams"] = {**job.details.get("hparams", {}), **data}
+        elif name == "cmd":
+            job.details["command"] = [str(word) for word in list_of(data.get("cmd"))] or data.get("cmd")
+        elif name == "ended":
+            job.exit_code, job.signal = exit_of(data.get("exit_code"))
+            job.details["metrics_rollup"] = object_of(data.get("metrics_rollup"))
+        elif name in ("tag", "tags"):
+            _take_tags(job, data)
+        elif name in ("note", "notes"):
+            job.note = text_of(data.get("notes", data.get("note")))
+
+
+def _job_of(place: str) -> ImportedJob:
+    """A run's job, of which nothing is known but where it belongs."""
+    workspace, _, run = place.partition("\n")
+    above = [workspace] if workspace else []
+    job = ImportedJob(f"{ORIGIN}:{workspace}/{run}", [job_id_of(ORIGIN, [*above, run])], run, ORIGIN)
+    child = _CHILD.fullmatch(run)
+    if child is not None:
+        job.parent = job_id_of(ORIGIN, [*above, child[1]])
+        job.iteration = int(child[2])
+    return job
+
+
+def _state_of(name: str, data: Json) -> str:
+    if name in _STATE_EVENTS:
+        return name
+    if name in ("ended", "status-change", "status"):
+        return text_of(data.get("status"), "the status", 40).lower()
+    return ""
+
+
+def _take_tags(job: ImportedJob, tags: Json) -> None:
+    job.tags |= {text_of(name): text_of(str(value)) if value is not None else "" for name, value in tags.items()}
+
+
+def _finite(data: Json) -> Json:
+    """NaN and infinity are null, as JSON has no such numbers."""
+
+    def clean(value: object) -> object:
+        if isinstance(value, float) and not math.isfinite(value):
+            return None
+        if isinstance(value, dict):
+            return {name: clean(inner) for name, inner in value.items()}
+        return [clean(inner) for inner in value] if isinstance(value, list) else value
+
+    return {name: clean(value) for name, value in data.items()}
+
+
+def _closing(file: SourceFile) -> Iterator[bytes]:
+    try:
+        yield from file.pieces()
+    finally:
+        file.close()
+
+
+def _find(paths: Sequence[str], faults: Faults) -> list[tuple[str, bool]]:
+    """Files, and whether they were named. Raises LogshipperError."""
+    found: list[tuple[str, bool]] = []
+    for path in paths:
+        if not os.path.isdir(path):
+            found.append((path, True))
+            continue
+        inner: list[tuple[str, bool]] = []
+        for folder, folders, names in os.walk(path):
+            folders.sort()
+            for name in sorted({RUN_LOG, ALL_RUNS} & set(names)):
+                its = os.path.join(folder, name)
+                if os.path.islink(its) or not os.path.isfile(its):
+                    faults.leave_out(its, 0, "is a link, or no file")
+                elif len(inner) < MAX_FILES:
+                    inner.append((its, False))
+        if not inner:
+            raise LogshipperError(f"{shown(path)}: no runs of XT: there is no {RUN_LOG} and no {ALL_RUNS} in it")
+        found += inner
+    return found

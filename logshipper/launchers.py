@@ -1,0 +1,241 @@
+"""Which job, step and rank this process is, as whoever launched it says in the environment: one table of all.
+
+An array's task starts and ends by itself, so it is a job of its own (`4711.3`). A rank lives and dies with its job, so
+it is a task of that job. Nobody vouches for an environment: it decides where a user's own run is filed, and no more
+(a node's agent makes `4711` of it `4711.uUID`; docs/segment-format.md, "The socket").
+
+Imported by every `logshipper run`: light imports only.
+"""
+
+import os
+
+from logshipper.spool import JOB_ID_MAX_CHARS, process_started
+
+ID_MAX_CHARS = JOB_ID_MAX_CHARS - len(".u4294967295")  # as long as it still is one when an agent has added the user
+# QCG-PilotJob's before that of the allocation that it runs in; Slurm, PBS, SGE
+NODE_COUNTS = ("QCG_PM_NNODES", "SLURM_JOB_NUM_NODES", "PBS_NUM_NODES", "NHOSTS")
+_STEP_MAX_CHARS = 32
+_NO_ARRAY = ("", "0", "undefined")  # LSF's and SGE's word for a job that is none
+_MAX_AD_BYTES = 256 << 10
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import TypeAlias
+
+    Environment: TypeAlias = Mapping[str, str]
+
+
+class Place:
+    """Where a run belongs. launcher: its name; attempt: from 1, None where nobody tells (then they are counted); step:
+    "" or the scheduler's; task: the rank, None where it is none. apart: a job of its own, also where it runs in a
+    scheduler's job."""
+
+    __slots__ = ("apart", "attempt", "job_id", "launcher", "step", "task")
+
+    def __init__(
+        self,
+        launcher: str,
+        job_id: str,
+        attempt: int | None = 1,
+        step: str = "",
+        task: int | None = None,
+        *,
+        apart: bool = False,
+    ) -> None:
+        self.launcher = launcher
+        self.job_id = job_id
+        self.attempt = attempt
+        self.step = step
+        self.task = task
+        self.apart = apart
+
+
+class _Launcher:
+    """present: variables that are all there, and not empty. job_id: "" where this isn't its job after all. restarts:
+    how often the job began anew; None: nobody tells. step: the variable that has it. apart: see Place."""
+
+    __slots__ = ("apart", "job_id", "name", "present", "restarts", "step")
+
+    def __init__(
+        self,
+        name: str,
+        present: tuple[str, ...],
+        job_id: "Callable[[Environment], str]",
+        restarts: "Callable[[Environment], int | None]" = lambda _: 0,
+        step: str = "",
+        *,
+        apart: bool = False,
+    ) -> None:
+        self.name = name
+        self.present = present
+        self.job_id = job_id
+        self.restarts = restarts
+        self.step = step
+        self.apart = apart
+
+
+class _Ranks:
+    """Who numbers the processes of one job. group: the variable that they have in common where no scheduler says which
+    job it is; "": only the process that started them. restarts: the variable that counts them."""
+
+    __slots__ = ("group", "name", "present", "rank", "restarts")
+
+    def __init__(
+        self, name: str, rank: str, present: tuple[str, ...] = (), *, group: str = "", restarts: str = ""
+    ) -> None:
+        self.name = name
+        self.rank = rank
+        self.present = present
+        self.group = group
+        self.restarts = restarts
+
+
+def _one(variable: str) -> "Callable[[Environment], str]":
+    return lambda environment: environment.get(variable, "")
+
+
+def _count(variable: str) -> "Callable[[Environment], int | None]":
+    return lambda environment: _number(environment, variable) or 0
+
+
+def _sge_job(environment: "Environment") -> str:
+    return _array(environment["JOB_ID"], environment.get("SGE_TASK_ID", ""), ".")
+
+
+def _pbs_job(environment: "Environment") -> str:
+    """`4711[3].server` of an array, `4711.server` else; the server's name is the cluster's."""
+    number, _, rest = environment["PBS_JOBID"].partition(".")[0].partition("[")
+    return _array(number, rest.rstrip("]"), "_")
+
+
+def _lsf_job(environment: "Environment") -> str:
+    return _array(environment["LSB_JOBID"], environment.get("LSB_JOBINDEX", ""), "_")
+
+
+def _array(job_id: str, task: str, between: str) -> str:
+    return job_id if task in _NO_ARRAY else f"{job_id}{between}{task}"
+
+
+def _condor_job(environment: "Environment") -> str:
+    ad = _condor_ad(environment)
+    return f"{ad['ClusterId']}.{ad.get('ProcId', '0')}" if "ClusterId" in ad else ""
+
+
+def _condor_restarts(environment: "Environment") -> int | None:
+    text = _condor_ad(environment).get("NumJobStarts", "0")
+    return int(text) if text.isdecimal() and len(text) < 10 else 0
+
+
+def _condor_ad(environment: "Environment") -> dict[str, str]:
+    """`Name = value` lines of the job's ClassAd, as condor_starter writes it beside the job."""
+    try:
+        with open(environment["_CONDOR_JOB_AD"], encoding="utf-8", errors="replace") as file:
+            lines = file.read(_MAX_AD_BYTES).splitlines()
+    except OSError:
+        return {}
+    return {name.strip(): value.strip() for name, equals, value in (line.partition("=") for line in lines) if equals}
+
+
+def _flux_job(environment: "Environment") -> str:
+    return environment["FLUX_JOB_ID"].replace("\u0192", "f")  # which Flux itself takes for its own letter
+
+
+def _parallel_job(environment: "Environment") -> str:
+    """GNU parallel has no id but its process', which is known on its own host only."""
+    pid = _number(environment, "PARALLEL_PID")
+    started = process_started(pid) if pid else 0
+    return f"parallel-{pid}-{started}.{environment['PARALLEL_SEQ']}" if started else ""
+
+
+# the innermost first: QCG-PilotJob runs in Slurm's job, and its tasks are its own
+_LAUNCHERS = (
+    _Launcher("QCG-PilotJob", ("QCG_PM_STEP_ID",), _one("QCG_PM_STEP_ID"), apart=True),
+    _Launcher("GNU parallel", ("PARALLEL_SEQ", "PARALLEL_PID"), _parallel_job, lambda _: None, apart=True),
+    _Launcher("Flux", ("FLUX_JOB_ID",), _flux_job),
+    _Launcher("Slurm", ("SLURM_JOB_ID",), _one("SLURM_JOB_ID"), _count("SLURM_RESTART_COUNT"), "SLURM_STEP_ID"),
+    _Launcher("Grid Engine", ("JOB_ID", "SGE_TASK_ID"), _sge_job, _count("RESTARTED")),
+    _Launcher("PBS", ("PBS_JOBID",), _pbs_job),
+    _Launcher("LSF", ("LSB_JOBID",), _lsf_job),
+    _Launcher("HTCondor", ("_CONDOR_JOB_AD",), _condor_job, _condor_restarts),
+    # set by the manifest, from metadata.name; a container that is started anew is the pod's next attempt
+    _Launcher("Kubernetes", ("KUBERNETES_SERVICE_HOST", "POD_NAME"), _one("POD_NAME"), lambda _: None),
+)
+_RANKS = (
+    _Ranks(
+        "torchrun",
+        "RANK",
+        ("LOCAL_RANK", "WORLD_SIZE"),
+        group="TORCHELASTIC_RUN_ID",
+        restarts="TORCHELASTIC_RESTART_COUNT",
+    ),
+    _Ranks("Open MPI", "OMPI_COMM_WORLD_RANK", group="PMIX_NAMESPACE"),
+    _Ranks("MVAPICH2", "MV2_COMM_WORLD_RANK"),
+    _Ranks("PALS", "PALS_RANKID", group="PALS_APID"),
+    _Ranks("MPI", "PMI_RANK"),
+    _Ranks("MPI", "PMIX_RANK", group="PMIX_NAMESPACE"),
+    _Ranks("Flux", "FLUX_TASK_RANK", ("FLUX_JOB_ID",)),
+    _Ranks("Slurm", "SLURM_PROCID", ("SLURM_JOB_ID", "SLURM_STEP_ID")),  # a batch script has a SLURM_PROCID, too
+)
+
+
+VARIABLES = frozenset(
+    {name for launcher in _LAUNCHERS for name in launcher.present}
+    | {name for ranks in _RANKS for name in (ranks.rank, *ranks.present)}
+)  # by which a launcher is known
+
+
+def find(environment: "Environment") -> Place | None:
+    """The place that the environment tells of; None where no launcher known here has started this process."""
+    ranks = _ranks(environment)
+    task = _number(environment, ranks.rank) if ranks else None
+    for launcher in _LAUNCHERS:
+        if all(environment.get(name) for name in launcher.present):
+            job_id = _clean(launcher.job_id(environment), ID_MAX_CHARS)
+            if job_id:
+                restarts = launcher.restarts(environment)
+                # ranks begin together: counted one by one, each were an attempt of its own
+                attempt = restarts + 1 if restarts is not None else 1 if ranks else None
+                step = _clean(environment.get(launcher.step, ""), _STEP_MAX_CHARS)
+                return Place(launcher.name, job_id, attempt, step, task, apart=launcher.apart)
+    return _by_ranks(ranks, environment) if ranks else None
+
+
+def nodes(environment: "Environment") -> int:
+    """How many nodes the job has, as the launcher or scheduler next to it says; 0 where none does."""
+    told = next((environment[name] for name in NODE_COUNTS if name in environment), "")
+    return int(told) if told.isascii() and told.isdigit() and len(told) < 8 else 0
+
+
+def is_gathered(environment: "Environment") -> bool:
+    """Whether this process' launcher prints what it prints, most often from a pipe: those of ranks do, and parallel."""
+    return _ranks(environment) is not None or bool(environment.get("PARALLEL_SEQ"))
+
+
+def _ranks(environment: "Environment") -> _Ranks | None:
+    for ranks in _RANKS:
+        if _number(environment, ranks.rank) is not None and all(environment.get(name) for name in ranks.present):
+            return ranks
+    return None
+
+
+def _by_ranks(ranks: _Ranks, environment: "Environment") -> Place:
+    """Ranks without a scheduler: those that one process started, or that have a group's name in common, are a job."""
+    told = environment.get(ranks.group, "") if ranks.group else ""
+    if told in ("", "none"):  # torchrun's word for a run without --rdzv-id
+        parent = os.getppid()
+        told = f"{parent}-{process_started(parent)}"
+    job_id = _clean(f"{ranks.name.replace(' ', '').lower()}-{told}", ID_MAX_CHARS)
+    restarts = _number(environment, ranks.restarts) if ranks.restarts else None
+    return Place(ranks.name, job_id, (restarts or 0) + 1, "", _number(environment, ranks.rank))
+
+
+def _number(environment: "Environment", variable: str) -> int | None:
+    text = environment.get(variable, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def _clean(text: str, most: int) -> str:
+    """As a job id or step may be: what isn't a letter, digit, `.`, `_` or `-` becomes `_`."""
+    allowed = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "_" for char in text)
+    return allowed.lstrip("._-")[:most]

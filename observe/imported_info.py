@@ -1,0 +1,90 @@
+"""What QCG-PilotJob, Balsam and XT told of a job that was imported, as `observe.JobInfo`."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import groupby, islice
+from typing import TYPE_CHECKING
+
+from ingest.imports.qcg import parse_allocation
+from observe.job_info import MAX_CHILDS, Iterations, JobInfo, moment_of
+
+if TYPE_CHECKING:
+    from ingest.capture.job import Child, Json
+    from ingest.store.stores import Reader
+
+
+def imported_info(base: JobInfo, reader: "Reader") -> JobInfo:
+    """base: of the job as if it was captured."""
+    job = reader.summary
+    told = [(event.time_ns, str(event.event.get("to", ""))) for event in reader.events()
+            if event.event.get("event") == "state"]  # fmt: skip
+    info = _with_details(base, reader.details(), job.cores)
+    info = replace(info, history=_history(told) or base.history)
+    if not job.children:
+        return info
+    return replace(
+        info,
+        iterations=Iterations(job.children, job.children_finished, job.children_failed),
+        childs=_childs(info, reader, reader.children()),
+    )
+
+
+def child_of(info: JobInfo, reader: "Reader", number: int) -> JobInfo | None:
+    """One iteration, also beyond those that `childs` has."""
+    return next(iter(_childs(info, reader, (child for child in reader.children() if child.iteration == number))), None)
+
+
+def _childs(info: JobInfo, reader: "Reader", children: "Iterable[Child]") -> list[JobInfo]:
+    kept = list(islice(children, MAX_CHILDS))
+    told: dict[str, list[tuple[int, str]]] = {child.name: [] for child in kept}
+    for change in reader.child_changes():
+        if change.child in told:
+            told[change.child].append((change.time_ns, change.to_state))
+    return [_child(info, child, _history(told[child.name])) for child in kept]
+
+
+def _child(info: JobInfo, child: "Child", history: list[tuple[datetime, str]]) -> JobInfo:
+    ran = (child.ended_ns or 0) - (child.started_ns or 0) if child.started_ns and child.ended_ns else 0
+    its = replace(
+        info,
+        name=child.name,
+        status=child.state,
+        nodes={},
+        wdir="",
+        time=timedelta(microseconds=max(ran, 0) // 1000),
+        exit_code=child.exit_code,
+        signal=child.signal,
+        history=history,
+        iteration=child.iteration,
+        iterations=None,
+        childs=(),
+        messages="",
+        restarts=0,
+        metrics={},
+    )
+    return _with_details(its, child.details, child.cores)
+
+
+def _with_details(info: JobInfo, details: "Json", cores: int) -> JobInfo:
+    """details: the other system's words; of any kind."""
+    used = parse_allocation(_text(details, "allocation"))
+    secs = details.get("run_secs")
+    return replace(
+        info,
+        nodes={host: [int(core) for core in its if core.isdecimal()] for host, its in used.items()} or info.nodes,
+        total_cores=cores or None,
+        wdir=_text(details, "work_dir"),
+        time=timedelta(seconds=secs) if isinstance(secs, int | float) else info.time,
+        messages=_text(details, "messages") or info.messages,
+    )
+
+
+def _text(details: "Json", name: str) -> str:
+    value = details.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _history(told: Iterable[tuple[int, str]]) -> list[tuple[datetime, str]]:
+    """Each state when it was entered; that it was told again is no change."""
+    return [(moment_of(next(its)[0]), state) for state, its in groupby(told, key=lambda one: one[1])]

@@ -1,0 +1,98 @@
+"""`metadata --summary`, `--sets`, `--by KEY`: the numbers of a job's metadata, summed up, by sets of keys, merged."""
+
+import argparse
+import csv
+import json
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from observe.opening import overlay_of
+from observe.output import Cell, Column, Output, print_json
+from observe.running import say
+from observe.store_api import Store
+from observe.tables import ATTEMPT, TASK, TIME, Columns
+from observe.words import NS, number, safe, utc
+
+if TYPE_CHECKING:
+    from ingest.store.stores import Store as AnyStore
+    from observe.job_api import Job
+
+SUMMARY_SCHEMA = "logshipper.metadata-summary/1"
+SETS_SCHEMA = "logshipper.metadata-sets/1"
+_SUMMARY = ("last", "min", "max", "mean", "std", "count")
+
+
+def call(store: "AnyStore", job_id: str, args: argparse.Namespace) -> None:
+    """Prints what is asked for. Raises UnknownKey."""
+    job = Store(store, overlay_of(store)).job(job_id)
+    keys = [args.keys] if args.keys else []
+    if not any(key.numbers for key in job.keys()):  # noqa: SIM118  not a dict's
+        say(f"{safe(job.name)} has printed no numbers as metadata")
+    elif args.summary:
+        _print_summary(job, job.metrics(*keys, attempt=args.attempt), args)
+    else:
+        sets = (
+            [job.metrics(*keys, attempt=args.attempt, by=args.by)] if args.by else job.metric_sets(attempt=args.attempt)
+        )
+        _print_sets(job, [_only(columns, keys, args.by) for columns in sets], args)
+
+
+def _only(columns: Columns, keys: Sequence[str], by: str | None) -> Columns:
+    """Without columns of what isn't asked for, or is in none of these rows."""
+    if by:
+        return {name: column for name, column in columns.items() if any(value is not None for value in column)}
+    if not keys:
+        return columns
+    wanted = {name for text in keys for name in (text, *text.split(","))}
+    return {name: column for name, column in columns.items() if name in wanted or name in (TIME, ATTEMPT, TASK)}
+
+
+def _print_summary(job: "Job", asked: Columns, args: argparse.Namespace) -> None:
+    rollups = {key: rollup for key, rollup in job.rollup(attempt=args.attempt).items() if key in asked}
+    rows = [[key, *(getattr(rollup, name) for name in _SUMMARY)] for key, rollup in rollups.items()]
+    if args.json:
+        print_json({"schema": SUMMARY_SCHEMA, "job_id": job.job_id, "name": job.name, "state": job.state,
+                    "keys": [dict(zip(("key", *_SUMMARY), _finite(row), strict=True)) for row in rows]})  # fmt: skip
+    elif args.format == "csv":
+        _write_csv(["key", *_SUMMARY], rows)
+    else:
+        columns = [Column("key"), *(Column(name, right=True) for name in _SUMMARY)]
+        Output().table(columns, [[str(row[0]), *(number(value) for value in row[1:])] for row in rows])
+
+
+def _print_sets(job: "Job", sets: list[Columns], args: argparse.Namespace) -> None:
+    shown = [columns for columns in sets if len(columns) > 3]
+    if args.json:
+        listed = [{"keys": list(columns)[3:], "columns": {name: _finite(column) for name, column in columns.items()}}
+                  for columns in shown]  # fmt: skip
+        print_json({"schema": SETS_SCHEMA, "job_id": job.job_id, "name": job.name, "state": job.state, "sets": listed})
+        return
+    out = Output()
+    for at, columns in enumerate(shown):
+        if at:
+            out.line()
+        names = [name for name in columns if name not in (ATTEMPT, TASK) or len(set(columns[name])) > 1]
+        rows = zip(*(_texts(name, columns[name]) for name in names), strict=True)
+        if args.format == "csv":
+            _write_csv(names, rows)
+        else:
+            out.table([Column(name, right=name != TIME) for name in names], [list[Cell](row) for row in rows])
+
+
+def _texts(name: str, column: Iterable[int | float | None]) -> list[str]:
+    if name == TIME:
+        return ["" if secs is None else utc(round(secs * NS)) for secs in column]
+    return ["" if value is None else str(value) for value in column]
+
+
+def _finite(values: Iterable[object]) -> list[object]:
+    """JSON has no NaN."""
+    return [None if isinstance(value, float) and not math.isfinite(value) else value for value in values]
+
+
+def _write_csv(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(titles)
+    writer.writerows([json.dumps(value) if isinstance(value, float) else value for value in row] for row in rows)

@@ -1,0 +1,156 @@
+"""The cluster page's analytics, by a real Prometheus, of series whose numbers are known: half an hour of three nodes
+and Slurm's controller, as their agents would have told it."""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from grafana import links
+from tests.grafana.captured import CLUSTER, Fixture
+from tests.grafana.frames import Frame
+from tests.grafana.pages import Page
+from tests.grafana.sources import PrometheusSource, Range
+from tests.servers.running import PrometheusServer
+
+STEP = 15  # seconds, between scrapes
+SECS = 1800
+EXPIRE = 300  # for which an agent shows what is over
+HOSTS = ("n1", "n2", "n3", "slurmctl")
+# job, attempt, task, host, nodes that were told (0: none), start, end (0: none), state
+CAPTURES = (
+    ("1", 1, 0, "n1", 4, 0, 600, "COMPLETED"),
+    ("2", 1, 0, "n2", 0, 300, 900, "COMPLETED"),
+    ("2", 1, 1, "n3", 0, 300, 900, "FAILED"),
+    ("3", 1, 0, "n1", 0, 60, 120, "FAILED"),
+    ("3", 2, 0, "n1", 0, 180, 0, ""),
+)
+BY_SLURM = (("1", 1, "TIMEOUT", -5, 602),)  # job, attempt, state, start, end
+SLURM_ENDED = ((600, "TIMEOUT", 4), (900, "COMPLETED", 10), (1200, "COMPLETED", 10))  # when, state, node-hours
+
+
+def told(t0: int) -> Iterator[str]:
+    """Lines of OpenMetrics, by family."""
+    steps = range(0, SECS, STEP)
+    families: dict[str, list[str]] = {}
+
+    def add(name: str, labels: str, value: object, secs: int) -> None:
+        families.setdefault(name, []).append(f"{name}{{{labels}}} {value} {t0 + secs}")
+
+    for host in HOSTS:
+        for at in steps:
+            target = f'instance="{host}:9310",job="logshipper-agent"'
+            add("logshipper_agent_build_info", f'cluster="{CLUSTER}",host="{host}",version="1",{target}', 1, at)
+    for job, attempt, task, host, nodes, start, end, state in CAPTURES:
+        target = f'instance="{host}:9310",job="logshipper-agent"'
+        labels = f'cluster="{CLUSTER}",job_id="{job}",attempt="{attempt}",step="",task="{task}",{target}'
+        for at in steps:
+            if not start <= at < (end + EXPIRE if end else SECS):
+                continue
+            over = end and at >= end
+            add("logshipper_job_info", f'{labels},host="{host}"', 1, at)
+            add("logshipper_job_state", f'{labels},state="{state if over else "RUNNING"}"', 1, at)
+            add("logshipper_job_start_time_seconds", labels, t0 + start, at)
+            if nodes:
+                add("logshipper_job_nodes", labels, nodes, at)
+            if over:
+                add("logshipper_job_end_time_seconds", labels, t0 + end, at)
+    target = 'instance="slurmctl:9310",job="logshipper-agent"'
+    for job, attempt, state, start, end in BY_SLURM:
+        labels = f'cluster="{CLUSTER}",job_id="{job}",attempt="{attempt}",{target}'
+        for at in (at for at in steps if end <= at < end + EXPIRE):
+            add("logshipper_job_slurm_start_time_seconds", labels, t0 + start, at)
+            add("logshipper_job_slurm_end_time_seconds", f'{labels},state="{state}"', t0 + end, at)
+    for state in ("TIMEOUT", "COMPLETED"):
+        for at in steps:
+            ended = [hours for when, its, hours in SLURM_ENDED if its == state and when <= at]
+            add("logshipper_agent_slurm_jobs_total", f'state="{state}",{target}', len(ended), at)
+            add("logshipper_agent_slurm_node_seconds_total", f'state="{state}",{target}', 3600 * sum(ended), at)
+    for name, lines in families.items():
+        yield f"# TYPE {name.removesuffix('_total')} {'counter' if name.endswith('_total') else 'gauge'}"
+        yield from lines
+    yield "# EOF\n"
+
+
+@pytest.fixture(scope="module")
+def page(jobs: Fixture, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """The page at the end of that time."""
+    t0 = (int(time.time()) - 2 * SECS) // 60 * 60
+    text = tmp_path_factory.mktemp("series") / "series.txt"
+    text.write_text("\n".join(told(t0)))
+    prometheus = PrometheusServer(flags=["--query.lookback-delta=20s"])  # what is brought in so never turns stale
+    backfill(prometheus, text)
+    with prometheus:
+        source = PrometheusSource(prometheus.url, scrape_ms=STEP * 1000)
+        when = Range(t0 * 1000, (t0 + SECS - STEP) * 1000)
+        yield Page(links.CLUSTER, {"loki": jobs.loki, "prometheus": source}, when, cluster=CLUSTER)
+
+
+def backfill(prometheus: PrometheusServer, text: Path) -> None:
+    assert prometheus.program.promtool is not None
+    command = [str(prometheus.program.promtool), "tsdb", "create-blocks-from", "openmetrics", str(text)]
+    done = subprocess.run([*command, str(prometheus.folder / "data")], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def course(page: Page, frame: Frame) -> dict[int, float]:
+    """A graph's values by seconds since the page's begin."""
+    times, values = (one.values for one in frame.fields[:2])
+    return {round((ms - page.when.begin_ms) / 1000): value for ms, value in zip(times, values, strict=True)}
+
+
+def courses(page: Page, title: str) -> dict[str, dict[int, float]]:
+    return {frame.fields[1].shown: course(page, frame) for frame in page.show(title).frames}
+
+
+def test_throughput_is_a_sum_over_the_pages_time(page: Page) -> None:
+    """Of each job the worst end of its captures, but for Slurm's word; each attempt by itself."""
+    found = courses(page, "Throughput")
+    assert found.keys() == {"TIMEOUT", "FAILED"}
+    assert {at: found["FAILED"][at] for at in (180, 840, 960, 1740)} == {180: 1, 840: 1, 960: 2, 1740: 2}
+    assert {at: found["TIMEOUT"][at] for at in (660, 1740)} == {660: 1, 1740: 1}
+    assert min(found["TIMEOUT"]) > 600
+    assert all(list(values.values()) == sorted(values.values()) for values in found.values())
+
+
+def test_utilization_beside_the_nodes_there_are(page: Page) -> None:
+    """Nodes as they were told, or as many as were seen."""
+    found = courses(page, "Utilization")
+    assert set(found["nodes with an agent"].values()) == {4}
+    moments = (0, 60, 240, 420, 660, 1020)
+    assert [found["nodes of captured jobs"][at] for at in moments] == [4, 5, 5, 7, 3, 1]
+    assert [found["captured jobs"][at] for at in moments] == [1, 2, 2, 3, 2, 1]
+
+
+def test_run_times_and_launch_overheads(page: Page) -> None:
+    rows = {row["what"]: row for row in page.show("Run times").rows()}
+    names = ("jobs", "mean", "median", "least", "most")
+    assert [rows["run time"][name] for name in names] == [3, 420, 600, 60, 600]
+    assert rows["run time"]["deviation"] == pytest.approx(254.558, abs=0.01)
+    assert [rows["launched to started"][name] for name in names] == [1, 5, 5, 5, 5]
+    assert [rows["ended to over"][name] for name in names] == [1, 2, 2, 2, 2]
+
+
+def test_busy_nodes(page: Page) -> None:
+    rows = page.show("Busy share").rows()
+    busy = {row["host"]: row["busy"] for row in rows}
+    assert busy == pytest.approx({"n1": 1, "n2": 1 / 3, "n3": 1 / 3, "slurmctl": 0}, abs=0.05)
+    assert rows[0]["host"] == "n1"
+
+
+def test_all_jobs_that_slurm_ended(page: Page) -> None:
+    """Those that weren't captured, too."""
+    found = courses(page, "All jobs")
+    ended = {state: {at: count for at, count in values.items() if count} for state, values in found.items()}
+    assert ended == {"TIMEOUT": {600: 1}, "COMPLETED": {900: 1, 1200: 1}}
+    assert float(page.show("Node-hours").stat() or 0) == pytest.approx(24, rel=0.05)
+
+
+def test_before_anything_there_is_nothing(page: Page) -> None:
+    begin = page.when.begin_ms - 3_600_000
+    before = Page(links.CLUSTER, page._sources, Range(begin, begin + 600_000), cluster=CLUSTER)
+    assert before.show("Throughput").frames == []
+    assert before.show("Run times").rows() == []
+    assert set(courses(before, "Utilization")["nodes of captured jobs"].values()) == {0}

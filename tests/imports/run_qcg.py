@@ -1,0 +1,41 @@
+"""A real QCG-PilotJob run whose tasks are wrapped; prints what the manager says of its jobs, as JSON:
+
+    python run_qcg.py PROGRAM WORD... < NONE    PROGRAM WORD...: logshipper, as the tasks call it
+
+The tasks' output goes where QCG-PilotJob's users have it go: into a file, to /dev/null, nowhere that is told.
+"""
+
+import importlib
+import json
+import os
+import sys
+
+Jobs = importlib.import_module("qcg.pilotjob.api.job").Jobs
+LocalManager = importlib.import_module("qcg.pilotjob.api.manager").LocalManager
+ITERATIONS = 4
+
+
+def main(logshipper: list[str]) -> None:
+    manager = LocalManager(["--log", "warning", "--nodes", "2", "--wd", os.getcwd()], {"poll_delay": 0.1})
+    program, words = logshipper[0], logshipper[1:]
+
+    def wrapped(name: str, script: str) -> list[str]:
+        return [*words, "run", "--name", name, "--", "sh", "-c", script]
+
+    jobs = Jobs()
+    sim = 'echo {\\"step\\": ${it}, \\"loss\\": 0.${it}}; echo of ${it} >&2; test ${it} -ne 2'
+    jobs.add(name="sim", iteration=ITERATIONS, exec=program, args=wrapped("${jname}:${it}", sim), numCores=1,
+             stdout="sim-${it}.out", stderr="sim-${it}.err")  # fmt: skip
+    jobs.add(name="quiet", exec=program, args=wrapped("${jname}", "echo nobody sees this"), numCores=1)
+    jobs.add(name="post", after=["quiet"], exec=program, args=wrapped("${jname}", "echo $QCG_PM_STEP_ID"), numCores=2,
+             stdout="post.out")  # fmt: skip
+    names = manager.submit(jobs)
+    manager.wait4all(timeout_secs=60)
+    told = manager.info(names, withChilds=True)["jobs"]
+    manager.finish()
+    manager.cleanup()
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""A real Grid Engine of one node on this machine, for tests."""

@@ -1,0 +1,260 @@
+"""A Grid Engine cell of one node on this machine: sge_qmaster, sge_execd, and ordinary users.
+
+As the tests' Slurm clusters it lives in PID, mount, network and host name namespaces that `tests/slurm/inside.py`
+holds: no port, name or file collides with the machine's, and all of it dies with this process, however that ends.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from string import Template
+from typing import Any, Self
+
+from tests.captured_runs import ROOT, wait_until
+from tests.slurm import machine, plugin
+from tests.slurm.users import JobUser, Users
+
+PROGRAMS = {"sge_qmaster": "gridengine-master", "sge_execd": "gridengine-exec", "qsub": "gridengine-client"}
+INSTALLED = Path("/usr/lib/gridengine")
+SHARED = Path("/var/lib/gridengine")
+DEFAULTS = Path("/usr/share/gridengine")
+HOOKS = ROOT / "deploy" / "launchers"
+TEMPLATES = Path(__file__).with_name("templates")
+INSIDE = Path(machine.__file__).with_name("inside.py")
+JOB_SECS = 60.0
+
+
+def check() -> None:
+    """Raises machine.SlurmMissing where no cell can be started here."""
+    machine.check()
+    for name, package in PROGRAMS.items():
+        if shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{machine.SBIN}") is None:
+            raise machine.SlurmMissing(f"{name} isn't installed; requirements/system.sh does it (Debian: {package})")
+
+
+class SgeCell:
+    """`with` starts and removes it. queues: `plain.q` starts jobs as Grid Engine does, `all.q` by our starter_method,
+    which is told to find logshipper at `program`; each also as `unix` and `stdin`, in these start modes."""
+
+    def __init__(self) -> None:
+        check()
+        self.folder = Path(tempfile.mkdtemp(prefix="logshipper-sge-", dir="/tmp"))
+        self.folder.chmod(0o755)
+        self._users = Users(self.folder)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._enter: list[str] = []
+        self.program = self.folder / "logshipper"
+        self.starter = self.folder / "starter"
+
+    # ---- its life
+
+    def start(self) -> Self:
+        self._lay_out()
+        command = [
+            machine.program("unshare"), "--mount", "--net", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc",
+            os.path.realpath(sys.executable), "-I", "-S", str(INSIDE),
+            *(f"{source}={place}" for source, place in self._users.files.items()),
+        ]  # fmt: skip
+        with (self.folder / "inside.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command, cwd="/", env=self._environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+        self._answer()
+        (first,) = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        self._enter = [machine.program("nsenter"), "-t", first, "--mount", "--net", "--pid", "--uts", "--"]
+        self._start_daemon("sge_qmaster")
+        wait_until(lambda: not self.as_root("qconf", "-sh").returncode, self._told("sge_qmaster answers"))
+        self._configure()
+        self._start_daemon("sge_execd")
+        return self
+
+    def _lay_out(self) -> None:
+        python = plugin.python_for_users(self.folder)
+        self.program.write_text(f'#!/bin/sh\nexec {python} -m logshipper "$@"\n')
+        shutil.copytree(HOOKS, self.folder / "hooks")
+        self.starter.write_text(self.starter_for(self.program))
+        for path in (self.program, self.starter):
+            path.chmod(0o755)
+        for name in ("root/cell/common", "qmaster/job_scripts", "execd"):
+            (self.folder / name).mkdir(parents=True)
+        for name in ("bin", "lib", "utilbin", "util"):
+            (self.folder / "root" / name).symlink_to(SHARED / name)
+        common = self.folder / "root/cell/common"
+        (common / "bootstrap").write_text(self._filled("bootstrap", folder=self.folder))
+        (common / "act_qmaster").write_text("localhost\n")
+        changed = {
+            "execd_spool_dir": str(self.folder / "execd"), "min_uid": "1", "min_gid": "1",
+            "load_report_time": "00:00:01",
+            "reporting_params": "accounting=true reporting=false flush_time=00:00:00 joblog=false sharelog=00:00:00",
+        }  # fmt: skip
+        lines = [line.split(maxsplit=1) for line in (DEFAULTS / "default-configuration").read_text().splitlines()]
+        told = [f"{line[0]} {changed.get(line[0], line[1])}" for line in lines if len(line) == 2 and line[0] != "#"]
+        (self.folder / "configuration").write_text("\n".join(told) + "\n")
+        spool = f"{common};{self.folder}/qmaster"
+        steps: list[list[object]] = [[INSTALLED / "spoolinit", "classic", "libspoolc", spool, "init"]]
+        kinds = {"configuration": self.folder / "configuration", "managers": "root"}
+        kinds |= {"complexes": DEFAULTS / "util/resources/centry", "usersets": DEFAULTS / "util/resources/usersets"}
+        steps += [[INSTALLED / "spooldefaults", kind, what] for kind, what in kinds.items()]
+        for step in steps:
+            subprocess.run([str(word) for word in step], env=self._environment(), check=True, capture_output=True)
+
+    def starter_for(self, program: Path) -> str:
+        """A script that has the starter_method find logshipper there."""
+        return f'#!/bin/sh\nLOGSHIPPER={program} exec {self.folder}/hooks/sge-starter-method "$@"\n'
+
+    def _filled(self, template: str, **values: object) -> str:
+        return Template((TEMPLATES / template).read_text()).substitute(values)
+
+    def _configure(self) -> None:
+        self._must("qconf", "-as", "localhost")
+        self._must("qconf", "-Msconf", str(self._file("scheduler", self._filled("scheduler"))))
+        for prefix, mode in (("", "posix_compliant"), ("unix.", "unix_behavior"), ("stdin.", "script_from_stdin")):
+            for name, starter in (("plain.q", "NONE"), ("all.q", str(self.starter))):
+                self.add_queue(prefix + name, starter, mode)
+
+    def add_queue(self, name: str, starter: str, mode: str = "posix_compliant") -> None:
+        text = self._filled("queue", name=name, mode=mode, starter=starter)
+        self._must("qconf", "-Aq", str(self._file(name, text)))
+
+    def _file(self, name: str, text: str) -> Path:
+        path = self.folder / f"{name}.conf"
+        path.write_text(text)
+        return path
+
+    def _start_daemon(self, name: str) -> None:
+        self._ask(do="start", name=name, argv=[name], log=str(self.folder / f"{name}.log"))
+
+    def close(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.close()
+            try:
+                process.wait(10.0)
+            except subprocess.TimeoutExpired:
+                process.kill()  # and, by --kill-child, all in its namespace
+                process.wait()
+            process.stdout.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ask(self, **request: object) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        self._process.stdin.flush()
+        self._answer()
+
+    def _answer(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        told = json.loads(line) if line else {"error": "the cell's first process has ended"}
+        assert not told["error"], self._told(told["error"])
+
+    def _told(self, what: str) -> str:
+        """What went wrong, with the ends of the logs."""
+        patterns = ("*.log", "qmaster/messages", "execd/*/messages")
+        logs = [path for pattern in patterns for path in self.folder.glob(pattern)]
+        ends = [f"{log}:\n{log.read_text(errors='replace')[-2000:]}" for log in logs]
+        return "\n".join([what, *ends])
+
+    # ---- users and their commands
+
+    def add_user(self, *, opted_in: bool) -> JobUser:
+        user = self._users.add()
+        if opted_in:
+            (user.home / ".logoptin").touch()
+        return user
+
+    def _environment(self, user: JobUser | None = None) -> dict[str, str]:
+        name, home = (user.name, str(user.home)) if user else ("root", "/")
+        path = "/usr/local/bin:/usr/bin:/bin" + ("" if user else f":{machine.SBIN}")
+        named = {"HOME": home, "USER": name, "LOGNAME": name, "SHELL": "/bin/bash", "PATH": path, "LANG": "C.UTF-8"}
+        ports = {"SGE_QMASTER_PORT": "26444", "SGE_EXECD_PORT": "26445", "SGE_ND": "1"}  # of our own network
+        return {**named, **ports, "SGE_ROOT": str(self.folder / "root"), "SGE_CELL": "cell"}
+
+    def as_root(self, *command: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [*self._enter, *command], cwd="/", env=self._environment(), stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, timeout=JOB_SECS,
+        )  # fmt: skip
+
+    def _must(self, *command: str) -> str:
+        said = self.as_root(*command)
+        assert not said.returncode, self._told(f"{command}: {said.stdout}{said.stderr}")
+        return said.stdout
+
+    def run_as(
+        self, user: JobUser, *command: str, stdin: str = "", env: Mapping[str, str] | None = None
+    ) -> "subprocess.CompletedProcess[str]":
+        """Runs a command as a user, in the home."""
+        become = [machine.program("setpriv"), f"--reuid={user.uid}", f"--regid={user.gid}", "--init-groups", "--"]
+        whole = [*self._enter, *become, "env", f"--chdir={user.home}", *command]
+        environment = {**self._environment(user), **(env or {})}
+        return subprocess.run(
+            whole, cwd="/", env=environment, input=stdin, capture_output=True, text=True, timeout=JOB_SECS
+        )
+
+    def qsub(self, user: JobUser, *words: str, stdin: str = "") -> str:
+        """Submits a job; returns its id, without its tasks."""
+        said = self.run_as(user, "qsub", "-terse", *words, stdin=stdin)
+        assert not said.returncode, self._told(said.stderr)
+        return said.stdout.strip().partition(".")[0]
+
+    def wait(self, *job_ids: str) -> None:
+        """Until jobs are over, and no process of theirs writes any more."""
+
+        def over() -> bool:
+            told = self.as_root("qstat", "-u", "*").stdout.splitlines()
+            return not {line.split()[0] for line in told[2:]} & set(job_ids)
+
+        with contextlib.suppress(AssertionError):
+            wait_until(over, "", JOB_SECS)
+            return
+        raise AssertionError(self._told(f"not over: {job_ids}: {self.as_root('qstat', '-u', '*').stdout}"))
+
+    def ends(self, job_id: str) -> list[tuple[str, str]]:
+        """Of each run of a job (or of its tasks) the task and what `qacct` says of its end, in order."""
+        found: list[tuple[str, str]] = []
+
+        def told() -> bool:
+            said = self.as_root("qacct", "-j", job_id).stdout
+            fields = [line.split(maxsplit=1) for line in said.splitlines() if len(line.split(maxsplit=1)) == 2]
+            values: dict[str, list[str]] = {}
+            for name, value in fields:
+                values.setdefault(name, []).append(value.split()[0])
+            found[:] = sorted(zip(values.get("taskid", []), values.get("exit_status", []), strict=True))
+            return bool(found)
+
+        wait_until(told, f"qacct knows {job_id}", JOB_SECS)
+        return found
+
+    def show(self, user: JobUser, job: str) -> dict[str, Any]:  # Any: JSON
+        """`logshipper show JOB --json` of the user's own store."""
+        said = self.run_as(user, str(self.program), "show", job, "--json")
+        assert not said.returncode, said.stderr
+        document: dict[str, Any] = json.loads(said.stdout)
+        return document
+
+    def logs(self, user: JobUser, job: str, *options: str) -> list[str]:
+        said = self.run_as(user, str(self.program), "logs", job, *options)
+        assert not said.returncode, said.stderr
+        return said.stdout.splitlines()

@@ -1,0 +1,20 @@
+"""One cell for all tests here. Where there can be none, they are skipped and say why; see tests/slurm/gate.py."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.sge.cell import SgeCell
+from tests.slurm import gate, machine
+
+
+@pytest.fixture(scope="session")
+def cell() -> Iterator[SgeCell]:
+    """A running cell; a test adds users of its own."""
+    gate.skip_if_off()
+    try:
+        made = SgeCell()
+    except machine.SlurmMissing as why:
+        gate.lacking(str(why), "Grid Engine")
+    with made:
+        yield made

@@ -1,0 +1,166 @@
+"""deploy/launchers/sge-starter-method on a real Grid Engine: what jobs leave is what they leave without it, byte for
+byte, and of who opted in all of it is in the log."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pytest
+
+from tests.captured_runs import wait_until
+from tests.sge.cell import JOB_SECS, SgeCell
+from tests.slurm.users import JobUser
+
+SURROUNDINGS = r"""
+tr '\0' '|' </proc/$$/cmdline | sed "s|[^|]*/job_scripts/[0-9]*|SCRIPT|"; echo " $#"
+shopt -p login_shell 2>/dev/null; readlink /proc/self/fd/0 | sed 's|/.*/||; s|[0-9]*$||'; ls /proc/self/fd | cat
+env | grep -v -e ^LOGSHIPPER -e ^_= -e ^SHLVL= | sed 's/=.*//' | sort
+umask; ulimit -a; trap; jobs; echo to stderr >&2
+"""
+
+
+class Case(NamedTuple):
+    """words: of qsub, besides output files; stdin: the script, where there is no command. queue: without `plain` or
+    `all`. code: how it ends. log: what its stdout's log has; None: what its file has. tasks: of an array."""
+
+    name: str
+    words: Sequence[str] = ()
+    stdin: str = ""
+    queue: str = ""
+    code: str = "0"
+    log: Sequence[str] | None = None
+    tasks: Sequence[str] = ()
+
+
+CASES = (
+    Case("script", stdin="echo out; echo err >&2; exit 7", code="7"),
+    Case("surroundings", stdin=SURROUNDINGS),
+    Case("surroundings_sh", ("-S", "/bin/sh"), SURROUNDINGS.replace("shopt", ": shopt")),
+    Case("surroundings_unix", stdin="#!/bin/bash\n" + SURROUNDINGS, queue="unix."),
+    Case("surroundings_stdin", stdin=SURROUNDINGS, queue="stdin."),
+    Case("bytes", stdin=r"printf 'a\0b\r\n\377\033[31mred\033[0m\n no end'", log=["ab", "\ufffdred", " no end"]),
+    Case("merged", ("-j", "y"), "for i in 1 2 3; do echo out $i; done"),
+    Case("flood", stdin="seq 20000"),
+    Case("array", ("-t", "1-3"), "echo task $SGE_TASK_ID of $JOB_ID | sed 's/of .*/of it/'", tasks=("1", "2", "3")),
+    Case("binary", ("-b", "y", "echo", "a  b", "$LOGNAME;", "exit", "5"), code="5"),
+    Case("binary_stdin", ("-b", "y", "/bin/echo", "a  b", "$SHELL"), queue="stdin."),
+    Case("binary_no_shell", ("-b", "y", "-shell", "n", "/bin/echo", "a  b", "$HOME")),
+    Case("signal", stdin="echo out; kill -TERM $$", code="143"),
+    Case("child", stdin="(sleep 0.2; echo late) & echo out; wait"),
+)
+
+
+class Run(NamedTuple):
+    user: JobUser
+    job_id: str
+    case: Case
+
+    def files(self) -> dict[str, bytes]:
+        """Its output files, in which what differs between any two jobs is replaced."""
+        found = {}
+        for path in sorted(self.user.home.glob(f"{self.case.name}.[oe]*")):
+            content = path.read_bytes().replace(self.user.name.encode(), b"USER")
+            found[path.name.replace(self.job_id, "ID")] = content
+        return found
+
+
+@pytest.fixture(scope="module")
+def runs(cell: SgeCell) -> dict[str, tuple[Run, Run, Run]]:
+    """Of each case three runs, begun beside each other: as Grid Engine starts it; by starter-method, of a user who
+    didn't opt in; of one who did."""
+    plain, out, opted = (cell.add_user(opted_in=opted_in) for opted_in in (False, False, True))
+    found = {}
+    for case in CASES:
+        of_users = ((plain, "plain.q"), (out, "all.q"), (opted, "all.q"))
+        begun = [
+            Run(user, cell.qsub(user, "-N", case.name, "-q", case.queue + queue, *case.words, stdin=case.stdin), case)
+            for user, queue in of_users
+        ]
+        found[case.name] = (begun[0], begun[1], begun[2])
+    cell.wait(*(run.job_id for begun in found.values() for run in begun))
+    return found
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_as_without_it(case: Case, cell: SgeCell, runs: dict[str, tuple[Run, Run, Run]]) -> None:
+    plain, out, opted = runs[case.name]
+    files = plain.files()
+    assert files
+    assert out.files() == files
+    assert opted.files() == files
+    ends = cell.ends(plain.job_id)
+    assert {code for _, code in ends} == {case.code}
+    assert cell.ends(out.job_id) == cell.ends(opted.job_id) == ends
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_all_is_in_the_log(case: Case, cell: SgeCell, runs: dict[str, tuple[Run, Run, Run]]) -> None:
+    run = runs[case.name][2]
+    for task in case.tasks or ("",):
+        job = f"{run.job_id}.{task}" if task else run.job_id
+        shown = cell.show(run.user, job)
+        (capture,) = shown["captures"]
+        assert (shown["name"], capture["attempt"], capture["step"], capture["task"]) == (case.name, 1, "", 0)
+        code = {"143": (None, 15)}.get(case.code, (int(case.code), 0))
+        assert (capture["exit_code"], capture["signal"]) == code
+        (path,) = run.user.home.glob(f"{case.name}.o{job}")
+        wanted = path.read_text().splitlines() if case.log is None else list(case.log)
+        assert cell.logs(run.user, job, "--stream", "stdout") == wanted
+
+
+def test_nothing_of_who_did_not_opt_in(cell: SgeCell, runs: dict[str, tuple[Run, Run, Run]]) -> None:
+    user = runs["script"][1].user
+    assert not (user.home / ".local").exists()
+    assert all(run[2].user != user for run in runs.values())
+
+
+def test_deleted(cell: SgeCell) -> None:
+    """What was printed is in the log, and that it was killed; with `-notify` the job hears of it once, as without."""
+    opted, plain = cell.add_user(opted_in=True), cell.add_user(opted_in=False)
+    script = "trap 'echo told' USR2; echo ready; while :; do sleep 0.1; done"
+    jobs = {
+        user: cell.qsub(user, "-N", "del", "-notify", "-q", queue, stdin=script)
+        for user, queue in ((opted, "all.q"), (plain, "plain.q"))
+    }
+    files = [user.home / f"del.o{job}" for user, job in jobs.items()]
+    wait_until(lambda: all(file.exists() and file.read_text() == "ready\n" for file in files), "both run", JOB_SECS)
+    for user, job in jobs.items():
+        assert not cell.run_as(user, "qdel", job).returncode
+    cell.wait(*jobs.values())
+    assert {code for job in jobs.values() for _, code in cell.ends(job)} == {"137"}
+    assert [file.read_text() for file in files] == ["ready\ntold\n"] * 2
+    assert cell.logs(opted, jobs[opted], "--stream", "stdout") == ["ready", "told"]
+    assert cell.show(opted, jobs[opted])["state"] != "COMPLETED"
+
+
+def test_rescheduled(cell: SgeCell) -> None:
+    """The same job's next attempt."""
+    user = cell.add_user(opted_in=True)
+    script = 'echo run $RESTARTED; [ "$RESTARTED" != 0 ] || exec sleep 1000'
+    job = cell.qsub(user, "-N", "again", "-r", "y", "-q", "all.q", stdin=script)
+    file = user.home / f"again.o{job}"
+    wait_until(lambda: file.exists() and "run 0" in file.read_text(), f"{job} runs", JOB_SECS)
+    assert not cell.as_root("qmod", "-rj", job).returncode
+    cell.wait(job)
+    assert [(one["attempt"], one["step"]) for one in cell.show(user, job)["captures"]] == [(1, ""), (2, "")]
+    assert cell.logs(user, job, "--stream", "stdout")[-1] == "run 1"
+
+
+def test_broken_logshipper_harms_no_job(cell: SgeCell) -> None:
+    """It is missing, fails, hangs: the job runs without it, and says nothing of it."""
+    user = cell.add_user(opted_in=True)
+    jobs = {}
+    for name, program in {"missing": "", "fails": "exit 1", "hangs": "exec sleep 1000"}.items():
+        broken, starter = cell.folder / name, cell.folder / f"starter-{name}"
+        if program:
+            broken.write_text(f"#!/bin/sh\n{program}\n")
+            broken.chmod(0o755)
+        starter.write_text(cell.starter_for(broken))
+        starter.chmod(0o755)
+        cell.add_queue(f"{name}.q", str(starter))
+        jobs[name] = cell.qsub(user, "-N", name, "-q", f"{name}.q", stdin="echo out; echo err >&2; exit 7")
+    cell.wait(*jobs.values())
+    for name, job in jobs.items():
+        assert (user.home / f"{name}.o{job}").read_bytes() == b"out\n"
+        assert (user.home / f"{name}.e{job}").read_bytes() == b"err\n"
+        assert [code for _, code in cell.ends(job)] == ["7"]
+    assert not (user.home / ".local").exists()

@@ -1,0 +1,27 @@
+"""`logshipper run` in a task that the plugin captures: every line is logged once."""
+
+from tests.slurm.capturing import CapturingCluster
+from tests.slurm.users import JobUser
+
+
+def test_in_a_captured_script(cluster: CapturingCluster, user: JobUser) -> None:
+    """What goes through the script's own output is the script's; what goes into a file is a step of the job."""
+    run = f"{cluster.python} -m logshipper run --"
+    script = f"""
+echo begin
+{run} sh -c 'echo inner; exit 3'; echo code $?
+srun -n2 {run} sh -c 'echo rank $SLURM_PROCID'
+{run} echo filed > filed.txt
+"""
+    own = {"LOGSHIPPER_AGENT_SOCKET": "", "LOGSHIPPER_AGENT": "off"}
+    job_id = cluster.sbatch(user, script, "-n2", "--output=job.out", env=own)
+    cluster.wait(job_id)
+    cluster.wait_closed([job_id], 1)
+    (stream,) = cluster.log_of(job_id).items()
+    assert stream[0][1:] == ("batch", "0", "stdout")
+    assert stream[1][:3] == ["begin", "inner", "code 3"]
+    assert sorted(stream[1][3:]) == ["rank 0", "rank 1"]
+    assert (user.home / "filed.txt").read_text() == "filed\n"
+    made = list((user.home / ".local/share/logshipper/spool").glob("*@*/identity.json"))
+    assert len(made) == 1
+    assert f'"job_id": "{job_id}"' in made[0].read_text()

@@ -1,0 +1,91 @@
+"""docs/coverage.md: each command, option, function, panel and test that it names is there, and each row names some."""
+
+import argparse
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import observe
+from ingest.__main__ import build_parser as agent_parser
+from logshipper.cli import build_parser
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "coverage.md"
+_CELLS = re.compile(r"^\| (.+) \| (.+) \| (.+) \| (.+) \|$", re.MULTILINE)
+ROWS = [row for row in _CELLS.findall(PAGE.read_text()) if row[0] != "capability"]
+DASHBOARDS = ("job", "jobs", "cluster", "compare")
+
+
+def named(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def ids(row: tuple[str, ...]) -> str:
+    return row[0][:40]
+
+
+@cache
+def commands() -> dict[str, set[str]]:
+    """The options of each command."""
+    found = {}
+    for program, parser in (("logshipper", build_parser()), ("logshipper-agent", agent_parser())):
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for name, own in action.choices.items():
+                    found[f"{program} {name}"] = {option for one in own._actions for option in one.option_strings}
+    return found
+
+
+@cache
+def titles(dashboard: str) -> set[str]:
+    panels = json.loads((ROOT / "grafana" / "dashboards" / f"logshipper-{dashboard}.json").read_text())["panels"]
+    return {panel["title"] for outer in panels for panel in (outer, *outer.get("panels", ()))}
+
+
+@cache
+def assets() -> str:
+    return "".join(path.read_text() for path in (ROOT / "observe" / "page" / "assets").iterdir())
+
+
+@pytest.mark.parametrize("row", ROWS, ids=ids)
+def test_commands_and_functions_exist(row: tuple[str, ...]) -> None:
+    cell = row[1]
+    assert named(cell) or "](" in cell
+    for name in named(cell):
+        if name.startswith("observe."):
+            found: object = observe
+            for part in name.split(".")[1:]:
+                found = getattr(found, part)
+            assert callable(found), name
+            continue
+        program, command, *options = name.split()
+        assert set(options) <= commands()[f"{program} {command}"], name
+
+
+@pytest.mark.parametrize("row", ROWS, ids=ids)
+def test_panels_exist(row: tuple[str, ...]) -> None:
+    assert named(row[2]) or row[2] == "—"
+    for name in named(row[2]):
+        page, _, title = name.partition(" / ")
+        if page == "page":
+            assert title in assets(), name
+        else:
+            assert page in DASHBOARDS, name
+            assert title in titles(page), name
+
+
+@pytest.mark.parametrize("row", ROWS, ids=ids)
+def test_tests_exist(row: tuple[str, ...]) -> None:
+    assert named(row[3])
+    for name in named(row[3]):
+        file, _, function = name.partition("::")
+        assert re.search(rf"^def {function}\(", (ROOT / file).read_text(), re.MULTILINE), name
+
+
+def test_the_whole_page_is_read() -> None:
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
+    assert len(ROWS) == len(lines) - 2 * PAGE.read_text().count("| capability |")
+    assert len(ROWS) > 30

@@ -1,0 +1,290 @@
+"""`import balsam`: what Balsam's own classes and launcher gave (tests/imports/make_balsam.py), in every form."""
+
+import csv
+import json
+import os
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.capture.job import Allocation
+from ingest.store.local_store import LocalStore
+from logshipper.cli import main
+from observe.overlay import Overlay, Place
+from tests.import_tools import RECORDED, Import, contents
+
+SITE = RECORDED / "balsam"
+NS = 10**9
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def take(store: Path, capsys: pytest.CaptureFixture[str]) -> Import:
+    def run(*words: str | Path) -> tuple[int, str, str]:
+        code = main(["import", "balsam", *map(str, words), "--store", str(store)])
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A copy that may be changed."""
+    return Path(shutil.copytree(SITE, tmp_path / "site"))
+
+
+EVENTS: list[dict[str, Any]] = json.loads((SITE / "events.json").read_text())["results"]  # Any: JSON
+JOBS: list[dict[str, Any]] = [json.loads(line) for line in (SITE / "jobs.jsonl").read_text().splitlines()]
+
+
+def history(job_id: int) -> list[tuple[str, str]]:
+    return [(event["from_state"], event["to_state"]) for event in EVENTS[::-1] if event["job_id"] == job_id]
+
+
+def test_jobs_have_states_tags_nodes_and_packing(take: Import, store: Path) -> None:
+    assert take(SITE)[:2] == (0, "60 entries: 6 new jobs, 0 known, 3 allocations\n")
+    found = {job["summary"].job_id: job for job in contents(store).values()}
+    told = {
+        job_id: (job["summary"].state, job["summary"].exit_code, job["summary"].attempts)
+        for job_id, job in found.items()
+    }
+    assert told == {
+        "balsam-101": ("COMPLETED", 0, 1), "balsam-102": ("COMPLETED", 0, 1), "balsam-103": ("FAILED", 3, 1),
+        "balsam-104": ("COMPLETED", 0, 2), "balsam-105": ("RUNNING", None, 1), "balsam-106": ("QUEUED", None, 1),
+    }  # fmt: skip
+    packed = found["balsam-102"]["summary"]
+    assert (packed.nodes, packed.packing, packed.cores, packed.allocation) == (1, 8, 2, "balsam-batch-5")
+    assert found["balsam-104"]["summary"].nodes == 4
+    with LocalStore(str(store)) as opened:
+        assert opened.resolve("104") == opened.resolve("sweep/job104") == "balsam-104"
+        marks = Overlay.of_local(opened).of(Place("balsam-101"))
+        assert marks.tags == {"experiment": "foo", "n": "101"}
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: str(job["id"]))
+def test_histories_are_balsams_own(take: Import, store: Path, job: dict[str, Any]) -> None:
+    take(SITE)
+    events = contents(store)[job["workdir"]]["events"]
+    assert [(event["source_from"], event["source_to"]) for _, event in events] == history(job["id"])
+    times = [event["timestamp"] for event in EVENTS[::-1] if event["job_id"] == job["id"]]
+    wanted = [datetime.fromisoformat(time).replace(tzinfo=UTC).timestamp() for time in times]
+    assert [time_ns / NS for time_ns, _ in events] == pytest.approx(wanted, abs=1e-6)
+    data = [event["data"] for event in EVENTS[::-1] if event["job_id"] == job["id"]]
+    assert [event.get("data", {}) for _, event in events] == data
+
+
+def test_what_is_one_state_here_ends_at_the_first_of_them(take: Import, store: Path) -> None:
+    take(SITE)
+    done = next(event for event in EVENTS if event["job_id"] == 101 and event["to_state"] == "RUN_DONE")
+    ended = datetime.fromisoformat(done["timestamp"]).replace(tzinfo=UTC)
+    assert contents(store)["sweep/job101"]["summary"].ended_ns / NS == pytest.approx(ended.timestamp(), abs=1e-6)
+
+
+def test_logs(take: Import, store: Path) -> None:
+    take(SITE)
+    found = contents(store)["sweep/job101"]
+    assert found["lines"] == ["epoch of job 101", '{"epoch": 1, "loss": 0.5}', "100%"]
+    assert found["records"] == ['{"epoch": 1, "loss": 0.5}']
+
+
+def test_allocations(take: Import, store: Path) -> None:
+    take(SITE)
+    with LocalStore(str(store)) as opened:
+        found = opened.allocations()
+    began = datetime(2026, 5, 4, 9, 30, tzinfo=UTC).timestamp() * NS
+    assert [one[:7] for one in found] == [
+        ("balsam-batch-5", "balsam", "456", "COMPLETED", 8, began, began + 3600 * NS),
+        ("balsam-batch-6", "balsam", "457", "RUNNING", 4, began + 1800 * NS, None),
+        ("balsam-batch-7", "balsam", "", "QUEUED", 2, None, None),
+    ]
+    assert isinstance(found[0], Allocation)
+    assert found[0].details["filter_tags"] == {"experiment": "foo"}
+
+
+def test_again_adds_nothing(take: Import, store: Path) -> None:
+    take(SITE)
+    first = contents(store)
+    assert take(SITE)[1] == "60 entries: 0 new jobs, 6 known, 3 allocations\n"
+    assert contents(store) == first
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_site_that_goes_on(take: Import, store: Path, site: Path, seed: int) -> None:
+    """Exports taken at any time, newest first as Balsam gives them: what comes of it is what one import brings."""
+    begin = len(EVENTS) * (5 - seed) // 6
+    (site / "events.json").write_text(json.dumps({"count": 1, "results": EVENTS[begin:]}))
+    log = site / "data" / "sweep" / "job101" / "job.out"
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[: seed // 2]))
+    assert take(site / "events.json", site / "jobs.jsonl", site / "data")[0] == 0
+    shutil.copy(SITE / "events.json", site)
+    log.write_bytes((SITE / log.relative_to(site)).read_bytes())
+    take(site)
+    grown = contents(store)
+    shutil.rmtree(store)
+    take(site)
+    assert grown == contents(store)
+
+
+def as_array(path: Path) -> None:
+    path.write_text(json.dumps(EVENTS))
+
+
+def as_indented(path: Path) -> None:
+    path.write_text(json.dumps({"count": len(EVENTS), "results": EVENTS}, indent=2))
+
+
+def as_lines(path: Path) -> None:
+    path.write_text("".join(json.dumps(event) + "\n" for event in EVENTS))
+
+
+def as_csv(path: Path) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(EVENTS[0]))
+        writer.writeheader()
+        writer.writerows(EVENTS)
+
+
+def as_csv_of_json(path: Path) -> None:
+    with path.open("w", newline="", encoding="utf-16") as file:
+        writer = csv.DictWriter(file, list(EVENTS[0]))
+        writer.writeheader()
+        writer.writerows({**event, "data": json.dumps(event["data"])} for event in EVENTS)
+
+
+@pytest.mark.parametrize("write", [as_array, as_indented, as_lines, as_csv, as_csv_of_json])
+def test_forms_of_exports(take: Import, store: Path, site: Path, write: Callable[[Path], None]) -> None:
+    take(SITE)
+    wanted = contents(store)
+    shutil.rmtree(store)
+    write(site / "events.json")
+    assert take(site)[0] == 0
+    assert contents(store) == wanted
+
+
+def test_only_events(take: Import, store: Path) -> None:
+    take(SITE / "events.json")
+    jobs = {job["summary"].job_id: job["summary"] for job in contents(store).values()}
+    assert jobs["balsam-104"].state == "COMPLETED"
+    assert (jobs["balsam-104"].nodes, jobs["balsam-102"].packing) == (4, 8)  # of the events of running
+
+
+def test_only_jobs(take: Import, store: Path) -> None:
+    take(SITE / "jobs.jsonl")
+    found = contents(store)
+    assert found["sweep/job103"]["summary"].state == "FAILED"
+    assert [event["seen"] for _, event in found["sweep/job103"]["events"]] == [True]
+    take(SITE / "events.json")
+    assert not any(event.get("seen") for _, event in contents(store)["sweep/job103"]["events"])
+
+
+def test_only_folders_and_launchers_logs(take: Import, store: Path, site: Path) -> None:
+    (site / "logs").mkdir()
+    (site / "logs" / "serial_mode_5.log.master").write_text("2026 | INFO | started\n")
+    assert take(site / "data", site / "logs")[:2] == (0, "3 entries: 3 new jobs, 0 known\n")
+    found = contents(store)
+    assert found["sweep/job101"]["lines"][0] == "epoch of job 101"
+    assert found["serial_mode_5.log.master"]["details"] == {"mode": "serial"}
+    assert found["serial_mode_5.log.master"]["lines"] == ["2026 | INFO | started"]
+
+
+def test_two_sites_are_told_apart(take: Import, store: Path) -> None:
+    take(SITE)
+    take(SITE, "--as", "theta")
+    with LocalStore(str(store)) as opened:
+        assert {"balsam-101", "balsam-theta-101"} <= {job.job_id for job in opened.jobs()}
+        assert len(opened.allocations()) == 6
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        ("garbage", "isn't a JSON object"),
+        ('{"job_id": 1}', "is no event, job or batch job of Balsam 0.7"),
+        ('{"job_id": "x", "from_state": "READY", "to_state": "RUNNING"}', "the job's id is missing, or no number"),
+        ('{"job_id": -1, "from_state": "READY", "to_state": "RUNNING"}', "the job's id is missing, or no number"),
+        ('{"job_id": 101, "from_state": "READY", "to_state": "WARP"}', "'WARP' is no state of Balsam 0.7"),
+        ('{"job_id": 101, "from_state": "READY", "to_state": "RUNNING", "timestamp": 1e300}', "is no time"),
+        ('{"num_nodes": 1, "wall_time_min": 5, "id": 9, "state": "lost"}', "is no state of a batch job"),
+        ('{"num_nodes": 1, "wall_time_min": 5, "state": "queued"}', "the batch job's id is missing"),
+        ('{"workdir": "x", "id": null}', "the job's id is missing"),
+    ],
+)
+def test_bad_entries_are_said_and_the_others_imported(
+    take: Import, store: Path, site: Path, event: str, words: str
+) -> None:
+    lines = [json.dumps(one) for one in EVENTS]
+    (site / "events.json").write_text("\n".join([*lines[:3], event, *lines[3:]]) + "\n")
+    code, _, said = take(site)
+    assert code == 1
+    assert f"{site}/events.json:4: " in said
+    assert words in said
+    found = contents(store)
+    assert len(found) == 6
+    assert found["sweep/job101"]["summary"].state == "COMPLETED"
+
+
+def test_a_broken_element_of_an_array(take: Import, store: Path, site: Path) -> None:
+    """Those before and behind it are imported, also where all is one line."""
+    texts = [json.dumps(one) for one in EVENTS]
+    (site / "events.json").write_text("[" + ", ".join([*texts[:20], '{"id": oops}', *texts[20:]]) + "]")
+    code, out, _ = take(site)
+    assert (code, out) == (1, "60 entries: 6 new jobs, 0 known, 3 allocations\n")
+
+
+@pytest.mark.parametrize("bytes_left", [0, 1, 100, 3000])
+def test_a_truncated_page(take: Import, store: Path, site: Path, bytes_left: int) -> None:
+    whole = (SITE / "events.json").read_bytes()
+    (site / "events.json").write_bytes(whole[:bytes_left])
+    code, _, said = take(site / "events.json", site / "jobs.jsonl")
+    assert len(contents(store)) == 6
+    assert (code, "cut short" in said) == ((1, True) if bytes_left else (0, False))
+
+
+@pytest.mark.parametrize("workdir", ["../../../etc", "/etc", "a\0b", "..", ""])
+def test_hostile_work_directories(take: Import, store: Path, site: Path, tmp_path: Path, workdir: str) -> None:
+    secret = tmp_path / "etc" / "job.out"
+    secret.parent.mkdir()
+    secret.write_text("secret\n")
+    (site / "jobs.jsonl").write_text(json.dumps({**JOBS[0], "workdir": workdir}) + "\n")
+    take(site)
+    assert "secret" not in [line for job in contents(store).values() for line in job["lines"]]
+
+
+def test_links_are_not_followed(take: Import, store: Path, site: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret\n")
+    log = site / "data" / "sweep" / "job101" / "job.out"
+    log.unlink()
+    log.symlink_to(tmp_path / "secret")
+    os.mkfifo(site / "data" / "sweep" / "mpi_mode.log")
+    code, _, said = take(site)
+    assert code == 1
+    assert "job.out: is a link, or no file" in said
+    assert "mpi_mode.log: is a link, or no file" in said
+    assert contents(store)["sweep/job101"]["lines"] == []
+
+
+def test_tags_that_are_none(take: Import, store: Path, site: Path) -> None:
+    tags = {"good": "1", "a b": "2", "": "3", "x" * 100: "4", "ok": "\x1b[31m"}
+    (site / "jobs.jsonl").write_text(json.dumps({**JOBS[0], "tags": tags}) + "\n")
+    code, _, said = take(site / "jobs.jsonl")
+    assert code == 0
+    assert said.count("is left out") == 3
+    with LocalStore(str(store)) as opened:
+        assert Overlay.of_local(opened).of(Place("balsam-101")).tags == {"good": "1", "ok": "\ufffd[31m"}
+
+
+def test_nothing_of_balsam(take: Import, tmp_path: Path) -> None:
+    code, _, said = take(tmp_path)
+    assert code == 1
+    assert "nothing of Balsam" in said

@@ -1,0 +1,214 @@
+"""`import xt`: records that XT's own code wrote (tests/imports/make_xt.py made them), whole, growing, and spoilt."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ingest.store.local_store import LocalStore
+from logshipper.cli import main
+from observe.overlay import Overlay, Place
+from tests.import_tools import RECORDED, Import, contents
+
+RUNS = RECORDED / "xt"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def take(store: Path, capsys: pytest.CaptureFixture[str]) -> Import:
+    def run(*words: str | Path) -> tuple[int, str, str]:
+        code = main(["import", "xt", *map(str, words), "--store", str(store)])
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """A copy that may be changed."""
+    return Path(shutil.copytree(RUNS, tmp_path / "runs"))
+
+
+def log_of(run: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (RUNS / "ws1" / run / "run.log").read_text().splitlines()]
+
+
+def test_runs_are_jobs(take: Import, store: Path) -> None:
+    assert take(RUNS)[:2] == (0, "48 entries: 2 new jobs, 0 known\n")
+    found = contents(store)
+    first, second = (found[f"run1.{number}"]["summary"] for number in (1, 2))
+    assert (first.job_id, first.state, first.exit_code) == ("xt-ws1-run1.1", "COMPLETED", 0)
+    assert (second.job_id, second.state, second.exit_code) == ("xt-ws1-run1.2", "FAILED", 1)
+    assert (first.user, first.host, first.origin, first.parent, first.iteration) == (
+        "ann", "box1", "xt", "xt-ws1-run1", 1,
+    )  # fmt: skip
+    details = found["run1.1"]["details"]
+    assert details["hparams"] == {"lr": 0.1, "optimizer": "adam"}
+    assert details["command"] == ["python", "train.py", "--lr", "0.1"]
+    assert (details["job_id"], details["node_index"], details["exper_name"]) == ("job7", 0, "mnist")
+
+
+def test_metrics_and_hyperparameters_are_metadata(take: Import, store: Path) -> None:
+    take(RUNS)
+    told = [record["data"] for record in log_of("run1.1") if record["event"] in ("hparams", "metrics")]
+    wanted = [
+        {name: None if str(value) == "nan" else value for name, value in record.items() if name != "__step_name__"}
+        for record in told
+        if isinstance(record, dict)
+    ]
+    records = contents(store)["run1.1"]["records"]
+    assert [json.loads(line, parse_constant=pytest.fail) for line in records] == wanted
+    with LocalStore(str(store)) as opened, opened.open("xt-ws1-run1.1") as reader:
+        assert reader.x_axis().key == "epoch"
+        assert reader.last_values()["train-loss"] == "0.03333333333333333"
+
+
+def test_states_events_and_the_console(take: Import, store: Path) -> None:
+    take(RUNS)
+    run = contents(store)["run1.2"]
+    changes = [(event["source_to"], event["to"]) for _, event in run["events"] if event["event"] == "state"]
+    assert changes == [("created", "QUEUED"), ("queued", "QUEUED"), ("started", "RUNNING"), ("error", "FAILED")]
+    others = [event for _, event in run["events"] if event["event"] != "state"]
+    assert [event["event"] for event in others] == ["cmd", "early_stopping", "notes"]
+    assert others[1]["data"] == {"reason": "loss_is_nan"}
+    assert run["lines"] == ["training with lr 0.01", "100%|###|", "done"]
+
+
+def test_tags_and_notes_become_the_readers(take: Import, store: Path) -> None:
+    take(RUNS)
+    with LocalStore(str(store)) as opened:
+        overlay, place = Overlay.of_local(opened), Place("xt-ws1-run1.1")
+        marks = overlay.of(place)
+        assert (marks.tags, marks.note) == ({"experiment": "mnist"}, "a note on run1.1")
+        overlay.annotate(place, "my own")
+        take(RUNS)
+        assert overlay.of(place).note == "my own"
+
+
+def test_again_adds_nothing(take: Import, store: Path) -> None:
+    take(RUNS)
+    first = contents(store)
+    assert take(RUNS)[1] == "48 entries: 0 new jobs, 2 known\n"
+    assert take(RUNS / "all_runs.jsonl")[0] == 0
+    assert contents(store) == first
+
+
+@pytest.mark.parametrize("percent", range(0, 100, 11))
+def test_a_run_that_goes_on(take: Import, store: Path, runs: Path, percent: int) -> None:
+    """Cut anywhere: what is imported then and later is what one import brings; console and records grow apart."""
+    (runs / "all_runs.jsonl").unlink()
+    files = [runs / "ws1" / "run1.1" / name for name in ("run.log", "output/console.txt")]
+    for path in files:
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) * percent // 100])
+    assert take(runs / "ws1")[0] == 0
+    for path in files:
+        path.write_bytes((RUNS / path.relative_to(runs)).read_bytes())
+    take(runs / "ws1")
+    grown = contents(store)
+    shutil.rmtree(store)
+    take(runs / "ws1")
+    assert grown == contents(store)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "documents"])
+def test_many_runs_in_a_file(take: Import, store: Path, tmp_path: Path, form: str) -> None:
+    path = tmp_path / f"runs.{form}"
+    documents = [
+        {"run_name": run, "log": log_of(run)}
+        if form == "jsonl"
+        else {"_id": run, "ws": "ws1", "log_records": log_of(run), "tags": {"best": None, "set": "a"}}
+        for run in ("run1.1", "run1.2")
+    ]
+    path.write_text("".join(json.dumps(document) + "\n" for document in documents))
+    assert take(path)[0] == 0
+    of_files = contents(store)
+    assert of_files["run1.1"]["summary"].state == "COMPLETED"
+    if form == "documents":
+        with LocalStore(str(store)) as opened:
+            tags = Overlay.of_local(opened).of(Place("xt-ws1-run1.1")).tags
+        assert tags == {"best": "", "set": "a", "experiment": "mnist"}
+
+
+def test_another_run_of_the_same_name_is_refused_unless_named(take: Import, store: Path, runs: Path) -> None:
+    take(RUNS / "ws1")
+    path = runs / "ws1" / "run1.1" / "run.log"
+    path.write_text(path.read_text().replace('"epoch": 3', '"epoch": 4').replace("2026-", "2025-"))
+    code, _, said = take(runs / "ws1" / "run1.1")
+    assert code == 1
+    assert "another run of this name was imported before" in said
+    assert take(runs / "ws1" / "run1.1", "--as", "ws2")[0] == 0
+    with LocalStore(str(store)) as opened:
+        assert opened.resolve("xt-ws2-run1.1") == "xt-ws2-run1.1"
+
+
+def test_a_restart_is_a_further_attempt(take: Import, store: Path, runs: Path) -> None:
+    path = runs / "ws1" / "run1.1" / "run.log"
+    lines = path.read_text().splitlines()
+    restarted = json.dumps({"time": "2027-01-01T00:00:00+00:00", "event": "restarted", "data": {}})
+    path.write_text("\n".join([*lines[:-1], restarted]) + "\n")
+    take(runs / "ws1" / "run1.1")
+    job = contents(store)["run1.1"]["summary"]
+    assert (job.state, job.attempts, job.ended_ns) == ("RUNNING", 2, None)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("garbage", "isn't a JSON object"),
+        ('{"time": "soon", "event": "metrics", "data": {"a": 1}}', "which is no time"),
+        ('{"time": "2026-01-01T00:00:00", "event": 7.5, "data": {}}', "the event's name is missing"),
+        ('{"time": "2026-01-01T00:00:00", "event": "ended", "data": {"status": "vanished"}}', "no status"),
+        ('{"time": "2026-01-01T00:00:00", "event": "ended", "data": [1]}', "the status is missing"),
+        ('{"level": "info", "msg": "x"}', "is no record of XT's"),
+    ],
+)
+def test_bad_records_are_said_and_the_others_imported(
+    take: Import, store: Path, runs: Path, line: str, words: str
+) -> None:
+    path = runs / "ws1" / "run1.1" / "run.log"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:6], line, *lines[6:]]) + "\n")
+    code, _, said = take(runs / "ws1")
+    assert code == 1
+    assert f"{path}:7: " in said
+    assert words in said
+    run = contents(store)["run1.1"]
+    assert run["summary"].state == "COMPLETED"
+    assert len(run["records"]) == 5
+
+
+def test_a_hostile_console(take: Import, store: Path, runs: Path, tmp_path: Path) -> None:
+    """What a command drops isn't imported, links aren't followed, and escape sequences don't come through."""
+    console = runs / "ws1" / "run1.1" / "output" / "console.txt"
+    console.write_bytes(b'a\x1b]0;title\x07\x1b[31mred\n/LOGCOMMAND {"mode":"disabled"}\nsecret\n\xff\xfe\n')
+    other = runs / "ws1" / "run1.2" / "output" / "console.txt"
+    other.unlink()
+    (tmp_path / "passwd").write_text("secret\n")
+    other.symlink_to(tmp_path / "passwd")
+    code, _, said = take(runs / "ws1")
+    assert code == 1
+    assert "console.txt: is a link" in said
+    found = contents(store)
+    assert found["run1.1"]["lines"] == ["ared", '/LOGCOMMAND {"mode":"disabled"}']
+    assert found["run1.2"]["lines"] == []
+    os.truncate(console, 3)
+    assert "isn't the one that was imported before" in take(runs / "ws1")[2]
+
+
+def test_a_console_of_windows(take: Import, store: Path, runs: Path) -> None:
+    (runs / "ws1" / "run1.1" / "output" / "console.txt").write_bytes("grüße\r\nzwei\r\n".encode("utf-16"))
+    take(runs / "ws1")
+    assert contents(store)["run1.1"]["lines"] == ["grüße", "zwei"]
+
+
+def test_a_folder_without_runs_is_refused(take: Import, tmp_path: Path) -> None:
+    code, _, said = take(tmp_path)
+    assert code == 1
+    assert "no runs of XT" in said

@@ -1,0 +1,195 @@
+"""deploy/kubernetes: manifests by Kubernetes' own schemas, and the entrypoint as a container's first process: with a
+read-only root, no home, another user, no capabilities, in namespaces of its own. No cluster is at hand."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ingest.config import agent_config
+from ingest.loki.client import Client
+from tests.captured_runs import ROOT, wait_until
+from tests.node_agents import NodeAgent, client, cluster, entries_of
+from tests.other_users import needs_root, open_folder
+from tests.servers.running import LokiServer
+from tests.slurm import machine, plugin
+from tests.tools_of_others import python_of
+
+__all__ = ["client", "cluster", "open_folder"]
+FOLDER = ROOT / "deploy" / "kubernetes"
+MANIFESTS = sorted(FOLDER.glob("*.yaml"))
+UID = 54321  # unknown to the machine's user database
+MOUNTS = """
+mount --make-rprivate /
+for place in $1; do mount --bind "$place" "$place"; done
+mount -o remount,bind,ro /
+shift
+cd /
+unset PWD OLDPWD
+exec "$@"
+"""
+
+
+# ---- manifests
+
+
+def validated(*files: Path) -> "subprocess.CompletedProcess[str]":
+    program = python_of("kubernetes").with_name("kubernetes-validate")
+    return subprocess.run([program, "--strict", *map(str, files)], capture_output=True, text=True, timeout=60)
+
+
+def test_manifests_are_valid(tmp_path: Path) -> None:
+    said = validated(*MANIFESTS)
+    assert said.returncode == 0, said.stdout + said.stderr
+    broken = tmp_path / "job.yaml"
+    broken.write_text((FOLDER / "job.yaml").read_text().replace("completionMode", "completionmode"))
+    assert validated(broken).returncode != 0
+
+
+def documents(name: str) -> list[Any]:  # Any: YAML
+    return list(yaml.safe_load_all((FOLDER / name).read_text()))
+
+
+def test_manifests_fit_each_other_and_the_code(tmp_path: Path) -> None:
+    """What the job mounts is where the agent's configuration has it; a typo in either would lose the log."""
+    (job,) = documents("job.yaml")
+    _, settings, daemons = documents("agent.yaml")
+    config = tmp_path / "agent.toml"
+    config.write_text(settings["data"]["agent.toml"])
+    spool = agent_config.load(str(config)).agent.spool_dir
+    pod, agent = job["spec"]["template"]["spec"], daemons["spec"]["template"]["spec"]
+    hosts = [{v["name"]: v["hostPath"]["path"] for v in one["volumes"] if "hostPath" in v} for one in (pod, agent)]
+    assert hosts[0]["spool"] == hosts[1]["spool"] == os.path.dirname(spool)
+    assert hosts[0]["agent"] == hosts[1]["run"] == "/run/logshipper"
+    for one in (*pod["containers"], *agent["containers"]):
+        for mount in one["volumeMounts"]:
+            if mount["name"] in ("spool", "agent", "run"):
+                assert mount["mountPath"] in (os.path.dirname(spool), "/run/logshipper")
+                assert not (mount["name"] == "spool" and mount.get("readOnly"))
+    assert agent["hostPID"]
+    unit = (ROOT / "deploy" / "systemd" / "logshipper-agent.service").read_text()
+    (bounding,) = [line for line in unit.splitlines() if line.startswith("CapabilityBoundingSet=")]
+    added = agent["containers"][0]["securityContext"]["capabilities"]["add"]
+    assert bounding == "CapabilityBoundingSet=" + " ".join(f"CAP_{name}" for name in added)
+
+
+# ---- the entrypoint
+
+
+class Container:
+    """What kubelet would start, but for its image: this machine's root, read-only. volumes: what can be written."""
+
+    def __init__(self, folder: Path, *volumes: Path, **environment: str) -> None:
+        self._volumes = volumes
+        self._environment = {"PATH": "/usr/bin:/bin", **environment}
+        self.program = folder / "libexec"
+        self.program.mkdir()
+        self._entrypoint = shutil.copy(ROOT / "deploy/launchers/capture-job", self.program)
+        self.set_program(f'exec {plugin.python_for_users(folder)} -m logshipper "$@"')
+
+    def set_program(self, script: str) -> None:
+        path = self.program / "logshipper"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def start(self, *command: str, **environment: str) -> "subprocess.Popen[bytes]":
+        namespaces = [machine.program("unshare"), "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        become = [machine.program("setpriv"), f"--reuid={UID}", f"--regid={UID}", "--clear-groups", "--no-new-privs"]
+        become += ["--bounding-set=-all", "--", str(self._entrypoint), "--name", "train", "--", *command]
+        return subprocess.Popen(
+            [*namespaces, "sh", "-ec", MOUNTS, "sh", " ".join(map(str, self._volumes)), *become],
+            env={**self._environment, **environment}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def run(self, *command: str, **environment: str) -> tuple[int, bytes, bytes]:
+        with self.start(*command, **environment) as process:
+            out, err = process.communicate(timeout=60)
+            return process.returncode, out, err
+
+    def run_until_terminated(self, script: str) -> tuple[int, bytes, bytes]:
+        """Sends SIGTERM to the first process when the script has printed `ready`, as kubelet does to end a pod."""
+        with self.start("sh", "-c", script) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            (first,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            os.kill(int(first), signal.SIGTERM)
+            out, err = process.communicate(timeout=60)
+            return process.returncode, out, err
+
+
+@pytest.fixture
+def volume(open_folder: Path) -> Path:
+    path = open_folder / "volume"
+    path.mkdir()
+    os.chown(path, UID, UID)
+    return path
+
+
+SURROUNDINGS = "touch /var/tmp/file 2>/dev/null || echo read only; id -u; echo home $HOME; exit 3"
+SEEN = b"read only\n54321\nhome\n"
+GRACEFUL = "trap 'echo last words; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+ALONE = {"LOGSHIPPER_AGENT_SOCKET": "", "LOGSHIPPER_AGENT": "off"}
+
+
+@needs_root
+def test_with_the_nodes_agent(open_folder: Path, loki: LokiServer, client: Client, cluster: str) -> None:
+    """The pod is the job; a container that is started anew, its next attempt. SIGTERM leaves time for last words."""
+    with NodeAgent(open_folder / "agent", loki.url, cluster=cluster) as agent:
+        pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "POD_NAME": "train-0-x7k2p"}
+        container = Container(open_folder, agent.spool, LOGSHIPPER_AGENT_SOCKET=str(agent.socket), **pod)
+        assert container.run("sh", "-c", SURROUNDINGS) == (3, SEEN, b"")
+        assert container.run_until_terminated(GRACEFUL) == (0, b"last words\n", b"")
+
+        def ends() -> list[Any]:  # Any: JSON
+            events = [json.loads(entry.line) for entry in entries_of(client, cluster, "event")]
+            return [event["exit_code"] for event in events if event["event"] == "closed"]
+
+        wait_until(lambda: len(ends()) == 2, "both captures are shipped")
+        assert sorted(ends()) == [0, 3]
+    found = sorted((one.metadata["attempt"], one.line) for one in entries_of(client, cluster, "log"))
+    lines = [("1", line) for line in SEEN.decode().split("\n")[:-1]] + [("2", "ready"), ("2", "last words")]
+    assert found == sorted((attempt, line.rstrip()) for attempt, line in lines)
+    assert {one.metadata["job_id"] for one in entries_of(client, cluster, "log")} == {f"train-0-x7k2p.u{UID}"}
+
+
+@needs_root
+def test_without_an_agent_a_store_in_a_volume_has_it(open_folder: Path, volume: Path) -> None:
+    store = str(volume / "store")
+    container = Container(open_folder, volume, LOGSHIPPER_STORE=store, **ALONE)
+    assert container.run("sh", "-c", SURROUNDINGS) == (3, SEEN, b"")
+    code, out, err = container.run_until_terminated("echo ready; exec sleep 100")
+    assert (code, out, err) == (128 + signal.SIGTERM, b"", b"")  # a first process can't die of a signal
+    command = [str(container.program / "logshipper"), "ls", "--json", "--store", store]
+    listed = subprocess.run(command, cwd="/", user=UID, group=UID, extra_groups=[], capture_output=True, check=True)
+    jobs = [(job["name"], job["state"], job["exit_code"]) for job in json.loads(listed.stdout)["jobs"]]
+    assert sorted(jobs, key=str) == [("train", "CANCELLED", None), ("train", "FAILED", 3)]
+
+
+@needs_root
+def test_where_nothing_can_be_written_the_job_runs(open_folder: Path) -> None:
+    container = Container(open_folder, **ALONE)
+    code, out, err = container.run("sh", "-c", SURROUNDINGS)
+    assert (code, out) == (3, SEEN)
+    assert b"logshipper: nothing of this run is logged: /var/tmp/logshipper-54321: read-only file system" in err.lower()
+
+
+@needs_root
+@pytest.mark.parametrize("broken", ["exit 1", "exec /no/such/python", "exec sleep 100"])
+def test_where_logshipper_is_broken_the_job_runs(broken: str, open_folder: Path) -> None:
+    """As in an image of another libc than the Python's that was brought along."""
+    container = Container(open_folder, **ALONE)
+    container.set_program(broken)
+    assert container.run("sh", "-c", SURROUNDINGS) == (3, SEEN, b"")
+
+
+@needs_root
+def test_what_can_not_be_run(open_folder: Path, volume: Path) -> None:
+    container = Container(open_folder, volume, LOGSHIPPER_STORE=str(volume / "store"), **ALONE)
+    assert container.run("/no/such/program")[0] == 127

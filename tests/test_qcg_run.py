@@ -1,0 +1,100 @@
+"""A real run of QCG-PilotJob (PyPI) whose tasks are wrapped with `logshipper run --`: captured task by task."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.captured_runs import ROOT, Home
+from tests.tools_of_others import python_of
+
+Json = Any  # Any: JSON
+SCRIPT = ROOT / "tests" / "imports" / "run_qcg.py"
+
+
+class QcgRun(NamedTuple):
+    """home: of who ran it; told: what its manager said of its jobs."""
+
+    home: Home
+    told: dict[str, Json]
+
+
+@pytest.fixture(scope="module", params=["by itself", "inside a run"])
+def qcg(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> QcgRun:
+    """Inside a run: the manager is captured, too, as in a captured batch job."""
+    home = Home(tmp_path_factory.mktemp("qcg"))
+    command = [str(python_of("qcg")), str(SCRIPT), sys.executable, "-m", "logshipper"]
+    if request.param == "inside a run":
+        command = [sys.executable, "-m", "logshipper", "run", "--name", "manager", "--", *command]
+    done = subprocess.run(
+        command, env=home.environment, cwd=home.folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=90
+    )
+    assert done.returncode == 0, done.stderr
+    return QcgRun(home, json.loads(done.stdout.splitlines()[-1]))
+
+
+def info(home: Home, *names: str) -> list[Json]:
+    said = home.call("info", *names, "--json")
+    assert said.returncode == 0, said.stderr
+    jobs: list[Json] = json.loads(said.stdout)["jobs"]
+    return jobs
+
+
+def test_each_task_is_a_job_of_its_name(qcg: QcgRun) -> None:
+    listed = json.loads(qcg.home.call("ls", "--all", "--json").stdout)["jobs"]
+    names = sorted(job["name"] for job in listed if job["name"] != "manager")
+    assert names == ["post", "quiet", "sim:0", "sim:1", "sim:2", "sim:3"]
+    assert all(len(job["job_id"]) == 32 for job in listed if job["name"] != "manager")  # QCG_PM_STEP_ID
+    assert qcg.home.logs("post") == [job["job_id"] for job in listed if job["name"] == "post"]
+    assert qcg.home.logs("quiet") == ["nobody sees this"]  # QCG-PilotJob sends it to /dev/null
+
+
+def test_sub_totals_are_qcgs_own(qcg: QcgRun) -> None:
+    (sim,) = info(qcg.home, "sim")
+    theirs = qcg.told["sim"]["data"]
+    assert sim["iterations"] == {name: theirs["iterations"][name] for name in ("total", "finished", "failed")}
+    assert sim["iterations"] == {"total": 4, "finished": 4, "failed": 1}
+    ours = [(child["iteration"], child["state"], str(child["exit_code"])) for child in sim["childs"]]
+    states = {"SUCCEED": "COMPLETED"}
+    assert ours == [
+        (child["iteration"], states.get(child["state"], child["state"]), child["runtime"]["exit_code"])
+        for child in theirs["childs"]
+    ]
+    for name in ("post", "quiet"):
+        assert qcg.told[name]["data"]["status"] == "SUCCEED"
+        assert info(qcg.home, name)[0]["state"] == "COMPLETED"
+
+
+def test_nothing_of_the_tasks_own_output_is_changed(qcg: QcgRun) -> None:
+    for number in (0, 2):
+        out, err = (qcg.home.folder / f"sim-{number}.{kind}" for kind in ("out", "err"))
+        assert out.read_text() == f'{{"step": {number}, "loss": 0.{number}}}\n'
+        assert err.read_text() == f"of {number}\n"
+        assert qcg.home.logs(f"sim:{number}", "--stream", "stderr") == [f"of {number}"]
+        records = qcg.home.call("metadata", f"sim:{number}", "--format", "jsonl").stdout
+        assert json.loads(records)["loss"] == number / 10
+
+
+def test_status_and_wait(qcg: QcgRun) -> None:
+    said = qcg.home.call("status", "sim", "nope").stdout.decode()
+    assert "4 total, 4 finished, 1 failed" in said
+    waited = qcg.home.call("wait", "--all", "sim:0", "sim:2", "--timeout", "5").stdout.decode()
+    assert "sim:2" in waited
+    assert "FAILED" in waited
+
+
+def test_its_own_account_of_the_same_run(qcg: QcgRun, tmp_path: Path) -> None:
+    """`import qcg` of the run's folder tells the same of the tasks as their captures."""
+    (run,) = qcg.home.folder.glob(".qcgpjm-service-*")
+    other = Home(tmp_path)
+    said = other.call("import", "qcg", str(run))
+    assert said.returncode == 0, said.stderr
+    (captured,) = info(qcg.home, "sim")
+    imported = {job["name"]: job for job in json.loads(other.call("ls", "--all", "--json").stdout)["jobs"]}
+    assert imported["sim"]["children"] == captured["iterations"]
+    assert {name: job["state"] for name, job in imported.items()} == {
+        name: info(qcg.home, name)[0]["state"] for name in ("post", "quiet", "sim")
+    }

@@ -1,0 +1,22 @@
+"""Programs of others that tests run, each in an environment of its own: requirements/tool.sh."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.servers.build import SETTING
+
+_WANTED = os.environ.get(SETTING, "")  # at import: tests see no setting of the caller's
+
+
+def python_of(program: str) -> Path:
+    """The Python that has it. Skips the test where there is none, or fails it where all must run."""
+    python = Path(sys.prefix) / program / "bin" / "python"
+    if not python.exists():
+        words = f"{program} isn't in {python}: requirements/tool.sh {program} installs it"
+        if _WANTED == "required":
+            pytest.fail(words)
+        pytest.skip(words)
+    return python
