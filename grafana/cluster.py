@@ -14,6 +14,7 @@ from grafana.panels import (
     colored,
     field,
     link,
+    loki,
     lost_lines,
     place,
     prometheus,
@@ -23,8 +24,10 @@ from grafana.panels import (
     thresholds,
     time_graph,
 )
+from grafana.queries import JOB_ENDED
+from grafana.records import as_text as clean_text
 from grafana.states import COLORS
-from grafana.transforms import merged, organized, rows_with, sorted_by
+from grafana.transforms import as_time, decoded, merged, ordered_by_time, organized, rows_with, sorted_by
 from grafana.variables import labels_of, places
 
 _CLUSTER = 'cluster="${cluster:raw}"'
@@ -65,6 +68,7 @@ def dashboard() -> Json:
                 *_now(),
                 row("Captured jobs"),
                 *_jobs(),
+                _events(),
                 row("Analytics"),
                 *analytics(),
                 row("What they print"),
@@ -342,6 +346,39 @@ def _min_width(heading: str) -> int:
 def _of_nodes(title: str, said: str, name: str, unit: str) -> Json:
     return time_graph(
         title, said, [prometheus(_by_node(_metric(name)), legend="{{host}}")], width=8, unit=unit, defaults={"min": 0}
+    )
+
+
+def _events() -> Json:
+    """Of all jobs; heartbeats, which are most of the events, are left out by their text before anything is parsed."""
+    names = "|".join(
+        ("heartbeat_lost", "heartbeat_found", "lines_lost", "lines_left_out", "segment_damaged", JOB_ENDED)
+    )
+    chosen = f'{{{_CLUSTER}, kind="event"}} |~ `^[{{]"event":"({names})"` | json event="event", message="message"'
+    own = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in ("event", "job_id", "user", "host"))
+    line = f'{{{own}"time":{{{{unixEpochMillis __timestamp__}}}},"message":"{{{{{clean_text(".message")}}}}}"}}'
+    return table(
+        "Late heartbeats, losses and ends by the scheduler, newest first",
+        "Of all captured jobs: what was silent for 20 seconds and what came back, lines that are missing, and how the "
+        "scheduler ended jobs. The job's page has all its events.",
+        [loki(f"{chosen} | line_format `{line}`", lines=200)],
+        height=6,
+        transformations=[
+            *ordered_by_time(newest_first=True),
+            decoded(),
+            as_time("time"),
+            organized(order=["time", "job_id", "event", "message", "user", "host"]),
+        ],
+        overrides=[
+            field("time", unit="dateTimeAsIso", custom__width=160),
+            field("event", custom__width=150),
+            field("message", custom__minWidth=300),
+            field(
+                "job_id",
+                custom__minWidth=100,
+                links=[link("Job ${__value.text}", links.page(links.JOB, job="${__value.text:percentencode}"))],
+            ),
+        ],
     )
 
 

@@ -88,11 +88,12 @@ def _throughput() -> Json:
 def _utilization() -> Json:
     told = f"max by(job_id)(logshipper_job_nodes{{{_CLUSTER}}} and on({_OF_CAPTURE}) {_RUNNING})"
     hosts = f"count by(job_id)(group by(job_id, host)({_INFO_RUNNING}))"
+    told = f"clamp_max({told}, scalar(count(group by(host)({_AGENTS}))))"  # it is the job's own word
     most = f"({told} > {hosts}) or {hosts}"
     return time_graph(
         "Utilization: nodes of running captured jobs",
-        "A job counts as the nodes that its scheduler gave it, and at least those on which it is captured; beside them "
-        "the nodes with an agent. Nodes of jobs that aren't captured don't count.",
+        "A job counts as the nodes that its scheduler gave it, and at least those on which it is captured, but not "
+        "more than there are nodes with an agent; beside them these. Nodes of jobs that aren't captured don't count.",
         [
             prometheus(f"count(group by(host)({_AGENTS}))", legend="nodes with an agent", ref="A"),
             prometheus(f"sum({most}) or vector(0)", legend="nodes of captured jobs", ref="B"),

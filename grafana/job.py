@@ -41,6 +41,8 @@ _NARROW = [field(name, custom__width=width) for name, width in zip(_CAPTURE, (90
 _OF_ATTEMPT = "Of the attempt that is chosen above (at first the last one), from the events in Loki."
 _NO_START = "no start in this time"  # as where a line's link leads
 _DETAILS = "Details: how it went, line ledger, mode changes and other events, lines over time"
+_DROPS = "lines_lost|lines_left_out|segment_damaged|record_left_out|events_left_out|user_events_left_out"
+_DROPS += "|measurements_left_out"
 _NODES = "CPU, memory and GPU of the job's nodes (where node_exporter or DCGM are scraped)"
 
 
@@ -95,7 +97,11 @@ def _annotations() -> list[Json]:
         _annotation(
             "Mode switches", BLUE, job_events("mode_changed", "from", "to"), "mode: {{from}} to {{to}} on {{host}}"
         ),
-        _annotation("Lines lost", RED, job_events("lines_lost", "lines"), "{{lines}} lines lost on {{host}}"),
+        _annotation("Lines lost", RED, job_events(_DROPS, "message"), "{{message}} on {{host}}"),
+        _annotation(
+            "Heartbeat", ORANGE, job_events("|".join(queries.HEARTBEATS), "message"), "{{message}} on {{host}}"
+        ),
+        _annotation("Job's own events", GREEN, job_events("user_event", "message"), "{{message}}"),
         _annotation("Ends", GREY, job_events(f"ended|{queries.JOB_ENDED}", "state"), "{{state}}: attempt {{attempt}}"),
         _annotation(
             "Hints", PURPLE, job_events("command_refused|json_hint|config_refused", "message"), "{{event}}: {{message}}"
@@ -128,7 +134,7 @@ def _header() -> list[Json]:
         stat(
             "State",
             f"{_OF_ATTEMPT} What Slurm says of its end, else RUNNING while one capture runs, then the worst end; "
-            "UNRESPONSIVE: no sign of life for a minute.",
+            "UNRESPONSIVE: no sign of life for 20 seconds, as the node's agent says, or for a minute where it doesn't.",
             loki(queries.newest_state(), instant=True),
             width=4,
             height=2,
@@ -334,7 +340,7 @@ def _ledger() -> Json:
     for ref, stream in zip("AB", streams, strict=True):
         account = '{{trimPrefix "{" .account}}'
         own = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in _CAPTURE)
-        events = f'{job_lines("event")} | json event="event", account="ledger.{stream}" | event=~`{ACCOUNTS}`'
+        events = f'{job_lines("event")} | json event="event", account="ledger.{stream}" | event=~`^({ACCOUNTS})$`'
         line = f'{{{own}"stream":"{stream}",{account}'
         targets.append(loki(f"{events} | line_format `{line}`", lines=1000, ref=ref))
     accounts = ["read", "stored", "collapsed", "blank", "dropped", "commands", "pending", "lost"]
@@ -360,14 +366,15 @@ def _ledger() -> Json:
 
 def _events() -> Json:
     told = "mode_changed|mode_inherited|command_refused|commands_fenced|commands_resumed|json_hint|config_refused"
-    told += f"|config_differs|lines_lost|lines_left_out|output_slowed|output_slowed_no_longer|{queries.JOB_ENDED}"
+    told += f"|config_differs|output_slowed|output_slowed_no_longer|{queries.JOB_ENDED}|user_event|{_DROPS}|"
+    told += "|".join(queries.HEARTBEATS)
     own = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in ("event", *_CAPTURE))
     said = f"{{{{if .message}}}}{{{{{clean_text('.message')}}}}}{{{{else}}}}{{{{{clean_text('__line__')}}}}}{{{{end}}}}"
     line = f'{{{own}"time":{{{{unixEpochMillis __timestamp__}}}},"message":"{said}"}}'
     return table(
         "Mode changes and other events, newest first",
-        "What capture has to say: switches of the mode, refused commands, lost lines, limits of the spool, what the "
-        "scheduler said at the end.",
+        "What the job told by /LOGCOMMAND or logshipper.event, and what capture has to say: late heartbeats, switches "
+        "of the mode, refused commands, lost lines, limits of the spool, what the scheduler said at the end.",
         [loki(f"{job_events(told, 'message')} | line_format `{line}`", lines=500)],
         height=5,
         transformations=[

@@ -63,9 +63,10 @@ def job_events(names: str, *fields: str, attempts: str = "") -> str:
     """The job's events of these names (a regular expression), with fields of theirs as labels. attempts: ATTEMPTS for
     the chosen ones."""
     expressions = ", ".join(f'{field}="{field}"' for field in ("event", *fields))
-    return f"{job_lines('event', slurm=JOB_ENDED in names)}{attempts} | json {expressions} | event=~`{names}`"
+    return f"{job_lines('event', slurm=JOB_ENDED in names)}{attempts} | json {expressions} | event=~`^({names})$`"
 
 
+HEARTBEATS = {"heartbeat_lost": "UNRESPONSIVE", "heartbeat_found": "RUNNING"}  # what a node's agent says of a capture
 ACCOUNTS = "heartbeat|ended|closed"  # the events that tell how a capture does
 
 
@@ -84,10 +85,12 @@ def newest_state() -> str:
         f'{{{{else if eq .state "{state}"}}}}{rank}' for state, rank in STATES.items() if state not in _ALIVE
     )
     alive = f"{{{{if {silent}}}}}{STATES['UNRESPONSIVE']}{{{{else}}}}{STATES['RUNNING']}{{{{end}}}}"
-    template = f'{{{{if eq .event "heartbeat"}}}}{alive}{ranks}{{{{else}}}}{STATES["FAILED"]}{{{{end}}}}'
+    words = "".join(f'{{{{else if eq .event "{event}"}}}}{STATES[state]}' for event, state in HEARTBEATS.items())
+    template = f'{{{{if eq .event "heartbeat"}}}}{alive}{words}{ranks}{{{{else}}}}{STATES["FAILED"]}{{{{end}}}}'
     unwrapped = f" | label_format lsstate=`{template}` | unwrap lsstate"
+    told = "|".join((ACCOUNTS, *HEARTBEATS))
     by_slurm = newest(f' | state!=""{unwrapped}', JOB_ENDED, "state")
-    return f"max({by_slurm}) or max({newest(unwrapped, ACCOUNTS, 'state')})"
+    return f"max({by_slurm}) or max({newest(unwrapped, told, 'state')})"
 
 
 def duration() -> str:

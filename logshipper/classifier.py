@@ -27,6 +27,7 @@ OVER_SECS = 1.0  # how long a bar that is over may be shown
 SNAPSHOT_MARK = b"[so far] "
 MAX_KEY_SETS = 1024  # sets of keys that metadata records are numbered by; all further ones share one number
 MAX_TOKENS = 64
+MAX_USER_EVENTS = 5_000  # of a capture; its readers keep twice as many events, so that all others have room
 MASKED_TOKEN_CHARS = 8  # shorter ones are masked in commands only: they could stand anywhere
 MASK = b"***"
 _BLANK = ord(" ")
@@ -124,6 +125,8 @@ class Classifier:
         }
         self._key_sets: dict[frozenset[str], int] = {}
         self._hinted: set[str] = set()
+        self._user_events = 0
+        self._said_left_out = 0
         self._out: list[Lines | Event] = []
         self._ticked_at = 0.0
         self.notes = self.statuses = self.parts = 0
@@ -183,6 +186,7 @@ class Classifier:
             self._meet_command(state, fed.command, now)
         self._sort(state, state.renderer.flush(), now)
         self._settle(state)
+        self._say_left_out()
 
     def tick(self, now: float) -> None:
         """What only time brings: rows left alone, repeats that go on, the status of running bars."""
@@ -240,6 +244,9 @@ class Classifier:
     def _meet_command(self, state: _StreamState, line: bytes, now: float) -> None:
         """Obeys a line that begins like a command, or leaves it as the ordinary line that it is."""
         asked = commands.parse(line) if self._obey else None
+        if isinstance(asked, commands.UserEvent) and not state.fenced:
+            self._take_user_event(state, asked, line)
+            return
         if state.fenced:
             if isinstance(asked, commands.Command) and asked.verb == "resume" and asked.value == self._token:
                 self._obey_command(state, asked, line, now)
@@ -274,6 +281,28 @@ class Classifier:
                 "commands are not obeyed until the stop token comes again" if self._token else "commands are obeyed"
             )
             self._event(f"commands_{verb}", message, stream=state.stream.name.lower())
+
+    def _take_user_event(self, state: _StreamState, asked: commands.UserEvent, line: bytes) -> None:
+        """In each mode: it is told to the logger. Past MAX_USER_EVENTS it is a line of the log only."""
+        state.renderer.take_command()
+        state.tally.commands += 1
+        self._end_run(state)
+        masked = self._masked(line)
+        self._write(state, Kind.COMMAND, masked + b"\n", 1)
+        self._user_events += 1
+        told = asked if masked == line else commands.parse(masked)
+        if self._user_events <= MAX_USER_EVENTS and isinstance(told, commands.UserEvent):
+            self._out.append(Event({**told.record(), "stream": state.stream.name.lower()}))
+        elif self._user_events == MAX_USER_EVENTS + 1:
+            message = f"from here on the job's own events are lines of the log only: {MAX_USER_EVENTS:,} were taken"
+            self._out.append(Event({"event": "user_events_left_out", "message": message}))
+
+    def _say_left_out(self) -> None:
+        left_out = self._user_events - MAX_USER_EVENTS
+        if left_out > self._said_left_out:
+            self._said_left_out = left_out
+            message = f"{left_out:,} of the job's own events are lines of the log only"
+            self._out.append(Event({"event": "user_events_left_out", "message": message, "events": left_out}))
 
     def _refuse_command(self, state: _StreamState, refused: commands.Refused, now: float) -> None:
         before = self._mode

@@ -1,8 +1,9 @@
 """How a job was started, for `context: true` in ~/.logoptin: command line, folder, some environment, git's state.
 
 Gathered beside the job, by a process of its own that may take GATHER_SECS: git on a slow disk, or a home that hangs,
-holds up neither the job nor its log. What looks like a secret is masked, and the environment is an allow-list; the
-command line and git's diff are recorded as they are otherwise: whoever asks for context is told so.
+holds up neither the job nor its log; the end of a shorter job's capture waits for it. What looks like a secret is
+masked, and the environment is an allow-list; the command line and git's diff are recorded as they are otherwise:
+whoever asks for context is told so.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""`logshipper.emit`: numbers of training code as one valid JSON line on standard output. Light to import, so without
-`json`, `typing` and `collections`.
+"""`logshipper.emit`: numbers of training code as one valid JSON line on standard output; `logshipper.event`: what
+happened there, for the job's events. Light to import, so without `json`, `typing` and `collections`.
 
 Nothing of this may disturb the program that calls it: whatever goes wrong is said once on stderr, and never raised.
 """
@@ -28,6 +28,8 @@ MAX_ITEMS = 10_000  # of one value: arrays are no business of a log's
 MAX_KEY_BYTES = 256  # as graphs and dashboards take them
 MAX_INT_BITS = 13_000  # 4,000 digits: Python refuses to print, and a capture to read, longer ones
 MAX_LINE_BYTES = 1 << 20  # a capture takes four times as much
+MAX_EVENT_BYTES = 8 << 10  # as logshipper.commands has it, whose import would cost more than all of this
+MAX_EVENT_NESTED = 100
 MAX_SAID = 1_000  # notes on stderr
 _WAIT_SECS = 10.0  # for a reader that doesn't read, where standard output doesn't block
 
@@ -57,6 +59,35 @@ def emit(record: "Mapping[str, object] | None" = None, /, **values: object) -> N
         _emit({**(record or {}), **values})
     except Exception as error:
         _say("emit", f"a record couldn't be printed: {type(error).__name__}: {error}")
+
+
+def event(name: str, data: "Mapping[str, object] | None" = None, /, **values: object) -> None:
+    """Tells an event of the job: `event("checkpoint", step=100)`; it stands among the job's events (`logshipper
+    events`), with what is given as its data, and in the marks of its graphs. message: what is shown of it instead.
+
+    It is one line on standard output that the capture takes out; a job that isn't captured prints it. Values become
+    plain ones as for `emit`. name: of 1 to 256 bytes. It never raises: what can't be told (over 8 KiB, over 100 nested
+    objects and lists) is left out, and that is said once on stderr.
+    """
+    try:
+        _event(name, {**(data or {}), **values})
+    except Exception as error:
+        _say("event", f"an event couldn't be told: {type(error).__name__}: {error}")
+
+
+def _event(name: str, values: "Mapping[Any, object]") -> None:
+    if not isinstance(name, str) or not 0 < len(name.encode("utf-8", "replace")) <= MAX_KEY_BYTES:
+        _say("event name", f"an event was left out: its name {str(name)[:100]!r} isn't of 1 to 256 bytes")
+        return
+    told = {"name": str(name), **_object({key: value for key, value in values.items() if key != "name"}, "", 0)}
+    line = f"/LOGCOMMAND {_json({'event': told})}\n"
+    if len(line) > MAX_EVENT_BYTES:
+        _say("event long", f"an event of {len(line):,} bytes was left out: {MAX_EVENT_BYTES:,} is the most")
+    elif line.count("{") + line.count("[") > MAX_EVENT_NESTED:
+        _say("event nested", f"an event of over {MAX_EVENT_NESTED} objects and lists was left out")
+    else:
+        with _lock:
+            _write(line)
 
 
 def _emit(values: "Mapping[Any, object]") -> None:
@@ -211,7 +242,7 @@ def _say(about: str, words: str) -> None:
         return
     _said.add(about)
     try:
-        sys.stderr.write(f"logshipper.emit: {words}\n")
+        sys.stderr.write(f"logshipper.{'event' if about.startswith('event') else 'emit'}: {words}\n")
         sys.stderr.flush()
     except Exception:  # noqa: S110  there is nobody to tell
         pass

@@ -26,7 +26,8 @@ from logshipper.segment import MAX_LINE_BYTES
 __all__ = ["Block", "Fed", "Renderer"]
 
 _COMMAND = COMMAND.encode()
-_PLAIN_BYTES = 64 << 10  # looked at at once; so much is looked at again behind each command
+_PLAIN_BYTES = 64 << 10  # looked at at once
+_AFTER_COMMAND_BYTES = 1 << 10  # likewise, right behind a command; twice as much each time that none follows
 _SCREEN_BYTES = 64 << 10
 _MIN_PLAIN_BYTES = 2 << 10  # less than that isn't worth leaving the screen for
 _TAIL_BYTES = 64 << 10  # kept of a block for the screen
@@ -56,6 +57,7 @@ class Renderer:
         self.line_feeds = 0  # raw LFs fed so far
         self._now = float("-inf")
         self._lines = FinalLines()
+        self._piece_bytes = _PLAIN_BYTES
         self._start_afresh(columns, rows)
 
     def _start_afresh(self, columns: int, rows: int) -> None:
@@ -87,8 +89,11 @@ class Renderer:
         at = begin
         self._command = None
         while at < len(data) and self._command is None:
-            piece = data if at == 0 and len(data) <= _PLAIN_BYTES else data[at : at + _PLAIN_BYTES]
+            most = self._piece_bytes
+            piece = data if at == 0 and len(data) <= most else data[at : at + most]
             used = self._feed_piece(piece)
+            # each command has what follows it looked at anew: where many follow each other, that is little
+            self._piece_bytes = _AFTER_COMMAND_BYTES if self._command is not None else min(2 * most, _PLAIN_BYTES)
             self.line_feeds += line_feeds.count(piece if used == len(piece) else piece[:used])
             at += used
         return Fed(self._lines.take(), at, self._command)

@@ -424,7 +424,14 @@ class Sidecar:
                 continue
             self._refused_until = 0.0
             self._writer.give_up_reserve()
-            if self._say(stream, f"{lines} lines lost here: {self._lost_why}", "lines_lost", lines=lines):
+            if self._say(
+                stream,
+                f"{lines} lines lost here: {self._lost_why}",
+                "lines_lost",
+                lines=lines,
+                stream=stream.name.lower(),
+                reason=self._lost_why,
+            ):
                 self._lost[stream] = 0
 
     def _look_for_room(self) -> None:
@@ -435,21 +442,21 @@ class Sidecar:
         if self._room.left_out:
             names = " and ".join(stream.name.lower() for stream in sorted(self._room.left_out))
             words = f"log lines of {names} are left out from here on: {self._room.why}; metadata and events go on"
-            self._say(Stream.STDOUT, words, "lines_left_out")
+            self._say(Stream.STDOUT, words, "lines_left_out", reason=self._room.why)
         if self._room.slow and not self._slowed_since:
             self._slowed_since = now
             words = f"output is taken at {SLOW_BYTES_PER_SEC >> 20} MiB/s at most from here on: {self._room.why}"
-            self._say(Stream.STDOUT, words, "output_slowed", bytes_per_sec=SLOW_BYTES_PER_SEC)
+            self._say(Stream.STDOUT, words, "output_slowed", bytes_per_sec=SLOW_BYTES_PER_SEC, reason=self._room.why)
         elif self._slowed_since and not self._room.slow:
             secs = now - self._slowed_since
             self._slowed_secs, self._slowed_since = self._slowed_secs + secs, 0.0
             self._say(Stream.STDOUT, f"output was slowed for {secs:.0f} s", "output_slowed_no_longer", secs=round(secs))
 
-    def _say(self, stream: Stream, words: str, event: str, **more: object) -> bool:
+    def _say(self, about: Stream, words: str, event: str, **more: object) -> bool:
         """In the log and as an event; whether the spool took it."""
         said: list[Lines | Event] = [Event({"event": event, "message": words, **more})]
-        if self._classifier.mode == "enabled" or self._lost[stream]:
-            said.insert(0, Lines(stream, Kind.NOTE, f"[{words}]\n".encode(), 1))
+        if self._classifier.mode == "enabled" or self._lost[about]:
+            said.insert(0, Lines(about, Kind.NOTE, f"[{words}]\n".encode(), 1))
         now_ns = self._now_ns()
         return self._write(b"".join(frame.data for frame in self._frames.build(said, now_ns)), now_ns)
 

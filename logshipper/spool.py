@@ -153,7 +153,7 @@ def create_capture(root: str, name: str, job_id: str | None = None, place: "Plac
         elif place is None or place.attempt is None:
             attempt = _next_number(spool, job_id)
         else:
-            attempt = place.attempt
+            attempt = place.attempt + _number_of(os.path.join(spool, ".attempts", job_id))  # after removed ones
             step = run_step(step, _next_number(spool, f"{job_id}@{attempt}.{step}.{task}"))
         path = os.path.join(spool, f"{job_id}@{attempt}.{_random(4)}")
         os.mkdir(path, 0o700)
@@ -342,6 +342,30 @@ def _next_number(spool: str, key: str) -> int:
         number = int(text) + 1 if text.isdigit() else 1
         os.pwrite(fd, b"%d\n" % number, 0)
         return number
+    finally:
+        os.close(fd)
+
+
+def _number_of(path: str) -> int:
+    """0 where none is kept."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read(32).strip()
+    except FileNotFoundError:
+        return 0
+    return int(text) if text.isdigit() else 0
+
+
+def keep_attempts(spool: str, job_id: str, attempts: int) -> None:
+    """A job is removed that had so many: what comes under its id is a later one. Raises OSError."""
+    path = os.path.join(spool, ".attempts", job_id)
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:  # no run here ever had a number
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        os.pwrite(fd, b"%d\n" % max(attempts, _number_of(path)), 0)
     finally:
         os.close(fd)
 

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from fractions import Fraction
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Protocol, TypeVar
 
@@ -137,6 +138,11 @@ def enters(event: AnyEvent, state: str) -> bool:
 
 
 def is_running(state: object) -> bool:
+    return _runs(state if isinstance(state, str) else _name(state))
+
+
+@lru_cache(maxsize=1024)
+def _runs(state: str) -> bool:
     return state_of(_name(state)) in RUNNING_STATES
 
 
@@ -150,15 +156,21 @@ def in_utc(time: datetime) -> datetime:
 
 
 def nodes_of(data: Mapping[str, Any]) -> Fraction | None:  # Any: JSON
-    """What a job weighs; None where its nodes aren't known."""
-    nodes = positive(data.get("num_nodes"))
-    return None if nodes is None else nodes / (positive(data.get("node_packing_count")) or 1)
+    """What a job weighs; None where its nodes aren't known. Balsam's own number, a float, is divided already."""
+    nodes, packing = positive(data.get("num_nodes")), positive(data.get("node_packing_count"))
+    is_share = "source_to" in data and isinstance(data.get("num_nodes"), float)
+    return nodes if nodes is None or packing is None or is_share else nodes / packing
 
 
 def positive(value: object) -> Fraction | None:
     """A number above 0, exact: sums of parts of nodes come out even. None for what is none."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
         return None
+    return _exact(value)
+
+
+@lru_cache(maxsize=1024)
+def _exact(value: float) -> Fraction:
     exact = Fraction(value)
     return exact.limit_denominator(10**6) or exact
 
@@ -186,11 +198,13 @@ def _paired(
 
 
 def _summed(
-    changes: list[tuple[datetime, Fraction]], notes: list[str], number: Callable[[Fraction], Y]
+    changes: list[tuple[datetime, Fraction]], notes: list[str], number: Callable[[float], Y]
 ) -> Report[datetime, Y]:
-    ordered = sorted(changes)  # what is given back is below 0, and so before what is taken
+    whole = math.lcm(*{nodes.denominator for _, nodes in changes})  # in integers it is exact, and fast
+    ordered = [(time, nodes.numerator * (whole // nodes.denominator)) for time, nodes in changes]
+    ordered.sort()  # what is given back is below 0, and so before what is taken
     sums = accumulate(nodes for _, nodes in ordered)
-    return Report([time for time, _ in ordered], [number(one) for one in sums], notes)
+    return Report([time for time, _ in ordered], [number(one / whole) for one in sums], notes)
 
 
 def _ends_alone(number: int) -> list[str]:

@@ -15,8 +15,9 @@ from observe.batch_jobs import BatchJob
 from observe.conditions import time_ns
 from observe.csv_rows import CsvRows
 from observe.documents import Document
-from observe.event_log import EventLog, EventQuery
-from observe.job_tasks import tasks_of
+from observe.event_log import EventLog, EventQuery, StateEvent
+from observe.job_api import Job
+from observe.job_tasks import events_of_children, tasks_of
 from observe.new_file import new_file
 from observe.opening import chosen_jobs, overlay_of, say_where_else, store_place
 from observe.output import Cell, Column, Output, Styled, print_json
@@ -24,7 +25,7 @@ from observe.points import Points
 from observe.series import CLOCK_WORDS, Graph
 from observe.store_api import Store
 from observe.task_analytics import Statistics, Task, busy_share, efficiency, launch_overheads, statistics_of
-from observe.words import NS, count, duration, local_with_zone, plural, safe, utc
+from observe.words import NS, count, duration, local_with_zone, plural, safe, state_of, utc
 
 if TYPE_CHECKING:
     from ingest.store.stores import Store as AnyStore
@@ -91,29 +92,56 @@ Between = tuple[datetime | None, datetime | None]
 def _answer(args: argparse.Namespace, store: "AnyStore", ids: list[str], between: Between) -> Answer:
     read = Store(store, overlay_of(store))
     tags = dict(text.partition("=")[::2] for text in args.tag or ())
+    jobs = [job for job in read.jobs(tags=args.tag or ()) if not ids or job.job_id in ids]
     if args.report == "overheads":
-        return _overheads(store, read, ids, args.tag or (), between)
-    query = EventLog(read).filter(job_id=ids, tags=tags).order_by("timestamp")
+        return _overheads(store, jobs, between)
+    events = _events(EventLog(read).filter(job_id=ids, tags=tags), jobs)
     if args.report == "throughput":
-        return _throughput(args, query, between)
+        return _throughput(args, events, _which(jobs), between)
     allocations = BatchJob.over(read).filter(id=ids, filter_tags=tags) if args.report == "nodes" else None
-    return _utilization(args, query, allocations, between)
+    return _utilization(args, events, allocations, _which(jobs), between)
+
+
+def _events(query: EventQuery, jobs: Sequence[Job]) -> Iterator[StateEvent]:
+    """Of jobs, and of such as have children of these instead."""
+    parents = {(job.summary.cluster, job.job_id): job for job in jobs if job.summary.children}
+    yield from (event for event in query if (event.cluster, event.job_id) not in parents)
+    for job in parents.values():
+        yield from events_of_children(job)
+
+
+def _which(jobs: Iterable[Job]) -> str:
+    """Whose numbers they are: no others are known."""
+    imported = {bool(job.summary.origin) for job in jobs}
+    return (
+        "captured and imported jobs" if len(imported) > 1 else "imported jobs" if True in imported else "captured jobs"
+    )
 
 
 def _empty(args: argparse.Namespace) -> Answer:
     return Answer(f"{args.report} of captured jobs: there are none yet", "jobs", {}, [])
 
 
+def _sentence(words: str) -> str:
+    return words[0].upper() + words[1:]
+
+
 # ---- the reports
 
 
-def _throughput(args: argparse.Namespace, query: EventQuery, between: Between) -> Answer:
+def _throughput(args: argparse.Namespace, events: Iterable[StateEvent], which: str, between: Between) -> Answer:
     state = args.to_state or _DEFAULT_STATE
     after, before = between
-    wanted = query.filter(from_state=args.from_state, to_state=state, timestamp_after=after, timestamp_before=before)
+    wanted = (
+        event
+        for event in events
+        if (args.from_state is None or state_of(event.from_state) == args.from_state)
+        and (after is None or event.timestamp >= after)
+        and (before is None or event.timestamp <= before)
+    )
     report = throughput_report(wanted, to_state=state)
     times, counts = report
-    words = f"Captured jobs that became {state}: {count(len(times))}"
+    words = f"{_sentence(which)} that became {state}: {count(len(times))}"
     if len(times) > 1 and times[-1] > times[0]:
         hours = (times[-1] - times[0]).total_seconds() / 3600
         words += f" in {duration(3600 * hours)}, {(len(times) - 1) / hours:.4g} an hour"
@@ -121,9 +149,13 @@ def _throughput(args: argparse.Namespace, query: EventQuery, between: Between) -
 
 
 def _utilization(
-    args: argparse.Namespace, query: EventQuery, allocations: "Iterable[BatchJob] | None", between: Between
+    args: argparse.Namespace,
+    events: Iterable[StateEvent],
+    allocations: Iterable[BatchJob] | None,
+    which: str,
+    between: Between,
 ) -> Answer:
-    used = utilization_report(query, node_weighting=args.node_weighting)
+    used = utilization_report(events, node_weighting=args.node_weighting)
     unit = "nodes" if args.node_weighting else "jobs"
     curves = {"in use" if allocations is not None else unit: _within(used[0], used[1], between)}
     notes = used.notes
@@ -132,8 +164,8 @@ def _utilization(
         curves = {"available": _within(there[0], there[1], between), **curves}
         notes = list(dict.fromkeys([*there.notes, *notes]))
     title = {
-        "nodes": "Nodes of captured jobs, and how many of them ran one",
-        "utilization": f"{'Nodes that ran' if args.node_weighting else 'Running'} captured jobs",
+        "nodes": f"Nodes of {which}, and how many of them ran one",
+        "utilization": f"{'Nodes that ran' if args.node_weighting else 'Running'} {which}",
     }[args.report]
     first = next(iter(curves.values()))
     return Answer(f"{title}: {_mean_words(*first)}", unit, curves, notes)
@@ -163,8 +195,8 @@ def _mean_words(xs: Sequence[datetime], ys: Sequence[float]) -> str:
     return f"{max(ys):g} at most, {area / secs:.4g} on average in {duration(secs)}"
 
 
-def _overheads(store: "AnyStore", read: Store, ids: Sequence[str], tags: Sequence[str], between: Between) -> Answer:
-    tasks = [task for task in _tasks(store, read, ids, tags) if _is_between(task, between)]
+def _overheads(store: "AnyStore", jobs: Sequence[Job], between: Between) -> Answer:
+    tasks = [task for task in _tasks(store, jobs) if _is_between(task, between)]
     tasks.sort(key=lambda task: task.start or 0.0)
     shares = dict(zip(*busy_share(tasks), strict=True))
     efficient = dict(zip(*efficiency(tasks), strict=True))
@@ -186,14 +218,14 @@ def _overheads(store: "AnyStore", read: Store, ids: Sequence[str], tags: Sequenc
     over = [task for task in tasks if task.run_time is not None and task.start is not None]
     times = [datetime.fromtimestamp(task.start or 0, UTC) for task in over]
     return Answer(
-        f"Captured jobs: {plural(len(tasks), 'run')}, {count(len(over))} of them over",
+        f"{_sentence(_which(jobs))}: {plural(len(tasks), 'run')}, {count(len(over))} of them over",
         "run time (s)",
         {"run time (s)": (times, [task.run_time or 0.0 for task in over])},
         notes,
         scattered=True,
         columns=_STATISTICS,
         table=[[Styled(name, "bold"), *_cells(one)] for name, one in rows if one is not None],
-        titles=("job_id", "started", "run_secs", "scheduled", "launched", "over"),
+        titles=("job", "started", "run_secs", "scheduled", "launched", "over"),
         rows=[_csv_row(task) for task in tasks],
         document={
             "runs": len(tasks),
@@ -215,8 +247,7 @@ def _cells(one: Statistics) -> list[Cell]:
     return [count(one.number), *("-" if value is None else f"{value:.4g} s" for value in secs)]
 
 
-def _tasks(store: "AnyStore", read: Store, ids: Sequence[str], tags: Sequence[str]) -> Iterator[Task]:
-    jobs = [job for job in read.jobs(tags=tags) if not ids or job.job_id in ids]
+def _tasks(store: "AnyStore", jobs: Sequence[Job]) -> Iterator[Task]:
     bar = Bar("Reading jobs", count)
     try:
         for number, job in enumerate(jobs):

@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING
 from ingest.time_span import time_span
 from observe import completers
 from observe.cli_options import JOB_HELP, Parser, add_command, add_json, add_source, completed, whole_number
-from observe.words import STATES, state_of
+from observe.words import STATE_ALIASES, STATES, state_of
 
 if TYPE_CHECKING:
     from observe.cli_options import Subparsers
 
 MAX_WAIT_SECS = 3650 * 86_400
+KINDS = (
+    "state", "user_event", "mode_changed", "heartbeat_lost", "heartbeat_found", "lines_lost", "lines_left_out",
+    "segment_damaged", "job_ended",
+)  # fmt: skip
 
 
 def seconds_number(text: str) -> float:
@@ -34,8 +38,11 @@ def state_names(text: str) -> list[str]:
 
 
 def event_state(text: str) -> str:
-    (state,) = ["QUEUED"] if text.upper() == "QUEUED" else state_names(text.replace(",", " "))
-    return state
+    """By its own name: states of other systems are told apart from those that they stand for here."""
+    if state_of(text) not in STATES:
+        known = ", ".join((*STATES, *STATE_ALIASES))
+        raise argparse.ArgumentTypeError(f"{text!r} isn't a state; there are {known}")
+    return text.strip().upper()
 
 
 def add_ls(subparsers: "Subparsers[Parser]") -> None:
@@ -86,26 +93,45 @@ def add_events(subparsers: "Subparsers[Parser]") -> None:
     parser = add_command(
         subparsers,
         "events",
-        "list changes of jobs' states",
-        "Lists when jobs began, ended and were begun anew, newest first. JOB: ids, names,\nranges (a3-a9), wildcards.",
+        "list jobs' events: states, modes, late heartbeats, losses, their own",
+        "Lists what happened to jobs, newest first: changes of their states and modes, late\n"
+        "heartbeats, lost lines, and what they told themselves. JOB: ids, names, ranges\n"
+        "(a3-a9), wildcards. Several options must all hold.",
         "examples:\n"
         "  logshipper events\n"
+        "  logshipper events last --kind user_event --data step=100\n"
         "  logshipper events --to-state failed --after 2026-05-01\n"
         "  logshipper events --from-state RESTART_READY --to-state running     restarts\n"
-        "  logshipper events a3-a9 --own --oldest-first --json",
+        "  logshipper events --scheduler-id 4711 --changes --json\n"
+        "  logshipper events a3-a9 --oldest-first --tag experiment=foo\n"
+        "  logshipper events last --follow",
     )
     completed(parser.add_argument("jobs", metavar="JOB", nargs="*", help="only of these"), completers.jobs)
-    parser.add_argument("--from-state", type=event_state, metavar="STATE", help="only changes from this state")
-    parser.add_argument("--to-state", type=event_state, metavar="STATE", help="only changes to this state")
+    parser.add_argument("--id", action="append", metavar="EVENT", help="this event (as --json has it); again for more")
+    parser.add_argument(
+        "--scheduler-id", action="append", metavar="ID", help="of jobs that are, or ran in, this job of the scheduler"
+    )
+    parser.add_argument("--batch-job-id", action="append", metavar="ID", help="likewise, of Balsam's batch jobs")
+    for option, words in (("--from-state", "from"), ("--to-state", "to")):
+        action = parser.add_argument(option, type=event_state, metavar="STATE", help=f"only changes {words} this state")
+        completed(action, lambda **_: [state.lower() for state in STATES])
+    action = parser.add_argument(
+        "--kind", action="append", metavar="KIND", help="state, user_event, mode_changed, ...; again for more"
+    )
+    completed(action, lambda **_: KINDS)
+    parser.add_argument(
+        "--data", action="append", metavar="KEY=VALUE|JSON", help="what the event's data has; again for more"
+    )
     parser.add_argument("--after", metavar="TIME", help="not before this time, such as 2026-05-01T09:30")
     parser.add_argument("--before", metavar="TIME", help="not after this time")
     parser.add_argument("--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs with it; again for more")
-    parser.add_argument(
-        "--own", action="store_true", help="also what jobs themselves told: changes of mode and the like"
-    )
+    parser.add_argument("--changes", action="store_true", help="only changes of states")
     parser.add_argument("--oldest-first", action="store_true", help="the other way round")
     parser.add_argument("--limit", type=whole_number, default=50, metavar="N", help="at most N events (default: 50)")
     parser.add_argument("--all", action="store_true", help="all events")
+    parser.add_argument(
+        "--follow", action="store_true", help="oldest first, then each when it comes; until the JOBs end, or Ctrl-C"
+    )
     add_json(parser)
     add_source(parser)
 

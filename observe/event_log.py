@@ -1,50 +1,27 @@
 """Changes of jobs' states, and what jobs themselves tell: `observe.EventLog`, queried as Balsam's is.
 
-Read lazily: jobs are merged by the newest (or oldest) time that an event of theirs can have, and one that ran once is
-never opened: its summary tells its two changes. What was asked of the last event is all that is read.
+Read lazily: jobs are merged by the newest (or oldest) time that an event of theirs can have, and one that ran once,
+its heartbeat never late, is not opened for its changes: its summary tells the two. What was asked of the last event is
+all that is read.
 """
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, overload
+from typing import Any, ClassVar, TypeAlias, overload
 
-from ingest.capture.job import Capture, JobSummary, worst_state
-from ingest.capture.summary import nodes_of
+from ingest.capture.job import STATE_CHANGED, JobSummary
+from observe.job_events import StateEvent, bounds, read_events
+from observe.job_states import fits
 from observe.store_api import Store
-from observe.words import NS, RUNNING_STATES, state_of
+from observe.words import NS
 
-if TYPE_CHECKING:
-    from ingest.store.stores import Reader
+__all__ = ["EventLog", "EventQuery", "StateEvent"]
 
 Opened: TypeAlias = Callable[[], AbstractContextManager[Store]]
-
-_NEVER_NS = 1 << 62
-QUEUED, RUNNING, REQUEUED = "QUEUED", "RUNNING", "REQUEUED"
-
-
-@dataclass(frozen=True, slots=True)
-class StateEvent:
-    """A job's change from one state to another; both are "" for what a job itself told. id: the same whenever it is
-    read; time_ns: nanoseconds since 1970; data: attempt, where it begins to run num_nodes, at an end exit_code, signal,
-    reason; of a job's own event all that it says."""
-
-    id: str
-    job_id: str
-    time_ns: int
-    from_state: str
-    to_state: str
-    data: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON
-    name: str = ""
-    cluster: str = ""
-
-    @property
-    def timestamp(self) -> datetime:
-        """In UTC, to the microsecond."""
-        return datetime.fromtimestamp(self.time_ns // NS, UTC).replace(microsecond=self.time_ns % NS // 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +30,9 @@ class Wanted:
 
     ids: Collection[str] = ()
     job_ids: Collection[str] = ()
+    scheduler_ids: Collection[str] = ()
+    batch_job_ids: Collection[str] = ()
+    kinds: Collection[str] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON
     from_state: str | None = None
@@ -62,11 +42,17 @@ class Wanted:
     own: bool = False
     newest_first: bool = True
 
+    @property
+    def asks_own(self) -> bool:
+        """Whether events that are no changes of states may fit."""
+        return self.own and self.from_state is None and self.to_state is None
+
     def has(self, event: StateEvent) -> bool:
         return (
             (not self.ids or event.id in self.ids)
-            and self.from_state in (None, event.from_state)
-            and self.to_state in (None, event.to_state)
+            and (not self.kinds or event.kind in self.kinds or (STATE_CHANGED in self.kinds and bool(event.to_state)))
+            and fits(self.from_state, event.from_state, event.to_state)
+            and fits(self.to_state, event.to_state, event.from_state)
             and (self.before_ns is None or event.time_ns <= self.before_ns)
             and (self.after_ns is None or event.time_ns >= self.after_ns)
             and _contains(event.data, self.data)
@@ -86,7 +72,9 @@ class EventQuery:
         *,
         id: "str | Sequence[str]" = (),
         job_id: "str | int | Sequence[str | int]" = (),
-        scheduler_id: "str | int | None" = None,
+        scheduler_id: "str | int | Sequence[str | int]" = (),
+        batch_job_id: "str | int | Sequence[str | int]" = (),
+        kind: "str | Sequence[str]" = (),
         tags: "Mapping[str, str] | None" = None,
         data: "Mapping[str, Any] | None" = None,
         from_state: str | None = None,
@@ -95,25 +83,32 @@ class EventQuery:
         timestamp_after: datetime | None = None,
         own: bool | None = None,
     ) -> "EventQuery":
-        """Only events that all of this fits. id, job_id: one or several; scheduler_id: Slurm's number, which is the
-        job's id; tags: all must match, "" for any value; data: each key there with this value, objects likewise;
-        from_state, to_state: also as Balsam, QCG-PilotJob and XT call them; timestamp_before, timestamp_after: that
-        time included, UTC unless it has a zone; own: also what jobs themselves told."""
+        """Only events that all of this fits. id, job_id, kind: one or several; scheduler_id, batch_job_id: the
+        allocation that the job is, or ran in: of a job of Slurm's its number, which is its id; of an imported job as
+        the scheduler calls it, or as the system it is from; tags: all must match,
+        "" for any value; data: each key there with this value, objects likewise; from_state, to_state: also as Balsam,
+        QCG-PilotJob and XT call them; timestamp_before, timestamp_after: that time included, UTC unless it has a zone;
+        own: not only changes of states, which a kind implies. What is given once more takes the former's place, but
+        tags and data come together."""
         wanted = self._wanted
-        jobs = [*_texts(job_id), *_texts(scheduler_id if scheduler_id is not None else ())]
+        kinds = _texts(kind) or wanted.kinds
+        of_others = any(one != STATE_CHANGED for one in kinds)
         return EventQuery(
             self._opened,
             replace(
                 wanted,
                 ids=_texts(id) or wanted.ids,
-                job_ids=jobs or wanted.job_ids,
+                job_ids=_texts(job_id) or wanted.job_ids,
+                scheduler_ids=_texts(scheduler_id) or wanted.scheduler_ids,
+                batch_job_ids=_texts(batch_job_id) or wanted.batch_job_ids,
+                kinds=kinds,
                 tags={**wanted.tags, **(tags or {})},
                 data={**wanted.data, **(data or {})},
-                from_state=wanted.from_state if from_state is None else state_of(from_state),
-                to_state=wanted.to_state if to_state is None else state_of(to_state),
+                from_state=wanted.from_state if from_state is None else from_state,
+                to_state=wanted.to_state if to_state is None else to_state,
                 before_ns=wanted.before_ns if timestamp_before is None else _ns(timestamp_before),
                 after_ns=wanted.after_ns if timestamp_after is None else _ns(timestamp_after),
-                own=wanted.own if own is None else own,
+                own=own if own is not None else wanted.own or of_others,
             ),
         )
 
@@ -165,11 +160,6 @@ class EventLog:
         return EventQuery(Store.default, Wanted()).filter(**wanted)
 
 
-def changes_of(reader: "Reader") -> list[StateEvent]:
-    """All changes of one job's state, in order of time."""
-    return _of_job(reader.summary, lambda: nullcontext(reader), own=False)
-
-
 # ---- a store's events in order of time
 
 
@@ -177,11 +167,16 @@ def _events(store: Store, wanted: Wanted) -> Iterator[StateEvent]:
     """Merged lazily: a job is opened when the next event may be one of its own."""
     sign = -1 if wanted.newest_first else 1
     tags = [f"{name}={value}" if value else name for name, value in wanted.tags.items()]
+    ran_in = _ran_in(store, wanted)
     waiting = []
     for number, job in enumerate(store.jobs(tags=tags)):
-        if wanted.job_ids and job.job_id not in wanted.job_ids:
+        # of an imported job also as its own system has it
+        names = job.job_id, job.job_id.removeprefix(f"{job.summary.origin}-")
+        if wanted.job_ids and not any(name in wanted.job_ids for name in names):
             continue
-        earliest_ns, latest_ns = _bounds(job.summary, own=wanted.own)
+        if not ran_in(job.summary):
+            continue
+        earliest_ns, latest_ns = bounds(job.summary, own=wanted.asks_own)
         if (wanted.after_ns or 0) > latest_ns or (wanted.before_ns is not None and wanted.before_ns < earliest_ns):
             continue
         bound = latest_ns if wanted.newest_first else earliest_ns
@@ -191,76 +186,27 @@ def _events(store: Store, wanted: Wanted) -> Iterator[StateEvent]:
     while waiting or ready:
         while waiting and (not ready or waiting[0][0] <= ready[0][0]):
             _, number, job = heapq.heappop(waiting)
-            for place, event in enumerate(_of_job(job.summary, job._reader, own=wanted.own)):
+            for place, event in enumerate(read_events(job.summary, job._reader, store.problems, own=wanted.asks_own)):
                 if wanted.has(event):
                     heapq.heappush(ready, (sign * event.time_ns, number, sign * place, event))
         if ready:
             yield heapq.heappop(ready)[3]
 
 
-def _bounds(job: JobSummary, *, own: bool) -> tuple[int, int]:
-    """No event of the job is before the first time, or after the second. What a job told may be known late."""
-    earliest_ns = job.started_ns if job.attempts == 1 and not own else 0
-    return earliest_ns, _NEVER_NS if own else max(job.ended_ns or 0, job.started_ns)
+def _ran_in(store: Store, wanted: Wanted) -> Callable[[JobSummary], bool]:
+    """Whether a job is, or ran in, an allocation that is asked for."""
+    if not wanted.scheduler_ids and not wanted.batch_job_ids:
+        return lambda job: True
+    allocations = store._store.allocations()
+    by_scheduler = {one.id for one in allocations if one.scheduler_id in wanted.scheduler_ids}
+    called = {one.id: (one.id, one.id.rpartition("-")[2]) for one in allocations}  # balsam-batch-5: 5
+    by_batch = {its_id for its_id, names in called.items() if any(name in wanted.batch_job_ids for name in names)}
 
+    def fitting(job: JobSummary) -> bool:
+        asked = ((wanted.scheduler_ids, by_scheduler), (wanted.batch_job_ids, by_batch))
+        return all(not ids or job.job_id in ids or job.allocation in found for ids, found in asked)
 
-def _of_job(job: JobSummary, opened: "Callable[[], AbstractContextManager[Reader]]", *, own: bool) -> list[StateEvent]:
-    """In order of time."""
-    if job.attempts == 1 and not own:
-        return list(_changes(job, [(1, job.nodes, job.started_ns, job.ended_ns, job.state, _end_data(job))]))
-    with opened() as reader:
-        attempts: dict[int, list[Capture]] = {}
-        for capture in reader.captures:
-            attempts.setdefault(capture.attempt, []).append(capture)
-        found = list(_changes(job, [_run(job, number, attempts[number], max(attempts)) for number in sorted(attempts)]))
-        if own:
-            found += _own_events(job, reader)
-    return sorted(found, key=lambda event: event.time_ns)
-
-
-_Run: TypeAlias = tuple[int, int, int, int | None, str, dict[str, Any]]  # Any: JSON
-
-
-def _run(job: JobSummary, number: int, captures: Sequence[Capture], newest: int) -> _Run:
-    """An attempt: its number, nodes, begin, end, state and how it came out."""
-    if number == newest:
-        return number, job.nodes, job.started_ns, job.ended_ns, job.state, _end_data(job)
-    state = worst_state([capture.state for capture in captures])
-    worst = next(capture for capture in captures if capture.state == state)
-    ends = [capture.ended_ns for capture in captures if capture.ended_ns is not None]
-    begin_ns = min(capture.started_ns for capture in captures)
-    nodes = nodes_of((capture.nodes for capture in captures), (capture.host for capture in captures))
-    return number, nodes, begin_ns, max(ends) if ends else None, state, _end_data(worst)
-
-
-def _end_data(outcome: JobSummary | Capture) -> dict[str, Any]:  # Any: JSON
-    return {"exit_code": outcome.exit_code, "signal": outcome.signal, "reason": outcome.reason}
-
-
-def _changes(job: JobSummary, runs: Iterable[_Run]) -> Iterator[StateEvent]:
-    """Of a restart two: back into the queue, and running again. An attempt whose end nobody saw has none."""
-
-    def event(time_ns: int, before: str, after: str, data: dict[str, Any]) -> StateEvent:  # Any: JSON
-        its_id = f"{job.cluster}/{job.job_id}/{data['attempt']}/{after}".lstrip("/")
-        return StateEvent(its_id, job.job_id, time_ns, before, after, data, job.name, job.cluster)
-
-    before = QUEUED
-    for number, nodes, begin_ns, end_ns, state, outcome in runs:
-        if before not in (QUEUED, REQUEUED):
-            yield event(begin_ns, before, REQUEUED, {"attempt": number})
-            before = REQUEUED
-        yield event(begin_ns, before, RUNNING, {"attempt": number, **({"num_nodes": nodes} if nodes else {})})
-        before = RUNNING
-        if end_ns is not None and state not in RUNNING_STATES:
-            yield event(max(end_ns, begin_ns), RUNNING, state, {"attempt": number, **outcome})
-            before = state
-
-
-def _own_events(job: JobSummary, reader: "Reader") -> Iterator[StateEvent]:
-    for place, found in enumerate(reader.events(), start=1):
-        data = {**found.event, "attempt": found.attempt, "capture": found.capture}
-        its_id = f"{job.cluster}/{job.job_id}/event/{place}".lstrip("/")
-        yield StateEvent(its_id, job.job_id, found.time_ns, "", "", data, job.name, job.cluster)
+    return fitting
 
 
 def _contains(value: object, wanted: object) -> bool:

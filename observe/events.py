@@ -1,22 +1,37 @@
-"""`logshipper events`: changes of jobs' states, newest first."""
+"""`logshipper events`: changes of jobs' states and what else happened to them, newest first."""
 
 import argparse
-from datetime import UTC, datetime
+import json
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from itertools import islice
+from typing import Any
 
+from logshipper.errors import ConfigError
 from observe.conditions import time_ns
 from observe.documents import Document, moment
 from observe.event_log import EventLog, EventQuery, StateEvent
-from observe.opening import chosen_jobs, overlay_of, say_where_else, store_place
-from observe.output import Cell, Column, Output, Styled, print_json
+from observe.opening import chosen_jobs, is_from_loki, overlay_of, say_where_else, store_place
+from observe.output import Cell, Column, Output, Styled, print_json, to_json
 from observe.running import say
 from observe.show import event_words
 from observe.store_api import Store
-from observe.words import NS, STATE_STYLES, local, local_with_zone
+from observe.words import NS, STATE_STYLES, exit_words, local, local_with_zone, safe
 
 SCHEMA = "logshipper.events/1"
 EXIT_UNKNOWN = 1
-_COLUMNS = (Column("time"), Column("id", style="bold"), Column("from"), Column("to"), Column("name", flexible=True))
+FOLLOW_SECS, FOLLOW_LOKI_SECS = 1.0, 5.0  # between two looks
+LATE_SECS = 120  # how much later than newer ones an event may come while events are followed
+_COLUMNS = (
+    Column("time"),
+    Column("id", style="bold"),
+    Column("event"),
+    Column("from"),
+    Column("to"),
+    Column("name", flexible=True),
+)
 
 
 def call(args: argparse.Namespace) -> int:
@@ -26,7 +41,15 @@ def call(args: argparse.Namespace) -> int:
             return 0
         if unknown and not ids:
             return EXIT_UNKNOWN
-        found = list(islice(_query(args, Store(store, overlay_of(store)), ids), None if args.all else args.limit))
+        reading = Store(store, overlay_of(store))
+        query = _query(args, reading, ids)
+        if args.follow:
+            say_where_else(args)
+            _follow(args, reading, query, ids, FOLLOW_LOKI_SECS if is_from_loki(args) else FOLLOW_SECS)
+            return EXIT_UNKNOWN if unknown else 0
+        found = list(islice(query, None if args.all else args.limit))
+        for problem in reading.problems:
+            say(safe(problem))
     say_where_else(args)
     _print(args, found, [{"name": error.name, "reason": str(error)} for error in unknown])
     return EXIT_UNKNOWN if unknown else 0
@@ -35,19 +58,95 @@ def call(args: argparse.Namespace) -> int:
 def _query(args: argparse.Namespace, store: Store, ids: list[str]) -> EventQuery:
     tags = dict(text.partition("=")[::2] for text in args.tag or ())
     query = EventLog(store).filter(
+        id=args.id or (),
         job_id=ids,
+        scheduler_id=args.scheduler_id or (),
+        batch_job_id=args.batch_job_id or (),
         tags=tags,
+        data=wanted_data(args.data or ()),
+        kind=args.kind or (),
         from_state=args.from_state,
         to_state=args.to_state,
         timestamp_before=_moment(args.before, "--before"),
         timestamp_after=_moment(args.after, "--after"),
-        own=args.own,
+        own=not args.changes,
     )
     return query.order_by("timestamp") if args.oldest_first else query
 
 
+def wanted_data(texts: "list[str] | tuple[str, ...]") -> dict[str, Any]:  # Any: JSON
+    """Of `KEY=VALUE` and JSON objects, all of them together. A value that isn't JSON is a text. Raises ConfigError."""
+    wanted: dict[str, Any] = {}
+    for text in texts:
+        if text.lstrip().startswith("{"):
+            given = _json(text)
+            if not isinstance(given, dict):
+                raise ConfigError("--data", [f"{text[:60]!r} isn't a JSON object"])
+            wanted |= given
+            continue
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ConfigError("--data", [f"{text[:60]!r} is neither KEY=VALUE nor a JSON object"])
+        parsed = _json(value)
+        wanted[key] = value if parsed is None and value.strip() != "null" else parsed
+    return wanted
+
+
+def _json(text: str) -> Any:  # Any: JSON; None where it isn't any
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
 def _moment(text: str | None, option: str) -> datetime | None:
     return None if text is None else datetime.fromtimestamp(time_ns(option, text) / NS, UTC)
+
+
+# ---- following
+
+
+def _follow(args: argparse.Namespace, store: Store, query: EventQuery, ids: list[str], pause_secs: float) -> None:
+    """First the last ones, then each one when it comes, until the jobs have ended, or Ctrl-C."""
+    asked, before = _moment(args.after, "--after"), _moment(args.before, "--before")
+    shown: dict[str, StateEvent] = {}
+    last = list(islice(query.order_by("-timestamp"), None if args.all else args.limit))
+    horizon = max((event.timestamp for event in last), default=datetime.now(UTC))
+    for event in _new(reversed(last), shown):
+        _print_line(args, event)
+    sys.stdout.flush()
+    goes_on = True
+    while goes_on and (before is None or datetime.now(UTC) <= before):
+        goes_on = not ids or any(store.job(its_id).is_running for its_id in ids)  # one more look after the end
+        if goes_on:
+            time.sleep(pause_secs)
+        since = horizon - timedelta(seconds=LATE_SECS)
+        later = query.order_by("timestamp").filter(timestamp_after=max(since, asked) if asked else since)
+        for event in _new(later, shown):
+            _print_line(args, event)
+            horizon = max(horizon, event.timestamp)
+        sys.stdout.flush()
+        shown = {its_id: event for its_id, event in shown.items() if event.timestamp >= since}
+
+
+def _new(events: "Iterator[StateEvent] | EventQuery", shown: dict[str, StateEvent]) -> Iterator[StateEvent]:
+    for event in events:
+        if event.id not in shown:
+            shown[event.id] = event
+            yield event
+
+
+def _print_line(args: argparse.Namespace, event: StateEvent) -> None:
+    if args.json:
+        sys.stdout.write(to_json({"schema": SCHEMA, **_document(event)}) + "\n")
+        return
+    out = Output()
+    time_words, job, kind, before, after, told = _row(out, event)
+    change = [before, " -> ", after, "  "] if event.to_state else []
+    out.line(time_words, "  ", Styled(str(job), "bold"), "  ", kind, "  ", *change, told)
+
+
+# ---- printing
 
 
 def _print(args: argparse.Namespace, events: list[StateEvent], unknown: list[Document]) -> None:
@@ -59,13 +158,28 @@ def _print(args: argparse.Namespace, events: list[StateEvent], unknown: list[Doc
     if not events:
         say("no such events")
         return
-    rows: list[list[Cell]] = []
-    for event in events:
-        time = local(event.time_ns, millis=True) if out.terminal else local_with_zone(event.time_ns)
-        after: Cell = Styled(event.to_state, STATE_STYLES.get(event.to_state, ""))
-        told = event.name if event.to_state else f"{event.name}: {event_words(dict(event.data))}"
-        rows.append([time, event.job_id, event.from_state, after, told])
-    out.table(_COLUMNS, rows)
+    out.table(_COLUMNS, [_row(out, event) for event in events])
+
+
+def _row(out: Output, event: StateEvent) -> list[Cell]:
+    at = local(event.time_ns, millis=True) if out.terminal else local_with_zone(event.time_ns)
+    after: Cell = Styled(event.to_state, STATE_STYLES.get(event.to_state, ""))
+    return [at, event.job_id, event.kind.replace("_", " "), event.from_state, after, _told(event)]
+
+
+def _told(event: StateEvent) -> str:
+    """The job's name, and what there is to say."""
+    words = said_of(event)
+    return f"{event.name}: {words}" if words else event.name
+
+
+def said_of(event: StateEvent) -> str:
+    """An event in words, beside its states; "" where these say all."""
+    if not event.to_state:
+        return event.message or event_words({**event.data, "event": event.kind})
+    code, signal = event.data.get("exit_code"), event.data.get("signal")
+    outcome = exit_words(code if isinstance(code, int) else None, signal if isinstance(signal, int) else 0)
+    return event.message or (outcome if code or signal else "")
 
 
 def _document(event: StateEvent) -> Document:
@@ -75,7 +189,9 @@ def _document(event: StateEvent) -> Document:
         "name": event.name,
         "cluster": event.cluster,
         **moment("time", event.time_ns),
+        "kind": event.kind,
         "from_state": event.from_state,
         "to_state": event.to_state,
+        "message": event.message,
         "data": dict(event.data),
     }

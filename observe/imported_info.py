@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from ingest.store.stores import Reader
 
 
-def imported_info(base: JobInfo, reader: "Reader") -> JobInfo:
-    """base: of the job as if it was captured."""
+def imported_info(base: JobInfo, reader: "Reader", *, childs: bool) -> JobInfo:
+    """base: of the job as if it was captured; childs: whether these are wanted."""
     job = reader.summary
     told = [(event.time_ns, str(event.event.get("to", ""))) for event in reader.events()
             if event.event.get("event") == "state"]  # fmt: skip
-    info = _with_details(base, reader.details(), job.cores)
+    info = _with_details(base, reader.details(), job.nodes, job.cores)
     info = replace(info, history=_history(told) or base.history)
     if not job.children:
         return info
     return replace(
         info,
         iterations=Iterations(job.children, job.children_finished, job.children_failed),
-        childs=_childs(info, reader, reader.children()),
+        childs=_childs(info, reader, reader.children()) if childs else (),
     )
 
 
@@ -38,10 +38,18 @@ def child_of(info: JobInfo, reader: "Reader", number: int) -> JobInfo | None:
 def _childs(info: JobInfo, reader: "Reader", children: "Iterable[Child]") -> list[JobInfo]:
     kept = list(islice(children, MAX_CHILDS))
     told: dict[str, list[tuple[int, str]]] = {child.name: [] for child in kept}
-    for change in reader.child_changes():
-        if change.child in told:
-            told[change.child].append((change.time_ns, change.to_state))
-    return [_child(info, child, _history(told[child.name])) for child in kept]
+    # of many the changes are many more, in order of time: then begin and end have to do
+    if reader.summary.children <= MAX_CHILDS:
+        for change in reader.child_changes():
+            if change.child in told:
+                told[change.child].append((change.time_ns, change.to_state))
+    return [_child(info, child, _history(told[child.name]) or _ends(child)) for child in kept]
+
+
+def _ends(child: "Child") -> list[tuple[datetime, str]]:
+    ended = [(child.ended_ns, child.state)] if child.ended_ns is not None else []
+    began = [(child.started_ns, "RUNNING")] if child.started_ns is not None else []
+    return [(moment_of(time_ns), state) for time_ns, state in began + ended]
 
 
 def _child(info: JobInfo, child: "Child", history: list[tuple[datetime, str]]) -> JobInfo:
@@ -63,16 +71,17 @@ def _child(info: JobInfo, child: "Child", history: list[tuple[datetime, str]]) -
         restarts=0,
         metrics={},
     )
-    return _with_details(its, child.details, child.cores)
+    return _with_details(its, child.details, child.nodes, child.cores)
 
 
-def _with_details(info: JobInfo, details: "Json", cores: int) -> JobInfo:
+def _with_details(info: JobInfo, details: "Json", nodes: int, cores: int) -> JobInfo:
     """details: the other system's words; of any kind."""
     used = parse_allocation(_text(details, "allocation"))
     secs = details.get("run_secs")
     return replace(
         info,
         nodes={host: [int(core) for core in its if core.isdecimal()] for host, its in used.items()} or info.nodes,
+        total_nodes=nodes or None,
         total_cores=cores or None,
         wdir=_text(details, "work_dir"),
         time=timedelta(seconds=secs) if isinstance(secs, int | float) else info.time,

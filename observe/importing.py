@@ -14,7 +14,7 @@ from ingest.progress_bar import Bar
 from ingest.store.job_imports import Imported
 from ingest.store.local_store import LocalStore
 from logshipper.errors import ConfigError
-from observe.opening import overlay_of, store_folder
+from observe.opening import overlay_of, store_folder, take_in
 from observe.output import print_json
 from observe.overlay import MAX_NOTE_CHARS, MAX_TAGS, Marks, Overlay, Place, parse_change
 from observe.running import say
@@ -32,6 +32,8 @@ def call(args: argparse.Namespace) -> int:
         closing(_source(args, faults)) as source,
         closing(LocalStore(store_folder(args), create=True)) as store,
     ):
+        for problem in take_in(store):  # so that no id is taken that a captured job has
+            say(safe(problem))
         marks = _Marking(overlay_of(store), faults)
         taking = Taking(store, source, faults, again=args.removed, mark=marks.mark, progress=bar)
         try:

@@ -46,8 +46,9 @@ def call(args: argparse.Namespace) -> int:
     return EXIT_UNKNOWN if found.unknown else 0
 
 
-def found_of(args: argparse.Namespace) -> "Found[JobInfo]":
-    """Of `args.jobs`. Says on stderr which are unknown. Raises UnknownJob where there is no store."""
+def found_of(args: argparse.Namespace, *, childs: bool = True) -> "Found[JobInfo]":
+    """Of `args.jobs`; childs: as in `infos`. Says on stderr which are unknown. Raises UnknownJob where there is no
+    store."""
     from observe.info_lookup import infos
 
     with opened(args) as store:
@@ -58,7 +59,7 @@ def found_of(args: argparse.Namespace) -> "Found[JobInfo]":
                 say(problem)
             if "last" in args.jobs:
                 say_where_else(args)
-        found = infos(store, args.jobs, lambda name: resolve(store, name, args), time.time_ns())
+        found = infos(store, args.jobs, lambda name: resolve(store, name, args), time.time_ns(), childs=childs)
     for error in found.unknown:
         say(str(error))
     return found
@@ -77,6 +78,7 @@ def _document(info: "JobInfo") -> Document:
         "name": info.name,
         "state": info.status,
         "nodes": {host: list(cores) for host, cores in info.nodes.items()},
+        "total_nodes": info.total_nodes,
         "total_cores": info.total_cores,
         "wdir": info.wdir,
         "run_secs": info.time.total_seconds(),
@@ -132,7 +134,7 @@ def _fields(info: "JobInfo", args: argparse.Namespace) -> Iterator[tuple[str, li
     yield "State", [Styled(info.status, STATE_STYLES.get(info.status, "")), f", {outcome}" if outcome else ""]
     if info.messages:
         yield "Reason", [info.messages]
-    yield "Nodes", [_nodes(info) or "not known"]
+    yield "Nodes", [_nodes(info) or str(info.total_nodes or "not known")]
     yield "Cores", ["not known" if info.total_cores is None else str(info.total_cores)]
     yield "Folder", [info.wdir or "not known"]
     yield "Run time", [duration(info.time.total_seconds()) + ("" if info.is_finished else " so far")]
@@ -140,7 +142,8 @@ def _fields(info: "JobInfo", args: argparse.Namespace) -> Iterator[tuple[str, li
     if args.primary is not None:
         best = info.best(args.primary, maximize=args.maximize)
         yield "Best", ["not known" if best is None else f"{args.primary} {number(best)}"]
-    for at, (moment, state) in enumerate(info.history):
+    # what iterations have in common is a name: each one's history is its own
+    for at, (moment, state) in enumerate(info.history if info.job_id else ()):
         yield "" if at else "History", [f"{local(int(moment.timestamp() * NS))}  {state}"]
 
 

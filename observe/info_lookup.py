@@ -1,14 +1,13 @@
 """Which jobs, tasks and iterations the names stand for that `info` and `status` are asked for."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
-from ingest.capture.job import JobSummary
 from logshipper.errors import UnknownJob
 from observe.imported_info import child_of
-from observe.job_info import MAX_CHILDS, JobInfo, group_of, info_of
+from observe.job_info import MAX_CHILDS, JobInfo, brief, group_of, info_of, totals
 from observe.selectors import iterations_of, resolve_each
 
 if TYPE_CHECKING:
@@ -26,63 +25,86 @@ class Found(dict[str, T]):
         self.unknown: list[UnknownJob] = []
 
 
-def infos(store: "Store", names: Iterable[str], resolve: Callable[[str], str], now_ns: int) -> Found[JobInfo]:
-    """Of jobs, tasks' jobs by their common name, ranges and patterns; what is unknown stops nothing."""
-    found: Found[JobInfo] = Found()
-    jobs = cache(store.jobs)  # of Loki they are asked for once
+def infos(
+    store: "Store", names: Iterable[str], resolve: Callable[[str], str], now_ns: int, *, childs: bool = True
+) -> Found[JobInfo]:
+    """Of jobs, tasks' jobs by their common name, ranges and patterns; what is unknown stops nothing. childs: False
+    where states and sub-totals are enough."""
+    lookup = _Lookup(store, now_ns, childs=childs)
     for name in names:
         try:
-            own = _of_id(store, resolve(name), now_ns)
+            own = lookup.of_id(resolve(name))
         except UnknownJob as error:
-            _add_others(found, store, name, error, jobs(), now_ns)
+            lookup.add_others(name, error)
         else:
-            found[name] = own if name in (own.job_id, "last") else _with_iterations(store, name, own, jobs(), now_ns)
-    return found
+            lookup.found[name] = own if name in (own.job_id, "last") else lookup.with_iterations(name, own)
+    return lookup.found
 
 
-def _add_others(
-    found: Found[JobInfo], store: "Store", name: str, error: UnknownJob, jobs: Sequence[JobSummary], now_ns: int
-) -> None:
-    """Of a name that isn't one job's: iterations that have it in common, one of an imported job, a range, a pattern."""
-    members = _members(store, name, jobs, now_ns)
-    if members:
-        found[name] = group_of(name, members)
-        return
-    parent, colon, number = name.rpartition(":")
-    job = next((job for job in jobs if job.children and parent in (job.job_id, job.name)), None) if colon else None
-    if job is not None and number.isascii() and number.isdigit():
-        with store.open(job.job_id) as reader:
-            child = child_of(info_of(reader, now_ns), reader, int(number))
-        if child is not None:
-            found[name] = child
+class _Lookup:
+    """found: so far."""
+
+    def __init__(self, store: "Store", now_ns: int, *, childs: bool) -> None:
+        self.found: Found[JobInfo] = Found()
+        self._store = store
+        self._now_ns = now_ns
+        self._childs = childs
+        self._jobs = cache(store.jobs)  # of Loki they are asked for once
+
+    def of_id(self, job_id: str) -> JobInfo:
+        with self._store.open(job_id) as reader:
+            return info_of(reader, self._now_ns, childs=self._childs)
+
+    def add_others(self, name: str, error: UnknownJob) -> None:
+        """Of a name that isn't one job's: iterations that have it in common, one of an imported job, a range, a
+        pattern."""
+        known = self._group(name) or self._child(name)
+        if known is not None:
+            self.found[name] = known
             return
 
-    def resolve(_: str) -> str:
-        raise error
+        def resolve(_: str) -> str:
+            raise error
 
-    ids, unknown = resolve_each([name], resolve, lambda: jobs)
-    found.unknown += unknown
-    found.update({job_id: _of_id(store, job_id, now_ns) for job_id in ids})
+        ids, unknown = resolve_each([name], resolve, self._jobs)
+        self.found.unknown += unknown
+        self.found.update({job_id: self.of_id(job_id) for job_id in ids})
+
+    def with_iterations(self, name: str, own: JobInfo) -> JobInfo:
+        """own: the job that the name stands for, perhaps only by the beginning of its id."""
+        group = self._group(name)
+        if group is None:
+            return own
+        return replace(own, childs=group.childs, iterations=group.iterations) if own.name == name else group
+
+    def _child(self, name: str) -> JobInfo | None:
+        """One iteration of an imported job, by NAME:i."""
+        parent, colon, number = name.rpartition(":")
+        if not colon or not number.isascii() or not number.isdigit():
+            return None
+        job = next((job for job in self._jobs() if job.children and parent in (job.job_id, job.name)), None)
+        if job is None:
+            return None
+        with self._store.open(job.job_id) as reader:
+            return child_of(info_of(reader, self._now_ns, childs=False), reader, int(number))
+
+    def _group(self, name: str) -> JobInfo | None:
+        """Of jobs that are called NAME:i, and those that were imported as parts of that job."""
+        jobs = self._jobs()
+        parents = {job.job_id for job in jobs if job.name == name}
+        members = iterations_of(name, jobs)
+        parts = [
+            job for job in reversed(jobs) if job.parent and (job.parent in parents or _is_called(job.parent, name))
+        ]
+        members += [(at if job.iteration is None else job.iteration, job) for at, job in enumerate(parts)]
+        if not members:
+            return None
+        if not self._childs:
+            return replace(group_of(name, [(at, brief(job, self._now_ns)) for at, job in members]), childs=())
+        group = group_of(name, [(at, self.of_id(job.job_id)) for at, job in members[:MAX_CHILDS]])
+        return replace(group, iterations=totals([job.state for _, job in members]))
 
 
-def _with_iterations(store: "Store", name: str, own: JobInfo, jobs: Sequence[JobSummary], now_ns: int) -> JobInfo:
-    """own: the job that the name stands for, perhaps only by the beginning of its id."""
-    members = _members(store, name, jobs, now_ns)
-    if not members:
-        return own
-    group = group_of(name, members)
-    return replace(own, childs=group.childs, iterations=group.iterations) if own.name == name else group
-
-
-def _members(store: "Store", name: str, jobs: Sequence[JobSummary], now_ns: int) -> list[tuple[int, JobInfo]]:
-    """Jobs that are called NAME:i, and those that were imported as parts of that job."""
-    parents = {job.job_id for job in jobs if job.name == name}
-    own = iterations_of(name, jobs)
-    parts = [job for job in reversed(jobs) if job.parent and job.parent in parents]
-    own += [(at if job.iteration is None else job.iteration, job) for at, job in enumerate(parts)]
-    return [(number, _of_id(store, job.job_id, now_ns)) for number, job in own[:MAX_CHILDS]]
-
-
-def _of_id(store: "Store", job_id: str, now_ns: int) -> JobInfo:
-    with store.open(job_id) as reader:
-        return info_of(reader, now_ns)
+def _is_called(job_id: str, name: str) -> bool:
+    """Whether an imported job, which needn't be here itself, had this name: its id ends with it."""
+    return f"-{job_id}".endswith(f"-{name}")

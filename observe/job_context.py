@@ -30,7 +30,14 @@ def contexts_of(reader: "Reader") -> "dict[int, JobEvent]":
 
 def context_options(reader: "Reader") -> dict[str, str]:
     """JSON texts by option: `command`, `cwd`, `cores`, `env.*`, `scheduler.*`, `git.*`; of the capture that told first.
-    Anybody's words: what isn't as it should be is left out."""
+    Of an imported job `command`, `cwd`, and its system's own words, `balsam.ranks_per_node`. Anybody's words: what
+    isn't as it should be is left out."""
+    origin = reader.summary.origin
+    if origin:
+        details = reader.details()
+        own = {f"{origin}.{name}": to_json(value) for name, value in details.items()
+               if _is_plain(value) and name not in ("work_dir", "run_secs", "messages")}  # fmt: skip
+        return {**own, **_options({"command": details.get("command"), "cwd": details.get("work_dir")})}
     found = next(iter(contexts_of(reader).values()), None)
     return {} if found is None else _options(found.event)
 

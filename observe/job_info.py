@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ingest.capture.job import Capture, JobSummary
 from ingest.metadata.metadata_keys import Number
-from observe.event_log import changes_of
 from observe.job_context import contexts_of, cores_of, cwd_of
+from observe.job_events import changes_of
 from observe.properties import json_value
 from observe.words import NS, RUNNING_STATES
 
@@ -43,8 +43,8 @@ class JobInfo:
     """One job, task or iteration.
 
     name: `name:i` of an iteration; nodes: the cores' numbers by host, an empty list where they aren't known;
-    total_cores: None where none are known; wdir: "" where it isn't known; time: run time, so far while it runs;
-    history: when (UTC) each state was entered; iteration: i; iterations, childs: where there are several tasks or
+    total_nodes, total_cores: None where none are known; wdir: "" where it isn't known; time: run time, so far while it
+    runs; history: when (UTC) each state was entered; iteration: i; iterations, childs: where there are several tasks or
     iterations, these in order, MAX_CHILDS at most; messages: why, where the state needs a word; restarts: how often it
     was begun anew; metrics: its keys with numbers.
     """
@@ -65,6 +65,7 @@ class JobInfo:
     messages: str = ""
     restarts: int = 0
     metrics: Mapping[str, Metric] = field(default_factory=dict)
+    total_nodes: int | None = None
 
     def best(self, key: str, *, maximize: bool = False) -> Number | None:
         """The greatest, or the least, of a key's numbers; of a job with iterations, of all of them. None where there is
@@ -79,21 +80,22 @@ class JobInfo:
         return self.status not in NOT_ENDED
 
 
-def info_of(reader: "Reader", now_ns: int) -> JobInfo:
-    """Of one job; its tasks are its childs, where it has several."""
+def info_of(reader: "Reader", now_ns: int, *, childs: bool = True) -> JobInfo:
+    """Of one job; its tasks are its childs, where it has several. childs: False where their sub-totals are enough."""
     job = reader.summary
     newest = max((capture.attempt for capture in reader.captures), default=1)
     captures = [capture for capture in reader.captures if capture.attempt == newest]
     contexts = {number: found.event for number, found in contexts_of(reader).items()}
-    cores: dict[str, set[int]] = {capture.host: set() for capture in captures}
+    cores: dict[str, set[int]] = {}
     for capture in captures:
-        cores[capture.host].update(cores_of(contexts.get(capture.capture, {})))
+        cores.setdefault(capture.host, set()).update(cores_of(contexts.get(capture.capture, {})))
     wdir = next((cwd_of(event) for event in contexts.values() if cwd_of(event)), "")
     base = JobInfo(
         job_id=job.job_id,
         name=job.name,
         status=job.state,
-        nodes={host: sorted(found) for host, found in cores.items()},
+        nodes={host: sorted(found) for host, found in cores.items() if host},
+        total_nodes=job.nodes or len(cores) or None,
         total_cores=sum(map(len, cores.values())) or job.cores or None,
         wdir=wdir,
         time=_took(job, now_ns),
@@ -107,12 +109,31 @@ def info_of(reader: "Reader", now_ns: int) -> JobInfo:
     if job.origin:
         from observe.imported_info import imported_info
 
-        return imported_info(base, reader)
+        return imported_info(base, reader, childs=childs)
     if len({(capture.step, capture.task) for capture in captures}) < 2:
         return base
-    tasks = captures[:MAX_CHILDS]
-    childs = [_task(base, capture, contexts.get(capture.capture, {}), now_ns) for capture in tasks]
-    return replace(base, childs=childs, iterations=totals([capture.state for capture in captures]))
+    tasks = captures[: MAX_CHILDS if childs else 0]
+    told = [_task(base, capture, contexts.get(capture.capture, {}), now_ns) for capture in tasks]
+    return replace(base, childs=told, iterations=totals([capture.state for capture in captures]))
+
+
+def brief(job: JobSummary, now_ns: int) -> JobInfo:
+    """What a list of jobs tells of one, without opening it."""
+    return JobInfo(
+        job_id=job.job_id,
+        name=job.name,
+        status=job.state,
+        nodes={},
+        total_nodes=job.nodes or None,
+        total_cores=job.cores or None,
+        wdir="",
+        time=_took(job, now_ns),
+        exit_code=job.exit_code,
+        signal=job.signal,
+        history=[(moment_of(job.started_ns), "RUNNING")],
+        messages=job.reason,
+        restarts=job.attempts - 1,
+    )
 
 
 def group_of(name: str, members: Iterable[tuple[int, JobInfo]]) -> JobInfo:
@@ -132,6 +153,7 @@ def group_of(name: str, members: Iterable[tuple[int, JobInfo]]) -> JobInfo:
         name=name,
         status=running[0] if running else "FAILED" if failed else "COMPLETED",
         nodes={host: sorted(cores) for host, cores in nodes.items()},
+        total_nodes=len(nodes) or None,
         total_cores=sum(map(len, nodes.values())) or None,
         wdir=childs[0].wdir if len({info.wdir for info in childs}) == 1 else "",
         time=ends - began,
@@ -161,6 +183,7 @@ def _task(base: JobInfo, capture: Capture, context: Mapping[str, object], now_ns
         name=f"{base.name}:{step}{capture.task}",
         status=capture.state,
         nodes={capture.host: cores},
+        total_nodes=1,
         total_cores=len(cores) or None,
         wdir=cwd_of(context),
         time=_took(capture, now_ns),

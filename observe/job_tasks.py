@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ingest.capture.job import JOB_ENDED
 from ingest.imports.qcg import parse_allocation
+from observe.event_log import StateEvent
 from observe.store_api import Store
 from observe.task_analytics import Task
 from observe.words import NS, RUNNING_STATES
@@ -13,6 +14,7 @@ from observe.words import NS, RUNNING_STATES
 if TYPE_CHECKING:
     from ingest.capture.job import Capture, Json
     from ingest.store.stores import Reader
+    from observe.job_api import Job
 
 _STATE = "state"  # the event of an imported job's change
 _SCHEDULED = "SCHEDULED"  # QCG-PilotJob's, for what was given its cores
@@ -28,7 +30,7 @@ class _Change(NamedTuple):
 def tasks_of(reader: "Reader") -> Iterator[Task]:
     """A task for each attempt of a captured job: on the nodes where it was captured, from the first capture's start to
     the last one's end; when it was launched and over, as its scheduler told it, to the second. A task for each run of
-    an imported job, and of each of its children, as its own system tells of them."""
+    an imported job, called as it, or of each of its children, as its own system tells of them."""
     if reader.summary.origin:
         yield from _imported(reader)
     else:
@@ -40,6 +42,21 @@ def tasks_of_jobs(store: Store, **which: Any) -> Iterator[Task]:  # Any: as Stor
     for job in store.jobs(**which):
         with job._reader() as reader:
             yield from tasks_of(reader)
+
+
+def events_of_children(job: "Job") -> Iterator[StateEvent]:
+    """Changes of states of a job's children, each as of a job of its own: their parent doesn't run."""
+    summary = job.summary
+    with job._reader() as reader:
+        nodes = {child.name: child.nodes for child in reader.children()}
+        for place, change in enumerate(reader.child_changes(), start=1):
+            data: dict[str, Any] = {"source_from": change.source_from, "source_to": change.source_to}
+            if change.to_state in RUNNING_STATES and nodes.get(change.child):
+                data["num_nodes"] = nodes[change.child]
+            its_id = f"{summary.cluster}/{job.job_id}/child/{place}".lstrip("/")
+            its_job = f"{job.job_id}/{change.child}"
+            states = change.from_state, change.to_state
+            yield StateEvent(its_id, its_job, change.time_ns, *states, data, change.child, summary.cluster)
 
 
 def _captured(reader: "Reader") -> Iterator[Task]:
@@ -68,7 +85,7 @@ def _imported(reader: "Reader") -> Iterator[Task]:
         if (event := found.event).get("event") == _STATE
     ]
     if not job.children:
-        yield from _runs(job.job_id, changes, reader.details(), job.host)
+        yield from _runs(job.name, changes, reader.details(), job.host)
         return
     known = {child.name: child.details for child in reader.children()}
     told = sorted(reader.child_changes(), key=lambda change: change.child)  # stable: each one's stay in order of time

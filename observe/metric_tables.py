@@ -13,7 +13,7 @@ from observe.output import Cell, Column, Output, print_json
 from observe.running import say
 from observe.store_api import Store
 from observe.tables import ATTEMPT, TASK, TIME, Columns
-from observe.words import NS, number, safe, utc
+from observe.words import NS, local, number, safe, utc
 
 if TYPE_CHECKING:
     from ingest.store.stores import Store as AnyStore
@@ -74,17 +74,22 @@ def _print_sets(job: "Job", sets: list[Columns], args: argparse.Namespace) -> No
         if at:
             out.line()
         names = [name for name in columns if name not in (ATTEMPT, TASK) or len(set(columns[name])) > 1]
-        rows = zip(*(_texts(name, columns[name]) for name in names), strict=True)
+        rows = zip(
+            *(_texts(name, columns[name], brief=out.terminal and args.format != "csv") for name in names), strict=True
+        )
         if args.format == "csv":
             _write_csv(names, rows)
         else:
-            out.table([Column(name, right=name != TIME) for name in names], [list[Cell](row) for row in rows])
+            titles = [Column(name, right=name != TIME, flexible=True) for name in names]
+            out.table(titles, [list[Cell](row) for row in rows])
 
 
-def _texts(name: str, column: Iterable[int | float | None]) -> list[str]:
+def _texts(name: str, column: Iterable[int | float | None], *, brief: bool) -> list[str]:
+    """brief: for a terminal; else exact."""
     if name == TIME:
-        return ["" if secs is None else utc(round(secs * NS)) for secs in column]
-    return ["" if value is None else str(value) for value in column]
+        times_ns = [round((secs or 0) * NS) for secs in column]
+        return [local(time_ns, millis=True) if brief else utc(time_ns) for time_ns in times_ns]
+    return ["" if value is None else number(value) if brief else str(value) for value in column]
 
 
 def _finite(values: Iterable[object]) -> list[object]:

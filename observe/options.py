@@ -20,7 +20,7 @@ def options_of(reader: "Reader", marks: Marks) -> dict[str, str]:
     job = reader.summary
     options = {f"job.{name}": to_json(value) for name in _OF_JOB if (value := getattr(job, name))}
     newest = [capture for capture in reader.captures if capture.attempt == max(one.attempt for one in reader.captures)]
-    if newest:
+    if newest and not job.origin:
         options["job.tasks"] = str(len({(capture.step, capture.task) for capture in newest}))
         options["job.nodes"] = str(len({capture.host for capture in newest}))
         options["job.terminal"] = to_json(f"{newest[0].columns}x{newest[0].rows}" if newest[0].tty else "none")

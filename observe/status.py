@@ -14,7 +14,7 @@ SCHEMA = "logshipper.status/1"
 
 
 def call(args: argparse.Namespace) -> int:
-    found = found_of(args)
+    found = found_of(args, childs=False)
     if args.json:
         asked = [(name, info.job_id, info.name, info.status) for name, info in found.items()]
         fields = ("asked", "job_id", "name", "state")

@@ -149,9 +149,10 @@ class Store:
 
     def status(self, *names: str) -> "Found[str]":
         """As `info`, the states alone."""
-        from observe.info_lookup import Found
+        from observe.info_lookup import Found, infos
 
-        known = self.info(*names)
+        self._take_in()
+        known = infos(self._store, names, self._store.resolve, time.time_ns(), childs=False)
         found: Found[str] = Found()
         found.update({name: info.status for name, info in known.items()})
         found.unknown = known.unknown

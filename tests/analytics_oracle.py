@@ -72,6 +72,7 @@ def qcg(case: dict[str, Any]) -> Any:
         "run_times": lambda: found.job_stats().get("rstats"),
         "launch": lambda: found.job_stats().get("launchstats"),
         "overheads": lambda: found.job_start_finish_launch_overheads(details=True),
+        "gantt_as_told": lambda: chart(found._generate_gantt_dataframe("s_time", "f_time")),
         "gantt": lambda: chart(found._generate_gantt_dataframe("real_start", "real_finish")),
         "gaps": lambda: chart(found._generate_gantt_gaps_dataframe("real_start", "real_finish")),
         "busy": lambda: found.resource_usage(from_first_job=True, details=True),

@@ -75,6 +75,13 @@ class SpooledCapture:
         """Counts lines that were read but not stored."""
         _count(self._accounts[_NAMES[stream]], account, lines)
 
+    def sleep(self, secs: float) -> None:
+        """Its clock moves, and nothing is written."""
+        self._writer.now_ns += int(secs * NS)
+
+    def heartbeat(self) -> None:
+        self._writer.heartbeat(ledger=self._ledger())
+
     def beat(self) -> None:
         """A heartbeat of this very moment."""
         self._writer.now_ns = max(self._writer.now_ns, time.time_ns())

@@ -5,7 +5,9 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from observe.words import utc
 from tests.captured_runs import ROOT
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
+from tests.servers.running import LokiServer, PrometheusServer
+from tests.two_stores import HOST, TwoStores, two_stores
 
 T0_NS = 1_777_636_800 * NS  # 2026-05-01 12:00 UTC
 JOBS = {  # by id: start and end in seconds, nodes, exit code
@@ -29,12 +33,12 @@ JOBS = {  # by id: start and end in seconds, nodes, exit code
 }
 
 
-def make(store: Path) -> None:
+def make(store: Path, t0_ns: int = T0_NS, hosts: Sequence[str] = ("n0", "n1")) -> None:
     for job_id, (start, end, nodes, code) in JOBS.items():
-        options: dict[str, Any] = {"name": f"train{job_id}", "started_ns": T0_NS + start * NS, "nodes": nodes or 0}
-        with SpooledCapture(store, job_id, host=f"n{int(job_id) % 2}", **options) as job:
+        options: dict[str, Any] = {"name": f"train{job_id}", "started_ns": t0_ns + start * NS, "nodes": nodes or 0}
+        with SpooledCapture(store, job_id, host=hosts[int(job_id) % len(hosts)], **options) as job:
             job.lines("hello")
-            job.end(code, time_ns=T0_NS + end * NS)
+            job.end(code, time_ns=t0_ns + end * NS)
 
 
 @pytest.fixture
@@ -259,7 +263,7 @@ def test_csv_and_pictures(ask: Ask, tmp_path: Path) -> None:
     assert list(csv.reader(io.StringIO(out)))[:2] == [["series", "time", "jobs"], ["jobs", utc(T0_NS + 300 * NS), "1"]]
     rows = tmp_path / "runs.csv"
     assert ask("analyze", "overheads", "--csv", str(rows))[0] == 0
-    assert [row["job_id"] for row in csv.DictReader(io.StringIO(rows.read_text()))] == ["123", "124", "125", "126"]
+    assert [row["job"] for row in csv.DictReader(io.StringIO(rows.read_text()))] == ["123", "124", "125", "126"]
     for option, begin in (("--png", b"\x89PNG"), ("--svg", b"<?xml")):
         path = tmp_path / f"picture{option}"
         code, out, _ = ask("analyze", "nodes", option, str(path))
@@ -314,3 +318,37 @@ def test_the_pages_python_runs(store: Path, pyplot: Any, capsys: pytest.CaptureF
         exec(snippet, {})  # noqa: S102  the page's own
     assert pyplot.gca().containers[0].datavalues == pytest.approx([14 / 15, 2 / 3], abs=0.01)
     assert capsys.readouterr().out == "None\n"  # nobody told when they were launched
+
+
+# ---- both stores
+
+
+@pytest.fixture(scope="module")
+def both(
+    tmp_path_factory: pytest.TempPathFactory, loki: LokiServer, prometheus: PrometheusServer
+) -> Iterator[TwoStores]:
+    began_ns = time.time_ns() - 1000 * NS
+    folder = tmp_path_factory.mktemp("both")
+    yield from two_stores(folder, loki, prometheus, f"t{uuid.uuid4().hex[:10]}", lambda at: make(at, began_ns, [HOST]))
+
+
+def test_both_stores_have_the_same_analytics(both: TwoStores, capsys: pytest.CaptureFixture[str]) -> None:
+    def reports(store: observe.Store) -> list[Any]:
+        events = observe.EventLog(store).filter(job_id=[123, 124, 125, 126])
+        return [
+            observe.throughput_report(events), observe.throughput_report(events, to_state="FAILED"),
+            observe.utilization_report(events), observe.utilization_report(events, node_weighting=False),
+            observe.available_nodes(observe.BatchJob.over(store)),
+        ]  # fmt: skip
+
+    with both.local() as here, both.loki() as there:
+        ours, theirs = reports(here), reports(there)
+        assert [one.num_nodes for one in observe.BatchJob.over(there)] == [1, 1, 2, 4]
+    assert ours == theirs
+    assert all(report[0] for report in ours)
+    for name in ("throughput", "utilization", "nodes", "overheads"):
+        documents = []
+        for source in ("local", "loki"):
+            assert main(["analyze", name, "--json", *both.options(source)]) == 0
+            documents.append(json.loads(capsys.readouterr().out))
+        assert documents[0] | {"store": ""} == documents[1] | {"store": ""}

@@ -3,7 +3,8 @@
 import pytest
 
 from ingest.capture import capture_account
-from ingest.capture.capture_account import MAX_UNPARSED, CaptureAccount, Rows
+from ingest.capture.capture_account import MAX_EVENTS, MAX_UNPARSED, CaptureAccount, Rows
+from ingest.capture.job import UNRESPONSIVE_NS
 from ingest.metadata.x_axis import XAxis
 from logshipper import segment
 from logshipper.segment import Frame, FrameType, Json, Kind, Stream
@@ -38,6 +39,50 @@ def test_a_heartbeat_a_second_is_enough(kept: bool) -> None:
     assert [mark.time_ns for mark in rows.marks] == [START_NS + second * SECOND_NS for second in range(10)]
     assert account.mode == "metadata"
     assert account.heartbeat_ns == START_NS + 999 * SECOND_NS // 100
+
+
+@pytest.mark.parametrize("kept", [False, True])  # whether the account was written down in between
+def test_a_silence_is_told_once_and_ends(kept: bool) -> None:
+    account, rows = CaptureAccount(), Rows()
+    take(account, rows, {"type": "start", "started_ns": START_NS}, START_NS)
+    take(account, rows, {"type": "heartbeat"}, START_NS + UNRESPONSIVE_NS)
+    assert rows.events == [], "just in time"
+    last_ns = account.newest_ns
+    for _ in range(3):  # by an agent that looks on
+        account.tell_lost(rows)
+        if kept:
+            account = CaptureAccount.from_json(account.to_json())
+    found_ns = last_ns + 61 * SECOND_NS
+    take(account, rows, {"type": "heartbeat"}, found_ns)
+    take(account, rows, {"type": "heartbeat"}, found_ns + SECOND_NS)
+    assert [(row.event["event"], row.time_ns) for row in rows.events] == [
+        ("heartbeat_lost", last_ns + UNRESPONSIVE_NS), ("heartbeat_found", found_ns),
+    ]  # fmt: skip
+    assert (account.first_change_ns, account.last_change_ns) == (last_ns + UNRESPONSIVE_NS, found_ns)
+    again = Rows()
+    seen_late = CaptureAccount()  # nobody looked on: the same words at the same times
+    for time_ns in (START_NS, START_NS + UNRESPONSIVE_NS, found_ns):
+        take(seen_late, again, {"type": "heartbeat"}, time_ns)
+    assert again.events == rows.events
+
+
+def test_a_job_cannot_forge_heartbeats() -> None:
+    account, rows = CaptureAccount(), Rows()
+    for name in ("heartbeat_lost", "heartbeat_found", "started", "closed", "job_ended"):
+        take(account, rows, {"type": "event", "event": name}, START_NS)
+    assert [row.event["event"] for row in rows.events] == [
+        "not_heartbeat_lost", "not_heartbeat_found", "not_started", "not_closed", "not_job_ended",
+    ]  # fmt: skip
+    assert account.last_change_ns == 0
+
+
+def test_silences_without_end_fill_no_store() -> None:
+    """Frames that are half a minute apart by their own word, and nothing else."""
+    account, rows = CaptureAccount(), Rows()
+    for number in range(2 * MAX_EVENTS):
+        take(account, rows, {"type": "heartbeat"}, START_NS + number * 30 * SECOND_NS)
+    assert len(rows.events) == MAX_EVENTS + 1
+    assert rows.events[-1].event["event"] == "events_left_out"
 
 
 def test_a_record_that_is_too_long_is_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:

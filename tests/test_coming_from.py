@@ -17,6 +17,7 @@ from logshipper.cli import main
 from tests.captured_runs import ROOT, TIMEOUT_SECS
 from tests.coming_from import prepare
 from tests.import_tools import RECORDED
+from tests.servers.running import free_port
 
 DOCS = {name: ROOT / "docs" / f"coming-from-{name}.md" for name in ("xt", "qcg", "balsam", "mlo")}
 _ROW = re.compile(r"^\| (?P<theirs>.+?) \| `(?P<ours>.+)` \| (?P<note>.*?)\|$", re.MULTILINE)
@@ -34,7 +35,7 @@ SAYS = {
     "logshipper logs run26": r"^begun\n.*^done",
     "logshipper logs job201 --task 3": r"^worker 3 of job201$",
     "logshipper show run26": r"State +COMPLETED.*train-acc",
-    "logshipper events run26 --own --oldest-first": r"started as: train",
+    "logshipper events run26 --oldest-first": r"started as: train",
     "logshipper show run23 --json": r'"job_id": "run23"',
     "logshipper metadata run153": r"epoch.*train-acc",
     "logshipper metadata run153 --sets": r"discount_factor.*\n\n.*epoch +loss",
@@ -81,6 +82,7 @@ SAYS = {
     "logshipper export run26 --output run26_files/": r"run26_files/run26/logs.csv: begun",
     "logshipper export run68 run69 --what logs --output collected/": r"collected/run69/logs.csv: begun",
     "logshipper export 'run*' --what all --output ws5/": r"ws5/run2264.6/metadata.csv: 0.06",
+    "logshipper import xt xt/": r"2 new jobs, 0 known$",
     # QCG-PilotJob
     "logshipper ls --all": r"^sim1 +FAILED",
     "logshipper status t1 nope": r"^t1  COMPLETED  0  t1$.*no job has the id or name 'nope'",
@@ -96,7 +98,7 @@ SAYS = {
     'store.wait_any("t1", "sim:*", timeout_secs=60)': r"\('t1', 'COMPLETED'\)",
     "logshipper wait --any t1 sim --timeout 60": r"\At1  COMPLETED  0  t1\n\Z",
     "logshipper rm --yes t1": r"t1",
-    "logshipper events sim --oldest-first": r"sim0 +QUEUED +RUNNING +sim:0\n.*sim1 +RUNNING +FAILED",
+    "logshipper events sim --oldest-first": r"sim0 +state +QUEUED +RUNNING +sim:0\n.*sim1 +state +RUNNING +FAILED",
     "logshipper status sim": r"^sim  FAILED  3  sim  3 total, 3 finished, 1 failed$",
     "logshipper monitor sim:1": r"begun\n.*ended: FAILED, exit code 3",
     "logshipper logs sim:1 --stream stderr": r"\Adone\n\Z",
@@ -105,8 +107,9 @@ SAYS = {
     "logshipper import qcg .qcgpjm-service-n1.8303": r"^30 entries: 6 new jobs, 0 known$",
     "logshipper analyze overheads": r"Captured jobs: \d+ runs.*^run time +\d+",
     # Balsam
+    "logshipper import balsam balsam/": r"6 new jobs, 0 known, 3 allocations$",
     "logshipper allocations --history": r"^run74 +FAILED +1 ",
-    "logshipper analyze throughput --to-state RUN_DONE": r"that became COMPLETED: \d\d in",
+    "logshipper analyze throughput --to-state RUN_DONE": r"that became RUN_DONE: \d\d in",
     "logshipper analyze utilization": r"^Nodes that ran captured jobs: \d at most",
     "logshipper analyze utilization --no-node-weighting --tag experiment=foo": r"1 at most",
     "logshipper analyze nodes --svg nodes.svg": r"nodes.svg: <svg",
@@ -121,13 +124,14 @@ SAYS = {
     "logshipper events 123 124 125": r"\A.*\n(.* 12[345] .*\n){6}\Z",
     "EventLog.objects.filter(scheduler_id=456)": r"\A\[StateEvent\(id='456/1/COMPLETED'",
     "logshipper events --to-state RUNNING": r"QUEUED +RUNNING +george74",
-    "logshipper events --from-state RESTART_READY --to-state RUNNING": r"\A.*\n.* mlo2 +REQUEUED +RUNNING +mlo2\n\Z",
+    "logshipper events --from-state RESTART_READY --to-state RUNNING": r"\A.*\n.* mlo2 +state +REQUEUED +RUNNING",
     'logshipper events --after "$(date -d yesterday +%FT%T)"': r"RUNNING +FAILED +george74",
     "logshipper events --tag experiment=ffn-1 --tag scale_nodes=512": r"\A.*\n(.* 456 .*\n){2}\Z",
     "logshipper tag 123": r"experiment=foo",
     # MLO
     "logshipper.emit(training_loss=0.46)": r'\A\{"training_loss": ?0.46\}\n',
     "logshipper.emit(iteration=1, training_loss=0.45)": r'\A\{"iteration": ?1, ?"training_loss": ?0.45\}\n',
+    "logshipper run --telegraf-port 8092 -- python train.py": r"^trained$",
     "logshipper ls --columns id,state,lr,model,loss=Loss:.4f --sort loss": r"run2264.1 +COMPLETED +0.01 +mlp +0.0025",
     "logshipper tag mlo1 dataset=cifar10": r"dataset=cifar10",
     "logshipper plot mlo1 mlo2 --y loss": r"mlo1.*mlo2",
@@ -146,10 +150,10 @@ TROUBLE = {"logshipper status t1 nope": 1}  # exit codes but 0
 
 # of xtlib 1.0.0's commands (its @command functions) those about logs, metrics, plots, runs and jobs
 XT_COMMANDS = """
-cancel all, cancel job, cancel runs, clear tags, collect logs, explore, export workspace, extract, list experiments,
-list jobs, list runs, list tags, monitor, plot, rerun, restart controller, run, set tags, start tensorboard,
-stop tensorboard, view console, view controller log, view controller status, view events, view experiment, view log,
-view metrics, view mongo, view portal, view run, view status, view tensorboard
+cancel all, cancel job, cancel runs, clear tags, collect logs, explore, export workspace, extract, import workspace,
+list experiments, list jobs, list runs, list tags, monitor, plot, rerun, restart controller, run, set tags,
+start tensorboard, stop tensorboard, view console, view controller log, view controller status, view events,
+view experiment, view log, view metrics, view mongo, view portal, view run, view status, view tensorboard
 """
 
 
@@ -181,6 +185,8 @@ def place(prepared: Path, tmp_path: Path, line: str, monkeypatch: pytest.MonkeyP
     if line.startswith(CHANGES):
         store = Path(shutil.copytree(store, tmp_path / "store", symlinks=True))
     shutil.copytree(RECORDED / "qcg", tmp_path / "here" / ".qcgpjm-service-n1.8303")
+    for name in ("xt", "balsam"):
+        shutil.copytree(RECORDED / name, tmp_path / "here" / name)
     monkeypatch.chdir(tmp_path / "here")
     for name, value in {
         "PATH": f"{prepared / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "HOME": str(tmp_path),
@@ -204,6 +210,7 @@ def said_by(line: str, capfd: pytest.CaptureFixture[str]) -> str:
         said = "".join(capfd.readouterr())
         assert code == TROUBLE.get(line, 0), said
         return said
+    line = line.replace("8092", str(free_port()))  # others on this machine have theirs
     words = ["sh", "-c", f"exec {line}" if line.startswith(SERVES) else line]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -19,13 +19,15 @@ import pytest
 from logshipper.cli import main
 from observe.completion import SHELLS
 from tests.captured_runs import ROOT, TIMEOUT_SECS, wait_until
+from tests.import_tools import RECORDED
 from tests.node_agents import NodeAgent
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer
 
 COMMANDS = ("ls", "show", "info", "status", "logs", "monitor", "metadata", "export", "plot", "events", "open", "serve",
-            "wait", "diff", "tag", "annotate", "url", "rm", "render", "analyze", "allocations")  # fmt: skip
+            "wait", "diff", "tag", "annotate", "url", "rm", "render", "analyze", "allocations",
+            "import")  # fmt: skip
 JOB = """
 import json, sys
 print("training")
@@ -101,6 +103,10 @@ class Place:
         shutil.copytree(self._store, folder / "store", symlinks=True)
         for name in ("slurm-4711.out", "typescript"):
             (folder / name).write_bytes(b"start\r\n 10%\r 20%\r100%\r\n\x1b[31mred\x1b[0m\r\n")
+        for system, to in (("qcg", ".qcgpjm-service-n1.8303"), ("qcg", "copy"), ("xt", "runs"), ("balsam", "site")):
+            shutil.copytree(RECORDED / system, folder / to)
+        for name in ("events.json", "jobs.jsonl", "batchjobs.csv"):
+            (folder / "site" / name).rename(folder / name)
         return {
             "PATH": f"{self._bin}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),

@@ -159,7 +159,12 @@ def as_csv_of_json(path: Path) -> None:
         writer.writerows({**event, "data": json.dumps(event["data"])} for event in EVENTS)
 
 
-@pytest.mark.parametrize("write", [as_array, as_indented, as_lines, as_csv, as_csv_of_json])
+def as_python_prints(path: Path) -> None:
+    """`balsam queue ls -v`."""
+    path.write_text("".join(f"{event}\n" for event in EVENTS))
+
+
+@pytest.mark.parametrize("write", [as_array, as_indented, as_lines, as_csv, as_csv_of_json, as_python_prints])
 def test_forms_of_exports(take: Import, store: Path, site: Path, write: Callable[[Path], None]) -> None:
     take(SITE)
     wanted = contents(store)
@@ -167,6 +172,17 @@ def test_forms_of_exports(take: Import, store: Path, site: Path, write: Callable
     write(site / "events.json")
     assert take(site)[0] == 0
     assert contents(store) == wanted
+
+
+@pytest.mark.parametrize(
+    "first", ["garbage", '{"id": 1, "job_id": ', "id,name", "-" * 60_000 + "1", "{" + "-" * 60_000]
+)
+def test_a_first_line_that_is_broken(take: Import, store: Path, site: Path, first: str) -> None:
+    lines = "".join(json.dumps(event) + "\n" for event in EVENTS)
+    (site / "events.json").write_text(f"{first}\n{lines}")
+    code, out, said = take(site)
+    assert (code, out) == (1, "60 entries: 6 new jobs, 0 known, 3 allocations\n")
+    assert "events.json:1: isn't a JSON object" in said
 
 
 def test_only_events(take: Import, store: Path) -> None:

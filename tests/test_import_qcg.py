@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from ingest.__main__ import main as agent_main
 from ingest.capture.job import NAME
+from ingest.imports import states
 from ingest.imports.faults import MAX_TOLD
 from ingest.imports.qcg import parse_allocation
 from ingest.imports.source_file import MAX_LINE_BYTES
@@ -19,8 +21,10 @@ from ingest.imports.values import job_id_of, secs_of
 from ingest.store.local_store import LocalStore
 from logshipper.cli import main
 from observe.overlay import Overlay, Place
+from observe.words import state_of
 from tests.captured_runs import wait_until
 from tests.import_tools import RECORDED, Import, contents
+from tests.reading_store import SpooledCapture
 
 RUN = RECORDED / "qcg"
 TZ = ("--timezone", "UTC")
@@ -152,7 +156,7 @@ def following(run: Path, store: Path) -> Iterator["subprocess.Popen[str]"]:
 
 
 def test_follow_until_the_manager_ends(following: "subprocess.Popen[str]", run: Path, store: Path) -> None:
-    wait_until(lambda: store.exists() and len(contents(store)) == 6, "what is there is imported")
+    wait_until(lambda: (store / "catalogue.db").exists() and len(contents(store)) == 6, "what is there is imported")
     lines = (RUN / "jobs.report").read_text().splitlines(keepends=True)
     (run / "jobs.report").write_text("".join(lines[:3]) + lines[3][:50])
     wait_until(lambda: len(contents(store)["sweep"]["changes"]) >= 6, "two iterations' changes are imported")
@@ -279,7 +283,7 @@ def test_links_in_a_folder_are_not_followed(take: Import, store: Path, run: Path
 
 
 def test_a_file_that_becomes_shorter_is_read_anew(following: "subprocess.Popen[str]", run: Path, store: Path) -> None:
-    wait_until(lambda: store.exists() and len(contents(store)) == 6, "what is there is imported")
+    wait_until(lambda: (store / "catalogue.db").exists() and len(contents(store)) == 6, "what is there is imported")
     states = (run / "track.states").read_text()
     (run / "track.states").write_text(states.splitlines()[0].replace("hello", "again") + "\n")
     shutil.copy(RUN / "final_status.json", run)
@@ -349,3 +353,56 @@ def test_ids_are_unlike_where_names_are() -> None:
     assert job_id_of("balsam", ["123"]) == "balsam-123"
     assert job_id_of("xt", ["a/b"]) != job_id_of("xt", ["a b"])
     assert job_id_of("xt", ["ws", "run1"]) == "xt-ws-run1"
+
+
+def test_states_of_other_systems_are_known_to_filters() -> None:
+    for table in (states.QCG, states.BALSAM, states.XT):
+        for name, state in table.items():
+            assert state_of(name) == state
+
+
+def test_nothing_is_left_beside_the_jobs(take: Import, store: Path) -> None:
+    take(RUN)
+    take(RUN)
+    names = {path.name.partition("-")[0] for path in store.iterdir()}
+    assert names <= {"catalogue.db", "jobs", "intake.lock", "values.db", "overlay.db"}
+    assert {path.suffix for path in (store / "jobs").iterdir()} == {".db"}
+
+
+def test_a_captured_job_is_never_written_over(store: Path, tmp_path: Path) -> None:
+    """Whatever it is called: the imported one takes another id."""
+    with SpooledCapture(store, "xt-ws1-run1.1") as captured:
+        captured.lines("my own")
+        captured.end()
+    for _ in range(2):
+        assert main(["import", "xt", str(RECORDED / "xt"), "--store", str(store)]) == 0
+    with LocalStore(str(store)) as opened:
+        jobs = {job.job_id: job for job in opened.jobs()}
+        assert len(jobs) == 3
+        assert jobs["xt-ws1-run1.1"].origin == ""
+        assert [job.name for job in jobs.values() if job.origin] == ["run1.2", "run1.1"]
+
+
+def test_one_that_never_ended_can_be_removed(take: Import, store: Path, run: Path) -> None:
+    (run / "jobs.report").write_bytes(b"\n".join(GOOD.splitlines()[:3]) + b"\n")
+    (run / "track.states").unlink()
+    take(run)
+    assert contents(store)["sweep"]["summary"].state == "RUNNING"
+    assert main(["rm", "-y", "sweep", "--store", str(store)]) == 0
+
+
+def test_a_secret_in_what_was_imported_is_purged(
+    take: Import, store: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also of what iterations and jobs say beside their states."""
+    entries = [json.loads(line) for line in GOOD.splitlines()[:2]]
+    entries[0]["execution"]["args"] = ["--token", "s3cr3t-token"]
+    entries[1]["messages"] = "failed with s3cr3t-token"
+    (run / "jobs.report").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    take(run)
+    for name in ("hello", "sweep"):
+        with LocalStore(str(store)) as opened:
+            job_id = opened.resolve(name)
+        words = ["purge", "--store", str(store), "--job", job_id, "--grep", "s3cr3t-token", "--yes"]
+        assert agent_main(words) == 0, capsys.readouterr()
+        assert b"s3cr3t-token" not in (store / "jobs" / f"{job_id}.db").read_bytes()

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from ingest.store.local_store import LocalStore
 from logshipper.cli import main
 from observe.overlay import Overlay, Place
+from tests.captured_runs import wait_until
 from tests.import_tools import RECORDED, Import, contents
 
 RUNS = RECORDED / "xt"
@@ -212,3 +215,33 @@ def test_a_folder_without_runs_is_refused(take: Import, tmp_path: Path) -> None:
     code, _, said = take(tmp_path)
     assert code == 1
     assert "no runs of XT" in said
+
+
+def test_follow_until_the_run_ends(store: Path, runs: Path) -> None:
+    """Records and console are imported as they come, also where several are at once."""
+    (runs / "all_runs.jsonl").unlink()
+    shutil.rmtree(runs / "ws1" / "run1.2")
+    log, console = runs / "ws1" / "run1.1" / "run.log", runs / "ws1" / "run1.1" / "output" / "console.txt"
+    lines, printed = log.read_text().splitlines(keepends=True), console.read_bytes()
+    log.write_text("".join(lines[:5]))
+    console.write_bytes(printed[:30])
+    command = [sys.executable, "-m", "logshipper", "import", "xt", str(runs), "--follow", "--store", str(store)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            catalogue = store / "catalogue.db"
+            wait_until(lambda: catalogue.exists() and contents(store), "what is there is imported")
+            assert contents(store)["run1.1"]["summary"].state == "RUNNING"
+            with log.open("a") as file:
+                file.write("".join(lines[5:7]))
+            wait_until(lambda: len(contents(store)["run1.1"]["records"]) == 3, "new records are imported")
+            console.write_bytes(printed)
+            with log.open("a") as file:
+                file.write("".join(lines[7:]))
+            process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    followed = contents(store)
+    shutil.rmtree(store)
+    assert main(["import", "xt", str(runs), "--store", str(store)]) == 0
+    assert followed == contents(store)

@@ -150,7 +150,7 @@ def test_a_common_name_stands_for_iterations_elsewhere_too(both: TwoStores, sour
     waited = call(both, source, "wait", "--all", "sweep", "--check")
     assert (waited.returncode, len(waited.stdout.splitlines())) == (4, 3)
     both_ends = call(both, source, "events", "sweep", "--to-state", "failed")
-    assert both_ends.stdout.split()[-1] == "sweep:1"
+    assert both_ends.stdout.rstrip().endswith(" sweep:1: exit code 3")
 
 
 def test_monitor_tells_states_and_follows_the_log(tmp_path: Path) -> None:
@@ -203,3 +203,42 @@ def test_imported_times_are_the_reports(qcg: observe.Store) -> None:
     assert info.history[-1][0].isoformat()[:23] == told[-1]["date"].replace(" ", "T")[:23]
     hours, minutes, secs = report["hello"]["runtime"]["rtime"].split(":")
     assert info.time.total_seconds() == pytest.approx(int(hours) * 3600 + int(minutes) * 60 + float(secs), abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What XT and Balsam wrote, imported."""
+    store = tmp_path_factory.mktemp("others") / "store"
+    for system in ("xt", "balsam"):
+        assert main(["import", system, str(RECORDED / system), "--store", str(store)]) == 0
+    return store
+
+
+def test_xts_runs_have_roll_ups_and_hyperparameters(others: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with observe.Store.local(others) as store:
+        run = store.info("run1.1")["run1.1"]
+        assert (run.best("test-acc", maximize=True), run.metrics["train-loss"].max) == (0.6, 0.1)
+        search = store.info("run1")["run1"]
+        assert search.iterations == observe.Iterations(total=2, finished=2, failed=1)
+        assert [child.name for child in search.childs] == ["run1.1", "run1.2"]
+        assert search.best("test-acc", maximize=True) == 0.6
+    assert main(["ls", "run1.*", "--columns", "name,hparams.lr,metrics.test-acc", "--store", str(others)]) == 0
+    assert [row.split() for row in capsys.readouterr().out.splitlines()[1:]] == [
+        ["run1.2", "0.01", "0.51"], ["run1.1", "0.1", "0.6"],
+    ]  # fmt: skip
+    assert main(["diff", "run1.1", "run1.2", "--changed", "--store", str(others)]) == 0
+    changed = {row.split()[1]: row.split()[2:] for row in capsys.readouterr().out.splitlines()[1:]}
+    assert changed["command"] == ["python", "train.py", "--lr", "0.1", "python", "train.py", "--lr", "0.01"]
+    assert (changed["lr"], "xt.compute" in changed) == (["0.1", "0.01"], False)
+    assert main(["monitor", "run1.1", "--store", str(others)]) == 0
+    told = capsys.readouterr()
+    assert told.out.splitlines() == ["training with lr 0.1", "100%|###|", "done"]
+    assert "has ended: COMPLETED" in told.err
+
+
+def test_balsams_jobs(others: Path) -> None:
+    with observe.Store.local(others) as store:
+        info = store.info("103")["103"]
+    assert (info.status, info.exit_code, info.wdir) == ("FAILED", 3, "sweep/job103")
+    assert (info.nodes, info.total_nodes, info.total_cores) == ({}, 1, 2)
+    assert [state for _, state in info.history] == ["QUEUED", "RUNNING", "FAILED"]

@@ -151,11 +151,13 @@ def test_with_the_nodes_agent(open_folder: Path, loki: LokiServer, client: Clien
             events = [json.loads(entry.line) for entry in entries_of(client, cluster, "event")]
             return [event["exit_code"] for event in events if event["event"] == "closed"]
 
-        wait_until(lambda: len(ends()) == 2, "both captures are shipped")
+        def lines() -> list[tuple[str, str]]:
+            return sorted((one.metadata["attempt"], one.line) for one in entries_of(client, cluster, "log"))
+
+        wanted = sorted([*(("1", line) for line in SEEN.decode().splitlines()), ("2", "ready"), ("2", "last words")])
+        wait_until(lambda: len(ends()) == 2 and len(lines()) >= len(wanted), "both captures are shipped")
+        assert lines() == wanted
         assert sorted(ends()) == [0, 3]
-    found = sorted((one.metadata["attempt"], one.line) for one in entries_of(client, cluster, "log"))
-    lines = [("1", line) for line in SEEN.decode().split("\n")[:-1]] + [("2", "ready"), ("2", "last words")]
-    assert found == sorted((attempt, line.rstrip()) for attempt, line in lines)
     assert {one.metadata["job_id"] for one in entries_of(client, cluster, "log")} == {f"train-0-x7k2p.u{UID}"}
 
 

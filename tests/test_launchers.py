@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -147,6 +148,15 @@ def test_several_runs_in_one_job(home: Home) -> None:
     sh(home, f"{RUN} echo one; {RUN} echo two; {RUN.replace('run', 'run --job-id own')} echo three", **SGE)
     assert places(home) == [("4711", 1, "", 0), ("4711", 1, "run2", 0), ("own", 1, "", 0)]
     assert home.logs("4711") == ["one", "two"]
+
+
+def test_what_comes_after_a_job_was_removed_is_kept(home: Home) -> None:
+    """A scheduler's job goes on under its id when what was logged of it so far is removed: that is its next attempt."""
+    sh(home, f"{RUN} echo one; {RUN} echo two", **SGE)
+    assert home.call("rm", "4711", "--yes").returncode == 0
+    sh(home, f"{RUN} echo three", **SGE)
+    assert home.logs("4711") == ["three"]
+    assert [capture["attempt"] for capture in home.show("4711")["captures"]] == [2]
 
 
 needs_parallel = pytest.mark.skipif(shutil.which("parallel") is None, reason="GNU parallel isn't installed")
@@ -329,3 +339,61 @@ def test_ssh_that_breaks_off(option: str, home: Home, ssh: list[str]) -> None:
     shown = home.show()
     assert (shown["exit_code"], shown["signal"]) == (None, 1 if option == "-tt" else 13)
     assert home.logs()[0] == "begun"
+
+
+# ---- hooks
+
+
+def test_grid_engines_signals_arrive_once(home: Home) -> None:
+    """Its shepherd signals the whole process group, so CMD has got it by itself, and nothing is sent on."""
+    script = "import signal\nsignal.signal(signal.SIGUSR1, lambda *_: print('told', flush=True))\n"
+    script += (
+        "signal.signal(signal.SIGUSR2, lambda *_: exit(5))\nprint('ready', flush=True)\nwhile True: signal.pause()"
+    )
+    shepherd = "import os, sys\nopen('/proc/self/comm', 'w').write('sge_shepherd')\nos.kill(int(sys.argv[1]), 10)"
+    with home.start("run", "--", sys.executable, "-c", script, start_new_session=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        subprocess.run([sys.executable, "-c", shepherd, str(process.pid)], check=True, timeout=60)
+        process.send_signal(signal.SIGUSR2)  # to the relay alone, so that it comes behind all that is sent on
+        assert process.stdout.read() == b""
+        assert process.wait(60) == 5
+
+
+HOOKS = ROOT / "deploy" / "launchers"
+
+
+@pytest.mark.parametrize("opted_in", [False, True])
+def test_condor_job_wrapper(opted_in: bool, home: Home) -> None:
+    """Called as condor_starter calls it, with the job's ClassAd beside the job. Debian has no HTCondor to try it in."""
+    if opted_in:
+        home.opt_in()
+    (home.folder / ".job.ad").write_text("ClusterId = 12\nProcId = 3\n")
+    program = home.folder / "logshipper"
+    program.write_text(f'#!/bin/sh\ntouch {home.folder}/began\nexec {sys.executable} -m logshipper "$@"\n')
+    program.chmod(0o755)
+    environment = {**home.environment, "_CONDOR_JOB_AD": str(home.folder / ".job.ad"), "LOGSHIPPER": str(program)}
+    command = [
+        str(HOOKS / "condor-job-wrapper"),
+        "sh",
+        "-c",
+        'echo "$1"; echo ${LOGSHIPPER-none}; exit 4',
+        "sh",
+        "a  b",
+    ]
+    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (4, b"a  b\nnone\n", b"")
+    assert places(home) == ([("12.3", 1, "", 0)] if opted_in else [])
+    assert (home.folder / "began").exists() == opted_in  # no Python for who didn't
+
+
+@pytest.mark.parametrize("program", ["/no/such/program", "/bin/false"])
+def test_capture_job_without_logshipper(program: str, home: Home) -> None:
+    """The command runs, with its own words, also where one of them is `--`."""
+    home.opt_in()
+    for options in ([], ["--if-opted-in"], ["--name", "x"]):
+        done = subprocess.run(
+            [str(HOOKS / "capture-job"), *options, "--", "printf", "%s|", "a  b", "--", "c"],
+            env={**home.environment, "LOGSHIPPER": program}, stdin=subprocess.DEVNULL, capture_output=True, timeout=60,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"a  b|--|c|", b"")

@@ -289,7 +289,10 @@ def test_a_capture_that_died_is_failed_and_its_loss_counted(store: LocalStore, s
     assert (stdout["read"], stdout["stored"], stdout["collapsed"], stdout["lost"]) == (10, 3, 1, 6)
     assert (stderr["read"], stderr["stored"], stderr["lost"]) == (1, 0, 1)
     assert not capture.path.exists()
-    assert [event.event["event"] for event in reader.events()] == ["segment_damaged"]
+    damaged, lost = (event.event for event in reader.events())
+    assert damaged["event"] == "segment_damaged"
+    assert (lost["event"], lost["lines"]) == ("lines_lost", 7)
+    assert lost["reason"] == "its capture died before it had written them"
 
 
 def test_what_was_pending_when_a_capture_died_is_lost(store: LocalStore, spool: Path) -> None:

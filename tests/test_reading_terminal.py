@@ -47,7 +47,8 @@ def screen(store: Path, *words: str, code: int = 0, **options: Any) -> str:  # A
     return text
 
 
-COMMANDS = [["ls"], ["show", "last"], ["metadata", "last"], ["plot", "last"]]
+COMMANDS = [["ls"], ["show", "last"], ["metadata", "last"], ["plot", "last"], ["info", "last"],
+            ["metadata", "last", "--summary"], ["metadata", "last", "--by", "epoch"]]  # fmt: skip
 
 
 @pytest.mark.parametrize("columns", [60, 80, 140])

@@ -126,7 +126,9 @@ def test_killed_between_the_checkpoints_of_two_lokis(site: Site) -> None:
         assert {name: site.problems(name) for name in site.lokis} == {"loki": {}, "national": {}}
         for sink in site.agent.status()["sinks"]:
             assert sink["ledger"]["balances"], sink
-            assert (sink["quarantine"]["reasons"], sink["spooled_bytes"]) == ({"too_old": 15}, 0)
+            assert (sink["quarantine"]["reasons"], sink["spooled_bytes"]) == ({"too_old": 18}, 0), (
+                "with a word on each silence"
+            )
         assert {0, 5} == set(refused_in(site.quarantine("national"), site.sent).values())
 
 
@@ -313,9 +315,9 @@ def test_commands_know_both(site: Site) -> None:
         purged = agent.call("purge", "--job", "gone", "--yes", "--wait", "1s", "--json")
         assert purged.returncode == 3, purged.stderr
         told = json.loads(purged.stdout)
-        assert told["lines"]["quarantine"] == 6
+        assert told["lines"]["quarantine"] == 8
         assert list(told["requests"]) == ["national"], "the other one has no delete API"
-        assert {name: site.sink(name)["quarantine"]["entries"] for name in site.lokis} == {"loki": 3, "national": 3}
+        assert {name: site.sink(name)["quarantine"]["entries"] for name in site.lokis} == {"loki": 4, "national": 4}
         with next(site.quarantine("national").iterdir()).open("a") as file:
             file.write("no entry\n")
         assert agent.status()["remote_write"] is None

@@ -132,7 +132,7 @@ def configuration(tree: Path) -> None:
     copy(HERE / "site.toml", tree / "etc/logshipper/site.toml")
     copy(ROOT / "deploy/systemd/logshipper-agent.service", tree / "usr/lib/systemd/system/logshipper-agent.service")
     copy(ROOT / "deploy/systemd/logshipper.tmpfiles", tree / "usr/lib/tmpfiles.d/logshipper.conf")
-    for hook in sorted((ROOT / "deploy/slurm/hooks").glob("*")):
+    for hook in sorted([*(ROOT / "deploy/slurm/hooks").glob("*"), *(ROOT / "deploy/launchers").glob("*")]):
         if hook.is_file():
             mode = 0o755 if hook.stat().st_mode & stat.S_IXUSR else 0o644
             copy(hook, tree / "usr/libexec/logshipper" / hook.name, mode)

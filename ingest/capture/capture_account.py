@@ -11,7 +11,19 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ingest.capture.job import END_STATES, JOB_ENDED, MAX_NODES, RUNNING, Capture, Json
+from ingest.capture.job import (
+    END_STATES,
+    HEARTBEAT_FOUND,
+    HEARTBEAT_LOST,
+    HISTORY,
+    JOB_ENDED,
+    MAX_NODES,
+    RUNNING,
+    UNRESPONSIVE_NS,
+    Capture,
+    Json,
+    heartbeat_lost,
+)
 from ingest.capture.summary import CaptureFacts
 from ingest.metadata.metadata_keys import parse_record
 from ingest.metadata.x_axis import XAxis
@@ -22,7 +34,7 @@ from logshipper.spool import outcome
 MAX_TIME_NS = 1 << 62  # the year 2116; SQLite's integers end at twice that
 MAX_EVENTS = 10_000  # per capture; further ones are counted
 MARKS = ("started", "heartbeat", "ended", "closed")  # events that a store makes itself
-NOT_A_JOBS = (*MARKS, JOB_ENDED, "checked")  # who reads a store trusts these
+NOT_A_JOBS = (*MARKS, JOB_ENDED, "checked", HEARTBEAT_LOST, HEARTBEAT_FOUND)  # who reads a store trusts these
 MAX_MARKS = 100  # starts and ends, per capture
 MAX_UNPARSED = 100  # metadata lines that are no JSON objects, per capture: no sidecar writes any
 HEARTBEAT_NS = 10**9  # of the capture's time: between two that become marks
@@ -86,9 +98,9 @@ class Rows:
 class CaptureAccount(CaptureFacts):
     """See the module's docstring. ledger: as the capture last wrote it; stored: lines taken in, by stream, that its
     ledger counts as stored; printed, feeds: bytes and line feeds, by stream, that the relay counted; last_ns: the last
-    line's time by stream; newest_ns: the last time of all; marked_ns: of the last heartbeat among the marks;
-    unparsed: metadata lines that are no JSON; slowed_secs: how long a limit of the spool slowed it; died: it ended
-    without saying so, and all that it left is taken in."""
+    line's time by stream; newest_ns: the last time of all; marked_ns: of the last heartbeat among the marks; silent_ns:
+    the newest time when it was told that no heartbeat follows; unparsed: metadata lines that are no JSON; slowed_secs:
+    how long a limit of the spool slowed it; died: it ended without saying so, and all that it left is taken in."""
 
     cluster: str = "local"
     version: str = ""
@@ -98,6 +110,7 @@ class CaptureAccount(CaptureFacts):
     feeds: dict[str, int] = field(default_factory=dict)
     last_ns: dict[str, int] = field(default_factory=dict)
     newest_ns: int = 0
+    silent_ns: int = 0
     records: int = 0
     bytes_logged: int = 0
     damaged_bytes: int = 0
@@ -129,6 +142,8 @@ class CaptureAccount(CaptureFacts):
         """Takes the next frame; what it adds to the store goes to rows. axis: learns from metadata, None where another
         one does; now_ns: no sign of life is later than that."""
         time_ns = min(frame.time_ns, MAX_TIME_NS)
+        if self.state == RUNNING and 0 < self.newest_ns < time_ns - UNRESPONSIVE_NS:
+            self._tell_found(time_ns, rows)
         self.heartbeat_ns = max(self.heartbeat_ns, min(time_ns, now_ns))
         self.newest_ns = max(self.newest_ns, time_ns)
         if frame.type is FrameType.LINES:
@@ -142,8 +157,31 @@ class CaptureAccount(CaptureFacts):
 
     def take_event(self, event: Json, time_ns: int, rows: Rows) -> None:
         self.events += 1
+        if event.get("event") in HISTORY:
+            self.note_change(time_ns)
         if self.events <= MAX_EVENTS:
             rows.events.append(EventRow(time_ns, event))
+        elif self.events == MAX_EVENTS + 1:
+            words = f"further events of this capture are only counted: it has {MAX_EVENTS:,}"
+            rows.events.append(EventRow(time_ns, {"event": "events_left_out", "message": words}))
+
+    def tell_lost(self, rows: Rows) -> None:
+        """That its heartbeat is late: once, and the same whenever it is told."""
+        if self.silent_ns != self.newest_ns:
+            self.silent_ns = self.newest_ns
+            self.take_event(heartbeat_lost(), self.newest_ns + UNRESPONSIVE_NS, rows)
+
+    @property
+    def told_ns(self) -> int:
+        """When it was told that its heartbeat is late, 0 where it isn't (any more)."""
+        return self.newest_ns + UNRESPONSIVE_NS if self.silent_ns and self.silent_ns == self.newest_ns else 0
+
+    def _tell_found(self, time_ns: int, rows: Rows) -> None:
+        """A frame after a silence. Frames' times follow a monotonic clock: no step of the machine's makes a silence."""
+        self.tell_lost(rows)
+        secs = (time_ns - self.newest_ns) / 1e9
+        words = f"the heartbeat is back, after {secs:.0f} seconds"
+        self.take_event({"event": HEARTBEAT_FOUND, "message": words, "secs": round(secs, 3)}, time_ns, rows)
 
     def take_damage(self, words: str, skipped: int, rows: Rows) -> None:
         """Notes that bytes of a segment were damaged and left out: for good, as an event. Its time is the newest that
@@ -176,6 +214,19 @@ class CaptureAccount(CaptureFacts):
         else:
             self.state = "FAILED"
             self.reason = "its capture ended without an end record: how the job ended isn't known"
+
+    def tell_never_written(self, rows: Rows) -> None:
+        """Of a capture that died: how many lines it had read, or was yet to read, and nobody has."""
+        lines = self.lost() - sum(clean_ledger(self.ledger)[name]["lost"] for name in STREAM_NAMES.values())
+        if self.died and lines > 0:
+            reason = "its capture died before it had written them"
+            event = {
+                "event": "lines_lost",
+                "message": f"{lines} lines lost: {reason}",
+                "lines": lines,
+                "reason": reason,
+            }
+            self.take_event(event, self.newest_ns or self.started_ns, rows)
 
     def _take_word(self, wait_status: int, ended_ns: int) -> bool:
         try:

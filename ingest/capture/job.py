@@ -1,8 +1,10 @@
 """What a store says of a job: plain values, shared by all that write and read stores."""
 
+import heapq
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from logshipper.segment import Kind, Stream
@@ -19,6 +21,9 @@ OPEN_STATES = (QUEUED, RUNNING, UNRESPONSIVE)  # of a job that isn't over
 END_STATES = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED")  # a capture's
 SLURM_STATES = (*END_STATES, "REQUEUED", "BOOT_FAIL", "DEADLINE")  # REQUEUED: this run is over, another one follows
 JOB_ENDED = "job_ended"  # the event that tells how Slurm ended a job
+STATE_CHANGED = "state"  # the event of an imported job: from `from` to `to`, in the states of where it is from
+HEARTBEAT_LOST, HEARTBEAT_FOUND = "heartbeat_lost", "heartbeat_found"
+HISTORY = (STATE_CHANGED, HEARTBEAT_LOST, HEARTBEAT_FOUND)  # events that change a job's state, beside start and end
 _WORST_LAST = ("COMPLETED", "CANCELLED", "FAILED", "NODE_FAIL")
 
 
@@ -37,7 +42,8 @@ class JobSummary:
     origin: the system that an imported job comes from (qcg, balsam, xt), "" for captured ones; parent: the id of the
     job it is a part of, and iteration which one; nodes: as told, and at least those that it was seen on; nodes, cores:
     0 where they aren't known; packing: how many such jobs share a node; allocation: the id of the one it ran in.
-    children: parts that aren't jobs of their own, how many of them are over, and how many of these without success."""
+    children: parts that aren't jobs of their own, how many of them are over, and how many of these without success.
+    first_change_ns, last_change_ns: of events beside start and end that changed its state, 0 where there are none."""
 
     job_id: str
     name: str
@@ -70,6 +76,8 @@ class JobSummary:
     children: int = 0
     children_finished: int = 0
     children_failed: int = 0
+    first_change_ns: int = 0
+    last_change_ns: int = 0
 
 
 class Child(NamedTuple):
@@ -204,6 +212,17 @@ def derived_state(state: str, heartbeat_ns: int, now_ns: int, after_ns: int = UN
     """RUNNING becomes UNRESPONSIVE where the last sign of life is longer ago than after_ns. heartbeat_ns: 0 where none
     is sent."""
     return UNRESPONSIVE if state == RUNNING and heartbeat_ns and now_ns - heartbeat_ns > after_ns else state
+
+
+def heartbeat_lost() -> Json:
+    """The event of a capture that has given no sign of life for UNRESPONSIVE_NS: that much after the last one."""
+    return {"event": HEARTBEAT_LOST, "message": f"no heartbeat for {UNRESPONSIVE_NS // 10**9} seconds"}
+
+
+def merged(told: Iterable[JobEvent], silent: Iterable[JobEvent]) -> Iterator[JobEvent]:
+    """Events in order of time. told: in order of time already."""
+    key = attrgetter("time_ns")
+    return heapq.merge(told, sorted(silent, key=key), key=key)
 
 
 def worst_state(states: list[str]) -> str:

@@ -66,6 +66,7 @@ def learn(
     if done:
         end = None if counters is None else counters.end
         account.conclude(died=batch.outcome is Outcome.CUT, boot_id=boot_id(), end=end)
+        account.tell_never_written(rows)
     elif life is Life.ORPHANED and account.state == RUNNING:
         account.reason = "its capture died: the job runs on, but what it prints isn't logged"
     return Learnt(done, blocked, words)

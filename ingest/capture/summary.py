@@ -65,6 +65,10 @@ class Account(Protocol):
     def restarts(self) -> int: ...
     @property
     def children(self) -> Sequence[int]: ...
+    @property
+    def first_change_ns(self) -> int: ...
+    @property
+    def last_change_ns(self) -> int: ...
     def lost(self) -> int: ...
 
 
@@ -73,7 +77,8 @@ class CaptureFacts:
     """What a store keeps of one capture, whoever tells it. mode: enabled, metadata or disabled; ledger: its account of
     lines; columns, rows: of the terminal; tty: False where pipes took its place; account, partition: the scheduler's,
     "" without one; origin to allocation: as JobSummary has them; restarts: further attempts that are in this capture;
-    children: how many there are, are over, and failed; details: what else an imported job's own system says of it."""
+    children: how many there are, are over, and failed; details: what else an imported job's own system says of it;
+    first_change_ns, last_change_ns: as JobSummary has them."""
 
     name: str = ""
     user: str = ""
@@ -102,6 +107,13 @@ class CaptureFacts:
     restarts: int = 0
     children: Sequence[int] = (0, 0, 0)
     details: Json = field(default_factory=dict)
+    first_change_ns: int = 0
+    last_change_ns: int = 0
+
+    def note_change(self, time_ns: int) -> None:
+        """Takes note of an event that changed its job's state."""
+        self.first_change_ns = min(self.first_change_ns or time_ns, time_ns)
+        self.last_change_ns = max(self.last_change_ns, time_ns)
 
 
 class OfAttempt(Protocol):
@@ -154,6 +166,10 @@ def summarise(job_id: str, captures: Sequence[OfAttempt]) -> JobSummary | None:
         children=children,
         children_finished=finished,
         children_failed=failed,
+        first_change_ns=min(
+            (row.account.first_change_ns for row in captures if row.account.first_change_ns), default=0
+        ),
+        last_change_ns=max(row.account.last_change_ns for row in captures),
     )
 
 

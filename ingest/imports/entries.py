@@ -9,14 +9,16 @@ import csv
 import json
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ingest.capture.job import Json
 from ingest.imports.faults import Faults
 from ingest.imports.source_file import MAX_LINE_BYTES, Line, SourceFile
 
+MAX_REPR_CHARS = 65_536  # of a dict that Python printed
 _PAGE_HEAD = re.compile(r'\s*\{(?:\s*"(?:count|next|previous)"\s*:\s*[^\[\]{},]*,)*\s*"results"\s*:\s*\[')
-_NEXT = re.compile(r"\}\s*,\s*(?=\{)")
+_NEXT = re.compile(r"\}\s*,\s*(?=\{)|\n\s*(?=\{)")  # where an element may begin
+_LOOKED_AT = 50  # lines, for one that tells the form of a file
 _DECODER = json.JSONDecoder()
 
 
@@ -30,25 +32,24 @@ class Entry(NamedTuple):
 def read_lines(file: SourceFile, faults: Faults, *, last: bool) -> Iterator[Entry]:
     """Objects, one to a line: those that came since the last call."""
     for line in file.lines(last=last):
-        yield from _entry(file.path, line, faults)
+        yield from _entry(file.path, line, _parse(line.text), faults)
 
 
 def read_any(file: SourceFile, faults: Faults) -> Iterator[Entry]:
-    """Objects in whatever of these forms the file is; all of it."""
+    """Objects in whatever of these forms the file is, or what Python prints of dicts, a line each; all of it."""
     head = file.head().lstrip()
-    first, _, _ = head.partition(b"\n")
-    is_page = _PAGE_HEAD.match(first[:1000].decode("latin-1")) is not None
-    if head.startswith(b"{") and not is_page and _parse(first.decode("utf-8", "replace").encode()) is not None:
+    is_page = head[:1] == b"[" or _PAGE_HEAD.match(head[:1000].decode("latin-1")) is not None
+    begin = head.split(b"\n", _LOOKED_AT)[:_LOOKED_AT]  # any of which may be broken
+    if not is_page and any(_parse_text(line) is not None for line in begin if line.lstrip()[:1] == b"{"):
         for line in file.lines(last=True):
-            yield from _entry(file.path, line, faults)
+            yield from _entry(file.path, line, _parse_text(line.text), faults)
     elif head[:1] in (b"{", b"["):
         yield from _elements(file, faults)
     elif head:
         yield from _rows(file.path, file.lines(last=True), faults)
 
 
-def _entry(path: str, line: Line, faults: Faults) -> Iterator[Entry]:
-    value = _parse(line.text)
+def _entry(path: str, line: Line, value: Json | None, faults: Faults) -> Iterator[Entry]:
     if value is not None:
         yield Entry(line.number, value)
     elif line.ended:
@@ -62,6 +63,11 @@ def _parse(text: bytes) -> Json | None:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return None
+    return value if isinstance(value, dict) else None
+
+
+def _parse_text(text: bytes) -> Json | None:
+    value = _parse_any(text.decode("utf-8", "replace"))
     return value if isinstance(value, dict) else None
 
 
@@ -134,9 +140,18 @@ def _rows(path: str, lines: Iterator[Line], faults: Faults) -> Iterator[Entry]:
 
 def _field(text: str) -> object:
     if text[:1] in ("{", "["):
-        for parse in (json.loads, ast.literal_eval):
+        value = _parse_any(text)
+        return text if value is None else value
+    return text
+
+
+def _parse_any(text: str) -> Json | list[Any] | None:  # Any: JSON
+    """JSON, or what Python prints of a dict or list, where it isn't too long; None for all else."""
+    for parse in (json.loads, ast.literal_eval):
+        if parse is json.loads or len(text) <= MAX_REPR_CHARS:
             try:
-                return parse(text)
+                value = parse(text)
             except (ValueError, SyntaxError, RecursionError, MemoryError):
                 continue
-    return text
+            return value if isinstance(value, dict | list) else None
+    return None

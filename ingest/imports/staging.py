@@ -4,13 +4,14 @@ import json
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ingest.capture.job import Json
 from ingest.sqlite_file import store_errors
 
 _BATCH = 5000
+_GIVEN_AT_ONCE = 500
 _SCHEMA = """
 CREATE TABLE entry (id INTEGER PRIMARY KEY, job TEXT NOT NULL, part INTEGER NOT NULL, kind TEXT NOT NULL,
     path TEXT NOT NULL, line INTEGER NOT NULL, value TEXT NOT NULL)"""
@@ -26,9 +27,10 @@ class Staged(NamedTuple):
 
 
 class Staging:
-    """Entries on their way, in a file of folder until it is closed. part: a job's are asked for one by one."""
+    """Entries on their way, in a file of folder that has no name. part: a job's are asked for one by one.
+    advanced: is called now and then, while entries are given out. count: entries; given: those that were given out."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, advanced: Callable[[], object] | None = None) -> None:
         fd, self._path = tempfile.mkstemp(prefix="import-", suffix=".tmp", dir=folder)
         os.close(fd)
         with store_errors(self._path):
@@ -36,8 +38,10 @@ class Staging:
             self._connection.execute("PRAGMA journal_mode=OFF")
             self._connection.execute("PRAGMA synchronous=OFF")
             self._connection.execute(_SCHEMA)
+        os.unlink(self._path)  # it is gone with us, whatever ends us
         self._waiting: list[tuple[str, int, str, str, int, str]] = []
-        self.count = 0
+        self._advanced = advanced
+        self.count = self.given = 0
 
     def add(self, job: str, kind: str, path: str, line: int, value: Json, *, part: int = 0) -> None:
         self._waiting.append((job, part, kind, path, line, json.dumps(value)))
@@ -60,12 +64,14 @@ class Staging:
             found = self._connection.execute(
                 "SELECT kind, path, line, value FROM entry WHERE job = ? AND part = ? ORDER BY id", (job, part)
             )
-            while rows := found.fetchmany(_BATCH):
+            while rows := found.fetchmany(_GIVEN_AT_ONCE):
                 yield from (Staged(kind, path, line, json.loads(value)) for kind, path, line, value in rows)
+                self.given += len(rows)
+                if self._advanced is not None:
+                    self._advanced()
 
     def close(self) -> None:
         self._connection.close()
-        os.unlink(self._path)
 
     def _write(self) -> None:
         with store_errors(self._path):

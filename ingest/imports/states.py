@@ -16,7 +16,7 @@ BALSAM = {
 }  # fmt: skip
 XT = {
     "created": QUEUED, "allocating": QUEUED, "spawning": QUEUED, "queued": QUEUED, "submitted": QUEUED,
-    "running": RUNNING, "started": RUNNING, "restarted": RUNNING, "restarting": RUNNING, "completed": "COMPLETED",
+    "running": RUNNING, "started": RUNNING, "restarted": RUNNING, "completed": "COMPLETED",
     "success": "COMPLETED", "error": "FAILED", "failed": "FAILED", "aborted": "FAILED", "cancelled": "CANCELLED",
     "killed": "CANCELLED", "terminated": "CANCELLED",
 }  # fmt: skip

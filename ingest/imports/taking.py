@@ -87,10 +87,9 @@ class Taking:
 
     def run(self, *, last: bool = True) -> None:
         """Takes in what there is now. last: also what isn't ended yet. Raises StoreError, LogshipperError."""
-        with Staging(self._store.root) as staging:
+        with Staging(self._store.root, lambda: self._advance(staging)) as staging:
             for _ in self._source.stage(staging, last=last):
-                if self._progress is not None:
-                    self._progress(self._source.done(), max(self._source.size(), self._source.done()))
+                self._advance(staging)
             self.counts.entries += staging.count
             jobs = self._source.jobs(staging, self._taken)
             while self._take(jobs):
@@ -99,6 +98,13 @@ class Taking:
         if allocations:
             self._store.put_allocations(allocations)
             self.counts.allocations += len(allocations)
+
+    def _advance(self, staging: Staging) -> None:
+        """Reading files is the first half of it, writing jobs the other one."""
+        if self._progress is not None:
+            size = max(self._source.size(), self._source.done())
+            written = size * min(staging.given, staging.count) // max(staging.count, 1)
+            self._progress((self._source.done() + written) // 2, size)
 
     def _taken(self, job: ImportedJob) -> Json:
         return {} if self._imports is None else self._imports.taken(job)

@@ -14,16 +14,20 @@ from typing import Any, NamedTuple, Protocol
 from ingest.capture.capture_account import MAX_EVENTS, MAX_TIME_NS, clean_ledger
 from ingest.capture.job import (
     END_STATES,
+    HEARTBEAT_LOST,
+    HISTORY,
     JOB_ENDED,
     MAX_NODES,
     NAME,
     RUNNING,
     SLURM_STATES,
+    UNRESPONSIVE,
     Capture,
     JobSummary,
     Json,
     derived_state,
 )
+from ingest.capture.job import UNRESPONSIVE_NS as LOST_NS
 from ingest.capture.summary import CaptureFacts, summarise
 from logshipper.config import MODES
 from logshipper.segment import Stream
@@ -96,7 +100,7 @@ class EventAccount(CaptureFacts):
     """One capture, as its events tell. first_ns: of its first event; start_at_ns: of the first that tells of its start;
     closed: its account is final; closed_seen_ns: when that came, where it came while somebody followed the job;
     counted: rank and time of the event that its counts are from; mode_ns: of the event that its mode is from; beats_ns:
-    of its newest heartbeats, in order."""
+    of its newest heartbeats, in order; lost_ns: of the last word that its heartbeat is late."""
 
     lines: int = 0
     records: int = 0
@@ -109,12 +113,18 @@ class EventAccount(CaptureFacts):
     counted: tuple[int, int] = (-1, 0)
     mode_ns: int = -1
     beats_ns: list[int] = field(default_factory=list)
+    lost_ns: int = 0
 
     def take(self, event: Json, time_ns: int) -> None:
         """Takes an event of the capture, of the agent's making or its own."""
         name = event.get("event")
-        # `closed` stands a nanosecond behind the capture's last sign of life
-        self.heartbeat_ns = max(self.heartbeat_ns, time_ns - (name == CLOSED))
+        if name in HISTORY:
+            self.note_change(time_ns)
+        if name == HEARTBEAT_LOST:
+            self.lost_ns = max(self.lost_ns, time_ns)
+        # these stand behind the capture's last sign of life
+        behind_ns = 1 if name == CLOSED else LOST_NS if name == HEARTBEAT_LOST else 0
+        self.heartbeat_ns = max(self.heartbeat_ns, time_ns - behind_ns)
         self.first_ns = min(self.first_ns, time_ns)
         if name == STARTED and time_ns < self.start_at_ns:
             self._take_start(event, time_ns)
@@ -169,7 +179,14 @@ class EventAccount(CaptureFacts):
         """Whether it has given no sign of life for so long that only its heartbeats' spacing tells what that means."""
         return now_ns - self.heartbeat_ns > UNRESPONSIVE_NS
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether its node's agent has said that its heartbeat is late, and nothing came since."""
+        return self.lost_ns > self.heartbeat_ns
+
     def derived_state(self, now_ns: int) -> str:
+        if self.state == RUNNING and self.is_lost:
+            return UNRESPONSIVE
         return derived_state(self.state, self.heartbeat_ns, now_ns, self.patience_ns())
 
     def may_print(self, now_ns: int) -> bool:
@@ -270,7 +287,7 @@ class JobAccount:
 
     def _keep(self, own: OwnEvent, event: Json) -> None:
         count = self._event_counts.get(own.key, 0)
-        if own not in self._events and count < MAX_EVENTS:
+        if own not in self._events and count <= MAX_EVENTS:  # the last one says that there are more
             self._events[own] = event
             self._event_counts[own.key] = count + 1
 
@@ -296,8 +313,10 @@ class JobAccount:
         if state == RUNNING:
             newest = max(key.attempt for key in self.captures)
             current = [account for key, account in self.captures.items() if key.attempt == newest]
+            running = [account for account in current if account.state == RUNNING]
             patience_ns = max(account.patience_ns() for account in current)
-            state = derived_state(state, found.heartbeat_ns, now_ns, patience_ns)
+            lost = all(account.is_lost for account in running)
+            state = UNRESPONSIVE if lost else derived_state(state, found.heartbeat_ns, now_ns, patience_ns)
         summary = replace(found, state=state, heartbeat_ns=min(found.heartbeat_ns, now_ns), cluster=self.key.cluster)
         end = self.ends.get(max(key.attempt for key in self.captures))
         return summary if end is None else end.over_job(summary)

@@ -15,13 +15,16 @@ from ingest.capture.job import (
     JOB_ENDED,
     RUNNING,
     UNRESPONSIVE,
+    UNRESPONSIVE_NS,
     JobEvent,
     JobSummary,
     LogLine,
     MetadataRecord,
     Position,
     RecordBlock,
+    heartbeat_lost,
     job_shard,
+    merged,
 )
 from ingest.loki.account import STREAMS, CaptureKey, Entry, JobAccount, as_capture
 from ingest.loki.lines import KINDS, Captures, Line, begins_alike, clean, joined
@@ -131,6 +134,11 @@ class LokiJobReader(KeyedReader):
         self._now = now
         self._progress = progress
         self._keys = [found.key for found in numbered]
+        self._silent = [  # where nobody has said so: the agent itself may have gone
+            JobEvent(found.account.heartbeat_ns + UNRESPONSIVE_NS, heartbeat_lost(), found.key.attempt, capture.capture)
+            for found, capture in zip(numbered, self.captures, strict=True)
+            if capture.state == UNRESPONSIVE and not found.account.is_lost
+        ]
         self._running = {found.key for found in numbered if found.account.state == RUNNING}
         self._numbers = Captures(self._keys)
 
@@ -281,6 +289,10 @@ class LokiJobReader(KeyedReader):
     def events(self, *, attempt: int | None = None) -> Iterator[JobEvent]:
         """Events in order of time; those that tell of a capture's start, life and end are in summary and captures.
         How Slurm ended the job is no capture's: its number is 0."""
+        silent = [event for event in self._silent if attempt in (None, event.attempt)]
+        yield from merged(self._told_events(attempt), silent)
+
+    def _told_events(self, attempt: int | None) -> Iterator[JobEvent]:
         numbers = {key: number for number, key in enumerate(self._keys, start=1)}
         for own, event in self._account.events():
             known = own.key in numbers or event["event"] == JOB_ENDED

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from ingest.capture.job import JOB_ENDED, Allocation, JobSummary, TakenIn
+from ingest.capture.job import HISTORY, JOB_ENDED, Allocation, JobSummary, TakenIn
 from ingest.capture.summary import find_job
 from ingest.loki.account import (
     BEATS,
@@ -133,7 +133,7 @@ class LokiStore:
         now_ns = self._now()
         jobs: dict[JobKey, JobAccount] = {}
         begin_ns = now_ns - self._since_ns
-        self._gather(jobs, with_event((STARTED, ENDED, CLOSED, JOB_ENDED)), begin_ns)
+        self._gather(jobs, with_event((STARTED, ENDED, CLOSED, JOB_ENDED, *HISTORY)), begin_ns)
         self._gather(jobs, with_event((HEARTBEAT,)), max(begin_ns, now_ns - 2 * UNRESPONSIVE_NS))
         silent = [job for job in jobs.values() if job.silent_captures(now_ns)]
         silent.sort(key=lambda job: max(account.started_ns for account in job.captures.values()), reverse=True)

@@ -1,10 +1,12 @@
 """A capture as one Loki's shipper goes through it: where it reads, what is checkpointed, what it keeps meanwhile."""
 
 import os
+import time
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from ingest.capture.capture_folder import CaptureFolder, Identity, Life
+from ingest.capture.job import RUNNING, UNRESPONSIVE_NS
 from ingest.capture.learning import new_account
 from ingest.capture.segment_reader import Batch, SegmentReader, list_segments
 from ingest.shipping.checkpoints import Checkpoints, Counts, Learnt, Shipped
@@ -20,16 +22,18 @@ ENTRY_BYTES = 100  # what an entry costs at Loki beside its line, about: a share
 class ShippedCapture:
     """One thread's, its shipper's; others read what is `committed`.
 
-    is_known: it has a checkpoint. committed: position, and whether that is the end, as they stand in the
-    checkpoints. held: read, and put off. waiting_since_ns: the time of the first frame that isn't shipped, 0 where
-    all is. served_turn: the shipper's last round with it. trouble: why it couldn't be read. entries: builds what is
-    sent. spooled_bytes: what isn't shipped, as last measured, measured_at: when, by the monotonic clock.
+    is_known: it has a checkpoint. committed: position, and whether that is the end, as they stand in the checkpoints.
+    read_at: when a frame was last read, by the monotonic clock. held: read, and put off. waiting_since_ns: the time of
+    the first frame that isn't shipped, 0 where all is. served_turn: the shipper's last round with it. trouble: why it
+    couldn't be read. entries: builds what is sent. spooled_bytes: what isn't shipped, as last measured, measured_at:
+    when, by the monotonic clock.
     """
 
     def __init__(self, capture: "FollowedCapture", checkpoints: Checkpoints) -> None:
         self.capture = capture
         self.checkpoints = checkpoints
         self.held: tuple[Batch, Life] | None = None
+        self.read_at = time.monotonic()
         self.stale = False
         self.waiting_since_ns = 0
         self.served_turn = 0
@@ -97,8 +101,19 @@ class ShippedCapture:
             return True
         if self.shipped.done:
             return False
+        if self.is_silent:
+            return True
         learnt_to = self.capture.learn_reader.position
         return self.held is not None or self.learnt.done or self.reader.position != learnt_to
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether no frame has come for so long that it has yet to be told. By this process's own clock: neither a
+        machine's stepped clock nor an agent that was stopped makes a silence."""
+        account = self.shipped.account
+        if self.life is not Life.LIVE or account.state != RUNNING or account.silent_ns == account.newest_ns:
+            return False
+        return time.monotonic() - self.read_at > UNRESPONSIVE_NS / 1e9
 
     def note_waiting(self, since_ns: int) -> None:
         """Something new is there."""

@@ -172,7 +172,9 @@ class Shipper:
             self.round_bytes += batch.size
             more |= batch.outcome is Outcome.MORE
             moved = end is not None and batch.position > capture.shipped.position
-            sends = bool(batch.frames or batch.damages or ends or moved)
+            if batch.frames:
+                capture.read_at = time.monotonic()
+            sends = bool(batch.frames or batch.damages or ends or moved or capture.is_silent)
             piece = self._guarded_piece(capture, batch, life, again=end is not None) if sends else None
             shares.took(tenant, blocked, batch.size, sends=piece is not None)
             if piece is not None:
@@ -236,12 +238,14 @@ class Shipper:
         begun_at_ns = account.newest_ns
         # what the relay counts meanwhile would be other counts when the same frames are sent again
         learnt = learn(account, None, rows, batch, capture.folder, life, time.time_ns(), with_counters=False)
+        if capture.is_silent:
+            account.tell_lost(rows)
         marks = (self._dressed(mark, capture) for mark in rows.marks)
         rows.marks = [mark for mark in marks if mark is not None]
         if capture.shipped.counts.skipped and not capture.shipped.counts.entries:  # nothing else of it was sent yet
             rows.marks[:0] = self._late_begin(capture, begun_at_ns)
         if learnt.done:
-            closed_ns = max(account.newest_ns, account.started_ns) + 1
+            closed_ns = max(account.newest_ns, account.started_ns, account.told_ns) + 1  # nothing of it comes later
             rows.marks.append(EventRow(closed_ns, {"event": "closed", **self._last_words(capture)}))
         if capture.entries is None:
             most = self._config.loki.max_line_bytes

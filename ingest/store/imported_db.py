@@ -11,13 +11,12 @@ from contextlib import contextmanager
 from itertools import chain, islice
 
 from ingest.capture.capture_account import CaptureAccount, Rows
-from ingest.capture.job import RUNNING, Json
+from ingest.capture.job import RUNNING, STATE_CHANGED, Json
 from ingest.imports.imported import Change, ImportedChild
 from ingest.imports.states import is_over, state_of
 from ingest.sqlite_file import open_reader, store_errors, transaction
 from ingest.store.job_db import VERSION, CaptureRow, JobWriter
 
-STATE_EVENT = "state"
 _CHILD_TABLES = """
 CREATE TABLE IF NOT EXISTS child (
     id INTEGER PRIMARY KEY,
@@ -90,7 +89,7 @@ class ImportedJobWriter(JobWriter):
             found = self._connection.execute(
                 "SELECT time_ns, event FROM event WHERE capture = ? AND json_extract(event, '$.event') = ?"
                 " ORDER BY time_ns, id",
-                (capture, STATE_EVENT),
+                (capture, STATE_CHANGED),
             ).fetchall()
         events = [(time_ns, json.loads(text)) for time_ns, text in found]
         return [
@@ -131,7 +130,7 @@ class ImportedJobWriter(JobWriter):
         wanted = [(time_ns, json.dumps(event)) for time_ns, event in changes]
         found = self._connection.execute(
             "SELECT id, time_ns, event FROM event WHERE capture = ? AND json_extract(event, '$.event') = ?",
-            (capture, STATE_EVENT),
+            (capture, STATE_CHANGED),
         ).fetchall()
         kept = {(time_ns, text) for _, time_ns, text in found} & set(wanted)
         gone = [(number,) for number, time_ns, text in found if (time_ns, text) not in kept]

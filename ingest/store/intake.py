@@ -26,6 +26,7 @@ from ingest.store.catalogue import Catalogue, summarise
 from ingest.store.job_db import CaptureRow, JobWriter
 from logshipper.errors import LogshipperError, StoreError, os_words
 from logshipper.fault_points import fault_point
+from logshipper.spool import keep_attempts
 
 BATCH_BYTES = 4 << 20
 MAX_PROBLEMS = 100  # told by one run
@@ -146,6 +147,13 @@ class Intake:
                 raise StoreError(folder.path, f"job {job_id} runs: it can be removed when it has ended")
             last = max(last, identity.attempt)
         return last
+
+    def keep_attempts(self, job_id: str, attempts: int) -> None:
+        """Says in the spool how many attempts a removed job had. Raises StoreError."""
+        try:
+            keep_attempts(self._spool, job_id, attempts)
+        except OSError as error:
+            raise StoreError(self._spool, f"can't be written: {os_words(error)}") from None
 
     def drop(self, job_id: str) -> None:
         """Removes what is spooled of the job."""

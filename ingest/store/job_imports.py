@@ -11,14 +11,14 @@ from contextlib import closing
 from typing import NamedTuple
 
 from ingest.capture.capture_account import CaptureAccount, RecordRow, Rows, clean_ledger
-from ingest.capture.job import RUNNING, JobSummary, Json
+from ingest.capture.job import RUNNING, STATE_CHANGED, JobSummary, Json
 from ingest.imports.imported import Change, ImportedJob
 from ingest.imports.states import is_over, state_of
 from ingest.metadata.metadata_keys import parse_record
 from ingest.sqlite_file import UnwritableError
 from ingest.store.catalogue import Catalogue, summarise
 from ingest.store.child_rows import OWN_DETAILS
-from ingest.store.imported_db import STATE_EVENT, ImportedJobWriter, key_of
+from ingest.store.imported_db import ImportedJobWriter, key_of
 from ingest.store.job_db import CaptureRow
 from logshipper.classifier import Classifier, Event, Lines
 from logshipper.errors import StoreError, os_words
@@ -133,7 +133,10 @@ def _put(writer: ImportedJobWriter, row: CaptureRow, job: ImportedJob) -> bool:
         except _AnotherLog:
             is_same = False
         account.started_ns = account.started_ns or job.begun_ns or account.newest_ns or time.time_ns()
-        writer.finish(row, list(_events(job.origin, changes)), job.children)
+        events = list(_events(job.origin, changes))
+        times = [time_ns for time_ns, _ in events]
+        account.first_change_ns, account.last_change_ns = min(times, default=0), max(times, default=0)
+        writer.finish(row, events, job.children)
     return is_same
 
 
@@ -212,7 +215,7 @@ def _events(origin: str, changes: Sequence[Change]) -> Iterator[tuple[int, Json]
     for change in changes:
         before = change.before or last
         event: Json = {
-            "event": STATE_EVENT,
+            "event": STATE_CHANGED,
             "from": state_of(origin, before) if before else "",
             "to": state_of(origin, change.to),
             "source_from": before,

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ingest.capture.job import (
     OPEN_STATES,
     RUNNING,
+    UNRESPONSIVE,
+    UNRESPONSIVE_NS,
     Child,
     ChildChange,
     JobEvent,
@@ -29,6 +31,8 @@ from ingest.capture.job import (
     Position,
     RecordBlock,
     derived_state,
+    heartbeat_lost,
+    merged,
 )
 from ingest.capture.summary import summarise
 from ingest.metadata.x_axis import XAxis
@@ -120,6 +124,11 @@ class JobReader(KeyedReader):
             for row in rows
         ]
         self._running = [row.id for row in rows if row.account.state == RUNNING]
+        self._silent = [
+            JobEvent(row.account.newest_ns + UNRESPONSIVE_NS, heartbeat_lost(), row.attempt, row.id)
+            for row, capture in zip(rows, self.captures, strict=True)
+            if capture.state == UNRESPONSIVE and row.account.silent_ns != row.account.newest_ns
+        ]
         self._learnt = [row.axis for row in rows]
         self._details = {name: value for name, value in rows[-1].account.details.items() if name != OWN_DETAILS}
 
@@ -400,8 +409,12 @@ class JobReader(KeyedReader):
             size = max(min(rows, 4 * size, _BLOCK_CHARS * count // len(text)), 1)
 
     def events(self, *, attempt: int | None = None) -> Iterator[JobEvent]:
-        """Events in order of time."""
+        """Events in order of time. A heartbeat that is late is one before anything of it is stored."""
         attempts = self._attempts_of(attempt)
+        silent = [event for event in self._silent if event.capture in attempts]
+        yield from merged(self._stored_events(attempts), silent)
+
+    def _stored_events(self, attempts: dict[int, int]) -> Iterator[JobEvent]:
         for time_ns, capture, text in self._fetch("SELECT time_ns, capture, event FROM event ORDER BY time_ns, id"):
             if capture in attempts:
                 try:

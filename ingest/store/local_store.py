@@ -305,13 +305,14 @@ class LocalStore:
             raise UnknownJob(job_id, f"no job has the id {job_id!r}")
         if not self.is_writable:
             raise StoreError(self.root, "can't be written, so nothing can be removed")
-        if summary is not None and summary.state == "RUNNING":
+        if summary is not None and summary.state == "RUNNING" and not summary.origin:
             raise StoreError(self.root, f"job {job_id} runs: it can be removed when it has ended")
         with self._locked(time.monotonic() + LOCK_SECS) as held:
             if not held:
                 raise StoreError(self.root, "another program is taking in: try again")
             known = summary.attempts if summary else 0
             last = max(known, self._intake.check_idle(job_id), self._last_attempt(path, job_id))
+            self._intake.keep_attempts(job_id, last)
             self._catalogue.bury(job_id, last)
             fault_point("store_job_buried")
             self._intake.drop(job_id)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ingest.capture.purge_pattern import LinePattern, masked, masked_json
 from ingest.sqlite_file import UnwritableError, open_writer, store_errors, transaction
+from ingest.store.child_rows import has_children
 from ingest.store.job_db import SCHEMA, VERSION, packed_text, unpacked_text
 
 _PAGE = 256
@@ -26,6 +27,10 @@ def purge_database(path: str, pattern: LinePattern, *, wal: bool, dry_run: bool)
                 found += _purge_texts(connection, "status", "text", _whole(pattern), dry_run=dry_run)
                 events = _texts_of(pattern)
                 found += _purge_texts(connection, "event", "event", events, dry_run=dry_run)
+                if _is_imported(connection):  # what its own system says of it, and of its parts
+                    found += _purge_texts(connection, "capture", "account", events, dry_run=dry_run)
+                if has_children(lambda query: connection.execute(query).fetchall()):
+                    found += _purge_texts(connection, "child", "details", events, dry_run=dry_run)
             if found and not dry_run:
                 _settle(connection, path)
         return found
@@ -53,16 +58,17 @@ def _purge_blocks(connection: sqlite3.Connection, path: str, pattern: LinePatter
                 connection.execute("UPDATE block SET codec = ?, text = ? WHERE id = ?", values)
 
 
+def _is_imported(connection: sqlite3.Connection) -> bool:
+    query = "SELECT 1 FROM capture WHERE ifnull(json_extract(account, '$.origin'), '') <> ''"
+    return connection.execute(query).fetchone() is not None
+
+
 def _purge_texts(connection: sqlite3.Connection, table: str, column: str, mask: Mask, *, dry_run: bool) -> int:
-    found = 0
-    rows = connection.execute(f"SELECT rowid, {column} FROM {table}").fetchall()  # noqa: S608  names of our own
-    for number, text in rows:
-        new = mask(text.encode()).decode()
-        if new != text:
-            found += 1
-            if not dry_run:
-                connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (new, number))  # noqa: S608
-    return found
+    rows = connection.execute(f"SELECT rowid, {column} FROM {table} WHERE {column} <> ''")  # noqa: S608  names of our own
+    found = [(new, number) for number, text in rows if (new := mask(text.encode()).decode()) != text]
+    if not dry_run:
+        connection.executemany(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", found)  # noqa: S608  likewise
+    return len(found)
 
 
 def _whole(pattern: LinePattern) -> Mask:

@@ -5,7 +5,7 @@ from http import HTTPStatus
 from typing import NamedTuple, TypeAlias
 from urllib.parse import unquote
 
-from observe.page import compare_api, console_api, graphs_api, jobs_api, metadata_api
+from observe.page import compare_api, console_api, events_api, graphs_api, jobs_api, metadata_api
 from observe.page.answers import Answer, Ask, Refused
 
 Answering: TypeAlias = Callable[[Ask], Answer]
@@ -24,6 +24,7 @@ ROUTES = (
     Route("jobs/*/search", console_api.search),
     Route("jobs/*/at", console_api.at),
     Route("jobs/*/text", console_api.text),
+    Route("jobs/*/events", events_api.events),
     Route("jobs/*/axes", graphs_api.axes),
     Route("jobs/*/graphs", graphs_api.graphs),
     Route("jobs/*/graph.csv", graphs_api.graph_csv),

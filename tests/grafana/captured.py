@@ -31,6 +31,8 @@ from tests.grafana.frames import Json
 from tests.grafana.printed import Job
 from tests.grafana.sources import LokiSource, PrometheusSource, Range
 from tests.node_agents import NodeAgent, Proxy
+from tests.reading_store import SpooledCapture
+from tests.segment_factory import SECOND_NS
 from tests.servers.running import LokiServer, PrometheusServer
 
 CLUSTER = "grafana-test"
@@ -181,6 +183,29 @@ class Maker:
         shift_ms = agent.shift_secs * 1000
         return Captured(job, job.name, (agent.host,), begin_ms + shift_ms, time.time_ns() // 10**6 + shift_ms)
 
+    def capture_written(self, job: Job) -> Captured:
+        """A job that began some minutes ago, by its own word."""
+        began_ns = time.time_ns() - 200 * SECOND_NS
+        store = self._folder / "written"
+        with SpooledCapture(store, job.name, name=job.name, started_ns=began_ns, host=job.host) as capture:
+            capture.lines(job.lines[0])
+            capture.metadata(*job.lines[1:3])
+            capture.event("user_event", "checkpoint: saved", data={"name": "checkpoint", "step": 2})
+            capture.heartbeat()
+            capture.sleep(printed.SILENT_SECS)
+            capture.metadata(*job.lines[3:])
+            capture.event("lines_lost", "3 lines lost here: no space", lines=3, reason="no space", stream="stdout")
+            capture.event("heartbeat_lost", "forged")
+            capture.sleep(5)
+            capture.end()
+        agent = self._agents[job.host]
+        (spooled,) = (store / "spool").iterdir()
+        identity = json.loads((spooled / "identity.json").read_text())
+        (spooled / "identity.json").write_text(json.dumps({**identity, "cluster": CLUSTER, "user": "root"}))
+        os.utime(spooled / "identity.json", ns=(began_ns, began_ns))
+        spooled.rename(agent.spool / spooled.name)
+        return Captured(job, job.name, (agent.host,), began_ns // 10**6, time.time_ns() // 10**6)
+
     def capture_tasks(self, job: Job, job_id: str) -> Captured:
         """Each attempt of the job is a task on a node of its own."""
         begin_ms = time.time_ns() // 10**6
@@ -239,7 +264,7 @@ def captured_jobs(folder: Path) -> Iterator[Fixture]:
             stack.callback(server.close)
             server.start(wait=False)
         loki.wait_for_push()
-        agents = {host: _agent(folder, loki, host) for host in HOSTS}
+        agents = {host: _agent(folder, loki, host) for host in (*HOSTS, printed.EVENTFUL.host)}
         controller = _agent(folder, loki, CONTROLLER, slurm={"ended_dir": str(_ended_dir(folder))})
         late = ShiftedAgent(folder / "late", "http://127.0.0.1:9", host="late1", shift_secs=-LATE_SECS)
         then = stack.enter_context(Proxy(loki.url, shift_secs=-OLD_SECS))  # else it would see how late it is
@@ -301,7 +326,7 @@ def _made(maker: Maker, pool: ThreadPoolExecutor, late: ShiftedAgent, old: Shift
     ]
     waiting += [pool.submit(maker.capture_tasks, printed.THREE_NODES, "4711")]
     waiting += [pool.submit(maker.capture_tasks, printed.TIMED_OUT, "4712")]
-    waiting += [pool.submit(maker.capture, printed.REQUEUED)]
+    waiting += [pool.submit(maker.capture, printed.REQUEUED), pool.submit(maker.capture_written, printed.EVENTFUL)]
     made = first + [one.result() for one in waiting]
     assert late.stop() == 0
     return made

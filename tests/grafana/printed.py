@@ -181,6 +181,11 @@ RULES: dict[int, Job] = {
     6: Job("falls-in-parts", _lines(*({"rate": 1 / step, "loss": _noise(step)} for step in range(1, 9)))),
     7: Job("any-numbers", _lines(*({"loss": _noise(step), "acc": _noise(-step)} for step in range(1, 9)))),
 }
+# Written as a sidecar writes, so that nobody waits: an event of its own, half a minute of silence, lost lines
+EVENTFUL = Job(
+    "eventful", ["begun", *_lines(*({"step": step, "loss": _noise(step)} for step in range(1, 5)))], host="n4"
+)
+SILENT_SECS = 31
 LATE = Job(
     "late", ["late words", *_lines(*({"step": step, "loss": _noise(step)} for step in range(1, 6)))], host="late1"
 )
@@ -188,4 +193,4 @@ OLD = Job("old", ["old words", *_lines(*({"step": step, "loss": _noise(step)} fo
 
 LIVE = (RUNNING, ENDED, NO_METADATA, NO_NUMBERS, OPTED_IN_LATE, MANY_KEYS, ODD_KEYS, SOMETIMES_TEXT, VALIDATION, ALONE,
         SHORT, LONG, *RULES.values())  # fmt: skip
-EVERY = (*LIVE, REQUEUED, THREE_NODES, TIMED_OUT, LATE, OLD)
+EVERY = (*LIVE, REQUEUED, THREE_NODES, TIMED_OUT, EVENTFUL, LATE, OLD)

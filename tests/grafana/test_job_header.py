@@ -5,13 +5,14 @@ import re
 
 import pytest
 
-from grafana import queries
+from grafana import links, queries
 from tests.grafana import printed
 from tests.grafana.captured import ACCOUNT, HOSTS, PARTITION, USER
 from tests.grafana.conftest import Opened
 from tests.grafana.frames import Json
 from tests.grafana.pages import Page
 from tests.grafana.printed import Job
+from tests.grafana.sources import Range
 
 LOG = "Console log"
 ENDS = {job.name: "COMPLETED" for job in printed.EVERY} | {
@@ -206,6 +207,35 @@ def test_restarts_and_ends_are_marked(opened: Opened) -> None:
     assert [mark["text"] for mark in marks["Ends"]] == ["FAILED: attempt 1", "COMPLETED: attempt 2"]
     assert marks["Ends"][0]["time"] <= marks["Restarts"][0]["time"] <= marks["Ends"][1]["time"]
     assert opened.job("ended").annotations()["Restarts"] == []
+
+
+def test_events_are_listed_and_marked(opened: Opened) -> None:
+    page = opened.job("eventful")
+    rows = page.show("Mode changes").rows()
+    assert [(row["event"], row["message"]) for row in rows] == [
+        ("lines_lost", "3 lines lost here: no space"),
+        ("heartbeat_found", "the heartbeat is back, after 31 seconds"),
+        ("heartbeat_lost", "no heartbeat for 20 seconds"),
+        ("user_event", "checkpoint: saved"),
+    ]
+    marks = page.annotations()
+    assert [mark["text"] for mark in marks["Job's own events"]] == ["checkpoint: saved"]
+    assert [mark["text"] for mark in marks["Lines lost"]] == ["3 lines lost here: no space on n4"]
+    lost, found = marks["Heartbeat"]
+    assert (lost["text"], found["text"]) == (
+        "no heartbeat for 20 seconds on n4", "the heartbeat is back, after 31 seconds on n4",
+    )  # fmt: skip
+    assert 10_900 <= found["time"] - lost["time"] <= 11_100
+
+
+def test_a_silent_job_is_unresponsive_until_it_comes_back(opened: Opened) -> None:
+    """By the end of the page's time."""
+    job = opened.fixture.jobs["eventful"]
+    lost, found = (mark["time"] for mark in opened.job("eventful").annotations()["Heartbeat"])
+    for end_ms, state in ((lost - 500, "RUNNING"), (lost + 500, "UNRESPONSIVE"), (found + 500, "RUNNING")):
+        when = Range(job.begin_ms - 60_000, int(end_ms))
+        assert state_of(opened.page(links.JOB, {"job": job.job_id}, when)) == state
+    assert state_of(opened.job("eventful")) == "COMPLETED"
 
 
 # ---- links

@@ -200,6 +200,16 @@ def test_the_records_of_a_thinned_job_are_counted_once(opened: Opened) -> None:
 # ---- cluster
 
 
+def test_what_happened_in_the_cluster(opened: Opened) -> None:
+    rows = opened.page(links.CLUSTER, {}).show("Late heartbeats").rows()
+    found = [(row["job_id"], row["event"]) for row in rows]
+    assert [event for job_id, event in found if job_id == "eventful"] == [
+        "lines_lost", "heartbeat_found", "heartbeat_lost",
+    ]  # fmt: skip
+    assert ("4712", "job_ended") in found
+    assert [row["time"] for row in rows] == sorted((row["time"] for row in rows), reverse=True)
+
+
 def test_the_cluster_now(opened: Opened) -> None:
     page = opened.page(links.CLUSTER, {}, Range(opened.fixture.today.end_ms - 3_600_000, opened.fixture.today.end_ms))
     numbers = {title: page.show(title).stat() for title in (
@@ -208,7 +218,7 @@ def test_the_cluster_now(opened: Opened) -> None:
     )}  # fmt: skip
     assert numbers["Captured jobs running"] == 1
     assert numbers["Captured jobs started"] == len(KNOWN) - 1  # all but the late one
-    assert numbers["Nodes with an agent"] == 5
+    assert numbers["Nodes with an agent"] == 6
     assert numbers["Nodes capturing"] == 1
     assert numbers["Lines lost"] == 0
 
@@ -236,7 +246,7 @@ def test_throughput_has_all_that_ended(opened: Opened) -> None:
     assert times["jobs"] == len(known) + 1, "one more of the job that was requeued"
     assert 0 < times["least"] <= times["median"] <= times["most"] < 600
     busy = {row["host"]: row["busy"] for row in page.show("Busy share").rows()}
-    assert busy.keys() == {"late1", "n1", "n10", "n2", "slurmctl"}
+    assert busy.keys() == {"late1", "n1", "n10", "n2", "n4", "slurmctl"}
     assert busy["slurmctl"] == 0 < busy["n1"] <= 1
 
 
@@ -259,7 +269,7 @@ def test_what_is_printed(opened: Opened) -> None:
 
 def test_health_of_each_node(opened: Opened) -> None:
     rows = opened.page(links.CLUSTER, {}).show("Capture health").rows()
-    assert sorted(row["host"] for row in rows) == ["late1", "n1", "n10", "n2", "slurmctl"]
+    assert sorted(row["host"] for row in rows) == ["late1", "n1", "n10", "n2", "n4", "slurmctl"]
     for row in rows:
         assert row["version"]
         assert (row["refused entries"], row["lines lost"], row["left out by limits"]) == (0, 0, 0)

@@ -25,7 +25,9 @@ def test_a_jobs_page(name: str, opened: Opened) -> None:
     with opened.fixture.loki.recorded() as asked:
         panels = page.run_all()
         marks = page.annotations()
-    assert {*marks} == {"Restarts", "Mode switches", "Lines lost", "Ends", "Hints"}
+    assert {*marks} == {
+        "Restarts", "Mode switches", "Lines lost", "Heartbeat", "Job's own events", "Ends", "Hints",
+    }  # fmt: skip
     for panel in panels:
         assert len(panel.asked) == len(panel.model["targets"]), panel.title
         assert "$" not in panel.title, panel.title

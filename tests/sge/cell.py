@@ -1,6 +1,6 @@
 """A Grid Engine cell of one node on this machine: sge_qmaster, sge_execd, and ordinary users.
 
-As the tests' Slurm clusters it lives in PID, mount, network and host name namespaces that `tests/slurm/inside.py`
+As the tests' Slurm clusters it lives in PID, mount, network and host name namespaces that `Namespaces`
 holds: no port, name or file collides with the machine's, and all of it dies with this process, however that ends.
 """
 
@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, Self
 
 from tests.captured_runs import ROOT, wait_until
 from tests.slurm import machine, plugin
+from tests.slurm.namespaces import Namespaces
 from tests.slurm.users import JobUser, Users
 
 PROGRAMS = {"sge_qmaster": "gridengine-master", "sge_execd": "gridengine-exec", "qsub": "gridengine-client"}
@@ -26,7 +26,6 @@ SHARED = Path("/var/lib/gridengine")
 DEFAULTS = Path("/usr/share/gridengine")
 HOOKS = ROOT / "deploy" / "launchers"
 TEMPLATES = Path(__file__).with_name("templates")
-INSIDE = Path(machine.__file__).with_name("inside.py")
 JOB_SECS = 60.0
 
 
@@ -47,7 +46,7 @@ class SgeCell:
         self.folder = Path(tempfile.mkdtemp(prefix="logshipper-sge-", dir="/tmp"))
         self.folder.chmod(0o755)
         self._users = Users(self.folder)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._inside: Namespaces | None = None
         self._enter: list[str] = []
         self.program = self.folder / "logshipper"
         self.starter = self.folder / "starter"
@@ -56,19 +55,8 @@ class SgeCell:
 
     def start(self) -> Self:
         self._lay_out()
-        command = [
-            machine.program("unshare"), "--mount", "--net", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc",
-            os.path.realpath(sys.executable), "-I", "-S", str(INSIDE),
-            *(f"{source}={place}" for source, place in self._users.files.items()),
-        ]  # fmt: skip
-        with (self.folder / "inside.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                command, cwd="/", env=self._environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-                start_new_session=True,
-            )  # fmt: skip
-        self._answer()
-        (first,) = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        self._enter = [machine.program("nsenter"), "-t", first, "--mount", "--net", "--pid", "--uts", "--"]
+        self._inside = Namespaces(self._users.files, self.folder / "inside.log", self._environment(), self._failed)
+        self._enter = self._inside.enter("mount", "net", "pid", "uts")
         self._start_daemon("sge_qmaster")
         wait_until(lambda: not self.as_root("qconf", "-sh").returncode, self._told("sge_qmaster answers"))
         self._configure()
@@ -129,20 +117,13 @@ class SgeCell:
         return path
 
     def _start_daemon(self, name: str) -> None:
-        self._ask(do="start", name=name, argv=[name], log=str(self.folder / f"{name}.log"))
+        assert self._inside is not None
+        self._inside.ask(do="start", name=name, argv=[name], log=str(self.folder / f"{name}.log"))
 
     def close(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.close()
-            try:
-                process.wait(10.0)
-            except subprocess.TimeoutExpired:
-                process.kill()  # and, by --kill-child, all in its namespace
-                process.wait()
-            process.stdout.close()
+        inside, self._inside = self._inside, None
+        if inside is not None:
+            inside.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self) -> Self:
@@ -155,19 +136,8 @@ class SgeCell:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask(self, **request: object) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        self._process.stdin.flush()
-        self._answer()
-
-    def _answer(self) -> None:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        told = json.loads(line) if line else {"error": "the cell's first process has ended"}
-        assert not told["error"], self._told(told["error"])
+    def _failed(self, what: str) -> AssertionError:
+        return AssertionError(self._told(what))
 
     def _told(self, what: str) -> str:
         """What went wrong, with the ends of the logs."""

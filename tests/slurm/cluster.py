@@ -7,7 +7,6 @@ does, however it ends. Scratch folders and cgroups of a process that was killed 
 
 import contextlib
 import fcntl
-import json
 import os
 import random
 import re
@@ -15,7 +14,6 @@ import secrets
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,10 +22,10 @@ from string import Template
 from typing import Any, NamedTuple, Self
 
 from tests.slurm import machine
+from tests.slurm.namespaces import Namespaces
 from tests.slurm.users import UIDS_FILE, JobUser, Users
 
 TEMPLATES = Path(__file__).with_name("templates")
-INSIDE = Path(__file__).with_name("inside.py")
 NODES = ("n1", "n2")
 PREFIX = "logshipper-slurm-"
 START_SECS = 60.0
@@ -78,7 +76,7 @@ class SlurmCluster:
         self._alive = open(self.folder / "alive", "w")  # noqa: SIM115  # locked while we live: see _remove_dead
         fcntl.flock(self._alive, fcntl.LOCK_EX)
         self._users = Users(self.folder)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._inside: Namespaces | None = None
         self._enter: list[str] = []
         self.first_pid = 0  # of the cluster's namespaces
         self._write_configuration(
@@ -126,20 +124,9 @@ class SlurmCluster:
 
     def start(self) -> Self:
         """Raises SlurmFailed."""
-        command = [
-            machine.program("unshare"), "--mount", "--net", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc",
-            os.path.realpath(sys.executable), "-I", "-S", str(INSIDE),
-            *(f"{source}={place}" for source, place in self._users.files.items()),
-        ]  # fmt: skip
-        with (self.folder / "inside.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                command, cwd="/", env=self._environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-                start_new_session=True,
-            )  # fmt: skip
-        self._answer()
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        self.first_pid = int(children[0])
-        self._enter = [machine.program("nsenter"), "-t", children[0], "--mount", "--net", "--uts", "--"]
+        self._inside = Namespaces(self._users.files, self.folder / "inside.log", self._environment(), self.failed)
+        self.first_pid = self._inside.first_pid
+        self._enter = self._inside.enter("mount", "net", "uts")
         self._start_munge()
         self.start_daemon("slurmctld")
         for node in NODES:
@@ -181,17 +168,9 @@ class SlurmCluster:
 
     def close(self) -> None:
         """Ends it with all that jobs left, and removes what it wrote."""
-        process, self._process = self._process, None
-        if process is not None:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.close()
-            try:
-                process.wait(10.0)
-            except subprocess.TimeoutExpired:
-                process.kill()  # and, by --kill-child, all in its namespace
-                process.wait()
-            process.stdout.close()
+        inside, self._inside = self._inside, None
+        if inside is not None:
+            inside.close()
         _remove(self.folder)
         self._alive.close()
 
@@ -206,20 +185,8 @@ class SlurmCluster:
         self.close()
 
     def _ask(self, **request: object) -> dict[str, Any]:  # Any: JSON of inside.py's
-        assert self._process is not None, "the cluster isn't running"
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        self._process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        answer: dict[str, Any] = json.loads(line) if line else {"error": "the cluster's first process has ended"}
-        if answer["error"]:
-            raise self.failed(answer["error"])
-        return answer
+        assert self._inside is not None, "the cluster isn't running"
+        return self._inside.ask(**request)
 
     def _all_idle(self) -> bool:
         ended = self._ask(do="ended")["ended"]

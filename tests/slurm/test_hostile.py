@@ -17,7 +17,7 @@ FORGED = {
     "SLURM_JOB_ACCOUNT": "forged", "SLURM_JOB_PARTITION": "forged", "SLURM_JOB_NAME": "forged", "USER": "forged",
     "SLURM_JOB_USER": "forged", "SLURMD_NODENAME": "forged", "SLURM_CLUSTER_NAME": "forged", "LOGNAME": "forged",
     "SLURM_JOB_UID": "0", "SLURM_ARRAY_JOB_ID": "1", "SLURM_ARRAY_TASK_ID": "1", "SLURM_PROCID": "77",
-    "SLURM_STEP_ID": "77", "SLURM_STEPID": "77", "HOSTNAME": "forged",
+    "SLURM_STEP_ID": "77", "SLURM_STEPID": "77", "HOSTNAME": "forged", "SLURM_JOB_NUM_NODES": "777",
 }  # fmt: skip
 OUT_SLOWLY = "for i in $(seq 300); do echo out $i; [ $((i % 30)) != 0 ] || sleep 0.4; done"
 ROOTS_SECRET = "what root alone may read"  # noqa: S105  # of nobody
@@ -46,10 +46,20 @@ def capture_of(cluster: CapturingCluster, job_id: str) -> list[Path]:
 def is_true(cluster: CapturingCluster, job_id: str, user: JobUser, **wanted: object) -> None:
     """Asserts whose the job is, by what Loki has."""
     known = {"user": user.name, "uid": user.uid, "partition": "main", "account": "true", "name": "true",
-             "host": "n1", "cluster": cluster.cluster, "label_host": "n1", "attempt": "1", **wanted}  # fmt: skip
+             "host": "n1", "cluster": cluster.cluster, "label_host": "n1", "attempt": "1", "nodes": 1,
+             **wanted}  # fmt: skip
     (started,) = (event for event in cluster.events(job_id) if event["event"] == "started")
     assert {key: started.get(key) for key in known} == known
     assert "array_job_id" not in started
+
+
+def test_nodes_of_a_job(cluster: CapturingCluster, user: JobUser) -> None:
+    """Of a batch script on the first of its nodes, too."""
+    job_id = cluster.sbatch(user, "echo mine", "--nodes=2", "--overcommit", *APART)
+    assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)
+    cluster.wait_closed([job_id], 1)
+    (started,) = (event for event in cluster.events(job_id) if event["event"] == "started")
+    assert started["nodes"] == 2
 
 
 @pytest.mark.parametrize("how", ["of_sbatch", "of_the_job"])

@@ -93,6 +93,8 @@ size_t identity_write(char *bytes, size_t size, const char *cluster, const char 
     snprintf(job_id, sizeof job_id, "%u", step->job_id);
     step_name(name, sizeof name, step->step_id);
     put_format(&text, "{\"version\":1,\"attempt\":%u,\"task\":%u,\"uid\":%u", step->restarts + 1, task, step->uid);
+    if (step->nodes)
+        put_format(&text, ",\"nodes\":%u", step->nodes);
     put_string(&text, "cluster", cluster);
     put_string(&text, "host", host);
     put_string(&text, "job_id", job_id);

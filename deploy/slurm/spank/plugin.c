@@ -93,6 +93,21 @@ static uint32_t restarts_of(spank_t spank)
     return count > item ? (uint32_t)count : item;
 }
 
+enum { MOST_NODES = 1000000 };
+
+/* How many nodes the job has. Slurm's item counts the step's, of a batch script one. The variable is the job's, and who
+ * forges it spoils how much the own job weighs. */
+static uint32_t nodes_of(spank_t spank)
+{
+    char told[32], *end = NULL;
+    uint32_t item = number(spank, S_JOB_NNODES);
+    text(spank, "SLURM_JOB_NUM_NODES", told, sizeof told);
+    unsigned long nodes = told[0] >= '0' && told[0] <= '9' ? strtoul(told, &end, 10) : 0;
+    if (!end || *end || nodes > MOST_NODES)
+        nodes = 0;
+    return nodes > item ? (uint32_t)nodes : item;
+}
+
 /* Whose the step is. Numbers are slurmstepd's own; name, account and partition are those of its environment, which of a
  * batch script slurmd has made, of a step the user. */
 static int learn_step(spank_t spank, struct wire_step *step)
@@ -111,6 +126,7 @@ static int learn_step(spank_t spank, struct wire_step *step)
     step->array_job_id = number(spank, S_JOB_ARRAY_ID);
     step->array_task_id = number(spank, S_JOB_ARRAY_TASK_ID);
     step->local_tasks = number(spank, S_JOB_LOCAL_TASK_COUNT);
+    step->nodes = nodes_of(spank);
     text(spank, "SLURM_JOB_NAME", step->name, sizeof step->name);
     text(spank, "SLURM_JOB_ACCOUNT", step->account, sizeof step->account);
     text(spank, "SLURM_JOB_PARTITION", step->partition, sizeof step->partition);

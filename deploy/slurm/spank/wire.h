@@ -41,6 +41,7 @@ struct wire_step {
     uint32_t job_id, step_id, restarts, array_job_id, array_task_id;
     uint32_t uid, gid;
     uint32_t local_tasks;
+    uint32_t nodes; /* of the job; 0 where that isn't known */
     uint32_t recorded; /* restarts, account and partition are Slurm's own word (job_record.h) */
     char name[260], account[132], partition[132];
 };

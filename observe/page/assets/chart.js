@@ -9,6 +9,7 @@ import { elapsedLabel, padded, scaleOf, valueAt } from "./scale.js";
 /** @typedef {import("./curve.js").Series} Series */
 
 const PNG_SIZE = { width: 900, height: 460, ratio: 2 };
+const NEAR_MARK = 12; // pixels to what is hovered
 const CLOSEST_SHARE = 1e-9; // of all there is, that can be zoomed to
 const KEYS_SAY =
   "Arrow keys move along the points, with Shift by ten; plus and minus zoom, page up and page down move what is " +
@@ -38,6 +39,8 @@ export class Chart {
     this.view = null;
     /** @type {{x: number, points: {x: number, y: number, number: number, at: number}[]} | null} */
     this.hover = null;
+    /** @type {import("./events.js").Mark[]} what happened when, in a graph over time */
+    this.marks = [];
     this.onView = () => {};
     this.#build();
     charts.set(host, this);
@@ -97,6 +100,13 @@ export class Chart {
   /** Lowest and highest X of all there is. @returns {[number, number]} */
   wholeX() {
     return this.whole || this.extents(0);
+  }
+
+  /** @param {import("./events.js").Mark[]} marks */
+  setMarks(marks) {
+    if (!marks.length && !this.marks.length) return;
+    this.marks = marks;
+    this.draw();
   }
 
   /** @param {boolean[]} shown */
@@ -182,7 +192,7 @@ export class Chart {
   #scene(width, height, title) {
     const { x, y } = this.#scales();
     return { width, height, title, x, y, xKind: this.xKind, yKind: this.yKind, xLabel: this.xLabel,
-      curves: this.#curves(), hover: this.hover && this.#marked(), drag: null };
+      curves: this.#curves(), marks: this.marks, hover: this.hover && this.#marked(), drag: null };
   }
 
   /** What is hovered, with the numbers of its colours. */
@@ -228,14 +238,15 @@ export class Chart {
       return `${name}${seen} point${seen === 1 ? "" : "s"}, from ${low} to ${high}, last ${last}`;
     });
     const more = shown.length > words.length ? `; ${shown.length - words.length} more series` : "";
-    return `Over ${this.xLabel}. ${words.join("; ")}${more}.`;
+    const marks = this.marks.length ? ` ${this.marks.length} event${this.marks.length === 1 ? " is" : "s are"} marked.` : "";
+    return `Over ${this.xLabel}. ${words.join("; ")}${more}.${marks}`;
   }
 
   /** What is shown now, in plain values. */
   model() {
     const { x, y, frame, xTicks, yTicks } = this.painted || {};
     return { title: this.title, x, y, frame, xTicks, yTicks, hover: this.#hovered(), shown: [...this.shown],
-      labels: this.series.map((one) => one.label), smooth: this.smooth, curves: this.#curves(),
+      labels: this.series.map((one) => one.label), smooth: this.smooth, curves: this.#curves(), marks: this.marks,
       zoomed: this.view !== null };
   }
 
@@ -314,8 +325,12 @@ export class Chart {
       row.append(swatch, element("span", "chart-tip-name", label), element("b", "", `${point.y}${elsewhere}`));
       rows.push(row);
     }
+    const { frame, x: scale } = this.painted;
+    const column = xPixel(frame, scale, this.hover.x);
+    const near = this.marks.filter((mark) => Math.abs(xPixel(frame, scale, mark.x) - column) < NEAR_MARK);
+    for (const mark of near.slice(0, 4)) rows.push(element("div", `chart-tip-mark ${mark.look}`, `${elapsedLabel(mark.x, 1)} ${mark.label}`));
+    if (near.length > 4) rows.push(element("div", "chart-tip-mark", `and ${near.length - 4} more`));
     this.tip.replaceChildren(...rows);
-    const column = xPixel(this.painted.frame, this.painted.x, this.hover.x);
     this.tip.classList.toggle("at-left", column > this.host.clientWidth / 2);
   }
 

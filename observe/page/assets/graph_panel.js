@@ -49,6 +49,8 @@ export class GraphPanel {
     this.chart = null;
     this.smooth = 0;
     this.isLog = false;
+    /** @type {import("./events.js").Mark[]} */
+    this.marks = [];
   }
 
   /** @param {Drawing} drawing */
@@ -68,6 +70,7 @@ export class GraphPanel {
     chart.smooth = this.smooth;
     chart.logY = this.isLog;
     chart.setSeries(drawing.series.map((one) => ({ ...one, label: visible(one.label) })));
+    this.#showMarks();
     this.legend.show();
     this.#showNotes();
     this.#showValues();
@@ -95,6 +98,17 @@ export class GraphPanel {
     else this.chart.setDetail(series);
     this.legend.show();
     this.#showNotes(drawing.notes);
+  }
+
+  /** Events, which a graph over time shows. @param {import("./events.js").Mark[]} marks */
+  setMarks(marks) {
+    if (this.marks === marks) return;
+    this.marks = marks;
+    this.#showMarks();
+  }
+
+  #showMarks() {
+    if (this.chart) this.chart.setMarks(this.drawing.xKind === "elapsed" ? this.marks : []);
   }
 
   /** @param {number} weight */

@@ -5,6 +5,7 @@ import { look, path, repeat } from "./api.js";
 import { el, fill, visible } from "./dom.js";
 import { isRunning, plural } from "./format.js";
 import { GraphControls } from "./graph_controls.js";
+import { fetchMarks } from "./events.js";
 import { batches, drawingOf, fetchGraphs, xOf } from "./graph_data.js";
 import { GraphPanel } from "./graph_panel.js";
 import { PanelGrid } from "./panel_grid.js";
@@ -24,6 +25,8 @@ class GraphsView {
     this.id = context.job.job_id;
     this.context = context;
     this.together = false;
+    /** @type {import("./events.js").Mark[]} */
+    this.marks = [];
     this.secs = LEAST_SECS;
     const layout = el("select", { on: { change: (event) => this.#setTogether(event.target.value === "together") } },
       el("option", { value: "each" }, "One for each key"), el("option", { value: "together" }, "All in one"));
@@ -79,6 +82,8 @@ class GraphsView {
       const keys = this.#keys();
       this.grid.layOut(this.together && keys.length ? [ALL] : keys);
       await this.#fillPanels(false);
+      this.marks = await fetchMarks(this.id, signal);
+      this.grid.each((panel) => panel.setMarks(this.marks));
       this.context.answered();
     })());
   }
@@ -109,6 +114,7 @@ class GraphsView {
       detail: name === ALL ? undefined : (x) => this.#detail(name, x),
     });
     this.#dress(panel);
+    panel.setMarks(this.marks);
     return panel;
   }
 

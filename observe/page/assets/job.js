@@ -11,6 +11,7 @@ const TABS = {
   console: ["Console", () => consoleTab],
   graphs: ["Graphs", () => import("./graphs.js")], // fetched when they are looked at: the console is seen sooner
   metadata: ["Metadata", () => import("./metadata.js")],
+  events: ["Events", () => import("./events.js")],
 };
 
 export function show(root, context) {

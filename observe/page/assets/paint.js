@@ -7,13 +7,14 @@ const DASHES = [[], [7, 4], [2, 3]]; // of the first eight series, the next eigh
 const FONT = "12px system-ui, sans-serif";
 const DOTS_UP_TO = 60; // points that are marked on their line
 
-/** @typedef {{colours: string[], axis: string, grid: string, text: string, faint: string, ground: string}} Theme */
+/** @typedef {{colours: string[], axis: string, grid: string, text: string, faint: string, ground: string,
+ *   marks: {[look: string]: string}}} Theme */
 /** @typedef {{xs: ArrayLike<number>, ys: ArrayLike<number>, number: number, faint: boolean, dots: boolean}} Curve
  * number: of the series, for colour and dashes; faint: behind its smoothed one */
 /** @typedef {{left: number, top: number, width: number, height: number}} Frame where points lie, in CSS pixels */
 /** @typedef {import("./scale.js").Scale} Scale */
 /** @typedef {{width: number, height: number, title: string, x: Scale, y: Scale, xKind: string, yKind: string,
- *   xLabel: string, curves: Curve[], hover: {x: number, points: {x: number, y: number, number: number}[]} | null,
+ *   xLabel: string, curves: Curve[], marks: import("./events.js").Mark[], hover: {x: number, points: {x: number, y: number, number: number}[]} | null,
  *   drag: {left: number, right: number, top: number, bottom: number} | null}} Scene */
 
 /** The colours of the page's theme, from its CSS variables. @param {Element} element @returns {Theme} */
@@ -29,6 +30,7 @@ export function themeOf(element) {
     text: colour("--chart-text"),
     faint: colour("--chart-faint"),
     ground: colour("--chart-ground"),
+    marks: { state: colour("--chart-faint"), user: colour("--odd"), bad: colour("--bad") },
   };
 }
 
@@ -61,6 +63,7 @@ export function paint(context, scene, theme) {
   context.beginPath();
   context.rect(frame.left, frame.top - 2, frame.width, frame.height + 4);
   context.clip();
+  for (const mark of scene.marks) moment(context, scene, theme, frame, mark);
   for (const curve of scene.curves) line(context, scene, theme, frame, curve);
   context.restore();
   if (scene.hover) crosshair(context, scene, theme, frame);
@@ -137,6 +140,25 @@ function axes(context, scene, theme, frame, xTicks, yTicks) {
   context.textAlign = "right";
   context.fillStyle = theme.text;
   context.fillText(fitted(context, scene.xLabel, width), left + width, top + height + 22);
+}
+
+/** An event: a line from top to bottom, with a wedge at its top. */
+function moment(context, scene, theme, frame, mark) {
+  const x = Math.round(xPixel(frame, scene.x, mark.x)) + 0.5;
+  if (!Number.isFinite(x)) return;
+  context.strokeStyle = context.fillStyle = theme.marks[mark.look];
+  context.lineWidth = 1;
+  context.setLineDash([2, 3]);
+  context.beginPath();
+  context.moveTo(x, frame.top);
+  context.lineTo(x, frame.top + frame.height);
+  context.stroke();
+  context.setLineDash([]);
+  context.beginPath();
+  context.moveTo(x - 4, frame.top);
+  context.lineTo(x + 4, frame.top);
+  context.lineTo(x, frame.top + 6);
+  context.fill();
 }
 
 function line(context, scene, theme, frame, curve) {

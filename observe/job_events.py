@@ -1,0 +1,196 @@
+"""One job's events: changes of its state, and what else happened to it. Pure."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ingest.capture.job import (
+    HEARTBEAT_FOUND,
+    HEARTBEAT_LOST,
+    STATE_CHANGED,
+    UNRESPONSIVE,
+    Capture,
+    JobEvent,
+    JobSummary,
+    worst_state,
+)
+from ingest.capture.summary import nodes_of
+from logshipper.commands import USER_EVENT
+from logshipper.errors import StoreError, UnknownJob
+from observe.job_states import QUEUED, Silence, is_stale, silences, told_changes
+from observe.words import NS, RUNNING_STATES, state_of
+
+if TYPE_CHECKING:
+    from ingest.store.stores import Reader
+
+_NEVER_NS = 1 << 62
+_LATE_NS = 300 * NS  # after its last sign of life: its scheduler's word on its end may wait for two minutes
+RUNNING, REQUEUED = "RUNNING", "REQUEUED"
+
+
+@dataclass(frozen=True, slots=True)
+class StateEvent:
+    """A job's change from one state to another; both are "" for its other events. id: the same whenever it is read;
+    time_ns: nanoseconds since 1970; kind: `state`, else the event's name, such as `heartbeat_lost`, `mode_changed`,
+    `lines_lost`, `user_event`; message: a sentence, of changes "" but for a late heartbeat; data: attempt, where it
+    begins to run num_nodes, at an end exit_code, signal, reason; of a user's event just what the user gave; of others
+    all that they say."""
+
+    id: str
+    job_id: str
+    time_ns: int
+    from_state: str
+    to_state: str
+    data: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON
+    name: str = ""
+    cluster: str = ""
+    kind: str = STATE_CHANGED
+    message: str = ""
+
+    @property
+    def timestamp(self) -> datetime:
+        """In UTC, to the microsecond."""
+        return datetime.fromtimestamp(self.time_ns // NS, UTC).replace(microsecond=self.time_ns % NS // 1000)
+
+
+def bounds(job: JobSummary, *, own: bool) -> tuple[int, int]:
+    """No event of the job is before the first time, or after the second, unless its clock went back."""
+    if _is_plain(job) and not own:
+        return job.started_ns, max(job.ended_ns or 0, job.started_ns)
+    earliest_ns = min(job.first_change_ns or job.started_ns, job.started_ns) if job.attempts == 1 else 0
+    if job.state in RUNNING_STATES:
+        return earliest_ns, _NEVER_NS
+    latest_ns = max(job.ended_ns or 0, job.started_ns, job.heartbeat_ns, job.last_change_ns)
+    return earliest_ns, latest_ns + (_LATE_NS if own else 0)
+
+
+def _is_plain(job: JobSummary) -> bool:
+    """Whether all changes of its state are in its summary."""
+    return job.attempts == 1 and not job.last_change_ns and job.state != UNRESPONSIVE
+
+
+def read_events(
+    job: JobSummary, opened: "Callable[[], AbstractContextManager[Reader]]", problems: list[str], *, own: bool
+) -> list[StateEvent]:
+    """In order of time. Of a job that is damaged, or was removed meanwhile, what its summary tells."""
+    if own or not _is_plain(job):
+        try:
+            with opened() as reader:
+                return events_of(job, reader, own=own)
+        except UnknownJob:
+            pass
+        except StoreError as error:
+            problems.append(str(error))
+    return list(_changes(job, [(job.attempts, job.nodes, job.started_ns, job.ended_ns, job.state, _end_data(job))], {}))
+
+
+def events_of(job: JobSummary, reader: "Reader", *, own: bool = True) -> list[StateEvent]:
+    """What happened to a job, in order of time. own: not only changes of its state."""
+    captures: list[Capture] = list(reader.captures)
+    told = list(reader.events())
+    attempts: dict[int, list[Capture]] = {}
+    for capture in captures:
+        attempts.setdefault(capture.attempt, []).append(capture)
+    found = list(_told_changes(job, told))
+    used: set[int] = set()
+    if not found:
+        runs = [_run(job, number, attempts[number], max(attempts)) for number in sorted(attempts)]
+        silent = {number: list(silences(of, _of_attempt(told, number))) for number, of in attempts.items()}
+        found = list(_changes(job, runs, silent))
+        used = {id(one.told) for of in silent.values() for one in of if one.told is not None}
+    if own:
+        left = (one for one in told if id(one) not in used and one.event.get("event") != STATE_CHANGED)
+        # in this order: at equal times an end comes after what was told before it
+        found = [*_own_events(job, (one for one in left if not is_stale(one, captures))), *found]
+    return sorted(found, key=lambda event: event.time_ns)
+
+
+def changes_of(reader: "Reader") -> list[StateEvent]:
+    """All changes of one job's state, in order of time."""
+    return events_of(reader.summary, reader, own=False)
+
+
+def _of_attempt(events: Iterable[JobEvent], attempt: int) -> Iterator[JobEvent]:
+    return (event for event in events if event.attempt == attempt)
+
+
+_Run: TypeAlias = tuple[int, int, int, int | None, str, dict[str, Any]]  # Any: JSON
+
+
+def _run(job: JobSummary, number: int, captures: Sequence[Capture], newest: int) -> _Run:
+    """An attempt: its number, nodes, begin, end, state and how it came out."""
+    if number == newest:
+        return number, job.nodes, job.started_ns, job.ended_ns, job.state, _end_data(job)
+    state = worst_state([capture.state for capture in captures])
+    worst = next(capture for capture in captures if capture.state == state)
+    ends = [capture.ended_ns for capture in captures if capture.ended_ns is not None]
+    begin_ns = min(capture.started_ns for capture in captures)
+    nodes = nodes_of((capture.nodes for capture in captures), (capture.host for capture in captures))
+    return number, nodes, begin_ns, max(ends) if ends else None, state, _end_data(worst)
+
+
+def _end_data(outcome: JobSummary | Capture) -> dict[str, Any]:  # Any: JSON
+    return {"exit_code": outcome.exit_code, "signal": outcome.signal, "reason": outcome.reason}
+
+
+def _changes(job: JobSummary, runs: Iterable[_Run], silent: Mapping[int, Sequence[Silence]]) -> Iterator[StateEvent]:
+    """Of a restart two: back into the queue, and running again. An attempt whose end nobody saw has none. silent: by
+    attempt. None is before the one that it follows, whatever the clock did."""
+    last_ns = 0
+
+    def event(time_ns: int, before: str, after: str, data: dict[str, Any], more: str = "") -> StateEvent:  # Any: JSON
+        nonlocal last_ns
+        last_ns = max(last_ns, time_ns)
+        its_id = f"{job.cluster}/{job.job_id}/{data['attempt']}/{after}{more}".lstrip("/")
+        return StateEvent(its_id, job.job_id, last_ns, before, after, data, job.name, job.cluster)
+
+    before = QUEUED
+    for number, nodes, begin_ns, end_ns, state, outcome in runs:
+        if before not in (QUEUED, REQUEUED):
+            yield event(begin_ns, before, REQUEUED, {"attempt": number})
+            before = REQUEUED
+        yield event(begin_ns, before, RUNNING, {"attempt": number, **({"num_nodes": nodes} if nodes else {})})
+        before = RUNNING
+        is_over = end_ns is not None and state not in RUNNING_STATES
+        for one in silent.get(number, ()):
+            after = UNRESPONSIVE if one.is_lost else RUNNING
+            if after != before and not (is_over and one.time_ns > (end_ns or 0)):
+                facts = {"attempt": number, **(one.told.event if one.told else {})}
+                changed = event(one.time_ns, before, after, facts, f"/{one.time_ns}")
+                kind = HEARTBEAT_LOST if one.is_lost else HEARTBEAT_FOUND
+                yield replace(changed, kind=kind, message=str(facts.get("message", "")))
+                before = after
+        if is_over:
+            yield event(max(end_ns or 0, begin_ns), before, state, {"attempt": number, **outcome})
+            before = state
+
+
+def _told_changes(job: JobSummary, events: Iterable[JobEvent]) -> Iterator[StateEvent]:
+    """Of an imported job, in its own system's words."""
+    for place, change in enumerate(told_changes(events), start=1):
+        its_id = f"{job.cluster}/{job.job_id}/state/{place}".lstrip("/")
+        told = change.event.event
+        given = told.get("data")
+        data = {name: value for name, value in told.items() if name not in ("event", "from", "to", "data")}
+        if state_of(change.after) == RUNNING and job.nodes:
+            data |= {"num_nodes": job.nodes, **({"node_packing_count": job.packing} if job.packing > 1 else {})}
+        data |= given if isinstance(given, dict) else {}
+        states = change.before, change.after
+        yield StateEvent(its_id, job.job_id, change.time_ns, *states, data, job.name, job.cluster)
+
+
+def _own_events(job: JobSummary, events: Iterable[JobEvent]) -> Iterator[StateEvent]:
+    seen: Counter[str] = Counter()
+    for found in events:
+        kind, message = str(found.event.get("event", "")), str(found.event.get("message", ""))
+        its_id = f"{job.cluster}/{job.job_id}/{kind}/{found.time_ns}".lstrip("/")
+        seen[its_id] += 1
+        its_id += f"/{seen[its_id]}" if seen[its_id] > 1 else ""
+        data = {**found.event, "attempt": found.attempt, "capture": found.capture}
+        given = found.event.get("data")
+        if kind == USER_EVENT and isinstance(given, dict):
+            data = given
+        yield StateEvent(its_id, job.job_id, found.time_ns, "", "", data, job.name, job.cluster, kind, message)

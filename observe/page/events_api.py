@@ -1,0 +1,45 @@
+"""`api/jobs/ID/events`, what happened to a job, newest first: a list, and marks in its graphs."""
+
+from collections import Counter
+
+from observe.events import said_of
+from observe.job_events import StateEvent, events_of
+from observe.output import to_json
+from observe.page.answers import Answer, Ask, tagged_answer
+from observe.words import NS
+
+MAX_LISTED = 1_000
+_DATA_CHARS = 2_000  # of one event
+_WORD_CHARS = 500
+
+
+def events(ask: Ask) -> Answer:
+    """`kind`: only of this one; `limit`. secs: since the job's first capture began, as graphs over time have it."""
+    kind, limit = ask.words.get("kind", ""), ask.number("limit", 200, 1, MAX_LISTED)
+    with ask.store.job(ask.parts[0]) as reader:
+        found = events_of(reader.summary, reader)
+        began_ns = min((capture.started_ns for capture in reader.captures), default=reader.summary.started_ns)
+    kinds = Counter(event.kind for event in found)
+    wanted = [event for event in reversed(found) if kind in ("", event.kind)]
+    document = {
+        "total": len(found),
+        "matching": len(wanted),
+        "kinds": dict(sorted(kinds.items())),
+        "events": [_document(event, began_ns) for event in wanted[:limit]],
+    }
+    facts = [kind, limit, len(found), [event.id for event in wanted[:limit]]]
+    return tagged_answer(ask, document, facts)
+
+
+def _document(event: StateEvent, began_ns: int) -> dict[str, object]:
+    data = to_json(dict(event.data))
+    return {
+        "id": event.id,
+        "time_ms": event.time_ns // 1_000_000,
+        "secs": (event.time_ns - began_ns) / NS,
+        "kind": event.kind[:_WORD_CHARS],
+        "from_state": event.from_state[:_WORD_CHARS],
+        "to_state": event.to_state[:_WORD_CHARS],
+        "words": said_of(event)[:_WORD_CHARS],
+        "data": data if len(data) <= _DATA_CHARS else f"{data[:_DATA_CHARS]}…",
+    }

@@ -1,0 +1,74 @@
+"""PID, mount, network and host name namespaces of a test's own, held by `inside.py`: what is started there dies with
+their first process, which ends when this process does, however it ends."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.slurm import machine
+
+INSIDE = Path(__file__).with_name("inside.py")
+END_SECS = 10.0
+
+
+class Namespaces:
+    """files: which file goes over which one's place. failed(what): the error that tells of it. first_pid: of the first
+    process, as seen from outside. Not for several threads."""
+
+    def __init__(
+        self, files: Mapping[str, str], log: Path, environment: Mapping[str, str], failed: Callable[[str], Exception]
+    ) -> None:
+        self._failed = failed
+        command = [
+            machine.program("unshare"), "--mount", "--net", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc",
+            os.path.realpath(sys.executable), "-I", "-S", str(INSIDE),
+            *(f"{source}={place}" for source, place in files.items()),
+        ]  # fmt: skip
+        with log.open("ab") as file:
+            self._process = subprocess.Popen(
+                command, cwd="/", env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file,
+                start_new_session=True,
+            )  # fmt: skip
+        try:
+            self._answer()
+            (first,) = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        except BaseException:
+            self.close()
+            raise
+        self.first_pid = int(first)
+
+    def enter(self, *kinds: str) -> list[str]:
+        """The command that runs another one in these of them: mount, net, pid, uts."""
+        return [machine.program("nsenter"), "-t", str(self.first_pid), *(f"--{kind}" for kind in kinds), "--"]
+
+    def ask(self, **request: object) -> dict[str, Any]:  # Any: JSON of inside.py's
+        """Its answer; raises what failed() makes of an error."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        answer: dict[str, Any] = json.loads(line) if line else {"error": "the first process inside has ended"}
+        if answer["error"]:
+            raise self._failed(answer["error"])
+        return answer
+
+    def close(self) -> None:
+        """Ends all that is in there."""
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        try:
+            process.wait(END_SECS)
+        except subprocess.TimeoutExpired:
+            process.kill()  # and, by --kill-child, all in its namespace
+            process.wait()
+        process.stdout.close()

@@ -1,0 +1,323 @@
+"""Events of jobs, over a local store and over a real Loki that the node agent fills: the same tests for both."""
+
+import json
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import observe
+from ingest.capture.capture_account import MAX_EVENTS
+from ingest.capture.job import JobSummary
+from logshipper.cli import main
+from logshipper.segment import Kind
+from observe.event_log import EventQuery
+from tests.reading_store import SpooledCapture
+from tests.segment_factory import SECOND_NS as NS
+from tests.servers.running import LokiServer, PrometheusServer
+from tests.two_stores import TwoStores, two_stores
+
+if TYPE_CHECKING:
+    from ingest.store.stores import Reader
+
+BEGAN_NS = time.time_ns() - 1800 * NS
+BALSAM = ("CREATED", "AWAITING_PARENTS", "READY", "STAGED_IN", "PREPROCESSED", "RUNNING", "RUN_ERROR", "RESTART_READY",
+          "RUNNING", "RUN_DONE", "POSTPROCESSED", "JOB_FINISHED")  # fmt: skip
+
+
+def write_jobs(store: Path) -> None:
+    """e1: user events, a switch, lost lines, forged words; e2: its heartbeat was late twice; e3: one of two tasks' was,
+    then both; e4: died with lines unwritten; e5: of another system, in whose words; e6: more events than are kept;
+    e7: its clock went back an hour before it was begun again."""
+    with SpooledCapture(store, "e1", name="train.py", started_ns=BEGAN_NS) as job:
+        job.event("user_event", "checkpoint", data={"step": 100, "opt": {"lr": 0.1, "wd": 0}})
+        job.lines('/LOGCOMMAND {"event":"x"}', kind=Kind.COMMAND)
+        job.event("user_event", "evil \x1b[31m\x07", data={"name": "evil", "event": "job_ended"})
+        job.event("mode_changed", "metadata now", **{"from": "enabled", "to": "metadata"}, stream="stdout")
+        job.event("lines_lost", "3 lines lost here: no space", lines=3, reason="no space left", stream="stdout")
+        job.event("heartbeat_lost", "forged")
+        job.event("job_ended", "forged", state="FAILED")
+        job.end()
+    with SpooledCapture(store, "e2", name="train.py", started_ns=BEGAN_NS + 60 * NS) as job:
+        job.lines("one")
+        job.sleep(20.5)
+        job.lines("two")
+        job.sleep(19)
+        job.lines("three")
+        job.sleep(100)
+        job.lines("four")
+        job.end(1)
+    for task in (0, 1):
+        with SpooledCapture(store, "e3", task=task, suffix=f"task{task}", started_ns=BEGAN_NS + 300 * NS) as job:
+            job.lines("one")
+            job.sleep(15 if task else 50)
+            job.lines("two")
+            job.sleep(30 if task else 60)
+            job.lines("three")
+            job.sleep(64 if task else 0)
+            job.lines("four")
+            job.sleep(5)
+            job.end()
+    with SpooledCapture(store, "e4", name="died", started_ns=BEGAN_NS + 500 * NS) as job:
+        job.lines("one")
+        job.lose(4, account="pending")
+        job.heartbeat()
+    with SpooledCapture(store, "e5", name="imported", started_ns=BEGAN_NS + 600 * NS) as job:
+        for before, after in pairwise(BALSAM):
+            job.sleep(1)
+            job.event("state", **{"from": before, "to": after}, num_nodes=2)
+        job.event("state", **{"from": "JOB_FINISHED", "to": "JOB_FINISHED"})
+        job.end()
+    with SpooledCapture(store, "e6", name="many", started_ns=BEGAN_NS + 700 * NS) as job:
+        for number in range(MAX_EVENTS + 500):
+            job.event("user_event", "again", data={"number": number})
+        job.end()
+    for attempt, began_ns in ((1, BEGAN_NS + 900 * NS), (2, BEGAN_NS + 850 * NS)):
+        with SpooledCapture(store, "e7", attempt, name="restarted", started_ns=began_ns) as job:
+            job.lines("one")
+            job.end(1 if attempt == 1 else 0)
+
+
+@pytest.fixture(scope="module")
+def both(
+    tmp_path_factory: pytest.TempPathFactory, loki: LokiServer, prometheus: PrometheusServer
+) -> Iterator[TwoStores]:
+    folder = tmp_path_factory.mktemp("events")
+    yield from two_stores(folder, loki, prometheus, f"t{uuid.uuid4().hex[:10]}", write_jobs)
+
+
+@pytest.fixture(params=["local", "loki"])
+def source(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def store(both: TwoStores, source: str) -> Iterator[observe.Store]:
+    with both.local() if source == "local" else both.loki() as opened:
+        yield opened
+        assert opened.problems == []
+
+
+@pytest.fixture
+def log(store: observe.Store) -> EventQuery:
+    return observe.EventLog(store)
+
+
+def changes(events: "EventQuery | list[observe.StateEvent]") -> list[tuple[str, str]]:
+    return [(event.from_state, event.to_state) for event in events]
+
+
+def kinds(events: EventQuery) -> list[str]:
+    return [event.kind for event in events]
+
+
+def test_all_that_happened_to_a_job(log: EventQuery) -> None:
+    found = list(log.filter(job_id="e1", own=True).order_by("timestamp"))
+    assert [event.kind for event in found] == [
+        "state", "user_event", "user_event", "mode_changed", "lines_lost", "not_heartbeat_lost", "not_job_ended",
+        "state",
+    ]  # fmt: skip
+    checkpoint, evil, _, lost = found[1:5]
+    assert checkpoint.data == {"step": 100, "opt": {"lr": 0.1, "wd": 0}}
+    assert (checkpoint.from_state, checkpoint.to_state, checkpoint.message) == ("", "", "checkpoint")
+    assert evil.data == {"name": "evil", "event": "job_ended"}, "just what the user gave"
+    assert (lost.data["reason"], lost.data["lines"]) == ("no space left", 3)
+    assert changes(log.filter(job_id="e1")) == [("RUNNING", "COMPLETED"), ("QUEUED", "RUNNING")], "newest first"
+    assert len({event.id for event in found}) == len(found)
+    assert list(log.filter(id=[event.id for event in found[:2]], own=True).order_by("timestamp")) == found[:2]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fits"),
+    [
+        ({"step": 100}, True), ({"step": 100.0}, True), ({"step": "100"}, False), ({"opt": {"lr": 0.1}}, True),
+        ({"opt": {"wd": 0}}, True), ({"opt": {"wd": False}}, False), ({"opt": {"lr": 0.1, "x": 1}}, False),
+        ({"opt": {}}, True), ({"opt": None}, False), ({}, True),
+    ],
+)  # fmt: skip
+def test_data_is_contained(log: EventQuery, wanted: dict[str, Any], fits: bool) -> None:
+    assert log.filter(job_id="e1", kind="user_event", data=wanted).count() == fits + (not wanted)
+
+
+def test_a_late_heartbeat_is_said_once_and_taken_back(log: EventQuery, store: observe.Store) -> None:
+    query = log.filter(job_id="e2").order_by("timestamp")
+    assert changes(query) == [
+        ("QUEUED", "RUNNING"), ("RUNNING", "UNRESPONSIVE"), ("UNRESPONSIVE", "RUNNING"), ("RUNNING", "UNRESPONSIVE"),
+        ("UNRESPONSIVE", "RUNNING"), ("RUNNING", "FAILED"),
+    ]  # fmt: skip
+    first_lost, first_found = list(query)[1:3]
+    one, two, *_ = (line.time_ns for line in store.job("e2").lines())
+    assert (first_lost.time_ns, first_found.time_ns) == (one + 20 * NS, two)
+    assert (first_lost.message, first_found.message) == (
+        "no heartbeat for 20 seconds", "the heartbeat is back, after 21 seconds",
+    )  # fmt: skip
+    assert kinds(log.filter(job_id="e2", kind=["heartbeat_lost", "heartbeat_found"])) == [
+        "heartbeat_found", "heartbeat_lost", "heartbeat_found", "heartbeat_lost",
+    ]  # fmt: skip
+    assert kinds(log.filter(job_id="e2", own=True)) == kinds(log.filter(job_id="e2")), "nothing is told twice"
+    assert log.filter(to_state="UNRESPONSIVE")[0].job_id in ("e2", "e3")
+    assert store.job("e2").state == "FAILED"
+
+
+def test_a_job_is_unresponsive_when_all_of_its_tasks_are(log: EventQuery) -> None:
+    """Task 0 is silent from 20 to 50 s and from 70 to 110 s, task 1 from 35 to 45 s and from 65 to 109 s."""
+    found = list(log.filter(job_id="e3", own=True).order_by("timestamp"))
+    begin_ns = found[0].time_ns
+    told = [(round((event.time_ns - begin_ns) / NS), event.kind, event.to_state) for event in found[1:-2]]
+    assert told == [
+        (20, "heartbeat_lost", ""), (35, "heartbeat_lost", "UNRESPONSIVE"), (45, "heartbeat_found", "RUNNING"),
+        (50, "heartbeat_found", ""), (65, "heartbeat_lost", ""), (70, "heartbeat_lost", "UNRESPONSIVE"),
+        (109, "heartbeat_found", "RUNNING"),
+    ]  # fmt: skip
+    assert [(event.kind, event.to_state) for event in found[-2:]] == [("heartbeat_found", ""), ("state", "COMPLETED")]
+
+
+def test_what_a_dead_capture_never_wrote_is_a_drop_with_its_reason(log: EventQuery) -> None:
+    (lost,) = log.filter(job_id="e4", kind="lines_lost")
+    assert (lost.data["lines"], lost.data["reason"]) == (4, "its capture died before it had written them")
+    assert changes(log.filter(job_id="e4"))[0][1] == "FAILED"
+
+
+def test_states_of_another_system_keep_their_names(log: EventQuery) -> None:
+    query = log.filter(job_id="e5").order_by("timestamp")
+    assert changes(query) == list(pairwise(BALSAM)), "and a same-state update is no event"
+    assert query[0].data["num_nodes"] == 2
+    for state in set(BALSAM[1:]):
+        assert {event.to_state for event in query.filter(to_state=state.lower())} == {state}
+    assert changes(query.filter(to_state="COMPLETED")) == [("RUNNING", "RUN_DONE")], "once, though three stand for it"
+    assert changes(query.filter(to_state="FAILED")) == [("RUNNING", "RUN_ERROR")]
+    assert changes(query.filter(from_state="RESTART_READY", to_state="RUNNING")) == [("RESTART_READY", "RUNNING")]
+    assert changes(query.filter(from_state="QUEUED")) == [("PREPROCESSED", "RUNNING")]
+    assert changes(query.filter(to_state="QUEUED")) == []
+    assert changes(log.filter(job_id=["e1", "e5"], to_state="RUN_DONE")) == [
+        ("RUNNING", "RUN_DONE"), ("RUNNING", "COMPLETED"),
+    ]  # fmt: skip
+
+
+def test_events_beyond_the_cap_are_said(log: EventQuery) -> None:
+    found = log.filter(job_id="e6", own=True)
+    assert found.filter(kind="user_event").count() == MAX_EVENTS
+    (left_out,) = found.filter(kind="events_left_out")
+    assert f"it has {MAX_EVENTS:,}" in left_out.message
+    assert changes(log.filter(job_id="e6")) == [("RUNNING", "COMPLETED"), ("QUEUED", "RUNNING")]
+
+
+def test_a_clock_that_went_back_turns_no_change_around(log: EventQuery) -> None:
+    expected = [("QUEUED", "RUNNING"), ("RUNNING", "FAILED"), ("FAILED", "REQUEUED"), ("REQUEUED", "RUNNING"),
+                ("RUNNING", "COMPLETED")]  # fmt: skip
+    found = list(log.filter(job_id="e7").order_by("timestamp"))
+    assert changes(found) == expected
+    assert [event.time_ns for event in found] == sorted(event.time_ns for event in found)
+    assert changes(log.filter(job_id="e7")) == expected[::-1]
+
+
+def test_times_are_included_and_orders_are_each_others_reverse(log: EventQuery) -> None:
+    everything = list(log.filter(own=True))
+    assert [event.time_ns for event in everything] == sorted((event.time_ns for event in everything), reverse=True)
+    assert {event.id for event in log.filter(own=True).order_by("timestamp")} == {event.id for event in everything}
+    moment = next(event for event in everything if event.kind == "mode_changed").timestamp
+    micro = timedelta(microseconds=1)
+    assert log.filter(own=True, timestamp_after=moment - micro, timestamp_before=moment + micro).count() >= 1
+    assert log.filter(job_id="e1", kind="mode_changed", timestamp_after=moment + micro).count() == 0
+    assert log.filter(job_id="e1", kind="mode_changed", timestamp_before=moment - micro).count() == 0
+    naive = (moment + micro).astimezone(UTC).replace(tzinfo=None)
+    assert log.filter(job_id="e1", kind="mode_changed", timestamp_before=naive).count() == 1, "UTC without a zone"
+
+
+def test_allocations(log: EventQuery) -> None:
+    assert {event.job_id for event in log.filter(scheduler_id="e2")} == {"e2"}
+    assert {event.job_id for event in log.filter(batch_job_id=["e1", "e2"])} == {"e1", "e2"}
+    assert log.filter(scheduler_id="e2", job_id="e1").count() == 0
+
+
+def test_only_jobs_that_may_matter_are_opened(
+    log: EventQuery, store: observe.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+    read = store._store.reader_of
+
+    def reader_of(job: JobSummary) -> "Reader":
+        opened.append(job.job_id)
+        return read(job)
+
+    monkeypatch.setattr(store._store, "reader_of", reader_of)
+    assert len(log.filter(job_id=["e1", "e2", "e6"])[:2]) == 2
+    assert opened == [], "e6 ran once, without a late heartbeat"
+    assert changes(log.filter(job_id=["e1", "e2"])[:1]) == [("RUNNING", "FAILED")]
+    assert opened == ["e2"]
+
+
+# ---- the command
+
+
+def answer(
+    both: TwoStores, source: str, capsys: pytest.CaptureFixture[str], *words: str
+) -> tuple[int, dict[str, Any], str]:
+    code = main([*words, *both.options(source)])
+    out, err = capsys.readouterr()
+    return code, json.loads(out) if "--json" in words else {"out": out}, err
+
+
+def test_every_filter_has_an_option(both: TwoStores, source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def ask(*words: str) -> list[dict[str, Any]]:
+        code, found, err = answer(both, source, capsys, "events", *words, "--json")
+        assert (code, "no such" in err) == (0, False)
+        events: list[dict[str, Any]] = found["events"]
+        return events
+
+    of_e1 = ask("e1", "--oldest-first")
+    assert ask("--id", of_e1[1]["id"], "--id", of_e1[3]["id"], "--oldest-first") == [of_e1[1], of_e1[3]]
+    assert ask("--scheduler-id", "e1", "--kind", "user_event", "--data", "step=100") == [of_e1[1]]
+    assert ask("--batch-job-id", "e1", "--data", '{"opt": {"lr": 0.1}}') == [of_e1[1]]
+    assert ask("e1", "--data", "reason=no space left") == [of_e1[4]]
+    assert ask("e1", "--changes", "--oldest-first") == [of_e1[0], of_e1[-1]]
+    assert [one["to_state"] for one in ask("e2", "--from-state", "unresponsive")] == ["RUNNING", "RUNNING"]
+    assert ask("e5", "--to-state", "AWAITING_PARENTS")[0]["from_state"] == "CREATED"
+    assert [one["kind"] for one in ask("e1", "--limit", "2")] == ["state", "not_job_ended"]
+    at = datetime.fromtimestamp(of_e1[3]["time_ns"] / NS, UTC)
+    assert of_e1[3] in ask("e1", "--after", (at - timedelta(milliseconds=1)).isoformat(), "--before",
+                           (at + timedelta(milliseconds=1)).isoformat())  # fmt: skip
+
+
+def test_the_table_is_fit_for_a_terminal(both: TwoStores, source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found, _ = answer(both, source, capsys, "events", "e1", "nobody")
+    assert code == 1
+    assert not {"\x1b", "\x07"} & set(found["out"])
+    assert [line.split()[1:4] for line in found["out"].splitlines()][-2] == ["e1", "user", "event"]
+    assert "train.py: checkpoint" in found["out"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("--data", "x"), 1, "neither KEY=VALUE nor a JSON object"), (("--data", "{"), 1, "isn't a JSON object"),
+        (("--to-state", "faled"), 2, "isn't a state"), (("--after", "yesterday"), 1, "isn't a time"),
+    ],
+)  # fmt: skip
+def test_bad_options_are_named(
+    both: TwoStores, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, told: str
+) -> None:
+    try:
+        ended_with: int | str | None = main(["events", *words, *both.options("local")])
+    except SystemExit as ended:
+        ended_with = ended.code
+    assert ended_with == code
+    assert told in capsys.readouterr().err
+
+
+def test_both_stores_answer_alike(both: TwoStores, capsys: pytest.CaptureFixture[str]) -> None:
+    answers = []
+    for source in ("local", "loki"):
+        events = answer(both, source, capsys, "events", "e1-e7", "--all", "--json")[1]["events"]
+        answers.append([{**event, "id": "", "cluster": "", "data": without_capture(event)} for event in events])
+    assert answers[0] == answers[1]
+
+
+def without_capture(event: dict[str, Any]) -> dict[str, Any]:
+    """Captures are numbered as they came, or as they began."""
+    return {name: value for name, value in event["data"].items() if name != "capture"}

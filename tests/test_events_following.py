@@ -1,0 +1,56 @@
+"""`logshipper events --follow`: each event when it comes, and none twice."""
+
+import json
+import signal
+from pathlib import Path
+
+from tests.captured_runs import TIMEOUT_SECS, Home, wait_until
+
+JOB = """
+import sys
+import logshipper
+for step in range(3):
+    sys.stdin.readline()
+    logshipper.event("step", number=step)
+sys.stdin.readline()
+"""
+
+
+def test_a_jobs_events_are_followed_to_its_end(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    with home.start("run", "--job-id", "f1", "--", "python3", "-c", JOB, stdin=-1) as job:
+        wait_until(lambda: home.call("events", "f1").returncode == 0, "the job is there")
+        assert job.stdin is not None
+        with home.start("events", "f1", "--follow", "--json") as follower:
+            assert follower.stdout is not None
+            seen = [json.loads(follower.stdout.readline())]
+            for _ in range(3):
+                job.stdin.write(b"\n")
+                job.stdin.flush()
+                seen.append(json.loads(follower.stdout.readline()))
+            job.stdin.write(b"\n")
+            job.stdin.flush()
+            rest = follower.stdout.read().splitlines()
+            assert follower.wait(TIMEOUT_SECS) == 0, "it ends when the job does"
+        job.wait(TIMEOUT_SECS)
+    seen += map(json.loads, rest)
+    assert [(event["kind"], event["to_state"], event["data"].get("number")) for event in seen] == [
+        ("state", "RUNNING", None), ("user_event", "", 0), ("user_event", "", 1), ("user_event", "", 2),
+        ("state", "COMPLETED", None),
+    ]  # fmt: skip
+    assert {event["schema"] for event in seen} == {"logshipper.events/1"}
+    again = home.call("events", "f1", "--follow", "--changes").stdout.decode().splitlines()
+    assert [line.split()[2:6] for line in again] == [
+        ["state", "QUEUED", "->", "RUNNING"],
+        ["state", "RUNNING", "->", "COMPLETED"],
+    ]
+
+
+def test_without_a_job_ctrl_c_ends_it(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.run("true")
+    with home.start("events", "--follow") as follower:
+        assert follower.stdout is not None
+        assert b"RUNNING" in follower.stdout.readline()
+        follower.send_signal(signal.SIGINT)
+        assert follower.wait(TIMEOUT_SECS) == 130

@@ -1,0 +1,179 @@
+"""What Balsam's documentation told its users of the EventLog API runs here: verbatim but for the import."""
+
+import json
+import textwrap
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import observe
+from logshipper.cli import main
+from observe.event_log import EventQuery
+from tests.import_tools import RECORDED
+from tests.reading_store import SpooledCapture
+from tests.segment_factory import SECOND_NS as NS
+from tests.segment_factory import START_NS
+
+pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")  # the snippets' own
+
+PRINTED = """
+from balsam.api import EventLog
+
+for evt in EventLog.objects.filter(tags={"experiment": "foo"}):
+    print(evt.job_id) # Job ID
+    print(evt.timestamp) # Time of state change (UTC)
+    print(evt.from_state) # From which state the job transitioned
+    print(evt.to_state) # To which state
+    print(evt.data) # optional payload
+"""
+BY_JOB = "EventLog.objects.filter(job_id=[123, 124, 125])"
+BY_BATCH_JOB = (
+    "EventLog.objects.filter(batch_job_id=123)  # Using Balsam's intrinsic BatchJob ID "
+    "(revealed by balsam queue ls --history)"
+)
+BY_SCHEDULER = "EventLog.objects.filter(scheduler_id=456)  # Using the HPC scheduler's own ID (e.g. Cobalt ID)"
+BY_TAGS = 'EventLog.objects.filter(tags={"experiment": "ffn-1", "scale_nodes": "512"})'
+STARTUPS = 'EventLog.objects.filter(to_state="RUNNING")  # all Job startup events'
+RESTARTS = 'EventLog.objects.filter(from_state="RESTART_READY", to_state="RUNNING")  # Only *restart* Events'
+SINCE_YESTERDAY = """
+from datetime import datetime, timedelta
+
+yesterday = datetime.utcnow() - timedelta(days=1)
+EventLog.objects.filter(timestamp_after=yesterday)  # Only events more recent than 1 day
+"""
+
+
+def run(snippet: str) -> Any:  # Any: what its last line gives
+    """Runs it; what its last line, an expression, gives."""
+    text = textwrap.dedent(snippet).strip().replace("from balsam.api import", "from observe import")
+    *before, last = text.split("\n")
+    known: dict[str, Any] = {"EventLog": observe.EventLog}
+    if last.startswith(" "):
+        exec(text, known)  # noqa: S102  the document's own
+        return None
+    exec("\n".join(before), known)  # noqa: S102  likewise
+    return eval(last, known)  # noqa: S307  likewise
+
+
+def found(snippet: str) -> list[tuple[str, str, str]]:
+    return [(event.job_id, event.from_state, event.to_state) for event in run(snippet)]
+
+
+def ran(job_id: str, end: str = "COMPLETED") -> list[tuple[str, str, str]]:
+    """Newest first."""
+    return [(job_id, "RUNNING", end), (job_id, "QUEUED", "RUNNING")]
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> observe.Store:
+    """Jobs 123 to 126 and 456 of last year, a minute apart, 124 begun anew after it failed; and `new`, of today."""
+    folder = tmp_path / "store"
+    for number, job_id in enumerate(("123", "124", "125", "126", "456")):
+        with SpooledCapture(folder, job_id, started_ns=START_NS + number * 60 * NS) as job:
+            job.lines("one")
+            job.event("mode_changed", "metadata now", **{"from": "enabled", "to": "metadata"})
+            job.end(1 if job_id == "124" else 0)
+    with SpooledCapture(folder, "124", 2, started_ns=START_NS + 400 * NS) as job:
+        job.end()
+    with SpooledCapture(folder, "new") as job:
+        job.end(3)
+    monkeypatch.setenv("LOGSHIPPER_STORE", str(folder))
+    with observe.Store.local(folder) as opened:
+        opened.job("125").tag("experiment=ffn-1", "scale_nodes=512")
+        opened.job("126").tag("experiment=ffn-1", "scale_nodes=64")
+        opened.job("123").tag("experiment=foo")
+    return opened
+
+
+def test_all_details_of_the_events_of_tagged_jobs(capsys: pytest.CaptureFixture[str]) -> None:
+    run(PRINTED)
+    printed = capsys.readouterr().out.splitlines()
+    end = datetime.fromtimestamp(START_NS / NS, UTC)
+    assert [printed[0], *printed[2:4], printed[5], *printed[7:10]] == [
+        "123", "RUNNING", "COMPLETED", "123", "QUEUED", "RUNNING", "{'attempt': 1, 'num_nodes': 1}",
+    ]  # fmt: skip
+    assert printed[4] == "{'attempt': 1, 'exit_code': 0, 'signal': 0, 'reason': ''}"
+    at = [datetime.fromisoformat(printed[place]) for place in (6, 1)]
+    assert at == sorted(at)
+    assert all((moment - end).total_seconds() < 5 and moment.tzinfo is UTC for moment in at)
+
+
+def test_events_of_some_jobs() -> None:
+    again = [("124", "RUNNING", "COMPLETED"), ("124", "REQUEUED", "RUNNING"), ("124", "FAILED", "REQUEUED")]
+    assert found(BY_JOB) == [*again, *ran("125"), *ran("124", "FAILED"), *ran("123")]
+
+
+def test_events_of_an_allocation() -> None:
+    assert found(BY_BATCH_JOB) == ran("123")
+    assert found(BY_SCHEDULER) == ran("456")
+
+
+def test_all_tags_must_match() -> None:
+    assert found(BY_TAGS) == ran("125")
+
+
+def test_a_particular_change() -> None:
+    startups = found(STARTUPS)
+    assert [job_id for job_id, *_ in startups] == ["new", "124", "456", "126", "125", "124", "123"]
+    assert found(RESTARTS) == [("124", "REQUEUED", "RUNNING")]
+
+
+def test_only_events_of_the_last_day() -> None:
+    assert found(SINCE_YESTERDAY) == ran("new", "FAILED")
+
+
+# ---- of Balsam's own jobs, imported: all that its own API has told of them (tests/imports/make_balsam.py)
+
+
+@pytest.fixture
+def imported(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> EventQuery:
+    folder = tmp_path / "imported"
+    assert main(["import", "balsam", str(RECORDED / "balsam"), "--store", str(folder)]) == 0
+    monkeypatch.setenv("LOGSHIPPER_STORE", str(folder))
+    return observe.EventLog.objects.filter()
+
+
+def told(events: Iterable[Any]) -> list[tuple[int, str, str, datetime]]:  # Any: of Balsam or of here
+    """Newest first; of equal times in any order."""
+    found = [
+        (int(str(event.job_id).removeprefix("balsam-")), event.from_state, event.to_state, event.timestamp)
+        for event in events
+    ]
+    return sorted(found, key=lambda one: (one[3], one[0], one[1]), reverse=True)
+
+
+def of_balsam(**wanted: object) -> list[tuple[int, str, str, datetime]]:
+    """What Balsam's own query gives: its recorded events, filtered."""
+    events = json.loads((RECORDED / "balsam" / "events.json").read_text())["results"]
+    chosen = [one for one in events if all(one[name] == value for name, value in wanted.items())]
+    return told(
+        SimpleNamespace(**{**one, "timestamp": datetime.fromisoformat(one["timestamp"]).replace(tzinfo=UTC)})
+        for one in chosen
+    )
+
+
+def test_imported_events_are_balsams_own(imported: EventQuery) -> None:
+    assert told(imported) == of_balsam()
+    times = [event.timestamp for event in imported]
+    assert times == sorted(times, reverse=True)
+    for state in {state for _, *states, _ in of_balsam() for state in states}:
+        if state not in {"FAILED", "RUNNING"}:  # those are states of here, too, which others stand for
+            assert told(imported.filter(to_state=state)) == of_balsam(to_state=state), state
+            assert told(imported.filter(from_state=state)) == of_balsam(from_state=state), state
+    restarts = imported.filter(from_state="RESTART_READY", to_state="RUNNING")
+    assert told(restarts) == of_balsam(from_state="RESTART_READY", to_state="RUNNING")
+    assert told(imported.filter(job_id=[101, 103])) == told(
+        one for one in imported if one.job_id in ("balsam-101", "balsam-103")
+    )
+
+
+def test_imported_events_of_an_allocation(imported: EventQuery) -> None:
+    of_batch = told(imported.filter(batch_job_id=5))
+    assert of_batch
+    assert of_batch == told(imported.filter(scheduler_id=456)), "it is the scheduler's 456"
+    assert {job_id for job_id, *_ in of_batch} < {job_id for job_id, *_ in of_balsam()}
+    assert imported.filter(batch_job_id=6, scheduler_id=456).count() == 0

@@ -1,0 +1,231 @@
+"""What a job tells about itself, `/LOGCOMMAND {"event": ...}` and `logshipper.event`: however many, however hostile."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import logshipper
+from logshipper import commands, emitting, segment
+from logshipper.classifier import MAX_USER_EVENTS, Classifier, Event, Lines
+from logshipper.commands import MAX_EVENT_BYTES, MAX_EVENT_NESTED, Refused, UserEvent
+from logshipper.segment import Kind, Stream
+from tests.captured_runs import Home
+
+OUT, ERR = Stream.STDOUT, Stream.STDERR
+
+
+def line_of(value: object) -> bytes:
+    return b"/LOGCOMMAND " + json.dumps({"event": value}).encode()
+
+
+def classified(data: bytes, *, stream: Stream = OUT, mode: str = "enabled", **options: Any) -> Classifier:
+    made = Classifier(mode, **options)
+    made.feed(stream, data, 1.0)
+    for one in (OUT, ERR):
+        made.end(one, 2.0)
+    return made
+
+
+def told(items: list[Lines | Event]) -> list[dict[str, Any]]:
+    return [item.record for item in items if isinstance(item, Event)]
+
+
+def lines(items: list[Lines | Event], kind: Kind) -> list[bytes]:
+    found = (item.text.splitlines() for item in items if isinstance(item, Lines) and item.kind is kind)
+    return [line for of_item in found for line in of_item]
+
+
+@pytest.mark.parametrize("mode", ["enabled", "metadata", "disabled"])
+@pytest.mark.parametrize("stream", [OUT, ERR])
+def test_an_event_is_taken_in_each_mode_and_of_both_streams(mode: str, stream: Stream) -> None:
+    data = {"name": "checkpoint", "step": 100, "loss": 0.25, "where": {"node": "n1"}}
+    made = classified(b"one\n" + line_of(data) + b"\ntwo\n", stream=stream, mode=mode)
+    items = made.take()
+    (event,) = told(items)
+    assert event == {
+        "event": "user_event", "name": "checkpoint", "data": data, "stream": stream.name.lower(),
+        "message": 'checkpoint: {"step": 100, "loss": 0.25, "where": {"node": "n1"}}',
+    }  # fmt: skip
+    assert lines(items, Kind.COMMAND) == [line_of(data)]
+    assert lines(items, Kind.LOG) == ([b"one", b"two"] if mode == "enabled" else [])
+    account = made.ledger()[stream.name.lower()]
+    assert (account["read"], account["commands"]) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "data", "message"),
+    [
+        ("evaluated", {"name": "evaluated"}, "evaluated"),
+        ({"message": "at last", "name": "save"}, {"message": "at last", "name": "save"}, "at last"),
+        ({"a": "größer"}, {"a": "größer"}, '{"a": "größer"}'),
+        ({"name": 3, "message": ""}, {"name": 3, "message": ""}, '{"message": ""}'),
+        ({"event": "job_ended", "state": "FAILED"}, {"event": "job_ended", "state": "FAILED"},
+         '{"event": "job_ended", "state": "FAILED"}'),
+    ],
+)  # fmt: skip
+def test_names_and_messages(value: object, data: object, message: str) -> None:
+    asked = commands.parse(line_of(value))
+    assert asked == UserEvent(data)  # type: ignore[arg-type]  # JSON
+    assert isinstance(asked, UserEvent)
+    record = asked.record()
+    assert (record["event"], record["message"], record["data"]) == ("user_event", message, data)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (line_of({}), "isn't empty"),
+        (line_of(""), "isn't empty"),
+        (line_of(3), "isn't empty"),
+        (line_of(["a"]), "isn't empty"),
+        (b'/LOGCOMMAND {"event": {"a": NaN}}', "NaN"),
+        (b'/LOGCOMMAND {"event": {"a": 1}, "mode": "enabled"}', "one key"),
+        (b'/LOGCOMMAND {"event": {"a": 1}, "event": {"a": 2}}', "one key"),
+        (b'/LOGCOMMAND {"event": {"a": 1}} ', "something follows"),
+        (b'/LOGCOMMAND  {"event": {"a": 1}}', "more than one blank"),
+        (b"/LOGCOMMAND {'event': {'a': 1}}", "isn't one JSON object"),
+        (line_of({"a": "x" * MAX_EVENT_BYTES}), "over 8 KiB"),
+        (b'/LOGCOMMAND {"event": ' + b'{"a":' * 200 + b"1" + b"}" * 201, "over 100 brackets"),
+        (b'/LOGCOMMAND {"event": ' + b"[" * 4000, "isn't a JSON object|isn't one JSON|something follows"),
+        (b'/LOGCOMMAND {"event": {"a": ' + b"9" * 5000 + b"}}", "isn't one JSON object"),
+    ],
+)
+def test_what_is_no_event_is_an_ordinary_line(line: bytes, reason: str) -> None:
+    refused = commands.parse(line)
+    assert isinstance(refused, Refused)
+    assert re.search(reason, refused.reason)
+    items = classified(line + b"\n").take()
+    assert [event["event"] for event in told(items)] == ["command_refused"]
+    assert b"".join(lines(items, Kind.LOG)) == line.rstrip()
+
+
+def test_a_malformed_event_that_names_a_narrow_mode_narrows() -> None:
+    items = classified(b"/LOGCOMMAND {'event': 'disabled'}\nsecret\n").take()
+    assert b"secret" not in b"".join(lines(items, Kind.LOG))
+
+
+def test_a_fence_and_commands_off_leave_events_alone() -> None:
+    fenced = b'/LOGCOMMAND {"stop":"token-of-mine"}\n' + line_of("a") + b'\n/LOGCOMMAND {"resume":"token-of-mine"}\n'
+    items = classified(fenced).take()
+    assert "user_event" not in [event["event"] for event in told(items)]
+    assert lines(items, Kind.LOG) == [line_of("a")]
+    items = classified(line_of("a") + b"\n", obey=False).take()
+    assert (told(items), lines(items, Kind.LOG)) == ([], [line_of("a")])
+
+
+def test_a_token_is_masked_in_events() -> None:
+    fence = b'/LOGCOMMAND {"stop":"token-of-mine"}\n/LOGCOMMAND {"resume":"token-of-mine"}\n'
+    items = classified(fence + line_of({"said": "token-of-mine"}) + b"\n").take()
+    assert told(items)[-1]["data"] == {"said": "***"}
+    assert b"token-of-mine" not in b"".join(lines(items, Kind.COMMAND))
+
+
+def test_very_many_events_leave_room_for_others_and_none_is_lost() -> None:
+    many = 200_000
+    made = Classifier("enabled")
+    chunk = (line_of({"step": 1}) + b"\n") * 10_000
+    events: list[str] = []
+    commanded = held = 0
+    for _ in range(many // 10_000):
+        made.feed(OUT, chunk, 1.0)
+        items = made.take()
+        events += [event["event"] for event in told(items)]
+        commanded += len(lines(items, Kind.COMMAND))
+        held = max(held, len(items))
+    made.end(OUT, 2.0)
+    last = told(made.take())[-1]
+    assert events.count("user_event") == MAX_USER_EVENTS
+    assert events[MAX_USER_EVENTS:] == ["user_events_left_out"]
+    assert (last["event"], last["events"]) == ("user_events_left_out", many - MAX_USER_EVENTS)
+    assert commanded == many == made.ledger()["stdout"]["commands"]
+    assert held <= 3 * 10_000
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+        max_leaves=20,
+    )
+)
+def test_any_event_stays_as_it_is_in_a_segment(value: object) -> None:
+    asked = commands.parse(line_of({"value": value}))
+    assert isinstance(asked, UserEvent)
+    packed = segment.encode_record(1, {"type": "event", **asked.record()})
+    decoded = segment.decode_frame(packed, 0)
+    assert decoded is not None
+    assert decoded[0].record()["data"] == {"value": value}
+
+
+# ---- from Python
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> "pytest.CaptureFixture[str]":
+    monkeypatch.setattr(emitting, "_said", set())
+    return capsys
+
+
+def test_what_python_tells_is_an_event(said: "pytest.CaptureFixture[str]") -> None:
+    logshipper.event("checkpoint", {"step": 3, "name": "another"}, loss=float("nan"), path=Path("/tmp/größer"))
+    out, err = said.readouterr()
+    assert out.isascii()
+    asked = commands.parse(out.rstrip("\n").encode())
+    assert asked == UserEvent({"name": "checkpoint", "step": 3, "loss": None, "path": "/tmp/größer"})
+    assert "loss is nan" in err
+
+
+def test_what_cannot_be_told_is_said_once_and_raises_nothing(said: "pytest.CaptureFixture[str]") -> None:
+    deep: dict[str, object] = {}
+    for _ in range(20):
+        deep = {"a": [deep] * 5}
+        if len(str(deep)) > 2000:
+            break
+    for _ in range(2):
+        logshipper.event("")
+        logshipper.event(3)  # type: ignore[arg-type]
+        logshipper.event("long", text="x" * MAX_EVENT_BYTES)
+        logshipper.event("deep", many=[[1]] * MAX_EVENT_NESTED)
+        logshipper.event("cyclic", {1: deep, "x": object()})  # type: ignore[dict-item]
+    out, err = said.readouterr()
+    assert out.count("\n") == 2 * ("cyclic" in out)
+    assert err.count("logshipper.event: an event was left out: its name") == 1
+    assert err.count("bytes was left out") == 1
+    assert err.count("nested") + err.count("objects and lists was left out") >= 1
+
+
+def test_limits_are_the_captures() -> None:
+    assert (emitting.MAX_EVENT_BYTES, emitting.MAX_EVENT_NESTED) == (MAX_EVENT_BYTES, MAX_EVENT_NESTED)
+
+
+JOB = """
+import logshipper
+print("begins")
+logshipper.emit(epoch=1, loss=0.5)
+logshipper.event("checkpoint", step=100, path="model.pt")
+print('/LOGCOMMAND {"event": {"name": "evaluated", "acc": 0.9}}')
+print('{"event": "job_ended", "state": "FAILED"}')
+"""
+
+
+def test_a_captured_job_tells_events_printed_and_sent(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.run("python3", "-c", JOB, options=("--name", "train"))
+    found = home.call("events", "last", "--kind", "user_event", "--oldest-first", "--json")
+    assert found.returncode == 0, found.stderr
+    events = json.loads(found.stdout)["events"]
+    assert [event["data"] for event in events] == [
+        {"name": "checkpoint", "step": 100, "path": "model.pt"}, {"name": "evaluated", "acc": 0.9},
+    ]  # fmt: skip
+    assert events[0]["message"] == 'checkpoint: {"step": 100, "path": "model.pt"}'
+    table = home.call("events", "--data", "step=100").stdout.decode()
+    assert "train: checkpoint" in table
+    assert "evaluated" not in table
+    assert home.logs("last") == ["begins", '{"epoch": 1, "loss": 0.5}', *home.logs("last")[2:]]
+    assert home.logs("last")[-1] == '{"event": "job_ended", "state": "FAILED"}', "metadata is no event"
+    assert home.show()["state"] == "COMPLETED"
