@@ -103,7 +103,7 @@ def test_every_record_is_a_point_with_few_tags(site: Site, cluster: str) -> None
         assert site.refused() == []
         assert site.sink()["ledger"]["balances"]
         assert 'logshipper_agent_entries_total{kind="metadata",sink="influxdb"} 301.0' in agent.metrics()
-        assert 'logshipper_agent_left_out_total{reason="influxdb_values",sink="influxdb"} 1.0' in agent.metrics()
+        assert 'logshipper_agent_influxdb_values_left_out_total{sink="influxdb"} 1.0' in agent.metrics()
         assert "influx influxdb, http://127.0.0.1" in agent.call("status").stdout
         checked = agent.call("check").stdout
         assert f"ok    influxdb: InfluxDB at {site.influxdb.url} takes points for the database" in checked

@@ -70,7 +70,7 @@ class InfluxdbSink(LokiSink):
 
     def _acknowledged(self, part: Sequence[Chunk]) -> None:
         if self._left_out.values:
-            self._metrics.left_out.labels("influxdb_values").inc(self._left_out.values)
+            self._metrics.values_left_out.inc(self._left_out.values)
 
     def _reason(self, error: PushError) -> str:
         return reason_of(error)

@@ -48,7 +48,7 @@ SCRAPE_REASONS = ("busy", "slow", "tls", "unauthorized")
 TELEGRAF_OUTCOMES = (  # of ingest/telegraf/router.py
     *("passed_on", "unidentified", "ambiguous", "no_job", "job_gone", "not_kept", "overflow", "too_long", "crowded"),
 )
-LEFT_OUT_REASONS = ("quarantine_full", "slurm_ends", "influxdb_values")
+LEFT_OUT_REASONS = ("quarantine_full", "slurm_ends")
 _PUSH_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
 _OPENMETRICS = "application/openmetrics-text"
@@ -78,6 +78,7 @@ class SinkMetrics:
         self.quarantine_bytes = self._gauge("quarantine_bytes", "Bytes in the quarantine.")
         self.quarantine_max_bytes = self._gauge("quarantine_max_bytes", "Bytes that the quarantine may have.")
         self.left_out = self._counter("left_out", "What a limit of the agent left out.", "reason")
+        self.values_left_out = self._counter("influxdb_values_left_out", "Values that can't be fields in InfluxDB.")
         self.slurm_records = self._counter("slurm_records", "Records of how Slurm ended jobs.", "outcome")
         self.slurm_jobs = self._counter("slurm_jobs", "Jobs that Slurm ended, captured or not.", "state")
         self.slurm_node_seconds = self._counter(
