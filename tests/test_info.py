@@ -76,7 +76,8 @@ def test_info_of_one_job(store: observe.Store) -> None:
     began, ended = (moment for moment, _ in info.history)
     assert began.tzinfo is UTC
     assert began == datetime.fromtimestamp((BEGAN_NS + 10 * NS) // 1000 / 1e6, UTC)
-    assert timedelta() < info.time == ended - began
+    assert timedelta() < info.time
+    assert abs(info.time - (ended - began)) <= timedelta(microseconds=1), "both are cut to the microsecond"
     assert info.is_finished
     assert (info.iterations, info.childs, info.restarts) == (None, (), 0)
     assert info.metrics["loss"] == observe.Metric(last=1, min=1, max=1)
