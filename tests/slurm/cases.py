@@ -119,7 +119,7 @@ def _normal(files: Mapping[str, bytes], job_ids: Sequence[str], user: JobUser) -
         for number, job_id in enumerate(job_ids):
             text = text.replace(job_id.encode(), b"JOB%d" % number)
         text = text.replace(str(user.home).encode(), b"HOME").replace(user.name.encode(), b"USER")
-        text = re.sub(rb"\b(ON |slurmstepd-)n[12]\b", rb"\1NODE", text)
+        text = re.sub(rb"\b(ON |slurmstepd-|srun: error: )n[12]\b", rb"\1NODE", text)
         text = b"".join(line for line in text.splitlines(keepends=True) if not BUSY.search(line))
         return re.sub(rb"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d", b"TIME", text)
 
