@@ -2,6 +2,7 @@
 // apart.
 
 import { look, path, repeat } from "./api.js";
+import { Asking } from "./asking.js";
 import { el, fill, visible } from "./dom.js";
 import { isRunning } from "./format.js";
 import { GraphControls } from "./graph_controls.js";
@@ -9,9 +10,6 @@ import { drawingOf, fetchGraphs, xOf } from "./graph_data.js";
 import { GraphPanel } from "./graph_panel.js";
 import { PanelGrid } from "./panel_grid.js";
 import { colourOf, themeOf } from "./paint.js";
-
-const LEAST_SECS = 2; // between two looks at running jobs
-const COST = 15; // times as long as the server took, at least
 
 /** The address of jobs side by side. @param {string[]} ids */
 export const addressOf = (ids) => `#/compare/${ids.map(encodeURIComponent).join(",")}`;
@@ -25,7 +23,6 @@ class CompareView {
   constructor(root, context) {
     this.context = context;
     this.ids = [...new Set((context.parts[1] || "").split(",").filter(Boolean))];
-    this.secs = LEAST_SECS;
     this.differing = false;
     context.crumbs("Compare");
     this.controls = new GraphControls(
@@ -41,42 +38,33 @@ class CompareView {
       el("h2", { class: "compare-heading" }, "Configuration"),
       el("div", { class: "graph-controls" }, el("label", { class: "row" }, only, "Only what differs")),
       el("div", { class: "records-scroll", tabindex: 0, role: "region", "aria-label": "Configuration" }, this.table));
-    this.asking = new AbortController();
-    this.grid = new PanelGrid(this.host, (name) => this.#panel(name), () => this.#quietly(this.#fillPanels(true)));
-    this.looking = repeat(() => this.#turn(), () => this.secs);
+    this.asking = new Asking((error) => this.context.failed(error));
+    this.grid = new PanelGrid(this.host, (name) => this.#panel(name), () => this.asking.quietly(this.#fillPanels(true)));
+    this.looking = repeat(() => this.#turn(), () => this.asking.secs);
   }
 
   close() {
     this.looking.stop();
-    this.asking.abort();
+    this.asking.close();
     this.controls.close();
     this.grid.close();
   }
 
   #again() {
-    this.asking.abort();
-    this.asking = new AbortController();
+    this.asking.anew();
     this.grid.outdate();
-    this.#quietly(this.#turn());
-  }
-
-  async #quietly(turn) {
-    try {
-      await turn;
-    } catch (error) {
-      if (error.name !== "AbortError") this.context.failed(error);
-    }
+    this.asking.quietly(this.#turn());
   }
 
   async #turn() {
     const { signal } = this.asking;
-    await this.#quietly((async () => {
+    await this.asking.quietly((async () => {
       const { document } = await look(["compare"], { jobs: JSON.stringify(this.ids) }, signal);
       if (signal.aborted) return;
       if (this.found !== document) this.#show(document);
       this.grid.layOut(this.controls.found(document.changing.filter((key) => key !== this.#x().key)));
       await this.#fillPanels(false);
-      if (!document.jobs.some((job) => isRunning(job.state))) this.secs = Math.max(this.secs, 5);
+      if (!document.jobs.some((job) => isRunning(job.state))) this.asking.secs = Math.max(this.asking.secs, 5);
       this.context.answered();
     })());
   }
@@ -171,7 +159,7 @@ class CompareView {
         missing ||= answer.missing && `${job.job_id}: ${answer.missing}`;
       }
       if (signal.aborted) return;
-      this.secs = Math.max(LEAST_SECS, COST * secs);
+      this.asking.took(secs);
       for (const name of names) this.#showPanel(name, byJob);
       fill(this.rule, missing || (this.controls.x ? "" : this.found.x.words));
     } while (missing);

@@ -2,6 +2,7 @@
 // has `job`, `follow`, `go`, `failed`, `answered`.
 
 import { look, path, repeat } from "./api.js";
+import { Asking } from "./asking.js";
 import { el, fill, visible } from "./dom.js";
 import { isRunning, plural } from "./format.js";
 import { GraphControls } from "./graph_controls.js";
@@ -11,8 +12,6 @@ import { GraphPanel } from "./graph_panel.js";
 import { PanelGrid } from "./panel_grid.js";
 
 const MOST_TOGETHER = 16; // keys in one graph
-const LEAST_SECS = 2; // between two looks at a running job's numbers
-const COST = 15; // times as long as the server took, at least
 const ALL = Symbol("all keys");
 
 export function show(root, context) {
@@ -27,7 +26,6 @@ class GraphsView {
     this.together = false;
     /** @type {import("./events.js").Mark[]} */
     this.marks = [];
-    this.secs = LEAST_SECS;
     const layout = el("select", { on: { change: (event) => this.#setTogether(event.target.value === "together") } },
       el("option", { value: "each" }, "One for each key"), el("option", { value: "together" }, "All in one"));
     this.controls = new GraphControls(
@@ -38,14 +36,14 @@ class GraphsView {
     this.host = el("div", { class: "graph-grid" });
     this.notes = el("div", { class: "graph-notes" });
     root.append(this.controls.root, this.rule, this.progress, this.host, this.notes);
-    this.asking = new AbortController();
-    this.grid = new PanelGrid(this.host, (name) => this.#panel(name), () => this.#quietly(this.#fillPanels(true)));
-    this.looking = repeat(() => this.#turn(), () => (isRunning(context.job.state) ? this.secs : 5));
+    this.asking = new Asking((error) => this.context.failed(error));
+    this.grid = new PanelGrid(this.host, (name) => this.#panel(name), () => this.asking.quietly(this.#fillPanels(true)));
+    this.looking = repeat(() => this.#turn(), () => (isRunning(context.job.state) ? this.asking.secs : 5));
   }
 
   close() {
     this.looking.stop();
-    this.asking.abort();
+    this.asking.close();
     this.controls.close();
     this.grid.close();
   }
@@ -58,24 +56,14 @@ class GraphsView {
 
   /** Shows what is asked for now: other keys, another X. */
   #again() {
-    this.asking.abort();
-    this.asking = new AbortController();
+    this.asking.anew();
     this.grid.outdate();
-    this.#quietly(this.#turn());
-  }
-
-  /** What is given up for a newer question is no fault. */
-  async #quietly(turn) {
-    try {
-      await turn;
-    } catch (error) {
-      if (error.name !== "AbortError") this.context.failed(error);
-    }
+    this.asking.quietly(this.#turn());
   }
 
   async #turn() {
     const { signal } = this.asking;
-    await this.#quietly((async () => {
+    await this.asking.quietly((async () => {
       const { document: axes } = await look(["jobs", this.id, "axes"], { x: this.controls.x }, signal);
       if (signal.aborted) return;
       if (this.axes !== axes) this.#showAxes(axes);
@@ -124,7 +112,7 @@ class GraphsView {
     const { graph } = this.grid.panels.get(name);
     const how = { x: graph.x.key === null ? "time" : xOf(graph.x.key), smooth: this.controls.smooth, low, high };
     let found = null;
-    await this.#quietly((async () => {
+    await this.asking.quietly((async () => {
       let missing = "";
       do {
         const answer = await fetchGraphs(this.id, [name], how, signal);
@@ -156,7 +144,7 @@ class GraphsView {
     for (;;) {
       const { graphs, secs, missing } = await fetchGraphs(this.id, keys, this.controls, signal);
       if (signal.aborted) return;
-      this.secs = Math.max(LEAST_SECS, COST * secs);
+      this.asking.took(secs);
       if (this.together) this.#showTogether(keys, graphs);
       else for (const name of names) this.#showPanel(name, graphs.get(name));
       fill(this.progress, missing);
