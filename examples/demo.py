@@ -12,10 +12,11 @@ import shutil
 import sqlite3
 import sys
 import time
-import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+
+import cramjam
 
 from examples.demo_console import Demo, capture, finish
 
@@ -107,8 +108,8 @@ def unpacked(value: object) -> bytes:
     if not isinstance(value, bytes):
         return str(value).encode(errors="replace")
     try:
-        return zlib.decompress(value)
-    except zlib.error:
+        return bytes(cramjam.zstd.decompress(value))
+    except cramjam.DecompressionError:
         return value
 
 

@@ -105,7 +105,7 @@ class CaptureFacts:
     packing: int = 1
     allocation: str = ""
     restarts: int = 0
-    children: Sequence[int] = (0, 0, 0)
+    children: list[int] = field(default_factory=lambda: [0, 0, 0])
     details: Json = field(default_factory=dict)
     first_change_ns: int = 0
     last_change_ns: int = 0
