@@ -146,9 +146,9 @@ def _run_times() -> Json:
             organized(renamed=renamed, order=["what", *renamed], hidden=["Time"]),
         ],
         overrides=[
-            field("what", displayName="seconds", custom__minWidth=130),
-            field("jobs", unit="none", decimals=0, custom__width=60),
-            *(field(name, unit="s", decimals=2) for name in _STATISTICS if name != "jobs"),
+            field("what", displayName="seconds", custom__minWidth=150),
+            field("jobs", unit="none", decimals=0, custom__width=50),
+            *(field(name, unit="s", decimals=2, custom__minWidth=75) for name in _STATISTICS if name != "jobs"),
         ],
     )
 
@@ -164,10 +164,10 @@ def _busy_nodes() -> Json:
     captures = f"count by(host)({_INFO_RUNNING}) > bool 0"
     busy = f"({captures}) or on(host) 0 * group by(host)({_AGENTS})"
     return table(
-        "Busy share of each node, by captured jobs",
+        "Busy share of each node",
         "How much of the page's time a captured job ran on it, while Prometheus scraped its agent.",
         [prometheus(f"avg_over_time(({busy})[$__range:$__interval])", instant=True, table=True)],
-        width=8,
+        width=6,
         height=6,
         transformations=[
             organized(renamed={"Value": "busy"}, order=["host", "Value"], hidden=["Time"]),
@@ -184,10 +184,10 @@ def _node_hours() -> Json:
     seconds = "increase(logshipper_agent_slurm_node_seconds_total[$__range])"
     seconds = f"{seconds} * on(instance, job) group_left(host) {_AGENTS}"
     return stat(
-        "Node-hours of all jobs that Slurm ended",
+        "Node-hours of all of Slurm's jobs",
         "Captured or not; within the page's time, of the whole run of each job, nodes times hours.",
         prometheus(f"sum({seconds}) / 3600", instant=True),
-        width=4,
+        width=6,
         height=6,
         no_value="nobody tells",
         defaults={"decimals": 1},
