@@ -167,7 +167,7 @@ def _busy_nodes() -> Json:
         "Busy share of each node",
         "How much of the page's time a captured job ran on it, while Prometheus scraped its agent.",
         [prometheus(f"avg_over_time(({busy})[$__range:$__interval])", instant=True, table=True)],
-        width=6,
+        width=5,
         height=6,
         transformations=[
             organized(renamed={"Value": "busy"}, order=["host", "Value"], hidden=["Time"]),
@@ -184,10 +184,10 @@ def _node_hours() -> Json:
     seconds = "increase(logshipper_agent_slurm_node_seconds_total[$__range])"
     seconds = f"{seconds} * on(instance, job) group_left(host) {_AGENTS}"
     return stat(
-        "Node-hours of all of Slurm's jobs",
+        "Node-hours of all jobs that Slurm ended",
         "Captured or not; within the page's time, of the whole run of each job, nodes times hours.",
         prometheus(f"sum({seconds}) / 3600", instant=True),
-        width=6,
+        width=7,
         height=6,
         no_value="nobody tells",
         defaults={"decimals": 1},
