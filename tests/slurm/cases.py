@@ -119,11 +119,15 @@ def _normal(files: Mapping[str, bytes], job_ids: Sequence[str], user: JobUser) -
         for number, job_id in enumerate(job_ids):
             text = text.replace(job_id.encode(), b"JOB%d" % number)
         text = text.replace(str(user.home).encode(), b"HOME").replace(user.name.encode(), b"USER")
-        text = re.sub(rb"\b(ON |slurmstepd-|srun: error: )n[12]\b", rb"\1NODE", text)
+        text = _without_node(text)
         text = b"".join(line for line in text.splitlines(keepends=True) if not BUSY.search(line))
         return re.sub(rb"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d", b"TIME", text)
 
     return {replaced(name.encode()).decode(): replaced(content) for name, content in files.items()}
+
+
+def _without_node(text: bytes) -> bytes:
+    return re.sub(rb"\b(ON |slurmstepd-|srun: error: )n[12]\b", rb"\1NODE", text)
 
 
 def difference(case: Case, plain: Run, captured: Run) -> list[str]:
@@ -186,7 +190,8 @@ def log_difference(cluster: CapturingCluster, case: Case, plain: Run, captured: 
     for job_id in captured.job_ids:
         cluster.wait_shipped(job_id)  # also what is one capture too many
         for stream, lines in cluster.log_of(job_id).items():
-            logs.setdefault(stream, []).extend(line for line in lines if not BUSY.search(line.encode()))
+            its = (line.encode() for line in lines)
+            logs.setdefault(stream, []).extend(_without_node(line).decode() for line in its if not BUSY.search(line))
     if case.log == {}:
         return []
     found = []
