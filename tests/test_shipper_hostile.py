@@ -35,9 +35,9 @@ def test_times_ahead_are_put_aside_unsent(node: ShippingNode) -> None:
         capture.lines(["now"], time_ns=now_ns - SECOND_NS)
         capture.lines(["ahead"] * 5000, time_ns=YEAR_2100_NS)
         node.ship()
-    assert node.loki.lines() == ["now"]
+    assert node.loki.lines('kind="log"') == ["now"]
     assert all(len(entries) == 1 for _, entries in node.loki.requests)
-    assert len(refused(node)) == 5000
+    assert len(refused(node)) == 5000 + 1, "and that the heartbeat was back then"
     assert {entry["reason"] for entry in refused(node)} == {"too_new"}
 
 
@@ -49,8 +49,8 @@ def test_times_before_the_capture_open_no_streams(node: ShippingNode) -> None:
             capture.lines([f"{hours} hours ago"], time_ns=now_ns - hours * HOUR_NS)
         capture.lines(["now"], time_ns=now_ns)
         node.ship()
-    assert node.loki.lines() == ["now"]
-    assert len({labels for labels, _ in node.loki.requests}) == 1
+    assert node.loki.lines('kind="log"') == ["now"]
+    assert len({labels for labels, _ in node.loki.requests}) == 2, "of lines, and of events: the heartbeat is back"
     assert {(entry["reason"], entry["words"]) for entry in refused(node)} == {("too_old", "before its capture")}
 
 
@@ -93,7 +93,8 @@ def test_a_capture_that_wrote_nothing_is_told_of(node: ShippingNode) -> None:
     with node.capture("job1", begun_ns) as capture:
         capture.counters((10, 1))
     node.ship()
-    (closed,) = [json.loads(entry.line) for entry in node.loki.stored]
+    lost, closed = [json.loads(entry.line) for entry in node.loki.stored]
+    assert lost["event"] == "lines_lost"
     assert (closed["event"], closed["lost"]) == ("closed", 1)
-    assert node.loki.stored[0].time_ns == begun_ns + 1
+    assert [entry.time_ns for entry in node.loki.stored] == [begun_ns, begun_ns + 1]
     assert refused(node) == []
