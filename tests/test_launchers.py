@@ -145,7 +145,7 @@ def test_an_id_of_the_users_own_for_ranks(home: Home) -> None:
 
 
 def test_several_runs_in_one_job(home: Home) -> None:
-    sh(home, f"{RUN} echo one; {RUN} echo two; {RUN.replace('run', 'run --job-id own')} echo three", **SGE)
+    sh(home, f"{RUN} echo one; {RUN} echo two; {RUN.replace('run --', 'run --job-id own --')} echo three", **SGE)
     assert places(home) == [("4711", 1, "", 0), ("4711", 1, "run2", 0), ("own", 1, "", 0)]
     assert home.logs("4711") == ["one", "two"]
 
@@ -238,7 +238,7 @@ def test_per_task_captures_inner_runs_too(home: Home) -> None:
 
 
 def test_who_names_a_job_wants_it(home: Home) -> None:
-    sh(home, f"{RUN} sh -c '{RUN.replace('run', 'run --job-id mine')} echo out'")
+    sh(home, f"{RUN} sh -c '{RUN.replace('run --', 'run --job-id mine --')} echo out'")
     assert home.logs("mine") == ["out"]
 
 
@@ -263,7 +263,9 @@ def test_tmux(home: Home) -> None:
         pytest.skip("tmux isn't installed")
     server = ["tmux", "-L", "logshipper", "-f", "/dev/null"]
     environment = {**home.environment, "TMUX_TMPDIR": str(home.folder), "TERM": "xterm"}
-    command = f"{RUN.replace('run', 'run --job-id mine')} sh -c 'tty; echo out; exit 5'; echo $? > {home.folder}/code"
+    command = (
+        f"{RUN.replace('run --', 'run --job-id mine --')} sh -c 'tty; echo out; exit 5'; echo $? > {home.folder}/code"
+    )
     subprocess.run([*server, "new-session", "-d", command], env=environment, check=True, timeout=60)
     code = home.folder / "code"
     wait_until(lambda: code.exists() and code.read_text(), "the window's command ends")

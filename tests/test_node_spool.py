@@ -200,6 +200,12 @@ def test_folders_that_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+def test_a_folder_whose_maker_was_killed(tmp_path: Path) -> None:
+    (tmp_path / "spool").mkdir(mode=0o500)
+    prepare_capture(AgentSection(spool_dir=str(tmp_path / "spool")), _identity())
+    assert _mode(tmp_path / "spool") == 0o711
+
+
 def test_a_lock_that_is_held(agent: AgentSection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_spool, "LOCK_SECS", 0.05)
     prepare_capture(agent, _identity())

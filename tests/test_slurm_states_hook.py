@@ -46,7 +46,7 @@ def record(place: Path) -> EndRecord:
 def test_jobcomp(folder: Path) -> None:
     assert run(folder, JOBCOMP) == 0
     assert record(folder) == EndRecord(
-        "jobcomp/script", "4711", "FAILED", 7, 0, 1700000000, 1700000060, -1, "ann", ("n1", "n2")
+        "jobcomp/script", "4711", "FAILED", 7, 0, 1700000000, 1700000060, -1, "ann", ("n1", "n2"), 2
     )
 
 
@@ -55,7 +55,7 @@ def test_epilog_of_an_old_slurm_ends_when_it_runs(folder: Path) -> None:
     assert run(folder, EPILOG) == 0
     found = record(folder)
     assert found._replace(end=0) == EndRecord(
-        "EpilogSlurmctld", "4711", "OUT_OF_MEMORY", None, 9, 0, 0, 1, "ann", ("n1",)
+        "EpilogSlurmctld", "4711", "OUT_OF_MEMORY", None, 9, 0, 0, 1, "ann", ("n1",), 1
     )
     assert before <= found.end <= time.time()
 

@@ -26,6 +26,7 @@ from logshipper.spool import check_job_id, short_id
 from logshipper.spool_room import LIMITS_FILE, Marks
 
 LOCK_SECS = 1.5  # a maker holds it for a millisecond or two
+_BEGUN_MODE = 0o500  # of a folder until it has its own: one that nobody else gives
 MAX_NUMBERS_PER_USER = 10_000  # job ids whose attempts are remembered; then the oldest are forgotten
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAKING = ".new-"
@@ -275,7 +276,9 @@ def open_own_folder(path: str) -> int:
         if found.st_uid != os.geteuid():
             raise SpoolError(path, f"belongs to uid {found.st_uid}, not to the agent's, {os.geteuid()}; choose another")
         mode = stat.S_IMODE(found.st_mode) & 0o777
-        if mode != 0o711:
+        if mode == _BEGUN_MODE:  # somebody else makes it right now, or was killed at it
+            os.fchmod(fd, 0o711)
+        elif mode != 0o711:
             raise SpoolError(path, f"has mode {mode:04o}; run `chmod 711` on it: users may pass, not list or write")
     except BaseException:
         os.close(fd)
@@ -291,7 +294,7 @@ def make_folder(path: str, mode: int) -> None:
     if above != path:
         make_folder(above, 0o755)
     try:
-        os.mkdir(path, 0o700)
+        os.mkdir(path, _BEGUN_MODE)
     except FileExistsError:
         return
     os.chmod(path, mode)
