@@ -140,11 +140,12 @@ class _Collecting:
 
 class Measurements:
     """In the sidecar. left_out: lines since the begin, by reason, `line_protocol.REASONS` among them; apart: texts
-    whose senders can't be told, to be taken away."""
+    whose senders can't be told, to be taken away; over: nothing more comes, as the process has died."""
 
     def __init__(self, collector: Collector) -> None:
         self.left_out: dict[str, int] = {}
         self.apart: list[str] = []
+        self.over = False
         self.port = collector.port
         self.fd = collector.fd
         self._control = collector.control
@@ -157,6 +158,7 @@ class Measurements:
             data = os.read(self.fd, _READ_BYTES)
         except BlockingIOError:
             return []
+        self.over = not data
         return self._records(data)
 
     def end(self) -> list[bytes]:

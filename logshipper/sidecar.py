@@ -131,8 +131,9 @@ class Sidecar:
         """Reads the side pipe to its end. False where somebody must relay on: the relay is gone, or has returned."""
         poll = select.poll()
         poll.register(self._plan.side_pipe, select.POLLIN)
-        if self._measurements is not None:
-            poll.register(self._measurements.fd, select.POLLIN)
+        measured = self._measurements.fd if self._measurements is not None else -1
+        if measured >= 0:
+            poll.register(measured, select.POLLIN)
         # one for all reads: a fresh object for each costs page faults
         buffer = memoryview(bytearray(_READ_BYTES + side_pipe.HEADER.size + side_pipe.MAX_PAYLOAD_BYTES))
         left = 0  # of a frame that isn't whole yet, at the buffer's begin
@@ -143,6 +144,8 @@ class Sidecar:
                 continue
             if ready != [self._plan.side_pipe]:
                 self._take_measurements()
+                if self._measurements is None:
+                    poll.unregister(measured)
                 self._flush()
             if self._plan.side_pipe not in ready:
                 continue
@@ -335,6 +338,10 @@ class Sidecar:
         if now >= self._measured_due:
             self._measured_due = now + LEFT_OUT_SECS
             self._say_left_out(self._measurements)
+        if self._measurements.over:
+            self._end_measurements()
+            message = "the process that takes measurements has died: no more are taken"
+            self._write_event({"event": "measurements_ended", "message": message})
 
     def _end_measurements(self) -> None:
         if self._measurements is not None:

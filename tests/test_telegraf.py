@@ -2,7 +2,9 @@
 
 import json
 import os
+import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from logshipper.measurements import COMM
 from logshipper.socket_owner import SocketOwners
 from logshipper.telegraf import LOOPBACK, open_sockets
-from tests.captured_runs import ROOT, Home
+from tests.captured_runs import ROOT, Home, comm_of, wait_until
 from tests.other_users import ANN, as_user, needs_root
 from tests.servers.running import free_port
 from tests.telegraf_clients import INVALID, SETTLED, SNIPPETS, connected, needs_pytelegraf
@@ -37,6 +40,19 @@ def records(home: Home, job: str = "last") -> list[dict[str, Any]]:
 def left_out(home: Home) -> dict[str, int]:
     told = [event for event in home.show()["events"] if event["event"] == "measurements_left_out"]
     return dict(told[-1]["details"]["reasons"]) if told else {}
+
+
+def collector_of(home: Home) -> int:
+    """The process that takes measurements of this home's only capture."""
+
+    def is_ours(pid: int) -> bool:
+        try:
+            return comm_of(pid) == COMM and os.fsencode(home.store) in Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:  # another one, and it is gone
+            return False
+
+    [found] = [int(name) for name in os.listdir("/proc") if name.isdigit() and is_ours(int(name))]
+    return found
 
 
 def test_the_sources_snippets_run_as_they_stand(home: Home) -> None:
@@ -92,6 +108,24 @@ send('before'); say('disabled'); send('secret'); say('metadata'); send('after');
     assert records(home) == [{"before": 1}, {"after": 1}]
     assert b"secret" not in home.stored_bytes()
     assert home.show()["ledger"]["stdout"]["dropped"] == 2
+
+
+def test_a_collector_that_is_killed_is_said_and_the_log_goes_on(home: Home) -> None:
+    script = f"""{connected()}
+client.metric('before', 1)
+print('begun', flush=True)
+{SETTLED}
+input()
+print('the end')
+"""
+    with home.start("run", "--telegraf", "--", sys.executable, "-c", script, stdin=subprocess.PIPE) as process:
+        wait_until(lambda: b"begun" in home.call("logs", "last").stdout, "it runs")
+        wait_until(lambda: records(home) == [{"before": 1}], "its measurement is there")
+        os.kill(collector_of(home), signal.SIGKILL)
+        wait_until(lambda: "measurements_ended" in home.events(), "it is said")
+        process.communicate(b"\n", timeout=60)
+    assert home.logs() == ['{"before":1}', "begun", "the end"]
+    assert home.show()["state"] == "COMPLETED"
 
 
 def test_lines_by_tcp_are_taken_whole_and_endless_ones_are_not(home: Home) -> None:
