@@ -67,6 +67,7 @@ class TelegrafRouter:
         self._targets: dict[int, dict[str, _Target]] = {}
         self._ports: dict[str, tuple[int, float]] = {}  # by capture: its port, when it was looked at
         self._held: list[_Sent] = []
+        self._held_bytes: Counter[int] = Counter()  # of them, by user
         self._own: tuple[int, int] | None = None  # of the Unix socket
         self._unidentified = Unidentified(config.agent.state_dir, self._section.unidentified_max_bytes)
         self._out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -153,6 +154,7 @@ class TelegrafRouter:
         with self._lock:
             self._targets, self._ports = dict(targets), ports
             held, self._held = self._held, []
+            self._held_bytes.clear()
             for one in held:
                 self._route(one, now)
 
@@ -180,14 +182,15 @@ class TelegrafRouter:
             self._pass_on(one, of_user[fitting[0]])
         elif may_wait and (claim is None or (not fitting and claim.jobs != frozenset())):
             self._held.append(one)
+            self._held_bytes[one.owner.uid] += len(one.data)
         elif fitting:
             self._keep_apart(AMBIGUOUS, one.sender, one.owner.uid, one.data)
         else:
             self._count(NO_JOB, one.data)
 
     def _has_room(self, one: _Sent) -> bool:
-        own = sum(len(held.data) for held in self._held if held.owner.uid == one.owner.uid)
-        return own < MAX_USERS_HELD_BYTES and sum(len(held.data) for held in self._held) < MAX_HELD_BYTES
+        own, of_all = self._held_bytes[one.owner.uid], self._held_bytes.total()
+        return own < MAX_USERS_HELD_BYTES and of_all < MAX_HELD_BYTES
 
     def _pass_on(self, one: _Sent, target: _Target) -> None:
         address = (LOOPBACK, target.port)

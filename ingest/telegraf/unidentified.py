@@ -44,12 +44,13 @@ class Unidentified:
         return True
 
     def _append(self, line: bytes) -> None:
+        try:
+            if os.stat(self._path, follow_symlinks=False).st_size + len(line) > self._max_bytes // 2:
+                os.replace(self._path, f"{self._path}.1")
+        except FileNotFoundError:
+            pass
         fd = os.open(self._path, _FLAGS, 0o600)
         try:
-            if os.fstat(fd).st_size + len(line) > self._max_bytes // 2:
-                os.replace(self._path, f"{self._path}.1")
-                os.close(fd)
-                fd = os.open(self._path, _FLAGS, 0o600)
             os.write(fd, line)
         finally:
             os.close(fd)
