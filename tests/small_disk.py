@@ -1,5 +1,6 @@
 """A disk of its own for a test, small enough to be filled: a tmpfs, which root alone can mount."""
 
+import errno
 import os
 import subprocess
 from collections.abc import Iterator
@@ -26,9 +27,15 @@ def small_disk(folder: Path, size: int, mode: int) -> Iterator[Path]:
 
 
 def fill(folder: Path, leave: int) -> Path:
-    """A file that takes all but some bytes of the disk's room."""
+    """A file that takes all but some bytes of the disk's room, of which somebody else may take some meanwhile."""
     filler = folder / ".filler"
-    found = os.statvfs(folder)
     with filler.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, max(found.f_bavail * found.f_frsize - leave, 1))
-    return filler
+        for _ in range(100):
+            found = os.statvfs(folder)
+            try:
+                os.posix_fallocate(file.fileno(), 0, max(found.f_bavail * found.f_frsize - leave, 1))
+                return filler
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+    raise AssertionError(f"{folder} is written to all the time")
