@@ -4,7 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ingest.store.local_store import LocalStore
+from logshipper.cli import main
 from logshipper.segment import Stream
 
 RECORDED = Path(__file__).parent / "imports"
@@ -27,3 +30,21 @@ def contents(store: Path) -> dict[str, Any]:  # Any: what readers give
                     "lines": [line.text for line in reader.lines(streams=tuple(Stream))],
                 }
     return found
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Where `take` imports to; the first import makes it."""
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def take(store: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest) -> Import:
+    """`logshipper import SYSTEM WORD...` of the module's own IMPORTS: the system, and options that are always given."""
+    system, *options = request.module.IMPORTS
+
+    def run(*words: str | Path) -> tuple[int, str, str]:
+        code = main(["import", system, *map(str, words), *options, "--store", str(store)])
+        return (code, *capsys.readouterr())
+
+    return run

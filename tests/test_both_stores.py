@@ -28,11 +28,12 @@ from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.reading_store import SpooledCapture, training
 from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.two_stores import TwoStores, two_stores
+from tests.two_stores import TwoStores, source, store, two_stores
 
 if TYPE_CHECKING:
     from ingest.store.stores import Reader
 
+__all__ = ["source", "store"]  # fixtures
 BEGAN_NS = time.time_ns() - 600 * NS
 
 
@@ -67,18 +68,6 @@ def both(
 ) -> Iterator[TwoStores]:
     folder = tmp_path_factory.mktemp("both")
     yield from two_stores(folder, loki, prometheus, f"t{uuid.uuid4().hex[:10]}", write_jobs)
-
-
-@pytest.fixture(params=["local", "loki"])
-def source(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def store(both: TwoStores, source: str) -> Iterator[observe.Store]:
-    with both.local() if source == "local" else both.loki() as opened:
-        yield opened
-        assert opened.problems == []
 
 
 def ids(jobs: observe.Jobs) -> list[str]:

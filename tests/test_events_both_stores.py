@@ -20,11 +20,12 @@ from observe.event_log import EventQuery
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.two_stores import TwoStores, two_stores
+from tests.two_stores import TwoStores, source, store, two_stores
 
 if TYPE_CHECKING:
     from ingest.store.stores import Reader
 
+__all__ = ["source", "store"]  # fixtures
 BEGAN_NS = time.time_ns() - 1800 * NS
 BALSAM = ("CREATED", "AWAITING_PARENTS", "READY", "STAGED_IN", "PREPROCESSED", "RUNNING", "RUN_ERROR", "RESTART_READY",
           "RUNNING", "RUN_DONE", "POSTPROCESSED", "JOB_FINISHED")  # fmt: skip
@@ -89,18 +90,6 @@ def both(
 ) -> Iterator[TwoStores]:
     folder = tmp_path_factory.mktemp("events")
     yield from two_stores(folder, loki, prometheus, f"t{uuid.uuid4().hex[:10]}", write_jobs)
-
-
-@pytest.fixture(params=["local", "loki"])
-def source(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def store(both: TwoStores, source: str) -> Iterator[observe.Store]:
-    with both.local() if source == "local" else both.loki() as opened:
-        yield opened
-        assert opened.problems == []
 
 
 @pytest.fixture
@@ -312,8 +301,8 @@ def test_bad_options_are_named(
 
 def test_both_stores_answer_alike(both: TwoStores, capsys: pytest.CaptureFixture[str]) -> None:
     answers = []
-    for source in ("local", "loki"):
-        events = answer(both, source, capsys, "events", "e1-e7", "--all", "--json")[1]["events"]
+    for which in ("local", "loki"):
+        events = answer(both, which, capsys, "events", "e1-e7", "--all", "--json")[1]["events"]
         answers.append([{**event, "id": "", "cluster": "", "data": without_capture(event)} for event in events])
     assert answers[0] == answers[1]
 

@@ -13,26 +13,13 @@ import pytest
 
 from ingest.capture.job import Allocation
 from ingest.store.local_store import LocalStore
-from logshipper.cli import main
 from observe.overlay import Overlay, Place
-from tests.import_tools import RECORDED, Import, contents
+from tests.import_tools import RECORDED, Import, contents, store, take
 
 SITE = RECORDED / "balsam"
 NS = 10**9
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def take(store: Path, capsys: pytest.CaptureFixture[str]) -> Import:
-    def run(*words: str | Path) -> tuple[int, str, str]:
-        code = main(["import", "balsam", *map(str, words), "--store", str(store)])
-        return (code, *capsys.readouterr())
-
-    return run
+IMPORTS = ("balsam",)
+__all__ = ["store", "take"]  # fixtures
 
 
 @pytest.fixture

@@ -23,25 +23,13 @@ from logshipper.cli import main
 from observe.overlay import Overlay, Place
 from observe.words import state_of
 from tests.captured_runs import wait_until
-from tests.import_tools import RECORDED, Import, contents
+from tests.import_tools import RECORDED, Import, contents, store, take
 from tests.reading_store import SpooledCapture
 
 RUN = RECORDED / "qcg"
 TZ = ("--timezone", "UTC")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def take(store: Path, capsys: pytest.CaptureFixture[str]) -> Import:
-    def run(*words: str | Path) -> tuple[int, str, str]:
-        code = main(["import", "qcg", *map(str, words), *TZ, "--store", str(store)])
-        return (code, *capsys.readouterr())
-
-    return run
+IMPORTS = ("qcg", *TZ)
+__all__ = ["store", "take"]  # fixtures
 
 
 @pytest.fixture

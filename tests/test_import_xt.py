@@ -13,23 +13,11 @@ from ingest.store.local_store import LocalStore
 from logshipper.cli import main
 from observe.overlay import Overlay, Place
 from tests.captured_runs import wait_until
-from tests.import_tools import RECORDED, Import, contents
+from tests.import_tools import RECORDED, Import, contents, store, take
 
 RUNS = RECORDED / "xt"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def take(store: Path, capsys: pytest.CaptureFixture[str]) -> Import:
-    def run(*words: str | Path) -> tuple[int, str, str]:
-        code = main(["import", "xt", *map(str, words), "--store", str(store)])
-        return (code, *capsys.readouterr())
-
-    return run
+IMPORTS = ("xt",)
+__all__ = ["store", "take"]  # fixtures
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
 import observe
 from tests.node_agents import NodeAgent
 from tests.servers.running import LokiServer, PrometheusServer
@@ -64,3 +66,17 @@ def two_stores(
         prometheus.wait_for_target(target)
         yield both
         prometheus.set_targets([])
+
+
+@pytest.fixture(params=["local", "loki"])
+def source(request: pytest.FixtureRequest) -> str:
+    """Each test of `store` runs over both."""
+    return str(request.param)
+
+
+@pytest.fixture
+def store(both: TwoStores, source: str) -> Iterator[observe.Store]:
+    """One of the module's own fixture `both`."""
+    with both.local() if source == "local" else both.loki() as opened:
+        yield opened
+        assert opened.problems == []
