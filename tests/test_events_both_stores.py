@@ -13,8 +13,10 @@ import pytest
 
 import observe
 from ingest.capture.capture_account import MAX_EVENTS
+from ingest.store.job_reader import JobReader
 from logshipper.cli import main
 from logshipper.segment import Kind
+from observe import event_log
 from observe.event_log import EventQuery
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
@@ -212,6 +214,68 @@ def test_times_are_included_and_orders_are_each_others_reverse(log: EventQuery) 
     assert log.filter(job_id="e1", kind="mode_changed", timestamp_before=moment - micro).count() == 0
     naive = (moment + micro).astimezone(UTC).replace(tzinfo=None)
     assert log.filter(job_id="e1", kind="mode_changed", timestamp_before=naive).count() == 1, "UTC without a zone"
+
+
+@pytest.mark.parametrize("job_id", [f"e{number}" for number in range(1, 8)])
+def test_one_jobs_events_are_the_same_in_either_order(
+    log: EventQuery, job_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest_first = list(log.filter(job_id=job_id, own=True))
+    assert list(log.filter(job_id=job_id, own=True).order_by("timestamp")) == newest_first[::-1]
+    assert len({event.id for event in newest_first}) == len(newest_first)
+    assert log.filter(job_id=job_id, own=True)[2:9:3] == newest_first[2:9:3]
+
+
+def test_how_many_jobs_are_held_open_changes_nothing(log: EventQuery, monkeypatch: pytest.MonkeyPatch) -> None:
+    for query in (log.filter(own=True), log.filter(own=True).order_by("timestamp")):
+        expected = list(query)
+        for at_once, files in ((1, 2), (3, 1), (2, 0)):
+            with monkeypatch.context() as changed:
+                changed.setattr(event_log, "MAX_AT_ONCE", at_once)
+                changed.setattr(event_log, "MAX_OPEN", files)
+                assert list(query) == expected
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize(
+    "names", [(), ("user_event",), ("heartbeat_lost", "heartbeat_found"), ("lines_lost", 'x"y'), ("größer",)]
+)
+def test_a_reader_gives_what_is_asked_for(store: observe.Store, names: tuple[str, ...], newest_first: bool) -> None:
+    for job_id in ("e1", "e2", "e6", "e7"):
+        with store._store.open(job_id) as reader:
+            everything = list(reader.events())
+            chosen = [event for event in everything if not names or event.event["event"] in names]
+            ordered = chosen[::-1] if newest_first else chosen
+            assert list(reader.events(names=names, newest_first=newest_first)) == ordered
+            if not everything:
+                continue
+            begin_ns, end_ns = everything[len(everything) // 3].time_ns, everything[-1].time_ns
+            within = [event for event in ordered if begin_ns <= event.time_ns < end_ns]
+            asked = reader.events(names=names, newest_first=newest_first, begin_ns=begin_ns, end_ns=end_ns)
+            assert list(asked) == within
+
+
+def test_the_newest_of_very_many_events_are_read_alone(both: TwoStores, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = 0
+    read = JobReader._fetch
+
+    def counted(reader: JobReader, query: str, *values: object) -> list[tuple[Any, ...]]:
+        nonlocal texts
+        rows = read(reader, query, *values)
+        texts += len(rows) * ("SELECT time_ns, capture, event" in query)
+        return rows
+
+    monkeypatch.setattr(JobReader, "_fetch", counted)
+    with both.local() as store:
+        assert len(observe.EventLog(store).filter(job_id="e6", own=True)[:10]) == 10
+        assert 0 < texts < MAX_EVENTS / 3
+        after = store.job("e6").summary.started_ns + 100 * NS
+        texts = 0
+        found = observe.EventLog(store).filter(
+            job_id="e6", own=True, timestamp_after=datetime.fromtimestamp(after // NS, UTC), timestamp_before=None
+        )
+        assert found.count() < 100
+        assert texts < 100, "what is too old isn't looked at"
 
 
 def test_allocations(log: EventQuery) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from observe.page import events_api
 from observe.page.server import PageServer
 from tests.page.browsing import PHONE, Browsing
 from tests.page.conftest import options
@@ -66,6 +67,17 @@ def test_events_are_listed_newest_first(browse: Browsing, events: PageServer) ->
     expect(page.locator(".events tbody tr")).to_have_count(2)
     expect(page.locator("p[role=status]")).to_contain_text("2 events")
     browse.picture(page)
+
+
+def test_of_very_many_events_the_newest_are_counted(
+    browse: Browsing, events: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events_api, "MAX_COUNTED", 3)
+    page = browse.open(f"job/{JOB}/events", server=events)
+    expect(page.locator(".events tbody tr")).to_have_count(3)
+    expect(page.locator("p[role=status]")).to_have_text("3 events among the newest 3")
+    page.get_by_label("Kind").select_option("lines_lost")
+    expect(page.locator("p[role=status]")).to_have_text("1 event among the newest 3")
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

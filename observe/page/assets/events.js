@@ -3,7 +3,7 @@
 
 import { look, repeat } from "./api.js";
 import { el, fill, visible } from "./dom.js";
-import { isRunning, local, plural } from "./format.js";
+import { grouped, isRunning, local, plural } from "./format.js";
 import { lookOf } from "./marks.js";
 
 const SECS = 2; // between two looks at a running job
@@ -39,7 +39,8 @@ export function show(root, context) {
     fill(select, kinds.map(([value, text]) => el("option", { value }, text)));
     select.value = kind;
     const left = document.matching - document.events.length;
-    fill(said, document.matching ? plural(document.matching, "event") : "No events yet", left > 0 ? `, the newest ${MOST} are shown` : "");
+    const among = document.complete ? "" : ` among the newest ${grouped(document.total)}`;
+    fill(said, document.matching ? plural(document.matching, "event") + among : `No events${among || " yet"}`, left > 0 ? `, the newest ${MOST} are shown` : "");
     fill(body, document.events.map((event) => el("tr", { class: `event-${lookOf(event)}` },
       el("td", {}, local(event.time_ms, true)), el("td", {}, nameOf(event.kind)),
       el("td", {}, visible(event.from_state)), el("td", {}, event.to_state ? el("span", { class: `state ${event.to_state}` }, visible(event.to_state)) : ""),
