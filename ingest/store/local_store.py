@@ -280,6 +280,10 @@ class LocalStore:
         """Opens one of `jobs`."""
         return self.open(job.job_id)
 
+    def in_order(self, jobs: Sequence[JobSummary]) -> "Callable[[JobSummary], JobReader]":
+        """As `reader_of`: nothing is gained by opening several at once."""
+        return self.reader_of
+
     def open(self, job_id: str) -> "JobReader":
         """Raises UnknownJob where there is no such job; StoreError where its database can't be read."""
         path = self._path_of(job_id)
