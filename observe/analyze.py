@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ingest.metadata.x_axis import XChoice
 from ingest.progress_bar import Bar
-from logshipper.errors import ConfigError, LogshipperError
+from logshipper.errors import LogshipperError, UsageError
 from observe.analytics import available_nodes, throughput_report, utilization_report
 from observe.batch_jobs import BatchJob
 from observe.conditions import time_ns
@@ -75,12 +75,12 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raises ConfigError for options that say nothing of the report."""
+    """Raises UsageError for options that say nothing of the report."""
     for option in ("from_state", "to_state"):
         if getattr(args, option) and args.report != "throughput":
-            raise ConfigError(f"--{option.replace('_', '-')}", ["is for throughput, which counts changes of states"])
+            raise UsageError(f"--{option.replace('_', '-')}", ["is for throughput, which counts changes of states"])
     if not args.node_weighting and args.report != "utilization":
-        raise ConfigError("--no-node-weighting", ["is for utilization, which counts nodes otherwise"])
+        raise UsageError("--no-node-weighting", ["is for utilization, which counts nodes otherwise"])
 
 
 def _moment(text: str | None, option: str) -> datetime | None:
