@@ -20,11 +20,12 @@ from ingest.store.catalogue import Catalogue, summarise
 from ingest.store.child_rows import OWN_DETAILS
 from ingest.store.imported_db import ImportedJobWriter, key_of
 from ingest.store.job_db import CaptureRow
-from logshipper.classifier import Classifier, Event, Lines
+from logshipper.classifier import Classifier
 from logshipper.errors import StoreError, os_words
 from logshipper.frame_builder import FrameBuilder
 from logshipper.metadata import Hint, keys_of
 from logshipper.segment import Stream, decode_frame
+from logshipper.stream_log import Event, Lines
 
 MAX_KEY_SETS = 256  # of a job's records, whose numbers are kept
 _LOG_STEP_BYTES = 64 << 10
