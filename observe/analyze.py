@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from logshipper.errors import ConfigError
+from logshipper.errors import UsageError
 from observe.analytics import available_nodes, throughput_report, utilization_report
 from observe.analyze_answer import Answer, document, print_answer, write_csv, write_picture
 from observe.analyze_tasks import CORE, Between, gantt_answer, overheads, sentence, which_jobs
@@ -31,7 +31,7 @@ def call(args: argparse.Namespace) -> int:
     _check(args)
     between = _moment(args.after, "--after"), _moment(args.before, "--before")
     if between[0] is not None and between[1] is not None and between[0] > between[1]:
-        raise ConfigError("--before", [f"{args.before} is before --after {args.after}: there is nothing between"])
+        raise UsageError("--before", [f"{args.before} is before --after {args.after}: there is nothing between"])
     with chosen_jobs(args) as (store, ids, unknown):
         if unknown and not ids:
             return EXIT_UNKNOWN
@@ -50,14 +50,14 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raises ConfigError for options that say nothing of the report."""
+    """Raises UsageError for options that say nothing of the report."""
     for option in ("from_state", "to_state"):
         if getattr(args, option) and args.report != "throughput":
-            raise ConfigError(f"--{option.replace('_', '-')}", ["is for throughput, which counts changes of states"])
+            raise UsageError(f"--{option.replace('_', '-')}", ["is for throughput, which counts changes of states"])
     if not args.node_weighting and args.report != "utilization":
-        raise ConfigError("--no-node-weighting", ["is for utilization, which counts nodes otherwise"])
+        raise UsageError("--no-node-weighting", ["is for utilization, which counts nodes otherwise"])
     if args.by != CORE and args.report != "gantt":
-        raise ConfigError("--by", ["is for gantt, which has a row for each core otherwise"])
+        raise UsageError("--by", ["is for gantt, which has a row for each core otherwise"])
 
 
 def _moment(text: str | None, option: str) -> datetime | None:
