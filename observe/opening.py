@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeAlias
 
 from ingest.progress_bar import Bar
-from logshipper.errors import ConfigError, StoreError, UnknownJob
+from logshipper.errors import ConfigError, StoreError, UnknownJob, UsageError
 from observe.running import say
 from observe.selectors import resolve_each
 from observe.waiting import Watch, WatchedEntries
@@ -120,10 +120,10 @@ def store_place(args: argparse.Namespace) -> str:
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    """Raises ConfigError for options that say nothing of the local store."""
+    """Raises UsageError for options that say nothing of the local store."""
     given = [name for name in LOKI_OPTIONS if getattr(args, name, None) is not None]
     if given:
-        raise ConfigError("--" + given[0].replace("_", "-"), ["is for Loki only: give --from loki as well"])
+        raise UsageError("--" + given[0].replace("_", "-"), ["is for Loki only: give --from loki as well"])
 
 
 def _site(args: argparse.Namespace) -> "Site":
@@ -134,7 +134,7 @@ def _site(args: argparse.Namespace) -> "Site":
 
 def _open_loki(args: argparse.Namespace) -> "LokiStore":
     if args.store is not None:
-        raise ConfigError("--store", ["is a local store's folder: not together with --from loki"])
+        raise UsageError("--store", ["is a local store's folder: not together with --from loki"])
     return open_loki(
         _site(args),
         since_secs=args.since,

@@ -323,8 +323,8 @@ def test_the_table_is_fit_for_a_terminal(both: TwoStores, source: str, capsys: p
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("--data", "x"), 1, "neither KEY=VALUE nor a JSON object"), (("--data", "{"), 1, "isn't a JSON object"),
-        (("--to-state", "faled"), 2, "isn't a state"), (("--after", "yesterday"), 1, "isn't a time"),
+        (("--data", "x"), 2, "neither KEY=VALUE nor a JSON object"), (("--data", "{"), 2, "isn't a JSON object"),
+        (("--to-state", "faled"), 2, "isn't a state"), (("--after", "yesterday"), 2, "isn't a time"),
     ],
 )  # fmt: skip
 def test_bad_options_are_named(

@@ -199,7 +199,7 @@ def test_rm_drops_them(store: Path, ask: Ask) -> None:
 
 def test_bad_tags_change_nothing(store: Path, ask: Ask) -> None:
     code, out, err = ask("tag", "last", "+good", "bad,one")
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert "'bad,one': isn't a tag" in err
     assert not (store / "overlay.db").exists()
     assert ask("tag", "nobody", "+x")[0] == 1

@@ -272,7 +272,7 @@ def test_a_long_line_begins_a_line(store: Path, ask: Ask, first: str, last: str)
 def test_invalid_regular_expression(store: Path, ask: Ask) -> None:
     training(store)
     code, out, err = ask("logs", "last", "--grep", "(")
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert err.startswith("logshipper: --grep: '(' isn't a regular expression: ")
 
 
@@ -591,6 +591,25 @@ def test_help_has_examples_and_exit_codes(
     assert "examples:" in out or "completion bash" in out
     assert "exit codes:" in out
     assert max(map(len, out.splitlines())) <= 84
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("ls --colums id", "logshipper ls: unrecognized arguments: --colums; did you mean --columns?"),
+        ("annotate last --note hello", "logshipper annotate: unrecognized arguments: --note hello\n"),
+        ("--bogus ls", "unrecognized arguments: --bogus\n"),
+        ("follow last", "there is no command `follow`; did you mean `monitor`?"),
+        ("analyze", "the following arguments are required: REPORT\n"),
+    ],
+)
+def test_wrong_usage_names_the_command_and_what_was_meant(
+    line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(line.split())
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -26,6 +26,7 @@ from ingest.loki.ahead import Ahead
 from ingest.loki.finding import Finder, Known, Metrics, begin_of
 from ingest.loki.logql import selector, with_event, with_metadata, without_event
 from ingest.loki.reader import AHEAD_NS, MARGIN_NS, Entries, LokiJobReader, Reads, Span
+from ingest.metadata.key_values import KeyValues
 from ingest.store.stores import Progress
 from logshipper.errors import UnknownJob
 
@@ -183,10 +184,10 @@ class LokiStore:
         """None: Loki is told of captures only."""
         return []
 
-    def last_values(self, job: JobSummary) -> Mapping[str, str]:
-        """The last value of each key of a job's metadata: JSON texts by the key's name. Reads all its records."""
+    def key_values(self, job: JobSummary) -> Mapping[str, KeyValues]:
+        """The last, least and greatest value of each key of a job's metadata by its name. Reads all its records."""
         with self.reader_of(job) as reader:
-            return reader.last_values()
+            return reader.key_values()
 
     def reader_of(self, job: JobSummary) -> LokiJobReader:
         """Opens one of `jobs`: also where several clusters have a job of its id."""
