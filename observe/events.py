@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 from logshipper.errors import UsageError
@@ -112,8 +112,12 @@ def _follow(args: argparse.Namespace, store: Store, query: EventQuery, ids: list
     """First the last ones, then each one when it comes, until the jobs have ended, or Ctrl-C."""
     asked, before = _moment(args.after, "--after"), _moment(args.before, "--before")
     shown: dict[str, StateEvent] = {}
-    last = list(islice(query.order_by("-timestamp"), None if args.all else args.limit))
-    horizon = max((event.timestamp for event in last), default=datetime.now(UTC))
+    newest_first = iter(query.order_by("-timestamp"))
+    last = list(islice(newest_first, None if args.all else args.limit))
+    horizon = _horizon(last)
+    since = horizon - timedelta(seconds=LATE_SECS)
+    left_out = takewhile(lambda event: event.timestamp >= since, newest_first)
+    shown |= {event.id: event for event in left_out}  # else they would seem to have come late
     for event in _new(reversed(last), shown):
         _print_line(args, event)
     sys.stdout.flush()
@@ -126,9 +130,15 @@ def _follow(args: argparse.Namespace, store: Store, query: EventQuery, ids: list
         later = query.order_by("timestamp").filter(timestamp_after=max(since, asked) if asked else since)
         for event in _new(later, shown):
             _print_line(args, event)
-            horizon = max(horizon, event.timestamp)
+            horizon = max(horizon, _horizon([event]))
         sys.stdout.flush()
         shown = {its_id: event for its_id, event in shown.items() if event.timestamp >= since}
+
+
+def _horizon(events: list[StateEvent]) -> datetime:
+    """Up to when events are known: a clock that is ahead hides nothing that comes."""
+    now = datetime.now(UTC)
+    return min(max((event.timestamp for event in events), default=now), now)
 
 
 def _new(events: "Iterator[StateEvent] | EventQuery", shown: dict[str, StateEvent]) -> Iterator[StateEvent]:

@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 from tests.captured_runs import TIMEOUT_SECS, Home, wait_until
+from tests.reading_store import SpooledCapture
 
 JOB = """
 import sys
@@ -44,6 +45,29 @@ def test_a_jobs_events_are_followed_to_its_end(tmp_path: Path) -> None:
         ["state", "QUEUED", "->", "RUNNING"],
         ["state", "RUNNING", "->", "COMPLETED"],
     ]
+
+
+def test_older_events_than_the_last_ones_are_not_taken_for_late(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    told = "; ".join(f"logshipper.event('step', n={n})" for n in range(8))
+    home.run("python3", "-c", f"import logshipper; {told}")
+    followed = home.call("events", "last", "--follow", "--limit", "3", "--json").stdout.decode().splitlines()
+    assert [json.loads(line)["data"].get("n") for line in followed] == [6, 7, None]
+
+
+def test_a_clock_that_is_ahead_hides_nothing_that_comes(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    with SpooledCapture(home.store, "ahead") as job:
+        job.sleep(30 * 86_400)
+        job.event("user_event", "of next month", data={"n": 0})
+        job.end()
+    with home.start("events", "--follow", "--kind", "user_event", "--json") as follower:
+        assert follower.stdout is not None
+        seen = [json.loads(follower.stdout.readline())]
+        home.run("python3", "-c", "import logshipper; logshipper.event('now', n=1)")
+        seen.append(json.loads(follower.stdout.readline()))
+        follower.terminate()
+    assert [event["data"]["n"] for event in seen] == [0, 1]
 
 
 def test_without_a_job_ctrl_c_ends_it(tmp_path: Path) -> None:
