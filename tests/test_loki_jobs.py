@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.loki.account import JobAccount, JobKey
+from ingest.loki.account import END_AHEAD_NS, JobAccount, JobKey
 from ingest.loki.finding import Found
 from ingest.loki.logql import any_of, quoted
 from ingest.loki.push import Entry
@@ -249,6 +249,17 @@ def test_a_record_that_is_none_is_left_out(line: str, fake: FakeLoki, ask: Ask) 
     for words in (("metadata", JOB), ("metadata", JOB, "--format", "csv"), ("show", JOB), ("plot", JOB, "--json")):
         ask(*words)
     assert ask("metadata", JOB, "--format", "jsonl") == (0, '{"a": 3}\n', "")
+
+
+def test_an_end_years_ahead_is_not_believed(fake: FakeLoki) -> None:
+    """Neither a capture's own word, nor one that is told as Slurm's."""
+    began_ns = time.time_ns() - 60 * NS
+    ahead_ns = began_ns + 10 * 366 * 86_400 * NS
+    Pushing(fake, began_ns=began_ns).close(50 * NS, ended_ns=ahead_ns)
+    slurm = Pushing(fake, job_id="j2", began_ns=began_ns)
+    slurm.event({"event": "job_ended", "state": "TIMEOUT", "ended_ns": ahead_ns}, 50 * NS)
+    told = [job.ended_ns for job in open_store(fake).jobs()]
+    assert told == [began_ns + 50 * NS + END_AHEAD_NS] * 2
 
 
 def test_control_characters_in_an_entry_make_no_second_line(fake: FakeLoki, ask: Ask) -> None:

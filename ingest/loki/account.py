@@ -34,6 +34,7 @@ from logshipper.segment import Stream
 
 STARTED, HEARTBEAT, ENDED, CLOSED = MARKS = ("started", "heartbeat", "ended", "closed")
 UNRESPONSIVE_NS = 60 * 10**9  # heartbeats come every 10 s by default, and shipping may take its time
+END_AHEAD_NS = 3600 * 10**9  # how far an end may be told in advance: where a node's clock is ahead, it is
 BEATS = 4  # heartbeats whose spacing tells how long a capture may be silent
 _MISSED = 3  # so many of them
 MAX_PATIENCE_NS = _MISSED * 3600 * 10**9  # an agent's heartbeats are an hour apart at most
@@ -165,7 +166,7 @@ class EventAccount(CaptureFacts):
         self.state = state if isinstance(state, str) and state in END_STATES else "FAILED"
         self.exit_code, self.signal = _outcome(event)
         self.reason = _text(event, "reason")
-        self.ended_ns = min(_count(event, "ended_ns") or time_ns, MAX_TIME_NS)
+        self.ended_ns = _end_of(event, time_ns)
 
     def lost(self) -> int:
         return sum(self.ledger[stream]["lost"] for stream in ("stdout", "stderr") if stream in self.ledger)
@@ -278,7 +279,7 @@ class JobAccount:
         said = event.get("state")
         state = said if isinstance(said, str) and said in SLURM_STATES else ""
         known = 0 if not state else 1 if state == "REQUEUED" else 2
-        ended_ns = min(_count(event, "ended_ns") or entry.time_ns, MAX_TIME_NS)
+        ended_ns = _end_of(event, entry.time_ns)
         nodes = min(_count(event, "nodes"), MAX_NODES)
         end = SlurmEnd(known, entry.time_ns, state, *_outcome(event), ended_ns, key.host, nodes)
         if key.attempt in self.ends or len(self.ends) < MAX_CAPTURES:
@@ -375,6 +376,12 @@ def _is_deep(line: str) -> bool:
 def _count(event: Json, name: str) -> int:
     value = event.get(name)
     return value if type(value) is int and 0 <= value <= MAX_TIME_NS else 0
+
+
+def _end_of(event: Json, time_ns: int) -> int:
+    """When it ended, as an event of that time says: an end that is long after it isn't believed, or it would stand
+    before everybody's newest events for years."""
+    return min(_count(event, "ended_ns") or time_ns, time_ns + END_AHEAD_NS, MAX_TIME_NS)
 
 
 def _outcome(event: Json) -> tuple[int | None, int]:
