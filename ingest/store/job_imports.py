@@ -21,12 +21,13 @@ from ingest.store.due_marks import DueMarks, Mark, MarksOnTheirWay
 from ingest.store.imported_db import ImportedJobWriter, key_of
 from ingest.store.job_db import CaptureRow
 from ingest.store.new_databases import NewDatabases
-from logshipper.classifier import Classifier, Event, Lines
+from logshipper.classifier import Classifier
 from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
 from logshipper.frame_builder import FrameBuilder
 from logshipper.metadata import Hint, keys_of
 from logshipper.segment import Stream, decode_frame
+from logshipper.stream_log import Event, Lines
 
 MAX_KEY_SETS = 256  # of a job's records, whose numbers are kept
 _LOG_STEP_BYTES = 64 << 10
