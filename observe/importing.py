@@ -13,7 +13,7 @@ from ingest.imports.taking import Source, Taking
 from ingest.progress_bar import Bar
 from ingest.store.due_marks import DueMarks
 from ingest.store.local_store import LocalStore
-from logshipper.errors import ConfigError
+from logshipper.errors import ConfigError, UsageError
 from observe.opening import overlay_of, store_folder, take_in
 from observe.output import print_json
 from observe.overlay import MAX_NOTE_CHARS, MAX_TAGS, Marks, Overlay, Place, parse_change
@@ -66,7 +66,7 @@ def _zone(name: str | None) -> tzinfo | None:
     try:
         return zoneinfo.ZoneInfo(name)
     except (OSError, ValueError, zoneinfo.ZoneInfoNotFoundError):
-        raise ConfigError("--timezone", [f"{name!r} isn't a time zone; it looks like Europe/Berlin or UTC"]) from None
+        raise UsageError("--timezone", [f"{name!r} isn't a time zone; it looks like Europe/Berlin or UTC"]) from None
 
 
 def _follow(taking: Taking, source: Source) -> None:

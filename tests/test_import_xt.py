@@ -57,7 +57,7 @@ def test_metrics_and_hyperparameters_are_metadata(take: Import, store: Path) -> 
     assert [json.loads(line, parse_constant=pytest.fail) for line in records] == wanted
     with LocalStore(str(store)) as opened, opened.open("xt-ws1-run1.1") as reader:
         assert reader.x_axis().key == "epoch"
-        assert reader.last_values()["train-loss"] == "0.03333333333333333"
+        assert reader.key_values()["train-loss"].last == "0.03333333333333333"
 
 
 def test_states_events_and_the_console(take: Import, store: Path) -> None:

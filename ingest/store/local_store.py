@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING
 
 from ingest.capture.job import NAME, Capture, JobEvent, JobSummary, LogLine, MetadataRecord, Position, TakenIn
 from ingest.capture.summary import find_job
+from ingest.metadata.key_values import KeyValues
 from ingest.sqlite_file import DamagedError, UnwritableError, remove_database
 from ingest.store.catalogue import Catalogue, make_again
-from ingest.store.last_values import LastValues
+from ingest.store.key_cache import KeyCache
 from logshipper.errors import LogshipperError, SpoolError, SpoolFull, StoreError, UnknownJob
 from logshipper.fault_points import fault_point
 from logshipper.filesystem import network_type
@@ -74,7 +75,7 @@ class LocalStore:
         self._find_root(create)
         self.is_writable = os.stat(self.root).st_uid == self._owner and os.access(self.root, os.W_OK | os.X_OK)
         self._catalogue = self._open_catalogue()
-        self._values = LastValues(self.root, wal=self.uses_wal, writable=self.is_writable)
+        self._values = KeyCache(self.root, wal=self.uses_wal, writable=self.is_writable)
         self._made_intake: Intake | None = None
 
     def _find_root(self, create: bool) -> None:
@@ -105,7 +106,7 @@ class LocalStore:
             from ingest.store.intake import Intake
 
             self._made_intake = Intake(
-                self.spool, self._jobs, self._catalogue, wal=self.uses_wal, owner=self._owner, ended=self.last_values
+                self.spool, self._jobs, self._catalogue, wal=self.uses_wal, owner=self._owner, ended=self.key_values
             )
         return self._made_intake
 
@@ -272,18 +273,22 @@ class LocalStore:
         other has, or `last`. Raises UnknownJob, with suggestions."""
         return find_job(name, self.jobs()).job_id
 
-    def last_values(self, job: JobSummary) -> Mapping[str, str]:
-        """The last value of each key of a job's metadata: JSON texts by the key's name. Raises as `open` does."""
+    def key_values(self, job: JobSummary) -> Mapping[str, KeyValues]:
+        """The last, least and greatest value of each key of a job's metadata by its name. Raises as `open` does."""
         values = self._values.get(job)
         if values is None:
             with self.reader_of(job) as reader:
-                values = reader.last_values()
+                values = reader.key_values()
             self._values.put(job, values)
         return values
 
     def reader_of(self, job: JobSummary) -> "JobReader":
         """Opens one of `jobs`."""
         return self.open(job.job_id)
+
+    def in_order(self, jobs: Sequence[JobSummary]) -> "Callable[[JobSummary], JobReader]":
+        """As `reader_of`: nothing is gained by opening several at once."""
+        return self.reader_of
 
     def open(self, job_id: str) -> "JobReader":
         """Raises UnknownJob where there is no such job; StoreError where its database can't be read."""
