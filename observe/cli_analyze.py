@@ -9,18 +9,19 @@ from observe.cli_options import Parser, add_command, add_json, add_source, compl
 if TYPE_CHECKING:
     from observe.cli_options import Subparsers
 
-REPORTS = ("throughput", "utilization", "nodes", "overheads")
+REPORTS = ("throughput", "utilization", "nodes", "overheads", "gantt")
 
 
 def add_analyze(subparsers: "Subparsers[Parser]") -> None:
     parser = add_command(
         subparsers,
         "analyze",
-        "throughput, utilization, nodes and overheads of many jobs",
+        "throughput, utilization, nodes, overheads and gantt of many jobs",
         "Draws how many jobs had ended (throughput), how many nodes ran jobs (utilization),\n"
-        "how many there were for them (nodes), each over time; or what launching jobs cost,\n"
-        "how long they ran, and how busy nodes and cores were (overheads). Of the jobs of\n"
-        "the store only: others aren't known. JOB: ids, names, ranges (a3-a9), wildcards.",
+        "how many there were for them (nodes), each over time; what launching jobs cost, how\n"
+        "long they ran, and how busy nodes and cores were (overheads); or which of them each\n"
+        "core or node had when, and when none (gantt). Of the jobs of the store only: others\n"
+        "aren't known. JOB: ids, names, ranges (a3-a9), wildcards.",
         "examples:\n"
         "  logshipper analyze throughput\n"
         "  logshipper analyze throughput --to-state failed --after 2026-05-01\n"
@@ -28,6 +29,7 @@ def add_analyze(subparsers: "Subparsers[Parser]") -> None:
         "  logshipper analyze utilization 'train*' --no-node-weighting --csv running.csv\n"
         "  logshipper analyze nodes --tag experiment=foo\n"
         "  logshipper analyze overheads a3-a9 --json\n"
+        "  logshipper analyze gantt --by node --svg gantt.svg\n"
         "  logshipper analyze throughput --from loki --since 30d",
     )
     parser.add_argument("report", choices=REPORTS, metavar="REPORT", help=f"one of {', '.join(REPORTS)}")
@@ -51,6 +53,9 @@ def add_analyze(subparsers: "Subparsers[Parser]") -> None:
         dest="node_weighting",
         action="store_false",
         help="utilization: count running jobs, not their nodes",
+    )
+    parser.add_argument(
+        "--by", choices=("core", "node"), default="core", help="gantt: a row for each core (default), or node"
     )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--png", metavar="FILE", help="write a picture instead; `-` is standard output")

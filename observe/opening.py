@@ -19,7 +19,8 @@ from observe.words import count, safe, size
 if TYPE_CHECKING:
     from ingest.config.server_access import ServerAccess
     from ingest.config.site import Site
-    from ingest.loki.store import LokiStore, Metrics
+    from ingest.loki.finding import Metrics
+    from ingest.loki.store import LokiStore
     from ingest.store.local_store import LocalStore
     from ingest.store.stores import Store
     from observe.overlay import Overlay
@@ -178,7 +179,7 @@ def open_loki(
 
 def metrics_of(access: "ServerAccess", watch: Watch | None) -> "Metrics":
     """What asks a Prometheus. watch: tells a person who is waited for."""
-    from ingest.loki.store import Found
+    from ingest.loki.finding import Found
     from ingest.metrics.prometheus import Client
 
     def ask(promql: str) -> list[Found]:

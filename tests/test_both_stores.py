@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -29,10 +29,7 @@ from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.reading_store import SpooledCapture, training
 from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.two_stores import TwoStores, source, store, two_stores
-
-if TYPE_CHECKING:
-    from ingest.store.stores import Reader
+from tests.two_stores import TwoStores, note_opened, source, store, two_stores
 
 __all__ = ["source", "store"]  # fixtures
 BEGAN_NS = time.time_ns() - 600 * NS
@@ -240,14 +237,7 @@ def test_events_of_tagged_jobs(store: observe.Store) -> None:
 
 
 def test_no_job_is_opened_before_its_events_are_due(store: observe.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = []
-    read = store._store.reader_of
-
-    def reader_of(job: JobSummary) -> "Reader":
-        opened.append(job.job_id)
-        return read(job)
-
-    monkeypatch.setattr(store._store, "reader_of", reader_of)
+    opened = note_opened(store, monkeypatch)
     log = observe.EventLog(store).filter(job_id=["a1", "a4", "a5"])
     assert changes(log[:2]) == [("a5", "RUNNING", "COMPLETED"), ("a5", "QUEUED", "RUNNING")]
     assert opened == [], "a5 ran once: its summary tells it"

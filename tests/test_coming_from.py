@@ -109,6 +109,7 @@ SAYS = {
     "logshipper export 'sim:*' --what logs --output logs.tsv": r"logs.tsv: sim1\t.*done",
     "logshipper allocations": r"no allocation runs; --history has those that did",
     "logshipper import qcg .qcgpjm-service-n1.8303": r"^30 entries: 6 new jobs, 0 known$",
+    "logshipper analyze gantt --svg gantt.svg": r"gantt.svg: <svg.*node",
     "logshipper analyze overheads": r"Captured jobs: \d+ runs.*^run time +\d+",
     # Balsam
     "logshipper import balsam balsam/": r"6 new jobs, 0 known, 3 allocations$",

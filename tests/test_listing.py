@@ -6,8 +6,8 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,10 +25,9 @@ from observe.overlay import Marks
 from observe.properties import Row
 from observe.selectors import pick
 from tests.captured_runs import ROOT, TIMEOUT_SECS
-from tests.reading_store import SpooledCapture
+from tests.reading_store import Ask, SpooledCapture, asking
 from tests.segment_factory import SECOND_NS as NS
 
-Ask = Callable[..., tuple[int, str, str]]
 NOW_NS = 1_780_000_000 * NS
 LAST = {
     "loss": "0.25", "epoch": "5", "big": str(2**70), "text": '"0.25"', "opt.lr": "1e-3", "flag": "true", "gone": "null",
@@ -169,14 +168,7 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ask(store: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
-    def run(*words: str) -> tuple[int, str, str]:
-        try:
-            code = main(["ls", "--store", str(store), *words])
-        except SystemExit as error:
-            code = int(error.code or 0)
-        return (code, *capsys.readouterr())
-
-    return run
+    return partial(asking(store, capsys), "ls")
 
 
 def ids(answer: tuple[int, str, str]) -> list[str]:

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 
 from logshipper.cli import main
 from logshipper.segment import Kind
-from tests.reading_store import SpooledCapture, training
+from tests.reading_store import Ask, SpooledCapture, ask, store, training
 from tests.segment_factory import SECOND_NS as NS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,28 +23,7 @@ DEADLINE_SECS = 30.0
 ESCAPE = "\x1b"
 BOX = "─│┌┐└┘━┃╭╮╰╯"
 
-Ask = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def ask(store: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
-    """Runs a command line on the store; returns exit code, stdout and stderr."""
-
-    def run(*words: str) -> tuple[int, str, str]:
-        command, *rest = words
-        try:
-            code = main([command, "--store", str(store), *rest])
-        except SystemExit as error:
-            code = int(error.code or 0)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
+__all__ = ["ask", "store"]  # fixtures
 
 
 def ok(answer: tuple[int, str, str]) -> str:

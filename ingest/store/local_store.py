@@ -6,6 +6,7 @@
     values.db       the last value of each key, for lists
     overlay.db      tags and notes of whoever reads (observe/overlay.py)
     allocations.db  nodes that imported jobs were given
+    importing/      databases of jobs that are just being imported; importing.marks: tags and notes of such
     intake.lock     held by whoever takes in; agent.lock, agent.log: the per-user agent's
 
 Whoever reads calls `take_in` first, so that what is spooled is complete. Several programs may use a store at a time.
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ingest.capture.job import Allocation
     from ingest.capture.purge_pattern import LinePattern
     from ingest.capture.purge_segments import Purged
+    from ingest.store.due_marks import Mark
     from ingest.store.intake import Intake, Progress, SpooledCapture
     from ingest.store.job_imports import JobImports
     from ingest.store.job_reader import JobReader
@@ -207,9 +209,9 @@ class LocalStore:
         return self._intake.signature()
 
     @contextmanager
-    def importing(self, *, again: bool = False) -> Iterator["JobImports"]:
-        """What takes in imported jobs; the store's lock is held meanwhile: not for long at a time. again: see there.
-        Raises StoreError."""
+    def importing(self, mark: "Mark", *, again: bool = False) -> Iterator["JobImports"]:
+        """What takes in imported jobs; the store's lock is held meanwhile: not for long at a time. mark, again: see
+        there. Raises StoreError."""
         from ingest.store.job_imports import JobImports
 
         if not self.is_writable:
@@ -218,11 +220,14 @@ class LocalStore:
             if not held:
                 raise StoreError(self.root, "another program is taking in: try again")
             self._follow_catalogue()
-            imports = JobImports(self._jobs, self._catalogue, wal=self.uses_wal, again=again)
+            imports = JobImports(self.root, self._catalogue, mark=mark, wal=self.uses_wal, again=again)
             try:
                 yield imports
             finally:
-                imports.flush()
+                try:
+                    imports.flush()
+                finally:
+                    imports.close()
 
     def put_allocations(self, allocations: "Sequence[Allocation]") -> None:
         """Keeps them; what is known of one already is replaced. Raises StoreError."""
@@ -280,6 +285,10 @@ class LocalStore:
     def reader_of(self, job: JobSummary) -> "JobReader":
         """Opens one of `jobs`."""
         return self.open(job.job_id)
+
+    def in_order(self, jobs: Sequence[JobSummary]) -> "Callable[[JobSummary], JobReader]":
+        """As `reader_of`: nothing is gained by opening several at once."""
+        return self.reader_of
 
     def open(self, job_id: str) -> "JobReader":
         """Raises UnknownJob where there is no such job; StoreError where its database can't be read."""

@@ -124,6 +124,10 @@ class Store(Protocol):
     def reader_of(self, job: JobSummary) -> Reader:
         """Opens one of `jobs`: also where several clusters have a job of its id."""
 
+    def in_order(self, jobs: Sequence[JobSummary]) -> Callable[[JobSummary], Reader]:
+        """Opens each of these, of `jobs`, in this order, as `reader_of` does: for whoever goes through many, since over
+        a network several are read at once."""
+
     def open(self, job_id: str) -> Reader:
         """Raises UnknownJob."""
 
