@@ -17,13 +17,13 @@ import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from logshipper.line_protocol import MAX_LINE_BYTES
 from logshipper.socket_owner import Owner, SocketOwners
 
-MAX_CONNECTIONS = 64
+MAX_CONNECTIONS = 256
 BURST_SECS = 0.2
 BATCH = 256  # lines of each kind of socket, in turn
 _USUAL_LINE_BYTES = 128
@@ -113,9 +113,11 @@ class Listener:
     """take(sender, lines): called by `serve`; between(), too, which says in how many seconds it is to be called again.
     stop_fd: the caller's; readable, or at its end, when `serve` is to return.
 
+    trusted: users whose connections are taken; None: everybody's.
+
     counts: datagrams, and reads of connections (`received`), what was left out: `overflow` (dropped by the kernel),
-    `too_long`, `crowded` (connections). connections: now. Raises OSError where the kernel can't be asked whose a
-    socket is.
+    `too_long`, `crowded` and `foreign` (connections). connections: now. Raises OSError where the kernel can't be asked
+    whose a socket is.
     """
 
     def __init__(
@@ -125,15 +127,15 @@ class Listener:
         stop_fd: int,
         *,
         per_sec: int,
-        max_connections: int = MAX_CONNECTIONS,
+        trusted: Collection[int] | None = None,
         between: Callable[[], float] = lambda: math.inf,
     ) -> None:
-        self.counts: Counter[str] = Counter(received=0, overflow=0, too_long=0, crowded=0)
+        self.counts: Counter[str] = Counter(received=0, overflow=0, too_long=0, crowded=0, foreign=0)
         self._sockets = sockets
         self._take = take
         self._between = between
         self._per_sec = per_sec
-        self._max_connections = max_connections
+        self._trusted = trusted
         self._budget = self._burst = per_sec * BURST_SECS
         self._filled_at = time.monotonic()
         self._connections: dict[int, _Connection] = {}  # by fd, the oldest first
@@ -268,10 +270,14 @@ class Listener:
                 self._make_room()
                 return cost + BATCH  # it is ready all the same: not at once again
             cost += _CONNECTION_COST
-            if len(self._connections) >= self._max_connections:
+            owner = self._owners.tcp(address, self._own)
+            if self._trusted is not None and owner is not None and owner.uid not in self._trusted:
+                self.counts["foreign"] += 1
+                connected.close()
+                continue
+            if len(self._connections) >= MAX_CONNECTIONS:
                 self._make_room()
             connected.setblocking(False)
-            owner = self._owners.tcp(address, self._own)
             self._connections[connected.fileno()] = _Connection(
                 connected, Sender(owner, f"tcp {address[0]}:{address[1]}")
             )

@@ -32,7 +32,6 @@ from logshipper.socket_owner import Owner, SocketOwners
 from logshipper.spool import TELEGRAF_MARK
 from logshipper.telegraf import LOOPBACK, Listener, Sender, count_lines, open_sockets
 
-MAX_CONNECTIONS = 256
 HOLD_SECS = 5.0
 MAX_HELD_BYTES = 1 << 20
 MAX_USERS_HELD_BYTES = 64 << 10
@@ -177,7 +176,6 @@ class TelegrafRouter:
                 self._take,
                 self._stop,
                 per_sec=section.max_lines_per_sec,
-                max_connections=MAX_CONNECTIONS,
                 between=self._between,
             )
         except BaseException:
