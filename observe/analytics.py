@@ -15,11 +15,15 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Protocol, TypeVar
 
-from observe.words import RUNNING_STATES, STATE_ALIASES, plural, state_of
+from observe.words import RUNNING_STATES, STATE_ALIASES, STATES, plural, state_of
 
 X = TypeVar("X")
 Y = TypeVar("Y")
-_BALSAMS = ("RUN_DONE", "POSTPROCESSED", "STAGED_OUT", "JOB_FINISHED")  # one after the other, all of them COMPLETED
+_TOLD_APART = (  # by Balsam, one after the other: each of these is one state here
+    frozenset(("RUN_DONE", "POSTPROCESSED", "STAGED_OUT", "JOB_FINISHED")),
+    frozenset(("RUN_ERROR", "FAILED")),
+)
+_MOST_NODES = 10**9  # that are a number of nodes
 
 
 class AnyEvent(Protocol):
@@ -130,9 +134,11 @@ def enters(event: AnyEvent, state: str) -> bool:
     wanted = state.strip().upper()
     before, after = _name(event.from_state), _name(event.to_state)
     its_before, its_after = (_name((event.data or {}).get(name)) for name in ("source_from", "source_to"))
-    if wanted in STATE_ALIASES and (its_after or after) == wanted:
+    named = its_after or after
+    if named == wanted and (wanted in STATE_ALIASES or any(wanted in names for names in _TOLD_APART)):
         return (its_before or before) != wanted
-    if wanted in _BALSAMS and (its_after or after) in _BALSAMS:
+    is_ours = not its_after and named in STATES
+    if not is_ours and any(wanted in names and named in names for names in _TOLD_APART):
         return False
     return state_of(after) == state_of(wanted) != state_of(before)
 
@@ -152,6 +158,8 @@ def _name(state: object) -> str:
 
 
 def in_utc(time: datetime) -> datetime:
+    if time.tzinfo is UTC:
+        return time
     return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
 
 
@@ -163,8 +171,8 @@ def nodes_of(data: Mapping[str, Any]) -> Fraction | None:  # Any: JSON
 
 
 def positive(value: object) -> Fraction | None:
-    """A number above 0, exact: sums of parts of nodes come out even. None for what is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+    """A number above 0, exact: sums of parts of nodes come out even. None for what is no number of nodes."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _MOST_NODES:
         return None
     return _exact(value)
 

@@ -9,18 +9,19 @@ from observe.cli_options import Parser, add_command, add_json, add_source, compl
 if TYPE_CHECKING:
     from observe.cli_options import Subparsers
 
-REPORTS = ("throughput", "utilization", "nodes", "overheads")
+REPORTS = ("throughput", "utilization", "nodes", "overheads", "gantt")
 
 
 def add_analyze(subparsers: "Subparsers[Parser]") -> None:
     parser = add_command(
         subparsers,
         "analyze",
-        "throughput, utilization, nodes and overheads of many jobs",
+        "throughput, utilization, nodes, overheads and gantt of many jobs",
         "Draws how many jobs had ended (throughput), how many nodes ran jobs (utilization),\n"
-        "how many there were for them (nodes), each over time; or what launching jobs cost,\n"
-        "how long they ran, and how busy nodes and cores were (overheads). Of the jobs of\n"
-        "the store only: others aren't known. JOB: ids, names, ranges (a3-a9), wildcards.",
+        "how many there were for them (nodes), each over time; what launching jobs cost, how\n"
+        "long they ran, and how busy nodes and cores were (overheads); or which of them each\n"
+        "core or node had when, and when none (gantt). Of the jobs of the store only: others\n"
+        "aren't known. JOB: ids, names, ranges (a3-a9), wildcards.",
         "examples:\n"
         "  logshipper analyze throughput\n"
         "  logshipper analyze throughput --to-state failed --after 2026-05-01\n"
@@ -28,19 +29,22 @@ def add_analyze(subparsers: "Subparsers[Parser]") -> None:
         "  logshipper analyze utilization 'train*' --no-node-weighting --csv running.csv\n"
         "  logshipper analyze nodes --tag experiment=foo\n"
         "  logshipper analyze overheads a3-a9 --json\n"
+        "  logshipper analyze gantt --by node --svg gantt.svg\n"
         "  logshipper analyze throughput --from loki --since 30d",
     )
     parser.add_argument("report", choices=REPORTS, metavar="REPORT", help=f"one of {', '.join(REPORTS)}")
-    completed(parser.add_argument("jobs", metavar="JOB", nargs="*", help="only of these"), completers.jobs)
-    parser.add_argument(
+    completed(parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help="only of these"), completers.jobs)
+    to_state = parser.add_argument(
         "--to-state",
         type=event_state,
         metavar="STATE",
         help="throughput: count changes to this state (default: JOB_FINISHED, that is COMPLETED)",
     )
-    parser.add_argument(
+    from_state = parser.add_argument(
         "--from-state", type=event_state, metavar="STATE", help="throughput: only changes from this state"
     )
+    for action in (to_state, from_state):
+        completed(action, completers.states)
     parser.add_argument("--after", metavar="TIME", help="not before this time, such as 2026-05-01T09:30")
     parser.add_argument("--before", metavar="TIME", help="not after this time")
     parser.add_argument("--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs with it; again for more")
@@ -49,6 +53,9 @@ def add_analyze(subparsers: "Subparsers[Parser]") -> None:
         dest="node_weighting",
         action="store_false",
         help="utilization: count running jobs, not their nodes",
+    )
+    parser.add_argument(
+        "--by", choices=("core", "node"), default="core", help="gantt: a row for each core (default), or node"
     )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--png", metavar="FILE", help="write a picture instead; `-` is standard output")
@@ -70,9 +77,10 @@ def add_allocations(subparsers: "Subparsers[Parser]") -> None:
         "  logshipper allocations --state timeout --tag experiment=foo\n"
         "  logshipper allocations --history --json | jq '.allocations[].num_nodes'",
     )
-    completed(parser.add_argument("jobs", metavar="JOB", nargs="*", help="only of these"), completers.jobs)
+    completed(parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help="only of these"), completers.jobs)
     parser.add_argument("--history", action="store_true", help="also those that are over")
-    parser.add_argument("--state", type=state_names, metavar="STATE", help="only these, joined by commas")
+    state = parser.add_argument("--state", type=state_names, metavar="STATE", help="only these, joined by commas")
+    completed(state, completers.states)
     parser.add_argument("--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs with it; again for more")
     parser.add_argument("--limit", type=whole_number, default=50, metavar="N", help="at most N (default: 50)")
     parser.add_argument("--all", action="store_true", help="all of them")

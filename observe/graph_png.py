@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from logshipper.errors import LogshipperError, os_words
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PNG_POINTS = 4_000  # of a series: more than the picture has pixels across
 _DOTS_UP_TO = 60  # points that are marked on their line
-_COLOURS = ("#2563eb", "#ea580c", "#16a34a", "#9333ea", "#dc2626", "#0891b2", "#ca8a04", "#64748b")
+COLOURS = ("#2563eb", "#ea580c", "#16a34a", "#9333ea", "#dc2626", "#0891b2", "#ca8a04", "#64748b")
 _STYLE: "dict[RcKeyType, Any]" = {  # Any: matplotlib's own type of its settings
     "axes.edgecolor": "#94a3b8",
     "axes.grid": True,
@@ -40,6 +40,21 @@ def write_png(
 ) -> None:
     """Writes all graphs into one file; path `-` is standard output. form: png or svg; across: graphs side by side, 0:
     as it fits. Raises LogshipperError."""
+    across = across or (1 if len(found) == 1 else 2 if len(found) <= 4 else 3)
+    down = -(-len(found) // across)
+
+    def draw(figure: "Figure") -> None:
+        for at, graph in enumerate(found):
+            _draw(figure.add_subplot(down, across, at + 1), graph)
+
+    write_figure(path, form, (max(5.2 * across, 7.2), 3.1 * down + 1.0), title, subtitle, draw)
+
+
+def write_figure(
+    path: str, form: str, inches: tuple[float, float], title: str, subtitle: str, draw: "Callable[[Figure], None]"
+) -> None:
+    """Writes what `draw` draws, with a title above it, into a file; path `-` is standard output. form: png or svg;
+    inches: width and height. Raises LogshipperError."""
     try:
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -49,15 +64,12 @@ def write_png(
             "a picture needs matplotlib, which isn't installed: pip install 'logshipper[plot]'"
         ) from None
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    across = across or (1 if len(found) == 1 else 2 if len(found) <= 4 else 3)
-    down = -(-len(found) // across)
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a letter that no font has is drawn as a box
-        figure = Figure(figsize=(max(5.2 * across, 7.2), 3.1 * down + 1.0), dpi=130, layout="constrained")
+        figure = Figure(figsize=inches, dpi=130, layout="constrained")
         FigureCanvasAgg(figure)
-        _head(figure, title, subtitle, 3.1 * down + 1.0)
-        for at, graph in enumerate(found):
-            _draw(figure.add_subplot(down, across, at + 1), graph)
+        _head(figure, title, subtitle, inches[1])
+        draw(figure)
         _save(figure, path, form)
 
 
@@ -90,7 +102,7 @@ def _draw(axes: "Axes", graph: Graph) -> None:
     shared = 1 < len(groups) < len(graph.series)  # several traces of a group have its colour
     for at, points in enumerate(graph.series):
         number = numbers[points.group] if shared and isinstance(points, Trace) else at
-        colour = _COLOURS[number % len(_COLOURS)]
+        colour = COLOURS[number % len(COLOURS)]
         if isinstance(points, Trace):
             _draw_around(axes, points, colour, unit)
         thin = points.thinned(PNG_POINTS)

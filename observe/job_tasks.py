@@ -1,6 +1,7 @@
 """Tasks of a store's jobs, for `observe.task_analytics`: what was captured of them, and what their scheduler told."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,6 +36,19 @@ def tasks_of(reader: "Reader") -> Iterator[Task]:
         yield from _imported(reader)
     else:
         yield from _captured(reader)
+
+
+def tasks_until(reader: "Reader", until: float) -> Iterator[Task]:
+    """The same, but what runs is over at that time, in seconds since 1970. Of a captured job only its last attempt may
+    run."""
+    tasks = list(tasks_of(reader))
+    if reader.summary.state not in RUNNING_STATES:
+        yield from tasks
+        return
+    last = 0 if reader.summary.origin else len(tasks) - 1
+    for number, task in enumerate(tasks):
+        runs = number >= last and task.start is not None and task.end is None
+        yield replace(task, end=max(until, task.start or until)) if runs else task
 
 
 def tasks_of_jobs(store: Store, **which: Any) -> Iterator[Task]:  # Any: as Store.jobs has them

@@ -5,11 +5,12 @@ The terms are QCG-PilotJob's, whose reports have all of this of a task. What a t
 ran, or left out) leaves it out of what needs that, and nothing else.
 """
 
+import math
 import statistics
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
@@ -36,9 +37,11 @@ class Task:
 
     @property
     def run_time(self) -> float | None:
-        if self.run_secs is not None:
-            return self.run_secs
-        return None if self.start is None or self.end is None else self.end - self.start
+        """None where it isn't over, or by its clock ended before it began."""
+        secs = self.run_secs
+        if secs is None and self.start is not None and self.end is not None:
+            secs = self.end - self.start
+        return secs if secs is not None and 0 <= secs < math.inf else None
 
     @property
     def has_cores(self) -> bool:
@@ -46,7 +49,8 @@ class Task:
 
     @property
     def places(self) -> list[Core]:
-        return [(node, core) for node, cores in self.cores.items() for core in cores or ("",)]
+        """Each once."""
+        return [(node, core) for node, cores in self.cores.items() for core in dict.fromkeys(cores) or ("",)]
 
 
 class Statistics(NamedTuple):
@@ -83,8 +87,8 @@ class Span(NamedTuple):
 
 
 def statistics_of(numbers: Iterable[float]) -> Statistics | None:
-    """None where there are none."""
-    found = list(numbers)
+    """Of those that are finite; None where there are none."""
+    found = list(filter(math.isfinite, numbers))
     if not found:
         return None
     return Statistics(
@@ -109,8 +113,10 @@ def launch_overheads(tasks: Iterable[Task]) -> Overheads:
     for task in tasks:
         if task.scheduled is not None and task.launched is not None:
             launches.append(task.launched - task.scheduled)
-        if task.start is None or task.end is None or task.launched is None or task.finished is None:
+        if task.launched is None or task.finished is None or not _ran(task):
             continue
+        assert task.start is not None  # noqa: S101  it ran
+        assert task.end is not None  # noqa: S101
         starts.append(task.start - task.launched)
         finishes.append(task.finished - task.end)
         if task.end > task.start:
@@ -120,7 +126,7 @@ def launch_overheads(tasks: Iterable[Task]) -> Overheads:
         launch=statistics_of(launches),
         start=statistics_of(starts),
         finish=statistics_of(finishes),
-        share=statistics.fmean(shares) if shares else None,
+        share=mean.mean if (mean := statistics_of(shares)) else None,
     )
 
 
@@ -130,6 +136,7 @@ def overhead_report(tasks: Iterable[Task]) -> Report[str, float]:
         (task.name, task.start - task.launched + task.finished - task.end)
         for task in tasks
         if task.start is not None and task.end is not None and task.launched is not None and task.finished is not None
+        if _ran(task)
     ]
     return Report([name for name, _ in found], [secs for _, secs in found])
 
@@ -204,6 +211,23 @@ def efficiency(tasks: Iterable[Task]) -> Report[str, float]:
     return Report([core_name(place) for place in cores], shares)
 
 
+def by_node(tasks: Iterable[Task]) -> list[Task]:
+    """The tasks as if only their nodes were known: for any of the above by node."""
+    return [replace(task, cores=dict.fromkeys(task.cores, ())) for task in tasks]
+
+
+def clipped(tasks: Iterable[Task], after: float | None, before: float | None) -> Iterator[Task]:
+    """Tasks that ran between two times, and of each what is between them; those of which no time is known stay."""
+    for task in tasks:
+        if not _ran(task) or task.start is None or task.end is None:
+            yield task
+            continue
+        start = task.start if after is None else max(task.start, after)
+        end = task.end if before is None else min(task.end, before)
+        if start <= end:
+            yield replace(task, start=start, end=end, run_secs=None)
+
+
 def core_name(place: Core) -> str:
     return ":".join(filter(None, place))
 
@@ -211,11 +235,16 @@ def core_name(place: Core) -> str:
 def left_out_note(tasks: Sequence[Task]) -> list[str]:
     """How many of the tasks no node or time is known of, a sentence."""
     number = sum(not _is_whole(task) for task in tasks)
-    return [f"{plural(number, 'task')} left out: not over, or on no node that is known"] if number else []
+    return [f"{plural(number, 'run')} left out: it isn't known where or when"] if number else []
+
+
+def _ran(task: Task) -> bool:
+    """Whether it is known from when until when: a clock may have gone back, a number be none."""
+    return task.start is not None and task.end is not None and 0 <= task.end - task.start < math.inf
 
 
 def _is_whole(task: Task) -> bool:
-    return task.start is not None and task.end is not None and task.end >= task.start and bool(task.cores)
+    return _ran(task) and bool(task.cores)
 
 
 def _by_core(tasks: Iterable[Task]) -> dict[Core, list[tuple[float, float, str]]]:

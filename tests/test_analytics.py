@@ -57,6 +57,23 @@ def test_throughput_counts_the_ends_of_a_state() -> None:
     assert (seconds(times), counts) == ([0, 1, 2, 3], [1, 2, 3, 4])
 
 
+def test_balsams_failed_comes_after_its_run_error_and_is_not_it() -> None:
+    """A run that failed may be begun again; a job that FAILED isn't. By Balsam's names, and as they are imported."""
+    told = [("RUNNING", "RUN_ERROR"), ("RUN_ERROR", "RESTART_READY"), ("RESTART_READY", "RUNNING"),
+            ("RUNNING", "RUN_ERROR"), ("RUN_ERROR", "FAILED")]  # fmt: skip
+    as_theirs = [Event("a", at(secs), before, after) for secs, (before, after) in enumerate(told)]
+    as_ours = [
+        Event("a", event.timestamp, "FAILED" if before == "RUN_ERROR" else "RUNNING",
+              "FAILED" if after in ("RUN_ERROR", "FAILED") else after, {"source_from": before, "source_to": after})
+        for event, (before, after) in zip(as_theirs, told, strict=True)
+    ]  # fmt: skip
+    for events in (as_theirs, as_ours):
+        assert seconds(throughput_report(events, to_state="RUN_ERROR")[0]) == [0, 3]
+        assert seconds(throughput_report(events, to_state="failed")[0]) == [4]
+    captured = [Event("b", at(1), "UNRESPONSIVE", "FAILED")]
+    assert [throughput_report(captured, to_state=state)[1] for state in ("FAILED", "RUN_ERROR")] == [[1], [1]]
+
+
 def test_nothing_gives_nothing() -> None:
     reports: list[Report[datetime, Any]] = [throughput_report([]), utilization_report([]), available_nodes([])]
     for report in reports:
@@ -109,7 +126,7 @@ def test_jobs_that_share_a_node_are_parts_of_it() -> None:
     assert utilization_report(three)[1] == [1 / 3, 2 / 3, 1, 2 / 3, 1 / 3, 0]
 
 
-@pytest.mark.parametrize("nodes", [None, 0, -1, math.nan, math.inf, "4", True, [2]])
+@pytest.mark.parametrize("nodes", [None, 0, -1, math.nan, math.inf, "4", True, [2], 10**400])
 def test_a_node_count_that_is_none_counts_as_one(nodes: object, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "observe.analytics"):
         report = utilization_report(run("a", 0, 10, num_nodes=nodes))

@@ -155,8 +155,7 @@ def why_running_differs(case: Json) -> str:
 
 
 def why_throughput_differs(case: Json) -> str:
-    failed = case["to_state"] == "FAILED" and any(event[3] == "RUN_ERROR" for event in case["events"])
-    return "FAILED has RUN_ERROR in it here" if failed else ""
+    return ""
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ import pytest
 import observe
 from logshipper.cli import main
 from logshipper.launchers import NODE_COUNTS
+from observe.analyze import _within
 from observe.words import utc
 from tests.captured_runs import ROOT, TIMEOUT_SECS
 from tests.reading_store import SpooledCapture
@@ -281,6 +282,87 @@ def test_overheads_of_captured_jobs_are_their_run_times(ask: Ask) -> None:
     assert {one["core"]: one["busy"] for one in found["cores"]} == pytest.approx({"n0": 14 / 15, "n1": 2 / 3}, abs=0.01)
 
 
+def test_gantt(ask: Ask, tmp_path: Path) -> None:
+    """n0 had 124 and 126 one after the other, n1 123 and, at the same time, 125."""
+    found = document(ask("analyze", "gantt", "--json"))
+    t0 = T0_NS // NS
+    spans = [
+        (
+            one["node"],
+            one["core"],
+            one.get("job"),
+            *(moment - t0 for moment in (moment_of(one["start"]), moment_of(one["end"]))),
+        )
+        for one in (*found["spans"], *found["gaps"])
+    ]
+    assert spans == [
+        ("n0", None, "124", 60, 300), ("n0", None, "126", 300, 900),
+        ("n1", None, "123", 0, 600), ("n1", None, "125", 300, 360),
+        ("n0", None, None, 0, 60), ("n1", None, None, 600, 900),
+    ]  # fmt: skip
+    assert {one["core"]: one["busy"] for one in found["cores"]} == pytest.approx({"n0": 14 / 15, "n1": 2 / 3})
+    assert found["title"] == "Captured jobs on 2 nodes: 4 runs, busy 80 % of the time on average"
+    _, out, _ = ask("analyze", "gantt", "--csv", "-", "--after", "2026-05-01T12:10:00Z")
+    assert list(csv.reader(io.StringIO(out))) == [
+        ["node", "core", "job", "start", "end", "secs"],
+        ["n0", "", "126", utc(T0_NS + 600 * NS), utc(T0_NS + 900 * NS), "300"],
+        ["n1", "", "123", utc(T0_NS + 600 * NS), utc(T0_NS + 600 * NS), "0"],
+        ["n1", "", "", utc(T0_NS + 600 * NS), utc(T0_NS + 900 * NS), "300"],
+    ]
+    code, out, _ = ask("analyze", "gantt", "12[36]", "--by", "node")
+    assert (code, [line.split()[:6] for line in out.splitlines()[3:5]]) == (
+        0, [["n0", "1", "66.7", "%", "1", "5m00s"], ["n1", "1", "66.7", "%", "1", "5m00s"]]
+    )  # fmt: skip
+    for option, begin in (("--png", b"\x89PNG"), ("--svg", b"<?xml")):
+        path = tmp_path / f"gantt{option}"
+        assert ask("analyze", "gantt", option, str(path))[0] == 0
+        assert path.read_bytes()[: len(begin)] == begin
+        assert option == "--png" or re.search(r"<!-- (n1) -->", path.read_text())
+
+
+def moment_of(text: str) -> float:
+    return datetime.fromisoformat(text[:26]).replace(tzinfo=UTC).timestamp()
+
+
+def test_what_runs_is_in_the_gantt_until_now(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a job that was begun again only its last run: the first one is over, though it didn't say so."""
+    began_ns = time.time_ns() - 100 * NS
+    with SpooledCapture(tmp_path, "7", started_ns=began_ns) as first:
+        first.beat()
+    with SpooledCapture(tmp_path, "7", 2, started_ns=began_ns + 40 * NS, suffix="bbbb") as job:
+        job.beat()
+        assert main(["analyze", "gantt", "--json", "--store", str(tmp_path)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (first_end, _), (end, start) = [(moment_of(one["end"]), moment_of(one["start"])) for one in found["spans"]]
+    assert start == pytest.approx(began_ns / NS + 40, abs=0.001)
+    assert time.time() - 60 < first_end < end <= time.time()
+
+
+def test_the_ends_of_a_span_of_time_are_there_where_more_is_known_beyond(ask: Ask) -> None:
+    """Idle time within it counts for the average: 123 and 124 end, nothing runs, 126 would."""
+    span = ("--after", "2026-05-01T11:59:00Z", "--before", "2026-05-01T12:20:00Z")
+    whole = document(ask("analyze", "utilization", "124", *span, "--json"))
+    assert curve(whole["series"][0]) == ([60, 300], [2, 0]), "nothing is known before or after"
+    after = document(ask("analyze", "utilization", "124", "--after", "2026-05-01T12:06:00Z", "--json"))
+    assert curve(after["series"][0]) == ([], [])
+    early = document(ask("analyze", "utilization", "124", "126", "--before", "2026-05-01T12:00:30Z", "--json"))
+    assert curve(early["series"][0]) == ([], [])
+    future = document(ask("analyze", "utilization", "--after", "2100-01-01", "--json"))
+    assert curve(future["series"][0]) == ([], [])
+
+
+def test_a_run_of_no_time_is_not_shown_as_less_than_nothing() -> None:
+    """As one is that Slurm ended, to the second, before its node saw it begin: its end comes first."""
+    moment = datetime.fromtimestamp(T0_NS // NS, UTC)
+    events = [
+        observe.StateEvent("a", "7", T0_NS, "QUEUED", "RUNNING", {"num_nodes": 4}),
+        observe.StateEvent("b", "7", T0_NS, "RUNNING", "FAILED"),
+    ]
+    times, nodes = observe.utilization_report(events)
+    assert nodes == [-4, 0]
+    assert _within(times, nodes, (None, None)) == ([moment], [0])
+
+
 def test_csv_and_pictures(ask: Ask, tmp_path: Path) -> None:
     code, out, _ = ask("analyze", "throughput", "--csv", "-")
     assert code == 0
@@ -311,13 +393,25 @@ def test_the_terminal_has_graph_and_statistics(ask: Ask) -> None:
         (["utilization", "--to-state", "failed"], "--to-state: is for throughput"),
         (["throughput", "--no-node-weighting"], "--no-node-weighting: is for utilization"),
         (["nodes", "--after", "yesterday"], "--after: 'yesterday' isn't a time"),
-        (["throughput", "--to-state", "TIMEOUT", "--png", "x.png"], "nothing to draw"),
+        (["nodes", "--by", "node"], "--by: is for gantt"),
+        (
+            ["nodes", "--after", "2026-05-02", "--before", "2026-05-01"],
+            "--before: 2026-05-01 is before --after 2026-05-02",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_told(ask: Ask, words: list[str], why: str) -> None:
     code, _, err = ask("analyze", *words)
-    assert code == 1
-    assert why in err
+    assert (code, why in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["throughput", "--to-state", "TIMEOUT", "--png", "x.png"], ["gantt", "--tag", "none=such", "--svg", "x.svg"]],
+)
+def test_nothing_to_draw(ask: Ask, words: list[str]) -> None:
+    code, _, err = ask("analyze", *words)
+    assert (code, "nothing to draw" in err) == (1, True)
 
 
 def test_unknown_jobs_are_told_and_others_counted(ask: Ask) -> None:
@@ -370,7 +464,7 @@ def test_both_stores_have_the_same_analytics(both: TwoStores, capsys: pytest.Cap
         assert [one.num_nodes for one in observe.BatchJob.over(there)] == [1, 1, 2, 4]
     assert ours == theirs
     assert all(report[0] for report in ours)
-    for name in ("throughput", "utilization", "nodes", "overheads"):
+    for name in ("throughput", "utilization", "nodes", "overheads", "gantt"):
         documents = []
         for source in ("local", "loki"):
             assert main(["analyze", name, "--json", *both.options(source)]) == 0

@@ -1,0 +1,137 @@
+"""The answer of `logshipper analyze`: on a terminal, as a picture, as CSV and as JSON."""
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from ingest.metadata.x_axis import XChoice
+from logshipper.errors import LogshipperError
+from observe.csv_rows import CsvRows
+from observe.documents import Document
+from observe.gantt_chart import GanttChart
+from observe.new_file import new_file
+from observe.opening import store_place
+from observe.output import Cell, Column, Output, Styled
+from observe.points import Points
+from observe.series import CLOCK_WORDS, Graph
+from observe.words import NS, local_with_zone, plural, safe, utc
+
+SCHEMA = "logshipper.analyze/1"
+_SCATTERED = 7  # the rule of an X that is in no order
+
+
+@dataclass
+class Answer:
+    """A report as it is shown. steps: by name X and Y of each curve, or points where scattered; table: rows of names
+    and cells; document: what JSON has of it beside that; chart: in the place of curves."""
+
+    title: str
+    unit: str
+    steps: Mapping[str, tuple[list[datetime], Sequence[float]]]
+    notes: list[str]
+    scattered: bool = False
+    columns: Sequence[Column] = ()
+    table: list[list[Cell]] = field(default_factory=list)
+    titles: Sequence[str] = ()
+    rows: list[list[str]] = field(default_factory=list)
+    document: Document = field(default_factory=dict)
+    chart: GanttChart | None = None
+
+
+def print_answer(answer: Answer) -> None:
+    out = Output()
+    out.line(Styled(answer.title, "bold"))
+    if answer.chart is not None:
+        out.line()
+        answer.chart.print(out)
+    if answer.table:
+        out.line()
+        out.table(answer.columns, answer.table)
+    graphs = _graphs(answer)
+    if graphs:
+        from observe.graph_text import drawn
+
+        out.line()
+        sys.stdout.write("".join(f"{line}\n" for line in drawn(graphs, out)))
+    for note in answer.notes:
+        out.line(Styled(note, "dim"))
+
+
+def _graphs(answer: Answer) -> list[Graph]:
+    """One graph with all curves, as steps; none where there is nothing to show."""
+    curves = {name: curve for name, curve in answer.steps.items() if curve[0]}
+    if not curves:
+        return []
+    begin = min(xs[0] for xs, _ in curves.values())
+    graph = Graph(answer.unit, XChoice(None, _SCATTERED if answer.scattered else 0, CLOCK_WORDS))
+    for name, (xs, ys) in curves.items():
+        points, level = Points(name), 0.0
+        for x, y in zip(xs, ys, strict=True):
+            secs = (x - begin).total_seconds()
+            if not answer.scattered:
+                points.add(secs, level)
+            points.add(secs, y)
+            level = y
+        graph.series.append(points)
+    graph.integer = not answer.scattered and all(y == int(y) for _, ys in curves.values() for y in ys)
+    graph.title = f"{answer.unit}, since {local_with_zone(int(begin.timestamp()) * NS)}"
+    return [graph]
+
+
+def write_picture(args: argparse.Namespace, answer: Answer) -> None:
+    from observe.graph_png import write_png
+
+    path, form = (args.png, "png") if args.png else (args.svg, "svg")
+    graphs = _graphs(answer)
+    if not graphs and answer.chart is None:
+        raise LogshipperError(f"{answer.title}: nothing to draw")
+    if path == "-" and sys.stdout.isatty():
+        raise LogshipperError(f"--{form}: a picture isn't written to a terminal; give a file's name")
+    said = "; ".join(answer.notes)
+    if answer.chart is not None:
+        answer.chart.write(path, answer.title, said, form=form)
+    else:
+        write_png(path, graphs, answer.title, said, form=form)
+    if path != "-":
+        Output().line(f"Wrote {safe(path)}. {safe(answer.title)}")
+
+
+def write_csv(path: str, answer: Answer) -> None:
+    rows = CsvRows()
+    lines = [rows.row(titles) for titles in [answer.titles or ("series", "time", answer.unit)]]
+    lines += [rows.row(row) for row in answer.rows or _point_rows(answer)]
+    text = "".join(f"{line}\n" for line in lines)
+    if path == "-":
+        sys.stdout.write(text)
+        return
+    with new_file(path, force=True, option="--csv") as file:
+        file.write(text.encode())
+    Output().line(f"Wrote {safe(path)}: {plural(len(lines) - 1, 'row')}. {safe(answer.title)}")
+
+
+def _point_rows(answer: Answer) -> Iterator[list[str]]:
+    for name, (xs, ys) in answer.steps.items():
+        for x, y in zip(xs, ys, strict=True):
+            yield [name, utc_of(x.timestamp()), f"{y:.9g}"]
+
+
+def document(args: argparse.Namespace, answer: Answer) -> Document:
+    return {
+        "schema": SCHEMA,
+        "store": store_place(args),
+        "report": args.report,
+        "title": answer.title,
+        "unit": answer.unit,
+        **answer.document,
+        "series": [
+            {"name": name, "x": [utc_of(x.timestamp()) for x in xs], "y": list(ys)}
+            for name, (xs, ys) in answer.steps.items()
+        ],
+        "notes": answer.notes,
+    }
+
+
+def utc_of(secs: float | None) -> str:
+    return "" if secs is None else utc(round(secs * 1e6) * 1000)

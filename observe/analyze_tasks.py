@@ -1,0 +1,164 @@
+"""The reports of `logshipper analyze` on runs: overheads and gantt."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypeAlias
+
+from ingest.progress_bar import Bar
+from observe.analyze_answer import Answer, utc_of
+from observe.documents import Document
+from observe.gantt_chart import GanttChart
+from observe.job_api import Job
+from observe.job_tasks import tasks_of, tasks_until
+from observe.output import Cell, Column, Styled
+from observe.task_analytics import (
+    Span,
+    Statistics,
+    Task,
+    busy_share,
+    by_node,
+    clipped,
+    efficiency,
+    gantt,
+    gaps,
+    launch_overheads,
+    left_out_note,
+    statistics_of,
+)
+from observe.words import count, plural
+
+if TYPE_CHECKING:
+    from ingest.store.stores import Store as AnyStore
+
+CORE, NODE = "core", "node"  # of --by
+Between: TypeAlias = tuple[datetime | None, datetime | None]
+
+
+def which_jobs(jobs: Iterable[Job]) -> str:
+    """Whose numbers they are: no others are known."""
+    imported = {bool(job.summary.origin) for job in jobs}
+    return (
+        "captured and imported jobs" if len(imported) > 1 else "imported jobs" if True in imported else "captured jobs"
+    )
+
+
+def sentence(words: str) -> str:
+    return words[0].upper() + words[1:]
+
+
+def overheads(store: "AnyStore", jobs: Sequence[Job], between: Between) -> Answer:
+    tasks = [task for task in _tasks(store, jobs) if _is_between(task, between)]
+    tasks.sort(key=lambda task: task.start or 0.0)
+    shares = dict(zip(*busy_share(tasks), strict=True))
+    efficient = dict(zip(*efficiency(tasks), strict=True))
+    found = launch_overheads(tasks)
+    rows: list[tuple[str, Statistics | None]] = [
+        ("run time", statistics_of(secs for task in tasks if (secs := task.run_time) is not None)),
+        ("given nodes to launched", found.launch),
+        ("launched to started", found.start),
+        ("ended to over", found.finish),
+    ]
+    notes = [] if found.start or found.launch else ["no scheduler told when these jobs were launched and over"]
+    if shares:
+        busy, used = statistics_of(shares.values()), statistics_of(efficient.values())
+        words = f"busy {100 * busy.mean:.3g} % of the time on average" if busy else ""
+        words += f", {100 * used.mean:.3g} % without waits that the schedule caused" if used else ""
+        notes.append(f"{plural(len(shares), 'core' if any(task.has_cores for task in tasks) else 'node')} {words}")
+    if found.share is not None:
+        notes.append(f"launching and ending took {100 * found.share:.3g} % of the run time, on average")
+    over = [task for task in tasks if task.run_time is not None and task.start is not None]
+    times = [datetime.fromtimestamp(task.start or 0, UTC) for task in over]
+    return Answer(
+        f"{sentence(which_jobs(jobs))}: {plural(len(tasks), 'run')}, {count(len(over))} of them over",
+        "run time (s)",
+        {"run time (s)": (times, [task.run_time or 0.0 for task in over])},
+        notes,
+        scattered=True,
+        columns=_STATISTICS,
+        table=[[Styled(name, "bold"), *_cells(one)] for name, one in rows if one is not None],
+        titles=("job", "started", "run_secs", "scheduled", "launched", "over"),
+        rows=[_csv_row(task) for task in tasks],
+        document={
+            "runs": len(tasks),
+            "statistics": {name.replace(" ", "_"): one and one._asdict() for name, one in rows},
+            "overhead_share": found.share,
+            "cores": [{"core": core, "busy": shares[core], "efficiency": efficient.get(core)} for core in shares],
+        },
+    )
+
+
+_STATISTICS = (
+    Column("time"),
+    *(Column(title, right=True) for title in ("runs", "mean", "median", "deviation", "min", "max")),
+)
+
+
+def _cells(one: Statistics) -> list[Cell]:
+    secs = (one.mean, one.median, one.stdev, one.min, one.max)
+    return [count(one.number), *("-" if value is None else f"{value:.4g} s" for value in secs)]
+
+
+def _tasks(store: "AnyStore", jobs: Sequence[Job], until: float | None = None) -> Iterator[Task]:
+    """until: the end of what runs, None for none."""
+    bar = Bar("Reading jobs", count)
+    try:
+        for number, job in enumerate(jobs):
+            bar(number, len(jobs))
+            with store.reader_of(job.summary) as reader:
+                yield from tasks_of(reader) if until is None else tasks_until(reader, until)
+    finally:
+        bar.clear()
+
+
+def gantt_answer(store: "AnyStore", jobs: Sequence[Job], between: Between, *, by: str) -> Answer:
+    found = list(
+        clipped(
+            _tasks(store, jobs, until=datetime.now(UTC).timestamp()),
+            *(None if one is None else one.timestamp() for one in between),
+        )
+    )
+    tasks = found if by == CORE else by_node(found)
+    spans, free = gantt(tasks), gaps(tasks)
+    shares = dict(zip(*busy_share(tasks), strict=True))
+    efficient = dict(zip(*efficiency(tasks), strict=True))
+    noun = "core" if by == CORE and any(task.has_cores for task in tasks) else "node"
+    words = f"{sentence(which_jobs(jobs))} on {plural(len(shares), noun)}: {plural(len(tasks), 'run')}"
+    mean = statistics_of(shares.values())
+    words += f", busy {100 * mean.mean:.3g} % of the time on average" if mean else ""
+    return Answer(
+        words,
+        noun,
+        {},
+        left_out_note(tasks),
+        titles=("node", "core", "job", "start", "end", "secs"),
+        rows=[[*span.place, span.task, utc_of(span.start), utc_of(span.end), _secs(span)] for span in (*spans, *free)],
+        document={
+            "by": noun,
+            "spans": [_span(span) for span in spans],
+            "gaps": [_span(span) for span in free],
+            "cores": [{"core": core, "busy": shares[core], "efficiency": efficient.get(core)} for core in shares],
+        },
+        chart=GanttChart(spans, free, shares) if spans else None,
+    )
+
+
+def _span(span: Span) -> Document:
+    node, core = span.place
+    job = {"job": span.task} if span.task else {}
+    return {"node": node, "core": core or None, **job, "start": utc_of(span.start), "end": utc_of(span.end)}
+
+
+def _secs(span: Span) -> str:
+    return f"{span.end - span.start:.9g}"
+
+
+def _is_between(task: Task, between: Between) -> bool:
+    after, before = between
+    start = task.start or task.launched or 0.0
+    return (after is None or start >= after.timestamp()) and (before is None or start <= before.timestamp())
+
+
+def _csv_row(task: Task) -> list[str]:
+    times = [task.scheduled, task.launched, task.finished]
+    run = "" if task.run_time is None else f"{task.run_time:.9g}"
+    return [task.name, utc_of(task.start), run, *map(utc_of, times)]
