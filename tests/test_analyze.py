@@ -396,6 +396,11 @@ def test_the_terminal_has_graph_and_statistics(ask: Ask) -> None:
         (["throughput", "--to-state", "TIMEOUT", "--png", "x.png"], "nothing to draw"),
         (["gantt", "--tag", "none=such", "--svg", "x.svg"], "nothing to draw"),
         (["nodes", "--by", "node"], "--by: is for gantt"),
+        (["nodes", "--all-jobs"], "--all-jobs: is for throughput and utilization"),
+        (["throughput", "123", "--all-jobs"], "JOB: not with --all-jobs"),
+        (["throughput", "--all-jobs", "--tag", "x"], "--tag: not with --all-jobs"),
+        (["utilization", "--all-jobs"], "--all-jobs: Prometheus knows of them: give --from loki"),
+        (["utilization", "--all-jobs", "--from", "loki", "--loki-url", "http://127.0.0.1:9"], "give --prometheus-url"),
         (
             ["nodes", "--after", "2026-05-02", "--before", "2026-05-01"],
             "--before: 2026-05-01 is before --after 2026-05-02",

@@ -35,6 +35,7 @@ from ingest.shipping.loki_sink import LokiSink, Stopped, StreamWaits, TenantWait
 from ingest.shipping.quarantine import Quarantine, Refusal
 from ingest.shipping.tenants import USER, tenant_of, tenant_of_uid
 from ingest.slurm.captured import Run, ask, run_of
+from ingest.slurm.hours import HOUR_SECS, Hours, oldest_hour
 from ingest.slurm.intake import EndedFolder, Say
 from ingest.slurm.record import JOBCOMP, SECOND_NS, EndRecord, event_of, note_of
 from ingest.slurm.waiting import FILE, NOT_CAPTURED, REFUSED, SHIPPED, Told, Waiting, WaitingEnds
@@ -96,6 +97,8 @@ class SlurmStates:
             metrics.slurm_jobs.labels(state)
             metrics.slurm_node_seconds.labels(state)
         self._better_hook = False  # has told of some job
+        self._hours = Hours()  # of what was taken and isn't in the file yet
+        self._shown_hour = 0
         self._others: list[SlurmStates] = []
         self._take_due = self._say_due = 0.0
         self._told_words = ""
@@ -127,7 +130,10 @@ class SlurmStates:
         state = record.state or UNKNOWN
         self._metrics.slurm_jobs.labels(state).inc()
         if record.start:
-            self._metrics.slurm_node_seconds.labels(state).inc(record.node_count * (record.end - record.start))
+            self._metrics.slurm_node_seconds.labels(state).inc((record.node_count or 1) * (record.end - record.start))
+        if record.waited_secs is not None:
+            self._metrics.slurm_wait_seconds.observe(record.waited_secs)
+        self._hours.add(record, int(time.time()))
 
     # ---- the main thread's
 
@@ -138,6 +144,7 @@ class SlurmStates:
             return
         try:
             self._folder.take()
+            self._show_hours()
             self._told_words = ""
         except LogshipperError as error:
             self._take_due = now + TAKE_AGAIN_SECS
@@ -146,6 +153,17 @@ class SlurmStates:
                 self._say(f"ends of Slurm jobs can't be taken: {error}; tried again")
         for one in (self, *self._others):
             one._metrics.slurm_waiting.set(one._waiting.number())
+
+    def _show_hours(self) -> None:
+        """Sums of hours, where there are new ones, or an hour is over. An agent that is killed before loses what it had
+        just taken: they are never counted twice."""
+        now = int(time.time())
+        if not self._hours.sums and now // HOUR_SECS == self._shown_hour:
+            return
+        self._waiting.add_hours(self._hours.sums, oldest_hour(now))
+        self._hours = Hours()
+        self._metrics.set_slurm_hours(self._waiting.hours())
+        self._shown_hour = now // HOUR_SECS
 
     # ---- its own thread's
 

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from ingest.shipping.state_file import StateFile
+from ingest.slurm.hours import HourSums
 from ingest.slurm.record import EndRecord
 from ingest.sqlite_file import damaged, open_reader, store_errors
 
@@ -31,6 +32,12 @@ CREATE INDEX due ON waiting (ready, due_ns);
 CREATE TABLE outcome (
     name TEXT PRIMARY KEY,
     count INTEGER NOT NULL
+) WITHOUT ROWID"""
+HOURS = """
+CREATE TABLE IF NOT EXISTS hour (
+    hour INTEGER PRIMARY KEY,
+    node_secs INTEGER NOT NULL,
+    ended INTEGER NOT NULL
 ) WITHOUT ROWID"""
 TAKEN, SHIPPED = "taken", "shipped"
 NOT_CAPTURED, TOO_MANY, REFUSED, MALFORMED = DROPPED = ("not_captured", "too_many", "refused", "malformed")
@@ -63,6 +70,8 @@ class WaitingEnds(StateFile):
 
     def __init__(self, path: str) -> None:
         super().__init__(path, SCHEMA, VERSION)
+        with self._transaction() as connection:  # a file of an older agent hasn't it
+            connection.execute(HOURS)
 
     def put(self, taken: Iterable[Waiting], most: int) -> Mapping[str, int]:
         """Takes records whose files are still there. Where there are more than `most`, those that have waited the
@@ -134,6 +143,21 @@ class WaitingEnds(StateFile):
     def count(self, outcome: str, number: int) -> None:
         with self._transaction() as connection:
             _count(connection, {outcome: number})
+
+    def add_hours(self, sums: Mapping[int, HourSums], oldest: int) -> None:
+        """What all jobs had of hours, added to what is here; hours before the oldest are forgotten."""
+        with self._transaction() as connection:
+            connection.executemany(
+                "INSERT INTO hour (hour, node_secs, ended) VALUES (?, ?, ?) ON CONFLICT (hour) DO UPDATE SET"
+                " node_secs = node_secs + excluded.node_secs, ended = ended + excluded.ended",
+                ((hour, *one) for hour, one in sums.items()),
+            )
+            connection.execute("DELETE FROM hour WHERE hour < ?", (oldest,))
+
+    def hours(self) -> dict[int, HourSums]:
+        with self._reading() as connection:
+            rows = connection.execute("SELECT hour, node_secs, ended FROM hour ORDER BY hour").fetchall()
+        return {hour: HourSums(*sums) for hour, *sums in rows}
 
     def number(self) -> int:
         """How many wait."""
