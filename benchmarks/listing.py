@@ -14,6 +14,7 @@ from contextlib import closing
 from pathlib import Path
 
 from ingest.capture.job import JobSummary
+from ingest.metadata.key_values import KeyValues
 from ingest.sqlite_file import transaction
 from ingest.store.local_store import LocalStore
 
@@ -23,6 +24,11 @@ CALLS = (
     ("ls", ()),
     ("ls, conditions on metadata and properties", ("--filter", "loss<0.2", "--filter", "duration>1m")),
     ("ls, own columns, sorted by a key", ("--columns", "id,name,loss=Loss:.5f,opt.lr", "--sort", "loss")),
+    (
+        "ls, roll-ups and wildcards as columns, sorted by one",
+        ("--columns", "id,loss.min,metrics.*", "--sort", "loss.min"),
+    ),
+    ("ls --all, every key a column", ("--all", "--columns", "id,*")),
     ("ls of a range and a wildcard", ("j100-j199", "*-7.py")),
     ("ls --by-state", ("--by-state",)),
     ("ls --all", ("--all",)),
@@ -42,7 +48,9 @@ def fill(root: str, jobs: int) -> None:
             )  # fmt: skip
             store._catalogue.put(job)
             loss = (number * 7919 % jobs) / jobs
-            store._values.put(job, {"epoch": "50", "loss": f"{loss:.7f}", "opt.lr": "0.1", "model": '"mlp"'})
+            last = {"epoch": "50", "loss": f"{loss:.7f}", "opt.lr": "0.1"}
+            values = {key: KeyValues(text, 50, text, text) for key, text in last.items()}
+            store._values.put(job, {**values, "model": KeyValues('"mlp"', 1)})
 
 
 def seconds(words: tuple[str, ...], environment: dict[str, str]) -> float:

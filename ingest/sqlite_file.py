@@ -78,12 +78,14 @@ def open_writer(
     create: bool = True,
     shared: bool = False,
     synced: bool = True,
+    page_bytes: int = 0,
 ) -> sqlite3.Connection:
     """A connection that writes, in autocommit mode.
 
     version: what the schema is; a file of a newer one is refused. create: makes the file and its tables where they are
-    missing. shared: several threads use it, one at a time. synced: what is committed is on the disk; False for what
-    can be made again: the caller syncs the file when it is closed. Raises StoreError; UnfinishedError where they are
+    missing. shared: several threads use it, one at a time. synced: what is committed is on the disk; False for a file
+    that is thrown away where it isn't finished: the caller syncs it when it is closed. page_bytes: of a new file, 0 for
+    SQLite's own. Raises StoreError; UnfinishedError where they are
     missing and aren't to be made.
     """
     if not create and not os.path.exists(path):
@@ -96,7 +98,9 @@ def open_writer(
                 raise _unfinished(path)
             # what is committed is on the disk: segments go after that
             connection.execute(f"PRAGMA synchronous={'FULL' if synced else 'OFF'}")
-            connection.execute(f"PRAGMA journal_mode={'WAL' if wal else 'DELETE'}")
+            if page_bytes:
+                connection.execute(f"PRAGMA page_size={page_bytes}")
+            connection.execute(f"PRAGMA journal_mode={'MEMORY' if not synced else 'WAL' if wal else 'DELETE'}")
             connection.execute("PRAGMA trusted_schema=OFF")
             if found == 0:
                 _create(connection, schema, version)

@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from logshipper import __version__, optin
-from logshipper.errors import CaptureError, ConfigError, LogshipperError
+from logshipper.errors import CaptureError, ConfigError, LogshipperError, UsageError
 
 _OWN_COMMANDS = ("run", "check")
+_CALLED_ELSEWHERE = {
+    "follow": "monitor", "tail": "logs", "cat": "logs", "console": "logs", "view": "show", "list": "ls",
+    "delete": "rm", "remove": "rm", "compare": "diff", "queue": "allocations",
+}  # fmt: skip
 _RUN_VALUE_OPTIONS = ("--name", "--job-id", "--mode", "--store", "--telegraf-port")
 
 _EPILOG = """examples:
@@ -53,13 +57,16 @@ def main(words: Sequence[str] | None = None) -> int:
         import argcomplete
 
         argcomplete.autocomplete(parser)
-    _check_command(parser, words)
-    arguments = parser.parse_args(words)
+    commands = _commands(parser)
+    _check_command(parser, words, list(commands))
+    arguments, unknown = parser.parse_known_args(words)
+    if unknown:
+        _refuse_words(next((commands[word] for word in words if word in commands), parser), unknown)
     try:
         return int(arguments.call(arguments))
     except LogshipperError as error:
         print(f"logshipper: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, UsageError) else 1
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -159,14 +166,28 @@ def _check(arguments: argparse.Namespace) -> int:
     return check.check(arguments.file, as_json=arguments.json)
 
 
-def _check_command(parser: argparse.ArgumentParser, words: list[str]) -> None:
+def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    (found,) = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(found)
+
+
+def _refuse_words(parser: argparse.ArgumentParser, unknown: list[str]) -> NoReturn:
+    """By the command's own name, with a suggestion for a mistyped option."""
+    from difflib import get_close_matches
+
+    known = [option for action in parser._actions for option in action.option_strings]
+    near = [match for word in unknown for match in get_close_matches(word.partition("=")[0], known, 1, 0.75)]
+    hint = f"; did you mean {', '.join(near)}?" if near else ""
+    parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+
+
+def _check_command(parser: argparse.ArgumentParser, words: list[str], known: list[str]) -> None:
     """A wrong command's name gets a suggestion."""
     from difflib import get_close_matches
 
-    actions = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    known = list(actions[0].choices)
     if words and not words[0].startswith("-") and words[0] not in known:
-        near = get_close_matches(words[0], known, 1)
+        meant = _CALLED_ELSEWHERE.get(words[0])
+        near = [meant] if meant else get_close_matches(words[0], known, 1)
         hint = f"did you mean `{near[0]}`?" if near else f"commands are {', '.join(known)}"
         parser.error(f"there is no command `{words[0]}`; {hint}")
     if not words:

@@ -19,6 +19,10 @@ class ConfigError(LogshipperError):
         super().__init__(f"{source}: {'; '.join(self.problems)}")
 
 
+class UsageError(ConfigError):
+    """What was typed is refused, whatever there is to read: an option's value, or options that exclude each other."""
+
+
 class CaptureError(LogshipperError):
     """CMD could not be started, or its terminals could not be made. exit_code: 125, 126 or 127, as `env` has them."""
 

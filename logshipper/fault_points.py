@@ -66,6 +66,13 @@ NAMES = {
     "store_job_buried": "a job that is to go has its tombstone, and is still there",
     "store_spool_dropped": "what is spooled of it is removed, and its database is still there",
     "store_database_removed": "that is removed, and the catalogue still has the job",
+    # ---- jobs of other systems
+    "import_written": "a job is in its database, and the transaction is open",
+    "import_committed": "it is committed, and its tags and notes are only noted",
+    "imports_marked": "these are the reader's own, and new jobs have no names in the store",
+    "imports_synced": "new jobs are on the disk, and have no names",
+    "import_named": "one has its name, others haven't, and the catalogue doesn't have it",
+    "imports_named": "all have their names, and the catalogue doesn't have them",
 }
 
 on_reached: "Callable[[str], None] | None" = None  # a test's; called by any thread

@@ -14,7 +14,7 @@ import time
 
 from logshipper import __version__, relay, side_pipe
 from logshipper.capture import Settings
-from logshipper.classifier import Classifier, Event, Lines
+from logshipper.classifier import Classifier
 from logshipper.errors import SpoolError, SpoolFull, os_words
 from logshipper.fault_points import fault_point
 from logshipper.frame_builder import FrameBuilder
@@ -24,6 +24,7 @@ from logshipper.segment_writer import SegmentWriter
 from logshipper.side_pipe import Empty, SideType
 from logshipper.spool import TELEGRAF_MARK, boot_id, counted_bytes, outcome
 from logshipper.spool_room import SLOW_BYTES_PER_SEC, SpoolRoom
+from logshipper.stream_log import Event, Lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

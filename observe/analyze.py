@@ -7,7 +7,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from logshipper.errors import ConfigError, UnknownJob
+from logshipper.errors import UnknownJob, UsageError
 from observe.analytics import available_nodes, throughput_report, utilization_report
 from observe.analyze_answer import Answer, Between, document, mean_words, print_answer, write_csv, write_picture
 from observe.analyze_tasks import CORE, gantt_answer, overheads, sentence, which_jobs
@@ -34,7 +34,7 @@ def call(args: argparse.Namespace) -> int:
     _check(args)
     between = _moment(args.after, "--after"), _moment(args.before, "--before")
     if between[0] is not None and between[1] is not None and between[0] > between[1]:
-        raise ConfigError("--before", [f"{args.before} is before --after {args.after}: there is nothing between"])
+        raise UsageError("--before", [f"{args.before} is before --after {args.after}: there is nothing between"])
     if args.all_jobs:
         _show(args, _of_all_jobs(args, between), [])
         return 0
@@ -60,22 +60,22 @@ def _show(args: argparse.Namespace, answer: Answer, unknown: Sequence[UnknownJob
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raises ConfigError for options that say nothing of the report."""
+    """Raises UsageError for options that say nothing of the report."""
     for option in ("from_state", "to_state"):
         if getattr(args, option) and args.report != "throughput":
-            raise ConfigError(f"--{option.replace('_', '-')}", ["is for throughput, which counts changes of states"])
+            raise UsageError(f"--{option.replace('_', '-')}", ["is for throughput, which counts changes of states"])
     if not args.node_weighting and args.report != "utilization":
-        raise ConfigError("--no-node-weighting", ["is for utilization, which counts nodes otherwise"])
+        raise UsageError("--no-node-weighting", ["is for utilization, which counts nodes otherwise"])
     if args.by != CORE and args.report != "gantt":
-        raise ConfigError("--by", ["is for gantt, which has a row for each core otherwise"])
+        raise UsageError("--by", ["is for gantt, which has a row for each core otherwise"])
     if args.all_jobs:
         if args.report not in ("throughput", "utilization"):
-            raise ConfigError("--all-jobs", ["is for throughput and utilization: of all jobs nothing else is known"])
+            raise UsageError("--all-jobs", ["is for throughput and utilization: of all jobs nothing else is known"])
         given = {"JOB": args.jobs, "--tag": args.tag, "--to-state": args.to_state, "--from-state": args.from_state,
                  "--no-node-weighting": not args.node_weighting}  # fmt: skip
         for name, value in given.items():
             if value:
-                raise ConfigError(name, ["not with --all-jobs: of all jobs only sums are known"])
+                raise UsageError(name, ["not with --all-jobs: of all jobs only sums are known"])
 
 
 def _of_all_jobs(args: argparse.Namespace, between: Between) -> Answer:
@@ -83,10 +83,10 @@ def _of_all_jobs(args: argparse.Namespace, between: Between) -> Answer:
     from observe.analyze_hours import hours_throughput, hours_utilization
 
     if not is_from_loki(args):
-        raise ConfigError("--all-jobs", ["Prometheus knows of them: give --from loki as well"])
+        raise UsageError("--all-jobs", ["Prometheus knows of them: give --from loki as well"])
     site = site_of(args)
     if not site.prometheus.url:
-        raise ConfigError(
+        raise UsageError(
             "--all-jobs", ["Prometheus knows of them: give --prometheus-url, or its place in the site file"]
         )
     report = hours_utilization if args.report == "utilization" else hours_throughput

@@ -11,7 +11,7 @@ from observe.analyze_answer import Answer, Between, mean_words
 from observe.words import count
 
 if TYPE_CHECKING:
-    from ingest.loki.store import Found, Metrics
+    from ingest.loki.finding import Found, Metrics
 
 HOUR = timedelta(hours=1)
 NODE_SECS, JOBS = "logshipper_agent_slurm_hour_node_seconds", "logshipper_agent_slurm_hour_jobs"

@@ -34,16 +34,18 @@ def add_analyze(subparsers: "Subparsers[Parser]") -> None:
         "  logshipper analyze utilization --all-jobs --from loki",
     )
     parser.add_argument("report", choices=REPORTS, metavar="REPORT", help=f"one of {', '.join(REPORTS)}")
-    completed(parser.add_argument("jobs", metavar="JOB", nargs="*", help="only of these"), completers.jobs)
-    parser.add_argument(
+    completed(parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help="only of these"), completers.jobs)
+    to_state = parser.add_argument(
         "--to-state",
         type=event_state,
         metavar="STATE",
         help="throughput: count changes to this state (default: JOB_FINISHED, that is COMPLETED)",
     )
-    parser.add_argument(
+    from_state = parser.add_argument(
         "--from-state", type=event_state, metavar="STATE", help="throughput: only changes from this state"
     )
+    for action in (to_state, from_state):
+        completed(action, completers.states)
     parser.add_argument("--after", metavar="TIME", help="not before this time, such as 2026-05-01T09:30")
     parser.add_argument("--before", metavar="TIME", help="not after this time")
     parser.add_argument("--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs with it; again for more")
@@ -79,9 +81,10 @@ def add_allocations(subparsers: "Subparsers[Parser]") -> None:
         "  logshipper allocations --state timeout --tag experiment=foo\n"
         "  logshipper allocations --history --json | jq '.allocations[].num_nodes'",
     )
-    completed(parser.add_argument("jobs", metavar="JOB", nargs="*", help="only of these"), completers.jobs)
+    completed(parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help="only of these"), completers.jobs)
     parser.add_argument("--history", action="store_true", help="also those that are over")
-    parser.add_argument("--state", type=state_names, metavar="STATE", help="only these, joined by commas")
+    state = parser.add_argument("--state", type=state_names, metavar="STATE", help="only these, joined by commas")
+    completed(state, completers.states)
     parser.add_argument("--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs with it; again for more")
     parser.add_argument("--limit", type=whole_number, default=50, metavar="N", help="at most N (default: 50)")
     parser.add_argument("--all", action="store_true", help="all of them")

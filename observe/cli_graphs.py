@@ -118,13 +118,14 @@ def _add_curves(parser: argparse.ArgumentParser) -> None:
         metavar="run|group|col",
         help="what gets a graph of its own, several joined by commas (default: col, each key)",
     )
-    group.add_argument(
+    facet = group.add_argument(
         "--facet",
         type=lambda text: [part.strip() for part in text.split(",") if part.strip()],
         action="extend",
         metavar="OPTION|auto",
         help="a graph for each value of this option, as `diff` names them; auto: of those that differ",
     )
+    completed(facet, completers.facets)
     group.add_argument("--layout", type=layout, metavar="2x3|x3|4x", help="rows and columns of graphs")
     group.add_argument("--title", metavar="TEXT", help="of each graph; $run, $group, $col and $facet stand for its own")
     group.add_argument("--max-traces", type=whole_number, default=64, metavar="N", help="curves in all (default: 64)")

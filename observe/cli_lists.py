@@ -52,9 +52,10 @@ def add_ls(subparsers: "Subparsers[Parser]") -> None:
         "list jobs: filtered, sorted, with columns of one's own",
         "Lists the jobs of the store, newest first. JOB: ids, names, beginnings of ids,\n"
         "ranges (a3-a9), wildcards. Conditions are on properties, tags (tags.NAME) and\n"
-        "the last values of metadata; all must hold. Operators: = == < <= > >= != <>\n"
-        ":regex: :exists:; $none, $true, $false, $empty stand for nothing, a boolean, an\n"
-        "empty text.",
+        "the last values of metadata, or KEY.min, KEY.max, KEY.count; all must hold.\n"
+        "Operators: = == < <= > >= != <> :regex: :exists:; $none, $true, $false, $empty\n"
+        "stand for nothing, a boolean, an empty text. In --columns `*` is any part of a key:\n"
+        "hparams.* (those that never change), metrics.* (numbers that do), val/*, *.",
         "examples:\n"
         "  logshipper ls\n"
         "  logshipper ls --state failed,cancelled --all\n"
@@ -62,17 +63,18 @@ def add_ls(subparsers: "Subparsers[Parser]") -> None:
         "  logshipper ls a3-a9 --filter 'loss<0.3' --filter 'duration>1h'\n"
         "  logshipper ls --tag baseline --tag dataset=cifar10 --sort loss\n"
         "  logshipper ls --columns id,name=Run,loss=Loss:.5f,tags.dataset\n"
+        "  logshipper ls --columns id,loss.min,acc.max,'hparams.*' --sort loss.min\n"
         "  logshipper ls --by-state\n"
         "  logshipper ls --json | jq -r '.jobs[].job_id'\n"
         "  logshipper ls --from loki --since 2d --cluster alpha",
     )
-    completed(parser.add_argument("jobs", metavar="JOB", nargs="*", help="only these"), completers.jobs)
+    completed(parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help="only these"), completers.jobs)
     parser.add_argument("--limit", type=whole_number, default=10, metavar="N", help="at most N jobs (default: 10)")
     parser.add_argument("--all", action="store_true", help="all jobs")
     action = parser.add_argument(
         "--state", type=state_names, metavar="STATE", help=f"only these, joined by commas: {', '.join(STATES)}"
     )
-    completed(action, lambda **_: [state.lower() for state in STATES])
+    completed(action, completers.states)
     parser.add_argument("--name", metavar="PATTERN", help="only names that contain PATTERN, or match it (`*`, `?`)")
     parser.add_argument(
         "--filter", action="append", metavar="CONDITION", help="such as 'loss<0.3'; again for more, all must hold"
@@ -80,9 +82,14 @@ def add_ls(subparsers: "Subparsers[Parser]") -> None:
     parser.add_argument(
         "--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs that have it; again for more"
     )
-    parser.add_argument("--columns", action="append", metavar="KEY=Title:FORMAT,...", help="these columns instead")
-    sort = parser.add_argument("--sort", metavar="KEY", help="by a property, tag or key, smallest first")
-    completed(sort, completers.properties)
+    columns = parser.add_argument(
+        "--columns", action="append", metavar="KEY=Title:FORMAT,...", help="these columns instead"
+    )
+    sort = parser.add_argument(
+        "--sort", metavar="KEY", help="by a property, tag, key or KEY.min and the like, smallest first"
+    )
+    for action in (columns, sort):
+        completed(action, completers.columns)
     parser.add_argument("--reverse", action="store_true", help="the other way round")
     parser.add_argument("--by-state", action="store_true", help="how many jobs there are in each state")
     add_json(parser)
@@ -106,7 +113,7 @@ def add_events(subparsers: "Subparsers[Parser]") -> None:
         "  logshipper events a3-a9 --oldest-first --tag experiment=foo\n"
         "  logshipper events last --follow",
     )
-    completed(parser.add_argument("jobs", metavar="JOB", nargs="*", help="only of these"), completers.jobs)
+    completed(parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help="only of these"), completers.jobs)
     parser.add_argument("--id", action="append", metavar="EVENT", help="this event (as --json has it); again for more")
     parser.add_argument(
         "--scheduler-id", action="append", metavar="ID", help="of jobs that are, or ran in, this job of the scheduler"
@@ -114,7 +121,7 @@ def add_events(subparsers: "Subparsers[Parser]") -> None:
     parser.add_argument("--batch-job-id", action="append", metavar="ID", help="likewise, of Balsam's batch jobs")
     for option, words in (("--from-state", "from"), ("--to-state", "to")):
         action = parser.add_argument(option, type=event_state, metavar="STATE", help=f"only changes {words} this state")
-        completed(action, lambda **_: [state.lower() for state in STATES])
+        completed(action, completers.states)
     action = parser.add_argument(
         "--kind", action="append", metavar="KIND", help="state, user_event, mode_changed, ...; again for more"
     )

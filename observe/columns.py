@@ -1,18 +1,32 @@
-"""Columns of a list as people ask for them: `name,loss=Loss:.5f,tags.dataset`. Pure."""
+"""Columns of a list as people ask for them: `name,loss=Loss:.5f,tags.dataset,metrics.*`. Pure."""
 
+import fnmatch
 import math
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from logshipper.errors import ConfigError
-from observe.properties import MISSING, Field, Kind, Row, Value, field_of
+from logshipper.errors import UsageError
+from observe.properties import (
+    HPARAMS,
+    METADATA,
+    METRICS,
+    MISSING,
+    Field,
+    Kind,
+    Row,
+    Value,
+    field_of,
+    without_alias,
+)
 from observe.words import duration, local, local_with_zone, number
 
 _FORMAT = re.compile(r"[+ ]?0?[0-9]{0,2}[,_]?(?:\.[0-9]{1,2})?[deEfFgGn%]?", re.ASCII)
 
 
 class ColumnAsked(NamedTuple):
-    """field: what it shows; title: above it; format: Python's, of numbers, "" for as they are."""
+    """field: what it shows; title: above it; format: Python's, of numbers, "" for as they are. Of a wildcard the
+    field's name is the pattern: `expanded` makes columns of it."""
 
     field: Field
     title: str
@@ -20,10 +34,10 @@ class ColumnAsked(NamedTuple):
 
 
 def parse_columns(texts: list[str]) -> list[ColumnAsked]:
-    """Of `KEY`, `KEY=Title`, `KEY=Title:.5f` and `KEY:.5f`, joined by commas. Raises ConfigError."""
+    """Of `KEY`, `KEY=Title`, `KEY=Title:.5f` and `KEY:.5f`, joined by commas. Raises UsageError."""
     words = [word.strip() for text in texts for word in _split(text)]
     if not all(words) or not words:
-        raise ConfigError("--columns", ["a name is missing; it looks like name,loss=Loss:.5f"])
+        raise UsageError("--columns", ["a name is missing; it looks like name,loss=Loss:.5f"])
     return [_column(word) for word in words]
 
 
@@ -46,9 +60,46 @@ def _column(word: str) -> ColumnAsked:
     elif not equals and not _is_format(spec):
         head, spec = name, ""  # a key with a colon in it
     elif not _is_format(spec):
-        raise ConfigError("--columns", [f"{spec!r} isn't a format of numbers; it looks like .5f or ,d"])
+        raise UsageError("--columns", [f"{spec!r} isn't a format of numbers; it looks like .5f or ,d"])
     field = field_of(name if equals else head)
+    if equals and is_wildcard(field):
+        raise UsageError("--columns", [f"{name!r} stands for several columns: they can't share a title"])
     return ColumnAsked(field, head or field.name, spec)
+
+
+def is_wildcard(field: Field) -> bool:
+    return field.kind is Kind.KEY and "*" in field.name
+
+
+def expanded(columns: Sequence[ColumnAsked], rows: Sequence[Row]) -> list[ColumnAsked]:
+    """With a column for each key that a wildcard matches, in alphabetical order, each key once: `hparams.*` those that
+    never change within a job, `metrics.*` numbers that do, others of all keys. rows: the jobs that are shown."""
+    if not any(is_wildcard(column.field) for column in columns):
+        return list(columns)
+    changes: dict[str, bool] = {}
+    numbers = set()
+    for row in rows:
+        for key, values in row.keys.items():
+            changes[key] = changes.get(key, False) or values.min != values.max
+            if values.min:
+                numbers.add(key)
+    chosen = {METRICS: {key for key in numbers if changes[key]}, HPARAMS: {key for key in changes if not changes[key]}}
+    named = {column.field.name for column in columns}
+    found = []
+    for column in columns:
+        if not is_wildcard(column.field):
+            found.append(column)
+            continue
+        prefix = next((one for one in chosen if column.field.name.startswith(one)), "")
+        matches = re.compile(fnmatch.translate(without_alias(column.field.name).replace("[", "[[]"))).match
+        for key in sorted(chosen.get(prefix, changes)):
+            field = field_of(key)
+            if field.kind is not Kind.KEY:  # a key that is called as a property is
+                field = field_of(METADATA + key)
+            if matches(key) and field.name not in named:
+                named.add(field.name)
+                found.append(ColumnAsked(field, key, column.format))
+    return found
 
 
 def _is_format(spec: str) -> bool:

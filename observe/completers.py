@@ -6,7 +6,9 @@ import argparse
 from observe.opening import is_from_loki
 
 _JOBS = 200
+_KEYS_OF = 20  # jobs whose keys are columns that are offered
 _TAKE_IN_SECS = 0.3
+_FACETS = ("auto", "job.host", "job.mode", "job.name", "job.nodes", "job.tasks", "job.user")
 
 
 def jobs(prefix: str, parsed_args: argparse.Namespace, **_: object) -> dict[str, str]:
@@ -22,11 +24,30 @@ def jobs_in_loki(**_: object) -> list[str]:
     return ["last"]
 
 
-def properties(**_: object) -> list[str]:
-    """What jobs can be sorted by, but for tags and keys."""
+def states(**_: object) -> list[str]:
+    from observe.words import STATES
+
+    return [state.lower() for state in STATES]
+
+
+def facets(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    """Keys of the first job that is named, properties that `diff` tells of, and `auto`."""
+    before, comma, _rest = prefix.rpartition(",")
+    words = [f"{before}{comma}{name}" for name in _FACETS]
+    return [*keys(prefix, parsed_args), *(word for word in words if word.startswith(prefix))]
+
+
+def columns(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    """What jobs are sorted by, but for tags: properties, and keys of the newest jobs; after a comma, the next one."""
     from observe.properties import PROPERTIES
 
-    return sorted(PROPERTIES)
+    before, comma, _rest = prefix.rpartition(",")
+    try:
+        known = {} if is_from_loki(parsed_args) else _keys_of_newest(parsed_args)
+    except Exception:
+        known = {}  # as above
+    words = [f"{before}{comma}{name}" for name in (*sorted(PROPERTIES), *known)]
+    return [word for word in words if word.startswith(prefix)]
 
 
 def keys(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
@@ -55,6 +76,17 @@ def _jobs(prefix: str, args: argparse.Namespace) -> dict[str, str]:
             if job.name.isprintable():
                 found.setdefault(job.name, f"{job.job_id} ({job.state})")
     return {word: about for word, about in found.items() if word.startswith(prefix)}
+
+
+def _keys_of_newest(args: argparse.Namespace) -> dict[str, None]:
+    from observe.opening import opened_local
+    from observe.properties import PROPERTIES
+
+    with opened_local(_with_store(args)) as store:
+        if store is None:
+            return {}
+        known = sorted({key for job in store.jobs()[:_KEYS_OF] if job.records for key in store.key_values(job)})
+    return {f"metadata.{key}" if key in PROPERTIES else key: None for key in known if key.isprintable()}
 
 
 def _keys(prefix: str, args: argparse.Namespace) -> list[str]:

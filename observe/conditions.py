@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
 from ingest.time_span import time_span
-from logshipper.errors import ConfigError
+from logshipper.errors import UsageError
 from observe.properties import MISSING, Field, Kind, Row, Value, field_of, number_of
 from observe.words import NS, state_of
 
@@ -39,10 +39,10 @@ class Condition(NamedTuple):
 
 
 def parse_condition(text: str) -> Condition:
-    """Raises ConfigError, which names the condition."""
+    """Raises UsageError, which names the condition."""
     found = _CONDITION.fullmatch(text)
     if found is None:
-        raise ConfigError(repr(text), [f"isn't a condition: a name, one of {' '.join(OPERATORS)}, and a value"])
+        raise UsageError(repr(text), [f"isn't a condition: a name, one of {' '.join(OPERATORS)}, and a value"])
     field, sign, value = field_of(found["name"]), found["operator"], found["value"]
     return Condition(text, field, _matcher(text, field.kind, sign, value))
 
@@ -58,7 +58,7 @@ def _matcher(text: str, kind: Kind, sign: str, value: str) -> Callable[[Value], 
     if sign == ":exists:":
         flag = _FLAGS.get(value.lower())
         if flag is None:
-            raise ConfigError(repr(text), ["`:exists:` is followed by true or false"])
+            raise UsageError(repr(text), ["`:exists:` is followed by true or false"])
         return lambda found: (found is not MISSING) is flag
     if sign == ":regex:":
         return _regex(text, value)
@@ -74,7 +74,7 @@ def _regex(text: str, pattern: str) -> Callable[[Value], bool]:
     try:
         search = re.compile(pattern).search
     except re.error as error:
-        raise ConfigError(repr(text), [f"isn't a regular expression: {error}"]) from None
+        raise UsageError(repr(text), [f"isn't a regular expression: {error}"]) from None
     return lambda found: found is not MISSING and found is not None and search(_text(found)) is not None
 
 
@@ -88,7 +88,7 @@ def _operand(text: str, kind: Kind, value: str) -> Value:
         return time_ns(repr(text), value)
     if kind is Kind.FLAG:
         if value.lower() not in _FLAGS:
-            raise ConfigError(repr(text), ["is compared with $true or $false"])
+            raise UsageError(repr(text), ["is compared with $true or $false"])
         return _FLAGS[value.lower()]
     if kind in (Kind.NUMBER, Kind.SPAN):
         number = number_of(value) if value[:1] != "." else number_of(f"0{value}")
@@ -99,7 +99,7 @@ def _operand(text: str, kind: Kind, value: str) -> Value:
                 pass
         if number is None:
             looks = "a number, or a time such as 90s, 12h, 30d" if kind is Kind.SPAN else "a number"
-            raise ConfigError(repr(text), [f"{value!r} isn't {looks}"])
+            raise UsageError(repr(text), [f"{value!r} isn't {looks}"])
         return number
     if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
         return value[1:-1]
@@ -110,12 +110,12 @@ def _operand(text: str, kind: Kind, value: str) -> Value:
 
 
 def time_ns(what: str, value: str) -> int:
-    """Of `2026-05-01` or `2026-05-01T09:30`. Raises ConfigError, which names what it is for."""
+    """Of `2026-05-01` or `2026-05-01T09:30`. Raises UsageError, which names what it is for."""
     try:
         return int(datetime.fromisoformat(value).astimezone().timestamp() * NS)
     except (ValueError, OverflowError, OSError):
         looks = "a time such as 2026-05-01 or 2026-05-01T09:30, local unless it has an offset"
-        raise ConfigError(what, [f"{value!r} isn't {looks}"]) from None
+        raise UsageError(what, [f"{value!r} isn't {looks}"]) from None
 
 
 def _same_as(wanted: Value, value: str, kind: Kind) -> Callable[[Value], bool]:

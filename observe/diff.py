@@ -76,4 +76,5 @@ def _print_table(rows: dict[str, bool], ids: list[str], options: list[dict[str, 
     else:
         say("nothing differs")
     if out.terminal and table:
-        out.line(Styled(f"{plural(sum(rows.values()), 'option')} of {len(rows)} differ", "dim"))
+        differ = sum(rows.values())
+        out.line(Styled(f"{differ} of {plural(len(rows), 'option')} {'differs' if differ == 1 else 'differ'}", "dim"))

@@ -10,11 +10,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, TypeAlias, overload
 
 from ingest.capture.job import STATE_CHANGED, JobSummary
-from observe.job_events import StateEvent, bounds, read_events
+from observe.job_events import StateEvent, bounds, is_read, read_events
 from observe.job_states import fits
 from observe.store_api import Store
 from observe.words import NS
@@ -180,17 +181,19 @@ def _events(store: Store, wanted: Wanted) -> Iterator[StateEvent]:
         if (wanted.after_ns or 0) > latest_ns or (wanted.before_ns is not None and wanted.before_ns < earliest_ns):
             continue
         bound = latest_ns if wanted.newest_first else earliest_ns
-        waiting.append((sign * bound, number, job))
-    heapq.heapify(waiting)
+        waiting.append((sign * bound, number, job.summary))
+    waiting.sort()
+    own = wanted.asks_own
+    opened = store._in_order([job for _, _, job in waiting if is_read(job, own=own)])
     ready: list[tuple[int, int, int, StateEvent]] = []
-    while waiting or ready:
-        while waiting and (not ready or waiting[0][0] <= ready[0][0]):
-            _, number, job = heapq.heappop(waiting)
-            for place, event in enumerate(read_events(job.summary, job._reader, store.problems, own=wanted.asks_own)):
-                if wanted.has(event):
-                    heapq.heappush(ready, (sign * event.time_ns, number, sign * place, event))
-        if ready:
+    for least, number, summary in waiting:
+        while ready and ready[0][0] < least:
             yield heapq.heappop(ready)[3]
+        for place, event in enumerate(read_events(summary, partial(opened, summary), store.problems, own=own)):
+            if wanted.has(event):
+                heapq.heappush(ready, (sign * event.time_ns, number, sign * place, event))
+    while ready:
+        yield heapq.heappop(ready)[3]
 
 
 def _ran_in(store: Store, wanted: Wanted) -> Callable[[JobSummary], bool]:

@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from logshipper.errors import ConfigError
+from logshipper.errors import UsageError
 from observe.conditions import time_ns
 from observe.documents import Document, moment
 from observe.event_log import EventLog, EventQuery, StateEvent
 from observe.opening import chosen_jobs, is_from_loki, overlay_of, say_where_else, store_place
-from observe.output import Cell, Column, Output, Styled, print_json, to_json
+from observe.output import Cell, Column, Output, Styled, natural_widths, print_json, to_json
 from observe.running import say
 from observe.show import event_words
 from observe.store_api import Store
@@ -32,6 +32,7 @@ _COLUMNS = (
     Column("to"),
     Column("name", flexible=True),
 )
+_NARROW = (*_COLUMNS[:3], Column("what", flexible=True))
 
 
 def call(args: argparse.Namespace) -> int:
@@ -75,18 +76,18 @@ def _query(args: argparse.Namespace, store: Store, ids: list[str]) -> EventQuery
 
 
 def wanted_data(texts: "list[str] | tuple[str, ...]") -> dict[str, Any]:  # Any: JSON
-    """Of `KEY=VALUE` and JSON objects, all of them together. A value that isn't JSON is a text. Raises ConfigError."""
+    """Of `KEY=VALUE` and JSON objects, all of them together. A value that isn't JSON is a text. Raises UsageError."""
     wanted: dict[str, Any] = {}
     for text in texts:
         if text.lstrip().startswith("{"):
             given = _json(text)
             if not isinstance(given, dict):
-                raise ConfigError("--data", [f"{text[:60]!r} isn't a JSON object"])
+                raise UsageError("--data", [f"{text[:60]!r} isn't a JSON object"])
             wanted |= given
             continue
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise ConfigError("--data", [f"{text[:60]!r} is neither KEY=VALUE nor a JSON object"])
+            raise UsageError("--data", [f"{text[:60]!r} is neither KEY=VALUE nor a JSON object"])
         parsed = _json(value)
         wanted[key] = value if parsed is None and value.strip() != "null" else parsed
     return wanted
@@ -158,13 +159,26 @@ def _print(args: argparse.Namespace, events: list[StateEvent], unknown: list[Doc
     if not events:
         say("no such events")
         return
-    out.table(_COLUMNS, [_row(out, event) for event in events])
+    rows = [_row(out, event) for event in events]
+    if out.terminal and sum(natural_widths(_COLUMNS, rows)) + 2 * (len(_COLUMNS) - 1) > out.columns:
+        out.table(_NARROW, [_narrow_row(row, event) for row, event in zip(rows, events, strict=True)])
+    else:
+        out.table(_COLUMNS, rows)
 
 
 def _row(out: Output, event: StateEvent) -> list[Cell]:
     at = local(event.time_ns, millis=True) if out.terminal else local_with_zone(event.time_ns)
     after: Cell = Styled(event.to_state, STATE_STYLES.get(event.to_state, ""))
     return [at, event.job_id, event.kind.replace("_", " "), event.from_state, after, _told(event)]
+
+
+def _narrow_row(row: list[Cell], event: StateEvent) -> list[Cell]:
+    """States stand in the sentence: it needs the room."""
+    if not event.to_state:
+        return [*row[:3], _told(event)]
+    change = f"{event.from_state} -> {event.to_state}" if event.from_state else event.to_state
+    words = ", ".join(filter(None, (change, said_of(event))))
+    return [*row[:3], Styled(f"{event.name}: {words}", STATE_STYLES.get(event.to_state, ""))]
 
 
 def _told(event: StateEvent) -> str:

@@ -3,7 +3,7 @@
 import argparse
 import time
 import zoneinfo
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from datetime import UTC, tzinfo
@@ -11,9 +11,9 @@ from datetime import UTC, tzinfo
 from ingest.imports.faults import Faults
 from ingest.imports.taking import Source, Taking
 from ingest.progress_bar import Bar
-from ingest.store.job_imports import Imported
+from ingest.store.due_marks import DueMarks
 from ingest.store.local_store import LocalStore
-from logshipper.errors import ConfigError
+from logshipper.errors import ConfigError, UsageError
 from observe.opening import overlay_of, store_folder, take_in
 from observe.output import print_json
 from observe.overlay import MAX_NOTE_CHARS, MAX_TAGS, Marks, Overlay, Place, parse_change
@@ -28,10 +28,8 @@ POLL_SECS = 1.0
 def call(args: argparse.Namespace) -> int:
     faults = Faults(lambda sentence: say(safe(sentence)))
     bar = Bar("Importing", size)
-    with (
-        closing(_source(args, faults)) as source,
-        closing(LocalStore(store_folder(args), create=True)) as store,
-    ):
+    source = _source(args, faults)
+    with closing(LocalStore(store_folder(args), create=True)) as store:
         for problem in take_in(store):  # so that no id is taken that a captured job has
             say(safe(problem))
         marks = _Marking(overlay_of(store), faults)
@@ -68,7 +66,7 @@ def _zone(name: str | None) -> tzinfo | None:
     try:
         return zoneinfo.ZoneInfo(name)
     except (OSError, ValueError, zoneinfo.ZoneInfoNotFoundError):
-        raise ConfigError("--timezone", [f"{name!r} isn't a time zone; it looks like Europe/Berlin or UTC"]) from None
+        raise UsageError("--timezone", [f"{name!r} isn't a time zone; it looks like Europe/Berlin or UTC"]) from None
 
 
 def _follow(taking: Taking, source: Source) -> None:
@@ -88,7 +86,8 @@ def _tell(args: argparse.Namespace, taking: Taking, faults: Faults) -> None:
         return
     jobs = f"{plural(counts.new, 'new job')}, {counts.known:,} known"
     more = [plural(counts.allocations, "allocation")] if counts.allocations else []
-    print(", ".join([f"{counts.entries:,} {'entry' if counts.entries == 1 else 'entries'}: {jobs}", *more]))
+    entries = f"{counts.entries:,} {'entry' if counts.entries == 1 else 'entries'}: " if counts.entries else ""
+    print(", ".join([entries + jobs, *more]))
     if counts.removed:
         say(f"{plural(counts.removed, 'job')} left out, removed from the store before: --removed takes them again")
     if faults.left_out:
@@ -102,13 +101,13 @@ class _Marking:
         self._overlay = overlay
         self._faults = faults
 
-    def mark(self, jobs: list[Imported]) -> None:
+    def mark(self, jobs: Sequence[DueMarks]) -> None:
         self._overlay.change_all([(Place(job.job_id), self._change(job)) for job in jobs])
 
-    def _change(self, job: Imported) -> Callable[[Marks], Marks]:
+    def _change(self, job: DueMarks) -> Callable[[Marks], Marks]:
         def change(marks: Marks) -> Marks:
             tags = dict(marks.tags)
-            for name, value in (job.tags or {}).items():
+            for name, value in job.tags.items():
                 try:
                     wanted = parse_change(f"+{name}={value}")
                     if wanted.name not in tags and len(tags) >= MAX_TAGS:

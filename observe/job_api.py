@@ -230,7 +230,9 @@ class Job:
     def last_values(self) -> Mapping[str, str]:
         """The last value of each key, as JSON text, by the key's name."""
         self._check()
-        return self._store.last_values(self.summary) if self.summary.records else {}
+        if not self.summary.records:
+            return {}
+        return {key: values.last for key, values in self._store.key_values(self.summary).items()}
 
     def x_axis(self) -> XChoice:
         """The X of the job's graphs, and the rule that chose it."""

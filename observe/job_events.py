@@ -58,7 +58,7 @@ class StateEvent:
 
 def bounds(job: JobSummary, *, own: bool) -> tuple[int, int]:
     """No event of the job is before the first time, or after the second, unless its clock went back."""
-    if _is_plain(job) and not own:
+    if not is_read(job, own=own):
         return job.started_ns, max(job.ended_ns or 0, job.started_ns)
     earliest_ns = min(job.first_change_ns or job.started_ns, job.started_ns) if job.attempts == 1 else 0
     if job.state in RUNNING_STATES:
@@ -72,11 +72,16 @@ def _is_plain(job: JobSummary) -> bool:
     return job.attempts == 1 and not job.last_change_ns and job.state != UNRESPONSIVE
 
 
+def is_read(job: JobSummary, *, own: bool) -> bool:
+    """Whether its events are in the job itself: its summary doesn't tell all of them."""
+    return own or not _is_plain(job)
+
+
 def read_events(
     job: JobSummary, opened: "Callable[[], AbstractContextManager[Reader]]", problems: list[str], *, own: bool
 ) -> list[StateEvent]:
     """In order of time. Of a job that is damaged, or was removed meanwhile, what its summary tells."""
-    if own or not _is_plain(job):
+    if is_read(job, own=own):
         try:
             with opened() as reader:
                 return events_of(job, reader, own=own)

@@ -78,7 +78,7 @@ class Listing:
 
     def row(self, job: "JobSummary") -> Row:
         marks = self._marks.get(Place(job.job_id, job.cluster), NO_MARKS) if self._marks else NO_MARKS
-        return Row(job, marks, self._now_ns, self._store.last_values)
+        return Row(job, marks, self._now_ns, self._store.key_values)
 
     def _matching(self) -> Iterator[Row]:
         asked = self._asked

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-from logshipper.errors import LogshipperError, QueryError, StoreError
+from logshipper.errors import QueryError, StoreError, UsageError
 from logshipper.segment import Kind, Stream
 from observe.follow_keys import LEAVE, NEXT, Keys, keys_read
 from observe.follow_nodes import Nodes, View
@@ -36,7 +36,7 @@ _KINDS = (Kind.LOG, Kind.METADATA, Kind.COMMAND, Kind.NOTE)
 def call(args: argparse.Namespace, *, tells: bool | None = None) -> int:
     """tells: whether what becomes of the job and its nodes is said; None: of a job that runs, on a terminal."""
     if not args.follow and args.secs is not None:
-        raise LogshipperError("--for ends following: it needs --follow")
+        raise UsageError("--for", ["ends following: it needs --follow"])
     lines = _Lines(args)
     writer = JsonWriter() if args.json else TextWriter(Output(args.color), times=args.times, pattern=lines.pattern)
     outage = _Outage(writer, _stdout_poll(), patient=args.follow)
@@ -94,7 +94,7 @@ def _pattern(text: str | None) -> "re.Pattern[str] | None":
     try:
         return None if text is None else re.compile(text)
     except (re.error, RecursionError) as error:
-        raise LogshipperError(f"--grep: {text!r} isn't a regular expression: {error}") from None
+        raise UsageError("--grep", [f"{text!r} isn't a regular expression: {error}"]) from None
 
 
 class _Lines:

@@ -2,12 +2,13 @@
 
 import argparse
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
+from difflib import get_close_matches
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from observe.columns import ColumnAsked, cell_of, parse_columns
+from observe.columns import ColumnAsked, cell_of, expanded, is_wildcard, parse_columns
 from observe.conditions import parse_condition, tag_condition
 from observe.documents import Document, duration_secs, job_document
 from observe.listing import Asked, Listing
@@ -22,8 +23,8 @@ from observe.opening import (
     take_in,
     unknown_words,
 )
-from observe.output import Cell, Column, Output, Raw, Styled, natural_widths, print_json
-from observe.properties import MISSING, Kind, Row, field_of
+from observe.output import Cell, Column, Output, Raw, Styled, fitting, natural_widths, print_json
+from observe.properties import MISSING, Kind, Row, field_of, without_alias
 from observe.running import say
 from observe.words import STATE_STYLES, STATES, count, duration, exit_short, local_with_zone, plural, when
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 SCHEMA = "logshipper.ls/1"
 EXIT_UNKNOWN = 1
 _NAME_MIN = 12  # columns
+_HINT_JOBS = 20  # whose keys a mistyped one is compared with
 
 _COLUMNS = (
     Column("id", style="bold"),
@@ -64,15 +66,17 @@ def call(args: argparse.Namespace) -> int:
                 answer.states = Counter(row.job.state for row in rows)
                 answer.matching = answer.states.total()
             else:
-                answer.rows = list(rows if args.all else islice(rows, args.limit))
-                answer.read_cells()
+                answer.read(rows if args.all else islice(rows, args.limit))
                 answer.matching = len(answer.rows)
                 if is_from_loki(args) and asked.is_costly and not asked.orders and not args.json:
                     answer.more = answer.matching == args.limit and not args.all  # each further job is a question
                 else:
                     answer.matching += sum(1 for _ in rows)
         jobs, unknown = len(listing.jobs), listing.unknown
+        lacking = answer.lacking(listing, asked)
     _tell_problems(args, problems, unknown)
+    for sentence in lacking:
+        say(sentence)
     answer.print(jobs, problems, unknown)
     return EXIT_UNKNOWN if unknown else 0
 
@@ -111,11 +115,36 @@ class _Answer:
         self.states: Counter[str] = Counter()
         self._args = args
         self._columns = columns
+        self._unmatched: list[str] = []  # wildcards, where none of them stands for any key
 
-    def read_cells(self) -> None:
+    def read(self, rows: Iterable[Row]) -> None:
         """While the store is open."""
         terminal = self.out.terminal
+        self.rows = list(rows)
+        wanted, self._columns = self._columns, expanded(self._columns, self.rows)
+        self._unmatched = [one.field.name for one in wanted if is_wildcard(one.field)]
+        if len(self._columns) > len(wanted) - len(self._unmatched):
+            self._unmatched = []
         self.cells = [[cell_of(column, row, terminal=terminal) for column in self._columns] for row in self.rows]
+
+    def lacking(self, listing: Listing, asked: Asked) -> list[str]:
+        """Keys that were asked for and no job has, a sentence each. While the store is open."""
+        fields = [column.field for column in self._columns]
+        fields += [asked.sort] if asked.sort else []
+        fields += [] if self.matching else [condition.field for condition in asked.conditions]
+        names = dict.fromkeys(field.name for field in fields if field.found is False)
+        said = [f"none of these jobs has a key {name!r}" for name in self._unmatched if self.rows]
+        if not names:
+            return said
+        near = self.rows[:_HINT_JOBS]
+        if not near and not is_from_loki(self._args):
+            near = [listing.row(job) for job in listing.jobs[:_HINT_JOBS]]
+        known = sorted({key for row in near for key in row.keys})
+        for name in names:
+            close = get_close_matches(without_alias(name), known, 3)
+            hint = f"; did you mean {', '.join(close)}?" if close else ""
+            said.append(f"none of these jobs has the key {name!r}{hint}")
+        return said
 
     def print(self, jobs: int, problems: Sequence[str], unknown: "Sequence[UnknownJob]") -> None:
         if self._args.json:
@@ -166,11 +195,7 @@ class _Answer:
 
     def _print_table(self) -> None:
         if self._columns:
-            columns = [Column(asked.title, right=_is_right(asked, self.rows), flexible=True) for asked in self._columns]
-            rows: list[list[Cell]] = [
-                self._own_row(row, cells) for row, cells in zip(self.rows, self.cells, strict=True)
-            ]
-            self.out.table(columns, rows)
+            self._print_own_table()
             return
         rows = [_row(row, self.out.terminal) for row in self.rows]
         if not self.out.terminal:
@@ -185,6 +210,23 @@ class _Answer:
             if sum(widths[at] + 2 for at in kept[:-1]) + _NAME_MIN > self.out.columns:
                 kept = [at for at in kept if _COLUMNS[at].title != title]
         self.out.table([_COLUMNS[at] for at in kept], [[row[at] for at in kept] for row in rows])
+
+    def _print_own_table(self) -> None:
+        numbers = [_is_right(asked, self.rows) for asked in self._columns]
+        columns = [
+            Column(asked.title, right=number, flexible=not number)
+            for asked, number in zip(self._columns, numbers, strict=True)
+        ]
+        rows: list[list[Cell]] = [self._own_row(row, cells) for row, cells in zip(self.rows, self.cells, strict=True)]
+        kept = len(columns)
+        if self.out.terminal:
+            kept = fitting(columns, natural_widths(columns, rows), self.out.columns)
+        self.out.table(columns[:kept], [row[:kept] for row in rows])
+        if kept < len(columns):
+            names = ", ".join(column.title for column in columns[kept:][:8]) + (
+                ", ..." if len(columns) > kept + 8 else ""
+            )
+            self._tell(f"{plural(len(columns) - kept, 'column')} left out, the terminal is too narrow: {names}")
 
     def _own_row(self, row: Row, cells: list[str]) -> list[Cell]:
         styled: list[Cell] = []

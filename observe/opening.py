@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeAlias
 
 from ingest.progress_bar import Bar
-from logshipper.errors import ConfigError, StoreError, UnknownJob
+from logshipper.errors import ConfigError, StoreError, UnknownJob, UsageError
 from observe.running import say
 from observe.selectors import resolve_each
 from observe.waiting import Watch, WatchedEntries
@@ -19,7 +19,8 @@ from observe.words import count, safe, size
 if TYPE_CHECKING:
     from ingest.config.server_access import ServerAccess
     from ingest.config.site import Site
-    from ingest.loki.store import LokiStore, Metrics
+    from ingest.loki.finding import Metrics
+    from ingest.loki.store import LokiStore
     from ingest.store.local_store import LocalStore
     from ingest.store.stores import Store
     from observe.overlay import Overlay
@@ -119,10 +120,10 @@ def store_place(args: argparse.Namespace) -> str:
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    """Raises ConfigError for options that say nothing of the local store."""
+    """Raises UsageError for options that say nothing of the local store."""
     given = [name for name in LOKI_OPTIONS if getattr(args, name, None) is not None]
     if given:
-        raise ConfigError("--" + given[0].replace("_", "-"), ["is for Loki only: give --from loki as well"])
+        raise UsageError("--" + given[0].replace("_", "-"), ["is for Loki only: give --from loki as well"])
 
 
 def site_of(args: argparse.Namespace) -> "Site":
@@ -133,7 +134,7 @@ def site_of(args: argparse.Namespace) -> "Site":
 
 def _open_loki(args: argparse.Namespace) -> "LokiStore":
     if args.store is not None:
-        raise ConfigError("--store", ["is a local store's folder: not together with --from loki"])
+        raise UsageError("--store", ["is a local store's folder: not together with --from loki"])
     return open_loki(
         site_of(args),
         since_secs=args.since,
@@ -178,7 +179,7 @@ def open_loki(
 
 def metrics_of(access: "ServerAccess", watch: Watch | None) -> "Metrics":
     """What asks a Prometheus. watch: tells a person who is waited for."""
-    from ingest.loki.store import Found
+    from ingest.loki.finding import Found
     from ingest.metrics.prometheus import Client
 
     def ask(promql: str) -> list[Found]:

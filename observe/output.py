@@ -185,6 +185,16 @@ def natural_widths(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) ->
     return widths
 
 
+def fitting(columns: Sequence[Column], widths: Sequence[int], room: int) -> int:
+    """How many of the columns, from the left, there is room for where the flexible ones are narrowed; at least one."""
+    taken = -2
+    for at, (column, width) in enumerate(zip(columns, widths, strict=True)):
+        taken += 2 + (min(width, _FLEXIBLE_MIN) if column.flexible else width)
+        if taken > room and at:
+            return at
+    return len(columns)
+
+
 def _fitted(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:
     """The widths, with the widest flexible columns narrowed until all fit."""
     excess = sum(widths) + 2 * (len(widths) - 1) - room

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ingest.sqlite_file import open_reader, open_writer, store_errors, transaction
-from logshipper.errors import ConfigError, SpoolError, StoreError
+from logshipper.errors import ConfigError, SpoolError, StoreError, UsageError
 from logshipper.filesystem import network_type
 from logshipper.spool import host_local_root, make_private_folder
 
@@ -225,14 +225,14 @@ def own_file(environment: Mapping[str, str]) -> str:
 
 
 def parse_change(word: str) -> Change:
-    """What `+TAG`, `-TAG`, `KEY=VALUE`, `+KEY=VALUE` or `TAG` ask for. Raises ConfigError."""
+    """What `+TAG`, `-TAG`, `KEY=VALUE`, `+KEY=VALUE` or `TAG` ask for. Raises UsageError."""
     if word.startswith("-"):
         if "=" in word:
-            raise ConfigError(word, [f"takes no value: `-{word[1:].partition('=')[0]}` takes the tag away"])
+            raise UsageError(word, [f"takes no value: `-{word[1:].partition('=')[0]}` takes the tag away"])
         return Change(_tag_name(word[1:], word), None)
     name, _, value = word.removeprefix("+").partition("=")
     if len(value) > MAX_VALUE_CHARS or not (value.isprintable() or not value):
-        raise ConfigError(name, [f"a tag's value is at most {MAX_VALUE_CHARS:,} printable characters"])
+        raise UsageError(name, [f"a tag's value is at most {MAX_VALUE_CHARS:,} printable characters"])
     return Change(_tag_name(name, word), value)
 
 
@@ -240,5 +240,5 @@ def _tag_name(name: str, word: str) -> str:
     wrong = not name or name[0] in "+-" or any(char in " ,=" for char in name) or not name.isprintable()
     if wrong or len(name) > MAX_NAME_CHARS:
         looks = f"1 to {MAX_NAME_CHARS} printable characters without blank, comma and `=`, no `+` or `-` first"
-        raise ConfigError(repr(word), [f"isn't a tag: its name is {looks}"])
+        raise UsageError(repr(word), [f"isn't a tag: its name is {looks}"])
     return name

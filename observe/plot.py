@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
-from logshipper.errors import LogshipperError
+from logshipper.errors import LogshipperError, UsageError
 from observe.curves import NONE, RAW, Trace, Treatment
 from observe.documents import job_heading
 from observe.graph_notes import left_out_of, rule_words
@@ -51,17 +51,17 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raises LogshipperError for options that say nothing together."""
+    """Raises UsageError for options that say nothing together."""
     if args.x is not None and args.x_rule:
-        raise LogshipperError("--x names the X, and --x-rule has it chosen: give one of them")
+        raise UsageError("--x", ["names the X, and --x-rule has it chosen: give one of them"])
     if args.error_bars != NONE and args.aggregate == NONE:
-        raise LogshipperError("--error-bars shows how runs of a group differ: it needs --aggregate, such as mean")
+        raise UsageError("--error-bars", ["shows how runs of a group differ: it needs --aggregate, such as mean"])
     if args.shade not in (NONE, RAW) and args.aggregate == NONE:
-        raise LogshipperError(
-            f"--shade {args.shade} shows how runs of a group differ: it needs --aggregate, such as mean"
+        raise UsageError(
+            f"--shade {args.shade}", ["shows how runs of a group differ: it needs --aggregate, such as mean"]
         )
     if args.shade == RAW and args.aggregate == NONE and not args.smooth:
-        raise LogshipperError("--shade raw shows what was smoothed or put together: it needs --smooth or --aggregate")
+        raise UsageError("--shade raw", ["shows what was smoothed or put together: it needs --smooth or --aggregate"])
 
 
 def _plot_one(reader: "Reader", request: Request, args: argparse.Namespace) -> None:
@@ -159,7 +159,8 @@ def _across(layout: tuple[int, int] | None, plots: int) -> int:
         return 0
     rows, columns = layout
     if rows and columns and plots > rows * columns:
-        raise LogshipperError(f"--layout {rows}x{columns} has room for {rows * columns} graphs, and there are {plots}")
+        room = plural(rows * columns, "graph")
+        raise LogshipperError(f"--layout {rows}x{columns} has room for {room}, and there are {plots}")
     return columns or -(-plots // rows)
 
 

@@ -13,7 +13,7 @@ from observe.curves import UNTREATED, Treatment, treated
 from observe.job_context import shown_option
 from observe.points import Points
 from observe.properties import without_alias
-from observe.series import TIME, Graph, Request, captures_by_label, graphs, numeric_keys
+from observe.series import CLOCK_WORDS, KEY_PREFIX, TIME, Graph, Request, captures_by_label, graphs, numeric_keys
 from observe.words import plural
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ RUN, GROUP, COL = "run", "group", "col"
 GROUPS = (RUN, "node", "job", "experiment")
 BREAKS = (RUN, GROUP, COL)
 XT_KEYS = ("epoch", "step", "iter", "epochs", "steps", "iters", "index")
-INDEX_WORDS = "index: the number of each value, from 0"
+BY_INDEX = XChoice(None, 0, "index: the number of each value, from 0")
+BY_TIME = XChoice(None, 0, CLOCK_WORDS)
 MAX_TRACES = 64
 MAX_RUNS = 1024
 AUTO = "auto"
@@ -85,9 +86,8 @@ class Runs:
         self._beyond = 0
         self.notes: list[str] = []
 
-    def add(self, reader: "Reader", name: str, x: str | None, facet: str = "") -> None:
-        """A job's runs. name: what tells it from the others; x: the key of all jobs' X, TIME, or an index (None);
-        facet: see `facets_of`."""
+    def add(self, reader: "Reader", name: str, x: XChoice, facet: str = "") -> None:
+        """A job's runs. name: what tells it from the others; x: that of all jobs; facet: see `facets_of`."""
         keys = numeric_keys(reader)
         if not keys:
             self._without.append(name)
@@ -97,7 +97,10 @@ class Runs:
         if request.y and not y:
             self.notes.append(f"{name} has no key {' or '.join(request.y)}")
             return
-        asked = Request(x or TIME, y, request.attempt, self._wanted.max_runs)
+        if x.key is not None and x.key not in keys:
+            self.notes.append(f"{name} has no key {x.key}, the X that was asked for")
+            return
+        asked = Request(TIME if x.key is None else KEY_PREFIX + x.key, y, request.attempt, self._wanted.max_runs)
         found, left_out = graphs(reader, asked, self._most)
         self._left_out |= dict.fromkeys(left_out)
         captures = captures_by_label(reader)
@@ -116,8 +119,8 @@ class Runs:
                     "job": reader.summary.job_id,
                     "experiment": reader.summary.name,
                 }
-                named = _relabelled(points, label, index=x is None)
-                choice = XChoice(None, 0, INDEX_WORDS) if x is None else graph.x
+                named = _relabelled(points, label, index=x is BY_INDEX)
+                choice = graph.x if graph.own_x else x
                 self._runs.setdefault(graph.key, []).append(
                     _Run(graph.key, choice, named, groups[self._wanted.group_by], label, graph.x_integer, graph.integer,
                          facet)
@@ -205,19 +208,23 @@ def _relabelled(points: Points, label: str, *, index: bool) -> Points:
     return named
 
 
-def common_x(wanted: Wanted, choices: Sequence[XChoice], keys: "Sequence[dict[str, KeyStats]]") -> str | None:
-    """The X of all jobs' graphs: what was asked for, or the first that one of them chooses and all have; TIME where
-    there is none; None for the number of each value. Raises UnknownKey."""
+def common_x(wanted: Wanted, choices: Sequence[XChoice], keys: "Sequence[dict[str, KeyStats]]") -> XChoice:
+    """The X of all jobs' graphs: what was asked for, or the first that one of them chooses and all have; time where
+    there is none, BY_INDEX with XT's rule. Raises UnknownKey."""
+    if wanted.request.x == TIME:
+        return BY_TIME
     if wanted.request.x is not None:
-        if wanted.request.x != TIME and all(wanted.request.x not in its for its in keys):
-            raise UnknownKey(wanted.request.x, (), sorted({key for its in keys for key in its}))
-        return wanted.request.x
+        key = wanted.request.x.removeprefix(KEY_PREFIX)
+        if all(key not in its for its in keys):
+            raise UnknownKey(key, (), sorted({key for its in keys for key in its}))
+        return XChoice(key, 0, f"{key}: asked for")
     if wanted.x_rule:
-        return next((key for key in XT_KEYS if all(key in its for its in keys)), None)
+        found = next((key for key in XT_KEYS if all(key in its for its in keys)), None)
+        return BY_INDEX if found is None else XChoice(found, 0, f"{found}: the first of XT's names")
     for choice in choices:
         if choice.key is not None and all(choice.key in its for its in keys):
-            return choice.key
-    return TIME
+            return choice
+    return BY_TIME
 
 
 def facets_of(wanted: Sequence[str], options: Sequence[Mapping[str, str]]) -> list[str]:

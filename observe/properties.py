@@ -1,7 +1,8 @@
-"""What a job can be listed, filtered and sorted by: its properties, its tags, the last values of its metadata. Pure.
+"""What a job can be listed, filtered and sorted by: its properties, its tags, the values of its metadata. Pure.
 
-A bare name is a property, or else a key of the metadata; `tags.NAME` is a tag, `metadata.KEY` always a key (also
-`metrics.KEY` and `hparams.KEY`, unless a job has a key of that very name).
+A bare name is a property, or else a key of the metadata, whose last value counts; `tags.NAME` is a tag, `metadata.KEY`
+always a key (also `metrics.KEY` and `hparams.KEY`). `KEY.min`, `KEY.max`, `KEY.last` and `KEY.count` are roll-ups of a
+key. Where a job has a key of the very name that was given, it is that.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from observe.words import NS
 
 if TYPE_CHECKING:
     from ingest.capture.job import JobSummary
+    from ingest.metadata.key_values import KeyValues
 
 
 class Missing(Enum):
@@ -24,11 +26,13 @@ class Missing(Enum):
 
 MISSING: Final = Missing.MISSING
 Value: TypeAlias = str | int | float | bool | Literal[Missing.MISSING] | None
-LastValues: TypeAlias = Mapping[str, str]  # JSON texts by key
+ByKey: TypeAlias = "Mapping[str, KeyValues]"
 
 TAGS = "tags."
 METADATA = "metadata."
-_ALIASES = (METADATA, "metrics.", "hparams.", "hp.")
+METRICS, HPARAMS = "metrics.", "hparams."
+_ALIASES = (METADATA, METRICS, HPARAMS, "hp.")
+ROLL_UPS: Final = {"last": "last", "min": "min", "max": "max", "count": "records"}  # fields of KeyValues
 
 
 class Kind(Enum):
@@ -45,22 +49,22 @@ class Kind(Enum):
 
 
 class Row:
-    """A job as lists see it. values: loads the last values of its metadata, asked for once."""
+    """A job as lists see it. values: loads those of its metadata, asked for once."""
 
-    __slots__ = ("_last", "_load", "job", "marks", "now_ns")
+    __slots__ = ("_keys", "_load", "job", "marks", "now_ns")
 
-    def __init__(self, job: "JobSummary", marks: Marks, now_ns: int, values: Callable[["JobSummary"], LastValues]):
+    def __init__(self, job: "JobSummary", marks: Marks, now_ns: int, values: Callable[["JobSummary"], ByKey]):
         self.job = job
         self.marks = marks
         self.now_ns = now_ns
         self._load = values
-        self._last: LastValues | None = None
+        self._keys: ByKey | None = None
 
     @property
-    def last(self) -> LastValues:
-        if self._last is None:
-            self._last = self._load(self.job) if self.job.records else {}
-        return self._last
+    def keys(self) -> ByKey:
+        if self._keys is None:
+            self._keys = self._load(self.job) if self.job.records else {}
+        return self._keys
 
 
 def _duration(row: Row) -> Value:
@@ -107,14 +111,18 @@ _SHORT = {"id": "job_id", "exit": "exit_code", "duration": "duration_secs", "too
 
 
 class Field:
-    """A name that a person gave, and how a job's value is had."""
+    """A name that a person gave, and how a job's value is had. found: of a key, whether one of the jobs
+    had it; None where none was looked at."""
 
-    __slots__ = ("get", "kind", "name")
+    __slots__ = ("_key", "_names", "_part", "found", "get", "kind", "name")
 
     def __init__(self, name: str, kind: Kind, get: Callable[[Row], Value]) -> None:
         self.name = name
         self.kind = kind
         self.get = get
+        self.found: bool | None = None
+        self._names = tuple(dict.fromkeys((name, without_alias(name))))
+        self._key, _, self._part = name.rpartition(".")
 
     @property
     def cheap(self) -> bool:
@@ -122,9 +130,19 @@ class Field:
         return self.kind is not Kind.KEY
 
     def raw(self, row: Row) -> str | None:
-        """Of a key of the metadata: its last value's JSON text."""
-        found = row.last.get(self.name)
-        return row.last.get(without_alias(self.name)) if found is None else found
+        """Of a key of the metadata: the JSON text of its last value, or of the roll-up that is asked for."""
+        keys = row.keys
+        self.found = self.found or False
+        for name in self._names:
+            if name in keys:
+                self.found = True
+                return keys[name].last
+        if self._part in ROLL_UPS:
+            for name in (self._key, without_alias(self._key)):
+                if name in keys:
+                    self.found = True
+                    return str(getattr(keys[name], ROLL_UPS[self._part])) or None
+        return None
 
 
 def without_alias(name: str) -> str:

@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from ingest.progress_bar import Bar
-from logshipper.classifier import Classifier, Lines
+from logshipper.classifier import Classifier
 from logshipper.errors import LogshipperError, os_words
 from logshipper.last_screen import LastScreen
 from logshipper.segment import Kind, Stream
+from logshipper.stream_log import Lines
 from logshipper.terminal import BATCH_COLUMNS, BATCH_ROWS
 from observe.output import Output
 from observe.running import say

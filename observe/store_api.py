@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ingest.capture.job import JobSummary
 from logshipper.errors import LogshipperError, StoreError, UnknownJob
 from logshipper.spool import store_root
 from observe.conditions import parse_condition, tag_condition
@@ -18,6 +19,7 @@ from observe.selectors import resolve_each
 from observe.words import state_of
 
 if TYPE_CHECKING:
+    from ingest.store.stores import Reader
     from ingest.store.stores import Store as AnyStore
     from observe.info_lookup import Found
     from observe.job_info import JobInfo
@@ -165,6 +167,15 @@ class Store:
     def _jobs_of(self, listing: Listing) -> Iterator[Job]:
         for row in listing.rows():
             yield Job(self._store, row.job, self._overlay, row.marks, check=self._check)
+
+    def _in_order(self, jobs: Sequence[JobSummary]) -> "Callable[[JobSummary], Reader]":
+        opened = self._store.in_order(jobs)
+
+        def reader(job: JobSummary) -> "Reader":
+            self._check()
+            return opened(job)
+
+        return reader
 
     def _take_in(self) -> None:
         self._check()

@@ -11,7 +11,7 @@ from logshipper.errors import QueryError
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _MATCHER = re.compile(rf"([a-z_]+)(=~|!~|!=|=)({_STRING}),?")
 _SELECTOR = re.compile(rf"\{{((?:[a-z_]+(?:=~|!~|!=|=){_STRING},?)+)\}}")
-_STAGE = re.compile(rf" (?:\| ([a-z_]+)=({_STRING})|(\|~|!~) ({_STRING}))")
+_STAGE = re.compile(rf" (?:\| ([a-z_]+)(=~|=)({_STRING})|(\|~|!~) ({_STRING}))")
 
 
 class Asked(NamedTuple):
@@ -69,8 +69,8 @@ def matches(logql: str, entry: Entry) -> bool:
     while at < len(logql):
         stage = _STAGE.match(logql, at)
         assert stage, logql[at:]
-        name, value, operator, pattern = stage.groups()
-        if name is not None and entry.metadata.get(name, "") != json.loads(value):
+        name, compared, value, operator, pattern = stage.groups()
+        if name is not None and not _holds(compared, json.loads(value), entry.metadata.get(name, "")):
             return False
         if pattern is not None and bool(re.search(json.loads(pattern), entry.line)) != (operator == "|~"):
             return False

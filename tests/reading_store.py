@@ -1,14 +1,21 @@
-"""Jobs to be read: captures in a store's spool that keep their own account of lines (see tests/segment_factory.py)."""
+"""Jobs to be read: captures in a store's spool that keep their own account of lines (see tests/segment_factory.py), and
+commands that read them."""
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ingest.store.stores import Reader
+from logshipper.cli import main
 from logshipper.segment import Json, Kind, Stream
 from tests.segment_factory import SECOND_NS as NS
 from tests.segment_factory import CaptureWriter, age, make_ledger
+
+Ask = Callable[..., tuple[int, str, str]]
 
 _NAMES = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr"}
 
@@ -142,3 +149,28 @@ def assert_spans(reader: Reader) -> None:
         wanted = [one for one in records if begin_ns <= one.time_ns and one.time_ns < (end_ns or last + 1)]
         assert list(reader.records(begin_ns=begin_ns, end_ns=end_ns)) == wanted
         assert list(reader.records(newest_first=True, begin_ns=begin_ns, end_ns=end_ns)) == wanted[::-1]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Where a store may come to be."""
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def ask(store: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
+    """`asking` of the module's `store`."""
+    return asking(store, capsys)
+
+
+def asking(store: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
+    """Runs a command line on the store; returns exit code, stdout and stderr."""
+
+    def run(command: str, *words: str) -> tuple[int, str, str]:
+        try:
+            code = main([command, "--store", str(store), *words])
+        except SystemExit as error:
+            code = int(error.code or 0)
+        return (code, *capsys.readouterr())
+
+    return run

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -22,16 +22,14 @@ from hypothesis import strategies as st
 import observe
 from ingest.capture.job import JobSummary
 from ingest.loki.store import LokiStore
+from ingest.metadata.key_values import KeyValues
 from logshipper.cli import main
 from logshipper.segment import Kind
 from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.reading_store import SpooledCapture, training
 from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.two_stores import TwoStores, source, store, two_stores
-
-if TYPE_CHECKING:
-    from ingest.store.stores import Reader
+from tests.two_stores import TwoStores, note_opened, source, store, two_stores
 
 __all__ = ["source", "store"]  # fixtures
 BEGAN_NS = time.time_ns() - 600 * NS
@@ -90,13 +88,13 @@ def test_jobs_are_listed_filtered_and_sorted(store: observe.Store) -> None:
 
 def test_jobs_are_read_when_it_is_their_turn(store: observe.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    read = store._store.last_values
+    read = store._store.key_values
 
-    def last_values(job: JobSummary) -> Mapping[str, str]:
+    def key_values(job: JobSummary) -> Mapping[str, KeyValues]:
         asked.append(job.job_id)
         return read(job)
 
-    monkeypatch.setattr(store._store, "last_values", last_values)
+    monkeypatch.setattr(store._store, "key_values", key_values)
     first = next(iter(store.jobs("a1-a3", filter="loss>0")))
     assert (first.job_id, asked) == ("a3", ["a3"])
 
@@ -239,14 +237,7 @@ def test_events_of_tagged_jobs(store: observe.Store) -> None:
 
 
 def test_no_job_is_opened_before_its_events_are_due(store: observe.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = []
-    read = store._store.reader_of
-
-    def reader_of(job: JobSummary) -> "Reader":
-        opened.append(job.job_id)
-        return read(job)
-
-    monkeypatch.setattr(store._store, "reader_of", reader_of)
+    opened = note_opened(store, monkeypatch)
     log = observe.EventLog(store).filter(job_id=["a1", "a4", "a5"])
     assert changes(log[:2]) == [("a5", "RUNNING", "COMPLETED"), ("a5", "QUEUED", "RUNNING")]
     assert opened == [], "a5 ran once: its summary tells it"
@@ -319,6 +310,7 @@ def answer(both: TwoStores, source: str, capsys: pytest.CaptureFixture[str], *wo
     [
         ("ls", "a1-a5", "--columns", "id,state,loss=Loss:.3f,opt.momentum,lines,exit,records,name"),
         ("ls", "a*", "--filter", "loss<0.5", "--sort", "loss", "--limit", "2"),
+        ("ls", "a1-a5", "--columns", "id,loss.min,epoch.count,metrics.*", "--sort", "loss.max"),
         ("ls", "a*", "--by-state"),
         ("ls", "a1", "nobody", "--columns", "id,val_loss"),
         ("wait", "--all", "a1-a3"),
@@ -351,13 +343,13 @@ def test_a_limit_ends_the_questions_to_loki(
     both: TwoStores, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a condition on metadata costs there: the records of each job that is looked at."""
-    read, asked = LokiStore.last_values, []
+    read, asked = LokiStore.key_values, []
 
-    def last_values(store: LokiStore, job: JobSummary) -> Mapping[str, str]:
+    def key_values(store: LokiStore, job: JobSummary) -> Mapping[str, KeyValues]:
         asked.append(job.job_id)
         return read(store, job)
 
-    monkeypatch.setattr(LokiStore, "last_values", last_values)
+    monkeypatch.setattr(LokiStore, "key_values", key_values)
     words = ("ls", "a1-a3", "--filter", "loss>0", "--columns", "id")
     code, out, err = answer(both, "loki", capsys, *words, "--limit", "1")
     assert (code, out.split(), asked) == (0, ["id", "a3"], ["a3"])

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logshipper import classifier as module
-from logshipper.classifier import Classifier, Event, Lines
+from logshipper import stream_log
+from logshipper.classifier import Classifier
 from logshipper.segment import Kind, Stream
+from logshipper.stream_log import Event, Lines
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
 ENABLE = b'/LOGCOMMAND {"mode":"enabled"}\n'
@@ -299,13 +300,13 @@ def test_repeats_are_said_while_they_go_on() -> None:
     """R30's arrow: at least every 10 s."""
     made = Classifier("enabled")
     made.feed(OUT, b"w\nw\n", 0.0)
-    made.tick(module.REPEAT_SECS - 1)
+    made.tick(stream_log.REPEAT_SECS - 1)
     assert _lines(made, Kind.NOTE) == []
     assert made.next_tick() is not None
-    assert (made.next_tick() or 0) <= module.REPEAT_SECS
-    made.tick(module.REPEAT_SECS)
+    assert (made.next_tick() or 0) <= stream_log.REPEAT_SECS
+    made.tick(stream_log.REPEAT_SECS)
     made.feed(OUT, b"w\n" * 3, 12.0)
-    made.tick(12.0 + module.REPEAT_SECS)
+    made.tick(12.0 + stream_log.REPEAT_SECS)
     made.feed(OUT, b"x\n", 30.0)
     assert _lines(made, Kind.NOTE) == [b"[last line repeated 1 time]", b"[last line repeated 3 times]"]
 

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from ingest.loki.lines import begins_alike, clean
 from ingest.shipping.entries import split
 from logshipper import batch_output, slurm_sidecar
-from logshipper.classifier import Classifier, Event, Lines
+from logshipper.classifier import Classifier
 from logshipper.cli import main
 from logshipper.colours import stripped
 from logshipper.config import Config
 from logshipper.segment import Json, Kind, Stream
+from logshipper.stream_log import Event, Lines
 from observe.words import safe_coloured
 from tests.captured_runs import Home
 from tests.reading_store import SpooledCapture

@@ -40,6 +40,11 @@ SAYS = {
     "logshipper metadata run153": r"epoch.*train-acc",
     "logshipper metadata run153 --sets": r"discount_factor.*\n\n.*epoch +loss",
     "logshipper metadata run153 --by epoch": r"\A_time +epoch .*\n(.*\n){4}\Z",
+    "logshipper ls --columns='id,metrics.*'": r"\Aid +epoch +loss +steps +test-acc +train-acc\nrun74 +4 +0.125 ",
+    "logshipper ls --columns=id,hparams.lr,metrics.test-acc.max --sort metrics.test-acc.max":
+        r"\Aid +hparams.lr +metrics.test-acc.max\n\S+ +0.5 +0.575\n",
+    "logshipper ls --columns 'id,*'": r"\Aid +discount_factor +epoch +epochs +loss +lr +model ",
+    "logshipper ls last": r"\A.*\nrun74 .*\n\Z",
     "logshipper metadata run153 --summary": r"^loss +0.0075 +0.0075 +0.03 +0.015625 ",
     "logshipper metadata run153 --keys epoch,train-acc": r"^.*epoch +train-acc\n.*4 +0.79",
     "logshipper ls run153 --columns id,hparams.lr,metrics.train-acc": r"^run153 +0.03 +0.79",
@@ -65,7 +70,6 @@ SAYS = {
     "logshipper ls --tag keep --tag good": r"\A.*\nrun2264\.6 .*\n\Z",
     r"logshipper ls --filter 'tags:regex:\b(keep|good)\b'": r"\A.*\n(run2264\.\d .*\n){6}\Z",
     "logshipper ls --all --json > runs.json": r'runs.json: "job_id": "run26"',
-    "logshipper show run153 --json": r'"key": "train-acc"',
     "logshipper ls 'run2264.*' --state completed --limit 4 --columns id | tail -n +2 | "
     "xargs logshipper plot --y train-acc": r"train-acc",
     "logshipper ls --limit 5": r"\A(.*\n){6}.*older jobs",

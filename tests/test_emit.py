@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 
 import logshipper
 from logshipper import emit, emitting
-from logshipper.classifier import Classifier, Lines
+from logshipper.classifier import Classifier
 from logshipper.segment import Kind, Stream
+from logshipper.stream_log import Lines
 from tests.test_docs import FENCE
 
 ROOT = Path(__file__).resolve().parent.parent

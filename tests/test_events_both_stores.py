@@ -7,23 +7,19 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 import observe
 from ingest.capture.capture_account import MAX_EVENTS
-from ingest.capture.job import JobSummary
 from logshipper.cli import main
 from logshipper.segment import Kind
 from observe.event_log import EventQuery
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.two_stores import TwoStores, source, store, two_stores
-
-if TYPE_CHECKING:
-    from ingest.store.stores import Reader
+from tests.two_stores import TwoStores, note_opened, source, store, two_stores
 
 __all__ = ["source", "store"]  # fixtures
 BEGAN_NS = time.time_ns() - 1800 * NS
@@ -227,14 +223,7 @@ def test_allocations(log: EventQuery) -> None:
 def test_only_jobs_that_may_matter_are_opened(
     log: EventQuery, store: observe.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = []
-    read = store._store.reader_of
-
-    def reader_of(job: JobSummary) -> "Reader":
-        opened.append(job.job_id)
-        return read(job)
-
-    monkeypatch.setattr(store._store, "reader_of", reader_of)
+    opened = note_opened(store, monkeypatch)
     assert len(log.filter(job_id=["e1", "e2", "e6"])[:2]) == 2
     assert opened == [], "e6 ran once, without a late heartbeat"
     assert changes(log.filter(job_id=["e1", "e2"])[:1]) == [("RUNNING", "FAILED")]
@@ -284,8 +273,8 @@ def test_the_table_is_fit_for_a_terminal(both: TwoStores, source: str, capsys: p
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("--data", "x"), 1, "neither KEY=VALUE nor a JSON object"), (("--data", "{"), 1, "isn't a JSON object"),
-        (("--to-state", "faled"), 2, "isn't a state"), (("--after", "yesterday"), 1, "isn't a time"),
+        (("--data", "x"), 2, "neither KEY=VALUE nor a JSON object"), (("--data", "{"), 2, "isn't a JSON object"),
+        (("--to-state", "faled"), 2, "isn't a state"), (("--after", "yesterday"), 2, "isn't a time"),
     ],
 )  # fmt: skip
 def test_bad_options_are_named(

@@ -30,6 +30,7 @@ from tests.crashing import command
 from tests.node_agents import NodeAgent, client, cluster, entries_of
 from tests.segment_factory import age
 from tests.servers.running import LokiServer
+from tests.test_import_killed import IMPORTING
 from tests.test_local_store_faults import REMOVING, TAKING_IN
 from tests.test_sinks import BETWEEN_SINKS
 
@@ -52,7 +53,8 @@ AT_ONCE = 4
 
 
 def test_every_fault_point_is_one_that_something_is_killed_at() -> None:
-    killed_at = [*RELAY, *SIDECAR, *MAKING, *SHIPPING, *SLURM, *REPLAY, *BETWEEN_SINKS, *TAKING_IN, *REMOVING]
+    of_store = [*TAKING_IN, *REMOVING, *IMPORTING]
+    killed_at = [*RELAY, *SIDECAR, *MAKING, *SHIPPING, *SLURM, *REPLAY, *BETWEEN_SINKS, *of_store]
     assert sorted(killed_at) == sorted(NAMES)
 
 

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logshipper import frame_builder, segment
-from logshipper.classifier import Event, Lines
 from logshipper.frame_builder import FrameBuilder
 from logshipper.segment import Frame, FrameType, Kind, Stream
+from logshipper.stream_log import Event, Lines
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
 

@@ -31,7 +31,7 @@ def log_of(run: str) -> list[dict[str, object]]:
 
 
 def test_runs_are_jobs(take: Import, store: Path) -> None:
-    assert take(RUNS)[:2] == (0, "48 entries: 2 new jobs, 0 known\n")
+    assert take(RUNS)[:2] == (0, "46 entries: 2 new jobs, 0 known\n")
     found = contents(store)
     first, second = (found[f"run1.{number}"]["summary"] for number in (1, 2))
     assert (first.job_id, first.state, first.exit_code) == ("xt-ws1-run1.1", "COMPLETED", 0)
@@ -57,7 +57,7 @@ def test_metrics_and_hyperparameters_are_metadata(take: Import, store: Path) -> 
     assert [json.loads(line, parse_constant=pytest.fail) for line in records] == wanted
     with LocalStore(str(store)) as opened, opened.open("xt-ws1-run1.1") as reader:
         assert reader.x_axis().key == "epoch"
-        assert reader.last_values()["train-loss"] == "0.03333333333333333"
+        assert reader.key_values()["train-loss"].last == "0.03333333333333333"
 
 
 def test_states_events_and_the_console(take: Import, store: Path) -> None:
@@ -85,7 +85,7 @@ def test_tags_and_notes_become_the_readers(take: Import, store: Path) -> None:
 def test_again_adds_nothing(take: Import, store: Path) -> None:
     take(RUNS)
     first = contents(store)
-    assert take(RUNS)[1] == "48 entries: 0 new jobs, 2 known\n"
+    assert take(RUNS)[1] == "46 entries: 0 new jobs, 2 known\n"
     assert take(RUNS / "all_runs.jsonl")[0] == 0
     assert contents(store) == first
 

@@ -2,18 +2,20 @@
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from ingest.capture.job import JobSummary
+from ingest.metadata.key_values import KeyValues
 from ingest.sqlite_file import transaction
-from ingest.store.last_values import FILE
+from ingest.store.key_cache import FILE
 from ingest.store.local_store import LocalStore
 from logshipper.cli import main
 from logshipper.errors import ConfigError, UnknownJob
@@ -23,12 +25,11 @@ from observe.overlay import Marks
 from observe.properties import Row
 from observe.selectors import pick
 from tests.captured_runs import ROOT, TIMEOUT_SECS
-from tests.reading_store import SpooledCapture
+from tests.reading_store import Ask, SpooledCapture, asking
 from tests.segment_factory import SECOND_NS as NS
 
-Ask = Callable[..., tuple[int, str, str]]
 NOW_NS = 1_780_000_000 * NS
-VALUES = {
+LAST = {
     "loss": "0.25", "epoch": "5", "big": str(2**70), "text": '"0.25"', "opt.lr": "1e-3", "flag": "true", "gone": "null",
     "empty": '""', "nest": '{"a":[1]}', "name": '"of the metadata"', "metrics.acc": "0.5", "größe": "7", "a:b": "1",
 }  # fmt: skip
@@ -45,7 +46,9 @@ def summary(job_id: str = "k3f9x2", name: str = "train.py", **changes: object) -
 
 def row(**changes: object) -> Row:
     marks = Marks({"baseline": "", "dataset": "cifar10", "lr": "0.10"}, "a note", True)
-    return Row(summary(**changes), marks, NOW_NS, lambda job: VALUES)  # type: ignore[arg-type]  # likewise
+    values = {key: KeyValues(last, 5) for key, last in LAST.items()}
+    values |= {"loss": KeyValues("0.25", 5, "0.125", "2"), "small.min": KeyValues("7", 1, "6", "7")}
+    return Row(summary(**changes), marks, NOW_NS, lambda job: values)  # type: ignore[arg-type]  # likewise
 
 
 @pytest.mark.parametrize(
@@ -56,6 +59,8 @@ def row(**changes: object) -> Row:
         f"big={2**70}", f"big>{2**70 - 1}", "opt.lr=0.001", "flag=$true", "flag!=$false", "gone=$none", "nothing=$none",
         "loss!=$none", "empty=$empty", 'text="0.25"', "text!=0.25", "text:regex:^0[.]2", "loss:regex:25$",
         "nest:regex:a",
+        "loss.min=0.125", "loss.max=2", "loss.last=0.25", "loss.count=5", "metrics.loss.min<0.2", "text.count=5",
+        "small.min=7", "small.min.max=7", "text.min:exists:false", "loss.mean:exists:false", "metadata.loss.max>1",
         "loss:exists:true", "gone:exists:$true", "nothing:exists:false", "nothing!=5", "metadata.loss=0.25",
         "metrics.loss<1", "metrics.acc=0.5", "hparams.opt.lr=0.001", "metadata.name=of the metadata", "größe=7",
         "a:b=1",
@@ -163,14 +168,7 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ask(store: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
-    def run(*words: str) -> tuple[int, str, str]:
-        try:
-            code = main(["ls", "--store", str(store), *words])
-        except SystemExit as error:
-            code = int(error.code or 0)
-        return (code, *capsys.readouterr())
-
-    return run
+    return partial(asking(store, capsys), "ls")
 
 
 def ids(answer: tuple[int, str, str]) -> list[str]:
@@ -187,14 +185,13 @@ def test_conditions_order_and_limit(ask: Ask) -> None:
     assert ids(ask("--json", "--sort", "opt.lr", "--limit", "2", "a3-a9")) == ["a3", "a4"]
     assert ids(ask("--json", "--sort", "loss", "--reverse", "--limit", "2")) == ["a1", "a2"]
     assert ids(ask("--json", "--reverse", "--limit", "2")) == ["a1", "a2"]
-    assert ids(ask("--json", "--sort", "nothing", "--limit", "2")) == ["a12", "a11"], "what none has changes nothing"
     document = json.loads(ask("--json", "--limit", "1", "--filter", "loss<0.2")[1])
     assert (document["matching"], len(document["jobs"])) == (7, 1)
 
 
 def test_columns_in_a_pipe_and_for_programs(ask: Ask) -> None:
     code, out, err = ask("a3", "a1", "--columns", "id,loss=Loss:.3f,opt.lr=LR,model,nothing,tags.x,exit")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "logshipper: none of these jobs has the key 'nothing'\n")
     assert [line.split() for line in out.splitlines()] == [
         ["id", "Loss", "LR", "model", "nothing", "tags.x", "exit"],
         ["a3", "0.333", "3", "big", "-", "-", "1"],
@@ -202,6 +199,70 @@ def test_columns_in_a_pipe_and_for_programs(ask: Ask) -> None:
     ]
     (job,) = json.loads(ask("a3", "--json", "--columns", "loss=L:.1f,nothing,name,model")[1])["jobs"]
     assert job["columns"] == {"loss": 1 / 3, "nothing": None, "name": "run3", "model": "big"}
+
+
+def test_roll_ups_are_columns(tmp_path: Path, ask: Ask) -> None:
+    """Exact, sorted and filtered by, and those of a key that is called so are that key's."""
+    root = tmp_path / "rolled"
+    runs: tuple[list[float], ...] = ([0.5, 0.1, 0.3], [0.4, 0.2, 2**70], [7])
+    for at, losses in enumerate(runs):
+        with SpooledCapture(root, f"r{at}") as job:
+            job.metadata(*({"loss": loss, "lr": 0.1} for loss in losses))
+            job.end()
+    words = ("--store", str(root))
+    columns = "id,loss.min,metrics.loss.max=Most,loss.count,loss"
+    code, out, err = ask("--columns", columns, "--sort", "loss.min", *words)
+    assert (code, err) == (0, "")
+    assert [line.split() for line in out.splitlines()] == [
+        ["id", "loss.min", "Most", "loss.count", "loss"],
+        ["r0", "0.1", "0.5", "3", "0.3"],
+        ["r1", "0.2", str(2**70), "3", str(2**70)],
+        ["r2", "7", "7", "1", "7"],
+    ]
+    assert ids(ask("--json", "--filter", "loss.max>=7", "--filter", "loss.count=3", *words)) == ["r1"]
+    (job_document, *_) = json.loads(ask("--json", "--columns", "loss.max,lr.min", "r1", *words)[1])["jobs"]
+    assert job_document["columns"] == {"loss.max": 2**70, "lr.min": 0.1}
+
+
+def test_wildcards_are_columns(tmp_path: Path, ask: Ask) -> None:
+    root = tmp_path / "wild"
+    with SpooledCapture(root, "w1") as job:
+        job.metadata(
+            {"lr": 0.1, "state": "odd", "[a]": 1}, {"loss": 0.5, "val.loss": 1}, {"loss": 0.25, "val.loss": 0.5}
+        )
+        job.end()
+    words = ("w1", "--store", str(root), "--columns")
+
+    def named(columns: str) -> list[str]:
+        code, out, err = ask(*words, columns)
+        assert (code, err) == (0, "")
+        return out.splitlines()[0].split()
+
+    assert named("metrics.*") == ["loss", "val.loss"]
+    assert named("id,hparams.*") == ["id", "[a]", "lr", "state"]
+    assert named("id,loss,*:.2f") == ["id", "loss", "[a]", "lr", "state", "val.loss"]
+    assert named("*loss") == ["loss", "val.loss"]
+    assert named("[a]*") == ["[a]"]
+    assert ask(*words, "*:.2f")[1].splitlines()[1].split() == ["1.00", "0.25", "0.10", "odd", "0.50"]
+    (found,) = json.loads(ask(*words, "state,hparams.*", "--json")[1])["jobs"]
+    assert found["columns"] == {"state": "COMPLETED", "[a]": 1, "lr": 0.1, "metadata.state": "odd"}
+    code, out, err = ask(*words, "zz*,id")
+    assert (code, out.split(), err) == (0, ["id", "w1"], "logshipper: none of these jobs has a key 'zz*'\n")
+    code, _, err = ask(*words, "*loss=Loss")
+    assert (code, "can't share a title" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "words", [["--sort", "los"], ["--columns", "id,los"], ["--filter", "los<1"]], ids=lambda words: words[0]
+)
+def test_a_mistyped_key_is_told(words: list[str], ask: Ask) -> None:
+    code, out, err = ask(*words)
+    assert (code, bool(out)) == (0, words[0] != "--filter")
+    if words[0] == "--sort":
+        assert out.splitlines()[1].startswith("a12 "), "what none has changes nothing"
+    assert err.splitlines()[0] == "logshipper: none of these jobs has the key 'los'; did you mean loss?"
+    assert "has the key" not in ask("--filter", "nothing:exists:false")[2], "that is asked for"
+    assert "has the key" not in ask("--filter", "los<1", "--state", "timeout")[2], "no job's keys were looked at"
 
 
 def test_by_state(ask: Ask) -> None:
@@ -228,7 +289,7 @@ def test_unknown_jobs_do_not_hide_the_others(ask: Ask) -> None:
 def test_bad_conditions_and_columns_are_told(ask: Ask) -> None:
     for words in (["--filter", "loss"], ["--columns", "a=b:zz"], ["--filter", "lines<x"]):
         code, out, err = ask(*words)
-        assert (code, out) == (1, "")
+        assert (code, out) == (2, "")
         assert len(err.splitlines()) == 1
 
 
@@ -262,36 +323,45 @@ def test_whoever_reads_may_go(words: list[str], tmp_path: Path) -> None:
 # ---- the cache of last values
 
 
-def test_last_values_are_remembered_and_never_stale(store: Path) -> None:
+def test_values_are_remembered_and_never_stale(store: Path) -> None:
     with LocalStore(str(store)) as opened:
         opened.take_in()
-        before = {job.job_id: dict(opened.last_values(job)) for job in opened.jobs()}
-    assert before["a2"] == {"epoch": "2", "loss": "0.5", "model": '"small"', "opt.lr": "2"}
+        before = {job.job_id: dict(opened.key_values(job)) for job in opened.jobs()}
+    assert before["a2"] == {
+        "epoch": KeyValues("2", 2, "1", "2"), "loss": KeyValues("0.5", 2, "0.5", "9.0"),
+        "model": KeyValues('"small"', 1), "opt.lr": KeyValues("2", 1, "2", "2"),
+    }  # fmt: skip
     assert (store / FILE).exists()
     with SpooledCapture(store, "a2", 2, name="run2") as job:
         job.metadata({"loss": 0.125})
         job.end()
     with LocalStore(str(store)) as opened:
         opened.take_in()
-        values = {job.job_id: opened.last_values(job) for job in opened.jobs()}
-        assert values["a2"]["loss"] == "0.125"
+        values = {job.job_id: opened.key_values(job) for job in opened.jobs()}
+        assert values["a2"]["loss"] == KeyValues("0.125", 3, "0.125", "9.0")
         assert {name: values[name] for name in values if name != "a2"} == {
             name: before[name] for name in before if name != "a2"
         }
 
 
-@pytest.mark.parametrize("spoil", ["remove", "damage", "fill"])
+@pytest.mark.parametrize("spoil", ["remove", "damage", "fill", "age"])
 def test_a_cache_that_is_gone_or_spoilt_is_made_again(store: Path, spoil: str, ask: Ask) -> None:
     expected = ids(ask("--json", "--filter", "loss<0.2"))
     path = store / FILE
     if spoil == "remove":
         path.unlink()
+    elif spoil == "age":
+        with closing(sqlite3.connect(path)) as connection:  # as version 1 left it
+            connection.execute("ALTER TABLE key_values RENAME TO last_value")
+            connection.execute("PRAGMA user_version=1")
     elif spoil == "damage":
         path.write_bytes(path.read_bytes()[:1000] + b"x" * 5000)
     else:
         path.write_text("no database at all" * 500)
     assert ids(ask("--json", "--filter", "loss<0.2")) == expected
     assert ids(ask("--json", "--filter", "loss<0.2")) == expected
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM key_values").fetchone()[0] > 0
 
 
 def test_a_purged_value_is_in_no_cache(store: Path) -> None:
@@ -305,4 +375,4 @@ def test_a_purged_value_is_in_no_cache(store: Path) -> None:
         opened.purge("a2", pattern_of(None, "small"), dry_run=False)
         assert not list(store.glob(f"{FILE}*"))
         job = next(job for job in opened.jobs() if job.job_id == "a2")
-        assert "small" not in str(opened.last_values(job))
+        assert "small" not in str(opened.key_values(job))

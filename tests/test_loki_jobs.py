@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.loki.account import JobAccount, JobKey
+from ingest.loki.finding import Found
 from ingest.loki.logql import any_of, quoted
 from ingest.loki.push import Entry
-from ingest.loki.store import Found
 from logshipper.errors import QueryError, UnknownJob
 from logshipper.segment import Json
 from tests.loki_fake import FakeLoki
@@ -91,7 +91,7 @@ def test_prometheus_says_where_and_when_to_look(fake: FakeLoki) -> None:
 
     def metrics(promql: str) -> Iterator[Found]:
         asked.append(promql)
-        labels = {"cluster": "local", "host": "node7"} if "job_info" in promql else {"cluster": "local"}
+        labels = {"cluster": "local", "job_id": JOB} | ({"host": "node7"} if "job_info" in promql else {})
         yield Found(labels, 1.0 if "job_info" in promql else began_ns / NS)
 
     store = open_store(fake, metrics=metrics)
@@ -126,7 +126,7 @@ def test_without_prometheus_word_loki_has_it(fault: str, fake: FakeLoki) -> None
 def test_a_node_that_prometheus_has_not_seen_yet_is_looked_at(fake: FakeLoki) -> None:
     Pushing(fake, host="node1", began_ns=time.time_ns() - 100 * NS).line(10, "seen")
     Pushing(fake, host="node2", task="1", began_ns=time.time_ns() - 90 * NS).line(10, "not yet")
-    store = open_store(fake, metrics=lambda promql: [Found({"cluster": "local", "host": "node1"}, 1.0)])
+    store = open_store(fake, metrics=lambda promql: [Found({"cluster": "local", "job_id": JOB, "host": "node1"}, 1.0)])
     with store.open(store.resolve(JOB)) as reader:
         assert texts(list(reader.lines(streams=BOTH))) == ["seen", "not yet"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ingest.capture.job import JOB_ENDED
+from ingest.loki.finding import Found
 from ingest.loki.push import Entry
-from ingest.loki.store import Found
 from logshipper.errors import UnknownJob
 from tests.loki_fake import FakeLoki
 from tests.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, texts
@@ -183,7 +183,7 @@ def test_prometheus_does_not_know_the_controller(fake: FakeLoki) -> None:
     end_job(fake, "TIMEOUT", began_ns + 300 * NS, note="[ended]")
 
     def metrics(promql: str) -> Iterator[Found]:
-        labels = {"cluster": "local", "host": "node7"} if "job_info" in promql else {"cluster": "local"}
+        labels = {"cluster": "local", "job_id": JOB} | ({"host": "node7"} if "job_info" in promql else {})
         yield Found(labels, 1.0 if "job_info" in promql else began_ns / NS)
 
     store = open_store(fake, metrics=metrics)

@@ -183,6 +183,28 @@ def test_x_is_what_all_jobs_have(plot: Plot, tmp_path: Path) -> None:
     assert xs[0] >= 0
     code, _, err = plot("one", "two", "--x", "epochs", store=store)
     assert (code, "no key 'epochs'" in err) == (1, True)
+    code, out, err = plot("one", "three", "--x", "step", "--y", "loss", store=store)
+    assert (code, "three has no key step" in " ".join(out.split())) == (0, True), err
+
+
+def test_the_rule_that_chose_x_is_said(plot: Plot, tmp_path: Path) -> None:
+    """And a key that is called `time` isn't taken for the clock."""
+    store = tmp_path / "store"
+    for job_id in ("one", "two"):
+        with SpooledCapture(store, job_id, name=job_id) as job:
+            job.metadata(*({"time": at, "volts": 0.5} for at in (5, 6, 7)))
+            job.end()
+
+    def x_of(*words: str) -> tuple[Any, Any]:
+        graph = document(plot(*words, "--y", "volts", "--json", store=store))["graphs"][0]
+        return graph["x_axis"]["words"], graph["series"][0]["x"]
+
+    words = "time: integers that never fall"
+    assert x_of("one") == (words, [5, 6, 7])
+    assert x_of("one", "two") == x_of("one", "--smooth", "0.5") == (words, [5, 6, 7])
+    assert x_of("one", "two", "--x", "key:time") == x_of("one", "--x", "key:time") == ("time: asked for", [5, 6, 7])
+    assert x_of("one", "two", "--x", "time")[0].startswith("time: when each record")
+    assert "(rule 3 of 7)" in plot("one", "two", "--y", "volts", store=store)[1]
 
 
 # ---- groups, breaks, titles, limits
@@ -316,12 +338,16 @@ def test_wrong_options(words: list[str], said: str, plot: Plot) -> None:
     [
         (["--x", "epoch", "--x-rule", "xt"], "give one of them"), (["--error-bars", "std"], "needs --aggregate"),
         (["--shade", "sem"], "needs --aggregate"), (["--shade", "raw"], "needs --smooth or --aggregate"),
-        (["--y", "nothing", "--smooth", "0.5"], "no key nothing"),
     ],
 )  # fmt: skip
 def test_options_that_say_nothing_together(words: list[str], said: str, plot: Plot) -> None:
     code, _, err = plot("aaa", *words)
-    assert (code, said in err) == (1, True), err
+    assert (code, said in err) == (2, True), err
+
+
+def test_a_key_that_no_job_has(plot: Plot) -> None:
+    code, _, err = plot("aaa", "--y", "nothing", "--smooth", "0.5")
+    assert (code, "no key nothing" in err) == (1, True), err
 
 
 def test_unknown_jobs_are_told_one_by_one(plot: Plot) -> None:

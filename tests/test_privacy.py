@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logshipper.classifier import Classifier, Lines
+from logshipper.classifier import Classifier
 from logshipper.segment import Stream
+from logshipper.stream_log import Lines
 
 _COMMAND = '/LOGCOMMAND {"mode":"%s"}\n'
 # what a program does with text on a terminal: lines, half lines, bars, repeats, cursor moves, erasing, JSON

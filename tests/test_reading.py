@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 
 from logshipper.cli import main
 from logshipper.segment import Kind
-from tests.reading_store import SpooledCapture, training
+from tests.reading_store import Ask, SpooledCapture, ask, store, training
 from tests.segment_factory import SECOND_NS as NS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,28 +23,7 @@ DEADLINE_SECS = 30.0
 ESCAPE = "\x1b"
 BOX = "─│┌┐└┘━┃╭╮╰╯"
 
-Ask = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def ask(store: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
-    """Runs a command line on the store; returns exit code, stdout and stderr."""
-
-    def run(*words: str) -> tuple[int, str, str]:
-        command, *rest = words
-        try:
-            code = main([command, "--store", str(store), *rest])
-        except SystemExit as error:
-            code = int(error.code or 0)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
+__all__ = ["ask", "store"]  # fixtures
 
 
 def ok(answer: tuple[int, str, str]) -> str:
@@ -294,7 +272,7 @@ def test_a_long_line_begins_a_line(store: Path, ask: Ask, first: str, last: str)
 def test_invalid_regular_expression(store: Path, ask: Ask) -> None:
     training(store)
     code, out, err = ask("logs", "last", "--grep", "(")
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert err.startswith("logshipper: --grep: '(' isn't a regular expression: ")
 
 
@@ -613,6 +591,25 @@ def test_help_has_examples_and_exit_codes(
     assert "examples:" in out or "completion bash" in out
     assert "exit codes:" in out
     assert max(map(len, out.splitlines())) <= 84
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("ls --colums id", "logshipper ls: unrecognized arguments: --colums; did you mean --columns?"),
+        ("annotate last --note hello", "logshipper annotate: unrecognized arguments: --note hello\n"),
+        ("--bogus ls", "unrecognized arguments: --bogus\n"),
+        ("follow last", "there is no command `follow`; did you mean `monitor`?"),
+        ("analyze", "the following arguments are required: REPORT\n"),
+    ],
+)
+def test_wrong_usage_names_the_command_and_what_was_meant(
+    line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(line.split())
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

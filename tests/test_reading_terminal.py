@@ -91,6 +91,40 @@ def test_metadata_says_what_it_leaves_out(store: Path) -> None:
     assert chosen.splitlines()[0].split() == ["printed", "at", "some_key_19", "step"]
 
 
+def test_columns_that_do_not_fit_are_named(store: Path) -> None:
+    with SpooledCapture(store, "wide") as job:
+        job.metadata({f"some_key_{at}": at / 7 for at in range(20)})
+        job.end()
+    text = SGR.sub("", screen(store, "ls", "--columns", "id,*", columns=80))
+    header, _, row, note = text.splitlines()
+    assert header.split() == ["id", "some_key_0", "some_key_1", "some_key_10", "some_key_11", "some_key_12"]
+    assert row.split()[:3] == ["wide", "0", "0.142857"], "no number is folded"
+    assert note.startswith("15 columns left out, the terminal is too narrow: some_key_13, some_key_14, ")
+
+
+def test_events_of_many_words_get_the_room(store: Path) -> None:
+    """Where a terminal is narrow, states stand in the sentence."""
+    words = "A line looks like metadata but holds NaN or Infinity, which JSON doesn't know."
+    with SpooledCapture(store, "ev", name="train.py") as job:
+        job.event("json_hint", message=words)
+        job.end(1)
+    text = SGR.sub("", screen(store, "events", "ev", columns=80))
+    assert text.splitlines()[0].split() == ["time", "id", "event", "what"]
+    assert "train.py: RUNNING -> FAILED, exit code 1" in text
+    assert len(text.splitlines()) <= 8
+    wide = SGR.sub("", screen(store, "events", "ev", columns=200))
+    assert wide.splitlines()[0].split() == ["time", "id", "event", "from", "to", "name"]
+    assert words in wide
+
+
+def test_one_option_that_differs(store: Path) -> None:
+    for job_id, lr in (("d1", 0.1), ("d2", 0.2)):
+        with SpooledCapture(store, job_id) as job:
+            job.metadata({"lr": lr})
+            job.end()
+    assert re.search(r"^1 of \d+ options differs$", SGR.sub("", screen(store, "diff", "d1", "d2")), re.MULTILINE)
+
+
 def test_long_values_are_folded_not_cut(store: Path) -> None:
     value = " ".join(f"word{number}" for number in range(30))
     with SpooledCapture(store) as job:

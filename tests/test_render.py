@@ -178,8 +178,9 @@ def test_colours_are_kept_where_asked_for(more: tuple[str, ...], render: Render,
     st.lists(st.sampled_from([b"", b" ", b"a", b"a ", b"b", b'{"a": 1}', b"\x1b[Kc"]), max_size=30), st.integers(1, 99)
 )
 def test_no_collapse_keeps_every_line(lines: list[bytes], size: int) -> None:
-    from logshipper.classifier import Classifier, Lines
+    from logshipper.classifier import Classifier
     from logshipper.segment import Stream
+    from logshipper.stream_log import Lines
 
     data = b"".join(line + b"\n" for line in lines)
     classifier = Classifier("enabled", collapse=False)

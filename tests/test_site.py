@@ -100,15 +100,19 @@ def test_a_site_file_that_is_named_and_missing_is_an_error(capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["ls", "--from", "loki"], "--from loki: nothing says where Loki is"),
         (["ls", "--cluster", "alpha"], "--cluster: is for Loki only: give --from loki as well"),
         (["logs", "x", "--loki-url", LOKI], "--loki-url: is for Loki only"),
         (["ls", "--from", "loki", "--store", "/x", "--loki-url", LOKI], "--store: is a local store's folder: not"),
     ],
 )  # fmt: skip
 def test_options_that_do_not_go_together(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(words) == 1
+    assert main(words) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_nothing_says_where_loki_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ls", "--from", "loki"]) == 1
+    assert "--from loki: nothing says where Loki is" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("program", ["loki", "prometheus"])

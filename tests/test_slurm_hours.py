@@ -1,5 +1,8 @@
 """Sums of hours of all jobs that Slurm ended, by hand; kept by the agent's file, shown in its metrics."""
 
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -7,7 +10,7 @@ import pytest
 from ingest.metrics.metrics_server import AgentMetrics, exposition
 from ingest.slurm.hours import HOUR_SECS, MAX_HOURS, Hours, HourSums, oldest_hour
 from ingest.slurm.record import EndRecord
-from ingest.slurm.waiting import WaitingEnds
+from ingest.slurm.waiting import Waiting, WaitingEnds
 
 HOUR = 480_000
 T0 = HOUR * HOUR_SECS
@@ -45,15 +48,34 @@ def test_of_a_job_without_end_the_last_days_count() -> None:
     assert min(found.sums) == oldest_hour(NOW)
 
 
-def test_they_are_kept_added_up_and_forgotten(tmp_path: Path) -> None:
+def test_they_are_kept_with_the_records_once_and_forgotten(tmp_path: Path) -> None:
+    def hours_of(records: Sequence[EndRecord]) -> dict[int, HourSums]:
+        found = Hours()
+        for record in records:
+            found.add(record, NOW)
+        return found.sums
+
     path = str(tmp_path / "slurm.db")
-    first = WaitingEnds(path)
-    first.add_hours({HOUR: HourSums(60, 1), HOUR + 1: HourSums(30, 0)}, HOUR)
-    first.close()
-    again = WaitingEnds(path)
-    again.add_hours({HOUR + 1: HourSums(10, 2)}, HOUR + 1)
-    assert again.hours() == {HOUR + 1: HourSums(40, 2)}
-    again.close()
+    taken = [Waiting("1", ended(600, 1200, 1), 0, 0), Waiting("2", ended(1800, 5400, 1), 0, 0)]
+    waiting = WaitingEnds(path)
+    waiting.put(taken, 10, hours_of)
+    waiting.close()
+    waiting = WaitingEnds(path)
+    waiting.put([*taken, Waiting("3", ended(3600, 3700, 2), 0, 0)], 10, hours_of)
+    assert waiting.hours(0) == {HOUR: HourSums(600 + 1800, 1), HOUR + 1: HourSums(1800 + 200, 2)}
+    assert waiting.hours(HOUR + 1).keys() == {HOUR + 1}
+    assert waiting.hours(0).keys() == {HOUR + 1}
+    waiting.close()
+
+
+def test_a_file_of_an_older_agent_gets_them(tmp_path: Path) -> None:
+    path = str(tmp_path / "slurm.db")
+    WaitingEnds(path).close()
+    with closing(sqlite3.connect(path)) as older:
+        older.execute("DROP TABLE hour")
+    waiting = WaitingEnds(path)
+    assert waiting.hours(0) == {}
+    waiting.close()
 
 
 def test_metrics_have_the_hours_that_are_kept() -> None:

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logshipper.classifier import Classifier, Lines
+from logshipper.classifier import Classifier
 from logshipper.segment import Kind, Stream
+from logshipper.stream_log import Lines
 from tests.captured_runs import Home, wait_until
 from tests.test_reading_terminal import start
 

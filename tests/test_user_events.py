@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 import logshipper
 from logshipper import commands, emitting, segment
-from logshipper.classifier import MAX_USER_EVENTS, Classifier, Event, Lines
+from logshipper.classifier import MAX_USER_EVENTS, Classifier
 from logshipper.commands import MAX_EVENT_BYTES, MAX_EVENT_NESTED, Refused, UserEvent
 from logshipper.segment import Kind, Stream
+from logshipper.stream_log import Event, Lines
 from tests.captured_runs import Home
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR

@@ -9,30 +9,12 @@ from pathlib import Path
 import pytest
 
 from ingest.store.local_store import LocalStore
-from logshipper.cli import main
 from logshipper.errors import QueryError
 from observe.wait import Waiting
-from tests.reading_store import SpooledCapture, training
+from tests.reading_store import Ask, SpooledCapture, ask, store, training
 from tests.segment_factory import SECOND_NS as NS
 
-Ask = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def ask(store: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
-    def run(command: str, *words: str) -> tuple[int, str, str]:
-        try:
-            code = main([command, *words, "--store", str(store)])
-        except SystemExit as error:
-            code = int(error.code or 0)
-        return (code, *capsys.readouterr())
-
-    return run
+__all__ = ["ask", "store"]  # fixtures
 
 
 @pytest.fixture

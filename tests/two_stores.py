@@ -2,16 +2,18 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 import observe
+from ingest.capture.job import JobSummary
+from ingest.store.stores import Reader
 from tests.node_agents import NodeAgent
 from tests.servers.running import LokiServer, PrometheusServer
 
-HOST = "node1"  # as tests/segment_factory.py has it
+HOST = "node1"  # of captures, as tests/segment_factory.py has it
 
 
 class TwoStores:
@@ -55,10 +57,11 @@ class TwoStores:
 def two_stores(
     folder: Path, loki: LokiServer, prometheus: PrometheusServer, cluster: str, write: Callable[[Path], object]
 ) -> Iterator[TwoStores]:
-    """Ships what `write` puts into a store's folder. Prometheus scrapes the agent, and has seen all of it."""
+    """Ships what `write` puts into a store's folder. Prometheus scrapes the agent, which calls the node otherwise than
+    captures do (tests/segment_factory.py), and has seen all of it."""
     (folder / "store").mkdir(mode=0o700)
     write(folder / "store")
-    with NodeAgent(folder / "node", loki.url, cluster=cluster, host=HOST) as agent:
+    with NodeAgent(folder / "node", loki.url, cluster=cluster) as agent:
         target = agent.metrics_url.split("/")[2]
         prometheus.set_targets([target])
         both = TwoStores(folder / "store", agent, loki, prometheus)
@@ -80,3 +83,21 @@ def store(both: TwoStores, source: str) -> Iterator[observe.Store]:
     with both.local() if source == "local" else both.loki() as opened:
         yield opened
         assert opened.problems == []
+
+
+def note_opened(store: observe.Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of jobs that events are read of, as they are opened."""
+    opened: list[str] = []
+    in_order = store._store.in_order
+
+    def noted(jobs: Sequence[JobSummary]) -> Callable[[JobSummary], Reader]:
+        read = in_order(jobs)
+
+        def reader(job: JobSummary) -> Reader:
+            opened.append(job.job_id)
+            return read(job)
+
+        return reader
+
+    monkeypatch.setattr(store._store, "in_order", noted)
+    return opened

@@ -6,7 +6,7 @@ made to rise strictly within a stream, as the format promises, so that reading c
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import orjson
@@ -123,7 +123,7 @@ class CaptureAccount(CaptureFacts):
     died: bool = False
 
     def to_json(self) -> bytes:
-        return orjson.dumps(asdict(self))
+        return orjson.dumps(self)
 
     @classmethod
     def from_json(cls, text: bytes | str) -> "CaptureAccount":

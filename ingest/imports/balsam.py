@@ -15,7 +15,7 @@ from ingest.capture.job import QUEUED, RUNNING, Allocation, Json
 from ingest.imports.entries import Entry, read_any
 from ingest.imports.faults import Faults, shown
 from ingest.imports.imported import Change, ImportedJob, Taken
-from ingest.imports.source_file import SourceFile
+from ingest.imports.source_file import SourceFile, Unreadable
 from ingest.imports.staging import Staged, Staging
 from ingest.imports.states import is_known
 from ingest.imports.values import (
@@ -34,6 +34,7 @@ ORIGIN = "balsam"
 JOB_OUT = "job.out"
 EXPORT_ENDINGS = (".json", ".jsonl", ".ndjson", ".csv")
 MAX_ALLOCATIONS = 100_000  # of one import
+_LEAST_SHARE = 1e-6  # of a node
 _LAUNCHER_LOG = re.compile(r"(mpi|serial)_mode.*\.log.*")
 _JOB, _FOLDER, _LAUNCHER = "job", "folder", "launcher"  # what stands before a place
 _OUT_STATES = {
@@ -65,14 +66,12 @@ class BalsamSource:
         self._allocations: dict[str, Allocation] = {}
         self._now: SourceFile | None = None
         self._before = 0
-        found = list(self._find())
-        if not found:
+        self._size = 0  # of exports, when they were looked for
+        if next(self._find(), None) is None:
             raise LogshipperError(f"{shown(paths[0])}: nothing of Balsam: no {JOB_OUT}, no export (JSON, CSV)")
 
-    def close(self) -> None: ...
-
     def size(self) -> int:
-        return sum(os.path.getsize(path) for kind, path in self._find_exports() if kind == "export")
+        return self._size
 
     def done(self) -> int:
         return self._before + (self._now.offset if self._now is not None else 0)
@@ -90,6 +89,7 @@ class BalsamSource:
     def stage(self, staging: Staging, *, last: bool) -> Iterator[None]:
         """Reads exports that are new or changed, as a whole, and looks for logs; yields now and then."""
         self._before = 0
+        self._size = sum(os.path.getsize(path) for _, path in self._find_exports() if os.path.isfile(path))
         for kind, path in self._find():
             if not self._is_new(path):
                 continue
@@ -110,8 +110,9 @@ class BalsamSource:
         return is_new
 
     def _stage_export(self, staging: Staging, path: str) -> Iterator[None]:
-        file = self._now = SourceFile(path, self._faults)
+        named = path in self._paths
         try:
+            file = self._now = SourceFile(path, self._faults, follow_link=named)
             for number, entry in enumerate(read_any(file, self._faults)):
                 try:
                     self._stage_entry(staging, path, entry)
@@ -119,10 +120,15 @@ class BalsamSource:
                     self._faults.leave_out(path, entry.line, str(error))
                 if not number % 1000:
                     yield
+        except Unreadable as error:
+            if named:
+                raise
+            self._faults.leave_out_file(path, error.words)
         finally:
-            self._before += file.offset
+            if self._now is not None:
+                self._before += self._now.offset
+                self._now.close()
             self._now = None
-            file.close()
 
     def _stage_entry(self, staging: Staging, path: str, entry: Entry) -> None:
         value = entry.value
@@ -133,7 +139,7 @@ class BalsamSource:
             staging.add(place, "job", path, entry.line, value)
             workdir = _workdir(value)
             if workdir:
-                staging.add(f"{_FOLDER}\n{workdir}", "owner", path, entry.line, {})
+                staging.add(f"{_FOLDER}\n{workdir}", "owner", path, 0, {})
         elif "wall_time_min" in value and "num_nodes" in value:
             self._take_allocation(value)
         else:
@@ -162,7 +168,8 @@ class BalsamSource:
             kind, _, name = place.partition("\n")
             site = f"{self._name}-" if self._name else ""
             if kind == _JOB:
-                job = ImportedJob(f"{ORIGIN}:{self._name}#{name}", [f"{job_id_of(ORIGIN, [site + name])}"], "", ORIGIN)
+                job = ImportedJob(f"{ORIGIN}:{self._name}#{name}", [job_id_of(ORIGIN, [site + name])], "", ORIGIN)
+                job.is_small = True
                 for staged in staging.entries(place, 0):
                     try:
                         self._take(job, staged, staging)
@@ -209,6 +216,7 @@ class BalsamSource:
         found = [one for one in staging.entries(f"{_FOLDER}\n{workdir}", 0) if one.kind == "log"] if workdir else []
         if found:
             self._take_log(job, found[-1].path)
+            job.is_small = False
 
     def _take_event(self, job: ImportedJob, value: Json) -> None:
         before, after = _state_of(value["from_state"]), _state_of(value["to_state"])
@@ -218,7 +226,7 @@ class BalsamSource:
         time_ns = time_of(value.get("timestamp"), "timestamp", self._zone)
         job.changes.append(Change(time_ns, after, before, data=data or None))
         weight = data.get("num_nodes")  # nodes, as a share of one where jobs are packed
-        if not job.nodes and isinstance(weight, int | float) and 0 < weight < 1 << 32:
+        if not job.nodes and isinstance(weight, int | float) and _LEAST_SHARE <= weight < 1 << 32:
             job.nodes, job.packing = max(1, round(weight)), max(1, round(1 / weight)) if weight < 1 else 1
         if "returncode" in data:
             job.exit_code, job.signal = exit_of(data["returncode"])
@@ -226,11 +234,11 @@ class BalsamSource:
     def _take_log(self, job: ImportedJob, path: str) -> None:
         try:
             file = SourceFile(path, self._faults, follow_link=path in self._paths)
-        except LogshipperError as error:
-            self._faults.leave_out(path, 0, str(error).removeprefix(f"{shown(path)}: "))
+        except Unreadable as error:
+            self._faults.leave_out_file(path, error.words)
             return
-        job.log_ns = file.changed_ns()
-        job.log = _closing(file)
+        job.log_ns = file.changed_ns
+        job.log = file.pieces()
         job.log_ended = False  # another run of the job may go on in it
 
     def _take_allocation(self, value: Json) -> None:
@@ -274,8 +282,7 @@ class BalsamSource:
                         kind = _FOLDER if name == JOB_OUT else _LAUNCHER if _LAUNCHER_LOG.fullmatch(name) else ""
                         its = os.path.join(folder, name)
                         if kind and (os.path.islink(its) or not os.path.isfile(its)):
-                            if self._is_new(its):
-                                self._faults.leave_out(its, 0, "is a link, or no file")
+                            self._faults.leave_out_file(its, "is a link, or no file")
                         elif kind:
                             yield kind, its
             elif _is_log(path):
@@ -314,10 +321,3 @@ def _state_of(state: object) -> str:
     if not is_known(ORIGIN, text):
         raise BadValue(f"{text!r} is no state of Balsam 0.7")
     return text
-
-
-def _closing(file: SourceFile) -> Iterator[bytes]:
-    try:
-        yield from file.pieces()
-    finally:
-        file.close()

@@ -4,18 +4,17 @@ An array is taken apart as it is read: it may be as long as a disk. Where one el
 the next one.
 """
 
-import ast
 import csv
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ingest.capture.job import Json
 from ingest.imports.faults import Faults
-from ingest.imports.source_file import MAX_LINE_BYTES, Line, SourceFile
+from ingest.imports.plain_json import MAX_DEPTH, TooDeep, parse_any, parse_object, plain
+from ingest.imports.source_file import MAX_LINE_BYTES, Line, SourceFile, Unreadable
 
-MAX_REPR_CHARS = 65_536  # of a dict that Python printed
 _PAGE_HEAD = re.compile(r'\s*\{(?:\s*"(?:count|next|previous)"\s*:\s*[^\[\]{},]*,)*\s*"results"\s*:\s*\[')
 _NEXT = re.compile(r"\}\s*,\s*(?=\{)|\n\s*(?=\{)")  # where an element may begin
 _LOOKED_AT = 50  # lines, for one that tells the form of a file
@@ -30,9 +29,12 @@ class Entry(NamedTuple):
 
 
 def read_lines(file: SourceFile, faults: Faults, *, last: bool) -> Iterator[Entry]:
-    """Objects, one to a line: those that came since the last call."""
-    for line in file.lines(last=last):
-        yield from _entry(file.path, line, _parse(line.text), faults)
+    """Objects, one to a line: those that came since the last call. A file that can't be read is a fault."""
+    try:
+        for line in file.lines(last=last):
+            yield from _entry(file.path, line, parse_object(_decoded(line.text)), faults)
+    except Unreadable as error:
+        faults.leave_out_file(file.path, error.words)
 
 
 def read_any(file: SourceFile, faults: Faults) -> Iterator[Entry]:
@@ -40,9 +42,9 @@ def read_any(file: SourceFile, faults: Faults) -> Iterator[Entry]:
     head = file.head().lstrip()
     is_page = head[:1] == b"[" or _PAGE_HEAD.match(head[:1000].decode("latin-1")) is not None
     begin = head.split(b"\n", _LOOKED_AT)[:_LOOKED_AT]  # any of which may be broken
-    if not is_page and any(_parse_text(line) is not None for line in begin if line.lstrip()[:1] == b"{"):
+    if not is_page and any(_object(line) is not None for line in begin if line.lstrip()[:1] == b"{"):
         for line in file.lines(last=True):
-            yield from _entry(file.path, line, _parse_text(line.text), faults)
+            yield from _entry(file.path, line, _object(line.text), faults)
     elif head[:1] in (b"{", b"["):
         yield from _elements(file, faults)
     elif head:
@@ -58,16 +60,13 @@ def _entry(path: str, line: Line, value: Json | None, faults: Faults) -> Iterato
         faults.remark(path, line.number, "is cut short: being written, or truncated; it is taken when it is whole")
 
 
-def _parse(text: bytes) -> Json | None:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", "replace")
 
 
-def _parse_text(text: bytes) -> Json | None:
-    value = _parse_any(text.decode("utf-8", "replace"))
+def _object(text: bytes) -> Json | None:
+    """Of JSON, or as Python prints it."""
+    value = parse_any(_decoded(text))
     return value if isinstance(value, dict) else None
 
 
@@ -95,7 +94,10 @@ def _elements(file: SourceFile, faults: Faults) -> Iterator[Entry]:
                 faults.leave_out(file.path, line, "isn't a JSON object")
                 end = found.end() if found else len(text)
             else:
-                yield Entry(line, value)
+                try:
+                    yield Entry(line, plain(text[at:end], value))
+                except TooDeep:
+                    faults.leave_out(file.path, line, f"is nested more than {MAX_DEPTH} deep")
             line += text.count("\n", at, end)
             at = end
         else:
@@ -140,18 +142,6 @@ def _rows(path: str, lines: Iterator[Line], faults: Faults) -> Iterator[Entry]:
 
 def _field(text: str) -> object:
     if text[:1] in ("{", "["):
-        value = _parse_any(text)
+        value = parse_any(text)
         return text if value is None else value
     return text
-
-
-def _parse_any(text: str) -> Json | list[Any] | None:  # Any: JSON
-    """JSON, or what Python prints of a dict or list, where it isn't too long; None for all else."""
-    for parse in (json.loads, ast.literal_eval):
-        if parse is json.loads or len(text) <= MAX_REPR_CHARS:
-            try:
-                value = parse(text)
-            except (ValueError, SyntaxError, RecursionError, MemoryError):
-                continue
-            return value if isinstance(value, dict | list) else None
-    return None

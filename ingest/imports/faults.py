@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 
 MAX_TOLD = 20  # of one import; the others are counted
+MAX_FILES = 100_000  # that are known to be left out
 _MAX_CHARS = 200
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # of names and values, which may be hostile
 
@@ -21,12 +22,19 @@ class Faults:
         self.left_out = 0
         self.remarks = 0
         self._told = 0
+        self._files: set[tuple[str, str]] = set()
         self._say = say
 
     def leave_out(self, path: str, line: int, words: str) -> None:
-        """line: from 1; 0 for the file as a whole."""
+        """line: from 1."""
         self.left_out += 1
         self._tell(path, line, f"{words}; it is left out")
+
+    def leave_out_file(self, path: str, words: str) -> None:
+        """A file as a whole: once, however often it is looked at."""
+        if (path, words) not in self._files and len(self._files) < MAX_FILES:
+            self._files.add((path, words))
+            self.leave_out(path, 0, words)
 
     def remark(self, path: str, line: int, words: str) -> None:
         self.remarks += 1

@@ -59,7 +59,7 @@ class ImportedJob:
     what comes behind those that were imported before; taken: how far the importer has read them, kept with the job.
     log: all bytes of a console, from its first one: what was imported before is known; log_ns: when it was printed,
     where the history doesn't say when the job began; log_ended: no more come, though the job may go on. tags, note: for
-    whoever reads.
+    whoever reads. is_small: it has a few rows, and most likely stays so.
     """
 
     key: str
@@ -91,6 +91,7 @@ class ImportedJob:
     taken: Json = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     note: str = ""
+    is_small: bool = False
 
 
 Taken: TypeAlias = Callable[[ImportedJob], Json]  # how far a job's files were taken in, as its `taken` had it last time

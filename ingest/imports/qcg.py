@@ -15,7 +15,7 @@ from ingest.capture.job import Allocation, Json
 from ingest.imports.entries import read_lines
 from ingest.imports.faults import Faults, shown
 from ingest.imports.imported import Change, ImportedChild, ImportedJob, Taken
-from ingest.imports.source_file import SourceFile
+from ingest.imports.source_file import SourceFile, Unreadable
 from ingest.imports.staging import Staged, Staging
 from ingest.imports.states import is_known
 from ingest.imports.values import (
@@ -55,16 +55,23 @@ class QcgSource:
 
     def _look(self) -> None:
         """Opens what is there, and wasn't when it was looked last."""
-        for run, path, named in _find(self._paths, self._faults):
+        try:
+            found = _find(self._paths, self._faults)
+        except LogshipperError:
+            if not self._files:
+                raise
+            found = []  # they are away: reading them says so
+        for run, path, named in found:
             if path not in self._files:
-                self._files[path] = run, SourceFile(path, self._faults, follow_link=named)
-
-    def close(self) -> None:
-        for _, file in self._files.values():
-            file.close()
+                try:
+                    self._files[path] = run, SourceFile(path, self._faults, follow_link=named)
+                except Unreadable as error:
+                    if named:
+                        raise
+                    self._faults.leave_out_file(path, error.words)
 
     def size(self) -> int:
-        return sum(file.size() for _, file in self._files.values())
+        return sum(file.size for _, file in self._files.values())
 
     def done(self) -> int:
         return sum(file.offset for _, file in self._files.values())
@@ -92,7 +99,7 @@ class QcgSource:
         kind = _kind_of(value)
         name = text_of(value.get("task" if kind == "states" else "name"), "the job's name", MAX_NAME_CHARS)
         if kind == "states":
-            value["seen_ns"] = file.changed_ns()
+            value["seen_ns"] = file.changed_ns
         value["owner"] = file.owner
         is_child = ":" in name and "execution" not in value
         job = name.rpartition(":")[0] if is_child else name
@@ -255,7 +262,7 @@ def _files_in(folder: str, faults: Faults) -> list[tuple[str, str, bool]]:
     for name in FILES:
         path = os.path.join(folder, name)
         if os.path.islink(path) or (os.path.lexists(path) and not os.path.isfile(path)):
-            faults.leave_out(path, 0, "is a link, or no file")
+            faults.leave_out_file(path, "is a link, or no file")
         elif os.path.isfile(path):
             found.append((os.path.realpath(folder), path, False))
     return found

@@ -1,14 +1,16 @@
 """Reads files that other programs write, line by line, while they grow: text as UTF-8, whatever it was written in.
 
-Strategy: the file stays open, and each `lines` goes on where the last one ended, so that memory is flat however long it
-is. A last line without its line feed waits, as it may still be being written. What can't be read is a fault with file
-and line, and the lines behind it are read.
+Strategy: each `lines` goes on where the last one ended, so that memory is flat however long the file is. It is open
+only meanwhile, as there may be more files than a process may have open; where its text before that place is another
+one then, it is read from its beginning. A last line without its line feed waits, as it may still be being written. What
+can't be read is a fault with file and line, and the lines behind it are read.
 """
 
 import codecs
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from ingest.imports.faults import Faults, shown
@@ -16,6 +18,7 @@ from logshipper.errors import LogshipperError, os_words
 
 MAX_LINE_BYTES = 4 << 20
 _READ_BYTES = 1 << 20
+_TAIL_BYTES = 256  # by which a file is known again
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
 
@@ -27,28 +30,65 @@ class Line(NamedTuple):
     ended: bool = True
 
 
+class Unreadable(LogshipperError):
+    """A file can't be read. words: why, without its name."""
+
+    def __init__(self, path: str, words: str) -> None:
+        super().__init__(f"{shown(path)}: {words}")
+        self.path = path
+        self.words = words
+
+
 class SourceFile:
-    """A file, open. follow_link: whether path may be a link. Raises LogshipperError where it can't be read, or isn't a
-    regular file."""
+    """A file. follow_link: whether path may be a link. size, changed_ns, owner: as it was when it was read last. All
+    that reads raises Unreadable where it can't be read, or isn't a regular file, and so does making one."""
 
     def __init__(self, path: str, faults: Faults, *, follow_link: bool = True) -> None:
         self.path = path
         self._faults = faults
-        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_link else os.O_NOFOLLOW)
-        try:
-            self._fd = os.open(path, flags)
-        except (OSError, ValueError) as error:
-            words = "is a link, which isn't followed" if os.path.islink(path) and not follow_link else os_words(error)
-            raise LogshipperError(f"{shown(path)}: {words}") from None
-        found = os.fstat(self._fd)
-        if not stat.S_ISREG(found.st_mode):
-            os.close(self._fd)
-            raise LogshipperError(f"{shown(path)}: isn't a file")
-        self.owner = found.st_uid
+        self._flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_link else os.O_NOFOLLOW)
+        self._fd = -1
         self._start()
+        with self._opened():
+            pass
+
+    @contextmanager
+    def _opened(self) -> Iterator[None]:
+        """Opens it, where it isn't yet, at the place where reading ended."""
+        if self._fd < 0:
+            self._open()
+        try:
+            yield
+        finally:
+            self.close()
+
+    def _open(self) -> None:
+        try:
+            self._fd = os.open(self.path, self._flags)
+            found = os.fstat(self._fd)
+            if stat.S_ISREG(found.st_mode):
+                self._look(found)
+        except (OSError, ValueError) as error:
+            self.close()
+            is_link = self._flags & os.O_NOFOLLOW and os.path.islink(self.path)
+            raise Unreadable(self.path, "is a link, which isn't followed" if is_link else os_words(error)) from None
+        if not stat.S_ISREG(found.st_mode):
+            self.close()
+            raise Unreadable(self.path, "isn't a file")
+
+    def _look(self, found: os.stat_result) -> None:
+        """Begins anew where it isn't what it was: by its text, as inodes are used again."""
+        is_shorter = found.st_size < self.offset
+        if is_shorter or os.pread(self._fd, len(self._tail), self.offset - len(self._tail)) != self._tail:
+            words = "became shorter" if is_shorter else "is another file"
+            self._faults.remark(self.path, 0, f"{words}: it is read anew")
+            self._start()
+        self.size, self.changed_ns, self.owner = found.st_size, found.st_mtime_ns, found.st_uid
+        os.lseek(self._fd, self.offset, os.SEEK_SET)
 
     def _start(self) -> None:
         self.offset = 0
+        self._tail = b""  # what stands before it
         self.number = 0
         self._rest = b""
         self._skipping = False
@@ -56,29 +96,24 @@ class SourceFile:
         self._ahead = b""
 
     def close(self) -> None:
-        os.close(self._fd)
-
-    def size(self) -> int:
-        return os.fstat(self._fd).st_size
-
-    def changed_ns(self) -> int:
-        """When it was last written."""
-        return os.fstat(self._fd).st_mtime_ns
+        """Leaves reading where it is."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def lines(self, *, last: bool) -> Iterator[Line]:
         """What has come since the last call. last: also a last line without a line feed, which is given again when it
         has grown."""
-        if self.size() < self.offset:
-            self._faults.remark(self.path, 0, "became shorter: it is read anew")
-            os.lseek(self._fd, 0, os.SEEK_SET)
-            self._start()
-        while data := self._read():
-            yield from self._split(data)
+        with self._opened():
+            while data := self._read():
+                yield from self._split(data)
         if last and self._rest and not self._skipping:
             yield Line(self.number + 1, self._rest, ended=False)
 
     def head(self) -> bytes:
-        """The beginning of what comes next, which is still to be read."""
+        """The beginning of what comes next, which is still to be read, or closed."""
+        if self._fd < 0:
+            self._open()
         self._ahead = self._ahead or self._read()
         return self._ahead
 
@@ -90,8 +125,9 @@ class SourceFile:
 
     def pieces(self) -> Iterator[bytes]:
         """What has come since the last call, by the piece: UTF-8 of what is UTF-16, all else as it is."""
-        while data := self._read():
-            yield data
+        with self._opened():
+            while data := self._read():
+                yield data
 
     def _read(self) -> bytes:
         """The next piece, as UTF-8; empty at the end."""
@@ -102,12 +138,14 @@ class SourceFile:
             try:
                 data = os.read(self._fd, _READ_BYTES)
             except OSError as error:
-                raise LogshipperError(f"{shown(self.path)}: {os_words(error)}") from None
+                raise Unreadable(self.path, os_words(error)) from None
             if not data:
                 return b""
+            read, tail = len(data), (self._tail + data[-_TAIL_BYTES:])[-_TAIL_BYTES:]
             if not self.offset:
                 data = self._begin(data)
-            self.offset = os.lseek(self._fd, 0, os.SEEK_CUR)
+            self.offset += read
+            self._tail = tail
             if self._decoder is not None:
                 data = self._decoder.decode(data).encode("utf-8", "replace")
             if data:

@@ -18,7 +18,7 @@ CREATE TABLE entry (id INTEGER PRIMARY KEY, job TEXT NOT NULL, part INTEGER NOT 
 
 
 class Staged(NamedTuple):
-    """An entry. kind: of what it tells; path, line: where it stood."""
+    """An entry. kind: of what it tells; path, line: where it stood, 0 for a file as a whole."""
 
     kind: str
     path: str
@@ -28,7 +28,8 @@ class Staged(NamedTuple):
 
 class Staging:
     """Entries on their way, in a file of folder that has no name. part: a job's are asked for one by one.
-    advanced: is called now and then, while entries are given out. count: entries; given: those that were given out."""
+    advanced: is called now and then, while entries are given out. count: entries; given: those that were given out;
+    entries_of_files: those that stood somewhere, in a line."""
 
     def __init__(self, folder: str, advanced: Callable[[], object] | None = None) -> None:
         fd, self._path = tempfile.mkstemp(prefix="import-", suffix=".tmp", dir=folder)
@@ -41,11 +42,12 @@ class Staging:
         os.unlink(self._path)  # it is gone with us, whatever ends us
         self._waiting: list[tuple[str, int, str, str, int, str]] = []
         self._advanced = advanced
-        self.count = self.given = 0
+        self.count = self.given = self.entries_of_files = 0
 
     def add(self, job: str, kind: str, path: str, line: int, value: Json, *, part: int = 0) -> None:
         self._waiting.append((job, part, kind, path, line, json.dumps(value)))
         self.count += 1
+        self.entries_of_files += line > 0
         if len(self._waiting) >= _BATCH:
             self._write()
 

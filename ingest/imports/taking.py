@@ -12,15 +12,16 @@ from typing import Protocol
 from ingest.capture.job import Allocation, Json
 from ingest.imports.faults import Faults
 from ingest.imports.imported import ImportedJob, Taken
+from ingest.imports.source_file import Unreadable
 from ingest.imports.staging import Staging
 from ingest.sqlite_file import DamagedError
-from ingest.store.job_imports import Imported, JobImports
+from ingest.store.due_marks import Mark
+from ingest.store.job_imports import JobImports
 from ingest.store.local_store import LocalStore
 
 HELD_SECS = 2.0
 
 Progress = Callable[[int, int], None]
-Mark = Callable[[list[Imported]], None]
 
 
 class Source(Protocol):
@@ -43,8 +44,6 @@ class Source(Protocol):
 
     def is_over(self) -> bool:
         """Whether no more comes."""
-
-    def close(self) -> None: ...
 
 
 @dataclass
@@ -69,8 +68,8 @@ class Taking:
         source: Source,
         faults: Faults,
         *,
+        mark: Mark,
         again: bool = False,
-        mark: Mark | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.counts = Counts()
@@ -90,7 +89,7 @@ class Taking:
         with Staging(self._store.root, lambda: self._advance(staging)) as staging:
             for _ in self._source.stage(staging, last=last):
                 self._advance(staging)
-            self.counts.entries += staging.count
+            self.counts.entries += staging.entries_of_files
             jobs = self._source.jobs(staging, self._taken)
             while self._take(jobs):
                 pass
@@ -111,24 +110,24 @@ class Taking:
 
     def _take(self, jobs: Iterator[ImportedJob]) -> bool:
         """Takes some; whether there may be more."""
-        marked: list[Imported] = []
         until = time.monotonic() + HELD_SECS
-        with self._store.importing(again=self._again) as self._imports:
+        with self._store.importing(self._mark, again=self._again) as self._imports:
             for job in jobs:
-                self._take_job(self._imports, job, marked)
+                self._take_job(self._imports, job)
                 if time.monotonic() >= until:
                     break
             else:
                 until = 0.0
-        if marked and self._mark is not None:
-            self._mark(marked)
         return until > 0.0
 
-    def _take_job(self, imports: JobImports, job: ImportedJob, marked: list[Imported]) -> None:
+    def _take_job(self, imports: JobImports, job: ImportedJob) -> None:
         try:
             imported = imports.put(job)
         except DamagedError as error:
-            self._faults.leave_out(error.path, 0, str(error.reason))
+            self._faults.leave_out_file(error.path, str(error.reason))
+            return
+        except Unreadable as error:  # its log: it was there when it was looked at
+            self._faults.leave_out_file(error.path, error.words)
             return
         if imported.log_differs:
             words = "its log isn't the one that was imported before: it is left out (`--as NAME` imports it as another)"
@@ -141,5 +140,3 @@ class Taking:
             self._known.add(imported.job_id)
         self.counts.new, self.counts.known = len(self._new), len(self._known)
         self.counts.removed = len(self._removed)
-        if imported.tags or imported.note is not None:
-            marked.append(imported)

@@ -7,7 +7,6 @@ state; all else are events. Runs that a search made, `run3.1`, have the run `run
 
 import hashlib
 import json
-import math
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ from ingest.capture.job import Allocation, Json
 from ingest.imports.entries import Entry, read_lines
 from ingest.imports.faults import Faults, shown
 from ingest.imports.imported import Change, Event, ImportedJob, Record, Taken
-from ingest.imports.source_file import SourceFile
+from ingest.imports.source_file import SourceFile, Unreadable
 from ingest.imports.staging import Staged, Staging
 from ingest.imports.states import is_known, is_over, state_of
 from ingest.imports.values import (
@@ -62,16 +61,23 @@ class XtSource:
         self._look()
 
     def _look(self) -> None:
-        for path, named in _find(self._paths, self._faults):
+        try:
+            found = _find(self._paths, self._faults)
+        except LogshipperError:
+            if not self._files:
+                raise
+            found = []  # they are away: reading them says so
+        for path, named in found:
             if path not in self._files:
-                self._files[path] = SourceFile(path, self._faults, follow_link=named)
-
-    def close(self) -> None:
-        for file in self._files.values():
-            file.close()
+                try:
+                    self._files[path] = SourceFile(path, self._faults, follow_link=named)
+                except Unreadable as error:
+                    if named:
+                        raise
+                    self._faults.leave_out_file(path, error.words)
 
     def size(self) -> int:
-        return sum(file.size() for file in self._files.values())
+        return sum(file.size for file in self._files.values())
 
     def done(self) -> int:
         return sum(file.offset for file in self._files.values())
@@ -106,7 +112,7 @@ class XtSource:
             place = self._place(f"{workspace}/{run}" if workspace else run, object_of(records[0]) if records else {})
             marks = {"tags": value.get("tags"), "note": value.get("note")}
             if any(marks.values()):
-                staging.add(place, "marks", file.path, entry.line, marks)
+                staging.add(place, "marks", file.path, 0, marks)
             for number, record in enumerate(records, start=1):
                 if isinstance(record, dict):
                     staging.add(place, "record", file.path, number, record)
@@ -133,7 +139,7 @@ class XtSource:
         for name in CONSOLES:
             console = os.path.join(os.path.dirname(path), name)
             if os.path.islink(console):
-                self._faults.leave_out(console, 0, "is a link, which isn't followed")
+                self._faults.leave_out_file(console, "is a link, which isn't followed")
             elif os.path.isfile(console):
                 size = os.path.getsize(console)
                 if size != self._consoles.get(console):
@@ -174,7 +180,7 @@ class XtSource:
     def _told(self, place: str, job: ImportedJob) -> ImportedJob:
         """The job, when what is told of its end is noted."""
         if job.changes:
-            last = max(job.changes, key=lambda change: change.time_ns)
+            last = max(reversed(job.changes), key=lambda change: change.time_ns)  # of equal times, what was told last
             self._over[place] = is_over(state_of(ORIGIN, last.to))
         return job
 
@@ -189,16 +195,16 @@ class XtSource:
     def _take_console(self, job: ImportedJob, path: str) -> None:
         try:
             file = SourceFile(path, self._faults, follow_link=False)
-        except LogshipperError as error:
-            self._faults.leave_out(path, 0, str(error).removeprefix(f"{shown(path)}: "))
+        except Unreadable as error:
+            self._faults.leave_out_file(path, error.words)
             return
-        job.log, job.log_ns, job.log_ended = _closing(file), file.changed_ns(), False
+        job.log, job.log_ns, job.log_ended = file.pieces(), file.changed_ns, False
 
     def _take(self, job: ImportedJob, value: Json, *, known: bool) -> None:
         """known: it was imported before: only what is told of the job as a whole is taken."""
         name = text_of(value.get("event"), "the event's name", 100)
         time_ns = time_of(value.get("time"), "the time", self._zone)
-        data = _finite(object_of(value.get("data")))
+        data = object_of(value.get("data"))
         self._take_facts(job, name, data)
         state = _state_of(name, data)
         if state:
@@ -257,26 +263,6 @@ def _take_tags(job: ImportedJob, tags: Json) -> None:
     job.tags |= {text_of(name): text_of(str(value)) if value is not None else "" for name, value in tags.items()}
 
 
-def _finite(data: Json) -> Json:
-    """NaN and infinity are null, as JSON has no such numbers."""
-
-    def clean(value: object) -> object:
-        if isinstance(value, float) and not math.isfinite(value):
-            return None
-        if isinstance(value, dict):
-            return {name: clean(inner) for name, inner in value.items()}
-        return [clean(inner) for inner in value] if isinstance(value, list) else value
-
-    return {name: clean(value) for name, value in data.items()}
-
-
-def _closing(file: SourceFile) -> Iterator[bytes]:
-    try:
-        yield from file.pieces()
-    finally:
-        file.close()
-
-
 def _find(paths: Sequence[str], faults: Faults) -> list[tuple[str, bool]]:
     """Files, and whether they were named. Raises LogshipperError."""
     found: list[tuple[str, bool]] = []
@@ -290,7 +276,7 @@ def _find(paths: Sequence[str], faults: Faults) -> list[tuple[str, bool]]:
             for name in sorted({RUN_LOG, ALL_RUNS} & set(names)):
                 its = os.path.join(folder, name)
                 if os.path.islink(its) or not os.path.isfile(its):
-                    faults.leave_out(its, 0, "is a link, or no file")
+                    faults.leave_out_file(its, "is a link, or no file")
                 elif len(inner) < MAX_FILES:
                     inner.append((its, False))
         if not inner:

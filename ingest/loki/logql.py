@@ -28,19 +28,20 @@ def selector(
 ) -> str:
     """`{...}` for streams of logshipper's. cluster: None for all; hosts, streams: empty for all; "" is a stream
     without that label. shard: a job's, "" for all; streams that have none belong to each."""
-    matchers = [f"service_name={quoted(SERVICE)}", _matcher("kind", kinds)]
+    matchers = [f"service_name={quoted(SERVICE)}", matcher("kind", kinds)]
     if cluster is not None:
-        matchers.append(_matcher("cluster", [cluster]))
+        matchers.append(matcher("cluster", [cluster]))
     if hosts and len(hosts) <= MAX_HOSTS:
-        matchers.append(_matcher("host", hosts))
+        matchers.append(matcher("host", hosts))
     if streams:
-        matchers.append(_matcher("stream", streams))
+        matchers.append(matcher("stream", streams))
     if shard and "log" in kinds:
-        matchers.append(_matcher("job_shard", [shard, ""]))
+        matchers.append(matcher("job_shard", [shard, ""]))
     return "{" + ",".join(matchers) + "}"
 
 
-def _matcher(name: str, values: Collection[str]) -> str:
+def matcher(name: str, values: Collection[str]) -> str:
+    """`name="value"` in a selector, or any of several, in PromQL as well."""
     ordered = sorted(set(values))
     return f"{name}={quoted(ordered[0])}" if len(ordered) == 1 else f"{name}=~{quoted(any_of(ordered))}"
 
@@ -48,6 +49,11 @@ def _matcher(name: str, values: Collection[str]) -> str:
 def with_metadata(values: Mapping[str, str]) -> str:
     """Filters on structured metadata, to stand behind a selector."""
     return "".join(f" | {name}={quoted(value)}" for name, value in values.items())
+
+
+def with_any_metadata(name: str, values: Collection[str]) -> str:
+    """Keeps what has one of these values of structured metadata."""
+    return f" | {matcher(name, values)}"
 
 
 def with_event(names: Iterable[str]) -> str:

@@ -5,72 +5,37 @@ where they can be ones, and everything else as quoted strings.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
 
 from ingest.capture.job import HISTORY, JOB_ENDED, Allocation, JobSummary, TakenIn
 from ingest.capture.summary import find_job
 from ingest.loki.account import (
-    BEATS,
     CLOSED,
     ENDED,
     HEARTBEAT,
     MAX_CAPTURES,
     STARTED,
     UNRESPONSIVE_NS,
-    Entry,
     JobAccount,
     JobKey,
     capture_key,
     is_job_id,
     job_key,
-    parse_event,
 )
-from ingest.loki.logql import quoted, selector, with_event, with_metadata, without_event
+from ingest.loki.ahead import Ahead
+from ingest.loki.finding import Finder, Known, Metrics, begin_of
+from ingest.loki.logql import selector, with_event, with_metadata, without_event
 from ingest.loki.reader import AHEAD_NS, MARGIN_NS, Entries, LokiJobReader, Reads, Span
+from ingest.metadata.key_values import KeyValues
 from ingest.store.stores import Progress
-from logshipper.errors import QueryError, UnknownJob
+from logshipper.errors import UnknownJob
 
 SECOND_NS = 10**9
-HOUR_NS = 3600 * SECOND_NS
 POLL_SECS = 1.0
 DEFAULT_SINCE_SECS = 7 * 86_400.0  # Loki refuses older entries, unless somebody changed that
-UNSCRAPED_NS = 900 * SECOND_NS  # what Prometheus may not have seen yet
 MAX_KNOWN = 16  # jobs whose events are kept, for whoever follows one
-MAX_LOOKED_UP = 20  # jobs of a list whose last sign of life is looked for one by one
-PROMETHEUS_DAYS = 15  # that Prometheus keeps, by default
+MAX_LOOKED_UP = 20  # jobs of a list whose last sign of life is looked for
 _ANEW_NS = SECOND_NS // 2  # events that were read so recently aren't read again
-
-
-class Found(NamedTuple):
-    """A series of Prometheus' answer."""
-
-    labels: Mapping[str, str]
-    value: float
-
-
-class Metrics(Protocol):
-    """What is asked of Prometheus: an instant query."""
-
-    def __call__(self, promql: str) -> Iterable[Found]: ...
-
-
-@dataclass
-class _Known:
-    """A job whose events were read. from_ns: since when; read_ns: when; hosts: where Prometheus saw it."""
-
-    account: JobAccount
-    from_ns: int
-    read_ns: int
-    hosts: frozenset[str]
-
-
-class _Hint(NamedTuple):
-    """What Prometheus knows of a job. begin_ns: 0 where it doesn't know."""
-
-    begin_ns: int
-    hosts: frozenset[str]
 
 
 class LokiStore:
@@ -97,14 +62,14 @@ class LokiStore:
     ) -> None:
         self.name = client.name
         self._client = client
-        self._metrics = metrics
         self._since_ns = int(since_secs * SECOND_NS)
         self._cluster = cluster
         self._progress = progress
         self._say = say
         self._close = close
         self._now = now
-        self._known: dict[JobKey, _Known] = {}
+        self._finder = Finder(client, metrics, self._since_ns, cluster, now, say)
+        self._known: dict[JobKey, Known] = {}
         self._chosen: dict[str, str] = {}  # the cluster of each job id that was resolved
         self._reads = Reads()
 
@@ -137,8 +102,7 @@ class LokiStore:
         self._gather(jobs, with_event((HEARTBEAT,)), max(begin_ns, now_ns - 2 * UNRESPONSIVE_NS))
         silent = [job for job in jobs.values() if job.silent_captures(now_ns)]
         silent.sort(key=lambda job: max(account.started_ns for account in job.captures.values()), reverse=True)
-        for job in silent[:MAX_LOOKED_UP]:
-            self._read_heartbeats(job, _begin_ns(job, begin_ns))
+        self._finder.read_heartbeats(silent[:MAX_LOOKED_UP], begin_of(silent[:MAX_LOOKED_UP], begin_ns))
         if len(silent) > MAX_LOOKED_UP:
             accounts = [account for job in silent[:MAX_LOOKED_UP] for account in job.captures.values()]
             patience_ns = max(account.patience_ns() for account in accounts)
@@ -152,24 +116,19 @@ class LokiStore:
     def _gather(self, jobs: dict[JobKey, JobAccount], which: str, begin_ns: int) -> None:
         """Events of all jobs, newest first: where there are too many captures, the oldest are left out."""
         captures = sum(len(job.captures) for job in jobs.values())
-        for entry in self._entries(selector(["event"], cluster=self._cluster) + which, begin_ns, backward=True):
+        for entry in self._finder.entries(selector(["event"], cluster=self._cluster) + which, begin_ns, backward=True):
             key = job_key(entry)
             if key is None:
                 continue
             job = jobs.get(key)
             if job is None or capture_key(entry) not in job.captures:
                 if captures >= MAX_CAPTURES:
-                    self._tell(f"only the newest {MAX_CAPTURES} captures are looked at; --since makes it fewer")
+                    self._say(f"only the newest {MAX_CAPTURES} captures are looked at; --since makes it fewer")
                     return
                 captures += 1
             if job is None:
                 job = jobs[key] = JobAccount(key)
             job.take(entry)
-
-    def _entries(self, logql: str, begin_ns: int, *, backward: bool = False, page: int = 5000) -> Iterable[Entry]:
-        return self._client.entries(
-            logql, begin_ns, self._now() + AHEAD_NS, direction="backward" if backward else "forward", page=page
-        )
 
     # ---- one job
 
@@ -213,82 +172,41 @@ class LokiStore:
         return f"where jobs{where} of the last {_span_words(self._since_ns)} were looked for (--since)"
 
     def _find(self, job_id: str) -> list[JobKey]:
-        """The jobs with this id, of each cluster, their events read.
-
-        Where Prometheus knows of the job, only its hosts and time are looked at, and for what Prometheus can't have
-        seen yet the last minutes everywhere.
-        """
-        hints = self._hints(job_id)
-        now_ns = self._now()
-        begin_ns = now_ns - self._since_ns
-        hosts = frozenset[str]().union(*(hint.hosts for hint in hints.values()))
-        jobs: dict[JobKey, JobAccount] = {}
-        if hints and hosts:
-            begins = [hint.begin_ns or begin_ns for hint in hints.values()]
-            self._read_events(jobs, job_id, min(begins) - HOUR_NS, hosts)
-            self._read_events(jobs, job_id, now_ns - UNSCRAPED_NS)
-            if jobs:  # how Slurm ended it is told by another host
-                self._read_events(jobs, job_id, min(begins) - HOUR_NS, only=JOB_ENDED)
-            begin_ns = min(begins) - HOUR_NS
-        if not jobs:
-            self._read_events(jobs, job_id, begin_ns)
-        for key, job in jobs.items():
-            self._read_heartbeats(job, _begin_ns(job, begin_ns))
-            self._know(key, _Known(job, begin_ns, now_ns, hints[key.cluster].hosts if key.cluster in hints else hosts))
-        return list(jobs)
-
-    def _know(self, key: JobKey, known: _Known) -> None:
-        if key not in self._known and len(self._known) >= MAX_KNOWN:
-            del self._known[next(iter(self._known))]
-        self._known[key] = known
-
-    def _read_events(
-        self,
-        jobs: dict[JobKey, JobAccount],
-        job_id: str,
-        begin_ns: int,
-        hosts: frozenset[str] = frozenset(),
-        only: str = "",
-    ) -> None:
-        chosen = selector(["event"], cluster=self._cluster, hosts=hosts) + with_metadata({"job_id": job_id})
-        for entry in self._entries(chosen + (with_event((only,)) if only else without_event((HEARTBEAT,))), begin_ns):
-            key = job_key(entry)
-            if key is not None and key.job_id == job_id and parse_event(entry.line) is not None:
-                jobs.setdefault(key, JobAccount(key)).take(entry)
-
-    def _read_heartbeats(self, job: JobAccount, begin_ns: int) -> None:
-        """The newest one of each capture that may be running, and of a silent one those before that."""
-        wanted = set(job.open_captures())
-        if not wanted:
-            return
-        chosen = selector(["event"], cluster=job.key.cluster, hosts={key.host for key in wanted})
-        logql = chosen + with_metadata({"job_id": job.key.job_id}) + with_event((HEARTBEAT,))
-        most = (3 + BEATS) * len(wanted) + 20
-        page = min(max(2 * len(wanted), 10), 5000)
-        now_ns = self._now()
-        for read, entry in enumerate(self._entries(logql, begin_ns, backward=True, page=page), start=1):
-            job.take(entry)
-            key = capture_key(entry)
-            account = job.captures.get(key)
-            if account is None or not account.is_silent(now_ns) or len(account.beats_ns) == BEATS:
-                wanted.discard(key)
-            if not wanted or read >= most:
-                return
+        """The jobs with this id, of each cluster, their events read."""
+        found = self._finder.find([job_id])
+        for key, known in found.items():
+            if key not in self._known and len(self._known) >= MAX_KNOWN:
+                del self._known[next(iter(self._known))]
+            self._known[key] = known
+        return list(found)
 
     def allocations(self) -> list[Allocation]:
         """None: Loki is told of captures only."""
         return []
 
-    def last_values(self, job: JobSummary) -> Mapping[str, str]:
-        """The last value of each key of a job's metadata: JSON texts by the key's name. Reads all its records."""
+    def key_values(self, job: JobSummary) -> Mapping[str, KeyValues]:
+        """The last, least and greatest value of each key of a job's metadata by its name. Reads all its records."""
         with self.reader_of(job) as reader:
-            return reader.last_values()
+            return reader.key_values()
 
     def reader_of(self, job: JobSummary) -> LokiJobReader:
         """Opens one of `jobs`: also where several clusters have a job of its id."""
         if job.cluster:
             self._chosen[job.job_id] = job.cluster
         return self.open(job.job_id)
+
+    def in_order(self, jobs: Sequence[JobSummary]) -> Callable[[JobSummary], LokiJobReader]:
+        """Opens these jobs one after the other, in this order, with few questions for all of them: each as it was when
+        its turn came near."""
+        ahead = Ahead(self._finder, [JobKey(job.cluster, job.job_id) for job in jobs])
+
+        def opened(job: JobSummary) -> LokiJobReader:
+            known = ahead.take(JobKey(job.cluster, job.job_id))
+            if known is None:
+                raise UnknownJob(job.job_id, f"no job has the id {job.job_id!r}, in {self.name}")
+            return self._reader(known)
+
+        return opened
 
     def open(self, job_id: str) -> LokiJobReader:
         """Raises UnknownJob where there is no such job, or one in each of several clusters."""
@@ -302,8 +220,12 @@ class LokiStore:
             known = self._known[JobKey(self._chosen[job_id], job_id)]
         elif self._now() - known.read_ns > _ANEW_NS:
             self._read_on(known)
+        return self._reader(known)
+
+    def _reader(self, known: Known) -> LokiJobReader:
         summary = known.account.summary(self._now())
         if summary is None:
+            job_id = known.account.key.job_id
             raise UnknownJob(job_id, f"no job has the id {job_id!r}, in {self.name}")
         return LokiJobReader(
             self._client,
@@ -315,11 +237,11 @@ class LokiStore:
             progress=self._progress,
         )
 
-    def _of_chosen(self, job_id: str) -> _Known | None:
+    def _of_chosen(self, job_id: str) -> Known | None:
         cluster = self._chosen.get(job_id)
         return None if cluster is None else self._known.get(JobKey(cluster, job_id))
 
-    def _read_on(self, known: _Known) -> None:
+    def _read_on(self, known: Known) -> None:
         """Events since the last look, and of captures that may be running since their last sign of life: an end that
         is told late has the time at which it was."""
         job = known.account
@@ -329,53 +251,21 @@ class LokiStore:
         known.read_ns = self._now()
         before = {key for key, account in job.captures.items() if account.closed}
         logql = selector(["event"], cluster=job.key.cluster) + with_metadata({"job_id": job.key.job_id})
-        for entry in self._entries(logql + without_event((HEARTBEAT,)), begin_ns):
+        for entry in self._finder.entries(logql + without_event((HEARTBEAT,)), begin_ns):
             job.take(entry)
         for key, account in job.captures.items():
             if account.closed and key not in before:
                 account.closed_seen_ns = known.read_ns
-        self._read_heartbeats(job, begin_ns)
+        self._finder.read_heartbeats([job], begin_ns)
 
-    def _span(self, known: _Known) -> Span:
+    def _span(self, known: Known) -> Span:
         accounts = known.account.captures
         end_ns = self._now() + AHEAD_NS
         if all(account.closed for account in accounts.values()):
             times = [max(account.heartbeat_ns, account.ended_ns or 0) for account in accounts.values()]
             end_ns = max([*times, *(end.time_ns for end in known.account.ends.values())]) + MARGIN_NS
         hosts = known.hosts | {key.host for key in accounts} | {end.host for end in known.account.ends.values()}
-        return Span(_begin_ns(known.account, known.from_ns), end_ns, hosts)
-
-    # ---- Prometheus
-
-    def _hints(self, job_id: str) -> dict[str, _Hint]:
-        """What Prometheus knows of a job, by cluster; nothing where it doesn't know, or can't be asked."""
-        if self._metrics is None:
-            return {}
-        chosen = f"job_id={quoted(job_id)}" + (f",cluster={quoted(self._cluster)}" if self._cluster is not None else "")
-        back = f"[{max(PROMETHEUS_DAYS, self._since_ns // (24 * HOUR_NS) + 1)}d]"
-        try:
-            starts = self._metrics(
-                f"min by (cluster) (min_over_time(logshipper_job_start_time_seconds{{{chosen}}}{back}))"
-            )
-            places = self._metrics(f"group by (cluster, host) (last_over_time(logshipper_job_info{{{chosen}}}{back}))")
-            begins = {found.labels.get("cluster", ""): found.value for found in starts}
-            hosts: dict[str, set[str]] = {}
-            for found in places:
-                hosts.setdefault(found.labels.get("cluster", ""), set()).add(found.labels.get("host", ""))
-        except QueryError as error:
-            self._tell(f"{error}; jobs are looked for in Loki alone")
-            self._metrics = None
-            return {}
-        return {
-            name: _Hint(_as_ns(begins.get(name, 0.0)), frozenset(hosts.get(name, ()))) for name in {*begins, *hosts}
-        }
-
-    def _tell(self, words: str) -> None:
-        self._say(words)
-
-
-def _as_ns(secs: float) -> int:
-    return int(secs * SECOND_NS) if 0 < secs < 1 << 33 else 0
+        return Span(begin_of([known.account], known.from_ns), end_ns, hosts)
 
 
 def _span_words(span_ns: int) -> str:
@@ -384,9 +274,3 @@ def _span_words(span_ns: int) -> str:
     name, secs = next((unit for unit in units if span_ns % (unit[1] * SECOND_NS) == 0), ("second", 1))
     amount = span_ns / (secs * SECOND_NS)
     return f"{amount:g} {name}" if amount == 1 else f"{amount:g} {name}s"
-
-
-def _begin_ns(job: JobAccount, otherwise_ns: int) -> int:
-    """Since when there may be entries of a job. A start that is said to be long before its own event isn't believed."""
-    begins = [max(account.started_ns, account.first_ns - HOUR_NS) for account in job.captures.values()]
-    return min(begins) - MARGIN_NS if begins else otherwise_ns

@@ -28,14 +28,14 @@ from ingest.loki.reader import Entries
 from ingest.metrics.job_metrics import JobMetrics
 from ingest.metrics.metrics_server import SinkMetrics
 from ingest.servers.backoff import Backoff
-from ingest.shipping import shipper
 from ingest.shipping.checkpoints import Checkpoints
+from ingest.shipping.delivery import MAX_AHEAD_NS, REPLAY_AFTER_NS
 from ingest.shipping.entries import Chunk, Metadata, StreamKey, batches, json_line, replay_hour
 from ingest.shipping.loki_sink import LokiSink, Stopped, StreamWaits, TenantWaits
 from ingest.shipping.quarantine import Quarantine, Refusal
 from ingest.shipping.tenants import USER, tenant_of, tenant_of_uid
 from ingest.slurm.captured import Run, ask, run_of
-from ingest.slurm.hours import HOUR_SECS, Hours, oldest_hour
+from ingest.slurm.hours import HOUR_SECS, Hours, HourSums, oldest_hour
 from ingest.slurm.intake import EndedFolder, Say
 from ingest.slurm.record import JOBCOMP, SECOND_NS, EndRecord, event_of, note_of
 from ingest.slurm.waiting import FILE, NOT_CAPTURED, REFUSED, SHIPPED, Told, Waiting, WaitingEnds
@@ -92,13 +92,14 @@ class SlurmStates:
         self._stop = stop
         self._say = say
         self._waiting = WaitingEnds(os.path.join(config.sink_dir, FILE))
-        self._folder = EndedFolder(config.slurm.ended_dir, self._waiting, self._counted, say, self._count_job)
+        self._folder = EndedFolder(
+            config.slurm.ended_dir, self._waiting, self._counted, say, self._count_job, self._hours_of
+        )
         for state in (*SLURM_STATES, UNKNOWN):  # at 0 from the start: rate() sees the first ones, too
             metrics.slurm_jobs.labels(state)
             metrics.slurm_node_seconds.labels(state)
         self._better_hook = False  # has told of some job
-        self._hours = Hours()  # of what was taken and isn't in the file yet
-        self._shown_hour = 0
+        self._shown_hour = 0  # 0 where there is more to show
         self._others: list[SlurmStates] = []
         self._take_due = self._say_due = 0.0
         self._told_words = ""
@@ -133,7 +134,6 @@ class SlurmStates:
             self._metrics.slurm_node_seconds.labels(state).inc((record.node_count or 1) * (record.end - record.start))
         if record.waited_secs is not None:
             self._metrics.slurm_wait_seconds.observe(record.waited_secs)
-        self._hours.add(record, int(time.time()))
 
     # ---- the main thread's
 
@@ -154,16 +154,22 @@ class SlurmStates:
         for one in (self, *self._others):
             one._metrics.slurm_waiting.set(one._waiting.number())
 
+    def _hours_of(self, records: Sequence[EndRecord]) -> Mapping[int, HourSums]:
+        """What they add to the sums of hours, by the better hook."""
+        better = self._better_hook or any(record.by == JOBCOMP for record in records)
+        hours, now = Hours(), int(time.time())
+        for record in records:
+            if record.by == JOBCOMP or not better:
+                hours.add(record, now)
+        self._shown_hour = 0
+        return hours.sums
+
     def _show_hours(self) -> None:
-        """Sums of hours, where there are new ones, or an hour is over. An agent that is killed before loses what it had
-        just taken: they are never counted twice."""
+        """Sums of hours, where there are new ones, or an hour is over."""
         now = int(time.time())
-        if not self._hours.sums and now // HOUR_SECS == self._shown_hour:
-            return
-        self._waiting.add_hours(self._hours.sums, oldest_hour(now))
-        self._hours = Hours()
-        self._metrics.set_slurm_hours(self._waiting.hours())
-        self._shown_hour = now // HOUR_SECS
+        if now // HOUR_SECS != self._shown_hour:
+            self._metrics.set_slurm_hours(self._waiting.hours(oldest_hour(now)))
+            self._shown_hour = now // HOUR_SECS
 
     # ---- its own thread's
 
@@ -448,9 +454,9 @@ def _told(record: EndRecord, run: Run, now_ns: int, newest_ns: dict[str, int], t
     time_ns = max(record.end * SECOND_NS, run.newest_ns + 1)
     if not run.settled:
         time_ns = max(time_ns, _patient_until_ns(record))
-    time_ns = min(time_ns, now_ns + shipper.MAX_AHEAD_NS // 2)
+    time_ns = min(time_ns, now_ns + MAX_AHEAD_NS // 2)
     newest = (newest_ns.get(key._replace(tenant=tenant).text, 0) for key in (_EVENTS, _NOTES))
-    late = [replay_hour(time_ns) if time_ns < one_ns - shipper.REPLAY_AFTER_NS else "" for one_ns in newest]
+    late = [replay_hour(time_ns) if time_ns < one_ns - REPLAY_AFTER_NS else "" for one_ns in newest]
     return Told(run.attempt, time_ns, *late)
 
 

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Sequence
-from dataclasses import MISSING, asdict, fields, replace
+from dataclasses import MISSING, fields, replace
 from typing import NamedTuple
 
 import orjson
@@ -105,10 +105,12 @@ class Catalogue:
             )
 
     def put_all(self, summaries: Sequence[JobSummary]) -> None:
-        """All of them, or none."""
+        """All of them, or none; what is there already isn't written again."""
         with store_errors(self.path), transaction(self._connection):
             self._connection.executemany(
-                "INSERT OR REPLACE INTO job (job_id, started_ns, summary) VALUES (?, ?, ?)", map(_row, summaries)
+                "INSERT INTO job (job_id, started_ns, summary) VALUES (?, ?, ?) ON CONFLICT (job_id) DO UPDATE"
+                " SET started_ns = excluded.started_ns, summary = excluded.summary WHERE summary <> excluded.summary",
+                map(_row, summaries),
             )
 
     def tombstone(self, job_id: str) -> Tombstone | None:
@@ -187,7 +189,7 @@ _UNSET = object()
 
 def _row(summary: JobSummary) -> tuple[str, int, str]:
     """Without what is as by default, which most are: lists are read the faster."""
-    said = {name: value for name, value in asdict(summary).items() if value != _DEFAULTS.get(name, _UNSET)}
+    said = {name: value for name, value in vars(summary).items() if value != _DEFAULTS.get(name, _UNSET)}
     return summary.job_id, summary.started_ns, json.dumps(said)
 
 

@@ -75,13 +75,22 @@ class ImportedJobWriter(JobWriter):
 
     def __init__(self, path: str, *, wal: bool, synced: bool) -> None:
         super().__init__(path, wal=wal, synced=synced)
+        self._becomes_wal = wal and not synced
         if synced and wal:  # what a power cut takes is imported again: its source is still there
             self._connection.execute("PRAGMA synchronous=NORMAL")
         self._has_children: bool | None = None
 
+    def close(self) -> None:
+        try:
+            if self._becomes_wal:
+                with store_errors(self.path):
+                    self._connection.execute("PRAGMA journal_mode=WAL")
+        finally:
+            super().close()
+
     def enter(self, key: str, account: CaptureAccount) -> CaptureRow:
-        """The job's capture, entered where it is new."""
-        return self.capture(key) or self.add_capture(key, 1, "", 0, account)
+        """The job's capture, entered where it is new; within `writing`."""
+        return self.capture(key) or self._add_capture(key, 1, "", 0, account)
 
     def changes(self, capture: int) -> list[Change]:
         """The job's own, in order of time."""
@@ -122,7 +131,8 @@ class ImportedJobWriter(JobWriter):
 
     def _replace(self, capture: CaptureRow) -> None:
         self._connection.execute(
-            "UPDATE capture SET done = 1, account = ?, x_axis = ? WHERE id = ?",
+            "UPDATE capture SET done = 1, account = ?1, x_axis = ?2 WHERE id = ?3"
+            " AND NOT (done AND account = ?1 AND x_axis = ?2)",
             (capture.account.to_json().decode(), capture.axis.to_json(), capture.id),
         )
 

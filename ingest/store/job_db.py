@@ -104,19 +104,22 @@ class JobWriter:
 
     def add_capture(self, folder: str, attempt: int, step: str, task: int, account: CaptureAccount) -> CaptureRow:
         """Enters a capture. The attempt is the next free one where another folder has the same attempt already."""
+        with store_errors(self.path), transaction(self._connection):
+            return self._add_capture(folder, attempt, step, task, account)
+
+    def _add_capture(self, folder: str, attempt: int, step: str, task: int, account: CaptureAccount) -> CaptureRow:
         axis = XAxis()
         values = (folder, step, task, account.to_json().decode(), axis.to_json())
-        with store_errors(self.path), transaction(self._connection):
-            taken = self._connection.execute(
-                "SELECT 1 FROM capture WHERE attempt = ? AND step = ? AND task = ?", (attempt, step, task)
-            ).fetchone()
-            if taken:
-                attempt = 1 + int(self._connection.execute("SELECT max(attempt) FROM capture").fetchone()[0])
-            cursor = self._connection.execute(
-                "INSERT INTO capture (folder, step, task, account, x_axis, attempt, segment, offset, done)"
-                " VALUES (?, ?, ?, ?, ?, ?, 0, 0, 0)",
-                (*values, attempt),
-            )
+        taken = self._connection.execute(
+            "SELECT 1 FROM capture WHERE attempt = ? AND step = ? AND task = ?", (attempt, step, task)
+        ).fetchone()
+        if taken:
+            attempt = 1 + int(self._connection.execute("SELECT max(attempt) FROM capture").fetchone()[0])
+        cursor = self._connection.execute(
+            "INSERT INTO capture (folder, step, task, account, x_axis, attempt, segment, offset, done)"
+            " VALUES (?, ?, ?, ?, ?, ?, 0, 0, 0)",
+            (*values, attempt),
+        )
         return CaptureRow(cursor.lastrowid or 0, folder, attempt, step, task, SpoolPosition(), False, account, axis)
 
     def write(self, capture: CaptureRow, rows: Rows) -> None:

@@ -15,16 +15,19 @@ from ingest.capture.job import RUNNING, STATE_CHANGED, JobSummary, Json
 from ingest.imports.imported import Change, ImportedJob
 from ingest.imports.states import is_over, state_of
 from ingest.metadata.metadata_keys import parse_record
-from ingest.sqlite_file import UnwritableError
 from ingest.store.catalogue import Catalogue, summarise
 from ingest.store.child_rows import OWN_DETAILS
+from ingest.store.due_marks import DueMarks, Mark, MarksOnTheirWay
 from ingest.store.imported_db import ImportedJobWriter, key_of
 from ingest.store.job_db import CaptureRow
-from logshipper.classifier import Classifier, Event, Lines
-from logshipper.errors import StoreError, os_words
+from ingest.store.new_databases import NewDatabases
+from logshipper.classifier import Classifier
+from logshipper.errors import StoreError
+from logshipper.fault_points import fault_point
 from logshipper.frame_builder import FrameBuilder
 from logshipper.metadata import Hint, keys_of
 from logshipper.segment import Stream, decode_frame
+from logshipper.stream_log import Event, Lines
 
 MAX_KEY_SETS = 256  # of a job's records, whose numbers are kept
 _LOG_STEP_BYTES = 64 << 10
@@ -32,15 +35,12 @@ _MOMENT = 0.0  # a log has no times: it is rendered as if all had been printed i
 
 
 class Imported(NamedTuple):
-    """What became of a job. removed: it is left out, as somebody removed it; is_new: it wasn't in the store; tags:
-    those that its system changed since they were last imported; note: likewise, None where it didn't change.
+    """What became of a job. removed: it is left out, as somebody removed it; is_new: it wasn't in the store;
     log_differs: the log isn't the one that was imported before, and is left out."""
 
     job_id: str
     is_new: bool = False
     removed: bool = False
-    tags: dict[str, str] | None = None
-    note: str | None = None
     log_differs: bool = False
 
 
@@ -49,94 +49,122 @@ class _AnotherLog(Exception):
 
 
 class JobImports:
-    """Writes imported jobs into a store whose lock is held. again: also jobs that were removed from the store."""
+    """Writes imported jobs into a store whose lock is held. mark: is given what changed of their tags and notes; again:
+    also jobs that were removed from the store."""
 
-    def __init__(self, jobs: str, catalogue: Catalogue, *, wal: bool, again: bool = False) -> None:
-        self._jobs = jobs
+    def __init__(self, root: str, catalogue: Catalogue, *, mark: Mark, wal: bool, again: bool = False) -> None:
+        self._jobs = os.path.join(root, "jobs")
+        self._new = NewDatabases(root, self._jobs)
+        self._marks = MarksOnTheirWay(root, mark)
         self._catalogue = catalogue
         self._wal = wal
         self._again = again
-        self._summaries: list[JobSummary] = []
+        self._summaries: dict[str, JobSummary] = {}
 
     def taken(self, job: ImportedJob) -> Json:
         """How far its files were taken in, as `ImportedJob.taken` had it the last time; nothing of a new job."""
-        _, path = self._place(job)
-        if not os.path.exists(path):
+        place = self._place(job)
+        if not place.exists:
             return {}
-        with closing(ImportedJobWriter(path, wal=self._wal, synced=True)) as writer:
+        with closing(ImportedJobWriter(place.path, wal=self._wal, synced=not place.is_new)) as writer:
             row = writer.capture(job.key)
         return {} if row is None else dict(_own(row.account).get("taken", {}))
 
     def put(self, job: ImportedJob) -> Imported:
-        """Takes in a job; `flush` brings it into the lists. Raises StoreError."""
-        job_id, path = self._place(job)
-        if self._catalogue.tombstone(job_id) is not None and not self._again and not os.path.exists(path):
+        """Takes in a job; `flush` brings it to its place, and into the lists. Raises StoreError."""
+        place = self._place(job)
+        job_id, is_new = place.job_id, not place.exists
+        if is_new and self._catalogue.tombstone(job_id) is not None and not self._again:
             return Imported(job_id, removed=True)
-        is_new = not os.path.exists(path)
-        with closing(ImportedJobWriter(path, wal=self._wal, synced=not is_new)) as writer:
+        path = self._new.make(job_id, job.key, small=job.is_small) if is_new else place.path
+        try:
+            log_differs = self._write(job, job_id, path, is_new=place.is_new)
+        except BaseException:
+            if is_new:
+                self._new.drop(job_id)
+            raise
+        if self._new.is_full:
+            self.flush()
+        return Imported(job_id, is_new=is_new, log_differs=log_differs)
+
+    def _write(self, job: ImportedJob, job_id: str, path: str, *, is_new: bool) -> bool:
+        """Whether the log is another one."""
+        with closing(ImportedJobWriter(path, wal=self._wal, synced=not is_new)) as writer, writer.writing():
             row = writer.enter(job.key, CaptureAccount(name=job.name, origin=job.origin))
-            tags, note = _marks(job, _own(row.account))
+            marks = _changed_marks(job_id, job, _own(row.account))
             log_differs = not _put(writer, row, job)
-            summary = summarise(job_id, writer.captures())
+            if marks is not None:
+                self._marks.add(marks, note=not is_new)
+            summary = summarise(job_id, [row])
+            fault_point("import_written")
+        fault_point("import_committed")
         if summary is not None:
-            self._summaries.append(summary)
-        if is_new:
-            _sync(path)
-        return Imported(job_id, is_new=is_new, tags=tags, note=note, log_differs=log_differs)
+            self._summaries[job_id] = summary
+        return log_differs
 
     def flush(self) -> None:
-        """Brings what was taken in into the lists."""
-        self._catalogue.put_all(self._summaries)
+        """Brings what was taken in to its place, and into the lists."""
+        self._marks.deliver()
+        fault_point("imports_marked")
+        self._new.publish()
+        self._catalogue.put_all(list(self._summaries.values()))
         self._summaries.clear()
 
-    def _place(self, job: ImportedJob) -> tuple[str, str]:
-        """The job's id and its database: the first of its ids that isn't another job's."""
+    def close(self) -> None:
+        self._new.close()
+
+    def _place(self, job: ImportedJob) -> "_Place":
+        """The first of the job's ids that isn't another job's."""
         for job_id in (*job.ids, f"{job.ids[-1][:50]}-{hashlib.sha256(job.key.encode()).hexdigest()[:10]}"):
+            waiting = self._new.key_of(job_id)
+            if waiting is not None:
+                if waiting == job.key:
+                    return _Place(job_id, self._new.path_of(job_id), exists=True, is_new=True)
+                continue
             path = os.path.join(self._jobs, f"{job_id}.db")
-            if not os.path.exists(path) or key_of(path) in (job.key, ""):
-                return job_id, path
+            if not os.path.exists(path):
+                return _Place(job_id, path, exists=False, is_new=True)
+            if key_of(path) in (job.key, ""):
+                return _Place(job_id, path, exists=True, is_new=False)
         raise StoreError(path, "is another job's")
 
 
-def _sync(path: str) -> None:
-    """Brings a new database onto the disk, once it is whole: quicker than each step of making it."""
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        os.fdatasync(fd)
-    except OSError as error:
-        raise UnwritableError(path, os_words(error)) from None
-    finally:
-        os.close(fd)
+class _Place(NamedTuple):
+    """Where a job is. is_new: it has no name in the store yet."""
+
+    job_id: str
+    path: str
+    exists: bool
+    is_new: bool
 
 
 # ---- one job
 
 
 def _put(writer: ImportedJobWriter, row: CaptureRow, job: ImportedJob) -> bool:
-    """False where the log is another one."""
+    """False where the log is another one; within `writing`."""
     account, rows = row.account, Rows()
     changes = merged(writer.changes(row.id), job.changes)
     _take_facts(account, job)
     _take_history(account, job.origin, changes)
     runs = (change.time_ns for change in changes if state_of(job.origin, change.to) == RUNNING)
     log_ns = next(runs, job.log_ns)
-    with writer.writing():
-        for event in job.events:
-            account.take_event(event.event, event.time_ns, rows)
-            account.newest_ns = max(account.newest_ns, event.time_ns)
-        _take_records(row, job, rows)
-        writer.add(row, rows)
-        is_same = True
-        try:
-            for of_log in _log_rows(row, job, log_ns):
-                writer.add(row, of_log)
-        except _AnotherLog:
-            is_same = False
-        account.started_ns = account.started_ns or job.begun_ns or account.newest_ns or time.time_ns()
-        events = list(_events(job.origin, changes))
-        times = [time_ns for time_ns, _ in events]
-        account.first_change_ns, account.last_change_ns = min(times, default=0), max(times, default=0)
-        writer.finish(row, events, job.children)
+    for event in job.events:
+        account.take_event(event.event, event.time_ns, rows)
+        account.newest_ns = max(account.newest_ns, event.time_ns)
+    _take_records(row, job, rows)
+    writer.add(row, rows)
+    is_same = True
+    try:
+        for of_log in _log_rows(row, job, log_ns):
+            writer.add(row, of_log)
+    except _AnotherLog:
+        is_same = False
+    account.started_ns = account.started_ns or job.begun_ns or account.newest_ns or time.time_ns()
+    events = list(_events(job.origin, changes))
+    times = [time_ns for time_ns, _ in events]
+    account.first_change_ns, account.last_change_ns = min(times, default=0), max(times, default=0)
+    writer.finish(row, events, job.children)
     return is_same
 
 
@@ -253,6 +281,8 @@ def _log_rows(row: CaptureRow, job: ImportedJob, time_ns: int) -> Iterator[Rows]
     """A console's bytes, rendered as a capture of them would be: also what was taken in before is fed, so that modes,
     fences and numbers of records are those of the whole. time_ns: of what is new, but never before what came earlier.
     Raises _AnotherLog where what was taken in before isn't what it was."""
+    if job.log == ():
+        return
     account, own = row.account, _own(row.account)
     is_ended = job.log_ended or is_over(account.state)
     taken, known = int(own.get("log_bytes", 0)), own.get("log_digest", "")
@@ -301,8 +331,9 @@ def _steps(log: Iterable[bytes], taken: int) -> Iterator[bytes]:
             at += len(piece)
 
 
-def _marks(job: ImportedJob, known: Json) -> tuple[dict[str, str] | None, str | None]:
-    """Tags and the note that changed since they were last imported."""
+def _changed_marks(job_id: str, job: ImportedJob, known: Json) -> DueMarks | None:
+    """Tags and the note that changed since they were last imported; None where none did."""
     before = known.get("tags", {})
     tags = {name: value for name, value in job.tags.items() if before.get(name) != value}
-    return tags or None, job.note if job.note and job.note != known.get("note") else None
+    note = job.note if job.note and job.note != known.get("note") else None
+    return DueMarks(job_id, tags, note) if tags or note is not None else None

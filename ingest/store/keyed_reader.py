@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ingest.capture.job import Child, ChildChange, Json
+from ingest.metadata.key_values import KeyValues, values_of
 from ingest.metadata.metadata_keys import raw_value
 from ingest.metadata.x_axis import KeyStats, XAxis, XChoice, merge_all
 
@@ -51,10 +52,10 @@ class KeyedReader:
             found.append(replace(stats, last=next((value for value in values if value is not None), "null")))
         return found
 
-    def last_values(self) -> dict[str, str]:
-        """The last value of each key, as JSON text, by the key's name."""
+    def key_values(self) -> dict[str, KeyValues]:
+        """Each key's last, least and greatest value by its name."""
         keys = self.keys()
-        return {key.key: key.last for key in keys}
+        return {key.key: values_of(key) for key in keys}
 
     def x_axis(self) -> XChoice:
         """The X of the job's graphs (R25)."""

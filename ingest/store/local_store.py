@@ -6,6 +6,7 @@
     values.db       the last value of each key, for lists
     overlay.db      tags and notes of whoever reads (observe/overlay.py)
     allocations.db  nodes that imported jobs were given
+    importing/      databases of jobs that are just being imported; importing.marks: tags and notes of such
     intake.lock     held by whoever takes in; agent.lock, agent.log: the per-user agent's
 
 Whoever reads calls `take_in` first, so that what is spooled is complete. Several programs may use a store at a time.
@@ -21,9 +22,10 @@ from typing import TYPE_CHECKING
 
 from ingest.capture.job import NAME, Capture, JobEvent, JobSummary, LogLine, MetadataRecord, Position, TakenIn
 from ingest.capture.summary import find_job
+from ingest.metadata.key_values import KeyValues
 from ingest.sqlite_file import DamagedError, UnwritableError, remove_database
 from ingest.store.catalogue import Catalogue, make_again
-from ingest.store.last_values import LastValues
+from ingest.store.key_cache import KeyCache
 from logshipper.errors import LogshipperError, SpoolError, SpoolFull, StoreError, UnknownJob
 from logshipper.fault_points import fault_point
 from logshipper.filesystem import network_type
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from ingest.capture.job import Allocation
     from ingest.capture.purge_pattern import LinePattern
     from ingest.capture.purge_segments import Purged
+    from ingest.store.due_marks import Mark
     from ingest.store.intake import Intake, Progress, SpooledCapture
     from ingest.store.job_imports import JobImports
     from ingest.store.job_reader import JobReader
@@ -72,7 +75,7 @@ class LocalStore:
         self._find_root(create)
         self.is_writable = os.stat(self.root).st_uid == self._owner and os.access(self.root, os.W_OK | os.X_OK)
         self._catalogue = self._open_catalogue()
-        self._values = LastValues(self.root, wal=self.uses_wal, writable=self.is_writable)
+        self._values = KeyCache(self.root, wal=self.uses_wal, writable=self.is_writable)
         self._made_intake: Intake | None = None
 
     def _find_root(self, create: bool) -> None:
@@ -103,7 +106,7 @@ class LocalStore:
             from ingest.store.intake import Intake
 
             self._made_intake = Intake(
-                self.spool, self._jobs, self._catalogue, wal=self.uses_wal, owner=self._owner, ended=self.last_values
+                self.spool, self._jobs, self._catalogue, wal=self.uses_wal, owner=self._owner, ended=self.key_values
             )
         return self._made_intake
 
@@ -206,9 +209,9 @@ class LocalStore:
         return self._intake.signature()
 
     @contextmanager
-    def importing(self, *, again: bool = False) -> Iterator["JobImports"]:
-        """What takes in imported jobs; the store's lock is held meanwhile: not for long at a time. again: see there.
-        Raises StoreError."""
+    def importing(self, mark: "Mark", *, again: bool = False) -> Iterator["JobImports"]:
+        """What takes in imported jobs; the store's lock is held meanwhile: not for long at a time. mark, again: see
+        there. Raises StoreError."""
         from ingest.store.job_imports import JobImports
 
         if not self.is_writable:
@@ -217,11 +220,14 @@ class LocalStore:
             if not held:
                 raise StoreError(self.root, "another program is taking in: try again")
             self._follow_catalogue()
-            imports = JobImports(self._jobs, self._catalogue, wal=self.uses_wal, again=again)
+            imports = JobImports(self.root, self._catalogue, mark=mark, wal=self.uses_wal, again=again)
             try:
                 yield imports
             finally:
-                imports.flush()
+                try:
+                    imports.flush()
+                finally:
+                    imports.close()
 
     def put_allocations(self, allocations: "Sequence[Allocation]") -> None:
         """Keeps them; what is known of one already is replaced. Raises StoreError."""
@@ -267,18 +273,22 @@ class LocalStore:
         other has, or `last`. Raises UnknownJob, with suggestions."""
         return find_job(name, self.jobs()).job_id
 
-    def last_values(self, job: JobSummary) -> Mapping[str, str]:
-        """The last value of each key of a job's metadata: JSON texts by the key's name. Raises as `open` does."""
+    def key_values(self, job: JobSummary) -> Mapping[str, KeyValues]:
+        """The last, least and greatest value of each key of a job's metadata by its name. Raises as `open` does."""
         values = self._values.get(job)
         if values is None:
             with self.reader_of(job) as reader:
-                values = reader.last_values()
+                values = reader.key_values()
             self._values.put(job, values)
         return values
 
     def reader_of(self, job: JobSummary) -> "JobReader":
         """Opens one of `jobs`."""
         return self.open(job.job_id)
+
+    def in_order(self, jobs: Sequence[JobSummary]) -> "Callable[[JobSummary], JobReader]":
+        """As `reader_of`: nothing is gained by opening several at once."""
+        return self.reader_of
 
     def open(self, job_id: str) -> "JobReader":
         """Raises UnknownJob where there is no such job; StoreError where its database can't be read."""

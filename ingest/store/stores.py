@@ -17,6 +17,7 @@ from ingest.capture.job import (
     RecordBlock,
     TakenIn,
 )
+from ingest.metadata.key_values import KeyValues
 from ingest.metadata.x_axis import KeyStats, XChoice
 from logshipper.segment import Kind, Stream
 
@@ -114,14 +115,18 @@ class Store(Protocol):
     def allocations(self) -> list[Allocation]:
         """Nodes that jobs were given, oldest first, those that wait last: what was imported of them."""
 
-    def last_values(self, job: JobSummary) -> Mapping[str, str]:
-        """The last value of each key of a job's metadata, one of `jobs`: JSON texts by the key's name."""
+    def key_values(self, job: JobSummary) -> Mapping[str, KeyValues]:
+        """The last, least and greatest value of each key of a job's metadata, one of `jobs`, by the key's name."""
 
     def resolve(self, name: str) -> str:
         """The id of the job that a name stands for. Raises UnknownJob."""
 
     def reader_of(self, job: JobSummary) -> Reader:
         """Opens one of `jobs`: also where several clusters have a job of its id."""
+
+    def in_order(self, jobs: Sequence[JobSummary]) -> Callable[[JobSummary], Reader]:
+        """Opens each of these, of `jobs`, in this order, as `reader_of` does: for whoever goes through many, since over
+        a network several are read at once."""
 
     def open(self, job_id: str) -> Reader:
         """Raises UnknownJob."""

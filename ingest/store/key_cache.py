@@ -1,4 +1,5 @@
-"""`values.db`: the last value of each key of jobs' metadata, so that lists needn't open each job's database.
+"""`values.db`: the last, least and greatest value of each key of jobs' metadata, so that lists needn't open each job's
+database.
 
 Nothing but a cache of what these say: it is removed where it is damaged or something is purged, and fills again. An
 entry counts for as long as its job has had as many records; where it can't be read or written, nothing is remembered.
@@ -13,23 +14,32 @@ from contextlib import closing
 import orjson
 
 from ingest.capture.job import JobSummary
-from ingest.sqlite_file import DamagedError, open_reader, open_writer, remove_database, store_errors, transaction
+from ingest.metadata.key_values import KeyValues
+from ingest.sqlite_file import (
+    DamagedError,
+    damaged,
+    open_reader,
+    open_writer,
+    remove_database,
+    store_errors,
+    transaction,
+)
 from logshipper.errors import StoreError
 
 FILE = "values.db"
-VERSION = 1
+VERSION = 2
 SCHEMA = """
-CREATE TABLE last_value (
+CREATE TABLE key_values (
     job_id TEXT PRIMARY KEY,
     started_ns INTEGER NOT NULL,
     records INTEGER NOT NULL,
     held TEXT NOT NULL
 ) WITHOUT ROWID"""
-MAX_BYTES = 16_384  # of a job's values; one that has more is read from its own database each time
+MAX_BYTES = 32_768  # of a job's values; one that has more is read from its own database each time
 MAX_WAITING = 500  # jobs whose values are written together
 
 
-class LastValues:
+class KeyCache:
     """The cache of one store, read as a whole when first asked. writable: whether it may be written."""
 
     def __init__(self, root: str, *, wal: bool, writable: bool) -> None:
@@ -39,20 +49,19 @@ class LastValues:
         self._held: dict[str, tuple[int, int, str]] | None = None
         self._waiting: dict[str, tuple[int, int, str]] = {}
 
-    def get(self, job: JobSummary) -> Mapping[str, str] | None:
-        """JSON texts by key's name; None where they aren't known."""
+    def get(self, job: JobSummary) -> Mapping[str, KeyValues] | None:
+        """By key's name; None where they aren't known."""
         if self._held is None:
             self._held = self._read()
         held = self._held.get(job.job_id)
         if held is None or held[:2] != (job.started_ns, job.records):
             return None
         try:
-            values = orjson.loads(held[2])
-        except ValueError:
+            return {key: KeyValues(*values) for key, values in orjson.loads(held[2]).items()}
+        except (ValueError, TypeError, AttributeError):
             return None
-        return values if isinstance(values, dict) else None
 
-    def put(self, job: JobSummary, values: Mapping[str, str]) -> None:
+    def put(self, job: JobSummary, values: Mapping[str, KeyValues]) -> None:
         """Remembers a job's values; `flush` writes them."""
         text = json.dumps(values)
         if not self._writable or len(text) > MAX_BYTES:
@@ -68,14 +77,14 @@ class LastValues:
         if not waiting:
             return
         rows = [(job_id, *held) for job_id, held in waiting.items()]
-        self._write("INSERT OR REPLACE INTO last_value VALUES (?, ?, ?, ?)", rows)
+        self._write("INSERT OR REPLACE INTO key_values VALUES (?, ?, ?, ?)", rows)
 
     def forget(self, job_id: str) -> None:
         self._waiting.pop(job_id, None)
         if self._held is not None:
             self._held.pop(job_id, None)
         if os.path.exists(self._path):
-            self._write("DELETE FROM last_value WHERE job_id = ?", [(job_id,)])
+            self._write("DELETE FROM key_values WHERE job_id = ?", [(job_id,)])
 
     def remove(self) -> None:
         """All of it: a value that was purged may stand there."""
@@ -87,7 +96,8 @@ class LastValues:
             return {}
         try:
             with closing(open_reader(self._path, VERSION)) as connection, store_errors(self._path):
-                rows = connection.execute("SELECT job_id, started_ns, records, held FROM last_value").fetchall()
+                self._check_version(connection)
+                rows = connection.execute("SELECT job_id, started_ns, records, held FROM key_values").fetchall()
         except DamagedError:
             self._remove_damaged()
             return {}
@@ -99,11 +109,17 @@ class LastValues:
         try:
             writer = open_writer(self._path, SCHEMA, VERSION, wal=self._wal)
             with closing(writer) as connection, store_errors(self._path), transaction(connection):
+                self._check_version(connection)
                 connection.executemany(statement, rows)
         except DamagedError:
             self._remove_damaged()
         except (StoreError, sqlite3.Error):
             pass  # a full disk, a lock: it is but a cache
+
+    def _check_version(self, connection: sqlite3.Connection) -> None:
+        """Raises DamagedError for a file of an older version, which is made anew."""
+        if connection.execute("PRAGMA user_version").fetchone()[0] != VERSION:
+            raise damaged(self._path, "an older logshipper wrote it")
 
     def _remove_damaged(self) -> None:
         try:

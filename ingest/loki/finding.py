@@ -1,0 +1,202 @@
+"""Finds jobs in Loki by their ids, one or many with the same few questions: their events, and who of them gave the last
+sign of life. A Prometheus tells since when there are any.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from ingest.loki.account import BEATS, HEARTBEAT, CaptureKey, Entry, JobAccount, JobKey, capture_key, job_key
+from ingest.loki.logql import matcher, selector, with_any_metadata, with_event, without_event
+from ingest.loki.reader import AHEAD_NS, MARGIN_NS, Direction, Entries
+from logshipper.errors import QueryError
+
+SECOND_NS = 10**9
+HOUR_NS = 3600 * SECOND_NS
+PROMETHEUS_DAYS = 15  # that Prometheus keeps, by default
+MAX_JOB_NS = 366 * 24 * HOUR_NS  # a begin that is longer ago is nobody's: a job tells it itself
+MAX_LOOKS = 20  # for heartbeats that aren't among the newest
+_PAGE = 5000
+
+
+class Found(NamedTuple):
+    """A series of Prometheus' answer."""
+
+    labels: Mapping[str, str]
+    value: float
+
+
+class Metrics(Protocol):
+    """What is asked of Prometheus: an instant query."""
+
+    def __call__(self, promql: str) -> Iterable[Found]: ...
+
+
+@dataclass
+class Known:
+    """A job whose events were read. from_ns: since when; read_ns: when; hosts: where Prometheus saw it."""
+
+    account: JobAccount
+    from_ns: int
+    read_ns: int
+    hosts: frozenset[str]
+
+
+class _Hint(NamedTuple):
+    """What Prometheus knows of a job. begin_ns: 0 where it doesn't know."""
+
+    begin_ns: int
+    hosts: frozenset[str]
+
+
+class TooMany(Exception):
+    """More events than were to be read."""
+
+
+class Finder:
+    """Asks Loki, and Prometheus, for jobs by their ids. since_ns: how far back they are looked for where Prometheus
+    doesn't know of them; cluster: only this one's; say: is told what went wrong but doesn't stop anything."""
+
+    def __init__(
+        self,
+        client: Entries,
+        metrics: Metrics | None,
+        since_ns: int,
+        cluster: str | None,
+        now: Callable[[], int],
+        say: Callable[[str], None],
+    ) -> None:
+        self._client = client
+        self._metrics = metrics
+        self._since_ns = since_ns
+        self._cluster = cluster
+        self._now = now
+        self._say = say
+
+    def find(self, job_ids: Collection[str], *, most: int | None = None) -> dict[JobKey, Known]:
+        """The jobs with these ids, of each cluster. Of those that Prometheus knows, events are looked for since an hour
+        before its word on their begin, and everywhere: what ran where its agents aren't scraped, or are called
+        otherwise there, is part of the job as well. Raises TooMany for more entries than `most`."""
+        hints = self._hints(job_ids)
+        now_ns = self._now()
+        since_ns = now_ns - self._since_ns
+        hinted = {key.job_id for key in hints}
+        believed = (hint.begin_ns if now_ns - hint.begin_ns < MAX_JOB_NS else since_ns for hint in hints.values())
+        begins = [begin_ns - HOUR_NS for begin_ns in believed]
+        since_ns = min(begins + ([] if hinted.issuperset(job_ids) else [since_ns]))
+        jobs = self._read_events(job_ids, since_ns, most)
+        missing = set(job_ids) - {key.job_id for key in jobs}
+        if missing & hinted and since_ns > now_ns - self._since_ns:  # Prometheus was wrong
+            since_ns = now_ns - self._since_ns
+            jobs |= self._read_events(missing, since_ns, most)
+        self.read_heartbeats(jobs.values(), begin_of(jobs.values(), since_ns))
+        nowhere = _Hint(0, frozenset())
+        return {key: Known(job, since_ns, now_ns, hints.get(key, nowhere).hosts) for key, job in jobs.items()}
+
+    def _read_events(self, job_ids: Collection[str], begin_ns: int, most: int | None) -> dict[JobKey, JobAccount]:
+        jobs: dict[JobKey, JobAccount] = {}
+        chosen = selector(["event"], cluster=self._cluster) + with_any_metadata("job_id", job_ids)
+        for read, entry in enumerate(self.entries(chosen + without_event((HEARTBEAT,)), begin_ns), start=1):
+            if most is not None and read > most:
+                raise TooMany
+            key = job_key(entry)
+            if key is None or key.job_id not in job_ids:
+                continue
+            job = jobs.get(key) or JobAccount(key)
+            job.take(entry)
+            if job.captures or job.ends:
+                jobs[key] = job
+        return jobs
+
+    def entries(
+        self, logql: str, begin_ns: int, *, end_ns: int = 0, backward: bool = False, page: int = _PAGE
+    ) -> Iterable[Entry]:
+        """Since begin_ns. end_ns: 0 for all that there may be."""
+        direction: Direction = "backward" if backward else "forward"
+        return self._client.entries(logql, begin_ns, end_ns or self._now() + AHEAD_NS, direction=direction, page=page)
+
+    # ---- heartbeats
+
+    def read_heartbeats(self, jobs: Collection[JobAccount], begin_ns: int) -> None:
+        """The newest one of each capture that may be running, and of a silent one those before that. Those that beat
+        until now fill the first answers: others are then asked for without them."""
+        by_key = {job.key: job for job in jobs}
+        wanted = {(job.key, key) for job in jobs for key in job.open_captures()}
+        end_ns = self._now() + AHEAD_NS
+        for _ in range(MAX_LOOKS):
+            if not wanted:
+                return
+            reached_ns = self._read_some(by_key, wanted, begin_ns, end_ns)
+            if reached_ns is None:
+                return
+            end_ns = reached_ns + 1
+
+    def _read_some(
+        self, jobs: Mapping[JobKey, JobAccount], wanted: set[tuple[JobKey, CaptureKey]], begin_ns: int, end_ns: int
+    ) -> int | None:
+        """Takes what is found out of wanted. The time up to which was read, None where there is no more."""
+        clusters = {key.cluster for key, _ in wanted}
+        cluster = next(iter(clusters)) if len(clusters) == 1 else self._cluster
+        chosen = selector(["event"], cluster=cluster, hosts={key.host for _, key in wanted})
+        logql = chosen + with_any_metadata("job_id", {key.job_id for key, _ in wanted}) + with_event((HEARTBEAT,))
+        most = (3 + BEATS) * len(wanted) + 20
+        page = min(max(2 * len(wanted), 10), _PAGE)
+        now_ns = self._now()
+        found = self.entries(logql, begin_ns, end_ns=end_ns, backward=True, page=page)
+        for read, entry in enumerate(found, start=1):
+            its_job, its_key = job_key(entry), capture_key(entry)
+            job = jobs.get(its_job) if its_job is not None else None
+            if job is not None and its_job is not None:
+                job.take(entry)
+                account = job.captures.get(its_key)
+                if account is None or not account.is_silent(now_ns) or len(account.beats_ns) == BEATS:
+                    wanted.discard((its_job, its_key))
+            if not wanted:
+                return None
+            if read >= most:
+                return entry.time_ns
+        return None
+
+    # ---- Prometheus
+
+    def _hints(self, job_ids: Collection[str]) -> dict[JobKey, _Hint]:
+        """What Prometheus knows of jobs; nothing where it doesn't know, or can't be asked."""
+        if self._metrics is None:
+            return {}
+        chosen = matcher("job_id", job_ids)
+        chosen += "," + matcher("cluster", [self._cluster]) if self._cluster is not None else ""
+        back = f"[{max(PROMETHEUS_DAYS, self._since_ns // (24 * HOUR_NS) + 1)}d]"
+        by = "by (cluster, job_id"
+        begins: dict[JobKey, float] = {}
+        hosts: dict[JobKey, set[str]] = {}
+        try:
+            starts = self._metrics(f"min {by}) (min_over_time(logshipper_job_start_time_seconds{{{chosen}}}{back}))")
+            places = self._metrics(f"group {by}, host) (last_over_time(logshipper_job_info{{{chosen}}}{back}))")
+            for found in starts:
+                begins[_key_of(found)] = found.value
+            for found in places:
+                hosts.setdefault(_key_of(found), set()).add(found.labels.get("host", ""))
+        except QueryError as error:
+            self._say(f"{error}; jobs are looked for in Loki alone")
+            self._metrics = None
+            return {}
+        return {
+            key: _Hint(_as_ns(begins.get(key, 0.0)), frozenset(hosts.get(key, ())))
+            for key in {*begins, *hosts}
+            if key.job_id in job_ids
+        }
+
+
+def begin_of(jobs: Iterable[JobAccount], otherwise_ns: int) -> int:
+    """Since when there may be entries of jobs. A start that is said to be long before its own event isn't believed."""
+    accounts = (account for job in jobs for account in job.captures.values())
+    begins = [max(account.started_ns, account.first_ns - HOUR_NS) for account in accounts]
+    return min(begins) - MARGIN_NS if begins else otherwise_ns
+
+
+def _key_of(found: Found) -> JobKey:
+    return JobKey(found.labels.get("cluster", ""), found.labels.get("job_id", ""))
+
+
+def _as_ns(secs: float) -> int:
+    return int(secs * SECOND_NS) if 0 < secs < 1 << 33 else 0

@@ -1,0 +1,22 @@
+"""What lists tell of a job's key: its last, least and greatest value. Pure."""
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ingest.metadata.x_axis import KeyStats
+
+
+class KeyValues(NamedTuple):
+    """last, min, max: JSON texts, exact, min and max of numbers, "" without any; records: how many have the key."""
+
+    last: str
+    records: int
+    min: str = ""
+    max: str = ""
+
+
+def values_of(stats: "KeyStats") -> KeyValues:
+    if stats.min is None or stats.max is None:
+        return KeyValues(stats.last, stats.count)
+    return KeyValues(stats.last, stats.count, json.dumps(stats.min), json.dumps(stats.max))

@@ -1,0 +1,420 @@
+"""What becomes of a stream's final lines: lines of the log, metadata, repeats and blank lines that are counted, and the
+live status of what isn't final. Pure."""
+
+from collections.abc import Iterable
+from itertools import groupby, islice
+from operator import eq, itemgetter
+from typing import NamedTuple
+
+from logshipper import metadata
+from logshipper.renderer import Block, Renderer
+from logshipper.segment import Json, Kind, Stream
+
+REPEAT_SECS = 10.0
+STATUS_SECS = 10.0
+OVER_SECS = 1.0  # how long a bar that is over may be shown
+SNAPSHOT_MARK = b"[so far] "
+MAX_KEY_SETS = 1024  # sets of keys that metadata records are numbered by; all further ones share one number
+MASK = b"***"
+_BLANK = ord(" ")
+_LAST_BYTE = itemgetter(-1)
+
+
+class Lines(NamedTuple):
+    """Lines of one stream and kind. text: each ended by LF; lines: how many; attrs: of the only line, or None."""
+
+    stream: Stream
+    kind: Kind
+    text: bytes
+    lines: int
+    attrs: Json | None = None
+
+
+class Event(NamedTuple):
+    """Something that happened to the capture. record: without its `type`."""
+
+    record: Json
+
+
+class Tally:
+    """The ledger of one stream (ARCHITECTURE, Names)."""
+
+    __slots__ = ("blank", "collapsed", "commands", "dropped", "lost", "stored")
+
+    def __init__(self) -> None:
+        self.stored = self.collapsed = self.blank = self.dropped = self.commands = self.lost = 0
+
+
+class CaptureLog:
+    """What both streams of a capture share: what came out, in order; what is masked; how records are numbered."""
+
+    def __init__(self) -> None:
+        self.out: list[Lines | Event] = []
+        self.masks: list[bytes] = []
+        self.notes = self.statuses = self.parts = 0
+        self._key_sets: dict[frozenset[str], int] = {}
+        self._hinted: set[str] = set()
+
+    def event(self, name: str, message: str, **details: str) -> None:
+        self.out.append(Event({"event": name, "message": message, **details}))
+
+    def masked(self, text: bytes) -> bytes:
+        for mask in self.masks:
+            if mask in text:
+                text = text.replace(mask, MASK)
+        return text
+
+    def number(self, keys: tuple[str, ...]) -> int:
+        """The record's number among those with the same set of keys, from 1."""
+        key_set = frozenset(keys)
+        if key_set not in self._key_sets and len(self._key_sets) >= MAX_KEY_SETS:
+            key_set = frozenset()
+        number = self._key_sets.get(key_set, 0) + 1
+        self._key_sets[key_set] = number
+        return number
+
+    def hint(self, hint: metadata.Hint, stream: Stream) -> None:
+        """Says what nearly was metadata, and the mend: once for each reason."""
+        if hint.reason not in self._hinted:
+            self._hinted.add(hint.reason)
+            self.event("json_hint", hint.text, stream=stream.name.lower(), reason=hint.reason)
+
+
+class StreamLog:
+    """One stream: what its renderer shows, by the stream's own mode. capture: what it shares with the other; collapse:
+    repeats and blank lines; snapshot_secs: between two looks at a bar that runs, 0 for none."""
+
+    __slots__ = (
+        "_capture",
+        "_collapse",
+        "_keep_colours",
+        "_last_blank",
+        "_last_line",
+        "_repeated",
+        "_repeated_since",
+        "_snapshot",
+        "_snapshot_due",
+        "_snapshot_secs",
+        "_status",
+        "_status_looked_at",
+        "bytes",
+        "fenced",
+        "mode",
+        "renderer",
+        "stream",
+        "tally",
+    )
+
+    def __init__(
+        self,
+        stream: Stream,
+        renderer: Renderer,
+        mode: str,
+        capture: CaptureLog,
+        *,
+        keep_colours: bool,
+        snapshot_secs: float,
+        collapse: bool,
+    ) -> None:
+        self.stream = stream
+        self.renderer = renderer
+        self.mode = mode
+        self.fenced = False
+        self.bytes = 0
+        self.tally = Tally()
+        self._capture = capture
+        self._keep_colours = keep_colours
+        self._collapse = collapse
+        self._status = b""
+        self._status_looked_at = 0.0
+        self._snapshot_secs = snapshot_secs
+        self._snapshot_due = float("inf")
+        self._start_afresh()
+
+    def _start_afresh(self) -> None:
+        self._last_line: bytes | None = None  # the last line logged, for repeats
+        self._repeated = 0  # how often it came again, not yet said
+        self._repeated_since = 0.0
+        self._last_blank = False
+        self._snapshot = b""  # the last one
+
+    # ---- what comes in
+
+    def sort(self, blocks: Iterable[Block], now: float) -> None:
+        """Takes final lines. now: seconds of a monotonic clock."""
+        for block in blocks:
+            if block.part or block.note:
+                self._sort_odd(block)
+                continue
+            text = block.text
+            if self._keep_colours and b"\x1b" in text:
+                self._sort_coloured(text, now)
+                continue
+            mined = self.stream is Stream.STDOUT and b"{" in text and (text[:1] == b"{" or b"\n{" in text)
+            if self.mode == "enabled" or (self.mode == "metadata" and mined):
+                self._sort_block(self._capture.masked(text), mined, now)
+            else:
+                self.tally.dropped += text.count(b"\n")
+
+    def take_record(self, record: bytes) -> None:
+        """Takes metadata that the job didn't print but sent."""
+        keys = metadata.keys_of(record)
+        if self.mode == "disabled" or not isinstance(keys, tuple):
+            self.tally.dropped += 1
+            return
+        self.end_run()
+        number = self._capture.number(keys)
+        self._write(Kind.METADATA, self._capture.masked(record) + b"\n", 1, {"n": number})
+        self.tally.stored += 1
+
+    def take_command(self, line: bytes) -> None:
+        """A line that was obeyed, as it is to be shown."""
+        self.end_run()
+        self._write(Kind.COMMAND, line + b"\n", 1)
+
+    def tick(self, now: float) -> None:
+        """What only time brings: rows left alone, repeats that go on, the status of running bars."""
+        self.sort(self.renderer.tick(now), now)
+        if self._repeated and now - self._repeated_since >= REPEAT_SECS:
+            self._say_repeats()
+        if now - self._status_looked_at >= STATUS_SECS:
+            self._status_looked_at = now
+            self._show_status()
+        elif self._status and not self.renderer.pending():
+            self._write_status(b"")  # over: that isn't waited with
+        if self._snapshot_secs and self.mode == "enabled" and self.renderer.pending():
+            self._look_for_snapshot(now)
+
+    def next_tick(self, ticked_at: float) -> float | None:
+        """When `tick` has something to do at the earliest, or None. ticked_at: when it was called last."""
+        times = []
+        due = self.renderer.next_tick()
+        if due is not None:
+            times.append(due)
+        if self._repeated:
+            times.append(self._repeated_since + REPEAT_SECS)
+        if self.mode == "enabled" and (self._status or self.renderer.pending()):
+            times.append(self._status_looked_at + STATUS_SECS)
+            times.append(min(self._snapshot_due, ticked_at + OVER_SECS))
+        return min(times, default=None)
+
+    def account(self) -> Json:
+        """The stream's part of the ledger."""
+        pending = self.renderer.pending()
+        counts = {name: getattr(self.tally, name) for name in Tally.__slots__}
+        return {
+            "read": sum(counts.values()) + pending,
+            **counts,
+            "pending": pending,
+            "bytes": self.bytes,
+            "line_feeds": self.renderer.line_feeds - self.renderer.held_line_feeds(),
+        }
+
+    def settle(self, now: float) -> None:
+        """All that the stream shows and holds is said; its status is withdrawn; it starts afresh."""
+        self.sort(self.renderer.flush(), now)
+        if self._repeated:
+            self._say_repeats()
+        if self._status:
+            self._write_status(b"")
+        self._start_afresh()
+
+    def end_run(self) -> None:
+        """Another line comes: a run of repeats, and a run of blank lines, is over."""
+        if self._repeated:
+            self._say_repeats()
+        self._last_line = None
+        self._last_blank = False
+
+    # ---- sorting final lines
+
+    def _sort_coloured(self, text: bytes, now: float) -> None:
+        """Lines that hold colours: what becomes of each is as if it held none."""
+        from logshipper.colours import stripped
+
+        plain = stripped(text)
+        mined = self.stream is Stream.STDOUT and b"{" in plain and (plain[:1] == b"{" or b"\n{" in plain)
+        if self.mode != "enabled" and not (self.mode == "metadata" and mined):
+            self.tally.dropped += plain.count(b"\n")
+            return
+        masked = self._capture.masked(plain)
+        if masked != plain:  # colours may stand amid a token
+            lines = zip(text.split(b"\n"), plain.split(b"\n"), masked.split(b"\n"), strict=True)
+            text = b"\n".join(line if shown == unmasked else shown for line, unmasked, shown in lines)
+        self._sort_block(masked, mined, now, text)
+
+    def _sort_odd(self, block: Block) -> None:
+        """The renderer's own notes, and the parts of a line too long to be one: never metadata, never collapsed."""
+        if block.part:
+            is_first = block.part == "1"
+            self._capture.parts += not is_first  # further parts are logshipper's doing: the line counts once
+            if self.mode != "enabled":
+                self.tally.dropped += is_first
+                return
+            self.tally.stored += is_first
+        elif self.mode != "enabled":
+            return
+        else:
+            self._capture.notes += 1
+        self.end_run()
+        kind = Kind.NOTE if block.note else Kind.LOG
+        attrs: Json | None = {"part": block.part} if block.part else None
+        self._write(kind, self._masked_part(block.text), block.text.count(b"\n"), attrs)
+
+    def _masked_part(self, text: bytes) -> bytes:
+        if self._capture.masks and b"\x1b" in text:
+            from logshipper.colours import stripped
+
+            plain = stripped(text)
+            masked = self._capture.masked(plain)
+            return text if masked == plain else masked
+        return self._capture.masked(text)
+
+    def _sort_block(self, text: bytes, mined: bool, now: float, coloured: bytes | None = None) -> None:
+        """Lines of a stream that may be logged: by the chunk where nothing in them is special.
+
+        mined: some line begins with `{`, on stdout. coloured: the lines as they are to be logged, if otherwise.
+        """
+        lines = text.split(b"\n")
+        lines.pop()
+        # each of these looks over all lines at C speed; cheap single bytes stand before pairs (docs/rendering.md)
+        special = (
+            mined
+            or self.mode != "enabled"
+            or b"" in lines
+            or _BLANK in map(_LAST_BYTE, lines)
+            or lines[0] == self._last_line
+            or True in map(eq, lines, islice(lines, 1, None))
+        )
+        if special:
+            self._sort_lines(lines, mined, now, coloured.split(b"\n") if coloured is not None else None)
+            return
+        self.end_run()
+        self.tally.stored += len(lines)
+        self._write(Kind.LOG, text if coloured is None else coloured, len(lines))
+        self._last_line = lines[-1]
+
+    def _sort_lines(self, lines: list[bytes], mined: bool, now: float, coloured: list[bytes] | None = None) -> None:
+        """coloured: the same lines as they are to be logged, where they hold colours."""
+        plain: list[bytes] = []  # lines to be logged together
+        shown: list[bytes] = [] if coloured else plain  # ... with their colours
+        tally = self.tally
+        logged = self.mode == "enabled"
+        at = times = 0
+        for line, group in groupby(lines):
+            at += times
+            times = sum(1 for _ in group)
+            if mined and line[:1] == b"{" and (keys := self._keys_of(line)) is not None:
+                self._write_plain(plain, shown)
+                self.end_run()
+                for _ in range(times):
+                    self._write(Kind.METADATA, line + b"\n", 1, {"n": self._capture.number(keys)})
+                tally.stored += times
+                continue
+            if not logged:
+                tally.dropped += times
+                continue
+            text = line.rstrip(b" ")
+            if not self._collapse:
+                plain += [text] * times
+                if coloured:
+                    shown += [_trimmed(one, text) for one in coloured[at : at + times]]
+                continue
+            if not text:
+                self._write_plain(plain, shown)
+                self._blank(times)
+                continue
+            if text == self._last_line and not plain:
+                self._repeat(times, now)
+                continue
+            if plain and plain[-1] == text:  # differs in blanks at its end only
+                self._write_plain(plain, shown)
+                self._repeat(times, now)
+                continue
+            if self._repeated:
+                self._say_repeats()
+            self._last_blank = False
+            plain.append(text)
+            if coloured:
+                shown.append(coloured[at] if len(text) == len(line) else _trimmed(coloured[at], text))
+            if times > 1:
+                self._write_plain(plain, shown)
+                self._repeat(times - 1, now)
+        self._write_plain(plain, shown)
+
+    def _write_plain(self, plain: list[bytes], shown: list[bytes]) -> None:
+        if not plain:
+            return
+        self.tally.stored += len(plain)
+        self._write(Kind.LOG, b"\n".join(shown) + b"\n", len(plain))
+        self._last_line = plain[-1]
+        self._last_blank = False
+        plain.clear()
+        shown.clear()
+
+    def _blank(self, times: int) -> None:
+        if not self._last_blank:
+            self.end_run()
+            self._write(Kind.LOG, b"\n", 1)
+            self.tally.stored += 1
+            times -= 1
+        self.tally.blank += times
+        self._last_blank = True
+
+    def _repeat(self, times: int, now: float) -> None:
+        if not self._repeated:
+            self._repeated_since = now
+        self._repeated += times
+        self.tally.collapsed += times
+
+    def _say_repeats(self) -> None:
+        times = self._repeated
+        text = b"[last line repeated %d %s]\n" % (times, b"time" if times == 1 else b"times")
+        self._repeated = 0
+        self._capture.notes += 1
+        self._write(Kind.NOTE, text, 1, {"repeat": times})
+
+    def _keys_of(self, line: bytes) -> tuple[str, ...] | None:
+        keys = metadata.keys_of(line)
+        if isinstance(keys, metadata.Hint):
+            self._capture.hint(keys, self.stream)
+            return None
+        return keys
+
+    # ---- live status
+
+    def _show_status(self) -> None:
+        text = self._capture.masked(self.renderer.status()) if self.mode == "enabled" else b""
+        if text != self._status:
+            self._write_status(text)
+
+    def _write_status(self, text: bytes) -> None:
+        self._status = text
+        self._capture.statuses += 1
+        self._write(Kind.STATUS, text + b"\n", 1)
+
+    def _look_for_snapshot(self, now: float) -> None:
+        """What a bar shows now as a note in the log: the bar's last state is yet to come."""
+        if now < self._snapshot_due < float("inf"):
+            return
+        is_first = self._snapshot_due == float("inf")
+        self._snapshot_due = now + self._snapshot_secs
+        text = self._capture.masked(self.renderer.status())
+        if is_first or text in (b"", self._snapshot):
+            return
+        self._snapshot = text
+        self.end_run()
+        self._capture.notes += 1
+        self._write(Kind.NOTE, SNAPSHOT_MARK + text + b"\n", 1)
+
+    def _write(self, kind: Kind, text: bytes, count: int, attrs: Json | None = None) -> None:
+        self._capture.out.append(Lines(self.stream, kind, text, count, attrs))
+
+
+def _trimmed(coloured: bytes, text: bytes) -> bytes:
+    """A coloured line without the blanks at its end. text: the same without colours."""
+    if coloured == text:
+        return text
+    from logshipper.colours import beginning
+
+    return beginning(coloured, len(text))

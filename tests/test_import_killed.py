@@ -1,0 +1,85 @@
+"""Imports that are killed (SIGKILL) anywhere, and repeated: what comes of it is what one import brings, once."""
+
+import random
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.store.local_store import LocalStore
+from logshipper.cli import main
+from observe.overlay import Overlay
+from tests import crashing
+from tests.captured_runs import ROOT
+from tests.import_tools import RECORDED, contents, store
+
+__all__ = ["store"]  # fixture
+IMPORTING = (
+    "import_written", "import_committed", "imports_marked", "imports_synced", "import_named", "imports_named",
+)  # fmt: skip
+ONCE = ("imports_marked", "imports_synced", "imports_named")  # for all jobs together
+CHILD_SECS = 60
+PATHS = {"balsam": RECORDED / "balsam", "qcg": RECORDED / "qcg", "xt": RECORDED / "xt"}
+
+
+def everything(store: Path) -> dict[str, Any]:  # Any: what readers give
+    """Jobs, allocations, and tags and notes without when they were given."""
+    found = contents(store)
+    with LocalStore(str(store)) as opened:
+        marks = {place.job_id: replace(its, changed_ns=0) for place, its in Overlay.of_local(opened).all().items()}
+        return {"jobs": found, "allocations": opened.allocations(), "marks": marks}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What one import of each system's files brings."""
+    found = {}
+    for system, path in PATHS.items():
+        root = tmp_path_factory.mktemp(system) / "store"
+        assert main(["import", system, str(path), "--store", str(root)]) == 0
+        found[system] = everything(root)
+    return found
+
+
+def killed(store: Path, point: str, times: int, system: str) -> bool:
+    """Whether the import came to the point so often, and was killed there."""
+    flag = store.parent / f"killed-{point}-{times}"
+    words = ("import", system, str(PATHS[system]), "--store", str(store))
+    command = crashing.command(point, times, flag, "logshipper", *words)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, timeout=CHILD_SECS).returncode < 0
+
+
+@pytest.mark.parametrize("point", IMPORTING)
+def test_killed_and_repeated(store: Path, whole: dict[str, Any], point: str) -> None:
+    """Twice, where the dice says, among jobs that are new each time."""
+    dice = random.Random(point)
+    system = dice.choice(sorted(PATHS))
+    times = 1 if point in ONCE else dice.randint(1, 2)
+    assert killed(store, point, times, system)
+    killed(store, point, times + 1, system)
+    assert main(["import", system, str(PATHS[system]), "--store", str(store)]) == 0
+    assert everything(store) == whole[system]
+    assert not (store / "importing").exists()
+
+
+@pytest.mark.parametrize("point", ["import_written", "import_committed", "imports_marked"])
+def test_killed_among_jobs_that_are_known(store: Path, whole: dict[str, Any], point: str) -> None:
+    """Their tags, which come later than they, aren't lost with the process that was to bring them."""
+    events = RECORDED / "balsam" / "events.json"
+    assert main(["import", "balsam", str(events), "--store", str(store)]) == 0
+    assert killed(store, point, 1 if point in ONCE else 3, "balsam")
+    assert main(["import", "balsam", str(PATHS["balsam"]), "--store", str(store)]) == 0
+    assert everything(store) == whole["balsam"]
+    assert not (store / "importing.marks").exists()
+
+
+def test_again_writes_nothing(store: Path) -> None:
+    for system, path in PATHS.items():
+        assert main(["import", system, str(path), "--store", str(store)]) == 0
+    before = {path: path.read_bytes() for path in sorted(store.rglob("*.db"))}
+    for system, path in PATHS.items():
+        assert main(["import", system, str(path), "--store", str(store)]) == 0
+    assert len(before) > 14  # jobs, and the catalogue
+    assert [path.name for path in sorted(store.rglob("*.db")) if path.read_bytes() != before.get(path)] == []

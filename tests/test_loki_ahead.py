@@ -1,0 +1,153 @@
+"""Events of many jobs of Loki, read with few questions, and none before it is asked for: over a Loki in memory. Over a
+real one tests/test_events_both_stores.py has them."""
+
+import time
+from collections import Counter
+
+import pytest
+
+import observe
+from ingest.loki import ahead
+from ingest.loki.account import UNRESPONSIVE_NS
+from ingest.loki.finding import Found
+from observe.job_events import StateEvent, events_of
+from observe.overlay import Overlay
+from tests.loki_fake import FakeLoki
+from tests.loki_pushing import JOB, Pushing, open_store
+from tests.segment_factory import SECOND_NS as NS
+
+JOBS = 120
+BEAT = {"event": "heartbeat", "mode": "enabled", "lines": 1}
+
+
+@pytest.fixture
+def fake() -> FakeLoki:
+    return FakeLoki()
+
+
+def opened(fake: FakeLoki) -> observe.Store:
+    return observe.Store(open_store(fake), Overlay.of_loki(tell=print))
+
+
+def push_jobs(fake: FakeLoki, *, ended: int, running: int = 0, events: int = 2) -> None:
+    now_ns = time.time_ns()
+    for number in range(ended + running):
+        began_ns = now_ns - (number + 2) * 1000 * NS
+        job = Pushing(fake, job_id=f"j{number}", host=f"node{number % 7}", began_ns=began_ns)
+        for at in range(events):
+            told = {"event": "user_event", "message": f"{at}", "data": {"step": at}}
+            job.event(told, (at + 1) * NS)
+        if number < running:
+            job.event(BEAT, now_ns - began_ns - 2 * NS)
+        else:
+            job.close(100 * NS)
+
+
+def one_by_one(fake: FakeLoki) -> list[StateEvent]:
+    """Of every tenth job."""
+    with open_store(fake) as store:
+        found = []
+        for job in store.jobs()[::10]:
+            with store.reader_of(job) as reader:
+                found += events_of(reader.summary, reader)
+    return sorted(found, key=order)
+
+
+def order(event: StateEvent) -> tuple[int, str]:
+    return event.time_ns, event.id
+
+
+def test_events_of_many_jobs_take_few_questions(fake: FakeLoki) -> None:
+    push_jobs(fake, ended=JOBS - 30, running=30)
+    log = observe.EventLog(opened(fake)).filter(own=True)
+    found = list(log)
+    assert len(fake.asked) < 20
+    some = one_by_one(fake)
+    chosen = {event.job_id for event in some}
+    assert len(chosen) == JOBS // 10
+    assert sorted((event for event in found if event.job_id in chosen), key=order) == some
+    assert [event.time_ns for event in found] == sorted((event.time_ns for event in found), reverse=True)
+    oldest_first = list(log.order_by("timestamp"))
+    assert [event.id for event in oldest_first] == [event.id for event in found][::-1]
+    assert log[: JOBS // 2] == found[: JOBS // 2]
+    assert log[3:40:5] == found[3:40:5]
+
+
+def test_what_is_not_asked_for_is_not_read(fake: FakeLoki) -> None:
+    push_jobs(fake, ended=JOBS)
+    store = opened(fake)
+    list(store.jobs())
+    listing, handed = len(fake.asked), fake.handed
+    assert [event.data.get("step") for event in observe.EventLog(store).filter(own=True)[:3]] == [0, 1, None][::-1]
+    assert len(fake.asked) == 2 * listing + 1
+    assert fake.handed < 2 * handed + 5 * ahead.FIRST
+
+
+def test_jobs_with_very_many_events_are_read_fewer_at_a_time(fake: FakeLoki, monkeypatch: pytest.MonkeyPatch) -> None:
+    push_jobs(fake, ended=12, events=20)
+    monkeypatch.setattr(ahead, "MOST_ENTRIES", 60)
+    found = list(observe.EventLog(opened(fake)).filter(own=True))
+    assert Counter(event.job_id for event in found) == {f"j{number}": 22 for number in range(12)}
+    monkeypatch.setattr(ahead, "MOST_ENTRIES", 10)  # fewer than one job has
+    assert list(observe.EventLog(opened(fake)).filter(own=True)) == found
+
+
+def test_another_clusters_job_of_the_same_id_is_another_job(fake: FakeLoki) -> None:
+    push_jobs(fake, ended=3)
+    copies = [entry._replace(labels={**entry.labels, "cluster": "other"}) for entry in fake._entries]
+    fake._entries += [entry for entry in copies if entry.metadata["job_id"] != "j2"]
+    found = list(observe.EventLog(opened(fake)).filter(own=True))
+    assert Counter((event.cluster, event.job_id) for event in found) == {
+        ("local", "j0"): 4, ("local", "j1"): 4, ("local", "j2"): 4, ("other", "j0"): 4, ("other", "j1"): 4,
+    }  # fmt: skip
+    assert len({event.id for event in found}) == len(found)
+
+
+def test_a_job_that_is_removed_meanwhile_is_told_by_its_summary(fake: FakeLoki) -> None:
+    push_jobs(fake, ended=20)
+    events = iter(observe.EventLog(opened(fake)).filter(own=True))
+    next(events)
+    fake._entries.clear()
+    kinds = Counter(event.kind for event in events)
+    assert kinds["state"] == 2 * 20 - 1
+    assert kinds["user_event"] == 2 * ahead.FIRST
+
+
+def test_the_last_heartbeats_of_silent_jobs_are_found_among_many(fake: FakeLoki) -> None:
+    """60 jobs beat until now, others fell silent at times of their own."""
+    now_ns = time.time_ns()
+    began_ns = now_ns - 4 * 3600 * NS
+    last: dict[str, int] = {}
+    for number in range(100):
+        job = Pushing(fake, job_id=f"j{number}", host=f"node{number}", began_ns=began_ns)
+        silent_secs = 0 if number < 60 else (number - 59) * 300
+        for back in range(5):
+            last.setdefault(f"j{number}", now_ns - (silent_secs + 1) * NS)
+            job.event(BEAT, now_ns - began_ns - (silent_secs + 1 + 10 * back) * NS)
+    lost = observe.EventLog(opened(fake)).filter(to_state="UNRESPONSIVE")
+    found = {event.job_id: event.time_ns for event in lost}
+    assert len(fake.asked) < 20
+    silent = {f"j{number}" for number in range(60, 100)}
+    assert set(found) == silent
+    assert all(last[job_id] < at_ns <= last[job_id] + UNRESPONSIVE_NS for job_id, at_ns in found.items())
+
+
+def test_what_ran_where_prometheus_knows_no_agent_is_whole(fake: FakeLoki) -> None:
+    """Captures name their node themselves, and an agent may call it otherwise."""
+    began_ns = time.time_ns() - 1800 * NS
+    Pushing(fake, host="pod-1", began_ns=began_ns).close(1700 * NS)
+    Pushing(fake, host="pod-2", began_ns=began_ns, task="1").event(BEAT, 1799 * NS)
+    hint = Found({"cluster": "local", "job_id": JOB, "host": "n1"}, began_ns / NS)
+    with open_store(fake, metrics=lambda promql: [hint]).open(JOB) as reader:
+        assert [capture.started_ns for capture in reader.captures] == [began_ns] * 2
+        assert (reader.summary.name, reader.summary.state) == ("train.py", "RUNNING")
+
+
+@pytest.mark.parametrize("begin_secs", [1e-9, 1.0, float("nan"), -5.0, 1e300])
+def test_a_begin_that_nobody_believes_makes_no_long_search(fake: FakeLoki, begin_secs: float) -> None:
+    Pushing(fake).close()
+    hint = Found({"cluster": "local", "job_id": JOB, "host": "node1"}, begin_secs)
+    now_ns = time.time_ns()
+    with open_store(fake, metrics=lambda promql: [hint]).open(JOB) as reader:
+        assert reader.summary.state == "COMPLETED"
+    assert min(asked.begin_ns for asked in fake.asked) > now_ns - 8 * 86_400 * NS
