@@ -251,6 +251,15 @@ def test_throughput(ask: Ask) -> None:
     assert curve(late["series"][0]) == ([600, 900], [1, 2])
 
 
+def test_jobs_may_stand_behind_options(ask: Ask) -> None:
+    found = document(ask("analyze", "throughput", "--to-state", "completed", "12[34]", "--json", "126"))
+    assert curve(found["series"][0]) == ([300, 600, 900], [1, 2, 3])
+    code, out, _ = ask("allocations", "124", "--history", "123")
+    assert (code, [line.split()[0] for line in out.splitlines()]) == (0, ["id", "124", "123"])
+    with pytest.raises(SystemExit, match="2"):
+        ask("analyze", "throughput", "--to-state", "completed", "124", "--no-such")
+
+
 def test_utilization_by_nodes_and_by_jobs(ask: Ask) -> None:
     found = document(ask("analyze", "utilization", "--json"))
     assert curve(found["series"][0]) == ([0, 60, 300, 300, 300, 360, 600, 900], [4, 6, 4, 5, 6, 5, 1, 0])
