@@ -323,7 +323,7 @@ def test_commands_know_them(take: Import, store: Path, capsys: pytest.CaptureFix
     assert {name: document[name] for name in ("schema", "entries", "new", "known", "left_out")} == {
         "schema": "logshipper.import/1", "entries": 30, "new": 0, "known": 6, "left_out": 0,
     }  # fmt: skip
-    assert main(["import", "qcg", str(RUN), "--timezone", "Mars/Base", *words]) == 1
+    assert main(["import", "qcg", str(RUN), "--timezone", "Mars/Base", *words]) == 2
     assert "isn't a time zone" in capsys.readouterr().err
 
 
