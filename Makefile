@@ -37,6 +37,7 @@ test: ## style and types, all tests, the built wheel in an environment of its ow
 	@requirements/tool.sh qcg
 	@requirements/tool.sh kubernetes
 	@requirements/tool.sh balsam
+	@requirements/tool.sh xtlib
 	@requirements/telegraf.sh
 	@$(PY) -m tests.servers.build
 	@$(PY) tests/run.py

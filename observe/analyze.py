@@ -7,6 +7,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from ingest.progress_bar import Bar
 from logshipper.errors import UnknownJob, UsageError
 from observe.analytics import available_nodes, throughput_report, utilization_report
 from observe.analyze_answer import Answer, Between, document, mean_words, print_answer, write_csv, write_picture
@@ -118,7 +119,16 @@ def _answer(args: argparse.Namespace, store: "AnyStore", ids: list[str], between
 def _events(query: EventQuery, jobs: Sequence[Job]) -> Iterator[StateEvent]:
     """Of jobs, and of such as have children of these instead."""
     parents = {(job.summary.cluster, job.job_id): job for job in jobs if job.summary.children}
-    yield from (event for event in query if (event.cluster, event.job_id) not in parents)
+    bar, seen = Bar("Reading jobs", count), set()
+    try:
+        for event in query:
+            key = event.cluster, event.job_id
+            seen.add(key)
+            bar(len(seen), len(jobs))
+            if key not in parents:
+                yield event
+    finally:
+        bar.clear()
     for job in parents.values():
         yield from events_of_children(job)
 

@@ -72,10 +72,11 @@ def _zone(name: str | None) -> tzinfo | None:
 def _follow(taking: Taking, source: Source) -> None:
     while True:
         is_over = source.is_over()  # looked at first: what was written before is read after
+        begun = time.monotonic()
         taking.run(last=is_over)
         if is_over:
             return
-        time.sleep(POLL_SECS)
+        time.sleep(max(POLL_SECS, time.monotonic() - begun))  # at most half of a CPU: a long console is read anew
 
 
 def _tell(args: argparse.Namespace, taking: Taking, faults: Faults) -> None:

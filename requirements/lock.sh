@@ -37,8 +37,10 @@ for name in wandb qcg kubernetes telegraf; do
         --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" ${UPGRADE:+--upgrade} \
         --group "pyproject.toml:$name" --output-file "requirements/$name.lock"
 done
-# of balsam only what its analytics needs: balsam.in has all of it
-step "Locking requirements/balsam.lock" \
-    "$scratch/venv/bin/uv" pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-deps \
-    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" ${UPGRADE:+--upgrade} \
-    requirements/balsam.in --output-file requirements/balsam.lock
+# of balsam only what its analytics needs, of xtlib its source: their .in have all of it
+for name in balsam xtlib; do
+    step "Locking requirements/$name.lock" \
+        "$scratch/venv/bin/uv" pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-deps \
+        --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" ${UPGRADE:+--upgrade} \
+        "requirements/$name.in" --output-file "requirements/$name.lock"
+done

@@ -1,5 +1,6 @@
 """docs/coming-from-*.md: each right-hand side runs, on jobs that are called so, and says what it should."""
 
+import ast
 import os
 import re
 import shlex
@@ -7,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from tests.captured_runs import ROOT, TIMEOUT_SECS
 from tests.coming_from import prepare
 from tests.import_tools import RECORDED
 from tests.servers.running import free_port
+from tests.tools_of_others import python_of
 
 DOCS = {name: ROOT / "docs" / f"coming-from-{name}.md" for name in ("xt", "qcg", "balsam", "mlo")}
 _ROW = re.compile(r"^\| (?P<theirs>.+?) \| `(?P<ours>.+)` \| (?P<note>.*?)\|$", re.MULTILINE)
@@ -154,12 +157,18 @@ SAYS = {
 }  # fmt: skip
 TROUBLE = {"logshipper status t1 nope": 1}  # exit codes but 0
 
-# of xtlib 1.0.0's commands (its @command functions) those about logs, metrics, plots, runs and jobs
+# of xtlib 1.0.0's commands those about logs, metrics, plots, runs and jobs, and all others
 XT_COMMANDS = """
-cancel all, cancel job, cancel runs, clear tags, collect logs, explore, export workspace, extract, import workspace,
+cancel all, cancel job, cancel run, clear tags, collect logs, explore, export workspace, extract, import workspace,
 list experiments, list jobs, list runs, list tags, monitor, plot, rerun, restart controller, run, set tags,
 start tensorboard, stop tensorboard, view console, view controller log, view controller status, view events,
 view experiment, view log, view metrics, view mongo, view portal, view run, view status, view tensorboard
+"""
+XT_OTHERS = """
+addr, clear credentials, config, create demo, create services template, create share, create workspace, delete blobs,
+delete share, delete workspace, docker login, docker logout, download, generate help, help, help internals, help topics,
+hex, keygen, keysend, list blobs, list boxes, list shares, list targets, list workspaces, repl, scp, ssh, unzip, upload,
+view blob, view team, view workspace, wget, zip
 """
 
 
@@ -258,5 +267,23 @@ def test_every_row_is_read() -> None:
 
 def test_each_of_xts_commands_is_on_the_page() -> None:
     text = DOCS["xt"].read_text()
-    missing = [name for name in XT_COMMANDS.replace("\n", " ").split(",") if f"`xt {name.strip()}" not in text]
-    assert missing == []
+    assert [name for name in listed(XT_COMMANDS) if f"`xt {name}`" not in text and f"`xt {name} " not in text] == []
+
+
+def test_these_are_all_of_xts_commands() -> None:
+    """By xtlib's own source: functions that it decorates with `@command`, which may give another name."""
+    (package,) = python_of("xtlib").parents[1].glob("lib/python*/site-packages/xtlib")
+    named = set()
+    for path in package.rglob("*.py"):
+        with warnings.catch_warnings(action="ignore"):  # of a Python that is older
+            functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+        for function in functions:
+            for call in function.decorator_list:
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "command":
+                    names = {one.arg: ast.literal_eval(one.value) for one in call.keywords if one.arg == "name"}
+                    named.add(names.get("name", function.name.replace("_", " ")))
+    assert named == {*listed(XT_COMMANDS), *listed(XT_OTHERS)}
+
+
+def listed(names: str) -> list[str]:
+    return [name.strip() for name in names.replace("\n", " ").split(",")]
