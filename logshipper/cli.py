@@ -61,7 +61,9 @@ def main(words: Sequence[str] | None = None) -> int:
     _check_command(parser, words, list(commands))
     arguments, unknown = parser.parse_known_args(words)
     if unknown:
-        _refuse_words(next((commands[word] for word in words if word in commands), parser), unknown)
+        command = next((commands[word] for word in words if word in commands), parser)
+        if not _take_words(command, arguments, unknown):
+            _refuse_words(command, unknown)
     try:
         return int(arguments.call(arguments))
     except LogshipperError as error:
@@ -171,6 +173,17 @@ def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPar
     return dict(found)
 
 
+def _take_words(command: argparse.ArgumentParser, arguments: argparse.Namespace, unknown: list[str]) -> bool:
+    """Gives a command that takes any number of names also those behind its options: argparse takes the words up to the
+    first option for all of them."""
+    several = [one for one in command._actions if not one.option_strings and one.nargs in ("*", "+")]
+    if not several or several[-1].type is not None or any(word.startswith("-") for word in unknown):
+        return False
+    dest = several[-1].dest
+    setattr(arguments, dest, [*(getattr(arguments, dest) or ()), *unknown])
+    return True
+
+
 def _refuse_words(parser: argparse.ArgumentParser, unknown: list[str]) -> NoReturn:
     """By the command's own name, with a suggestion for a mistyped option."""
     from difflib import get_close_matches
@@ -225,7 +238,12 @@ def _run(words: list[str], looked: tuple[str, bytes] | None) -> int:
     )
     parser.usage_code = 125
     add_run_options(parser)
-    arguments = parser.parse_args(options)
+    try:
+        arguments = parser.parse_args(options)
+    except SystemExit as end:
+        if end.code != parser.usage_code or "--if-opted-in" not in options:
+            raise
+        return optin.run_untouched(command)  # what is wrong was said: a mistake in a hook costs no job
     if not command:
         parser.error("no command; it stands after `--`, as in `logshipper run -- CMD ARG...`")
     looked = looked or optin.look(optin.path())
@@ -238,9 +256,9 @@ def _run(words: list[str], looked: tuple[str, bytes] | None) -> int:
     except KeyboardInterrupt:  # while the node's agent was waited for
         return 130
     except Exception as error:
-        if not arguments.if_opted_in:
+        if isinstance(error, CaptureError | ConfigError) and not arguments.if_opted_in:
             return _refuse(error)
-        # nothing that is wrong with us may keep a cluster's job from running
+        # nothing that is wrong with us may keep a job from running, nor may a mistake in a cluster's hook
         print(f"logshipper: nothing of this run is logged: {type(error).__name__}: {error}", file=sys.stderr)
         return optin.run_untouched(command)
     if wanted is None:
@@ -253,9 +271,6 @@ def _run(words: list[str], looked: tuple[str, bytes] | None) -> int:
         return _refuse(error)
 
 
-def _refuse(error: Exception) -> int:
-    """Raises what isn't ours."""
-    if not isinstance(error, CaptureError | ConfigError):
-        raise error
+def _refuse(error: CaptureError | ConfigError) -> int:
     print(f"logshipper: {error}", file=sys.stderr)
     return error.exit_code if isinstance(error, CaptureError) else 125

@@ -11,11 +11,20 @@ import pytest
 
 from logshipper import launchers
 from tests.programs.score import pytest_terminal_summary
-from tests.servers.fixtures import influxdb, influxdbs, loki, prometheus, servers
+from tests.servers.fixtures import influxdb, influxdb_1_8, influxdbs, loki, prometheus, servers
 from tests.slurm_player import binaries
 
 # fixtures for all tests, and a hook
-__all__ = ["binaries", "influxdb", "influxdbs", "loki", "prometheus", "pytest_terminal_summary", "servers"]
+__all__ = [
+    "binaries",
+    "influxdb",
+    "influxdb_1_8",
+    "influxdbs",
+    "loki",
+    "prometheus",
+    "pytest_terminal_summary",
+    "servers",
+]
 
 OUTCOMES_PATH = "LOGSHIPPER_TEST_OUTCOMES"  # path; with `.skipped`, `.failed` behind it: these tests' ids, one a line
 
