@@ -1,6 +1,5 @@
 """Wiring of `logshipper run`: configuration, the capture's directory, relay and sidecar."""
 
-import argparse
 import os
 import sys
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from logshipper import config, launchers, nesting, node_agent_socket, optin, spo
 from logshipper.errors import ConfigError, SpoolError, os_words
 from logshipper.handover import SidecarPlan
 from logshipper.run import RunOptions
+from logshipper.run_command import Arguments
 from logshipper.terminal import fill_standard_fds, given
 
 TYPE_CHECKING = False
@@ -32,7 +32,7 @@ class Settings(NamedTuple):
     nodes: int = 0
 
 
-def prepare(arguments: argparse.Namespace, command: list[str], looked: tuple[str, bytes]) -> RunOptions | None:
+def prepare(arguments: Arguments, command: list[str], looked: tuple[str, bytes]) -> RunOptions | None:
     """What is to be run; makes the capture's directory. looked: what `optin.look` found. None: a capture around us has
     all that command will print, so nothing is to be done but to run it.
 
@@ -71,7 +71,7 @@ def prepare(arguments: argparse.Namespace, command: list[str], looked: tuple[str
     return RunOptions(command, settings.tty, made, serve, telegraf=collector, leave=leave)
 
 
-def _covered(arguments: argparse.Namespace, looked: tuple[str, bytes]) -> tuple[int, ...] | None:
+def _covered(arguments: Arguments, looked: tuple[str, bytes]) -> tuple[int, ...] | None:
     """Streams (1, 2) to be left as they are, since a capture around us has them; None: all of them.
 
     Who names a job or a store, or has `per_task: true`, wants this run captured by itself, too.
