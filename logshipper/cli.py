@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from logshipper import __version__, run_command
+from logshipper import __version__, optin, run_command
 from logshipper.errors import LogshipperError, UsageError
 
 _OWN_COMMANDS = ("run", "check")
@@ -44,6 +44,9 @@ class _Parser(argparse.ArgumentParser):
     usage_code = 2
 
     def error(self, message: str) -> NoReturn:
+        if self.usage_code == run_command.USAGE_CODE:
+            optin.say(f"{self.prog}: {message}\ntry `{self.prog} --help`")
+            sys.exit(self.usage_code)
         self.exit(self.usage_code, f"{self.prog}: {message}\ntry `{self.prog} --help`\n")
 
 

@@ -2,8 +2,6 @@
 commands: argparse is imported only where there are options.
 """
 
-import sys
-
 from logshipper import optin
 from logshipper.errors import CaptureError, ConfigError
 
@@ -54,8 +52,8 @@ def main(words: list[str], looked: tuple[str, bytes] | None = None) -> int:
                 raise
             return optin.run_untouched(command)  # what is wrong was said: a mistake in a hook costs no job
     if not command:
-        print("logshipper run: no command; it stands after `--`, as in `logshipper run -- CMD ARG...`", file=sys.stderr)
-        print("try `logshipper run --help`", file=sys.stderr)
+        optin.say("logshipper run: no command; it stands after `--`, as in `logshipper run -- CMD ARG...`")
+        optin.say("try `logshipper run --help`")
         return USAGE_CODE
     looked = looked or optin.look(optin.path())
     if arguments.if_opted_in and looked[0] in (optin.ABSENT, optin.UNKNOWN):
@@ -70,7 +68,7 @@ def main(words: list[str], looked: tuple[str, bytes] | None = None) -> int:
         if isinstance(error, CaptureError | ConfigError) and not arguments.if_opted_in:
             return _refuse(error)
         # nothing that is wrong with us may keep a job from running, nor may a mistake in a cluster's hook
-        print(f"logshipper: nothing of this run is logged: {type(error).__name__}: {error}", file=sys.stderr)
+        optin.say(f"logshipper: nothing of this run is logged: {type(error).__name__}: {error}")
         return optin.run_untouched(command)
     if wanted is None:
         return optin.run_untouched(command)
@@ -83,5 +81,5 @@ def main(words: list[str], looked: tuple[str, bytes] | None = None) -> int:
 
 
 def _refuse(error: CaptureError | ConfigError) -> int:
-    print(f"logshipper: {error}", file=sys.stderr)
+    optin.say(f"logshipper: {error}")
     return error.exit_code if isinstance(error, CaptureError) else 125
