@@ -17,11 +17,12 @@ from grafana.panels import (
     time_graph,
 )
 from grafana.states import COLORS
-from grafana.transforms import merged, organized, sorted_by
+from grafana.transforms import as_time, merged, organized, sorted_by
 
 _CLUSTER = 'cluster="${cluster:raw}"'
 _OF_CAPTURE = "job_id, attempt, step, task"
 _AGENTS = f"logshipper_agent_build_info{{{_CLUSTER}}}"
+_OF_CLUSTER = f"* on(instance, job) group_left(host) {_AGENTS}"  # an agent's counters have only its address
 _FROM = "${__from} / 1000"  # of the page's time, in seconds
 _STEP = "1m"  # at least, of a point
 
@@ -58,7 +59,11 @@ _STATISTICS = {
 
 
 def analytics() -> list[Json]:
-    return [_throughput(), _utilization(), _all_jobs(), _run_times(), _busy_nodes(), _node_hours()]
+    return [
+        *(_throughput(), _utilization(), _all_jobs()),
+        *(_hours_of_all_jobs(), _waits_of_all_jobs()),
+        *(_run_times(), _busy_nodes(), _node_hours()),
+    ]
 
 
 def _throughput() -> Json:
@@ -113,18 +118,66 @@ def _utilization() -> Json:
 
 def _all_jobs() -> Json:
     counter = "logshipper_agent_slurm_jobs_total"
-    ended = f"clamp_min({counter} - {counter} offset $__interval, 0) * on(instance, job) group_left(host) {_AGENTS}"
+    ended = f"sum by(state)(clamp_min({counter} - {counter} offset $__interval, 0) {_OF_CLUSTER})"
+    # states of which there was none would only fill the legend
+    there_are = f"sum by(state)(increase({counter}[$__range] @ end()) {_OF_CLUSTER}) > 0"
     return time_graph(
         "All jobs that Slurm ended per interval, by state",
         "Captured or not, as the hook job-ended on Slurm's controller told its agent: their number and nothing else. "
         "Without it there is no data.",
-        [prometheus(f"sum by(state)({ended})", legend="{{state}}")],
+        [prometheus(f"{ended} and on(state) ({there_are})", legend="{{state}}")],
         width=8,
         interval=_STEP,
         custom=STACKED_BARS,
         overrides=[colored(state, color) for state, color in COLORS.items()],
         defaults={"min": 0, "decimals": 0},
+        no_value="none ended, or nobody tells",
+    )
+
+
+def _hours_of_all_jobs() -> Json:
+    sums = "logshipper_agent_slurm_hour_node_seconds"
+    # a job counts when it is over: what is known later comes first, then at the page's end, then within its time
+    later = f"last_over_time({sums}[2w:5m] offset -2w)"
+    known = f"{later} or {sums} or last_over_time({sums}[$__range:1h])"
+    agents = f"group by(instance, job, host)({_seen('logshipper_agent_build_info')})"
+    by_hour = f"sum by(hour)(max by(host, hour)(({known}) * on(instance, job) group_left(host) {agents})) / 3600"
+    return time_graph(
+        "Utilization: nodes of all jobs that Slurm ended, by hour",
+        "Captured or not: nodes in use on average in each hour, as the hook job-ended on Slurm's controller told its "
+        "agent. A job counts when it is over, so the last hours lack what still runs. Without the hook no data.",
+        [prometheus(by_hour, instant=True, table=True)],
+        width=12,
+        custom={**STACKED_BARS, "barAlignment": 1},
+        transformations=[
+            organized(renamed={"Value": "nodes on average"}, order=["hour", "Value"], hidden=["Time"]),
+            as_time("hour"),
+            sorted_by("hour"),
+        ],
+        overrides=[colored("nodes on average", BLUE)],
+        defaults={"min": 0},
         no_value="nobody tells",
+    )
+
+
+def _waits_of_all_jobs() -> Json:
+    buckets = "logshipper_agent_slurm_wait_seconds_bucket"
+    ended = f"sum by(le)(increase({buckets}[$__interval]) {_OF_CLUSTER})"
+    return time_graph(
+        "Waiting time in the queue: all jobs that Slurm ended",
+        "Captured or not, from being submitted to their start: what half of the jobs, and 9 of 10, stayed below, of "
+        "those that ended in the interval that a point stands for; between the bounds of a histogram. Slurm's hook "
+        "EpilogSlurmctld doesn't tell when jobs were submitted.",
+        [
+            prometheus(f"histogram_quantile({share}, {ended})", legend=legend, ref=ref)
+            for share, legend, ref in ((0.5, "half of them", "A"), (0.9, "9 of 10", "B"))
+        ],
+        width=12,
+        unit="s",
+        interval="10m",
+        overrides=[colored("half of them", BLUE), colored("9 of 10", ORANGE)],
+        defaults={"min": 0},
+        no_value="none ended, or nobody tells",
     )
 
 
@@ -182,7 +235,7 @@ def _busy_nodes() -> Json:
 
 def _node_hours() -> Json:
     seconds = "increase(logshipper_agent_slurm_node_seconds_total[$__range])"
-    seconds = f"{seconds} * on(instance, job) group_left(host) {_AGENTS}"
+    seconds = f"{seconds} {_OF_CLUSTER}"
     return stat(
         "Node-hours of all jobs that Slurm ended",
         "Captured or not; within the page's time, of the whole run of each job, nodes times hours.",

@@ -64,7 +64,9 @@ def main(words: Sequence[str] | None = None) -> int:
     _check_command(parser, words, list(commands))
     arguments, unknown = parser.parse_known_args(words)
     if unknown:
-        _refuse_words(next((commands[word] for word in words if word in commands), parser), unknown)
+        command = next((commands[word] for word in words if word in commands), parser)
+        if not _take_words(command, arguments, unknown):
+            _refuse_words(command, unknown)
     try:
         return int(arguments.call(arguments))
     except LogshipperError as error:
@@ -180,6 +182,17 @@ def _check(arguments: argparse.Namespace) -> int:
 def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     (found,) = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     return dict(found)
+
+
+def _take_words(command: argparse.ArgumentParser, arguments: argparse.Namespace, unknown: list[str]) -> bool:
+    """Gives a command that takes any number of names also those behind its options: argparse takes the words up to the
+    first option for all of them."""
+    several = [one for one in command._actions if not one.option_strings and one.nargs in ("*", "+")]
+    if not several or several[-1].type is not None or any(word.startswith("-") for word in unknown):
+        return False
+    dest = several[-1].dest
+    setattr(arguments, dest, [*(getattr(arguments, dest) or ()), *unknown])
+    return True
 
 
 def _refuse_words(parser: argparse.ArgumentParser, unknown: list[str]) -> NoReturn:

@@ -1,23 +1,26 @@
 """`logshipper analyze REPORT`: throughput, utilization, nodes, overheads and gantt of a store's jobs."""
 
 import argparse
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from logshipper.errors import UsageError
+from logshipper.errors import UnknownJob, UsageError
 from observe.analytics import available_nodes, throughput_report, utilization_report
-from observe.analyze_answer import Answer, document, print_answer, write_csv, write_picture
-from observe.analyze_tasks import CORE, Between, gantt_answer, overheads, sentence, which_jobs
+from observe.analyze_answer import Answer, Between, document, mean_words, print_answer, write_csv, write_picture
+from observe.analyze_tasks import CORE, gantt_answer, overheads, sentence, which_jobs
 from observe.batch_jobs import BatchJob
 from observe.conditions import time_ns
 from observe.event_log import EventLog, EventQuery, StateEvent
 from observe.job_api import Job
 from observe.job_states import fits
 from observe.job_tasks import events_of_children
-from observe.opening import chosen_jobs, overlay_of, say_where_else
+from observe.opening import chosen_jobs, is_from_loki, metrics_of, overlay_of, say_where_else, site_of
 from observe.output import print_json
 from observe.store_api import Store
+from observe.waiting import Watch
 from observe.words import NS, count, duration
 
 if TYPE_CHECKING:
@@ -32,11 +35,19 @@ def call(args: argparse.Namespace) -> int:
     between = _moment(args.after, "--after"), _moment(args.before, "--before")
     if between[0] is not None and between[1] is not None and between[0] > between[1]:
         raise UsageError("--before", [f"{args.before} is before --after {args.after}: there is nothing between"])
+    if args.all_jobs:
+        _show(args, _of_all_jobs(args, between), [])
+        return 0
     with chosen_jobs(args) as (store, ids, unknown):
         if unknown and not ids:
             return EXIT_UNKNOWN
         answer = _empty(args) if store is None else _answer(args, store, ids, between)
     say_where_else(args)
+    _show(args, answer, unknown)
+    return EXIT_UNKNOWN if unknown else 0
+
+
+def _show(args: argparse.Namespace, answer: Answer, unknown: Sequence[UnknownJob]) -> None:
     if args.json:
         unknown_ones = [{"name": error.name, "reason": str(error)} for error in unknown]
         print_json(document(args, answer) | {"unknown": unknown_ones})
@@ -46,7 +57,6 @@ def call(args: argparse.Namespace) -> int:
         write_picture(args, answer)
     else:
         print_answer(answer)
-    return EXIT_UNKNOWN if unknown else 0
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -58,6 +68,32 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError("--no-node-weighting", ["is for utilization, which counts nodes otherwise"])
     if args.by != CORE and args.report != "gantt":
         raise UsageError("--by", ["is for gantt, which has a row for each core otherwise"])
+    if args.all_jobs:
+        if args.report not in ("throughput", "utilization"):
+            raise UsageError("--all-jobs", ["is for throughput and utilization: of all jobs nothing else is known"])
+        given = {"JOB": args.jobs, "--tag": args.tag, "--to-state": args.to_state, "--from-state": args.from_state,
+                 "--no-node-weighting": not args.node_weighting}  # fmt: skip
+        for name, value in given.items():
+            if value:
+                raise UsageError(name, ["not with --all-jobs: of all jobs only sums are known"])
+
+
+def _of_all_jobs(args: argparse.Namespace, between: Between) -> Answer:
+    from ingest.loki.store import DEFAULT_SINCE_SECS
+    from observe.analyze_hours import hours_throughput, hours_utilization
+
+    if not is_from_loki(args):
+        raise UsageError("--all-jobs", ["Prometheus knows of them: give --from loki as well"])
+    site = site_of(args)
+    if not site.prometheus.url:
+        raise UsageError(
+            "--all-jobs", ["Prometheus knows of them: give --prometheus-url, or its place in the site file"]
+        )
+    report = hours_utilization if args.report == "utilization" else hours_throughput
+    since_secs = DEFAULT_SINCE_SECS if args.since is None else args.since
+    with closing(Watch()) as watch:
+        ask = metrics_of(site.prometheus, watch if sys.stderr.isatty() else None)
+        return report(ask, args.cluster, since_secs, between, datetime.now(UTC))
 
 
 def _moment(text: str | None, option: str) -> datetime | None:
@@ -133,7 +169,7 @@ def _utilization(
         "utilization": f"{'Nodes that ran' if args.node_weighting else 'Running'} {which}",
     }[args.report]
     first = next(iter(curves.values()))
-    return Answer(f"{title}: {_mean_words(*first)}", unit, curves, notes)
+    return Answer(f"{title}: {mean_words(*first)}", unit, curves, notes)
 
 
 def _within(xs: list[datetime], ys: Sequence[float], between: Between) -> tuple[list[datetime], list[float]]:
@@ -152,11 +188,3 @@ def _within(xs: list[datetime], ys: Sequence[float], between: Between) -> tuple[
     if kept and kept[-1][0] < end and (kept[-1][1] or xs[-1] > end):
         kept.append((end, kept[-1][1]))
     return [x for x, _ in kept], [y for _, y in kept]
-
-
-def _mean_words(xs: Sequence[datetime], ys: Sequence[float]) -> str:
-    if len(xs) < 2 or xs[-1] == xs[0]:
-        return f"{max(ys, default=0):g} at most"
-    secs = (xs[-1] - xs[0]).total_seconds()
-    area = sum(y * (after - x).total_seconds() for x, after, y in zip(xs, xs[1:], ys, strict=False))
-    return f"{max(ys):g} at most, {area / secs:.4g} on average in {duration(secs)}"

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TypeAlias
 
 from ingest.metadata.x_axis import XChoice
 from logshipper.errors import LogshipperError
@@ -16,10 +17,13 @@ from observe.opening import store_place
 from observe.output import Cell, Column, Output, Styled
 from observe.points import Points
 from observe.series import CLOCK_WORDS, Graph
-from observe.words import NS, local_with_zone, plural, safe, utc
+from observe.words import NS, duration, local_with_zone, plural, safe, utc
 
 SCHEMA = "logshipper.analyze/1"
 _SCATTERED = 7  # the rule of an X that is in no order
+
+
+Between: TypeAlias = tuple[datetime | None, datetime | None]
 
 
 @dataclass
@@ -38,6 +42,14 @@ class Answer:
     rows: list[list[str]] = field(default_factory=list)
     document: Document = field(default_factory=dict)
     chart: GanttChart | None = None
+
+
+def mean_words(xs: Sequence[datetime], ys: Sequence[float]) -> str:
+    if len(xs) < 2 or xs[-1] == xs[0]:
+        return f"{max(ys, default=0):g} at most"
+    secs = (xs[-1] - xs[0]).total_seconds()
+    area = sum(y * (after - x).total_seconds() for x, after, y in zip(xs, xs[1:], ys, strict=False))
+    return f"{max(ys):g} at most, {area / secs:.4g} on average in {duration(secs)}"
 
 
 def print_answer(answer: Answer) -> None:

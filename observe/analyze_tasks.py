@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from ingest.progress_bar import Bar
-from observe.analyze_answer import Answer, utc_of
+from observe.analyze_answer import Answer, Between, utc_of
 from observe.documents import Document
 from observe.gantt_chart import GanttChart
 from observe.job_api import Job
@@ -23,6 +23,7 @@ from observe.task_analytics import (
     gaps,
     launch_overheads,
     left_out_note,
+    queue_waits,
     statistics_of,
 )
 from observe.words import count, plural
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from ingest.store.stores import Store as AnyStore
 
 CORE, NODE = "core", "node"  # of --by
-Between: TypeAlias = tuple[datetime | None, datetime | None]
 
 
 def which_jobs(jobs: Iterable[Job]) -> str:
@@ -54,6 +54,7 @@ def overheads(store: "AnyStore", jobs: Sequence[Job], between: Between) -> Answe
     found = launch_overheads(tasks)
     rows: list[tuple[str, Statistics | None]] = [
         ("run time", statistics_of(secs for task in tasks if (secs := task.run_time) is not None)),
+        ("waited in the queue", statistics_of(queue_waits(tasks)[1])),
         ("given nodes to launched", found.launch),
         ("launched to started", found.start),
         ("ended to over", found.finish),
@@ -76,7 +77,7 @@ def overheads(store: "AnyStore", jobs: Sequence[Job], between: Between) -> Answe
         scattered=True,
         columns=_STATISTICS,
         table=[[Styled(name, "bold"), *_cells(one)] for name, one in rows if one is not None],
-        titles=("job", "started", "run_secs", "scheduled", "launched", "over"),
+        titles=("job", "started", "run_secs", "queued", "scheduled", "launched", "over"),
         rows=[_csv_row(task) for task in tasks],
         document={
             "runs": len(tasks),
@@ -159,6 +160,6 @@ def _is_between(task: Task, between: Between) -> bool:
 
 
 def _csv_row(task: Task) -> list[str]:
-    times = [task.scheduled, task.launched, task.finished]
+    times = [task.queued, task.scheduled, task.launched, task.finished]
     run = "" if task.run_time is None else f"{task.run_time:.9g}"
     return [task.name, utc_of(task.start), run, *map(utc_of, times)]

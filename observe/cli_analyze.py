@@ -30,7 +30,8 @@ def add_analyze(subparsers: "Subparsers[Parser]") -> None:
         "  logshipper analyze nodes --tag experiment=foo\n"
         "  logshipper analyze overheads a3-a9 --json\n"
         "  logshipper analyze gantt --by node --svg gantt.svg\n"
-        "  logshipper analyze throughput --from loki --since 30d",
+        "  logshipper analyze throughput --from loki --since 30d\n"
+        "  logshipper analyze utilization --all-jobs --from loki",
     )
     parser.add_argument("report", choices=REPORTS, metavar="REPORT", help=f"one of {', '.join(REPORTS)}")
     completed(parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help="only of these"), completers.jobs)
@@ -56,6 +57,9 @@ def add_analyze(subparsers: "Subparsers[Parser]") -> None:
     )
     parser.add_argument(
         "--by", choices=("core", "node"), default="core", help="gantt: a row for each core (default), or node"
+    )
+    parser.add_argument(
+        "--all-jobs", action="store_true", help="throughput, utilization: by hour, of all jobs that Slurm ended"
     )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--png", metavar="FILE", help="write a picture instead; `-` is standard output")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from ingest.capture.job import Capture, JobSummary
+from ingest.capture.job import JOB_ENDED, QUEUED, Capture, JobSummary
 from ingest.metadata.metadata_keys import Number
 from observe.job_context import contexts_of, cores_of, cwd_of
 from observe.job_events import changes_of
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ingest.store.stores import Reader
 
 MAX_CHILDS = 10_000  # of a job's tasks or iterations, those that `childs` has
-NOT_ENDED = (*RUNNING_STATES, "REQUEUED", "QUEUED")
+NOT_ENDED = (*RUNNING_STATES, "REQUEUED", QUEUED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def info_of(reader: "Reader", now_ns: int, *, childs: bool = True) -> JobInfo:
         time=_took(job, now_ns),
         exit_code=job.exit_code,
         signal=job.signal,
-        history=[(event.timestamp, event.to_state) for event in changes_of(reader)],
+        history=_history(reader),
         messages=job.reason,
         restarts=job.attempts - 1,
         metrics=_metrics(reader),
@@ -115,6 +115,16 @@ def info_of(reader: "Reader", now_ns: int, *, childs: bool = True) -> JobInfo:
     tasks = captures[: MAX_CHILDS if childs else 0]
     told = [_task(base, capture, contexts.get(capture.capture, {}), now_ns) for capture in tasks]
     return replace(base, childs=told, iterations=totals([capture.state for capture in captures]))
+
+
+def _history(reader: "Reader") -> list[tuple[datetime, str]]:
+    """Each state with the time at which it was entered; QUEUED, where Slurm told when a captured job was submitted."""
+    found = [(event.timestamp, event.to_state) for event in changes_of(reader)]
+    ends = (one.event for one in reader.events() if one.event.get("event") == JOB_ENDED)
+    submitted = [at_ns for end in ends if isinstance(at_ns := end.get("submitted_ns"), int) and at_ns > 0]
+    if found and submitted and (first := moment_of(min(submitted))) <= found[0][0]:
+        found.insert(0, (first, QUEUED))
+    return found
 
 
 def brief(job: JobSummary, now_ns: int) -> JobInfo:
@@ -136,6 +146,11 @@ def brief(job: JobSummary, now_ns: int) -> JobInfo:
     )
 
 
+def _began(history: Sequence[tuple[datetime, str]]) -> datetime:
+    """When it first ran; of what never did when it began to wait."""
+    return next((at for at, state in history if state in RUNNING_STATES), history[0][0])
+
+
 def group_of(name: str, members: Iterable[tuple[int, JobInfo]]) -> JobInfo:
     """Of the jobs that are called NAME:0, NAME:1, ...: one that has them as its iterations."""
     childs = [replace(info, iteration=number) for number, info in sorted(members, key=lambda member: member[0])]
@@ -145,8 +160,9 @@ def group_of(name: str, members: Iterable[tuple[int, JobInfo]]) -> JobInfo:
             nodes.setdefault(host, set()).update(cores)
     running = [info.status for info in childs if not info.is_finished]
     failed = [info for info in childs if info.is_finished and info.status != "COMPLETED"]
-    began = min(info.history[0][0] for info in childs if info.history)
-    ends = max(info.history[0][0] + info.time for info in childs if info.history)
+    begun = [(_began(info.history), info.time) for info in childs if info.history]
+    began = min(at for at, _ in begun)
+    ends = max(at + took for at, took in begun)
     first = failed[0] if failed else childs[0]
     return JobInfo(
         job_id="",

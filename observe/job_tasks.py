@@ -5,9 +5,10 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ingest.capture.job import JOB_ENDED
+from ingest.capture.job import JOB_ENDED, QUEUED
 from ingest.imports.qcg import parse_allocation
 from observe.event_log import StateEvent
+from observe.job_events import REQUEUED
 from observe.store_api import Store
 from observe.task_analytics import Task
 from observe.words import NS, RUNNING_STATES
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from observe.job_api import Job
 
 _STATE = "state"  # the event of an imported job's change
+_WAITING = (QUEUED, REQUEUED)
 _SCHEDULED = "SCHEDULED"  # QCG-PilotJob's, for what was given its cores
 
 
@@ -88,6 +90,7 @@ def _captured(reader: "Reader") -> Iterator[Task]:
             cores={capture.host: () for capture in captures if capture.host},
             launched=_secs(end.get("started_ns")),
             finished=_secs(end.get("ended_ns")),
+            queued=_secs(end.get("submitted_ns")),
         )
 
 
@@ -115,18 +118,22 @@ def _runs(name: str, changes: Iterable[_Change], details: "Json", host: str) -> 
     secs = details.get("run_secs")
     scheduled: float | None = None
     start: float | None = None
+    queued: float | None = None
     ran = False
     for change in changes:
         time = change.time_ns / NS
+        if queued is None and change.after in _WAITING and change.source != _SCHEDULED:
+            queued = time
         if change.source == _SCHEDULED:
             scheduled = time
         elif change.after in RUNNING_STATES and change.before not in RUNNING_STATES:
             start, ran = time, True
         elif change.before in RUNNING_STATES and change.after not in RUNNING_STATES and start is not None:
-            yield Task(name, start, time, cores, scheduled, start, run_secs=secs)
-            start = None
+            yield Task(name, start, time, cores, scheduled, start, run_secs=secs, queued=queued)
+            start = scheduled = None  # the next run's are others
+            queued = time if change.after in _WAITING else None
     if start is not None or not ran:
-        yield Task(name, start, None, cores, scheduled, start)
+        yield Task(name, start, None, cores, scheduled, start, queued=queued)
 
 
 def _secs(time_ns: object) -> float | None:

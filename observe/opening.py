@@ -116,7 +116,7 @@ def store_folder(args: argparse.Namespace) -> str:
 
 def store_place(args: argparse.Namespace) -> str:
     """Where the jobs are read: the store's folder, or Loki's address."""
-    return _site(args).loki.url if is_from_loki(args) else store_folder(args)
+    return site_of(args).loki.url if is_from_loki(args) else store_folder(args)
 
 
 def _check_options(args: argparse.Namespace) -> None:
@@ -126,7 +126,7 @@ def _check_options(args: argparse.Namespace) -> None:
         raise UsageError("--" + given[0].replace("_", "-"), ["is for Loki only: give --from loki as well"])
 
 
-def _site(args: argparse.Namespace) -> "Site":
+def site_of(args: argparse.Namespace) -> "Site":
     from ingest.config.site import find
 
     return find(os.environ, path=args.site, loki_url=args.loki_url, prometheus_url=args.prometheus_url)
@@ -136,7 +136,7 @@ def _open_loki(args: argparse.Namespace) -> "LokiStore":
     if args.store is not None:
         raise UsageError("--store", ["is a local store's folder: not together with --from loki"])
     return open_loki(
-        _site(args),
+        site_of(args),
         since_secs=args.since,
         cluster=args.cluster,
         watch=Watch() if sys.stderr.isatty() else None,

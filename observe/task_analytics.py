@@ -23,8 +23,9 @@ Core: TypeAlias = tuple[str, str]  # node and core; core "" where only nodes are
 @dataclass(frozen=True, slots=True)
 class Task:
     """One run of a task. cores: by node, empty for a node of which they aren't known; start, end: of its program;
-    scheduled: when it was given its cores; launched, finished: when its launcher took it for running, and for over.
-    run_secs: how long its program ran, where its launcher tells that by itself. None for what isn't known."""
+    queued: when it began to wait; scheduled: when it was given its cores; launched, finished: when its launcher took it
+    for running, and for over. run_secs: how long its program ran, where its launcher tells that by itself. None for
+    what isn't known."""
 
     name: str
     start: float | None = None
@@ -34,6 +35,7 @@ class Task:
     launched: float | None = None
     finished: float | None = None
     run_secs: float | None = None
+    queued: float | None = None
 
     @property
     def run_time(self) -> float | None:
@@ -41,6 +43,13 @@ class Task:
         secs = self.run_secs
         if secs is None and self.start is not None and self.end is not None:
             secs = self.end - self.start
+        return secs if secs is not None and 0 <= secs < math.inf else None
+
+    @property
+    def wait(self) -> float | None:
+        """Until it was given its cores, or was taken for running."""
+        until = self.launched if self.scheduled is None else self.scheduled
+        secs = None if until is None or self.queued is None else until - self.queued
         return secs if secs is not None and 0 <= secs < math.inf else None
 
     @property
@@ -105,6 +114,12 @@ def statistics_of(numbers: Iterable[float]) -> Statistics | None:
 def run_times(tasks: Iterable[Task]) -> Report[str, float]:
     """X the tasks' names, Y the seconds that each ran; only of tasks that are over."""
     found = [(task.name, secs) for task in tasks if (secs := task.run_time) is not None]
+    return Report([name for name, _ in found], [secs for _, secs in found])
+
+
+def queue_waits(tasks: Iterable[Task]) -> Report[str, float]:
+    """X the tasks' names, Y the seconds that each waited in its scheduler's queue, where that is told."""
+    found = [(task.name, secs) for task in tasks if (secs := task.wait) is not None]
     return Report([name for name, _ in found], [secs for _, secs in found])
 
 

@@ -5,6 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ingest.metrics.job_series import LEDGER_ACCOUNTS
 from ingest.metrics.metrics_server import AgentMetrics, exposition
 from ingest.metrics.remote_write import RemoteWriteMetrics
+from ingest.slurm.hours import HourSums
 from tests.job_views import FakeCapture, job_metrics
 
 
@@ -20,6 +21,7 @@ def exported() -> dict[str, tuple[str, set[str]]]:
         *(agent.disk_free_bytes, agent.disk_size_bytes, agent.disk_free_files, agent.disk_size_files),
         *(agent.slurm_jobs, agent.slurm_node_seconds),
     }
+    agent.set_slurm_hours({480_000: HourSums(7200, 3)})
     remote = RemoteWriteMetrics(agent.registry)
     remote.retries.labels("x")
     for metric in labelled:

@@ -87,7 +87,8 @@ def test_names_of_states_that_are_one_here_are_told_apart_where_events_have_them
     for state, time in {"RUN_DONE": 1, "POSTPROCESSED": 2, "JOB_FINISHED": 4}.items():
         assert seconds(throughput_report(events, to_state=state)[0]) == [time]
     assert seconds(throughput_report(run("1", 0, 7), to_state="RUN_DONE")[0]) == [7]  # a run that was captured
-    assert throughput_report([Event("1", T0, "COMPLETED", "COMPLETED")], to_state="COMPLETED") == ([], [])
+    for state in ("COMPLETED", "RUN_DONE", "FAILED"):
+        assert throughput_report([Event("1", T0, state, state)], to_state=state) == ([], []), "no change"
 
 
 def test_times_without_a_zone_are_utc_and_others_are_compared_as_what_they_are() -> None:

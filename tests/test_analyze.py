@@ -251,6 +251,15 @@ def test_throughput(ask: Ask) -> None:
     assert curve(late["series"][0]) == ([600, 900], [1, 2])
 
 
+def test_jobs_may_stand_behind_options(ask: Ask) -> None:
+    found = document(ask("analyze", "throughput", "--to-state", "completed", "12[34]", "--json", "126"))
+    assert curve(found["series"][0]) == ([300, 600, 900], [1, 2, 3])
+    code, out, _ = ask("allocations", "124", "--history", "123")
+    assert (code, [line.split()[0] for line in out.splitlines()]) == (0, ["id", "124", "123"])
+    with pytest.raises(SystemExit, match="2"):
+        ask("analyze", "throughput", "--to-state", "completed", "124", "--no-such")
+
+
 def test_utilization_by_nodes_and_by_jobs(ask: Ask) -> None:
     found = document(ask("analyze", "utilization", "--json"))
     assert curve(found["series"][0]) == ([0, 60, 300, 300, 300, 360, 600, 900], [4, 6, 4, 5, 6, 5, 1, 0])
@@ -394,6 +403,11 @@ def test_the_terminal_has_graph_and_statistics(ask: Ask) -> None:
         (["throughput", "--no-node-weighting"], "--no-node-weighting: is for utilization"),
         (["nodes", "--after", "yesterday"], "--after: 'yesterday' isn't a time"),
         (["nodes", "--by", "node"], "--by: is for gantt"),
+        (["nodes", "--all-jobs"], "--all-jobs: is for throughput and utilization"),
+        (["throughput", "123", "--all-jobs"], "JOB: not with --all-jobs"),
+        (["throughput", "--all-jobs", "--tag", "x"], "--tag: not with --all-jobs"),
+        (["utilization", "--all-jobs"], "--all-jobs: Prometheus knows of them: give --from loki"),
+        (["utilization", "--all-jobs", "--from", "loki", "--loki-url", "http://127.0.0.1:9"], "give --prometheus-url"),
         (
             ["nodes", "--after", "2026-05-02", "--before", "2026-05-01"],
             "--before: 2026-05-01 is before --after 2026-05-02",

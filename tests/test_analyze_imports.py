@@ -66,11 +66,23 @@ def test_the_command_has_cores_and_launch_times(qcg: list[Task], capsys: pytest.
     assert main(["analyze", "overheads", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["runs"] == 11
+    waits = found["statistics"]["waited_in_the_queue"]
+    assert (waits["number"], waits["min"], waits["max"]) == pytest.approx(told_waits(), abs=1e-6)
     assert found["statistics"]["given_nodes_to_launched"]["number"] == 10
     assert [one["core"] for one in found["cores"]] == ["node1:0", "node1:1", "node2:0", "node2:1"]
     assert all(0 < one["busy"] <= one["efficiency"] <= 1 for one in found["cores"])
     assert main(["analyze", "overheads"]) == 0
     assert "4 cores busy" in capsys.readouterr().out
+
+
+def told_waits() -> tuple[int, float, float]:
+    """How many tasks were told to wait, and the shortest and longest time until they had cores, by its own report."""
+    waits = []
+    for entry in report():
+        at = {one["state"]: datetime.fromisoformat(one["date"]) for one in entry["history"]}
+        if at.keys() >= {"QUEUED", "SCHEDULED", "EXECUTING"}:
+            waits.append((at["SCHEDULED"] - at["QUEUED"]).total_seconds())
+    return len(waits), min(waits), max(waits)
 
 
 @pytest.fixture
@@ -102,6 +114,27 @@ def test_reports_of_imported_events_are_as_balsams_own(balsam: list[dict[str, An
         assert is_same(ours, theirs), case
     of_one = observe.utilization_report(observe.EventLog.objects.filter(tags={"experiment": "foo", "n": "102"}))
     assert of_one[1] == [0.125, 0], "one of eight on its node"
+
+
+def test_waits_of_balsams_jobs_are_from_their_first_state_or_their_last_run_to_the_next(
+    balsam: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected: list[float] = []
+    begun: dict[int, float | None] = {}
+    for one in sorted(balsam, key=lambda one: str(one["timestamp"])):
+        job, time = one["job_id"], secs(one["timestamp"])
+        since = begun.setdefault(job, time)
+        if one["to_state"] == "RUNNING" and since is not None:
+            expected.append(time - since)
+            begun[job] = None
+        elif one["to_state"] == "RESTART_READY":
+            begun[job] = time
+    capsys.readouterr()
+    assert main(["analyze", "overheads", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["statistics"]["waited_in_the_queue"]
+    assert (found["number"], found["min"], found["max"], found["mean"]) == pytest.approx(
+        (len(expected), min(expected), max(expected), sum(expected) / len(expected)), abs=1e-3
+    )
 
 
 def test_allocations_of_balsam(balsam: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from ingest.capture.job import JOB_ENDED
 from ingest.loki.finding import Found
 from ingest.loki.push import Entry
 from logshipper.errors import UnknownJob
+from observe.words import utc
 from tests.loki_fake import FakeLoki
 from tests.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, texts
 from tests.segment_factory import SECOND_NS as NS
@@ -172,6 +173,18 @@ def test_commands_show_it(fake: FakeLoki, ask: Ask) -> None:
     assert (shown["state"], shown["signal"], shown["captures"][0]["state"]) == ("TIMEOUT", 9, "CANCELLED")
     (event,) = shown["events"]
     assert (event["event"], event["attempt"], event["capture"]) == (JOB_ENDED, 1, 0)
+
+
+def test_since_when_it_was_queued_is_shown(fake: FakeLoki, ask: Ask) -> None:
+    job = Pushing(fake)
+    job.close(60 * NS)
+    began_ns = job.began_ns // NS * NS
+    end_job(fake, "COMPLETED", job.began_ns + 61 * NS, started_ns=began_ns, submitted_ns=began_ns - 300 * NS)
+    (told,) = json.loads(ask("info", JOB, "--json")[1])["jobs"]
+    assert [one["state"] for one in told["history"]] == ["QUEUED", "RUNNING", "COMPLETED"]
+    assert told["history"][0]["time"][:19] == utc(began_ns - 300 * NS)[:19]
+    waits = json.loads(ask("analyze", "overheads", "--json")[1])["statistics"]["waited_in_the_queue"]
+    assert (waits["number"], waits["mean"]) == (1, 300)
 
 
 def test_prometheus_does_not_know_the_controller(fake: FakeLoki) -> None:

@@ -20,7 +20,7 @@ from ingest.config.server_access import ServerAccess
 from ingest.loki.push import Entry
 from ingest.metrics.job_metrics import JobMetrics
 from ingest.metrics.job_series import SLURM_END, SLURM_START
-from ingest.metrics.metrics_server import AgentMetrics, exposition
+from ingest.metrics.metrics_server import AgentMetrics, exposition, utc_hour
 from ingest.shipping.checkpoints import Checkpoints
 from ingest.shipping.loki_sink import LokiSink
 from ingest.shipping.quarantine import Quarantine
@@ -216,6 +216,41 @@ def test_the_state_of_a_captured_job_is_shown(controller: Controller) -> None:
     assert {state: count for state, count in jobs if count != "0.0"} == {"REQUEUED": "1.0", "TIMEOUT": "2.0"}, (
         "the one that wasn't captured, too"
     )
+
+
+def test_hours_of_all_jobs_survive_the_agent_and_waits_are_counted(controller: Controller) -> None:
+    """Of jobs that weren't captured, too; by the better hook, where both tell; of a record once."""
+    hour = (controller.now_ns() // NS - 600) // 3600 * 3600
+    controller.write("1", start=hour, end=hour + 60, nodes="n[1-3]", submit=hour - 100)
+    controller.write("2", start=hour - 1800, end=hour + 30, submit=hour - 1800)
+    controller.turn()
+    controller.write("2", by="epilog", start=hour - 1800, end=hour + 30)
+    controller.turn()
+    controller.restart()
+    controller.write("3", start=hour, end=hour + 10)
+    controller.turn()
+    text = exposition(controller.metrics, controller.jobs)[0].decode()
+
+    def shown(name: str) -> dict[str, float]:
+        found = re.findall(rf'^logshipper_agent_slurm_{name}\{{hour="(.*)"\}} (\S+)$', text, re.M)
+        return {at: float(value) for at, value in found}
+
+    before, during = utc_hour(hour // 3600 - 1), utc_hour(hour // 3600)
+    assert shown("hour_node_seconds") == {before: 1800, during: 3 * 60 + 30 + 10}
+    assert shown("hour_jobs") == {before: 0, during: 3}
+    assert "logshipper_agent_slurm_wait_seconds_count 0.0" in text, "a counter of this agent's life"
+
+
+def test_waits_of_all_jobs(controller: Controller) -> None:
+    now = controller.now_ns() // NS
+    controller.write("1", start=now - 60, submit=now - 160)
+    controller.write("2", start=now - 60, submit=now - 60)
+    controller.write("3", start=now - 60, submit="")
+    controller.turn()
+    text = exposition(controller.metrics, controller.jobs)[0].decode()
+    found = dict(re.findall(r"^logshipper_agent_slurm_wait_seconds_(\w+(?:\{le=\"\S+\"\})?) (\S+)$", text, re.M))
+    assert (found["count"], found["sum"]) == ("2.0", "100.0")
+    assert [found[f'bucket{{le="{secs}"}}'] for secs in ("1.0", "60.0", "300.0")] == ["1.0", "1.0", "2.0"]
 
 
 def test_every_loki_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,11 @@ HOOK = Path(__file__).resolve().parent.parent / "deploy" / "slurm" / "hooks" / "
 JOBCOMP = {
     "JOBID": "4711", "JOBSTATE": "FAILED", "EXITCODE": "7:0", "START": "1700000000", "END": "1700000060",
     "USERNAME": "ann", "NODES": "n[1-2]", "JOBNAME": "a\n.\nby=epilog", "UID": "1000",
+    "SUBMIT": "1699999000",
 }  # fmt: skip
 EPILOG = {
     "SLURM_SCRIPT_CONTEXT": "epilog_slurmctld", "SLURM_JOB_ID": "4711", "SLURM_JOB_EXIT_CODE2": "0:125",
-    "SLURM_JOB_USER": "ann", "SLURM_JOB_NODELIST": "n1", "SLURM_JOB_RESTART_COUNT": "1",
+    "SLURM_JOB_USER": "ann", "SLURM_JOB_NODELIST": "n1", "SUBMIT": "1", "SLURM_JOB_RESTART_COUNT": "1",
 }  # fmt: skip
 TIMEOUT_SECS = 30.0
 
@@ -46,7 +47,7 @@ def record(place: Path) -> EndRecord:
 def test_jobcomp(folder: Path) -> None:
     assert run(folder, JOBCOMP) == 0
     assert record(folder) == EndRecord(
-        "jobcomp/script", "4711", "FAILED", 7, 0, 1700000000, 1700000060, -1, "ann", ("n1", "n2"), 2
+        "jobcomp/script", "4711", "FAILED", 7, 0, 1700000000, 1700000060, -1, "ann", ("n1", "n2"), 2, 1699999000
     )
 
 

@@ -59,6 +59,27 @@ def test_states_and_exit_status(state: str, status: str, expected: tuple[str, in
     assert EndRecord.from_json(record.to_json()) == record
 
 
+def test_when_it_was_submitted_which_older_hooks_do_not_tell() -> None:
+    assert (parse().submit, parse(submit="").submit) == (0, 0)
+    found = parse(submit="1699999990")
+    assert (found.submit, found.waited_secs) == (1699999990, 10)
+    assert event_of(found)["submitted_ns"] == 1699999990 * 10**9
+    assert parse(submit="1700000000").waited_secs == 0
+    for later in (parse(submit="1700000001"), parse(start="", submit="1700000061")):
+        assert (later.submit, later.waited_secs) == (0, None)
+    assert (parse(start="", submit="1699999990").submit, parse(start="", submit="1699999990").waited_secs) == (
+        1699999990, None
+    )  # fmt: skip
+    assert "submitted_ns" not in event_of(parse()), "what an older version sent is sent again byte for byte"
+
+
+def test_records_that_an_older_version_kept() -> None:
+    now = parse()
+    *fields, nodes, number, _ = json.loads(now.to_json())
+    for older in ([*fields, nodes, number], [*fields, nodes]):
+        assert EndRecord.from_json(json.dumps(older)) == now
+
+
 def test_times() -> None:
     assert parse()[5:8] == (1700000000, 1700000060, -1)
     assert parse(start="", end="", restarts="2")[5:8] == (0, 1_700_000_099, 2)
@@ -89,6 +110,9 @@ def test_times() -> None:
         content(end="99999999999"),
         content(end="9999999999"),
         content(start="now"),
+        content(submit="now"),
+        content(submit="1").replace(b"submit", b"summit"),
+        content(submit="1", more="2"),
         content(nodes="n1\njob_id=1"),
         content(user="\udcff"),
         b"logshipper-ended 1\n" + b"x" * MAX_RECORD_BYTES,

@@ -19,6 +19,7 @@ from observe.task_analytics import (
     launch_overheads,
     left_out_note,
     overhead_report,
+    queue_waits,
     run_times,
     statistics_of,
 )
@@ -78,6 +79,19 @@ def test_what_is_no_time_is_left_out_and_nothing_else_suffers() -> None:
     assert (found.launch.number, found.launch.mean) == (4, 0.5)
     assert overhead_report(ODD) == ([], [])
     assert statistics_of([math.nan, math.inf]) is None
+
+
+def test_waits_in_the_queue() -> None:
+    """Until cores were given, or where nobody tells that, until it was launched."""
+    tasks = [
+        Task("slurm", 11, 20, queued=3, launched=10),
+        Task("qcg", 11, 20, queued=3, scheduled=8, launched=10),
+        Task("at once", 11, 20, queued=10, launched=10),
+        Task("back", 11, 20, queued=12, launched=10),
+        Task("nobody told", 11, 20, launched=10),
+        Task("never began", queued=3),
+    ]
+    assert queue_waits(tasks) == (["slurm", "qcg", "at once"], [7, 5, 0])
 
 
 def test_a_core_that_is_told_twice_is_one() -> None:

@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
@@ -32,6 +33,7 @@ from ingest.config.metrics_access import MetricsAccess, MetricsGuard
 from ingest.metrics.job_metrics import JobMetrics
 from ingest.node.job_socket import REASONS as SOCKET_REASONS
 from ingest.shipping.refusals import REASONS, THROTTLES
+from ingest.slurm.hours import HOUR_SECS, HourSums
 from ingest.slurm.waiting import OUTCOMES as SLURM_OUTCOMES
 from logshipper import __version__
 from logshipper.errors import ConfigError, os_words
@@ -50,6 +52,7 @@ TELEGRAF_OUTCOMES = (  # of ingest/telegraf/router.py
 )
 LEFT_OUT_REASONS = ("quarantine_full", "slurm_ends")
 _PUSH_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_WAIT_BUCKETS = (1, 10, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 24 * 3600, 3 * 24 * 3600, 7 * 24 * 3600)
 _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
 _OPENMETRICS = "application/openmetrics-text"
 _END = b"# EOF\n"  # of OpenMetrics
@@ -84,6 +87,17 @@ class SinkMetrics:
         self.slurm_node_seconds = self._counter(
             "slurm_node_seconds", "Seconds of nodes that jobs had which Slurm ended, captured or not.", "state"
         )
+        self.slurm_wait_seconds = Histogram(
+            "logshipper_agent_slurm_wait_seconds",
+            "How long jobs that Slurm ended, captured or not, had waited in its queue.",
+            buckets=_WAIT_BUCKETS,
+            registry=self.registry,
+        )
+        self._slurm_hours = (
+            self._gauge("slurm_hour_node_seconds", "Seconds of nodes that such jobs had in an hour.", "hour"),
+            self._gauge("slurm_hour_jobs", "Such jobs that ended in an hour.", "hour"),
+        )
+        self._hours: set[str] = set()
         self.slurm_waiting = self._gauge("slurm_waiting", "Records of how Slurm ended jobs that are looked at again.")
         for reason in REASONS:  # at 0 from the start: rate() sees the first ones, too
             self.refused_entries.labels(reason)
@@ -104,11 +118,26 @@ class SinkMetrics:
     def _gauge(self, name: str, words: str, *labels: str) -> Gauge:
         return Gauge(f"logshipper_agent_{name}", words, labels, registry=self.registry)
 
+    def set_slurm_hours(self, sums: Mapping[int, HourSums]) -> None:
+        """sums: of all hours that are shown, by hours since 1970."""
+        shown = {utc_hour(hour): one for hour, one in sums.items()}
+        for at, gauge in enumerate(self._slurm_hours):
+            for hour, one in shown.items():
+                gauge.labels(hour).set(one[at])
+            for hour in self._hours - shown.keys():
+                gauge.remove(hour)
+        self._hours = set(shown)
+
     def set_waiting(self, streams: Mapping[str, int]) -> None:
         """streams: how many wait now, by result; all others are 0."""
         self._waiting |= streams.keys()
         for result in self._waiting:
             self.waiting_streams.labels(result).set(streams.get(result, 0))
+
+
+def utc_hour(hour: int) -> str:
+    """An hour since 1970 as label: `2026-05-01T12:00:00Z`."""
+    return datetime.fromtimestamp(hour * HOUR_SECS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class AgentMetrics(SinkMetrics):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ingest.slurm.record import MAX_RECORD_BYTES, BadRecord, EndRecord, parse_end
-from ingest.slurm.waiting import MALFORMED, Waiting, WaitingEnds
+from ingest.slurm.waiting import MALFORMED, HoursOf, Waiting, WaitingEnds, nothing
 from logshipper.errors import SpoolError, os_words
 from logshipper.fault_points import fault_point
 
@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 
 class EndedFolder:
     """[slurm] ended_dir. waiting: where records go; counted: is told of outcomes; ended: of each record, once, whether
-    the job was captured or not. Not thread-safe: one thread's."""
+    the job was captured or not; hours_of: what is kept of new ones with the first taker's. Not thread-safe."""
 
     def __init__(
         self,
@@ -38,11 +38,13 @@ class EndedFolder:
         counted: Callable[[str, int], None],
         say: Say,
         ended: Callable[[EndRecord], None] = lambda _: None,
+        hours_of: HoursOf = nothing,
     ) -> None:
         self._path = path
         self._takers = [(waiting, counted)]
         self._say = say
         self._ended = ended
+        self._hours_of = hours_of
         self._stuck: set[str] = set()  # can't be removed: said once, and never taken again
 
     def add(self, waiting: WaitingEnds, counted: Callable[[str, int], None]) -> None:
@@ -69,8 +71,9 @@ class EndedFolder:
                     now_ns = time.time_ns()
                     found.append(Waiting(name, record, now_ns, now_ns + FIRST_PAUSE_NS))
             taken = self._takers[0][0].unready()
-            for waiting, counted in self._takers:
-                for outcome, number in (waiting.put(found, MAX_WAITING) if found else {}).items():
+            for place, (waiting, counted) in enumerate(self._takers):
+                hours_of = nothing if place else self._hours_of
+                for outcome, number in (waiting.put(found, MAX_WAITING, hours_of) if found else {}).items():
                     counted(outcome, number)
                 if bad:
                     waiting.count(MALFORMED, len(bad))

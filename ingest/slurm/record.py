@@ -16,6 +16,7 @@ MAX_RECORD_BYTES = 64 << 10
 SECOND_NS = 10**9
 _HEAD = "logshipper-ended 1"
 _FIELDS = ("by", "job_id", "state", "exit", "start", "end", "restarts", "user", "nodes")
+_FURTHER = ("submit",)  # that older hooks don't write
 JOBCOMP = "jobcomp/script"
 _BY = {"jobcomp": JOBCOMP, "epilog": "EpilogSlurmctld"}
 _MAX_SECS = 1 << 33
@@ -38,7 +39,7 @@ class EndRecord(NamedTuple):
     """How a run of a job ended. by: who told it; state: one of SLURM_STATES, "" where that isn't known; exit_code: None
     where a signal ended it, or where it isn't known; start, end: seconds since 1970, start 0 where it isn't known;
     restarts: how often it was begun anew, at most, -1 where that isn't known; nodes: names, empty for any; node_count:
-    how many there were, 0 where that isn't known."""
+    how many there were, 0 where that isn't known; submit: when this run began to wait, as start."""
 
     by: str
     job_id: str
@@ -51,16 +52,25 @@ class EndRecord(NamedTuple):
     user: str
     nodes: tuple[str, ...]
     node_count: int = 0
+    submit: int = 0
+
+    @property
+    def waited_secs(self) -> int | None:
+        """In the queue; None where that isn't known."""
+        return self.start - self.submit if self.start and self.submit else None
 
     def to_json(self) -> str:
         return json.dumps(self)
 
     @classmethod
     def from_json(cls, text: str) -> "EndRecord":
-        *fields, nodes, number = json.loads(text)
-        if isinstance(number, list):  # of a version without a count
-            return cls._make([*fields, nodes, tuple(number), len(number)])
-        return cls._make([*fields, tuple(nodes), number])
+        found = json.loads(text)
+        if isinstance(found[-1], list):  # of a version without a count
+            found.append(len(found[-1]))
+        if isinstance(found[-2], list):  # of one without a time of submission
+            found.append(0)
+        *fields, nodes, number, submit = found
+        return cls._make([*fields, tuple(nodes), number, submit])
 
 
 class BadRecord(ValueError):
@@ -79,7 +89,7 @@ def parse_end(content: bytes, written_secs: int) -> EndRecord:
     if lines[0] != _HEAD:
         raise BadRecord("doesn't begin as a record does")
     names = tuple(line.partition("=")[0] for line in lines[1:-2])
-    if lines[-2:] != [".", ""] or names != _FIELDS:
+    if lines[-2:] != [".", ""] or names not in (_FIELDS, (*_FIELDS, *_FURTHER)):
         raise BadRecord("hasn't the lines that a record has")
     said = dict(zip(names, (line.partition("=")[2] for line in lines[1:-2]), strict=True))
     if said["by"] not in _BY:
@@ -93,18 +103,21 @@ def parse_end(content: bytes, written_secs: int) -> EndRecord:
     if not state and exit_code:
         state = "FAILED"
     start, end = _secs(said, "start"), _secs(said, "end") or written_secs
+    start = start if start <= end else 0
+    submit = _secs(said, "submit")
     return EndRecord(
         by=_BY[said["by"]],
         job_id=str(_whole(said, "job_id")),
         state=state,
         exit_code=exit_code,
         signal=signal,
-        start=start if start <= end else 0,
+        start=start,
         end=end,
         restarts=_whole(said, "restarts") if said["restarts"] else -1,
         user=said["user"] if _USER.fullmatch(said["user"]) else "",
         nodes=host_names(said["nodes"]),
         node_count=host_count(said["nodes"]),
+        submit=submit if submit <= (start or end) else 0,
     )
 
 
@@ -130,7 +143,7 @@ def _whole(said: dict[str, str], name: str) -> int:
 
 
 def _secs(said: dict[str, str], name: str) -> int:
-    secs = _whole(said, name) if said[name] else 0
+    secs = _whole(said, name) if said.get(name) else 0
     if secs >= _MAX_SECS:
         raise BadRecord(f"{name} is {secs}, which is no time")
     return secs
@@ -185,6 +198,7 @@ def event_of(record: EndRecord) -> dict[str, object]:
         "state": record.state or None,
         "exit_code": record.exit_code,
         "signal": record.signal,
+        **({"submitted_ns": record.submit * SECOND_NS} if record.submit else {}),
         "started_ns": record.start * SECOND_NS or None,
         "ended_ns": record.end * SECOND_NS,
         "nodes": record.node_count or None,

@@ -35,6 +35,7 @@ from ingest.shipping.loki_sink import LokiSink, Stopped, StreamWaits, TenantWait
 from ingest.shipping.quarantine import Quarantine, Refusal
 from ingest.shipping.tenants import USER, tenant_of, tenant_of_uid
 from ingest.slurm.captured import Run, ask, run_of
+from ingest.slurm.hours import HOUR_SECS, Hours, HourSums, oldest_hour
 from ingest.slurm.intake import EndedFolder, Say
 from ingest.slurm.record import JOBCOMP, SECOND_NS, EndRecord, event_of, note_of
 from ingest.slurm.waiting import FILE, NOT_CAPTURED, REFUSED, SHIPPED, Told, Waiting, WaitingEnds
@@ -91,11 +92,14 @@ class SlurmStates:
         self._stop = stop
         self._say = say
         self._waiting = WaitingEnds(os.path.join(config.sink_dir, FILE))
-        self._folder = EndedFolder(config.slurm.ended_dir, self._waiting, self._counted, say, self._count_job)
+        self._folder = EndedFolder(
+            config.slurm.ended_dir, self._waiting, self._counted, say, self._count_job, self._hours_of
+        )
         for state in (*SLURM_STATES, UNKNOWN):  # at 0 from the start: rate() sees the first ones, too
             metrics.slurm_jobs.labels(state)
             metrics.slurm_node_seconds.labels(state)
         self._better_hook = False  # has told of some job
+        self._shown_hour = 0  # 0 where there is more to show
         self._others: list[SlurmStates] = []
         self._take_due = self._say_due = 0.0
         self._told_words = ""
@@ -127,7 +131,9 @@ class SlurmStates:
         state = record.state or UNKNOWN
         self._metrics.slurm_jobs.labels(state).inc()
         if record.start:
-            self._metrics.slurm_node_seconds.labels(state).inc(record.node_count * (record.end - record.start))
+            self._metrics.slurm_node_seconds.labels(state).inc((record.node_count or 1) * (record.end - record.start))
+        if record.waited_secs is not None:
+            self._metrics.slurm_wait_seconds.observe(record.waited_secs)
 
     # ---- the main thread's
 
@@ -138,6 +144,7 @@ class SlurmStates:
             return
         try:
             self._folder.take()
+            self._show_hours()
             self._told_words = ""
         except LogshipperError as error:
             self._take_due = now + TAKE_AGAIN_SECS
@@ -146,6 +153,23 @@ class SlurmStates:
                 self._say(f"ends of Slurm jobs can't be taken: {error}; tried again")
         for one in (self, *self._others):
             one._metrics.slurm_waiting.set(one._waiting.number())
+
+    def _hours_of(self, records: Sequence[EndRecord]) -> Mapping[int, HourSums]:
+        """What they add to the sums of hours, by the better hook."""
+        better = self._better_hook or any(record.by == JOBCOMP for record in records)
+        hours, now = Hours(), int(time.time())
+        for record in records:
+            if record.by == JOBCOMP or not better:
+                hours.add(record, now)
+        self._shown_hour = 0
+        return hours.sums
+
+    def _show_hours(self) -> None:
+        """Sums of hours, where there are new ones, or an hour is over."""
+        now = int(time.time())
+        if now // HOUR_SECS != self._shown_hour:
+            self._metrics.set_slurm_hours(self._waiting.hours(oldest_hour(now)))
+            self._shown_hour = now // HOUR_SECS
 
     # ---- its own thread's
 

@@ -9,10 +9,11 @@ killed in between sends the same bytes again.
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ingest.shipping.state_file import StateFile
+from ingest.slurm.hours import HourSums
 from ingest.slurm.record import EndRecord
 from ingest.sqlite_file import damaged, open_reader, store_errors
 
@@ -31,6 +32,12 @@ CREATE INDEX due ON waiting (ready, due_ns);
 CREATE TABLE outcome (
     name TEXT PRIMARY KEY,
     count INTEGER NOT NULL
+) WITHOUT ROWID"""
+HOURS = """
+CREATE TABLE IF NOT EXISTS hour (
+    hour INTEGER PRIMARY KEY,
+    node_secs INTEGER NOT NULL,
+    ended INTEGER NOT NULL
 ) WITHOUT ROWID"""
 TAKEN, SHIPPED = "taken", "shipped"
 NOT_CAPTURED, TOO_MANY, REFUSED, MALFORMED = DROPPED = ("not_captured", "too_many", "refused", "malformed")
@@ -58,21 +65,28 @@ class Waiting(NamedTuple):
     told: Told | None = None
 
 
+HoursOf = Callable[[Sequence[EndRecord]], Mapping[int, HourSums]]
+
+
+def nothing(_: Sequence[EndRecord]) -> Mapping[int, HourSums]:
+    return {}
+
+
 class WaitingEnds(StateFile):
     """The file, open for writing."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, SCHEMA, VERSION)
+        with self._transaction() as connection:  # a file of an older agent hasn't it
+            connection.execute(HOURS)
 
-    def put(self, taken: Iterable[Waiting], most: int) -> Mapping[str, int]:
-        """Takes records whose files are still there. Where there are more than `most`, those that have waited the
-        longest are dropped; returns what is counted."""
+    def put(self, taken: Iterable[Waiting], most: int, hours_of: HoursOf = nothing) -> Mapping[str, int]:
+        """Takes records whose files are still there, and with them what hours_of tells of those that are new. Where
+        there are more than `most`, those that have waited the longest are dropped; returns what is counted."""
         with self._transaction() as connection:
             before = _number(connection)
-            connection.executemany(
-                "INSERT OR IGNORE INTO waiting (name, record, taken_ns, due_ns, ready) VALUES (?, ?, ?, ?, 0)",
-                ((one.name, one.record.to_json(), one.taken_ns, one.due_ns) for one in taken),
-            )
+            new = [one.record for one in taken if _is_new(connection, one)]
+            _add_hours(connection, hours_of(new))
             now = _number(connection)
             over = max(0, now - most)
             if over:
@@ -135,10 +149,32 @@ class WaitingEnds(StateFile):
         with self._transaction() as connection:
             _count(connection, {outcome: number})
 
+    def hours(self, oldest: int) -> dict[int, HourSums]:
+        """What all jobs had of each hour; those before the oldest are forgotten."""
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM hour WHERE hour < ?", (oldest,))
+            rows = connection.execute("SELECT hour, node_secs, ended FROM hour ORDER BY hour").fetchall()
+        return {hour: HourSums(*sums) for hour, *sums in rows}
+
     def number(self) -> int:
         """How many wait."""
         with self._reading() as connection:
             return _number(connection)
+
+
+def _is_new(connection: sqlite3.Connection, one: Waiting) -> bool:
+    """Whether it wasn't there; now it is."""
+    row = one.name, one.record.to_json(), one.taken_ns, one.due_ns
+    insert = "INSERT OR IGNORE INTO waiting (name, record, taken_ns, due_ns, ready) VALUES (?, ?, ?, ?, 0)"
+    return connection.execute(insert, row).rowcount == 1
+
+
+def _add_hours(connection: sqlite3.Connection, sums: Mapping[int, HourSums]) -> None:
+    connection.executemany(
+        "INSERT INTO hour (hour, node_secs, ended) VALUES (?, ?, ?) ON CONFLICT (hour) DO UPDATE SET"
+        " node_secs = node_secs + excluded.node_secs, ended = ended + excluded.ended",
+        ((hour, *one) for hour, one in sums.items()),
+    )
 
 
 def _number(connection: sqlite3.Connection) -> int:

@@ -1,16 +1,21 @@
 """The cluster page's analytics, by a real Prometheus, of series whose numbers are known: half an hour of three nodes
 and Slurm's controller, as their agents would have told it."""
 
+import json
+import math
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from grafana import links
+from logshipper.cli import main
+from observe.words import utc
 from tests.grafana.captured import CLUSTER, Fixture
-from tests.grafana.frames import Frame
+from tests.grafana.frames import NUMBER, TIME, Frame
 from tests.grafana.pages import Page
 from tests.grafana.sources import PrometheusSource, Range
 from tests.servers.running import PrometheusServer
@@ -29,6 +34,9 @@ CAPTURES = (
 )
 BY_SLURM = (("1", 1, "TIMEOUT", -5, 602),)  # job, attempt, state, start, end
 SLURM_ENDED = ((600, "TIMEOUT", 4), (900, "COMPLETED", 10), (1200, "COMPLETED", 10))  # when, state, node-hours
+UNSEEN = ("FAILED", "NODE_FAIL")  # states of which no job was
+HOURS = ((0, -3600, 7200), (900, 0, 1800), (1600, 0, 5400))  # from when on it is told, the hour, node-seconds
+WAITS = ((300, 30), (310, 30), (320, 3000), (900, 200))  # of jobs: told when, seconds
 
 
 def told(t0: int) -> Iterator[str]:
@@ -68,6 +76,17 @@ def told(t0: int) -> Iterator[str]:
             ended = [hours for when, its, hours in SLURM_ENDED if its == state and when <= at]
             add("logshipper_agent_slurm_jobs_total", f'state="{state}",{target}', len(ended), at)
             add("logshipper_agent_slurm_node_seconds_total", f'state="{state}",{target}', 3600 * sum(ended), at)
+    for at in steps:
+        for state in UNSEEN:
+            add("logshipper_agent_slurm_jobs_total", f'state="{state}",{target}', 0, at)
+        for hour, node_secs in {hour: secs for when, hour, secs in HOURS if when <= at}.items():
+            begin = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(t0 + hour))
+            add("logshipper_agent_slurm_hour_node_seconds", f'hour="{begin}",{target}', node_secs, at)
+            add("logshipper_agent_slurm_hour_jobs", f'hour="{begin}",{target}', 3 if hour == 0 else 0, at)
+        waits = [secs for when, secs in WAITS if when <= at]
+        for bound in (60, 300, 3600, "+Inf"):
+            below = sum(secs <= float(bound) for secs in waits)
+            add("logshipper_agent_slurm_wait_seconds_bucket", f'le="{bound}",{target}', below, at)
     for name, lines in families.items():
         yield f"# TYPE {name.removesuffix('_total')} {'counter' if name.endswith('_total') else 'gauge'}"
         yield from lines
@@ -77,7 +96,7 @@ def told(t0: int) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def page(jobs: Fixture, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     """The page at the end of that time."""
-    t0 = (int(time.time()) - 2 * SECS) // 60 * 60
+    t0 = (int(time.time()) - 2 * SECS) // 600 * 600
     text = tmp_path_factory.mktemp("series") / "series.txt"
     text.write_text("\n".join(told(t0)))
     prometheus = PrometheusServer(flags=["--query.lookback-delta=20s"])  # what is brought in so never turns stale
@@ -143,9 +162,62 @@ def test_busy_nodes(page: Page) -> None:
 def test_all_jobs_that_slurm_ended(page: Page) -> None:
     """Those that weren't captured, too."""
     found = courses(page, "All jobs")
+    assert found.keys() == {"TIMEOUT", "COMPLETED"}, "others would fill the legend"
     ended = {state: {at: count for at, count in values.items() if count} for state, values in found.items()}
     assert ended == {"TIMEOUT": {600: 1}, "COMPLETED": {900: 1, 1200: 1}}
     assert float(page.show("Node-hours").stat() or 0) == pytest.approx(24, rel=0.05)
+
+
+def hours_shown(page: Page) -> dict[int, float]:
+    shown = page.show("Utilization: nodes of all jobs")
+    (frame,) = shown.frames
+    assert [(one.shown, one.kind) for one in frame.fields] == [("hour", TIME), ("nodes on average", NUMBER)]
+    return course(page, frame)
+
+
+def test_hours_of_all_jobs_are_shown_as_far_as_they_are_known_now(page: Page) -> None:
+    """Also on a page of the past: what ran then may have ended later."""
+    assert hours_shown(page) == {-3600: 2, 0: 1.5}
+    begin = page.when.begin_ms
+    early = Page(links.CLUSTER, page._sources, Range(begin, begin + 1_200_000), cluster=CLUSTER)
+    assert hours_shown(early) == {-3600: 2, 0: 1.5}
+
+
+def test_the_command_asks_for_the_same_hours(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only of hours that are over; here all of them are, but for the newest where the half hour began late."""
+
+    def document(report: str, *options: str) -> dict[str, Any]:
+        where = (
+            "--from",
+            "loki",
+            "--loki-url",
+            "http://127.0.0.1:9",
+            "--prometheus-url",
+            page._sources["prometheus"]._url,
+        )
+        assert main(["analyze", report, "--all-jobs", "--json", "--cluster", CLUSTER, *where, *options]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    t0 = page.when.begin_ms // 1000
+    is_over = time.time() >= t0 + 3600
+    (series,) = document("utilization")["series"]
+    ends = [utc((t0 + hour * 3600) * 10**9) for hour in (-1, 0, 1)]
+    assert (series["x"], series["y"]) == ((ends, [2, 1.5, 1.5]) if is_over else (ends[:2], [2, 2]))
+    (series,) = document("throughput")["series"]
+    assert (series["x"], series["y"]) == ((ends[2:], [3]) if is_over else ([], []))
+    nothing = document("utilization", "--before", utc((t0 - 7200) * 10**9))
+    assert (nothing["series"][0]["x"], nothing["all_jobs"]) == ([], True)
+    assert "nobody told Prometheus" in nothing["notes"][0]
+
+
+def test_waits_of_all_jobs(page: Page) -> None:
+    """Three ended in the first ten minutes, one in the second: between the bounds of buckets."""
+    found = courses(page, "Waiting time")
+    known = {name: {at: secs for at, secs in values.items() if not math.isnan(secs)} for name, values in found.items()}
+    assert {at: secs < 60 for at, secs in known["half of them"].items()} == {600: True, 1200: False}
+    assert 300 < known["9 of 10"][600] <= 3600
+    assert 60 < known["half of them"][1200] < known["9 of 10"][1200] <= 300
 
 
 def test_before_anything_there_is_nothing(page: Page) -> None:

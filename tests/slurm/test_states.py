@@ -24,6 +24,7 @@ from tests.slurm.users import JobUser
 
 HOOK = ROOT / "deploy" / "slurm" / "hooks" / "job-ended"
 HOST = "controller"
+NS = 10**9
 TOLD_SECS = 40.0
 PREEMPTION = """
 PreemptType=preempt/partition_prio
@@ -129,6 +130,7 @@ def test_completed(cluster: ControlledCluster) -> None:
     (end,) = cluster.ends(job_id)
     assert brief(end) == ("COMPLETED", 0, 0, "1")
     assert end["label_host"] == HOST
+    assert 0 <= end["started_ns"] - end["submitted_ns"] < 300 * NS
     assert state_of(cluster, job_id) == ("COMPLETED", 0, 0)
     assert cluster.notes(job_id) == []
 
@@ -180,6 +182,8 @@ def test_runs_of_a_requeued_job(cluster: ControlledCluster) -> None:
     first, second = map(brief, cluster.ends(job_id, 2))
     assert (first[0], first[3]) == ("REQUEUED", "1")
     assert second == ("COMPLETED", 0, 0, "2")
+    one, other = cluster.ends(job_id, 2)
+    assert one["submitted_ns"] <= one["started_ns"] < one["ended_ns"] <= other["submitted_ns"] <= other["started_ns"]
     assert state_of(cluster, job_id) == ("COMPLETED", 0, 0)
     (note,) = cluster.notes(job_id)
     assert "REQUEUED" in note
