@@ -9,8 +9,16 @@ def main() -> int:
     """Runs the command line; returns the exit code."""
     words = sys.argv[1:]
     if words[:1] == ["run"]:
-        coerced_locale.undo()
-    if words[:1] == ["run"] and "--" in words:
+        return _run(words[1:])
+    from logshipper.cli import main as cli_main
+
+    return cli_main()
+
+
+def _run(words: list[str]) -> int:
+    coerced_locale.undo()
+    looked = None
+    if "--" in words:
         options = words[: words.index("--")]
         if "--if-opted-in" in options and "-h" not in options and "--help" not in options:
             from logshipper import optin
@@ -18,12 +26,9 @@ def main() -> int:
             looked = optin.look(optin.path())
             if looked[0] in (optin.ABSENT, optin.UNKNOWN):
                 return optin.run_untouched(words[words.index("--") + 1 :])
-            from logshipper.cli import run_opted_in
+    from logshipper import run_command
 
-            return run_opted_in(looked)
-    from logshipper.cli import main as cli_main
-
-    return cli_main()
+    return run_command.main(words, looked)
 
 
 if __name__ == "__main__":

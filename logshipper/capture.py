@@ -1,8 +1,6 @@
 """Wiring of `logshipper run`: configuration, the capture's directory, relay and sidecar."""
 
-import argparse
 import os
-import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -10,6 +8,7 @@ from logshipper import config, launchers, nesting, node_agent_socket, optin, spo
 from logshipper.errors import ConfigError, SpoolError, os_words
 from logshipper.handover import SidecarPlan
 from logshipper.run import RunOptions
+from logshipper.run_command import Arguments
 from logshipper.terminal import fill_standard_fds, given
 
 TYPE_CHECKING = False
@@ -32,7 +31,7 @@ class Settings(NamedTuple):
     nodes: int = 0
 
 
-def prepare(arguments: argparse.Namespace, command: list[str], looked: tuple[str, bytes]) -> RunOptions | None:
+def prepare(arguments: Arguments, command: list[str], looked: tuple[str, bytes]) -> RunOptions | None:
     """What is to be run; makes the capture's directory. looked: what `optin.look` found. None: a capture around us has
     all that command will print, so nothing is to be done but to run it.
 
@@ -54,7 +53,7 @@ def prepare(arguments: argparse.Namespace, command: list[str], looked: tuple[str
     try:
         made, start_agent = _make(arguments.store, name[: spool.NAME_MAX_CHARS], arguments.job_id)
     except SpoolError as error:
-        print(f"logshipper: nothing of this run is logged: {error}", file=sys.stderr)
+        optin.say(f"logshipper: nothing of this run is logged: {error}")
         return RunOptions(command, settings.tty, None, _no_sidecar)
     if telegraf is None and os.path.lexists(os.path.join(os.path.dirname(made.path), spool.TELEGRAF_MARK)):
         telegraf = _telegraf(0)
@@ -71,7 +70,7 @@ def prepare(arguments: argparse.Namespace, command: list[str], looked: tuple[str
     return RunOptions(command, settings.tty, made, serve, telegraf=collector, leave=leave)
 
 
-def _covered(arguments: argparse.Namespace, looked: tuple[str, bytes]) -> tuple[int, ...] | None:
+def _covered(arguments: Arguments, looked: tuple[str, bytes]) -> tuple[int, ...] | None:
     """Streams (1, 2) to be left as they are, since a capture around us has them; None: all of them.
 
     Who names a job or a store, or has `per_task: true`, wants this run captured by itself, too.
@@ -92,7 +91,7 @@ def _collector(sockets: "Sockets", made: spool.Capture) -> "Collector | None":
     try:
         return start_collector(sockets, os.stat(made.path).st_uid)
     except OSError as error:
-        print(f"logshipper: no measurements of this run are taken: {os_words(error)}", file=sys.stderr)
+        optin.say(f"logshipper: no measurements of this run are taken: {os_words(error)}")
         return None
 
 
@@ -106,7 +105,7 @@ def _telegraf(port: int) -> "Sockets | None":
         if port:
             reason = f"{port} can't be had: {os_words(error)}; another one, or --telegraf, which takes a free one"
             raise ConfigError("--telegraf-port", [reason]) from None
-        print(f"logshipper: no measurements of this run are taken: {os_words(error)}", file=sys.stderr)
+        optin.say(f"logshipper: no measurements of this run are taken: {os_words(error)}")
         return None
 
 
@@ -124,7 +123,7 @@ def _make(store: str | None, name: str, job_id: str | None) -> tuple[spool.Captu
     try:
         made = None if wants_store else node_agent_socket.ask(node_agent_socket.socket_path(), name, job_id, place)
     except SpoolError as error:
-        print(f"logshipper: {error}; this run is kept in {root} instead", file=sys.stderr)
+        optin.say(f"logshipper: {error}; this run is kept in {root} instead")
         made = None
     if made is not None:
         return made, leave_to_the_node_agent
@@ -163,10 +162,9 @@ def _configure(looked: tuple[str, bytes]) -> tuple[config.Config, tuple[str, ...
         problems = (content.decode("utf-8", "replace"),)
     else:
         problems = (f"couldn't be looked at within {optin.LOOK_SECS:g} s",)
-    print(
+    optin.say(
         f"logshipper: ~/.logoptin: {'; '.join(problems)}; nothing is logged until a /LOGCOMMAND says so "
-        "(`logshipper check` tells more)",
-        file=sys.stderr,
+        "(`logshipper check` tells more)"
     )
     return config.Config(mode="disabled"), problems
 

@@ -2,10 +2,15 @@
 
 From Python's own Unicode tables, plus what they leave open: what a terminal draws upon the character before (marks,
 variation selectors, joiners, the vowels of conjoining Hangul) is 0; VS16 widens nothing; a soft hyphen is 1.
+
+Most short jobs print ASCII alone, and such large patterns take a quarter of a sidecar's start to compile: each is
+compiled with its first use.
 """
 
 import re
 import unicodedata
+from collections.abc import Callable
+from functools import cache
 
 ZWJ = "\u200d"
 _SKIN_TONES = "\U0001f3fb-\U0001f3ff"
@@ -26,20 +31,46 @@ _OWN_CELLS = (
     "\U0001f000-\U0001f3fa\U0001f400-\U0001faff"
 )
 
-not_one_cell = re.compile(f"[^{_ONE_CELL}]").search  # None: each character of the text takes one cell
-runs = re.compile(f"[{_ONE_CELL}]+|[{_TWO_CELLS}]+|.").findall  # of such characters; others each by itself
-two_cells = re.compile(f"[{_TWO_CELLS}]").match
-not_own_cells = re.compile(f"[^\n{_ONE_CELL}{_OWN_CELLS}\t\r\x1b]").search  # None: no character joins another one
+
+def _late(pattern: str) -> Callable[[], re.Pattern[str]]:
+    return cache(lambda: re.compile(pattern))
+
+
+_not_one_cell = _late(f"[^{_ONE_CELL}]")
+_runs = _late(f"[{_ONE_CELL}]+|[{_TWO_CELLS}]+|.")
+_two_cells = _late(f"[{_TWO_CELLS}]")
+_not_own_cells = _late(f"[^\n{_ONE_CELL}{_OWN_CELLS}\t\r\x1b]")
+_not_own_ascii = re.compile("[^\n\x20-\x7e\t\r\x1b]").search
 is_skin_tone = re.compile(f"[{_SKIN_TONES}]").match
 
 # What programs join to characters: accents, variation selectors, skin tones, and emoji by ZWJ.
 _JOINERS = f"\u0300-\u036f\ufe0e\ufe0f{_SKIN_TONES}{ZWJ}"
 _MAX_JOINERS = 16  # in a row; fewer than a cell holds
-_neither_own_nor_joiner = re.compile(f"[^\n{_ONE_CELL}{_OWN_CELLS}{_JOINERS}]").search
-_joined = re.compile(f"[{_JOINERS}](?:[{_JOINERS}]|(?<={ZWJ})[^\n])*").finditer
+_neither_own_nor_joiner = _late(f"[^\n{_ONE_CELL}{_OWN_CELLS}{_JOINERS}]")
+_joined = _late(f"[{_JOINERS}](?:[{_JOINERS}]|(?<={ZWJ})[^\n])*")
 
 _widths: dict[str, int] = {}  # characters seen so far
 _MAX_KEPT = 4096
+
+
+def not_one_cell(text: str) -> re.Match[str] | None:
+    """None: each character of the text takes one cell."""
+    return _not_one_cell().search(text)
+
+
+def not_own_cells(text: str) -> re.Match[str] | None:
+    """None: no character joins another one."""
+    return _not_own_ascii(text) if text.isascii() else _not_own_cells().search(text)
+
+
+def runs(text: str) -> list[str]:
+    """Runs of characters that are surely one cell wide, or two; others each by itself."""
+    return _runs().findall(text)
+
+
+def two_cells(text: str) -> bool:
+    """Whether it begins with a character that is surely two cells wide."""
+    return _two_cells().match(text) is not None
 
 
 def cell_width(character: str) -> int:
@@ -60,11 +91,11 @@ def shows_as_it_is(text: str) -> bool:
     """
     if not_own_cells(text) is None:
         return True
-    if _neither_own_nor_joiner(text) is not None:
+    if _neither_own_nor_joiner().search(text) is not None:
         return False
     return all(
         found.start() > 0 and text[found.start() - 1] != "\n" and found.end() - found.start() <= _MAX_JOINERS
-        for found in _joined(text)
+        for found in _joined().finditer(text)
     )
 
 

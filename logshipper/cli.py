@@ -1,4 +1,5 @@
-"""The command line of `logshipper`: wiring of options to what they call. Reading commands are imported when called."""
+"""The command line of `logshipper`: wiring of options to what they call. Reading commands are imported when called;
+`run` comes here only where it has options (logshipper/run_command.py)."""
 
 import argparse
 import os
@@ -6,15 +7,14 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from logshipper import __version__, optin
-from logshipper.errors import CaptureError, ConfigError, LogshipperError, UsageError
+from logshipper import __version__, optin, run_command
+from logshipper.errors import LogshipperError, UsageError
 
 _OWN_COMMANDS = ("run", "check")
 _CALLED_ELSEWHERE = {
     "follow": "monitor", "tail": "logs", "cat": "logs", "console": "logs", "view": "show", "list": "ls",
     "delete": "rm", "remove": "rm", "compare": "diff", "queue": "allocations",
 }  # fmt: skip
-_RUN_VALUE_OPTIONS = ("--name", "--job-id", "--mode", "--store", "--telegraf-port")
 
 _EPILOG = """examples:
   logshipper run -- python train.py      capture a run; the output stays what it is
@@ -44,6 +44,9 @@ class _Parser(argparse.ArgumentParser):
     usage_code = 2
 
     def error(self, message: str) -> NoReturn:
+        if self.usage_code == run_command.USAGE_CODE:
+            optin.say(f"{self.prog}: {message}\ntry `{self.prog} --help`")
+            sys.exit(self.usage_code)
         self.exit(self.usage_code, f"{self.prog}: {message}\ntry `{self.prog} --help`\n")
 
 
@@ -51,7 +54,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Runs a command line (sys.argv's by default); returns the exit code."""
     words = list(sys.argv[1:] if words is None else words)
     if words[:1] == ["run"]:
-        return _run(words[1:], None)
+        return run_command.main(words[1:])
     parser = build_parser()
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
@@ -73,11 +76,6 @@ def main(words: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return _end_silently()
-
-
-def run_opted_in(looked: tuple[str, bytes]) -> int:
-    """`logshipper run --if-opted-in ...` after the look at ~/.logoptin found something."""
-    return _run(sys.argv[2:], looked)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -105,6 +103,19 @@ def build_parser() -> argparse.ArgumentParser:
     _add_check(commands)
     add_commands(commands)
     return parser
+
+
+def parse_run(options: list[str], arguments: run_command.Arguments) -> None:
+    """Fills arguments by options of `logshipper run`. Raises SystemExit: 125 where they are wrong, 0 after --help."""
+    parser = _Parser(
+        prog="logshipper run",
+        usage="logshipper run [OPTION...] -- CMD ARG...",
+        epilog=_RUN_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.usage_code = run_command.USAGE_CODE
+    add_run_options(parser)
+    parser.parse_args(options, arguments)
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
@@ -213,64 +224,3 @@ def _end_silently() -> int:
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, 1)
     return 141  # as a shell tells of SIGPIPE
-
-
-def _split_run(words: list[str]) -> tuple[list[str], list[str]]:
-    """Options of `run`, and CMD with its arguments: these follow `--`, or begin at the first word that is no option."""
-    at = 0
-    while at < len(words):
-        word = words[at]
-        if word == "--":
-            return words[:at], words[at + 1 :]
-        if not word.startswith("-") or word == "-":
-            break
-        at += 2 if word in _RUN_VALUE_OPTIONS else 1
-    return words[:at], words[at:]
-
-
-def _run(words: list[str], looked: tuple[str, bytes] | None) -> int:
-    options, command = _split_run(words)
-    parser = _Parser(
-        prog="logshipper run",
-        usage="logshipper run [OPTION...] -- CMD ARG...",
-        epilog=_RUN_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.usage_code = 125
-    add_run_options(parser)
-    try:
-        arguments = parser.parse_args(options)
-    except SystemExit as end:
-        if end.code != parser.usage_code or "--if-opted-in" not in options:
-            raise
-        return optin.run_untouched(command)  # what is wrong was said: a mistake in a hook costs no job
-    if not command:
-        parser.error("no command; it stands after `--`, as in `logshipper run -- CMD ARG...`")
-    looked = looked or optin.look(optin.path())
-    if arguments.if_opted_in and looked[0] in (optin.ABSENT, optin.UNKNOWN):
-        return optin.run_untouched(command)
-    try:
-        from logshipper.capture import prepare
-
-        wanted = prepare(arguments, command, looked)
-    except KeyboardInterrupt:  # while the node's agent was waited for
-        return 130
-    except Exception as error:
-        if isinstance(error, CaptureError | ConfigError) and not arguments.if_opted_in:
-            return _refuse(error)
-        # nothing that is wrong with us may keep a job from running, nor may a mistake in a cluster's hook
-        print(f"logshipper: nothing of this run is logged: {type(error).__name__}: {error}", file=sys.stderr)
-        return optin.run_untouched(command)
-    if wanted is None:
-        return optin.run_untouched(command)
-    from logshipper.run import run
-
-    try:
-        return run(wanted)
-    except CaptureError as error:
-        return _refuse(error)
-
-
-def _refuse(error: CaptureError | ConfigError) -> int:
-    print(f"logshipper: {error}", file=sys.stderr)
-    return error.exit_code if isinstance(error, CaptureError) else 125

@@ -1,12 +1,11 @@
 """What the renderer gives out: blocks of final lines, in the order in which they became final."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from logshipper.segment import MAX_LINE_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """Final lines.
 
     text: each line ended by LF; valid UTF-8 without control bytes (but SGR where colours are kept); blanks at a line's

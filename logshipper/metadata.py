@@ -1,14 +1,15 @@
 """Is a rendered line metadata: one JSON object and nothing else (R18-R21)? Pure.
 
-orjson screens fast. What it refuses goes to the standard library, which knows big integers, deep nesting and lone
-surrogates; hostile input never raises and never stalls.
+orjson screens fast, and is imported with the first line that looks like an object: it takes a good part of a sidecar's
+start, and most short jobs print none. What it refuses goes to the standard library, which knows big integers, deep
+nesting and lone surrogates; hostile input never raises and never stalls.
 """
 
 import json
 import re
+from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
-
-import orjson
 
 MAX_DEPTH = 512
 _MAX_INT_DIGITS = 4000  # Python refuses longer ones: quadratic time
@@ -47,10 +48,22 @@ def keys_of(line: bytes) -> tuple[str, ...] | Hint | None:
     if line[:1] != b"{" or line[-1:] != b"}":
         return None
     try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError:
+        value = _screen()(line)
+    except ValueError:
         return _keys_the_slow_way(line)
     return tuple(value)  # it begins with `{`: a dict
+
+
+@cache
+def _screen() -> Callable[[bytes], Any]:  # Any: JSON
+    try:
+        from orjson import loads
+    except ImportError:  # taken away since this process began: as if it refused each line
+
+        def loads(line: bytes) -> Any:  # type: ignore[misc]
+            raise ValueError(line)
+
+    return loads
 
 
 def _keys_the_slow_way(line: bytes) -> tuple[str, ...] | Hint | None:

@@ -6,7 +6,6 @@ process of its own (a hung home must not hang the job) and says within LOOK_SECS
 
 import os
 import select
-import sys
 from time import monotonic
 
 LOOK_SECS = 2.0
@@ -74,19 +73,29 @@ def read(file: str) -> tuple[str, bytes]:
     return PRESENT, content
 
 
+def say(text: str) -> None:
+    """A line of our own on stderr, while CMD doesn't run yet. Where that is closed, full or gone nobody can be told:
+    it mustn't land in stdout, as `print` would have it, and CMD runs all the same."""
+    try:
+        if os.get_inheritable(2):  # else the caller had closed it, and the number is another file's
+            os.write(2, f"{text}\n".encode("utf-8", "backslashreplace"))
+    except OSError:
+        pass
+
+
 def run_untouched(command: list[str]) -> int:
     """Execs CMD in this process' place, untouched; returns 125, 126 or 127, as `env` does, where that can't be done."""
     import _signal  # type: ignore[import-not-found]  # not `signal`, which imports enum: no stubs
 
     if not command:
-        sys.stderr.write("logshipper run: no command after `--`; try `logshipper run -- CMD ARG...`\n")
+        say("logshipper run: no command after `--`; try `logshipper run -- CMD ARG...`")
         return 125
     for name in (_signal.SIGPIPE, _signal.SIGXFSZ):  # Python ignores these two, and exec would hand that on
         _signal.signal(name, _signal.SIG_DFL)
     try:
         os.execvp(command[0], command)
     except (OSError, ValueError) as error:
-        sys.stderr.write(f"logshipper: {command[0]}: {getattr(error, 'strerror', None) or error}\n")
+        say(f"logshipper: {command[0]}: {getattr(error, 'strerror', None) or error}")
         return 127 if isinstance(error, FileNotFoundError) else 126
 
 

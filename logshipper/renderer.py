@@ -13,7 +13,7 @@ is on the screen by its size, a sequence by a few hundred bytes.
 
 from codecs import getincrementaldecoder
 from collections import deque
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from logshipper import line_feeds
 from logshipper.carriage_returns import fold
@@ -34,8 +34,7 @@ _TAIL_BYTES = 64 << 10  # kept of a block for the screen
 _STATUS_BYTES = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Fed:
+class Fed(NamedTuple):
     """blocks: lines that became final. consumed: place in data behind what was rendered.
 
     command: None, or the text of a line that begins with /LOGCOMMAND and that ended at `consumed`, up to the cursor's

@@ -9,7 +9,6 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, TypeAlias
 
@@ -62,7 +61,6 @@ class FrameType(IntEnum):
     END = 3  # no frame follows in this file; count is 1 where the capture is closed, 0 where another segment follows
 
 
-@dataclass(frozen=True, slots=True)
 class Frame:
     """One frame as read.
 
@@ -72,13 +70,25 @@ class Frame:
     same set of keys, from 1), `repeat` (lines that a note stands for), `part` ("2", the last one "3/3").
     """
 
-    type: FrameType
-    stream: Stream
-    time_ns: int
-    count: int
-    text: bytes
-    runs: tuple[tuple[Kind, int], ...] = ()
-    attrs: dict[int, Json] = field(default_factory=dict)
+    __slots__ = ("attrs", "count", "runs", "stream", "text", "time_ns", "type")
+
+    def __init__(
+        self,
+        frame_type: FrameType,
+        stream: Stream,
+        time_ns: int,
+        count: int,
+        text: bytes,
+        runs: tuple[tuple[Kind, int], ...] = (),
+        attrs: dict[int, Json] | None = None,
+    ) -> None:
+        self.type = frame_type
+        self.stream = stream
+        self.time_ns = time_ns
+        self.count = count
+        self.text = text
+        self.runs = runs
+        self.attrs = {} if attrs is None else attrs
 
     def lines(self) -> Iterator[tuple[int, Kind, bytes, Json]]:
         """Yields (time in ns, kind, text without LF, attributes) of each line of a LINES frame."""

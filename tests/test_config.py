@@ -218,6 +218,7 @@ def test_the_look_imports_nothing_heavy() -> None:
     assert _modules(code) - _modules(f"import sys; {listing}") <= {
         "logshipper",
         "logshipper.__main__",
+        "logshipper.coerced_locale",
         "logshipper.optin",
         "select",
     }

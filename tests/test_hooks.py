@@ -121,6 +121,36 @@ def test_a_fault_of_ours_costs_no_job_by_hand_either(home: Home) -> None:
     assert done.stderr == b"logshipper: nothing of this run is logged: ZeroDivisionError: division by zero\n"
 
 
+@pytest.mark.parametrize(
+    ("options", "opted_in", "store"),
+    [
+        ([], b"", "/dev/null"),
+        ([], b"mode: bogus\n", ""),
+        (["--if-opted-in", "--mode", "bogus"], b"", ""),
+        (["--if-opted-in", "--job-id", "a/b"], b"", ""),
+    ],
+)
+@pytest.mark.parametrize("stderr", ["full", "closed", "without a reader"])
+def test_words_that_nobody_gets_cost_no_job(
+    stderr: str, options: list[str], opted_in: bytes, store: str, home: Home
+) -> None:
+    """A full disk has the job's stderr, and no room for the store; a stderr that is closed, or that nobody reads."""
+    home.opt_in(opted_in)
+    del home.environment["BASH_ENV"]
+    run = [sys.executable, "-m", "logshipper", "run", *options, "--", "sh", "-c", "echo ran; exit 6"]
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        shell = ["bash", "-c", 'exec "$@"' + {"full": " 2>/dev/full", "closed": " 2>&-"}.get(stderr, ""), "bash"]
+        done = subprocess.run(
+            [*shell, *run], env={**home.environment, "LOGSHIPPER_STORE": store or str(home.store)},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=write, timeout=60,
+        )  # fmt: skip
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stdout) == (6, b"ran\n")
+
+
 @pytest.mark.parametrize("options", [[], ["--if-opted-in"]])
 @pytest.mark.parametrize("given", [{}, {"LC_CTYPE": "POSIX"}, {"LC_CTYPE": "C.UTF-8"}, {"LC_ALL": "C"}])
 def test_a_locale_of_pythons_own_stays_python_s(options: list[str], given: dict[str, str], home: Home) -> None:

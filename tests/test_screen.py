@@ -205,7 +205,7 @@ def test_classes_of_characters_agree_with_the_unicode_tables() -> None:
         width = cell_width.cell_width(character)
         assert not_one_cell(character) is not None or width == 1, hex(code)
         assert not_own_cells(character) is not None or width > 0, hex(code)
-        assert two_cells(character) is None or width == 2, hex(code)
+        assert not two_cells(character) or width == 2, hex(code)
 
 
 def test_characters_that_join_are_never_taken_for_others() -> None:

@@ -1,0 +1,85 @@
+"""`logshipper run`: its words, and what becomes of CMD where something is wrong. It stands before very many short
+commands: argparse is imported only where there are options.
+"""
+
+from logshipper import optin
+from logshipper.errors import CaptureError, ConfigError
+
+USAGE_CODE = 125
+_VALUE_OPTIONS = ("--name", "--job-id", "--mode", "--store", "--telegraf-port")
+
+
+class Arguments:
+    """Options of `run`, as cli.add_run_options has them."""
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self.job_id: str | None = None
+        self.if_opted_in = False
+        self.mode: str | None = None
+        self.no_tty = False
+        self.store: str | None = None
+        self.telegraf = False
+        self.telegraf_port: int | None = None
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """Options of `run`, and CMD with its arguments: these follow `--`, or begin at the first word that is no option."""
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word == "--":
+            return words[:at], words[at + 1 :]
+        if not word.startswith("-") or word == "-":
+            break
+        at += 2 if word in _VALUE_OPTIONS else 1
+    return words[:at], words[at:]
+
+
+def main(words: list[str], looked: tuple[str, bytes] | None = None) -> int:
+    """Runs CMD; returns its exit code. words: behind `run`; looked: what `optin.look` found, None before it looked."""
+    options, command = _split(words)
+    arguments = Arguments()
+    if options == ["--if-opted-in"]:
+        arguments.if_opted_in = True
+    elif options or not command:
+        from logshipper.cli import parse_run
+
+        try:
+            parse_run(options, arguments)
+        except SystemExit as end:
+            if end.code != USAGE_CODE or "--if-opted-in" not in options:
+                raise
+            return optin.run_untouched(command)  # what is wrong was said: a mistake in a hook costs no job
+    if not command:
+        optin.say("logshipper run: no command; it stands after `--`, as in `logshipper run -- CMD ARG...`")
+        optin.say("try `logshipper run --help`")
+        return USAGE_CODE
+    looked = looked or optin.look(optin.path())
+    if arguments.if_opted_in and looked[0] in (optin.ABSENT, optin.UNKNOWN):
+        return optin.run_untouched(command)
+    try:
+        from logshipper.capture import prepare
+
+        wanted = prepare(arguments, command, looked)
+    except KeyboardInterrupt:  # while the node's agent was waited for
+        return 130
+    except Exception as error:
+        if isinstance(error, CaptureError | ConfigError) and not arguments.if_opted_in:
+            return _refuse(error)
+        # nothing that is wrong with us may keep a job from running, nor may a mistake in a cluster's hook
+        optin.say(f"logshipper: nothing of this run is logged: {type(error).__name__}: {error}")
+        return optin.run_untouched(command)
+    if wanted is None:
+        return optin.run_untouched(command)
+    from logshipper.run import run
+
+    try:
+        return run(wanted)
+    except CaptureError as error:
+        return _refuse(error)
+
+
+def _refuse(error: CaptureError | ConfigError) -> int:
+    optin.say(f"logshipper: {error}")
+    return error.exit_code if isinstance(error, CaptureError) else 125
