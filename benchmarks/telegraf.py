@@ -26,12 +26,14 @@ LIMITS = (20_000, 1_000_000)
 
 
 class Taken(NamedTuple):
-    """Datagrams, a second; dropped: as the listener counts them; cpu: seconds of CPU in a second."""
+    """Datagrams, a second; dropped: as the listener counts them; cpu: seconds of CPU in a second; each_us: of CPU for a
+    datagram that was received."""
 
     sent: float
     received: float
     dropped: float
     cpu: float
+    each_us: float
 
 
 def _send(address: tuple[str, int], secs: float, total: "Synchronized[int]") -> None:
@@ -75,7 +77,7 @@ def listened(limit: int, secs: float, senders: int) -> Taken:
     thread.join()
     listener.close()
     os.close(stop)
-    return Taken(sent / took, received / took, dropped / took, cpu / took)
+    return Taken(sent / took, received / took, dropped / took, cpu / took, 1e6 * cpu / received)
 
 
 def bare(secs: float, senders: int) -> Taken:
@@ -101,7 +103,7 @@ def bare(secs: float, senders: int) -> Taken:
     ended.set()
     thread.join()
     own.close()
-    return Taken(sent / took, received / took, (sent - received) / took, cpu / took)
+    return Taken(sent / took, received / took, (sent - received) / took, cpu / took, 1e6 * cpu / received)
 
 
 def main() -> None:
@@ -114,12 +116,12 @@ def main() -> None:
     for limit in LIMITS:
         rivals[f"at most {limit:,} a second"] = lambda limit=limit: listened(limit, options.secs, options.senders)  # type: ignore[misc]  # mypy and a lambda's default
     rounds = [{name: measure() for name, measure in rivals.items()} for _ in range(options.rounds)]
-    print("| | sent a second | received | dropped, as counted | CPU |\n|---|---|---|---|---|")
+    print("| | sent a second | received | dropped, as counted | CPU | \u00b5s each |\n|---|---|---|---|---|---|")
     for name in rivals:
-        sent, received, dropped, cpu = (
+        sent, received, dropped, cpu, each_us = (
             statistics.median(getattr(one[name], field) for one in rounds) for field in Taken._fields
         )
-        print(f"| {name} | {sent:,.0f} | {received:,.0f} | {dropped:,.0f} | {cpu:.2f} |")
+        print(f"| {name} | {sent:,.0f} | {received:,.0f} | {dropped:,.0f} | {cpu:.2f} | {each_us:.1f} |")
 
 
 if __name__ == "__main__":

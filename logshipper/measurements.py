@@ -30,6 +30,7 @@ _READ_BYTES = 256 << 10
 _READY_SECS = 1.0
 _MAX_APART_BYTES = 64 << 10  # of a capture
 _COUNTS, _APART = b"#", b"?"
+_OF_LISTENER = ("overflow", "crowded", "foreign", "too_long")
 
 
 class Collector(NamedTuple):
@@ -89,7 +90,7 @@ class _Collecting:
         self._told = ""
         self._tell_due = 0.0
         self._apart_bytes = 0
-        self._listener = Listener(sockets, self._take, stop, per_sec=PER_SEC)
+        self._listener = Listener(sockets, self._take, stop, per_sec=PER_SEC, trusted=trusted)
 
     def run(self) -> None:
         try:
@@ -125,9 +126,7 @@ class _Collecting:
     def _tell(self) -> None:
         self._tell_due = time.monotonic() + _COUNTS_SECS
         counted = self._listener.counts
-        found = {**self._left_out, **{name: counted[name] for name in ("overflow", "crowded") if counted[name]}}
-        if counted["too_long"]:
-            found["too_long"] = found.get("too_long", 0) + counted["too_long"]
+        found = self._left_out + Counter({name: counted[name] for name in _OF_LISTENER})
         text = json.dumps(found, sort_keys=True)
         if found and text != self._told:
             self._told = text

@@ -8,6 +8,7 @@ its process has closed already is told as root's.
 import os
 import socket
 import struct
+from itertools import islice
 from typing import NamedTuple
 
 _SOCK_DIAG = 4  # NETLINK_SOCK_DIAG
@@ -84,25 +85,28 @@ def _owner(answer: bytes, wanted: tuple[str, int]) -> Owner | None:
     return Owner(uid, inode) if address in addresses and port == wanted[1] and inode else None
 
 
-def processes_of(owner: Owner, most: int = 4096) -> list[int]:
-    """Numbers of the user's processes that have the socket open, as far as they may be looked at; of `most` processes
-    at most."""
+def processes_of(owner: Owner, most: int = 65_536) -> list[int]:
+    """Numbers of the user's processes that have the socket open, as far as they may be looked at: at `most` of their
+    descriptors, a process counting as one more."""
     wanted = f"socket:[{owner.inode}]"
     found: list[int] = []
-    looked = 0
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
         try:
             if os.stat(f"/proc/{name}").st_uid != owner.uid:
                 continue
-            looked += 1
-            if looked > most:
-                break
-            if any(_link(f"/proc/{name}/fd/{fd}") == wanted for fd in os.listdir(f"/proc/{name}/fd")):
-                found.append(int(name))
+            most -= 1
+            with os.scandir(f"/proc/{name}/fd") as opened:
+                for fd in islice(opened, max(most, 0)):
+                    most -= 1
+                    if _link(fd.path) == wanted:
+                        found.append(int(name))
+                        break
         except OSError:
             continue  # gone, or not ours to look at
+        if most <= 0:
+            break
     return found
 
 

@@ -1,33 +1,41 @@
 """Takes measurements as Telegraf's socket listener does (Influx line protocol by UDP, TCP, a Unix datagram socket),
 with the kernel's word whose each is. What is done with them is its caller's.
 
-Limits: per_sec lines a second (a long one counts as several), BURST_SECS of these at once: what comes faster stays
-with the kernel, which drops datagrams (counted) and slows connections. MAX_CONNECTIONS; when there are more, the user
-who has most loses the oldest. A line or datagram has MAX_LINE_BYTES at most.
+Limits: per_sec lines a second (a long one counts as several, and so does a connection), BURST_SECS of these at once:
+what comes faster stays with the kernel, which drops datagrams (counted) and slows connections. MAX_CONNECTIONS; when
+there are more, or no room for one, the user who has most loses the oldest. A line or datagram has MAX_LINE_BYTES at
+most.
+
+Descriptors passed on with a datagram aren't taken: they could be any number, and closing one may take as long as its
+sender likes.
 """
 
-import os
+import errno
+import math
 import select
 import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from logshipper.line_protocol import MAX_LINE_BYTES
 from logshipper.socket_owner import Owner, SocketOwners
 
-MAX_CONNECTIONS = 64
+MAX_CONNECTIONS = 256
 BURST_SECS = 0.2
-BATCH = 256  # lines between two looks at connections
+BATCH = 256  # lines of each kind of socket, in turn
 _USUAL_LINE_BYTES = 128
+_READ_BYTES = 16 << 10  # of a connection at a time
+_CONNECTION_COST = 8  # in usual lines: it is asked whose it is
 RECEIVE_BYTES = 4 << 20  # of a socket's buffer, wished for
 LOOPBACK = "127.0.0.1"
 _SO_MEMINFO = 55  # sock_diag(7), SK_MEMINFO_VARS: the last one is what was dropped
 _MEMINFO = struct.Struct("=9I")
 _CREDENTIALS = struct.Struct("=iII")  # pid, uid, gid: unix(7)
-_ANCILLARY_BYTES = 256
+_ANCILLARY_BYTES = socket.CMSG_LEN(_CREDENTIALS.size)  # room for these and nothing else
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _TRIES = 32  # for a port that is free for UDP and TCP
 _NOBODY = Owner(-1)
 
@@ -94,6 +102,7 @@ class _Connection:
         self.sender = sender
         self.rest = b""
         self.skips = False
+        self.read_at = 0  # the number of its last read, of all reads
 
     @property
     def uid(self) -> int:
@@ -101,24 +110,36 @@ class _Connection:
 
 
 class Listener:
-    """take(sender, lines): called by `serve`. stop_fd: the caller's; readable, or at its end, when that is to return.
+    """take(sender, lines): called by `serve`; between(), too, which says in how many seconds it is to be called again.
+    stop_fd: the caller's; readable, or at its end, when `serve` is to return.
+
+    trusted: users whose connections are taken; None: everybody's.
 
     counts: datagrams, and reads of connections (`received`), what was left out: `overflow` (dropped by the kernel),
-    `too_long`, `crowded` (connections). connections: now. Raises OSError where the kernel can't be asked whose a
-    socket is.
+    `too_long`, `crowded` and `foreign` (connections). connections: now. Raises OSError where the kernel can't be asked
+    whose a socket is.
     """
 
     def __init__(
-        self, sockets: Sockets, take: Take, stop_fd: int, *, per_sec: int, max_connections: int = MAX_CONNECTIONS
+        self,
+        sockets: Sockets,
+        take: Take,
+        stop_fd: int,
+        *,
+        per_sec: int,
+        trusted: Collection[int] | None = None,
+        between: Callable[[], float] = lambda: math.inf,
     ) -> None:
-        self.counts: Counter[str] = Counter(received=0, overflow=0, too_long=0, crowded=0)
+        self.counts: Counter[str] = Counter(received=0, overflow=0, too_long=0, crowded=0, foreign=0)
         self._sockets = sockets
         self._take = take
+        self._between = between
         self._per_sec = per_sec
-        self._max_connections = max_connections
+        self._trusted = trusted
         self._budget = self._burst = per_sec * BURST_SECS
         self._filled_at = time.monotonic()
         self._connections: dict[int, _Connection] = {}  # by fd, the oldest first
+        self._reads = 0
         self._dropped = 0  # as the kernel counts
         self._own: Address = sockets.udp.getsockname()
         self._stop_fd = stop_fd
@@ -147,9 +168,15 @@ class Listener:
 
     def serve(self) -> None:
         """Until it is to stop; what has come by then is taken, as far as the rate allows."""
-        while not self._stops.poll(0):
-            self._turn({fd for fd, _ in self._poll.poll()})
-            self._pace()
+        while True:
+            wait_secs = self._between()
+            self._refill()
+            if self._stops.poll(0):
+                break
+            if self._budget < 0:
+                self._stops.poll(_milliseconds(min(wait_secs, -self._budget / self._per_sec)))
+            else:
+                self._turn({fd for fd, _ in self._poll.poll(_milliseconds(wait_secs))})
         while self._budget > 0 and self._turn({fd for fd, _ in self._poll.poll(0)}):
             pass
 
@@ -168,19 +195,16 @@ class Listener:
             taken += self._take_datagrams(udp)
         if unix is not None and unix.fileno() in ready:
             taken += self._take_credited(unix)
-        for fd in ready & self._connections.keys():
-            taken += self._read(self._connections[fd])
+        taken += self._read_connections(ready)
         if tcp is not None and tcp.fileno() in ready:
-            self._accept(tcp)
+            taken += self._accept(tcp)
         self._budget -= taken
         return taken
 
-    def _pace(self) -> None:
+    def _refill(self) -> None:
         now = time.monotonic()
         self._budget = min(self._burst, self._budget + (now - self._filled_at) * self._per_sec)
         self._filled_at = now
-        if self._budget < 0:
-            self._stops.poll(min(-self._budget / self._per_sec, 1.0) * 1000)
 
     def _take_datagrams(self, udp: socket.socket) -> int:
         """Asked is once for each sender: a batch of a sender's is one look-up."""
@@ -188,13 +212,10 @@ class Listener:
         cost = 0
         while cost < BATCH:
             try:
-                data, _, flags, address = udp.recvmsg(MAX_LINE_BYTES)
+                data, address = udp.recvfrom(MAX_LINE_BYTES)  # UDP has no longer ones
             except OSError:
                 break  # nothing more
             cost += self._counted(data)
-            if flags & socket.MSG_TRUNC:
-                self.counts["too_long"] += 1
-                continue
             by_sender.setdefault(address, []).append(data)
         self._note_dropped()
         for address, lines in by_sender.items():
@@ -232,42 +253,61 @@ class Listener:
                 if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
                     pid, uid, _ = _CREDENTIALS.unpack(value[: _CREDENTIALS.size])
                     owner = Owner(uid, pid=pid)
-                elif (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                    _close_all(value)
             self._take(Sender(owner, f"unix, process {owner.pid if owner else 0}"), data)
         return cost
 
     # ---- connections
 
-    def _accept(self, tcp: socket.socket) -> None:
-        for _ in range(self._max_connections):
+    def _accept(self, tcp: socket.socket) -> int:
+        """What it cost, in usual lines."""
+        cost = 0
+        while cost < BATCH:
             try:
                 connected, address = tcp.accept()
-            except OSError:
-                return
-            if len(self._connections) >= self._max_connections:
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    return cost  # nothing more
+                self._make_room()
+                return cost + BATCH  # it is ready all the same: not at once again
+            cost += _CONNECTION_COST
+            owner = self._owners.tcp(address, self._own)
+            if self._trusted is not None and owner is not None and owner.uid not in self._trusted:
+                self.counts["foreign"] += 1
+                connected.close()
+                continue
+            if len(self._connections) >= MAX_CONNECTIONS:
                 self._make_room()
             connected.setblocking(False)
-            owner = self._owners.tcp(address, self._own)
             self._connections[connected.fileno()] = _Connection(
                 connected, Sender(owner, f"tcp {address[0]}:{address[1]}")
             )
             self._poll.register(connected, select.POLLIN)
+        return cost
 
     def _make_room(self) -> None:
-        uid = Counter(one.uid for one in self._connections.values()).most_common(1)[0][0]
-        self.counts["crowded"] += 1
-        self._drop(next(one for one in self._connections.values() if one.uid == uid))
+        for uid, _ in Counter(one.uid for one in self._connections.values()).most_common(1):
+            self.counts["crowded"] += 1
+            self._drop(next(one for one in self._connections.values() if one.uid == uid))
 
     def _drop(self, connection: _Connection) -> None:
         del self._connections[connection.socket.fileno()]
         self._poll.unregister(connection.socket)
         connection.socket.close()
 
+    def _read_connections(self, ready: set[int]) -> int:
+        """What was taken, in usual lines: a batch, of those first that were read the longest ago."""
+        taken = 0
+        for one in sorted((self._connections[fd] for fd in ready & self._connections.keys()), key=_last_read):
+            if taken >= BATCH:
+                break
+            self._reads += 1
+            one.read_at = self._reads
+            taken += self._read(one)
+        return taken
+
     def _read(self, connection: _Connection) -> int:
-        """What was taken, in usual lines."""
         try:
-            data = connection.socket.recv(MAX_LINE_BYTES)
+            data = connection.socket.recv(_READ_BYTES)
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError:
@@ -283,6 +323,15 @@ class Listener:
         return self._counted(data) if data else 0
 
 
+def _last_read(connection: _Connection) -> int:
+    return connection.read_at
+
+
+def _milliseconds(secs: float) -> float | None:
+    """For `poll`; None: for ever."""
+    return None if secs == math.inf else secs * 1000
+
+
 def _whole_lines(connection: _Connection, data: bytes) -> tuple[bytes, bytes]:
     """Lines that have ended, and the begin of one that hasn't."""
     if connection.skips:
@@ -294,9 +343,3 @@ def _whole_lines(connection: _Connection, data: bytes) -> tuple[bytes, bytes]:
 
 def count_lines(data: bytes) -> int:
     return data.count(b"\n") + (not data.endswith(b"\n"))
-
-
-def _close_all(value: bytes) -> None:
-    """Descriptors that somebody passed on with a datagram."""
-    for fd in memoryview(value[: len(value) // 4 * 4]).cast("i"):
-        os.close(fd)

@@ -11,17 +11,19 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, ClassVar, TypeAlias, overload
 
 from ingest.capture.job import STATE_CHANGED, JobSummary
-from observe.job_events import StateEvent, bounds, is_read, read_events
+from observe.job_events import StateEvent, Which, bounds, is_read, read_events
 from observe.job_states import fits
 from observe.store_api import Store
 from observe.words import NS
 
 __all__ = ["EventLog", "EventQuery", "StateEvent"]
 
+MAX_AT_ONCE = 1_000  # events of a job: only of one that has more its file stays open
+MAX_OPEN = 32  # such files
 Opened: TypeAlias = Callable[[], AbstractContextManager[Store]]
 
 
@@ -47,6 +49,12 @@ class Wanted:
     def asks_own(self) -> bool:
         """Whether events that are no changes of states may fit."""
         return self.own and self.from_state is None and self.to_state is None
+
+    @property
+    def which(self) -> Which:
+        """What is asked of each job."""
+        begin_ns, end_ns = self.after_ns or 0, 0 if self.before_ns is None else self.before_ns + 1
+        return Which(self.asks_own, self.newest_first, self.kinds, begin_ns, end_ns)
 
     def has(self, event: StateEvent) -> bool:
         return (
@@ -183,17 +191,47 @@ def _events(store: Store, wanted: Wanted) -> Iterator[StateEvent]:
         bound = latest_ns if wanted.newest_first else earliest_ns
         waiting.append((sign * bound, number, job.summary))
     waiting.sort()
-    own = wanted.asks_own
-    opened = store._in_order([job for _, _, job in waiting if is_read(job, own=own)])
-    ready: list[tuple[int, int, int, StateEvent]] = []
+    which = wanted.which
+    opened = store._in_order([job for _, _, job in waiting if is_read(job, own=which.own)])
+    merged = _Merged(sign)
     for least, number, summary in waiting:
-        while ready and ready[0][0] < least:
-            yield heapq.heappop(ready)[3]
-        for place, event in enumerate(read_events(summary, partial(opened, summary), store.problems, own=own)):
-            if wanted.has(event):
-                heapq.heappush(ready, (sign * event.time_ns, number, sign * place, event))
-    while ready:
-        yield heapq.heappop(ready)[3]
+        yield from merged.before(least)
+        found = read_events(summary, partial(opened, summary), store.problems, which)
+        merged.add(number, filter(wanted.has, found))
+    yield from merged.before(None)
+
+
+class _Merged:
+    """Events of several jobs, those of each in order already. sign: of times, -1 for newest first."""
+
+    def __init__(self, sign: int) -> None:
+        self._sign = sign
+        self._next: list[tuple[int, int, StateEvent]] = []  # a heap: of each job the next one
+        self._rest: dict[int, Iterator[StateEvent]] = {}
+        self._read_on: set[int] = set()  # jobs that are open
+
+    def add(self, number: int, events: Iterator[StateEvent]) -> None:
+        """Jobs with few events aren't left open; of those with many not too many are. number: which job."""
+        first = list(islice(events, None if len(self._read_on) >= MAX_OPEN else MAX_AT_ONCE))
+        if len(first) == MAX_AT_ONCE and len(self._read_on) < MAX_OPEN:
+            self._read_on.add(number)
+        self._rest[number] = chain(first, events)
+        self._push(number)
+
+    def before(self, least: int | None) -> Iterator[StateEvent]:
+        """Those whose time, by its sign, is less; None for all."""
+        while self._next and (least is None or self._next[0][0] < least):
+            _, number, event = heapq.heappop(self._next)
+            yield event
+            self._push(number)
+
+    def _push(self, number: int) -> None:
+        event = next(self._rest[number], None)
+        if event is None:
+            del self._rest[number]
+            self._read_on.discard(number)
+        else:
+            heapq.heappush(self._next, (self._sign * event.time_ns, number, event))
 
 
 def _ran_in(store: Store, wanted: Wanted) -> Callable[[JobSummary], bool]:

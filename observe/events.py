@@ -22,6 +22,7 @@ from observe.words import NS, STATE_STYLES, exit_words, local, local_with_zone, 
 
 SCHEMA = "logshipper.events/1"
 EXIT_UNKNOWN = 1
+KIND_CHARS = 40
 FOLLOW_SECS, FOLLOW_LOKI_SECS = 1.0, 5.0  # between two looks
 LATE_SECS = 120  # how much later than newer ones an event may come while events are followed
 _COLUMNS = (
@@ -169,7 +170,9 @@ def _print(args: argparse.Namespace, events: list[StateEvent], unknown: list[Doc
 def _row(out: Output, event: StateEvent) -> list[Cell]:
     at = local(event.time_ns, millis=True) if out.terminal else local_with_zone(event.time_ns)
     after: Cell = Styled(event.to_state, STATE_STYLES.get(event.to_state, ""))
-    return [at, event.job_id, event.kind.replace("_", " "), event.from_state, after, _told(event)]
+    kind = event.kind.replace("_", " ")  # a capture's own word may be of any length
+    shown = kind if len(kind) <= KIND_CHARS else f"{kind[: KIND_CHARS - 1]}…"
+    return [at, event.job_id, shown, event.from_state, after, _told(event)]
 
 
 def _narrow_row(row: list[Cell], event: StateEvent) -> list[Cell]:

@@ -1,15 +1,19 @@
 """One job's events: changes of its state, and what else happened to it. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from heapq import merge
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ingest.capture.job import (
     HEARTBEAT_FOUND,
     HEARTBEAT_LOST,
+    HISTORY,
     STATE_CHANGED,
     UNRESPONSIVE,
     Capture,
@@ -77,45 +81,91 @@ def is_read(job: JobSummary, *, own: bool) -> bool:
     return own or not _is_plain(job)
 
 
+@dataclass(frozen=True, slots=True)
+class Which:
+    """Which events of a job, and in which order. own: not only changes of its state; kinds: of its own ones only these,
+    all where there are none; begin_ns, end_ns: of its own ones only those from then on and before then, 0 for no
+    limit."""
+
+    own: bool = True
+    newest_first: bool = False
+    kinds: Collection[str] = ()
+    begin_ns: int = 0
+    end_ns: int = 0
+
+
 def read_events(
-    job: JobSummary, opened: "Callable[[], AbstractContextManager[Reader]]", problems: list[str], *, own: bool
-) -> list[StateEvent]:
-    """In order of time. Of a job that is damaged, or was removed meanwhile, what its summary tells."""
-    if is_read(job, own=own):
+    job: JobSummary, opened: "Callable[[], AbstractContextManager[Reader]]", problems: list[str], which: Which
+) -> Iterator[StateEvent]:
+    """In order. Of a job that is damaged, or was removed meanwhile, what its summary tells."""
+    if is_read(job, own=which.own):
+        begun = False
         try:
             with opened() as reader:
-                return events_of(job, reader, own=own)
+                for event in events_of(job, reader, which):
+                    begun = True
+                    yield event
+                return
         except UnknownJob:
             pass
         except StoreError as error:
             problems.append(str(error))
-    return list(_changes(job, [(job.attempts, job.nodes, job.started_ns, job.ended_ns, job.state, _end_data(job))], {}))
+        if begun:  # the changes would come twice
+            return
+    run = (job.attempts, job.nodes, job.started_ns, job.ended_ns, job.state, _end_data(job))
+    changes = list(_changes(job, [run], {}))
+    yield from reversed(changes) if which.newest_first else changes
 
 
-def events_of(job: JobSummary, reader: "Reader", *, own: bool = True) -> list[StateEvent]:
-    """What happened to a job, in order of time. own: not only changes of its state."""
+def events_of(job: JobSummary, reader: "Reader", which: Which) -> Iterator[StateEvent]:
+    """What happened to a job: its own events are read as they are gone through."""
     captures: list[Capture] = list(reader.captures)
-    told = list(reader.events())
+    told = list(reader.events(names=HISTORY))
     attempts: dict[int, list[Capture]] = {}
     for capture in captures:
         attempts.setdefault(capture.attempt, []).append(capture)
     found = list(_told_changes(job, told))
-    used: set[int] = set()
+    used: Counter[_Heartbeat] = Counter()
     if not found:
         runs = [_run(job, number, attempts[number], max(attempts)) for number in sorted(attempts)]
         silent = {number: list(silences(of, _of_attempt(told, number))) for number, of in attempts.items()}
         found = list(_changes(job, runs, silent))
-        used = {id(one.told) for of in silent.values() for one in of if one.told is not None}
-    if own:
-        left = (one for one in told if id(one) not in used and one.event.get("event") != STATE_CHANGED)
-        # in this order: at equal times an end comes after what was told before it
-        found = [*_own_events(job, (one for one in left if not is_stale(one, captures))), *found]
-    return sorted(found, key=lambda event: event.time_ns)
+        used.update(_heartbeat(one.told) for of in silent.values() for one in of if one.told is not None)
+    key = attrgetter("time_ns")
+    changes = sorted(found, key=key)
+    if which.newest_first:
+        changes.reverse()
+    if not which.own:
+        return iter(changes)
+    names, newest_first = which.kinds, which.newest_first
+    all_own = reader.events(names=names, newest_first=newest_first, begin_ns=which.begin_ns, end_ns=which.end_ns)
+    left = (one for one in all_own if not _is_change(one, used) and not is_stale(one, captures))
+    own = _own_events(job, left, newest_first=newest_first)
+    # at equal times an end comes after what was told before it
+    return merge(changes, own, key=key, reverse=True) if newest_first else merge(own, changes, key=key)
+
+
+_Heartbeat: TypeAlias = tuple[int, int, object]  # time, capture and event's name
+
+
+def _heartbeat(event: JobEvent) -> _Heartbeat:
+    return event.time_ns, event.capture, event.event.get("event")
+
+
+def _is_change(event: JobEvent, used: "Counter[_Heartbeat]") -> bool:
+    """Whether a change was made of it. used: those that still are to come, each as often as a change was."""
+    if event.event.get("event") not in HISTORY:
+        return False
+    told = _heartbeat(event)
+    if not used[told]:
+        return event.event.get("event") == STATE_CHANGED
+    used[told] -= 1
+    return True
 
 
 def changes_of(reader: "Reader") -> list[StateEvent]:
     """All changes of one job's state, in order of time."""
-    return events_of(reader.summary, reader, own=False)
+    return list(events_of(reader.summary, reader, Which(own=False)))
 
 
 def _of_attempt(events: Iterable[JobEvent], attempt: int) -> Iterator[JobEvent]:
@@ -187,7 +237,15 @@ def _told_changes(job: JobSummary, events: Iterable[JobEvent]) -> Iterator[State
         yield StateEvent(its_id, job.job_id, change.time_ns, *states, data, job.name, job.cluster)
 
 
-def _own_events(job: JobSummary, events: Iterable[JobEvent]) -> Iterator[StateEvent]:
+def _own_events(job: JobSummary, events: Iterable[JobEvent], *, newest_first: bool) -> Iterator[StateEvent]:
+    for _, group in groupby(events, key=attrgetter("time_ns")):
+        if newest_first:  # those of one time are numbered as in the other order
+            yield from reversed(list(_of_one_time(job, reversed(list(group)))))
+        else:
+            yield from _of_one_time(job, group)
+
+
+def _of_one_time(job: JobSummary, events: Iterable[JobEvent]) -> Iterator[StateEvent]:
     seen: Counter[str] = Counter()
     for found in events:
         kind, message = str(found.event.get("event", "")), str(found.event.get("message", ""))

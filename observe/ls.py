@@ -4,7 +4,6 @@ import argparse
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from difflib import get_close_matches
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -136,6 +135,8 @@ class _Answer:
         said = [f"none of these jobs has a key {name!r}" for name in self._unmatched if self.rows]
         if not names:
             return said
+        from difflib import get_close_matches
+
         near = self.rows[:_HINT_JOBS]
         if not near and not is_from_loki(self._args):
             near = [listing.row(job) for job in listing.jobs[:_HINT_JOBS]]

@@ -3,6 +3,7 @@
 import argparse
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from observe.documents import (
@@ -14,6 +15,7 @@ from observe.documents import (
     key_document,
     moment,
 )
+from observe.job_info import totals
 from observe.opening import opened_job, overlay_of, store_place
 from observe.output import Cell, Column, Output, Styled, print_json
 from observe.overlay import NO_MARKS, Marks, Place
@@ -35,7 +37,7 @@ from observe.words import (
 if TYPE_CHECKING:
     from ingest.capture.job import JobEvent, JobSummary
     from ingest.metadata.x_axis import KeyStats
-    from ingest.store.stores import Reader
+    from ingest.store.stores import Reader, Store
 
 SCHEMA = "logshipper.show/1"
 ACCOUNTS = ("stored", "collapsed", "blank", "dropped", "commands", "pending", "lost")  # `read` is their sum
@@ -58,11 +60,20 @@ def call(args: argparse.Namespace) -> int:
     now_ns = time.time_ns()
     with opened_job(args) as (store, job_id), store.open(job_id) as reader:
         marks = overlay_of(store).of(Place(job_id, reader.summary.cluster))
+        job = _with_parts(reader.summary, store)
         if args.json:
-            print_json(_document(reader, store_place(args), now_ns, marks))
+            print_json(_document(reader, job, store_place(args), now_ns, marks))
         else:
-            _Page(Output(), reader, now_ns, marks).print()
+            _Page(Output(), reader, job, now_ns, marks).print()
     return 0
+
+
+def _with_parts(job: "JobSummary", store: "Store") -> "JobSummary":
+    """XT's parts of a run are jobs, too: these are counted."""
+    if job.origin != "xt" or job.children:
+        return job
+    found = totals([part.state for part in store.jobs() if part.parent == job.job_id])
+    return replace(job, children=found.total, children_finished=found.finished, children_failed=found.failed)
 
 
 def ledger_of(reader: "Reader") -> Document:
@@ -79,13 +90,13 @@ def ledger_of(reader: "Reader") -> Document:
     return total
 
 
-def _document(reader: "Reader", store: str, now_ns: int, marks: Marks = NO_MARKS) -> Document:
+def _document(reader: "Reader", job: "JobSummary", store: str, now_ns: int, marks: Marks = NO_MARKS) -> Document:
     choice = reader.x_axis()
     keys = reader.keys()
     return {
         "schema": SCHEMA,
         "store": store,
-        **job_document(reader.summary, now_ns, marks),
+        **job_document(job, now_ns, marks),
         "x_axis": {"key": choice.key, "rule": choice.rule, "words": choice.words},
         "ledger": ledger_of(reader),
         "keys": [key_document(key) for key in keys],
@@ -114,12 +125,12 @@ def _event_document(found: "JobEvent") -> Document:
 class _Page:
     """The answer for people, section by section."""
 
-    def __init__(self, out: Output, reader: "Reader", now_ns: int, marks: Marks) -> None:
+    def __init__(self, out: Output, reader: "Reader", job: "JobSummary", now_ns: int, marks: Marks) -> None:
         self.out = out
         self.marks = marks
         self.reader = reader
         self.keys = reader.keys()  # first: a running job's counts are at least what they were learnt from
-        self.job: JobSummary = reader.summary
+        self.job = job
         self.now_ns = now_ns
 
     def print(self) -> None:

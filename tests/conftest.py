@@ -2,6 +2,7 @@
 learns what was skipped or failed, to run it once more."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,13 +11,24 @@ import pytest
 
 from logshipper import launchers
 from tests.programs.score import pytest_terminal_summary
-from tests.servers.fixtures import influxdb, influxdbs, loki, prometheus, servers
+from tests.servers.fixtures import influxdb, influxdb_1_8, influxdbs, loki, prometheus, servers
 from tests.slurm_player import binaries
 
 # fixtures for all tests, and a hook
-__all__ = ["binaries", "influxdb", "influxdbs", "loki", "prometheus", "pytest_terminal_summary", "servers"]
+__all__ = [
+    "binaries",
+    "influxdb",
+    "influxdb_1_8",
+    "influxdbs",
+    "loki",
+    "prometheus",
+    "pytest_terminal_summary",
+    "servers",
+]
 
 OUTCOMES_PATH = "LOGSHIPPER_TEST_OUTCOMES"  # path; with `.skipped`, `.failed` behind it: these tests' ids, one a line
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _skipped: list[str] = []
 _failed: dict[str, None] = {}
@@ -39,6 +51,14 @@ def own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("HOME", str(home))
         patch.setenv("LOGSHIPPER_STORE", str(home / "store"))
         yield
+
+
+@pytest.fixture(autouse=True)
+def own_signals() -> Iterator[None]:
+    """Ctrl-C ends the tests, whatever a test called in this process."""
+    before = [signal.getsignal(signo) for signo in ENDING]
+    yield
+    assert [signal.getsignal(signo) for signo in ENDING] == before, "a signal's handler was left behind"
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

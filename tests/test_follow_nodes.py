@@ -311,8 +311,8 @@ def test_tasks_alone(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert main(["logs", "array", "--task", "7", *place]) == 1
     assert "the job has no task 7; it has 0, 1, 2" in capsys.readouterr().err
-    assert main(["logs", "array", "--for", "5", *place]) == 1
-    assert "--for ends following: it needs --follow" in capsys.readouterr().err
+    assert main(["logs", "array", "--for", "5", *place]) == 2
+    assert "--for: ends following: it needs --follow" in capsys.readouterr().err
 
 
 # ---- Loki

@@ -233,3 +233,19 @@ def test_follow_until_the_run_ends(store: Path, runs: Path) -> None:
     shutil.rmtree(store)
     assert main(["import", "xt", str(runs), "--store", str(store)]) == 0
     assert followed == contents(store)
+
+
+def test_a_search_counts_its_runs(take: Import, store: Path, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`show` and `info` of `run1` have the totals of run1.1, which is well, and run1.2, which isn't."""
+    begun = {"ws": "ws1", "run_name": "run1"}
+    record = {"time": "2026-01-01T00:00:00+00:00", "event": "created", "data": begun}
+    (runs / "ws1" / "run1").mkdir()
+    (runs / "ws1" / "run1" / "run.log").write_text(json.dumps(record) + "\n")
+    take(runs)
+    for command in ("show", "info"):
+        assert main([command, "run1", "--store", str(store), "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        totals = told["children"] if command == "show" else told["jobs"][0]["iterations"]
+        assert totals == {"total": 2, "finished": 2, "failed": 1}
+    assert main(["show", "run1", "--store", str(store)]) == 0
+    assert "2: 2 finished, 1 of them failed" in capsys.readouterr().out

@@ -1,5 +1,5 @@
-"""The agent's InfluxDB sink, with Debian's InfluxDB 1.6: every record is there once, or in the quarantine with the
-server's words, whatever becomes of server and agent."""
+"""The agent's InfluxDB sink, with Debian's InfluxDB 1.6, and by the interface of 2.x with an InfluxDB 1.8: every record
+is there once, or in the quarantine with the server's words, whatever becomes of server and agent."""
 
 import json
 import os
@@ -36,14 +36,24 @@ for number in range(int(sys.argv[1])):
 
 
 class Site:
-    """An agent with a Loki and an InfluxDB."""
+    """An agent with a Loki and an InfluxDB. by_2x: the interface by which it is written to."""
 
-    def __init__(self, folder: Path, loki: LokiServer, influxdb: InfluxdbServer, cluster: str, **options: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        loki: LokiServer,
+        influxdb: InfluxdbServer,
+        cluster: str,
+        *,
+        by_2x: bool = False,
+        **options: Any,
+    ) -> None:
         self.influxdb = influxdb
         self.database = f"d{uuid.uuid4().hex[:8]}"
         influxdb.query(f"CREATE DATABASE {self.database}")
         quick = {"batch_wait_secs": 0.1, "retry_min_secs": 0.05, "retry_max_secs": 0.2, "timeout_secs": 2}
-        table = {"url": influxdb.url, "database": self.database, **quick, **options}
+        where = {"org": "any", "bucket": f"{self.database}/autogen"} if by_2x else {"database": self.database}
+        table = {"url": influxdb.url, **where, **quick, **options}
         self.agent = NodeAgent(folder, loki.url, cluster=cluster, influxdb=table)
         self.quarantine = self.agent.state / "sinks" / "influxdb" / "quarantine"
 
@@ -165,7 +175,7 @@ def test_credentials_that_are_wrong_hold_all_until_they_are_mended(
         secret = tmp_path / "password"
         secret.write_text("wrong-word\n")
         secret.chmod(0o600)
-        access = {"ca_file": str(authority.ca), "username": "agent", "password_file": str(secret)}
+        access: dict[str, Any] = {"ca_file": str(authority.ca), "username": "agent", "password_file": str(secret)}
         site = Site(tmp_path / "node", loki, influxdb, cluster, **access)
         with site.agent as agent:
             site.print(20)
@@ -191,3 +201,39 @@ def test_a_database_that_is_missing_holds_all(site: Site) -> None:
         assert site.refused() == []
         purged = agent.call("purge", "--job", "x", "--yes", "--no-loki")
         assert "influxdb isn't purged: metadata of the job may be there" in purged.stderr
+
+
+def test_by_the_interface_of_2x_all_is_there_once_whatever_befalls_the_server(
+    influxdb_1_8: str, loki: LokiServer, cluster: str, tmp_path: Path
+) -> None:
+    """Conflicts, a token that is wrong at first, a database that is missing at first, SIGKILL."""
+    with InfluxdbServer(influxdb_1_8, auth_enabled=True) as influxdb:
+        influxdb.query("CREATE USER agent WITH PASSWORD 's3cret-word' WITH ALL PRIVILEGES")
+        influxdb.auth = ("agent", "s3cret-word")
+        token = tmp_path / "token"
+        token.write_text("agent:wrong-word\n")
+        token.chmod(0o600)
+        site = Site(tmp_path / "node", loki, influxdb, cluster, by_2x=True, token_file=str(token))
+        influxdb.query(f"DROP DATABASE {site.database}")
+        with site.agent as agent:
+
+            def waits_for(status: int) -> bool:
+                return bool((site.sink()["loki"]["trouble"] or {}).get("status") == status)
+
+            site.print(odd=(5, 100))
+            wait_until(lambda: waits_for(401), "the token is wrong")
+            token.write_text("agent:s3cret-word\n")
+            wait_until(lambda: waits_for(404), "the database is missing")
+            influxdb.query(f"CREATE DATABASE {site.database}")
+            agent.wait_shipped()
+            influxdb.stop(signal.SIGKILL)
+            site.spool("away", odd=(7,))
+            wait_until(lambda: waits_for(0), "it is away")
+            influxdb.start()
+            agent.wait_shipped()
+            assert f"takes points for the bucket {site.database}/autogen" in agent.call("check").stdout
+        points = Counter((row["job_id"].partition(".")[0], int(row["mark"])) for row in site.rows())
+        odd = {("j", 5), ("j", 100), ("away", 7)}
+        assert points == Counter({(job, mark) for job in ("j", "away") for mark in range(RECORDS)} - odd)
+        assert sorted(json.loads(one["line"])["mark"] for one in site.refused()) == [5, 7, 100]
+        assert {one["reason"] for one in site.refused()} == {"type_conflict"}

@@ -103,7 +103,7 @@ class Influxdb2:
         token.write_text("s3cret-token\n")
         token.chmod(0o600)
         table = {"url": server.url, "org": "my org", "bucket": "b/1", "token_file": str(token), "retry_min_secs": 0.001,
-                 "retry_max_secs": 0.002}  # fmt: skip
+                 "retry_max_secs": 0.002, "timeout_secs": 0.5}  # fmt: skip
         config, problems = parse({"agent": {"cluster": "c1"}, "loki": {"url": "http://x"}, "influxdb": table})
         assert problems == []
         self.server = server
@@ -119,6 +119,8 @@ class Influxdb2:
         """Fields and time of each line, of each request."""
         found = []
         for asked in self.server.asked:
+            if (asked.method, asked.path) == ("GET", "/ping"):  # whether it is there at all
+                continue
             assert (asked.method, asked.path) == ("POST", "/api/v2/write?org=my+org&bucket=b%2F1&precision=ns")
             assert asked.headers["Authorization"] == "Token s3cret-token"
             assert asked.headers["Content-Type"] == "text/plain; charset=utf-8"
@@ -158,6 +160,26 @@ def test_2x_gets_what_it_documents_until_it_takes_it(two: Influxdb2) -> None:
     expected = [(b"loss=0.5", b"%d" % BEGIN_NS), (b"loss=1.0,ok=true", b"%d" % (BEGIN_NS + 1))]
     assert two.written() == [expected] * 5
     assert not any("s3cret" in words for words in two.said)
+
+
+ODD_ANSWERS = (
+    Said(200, b"{}"),  # not of this interface
+    Said(202),
+    Said(307, headers={"Location": "http://127.0.0.1:9/api/v2/write"}),
+    Said(400, b"<html><title>Bad gateway</title></html>"),
+    Said(500, b"x" * 5_000_000),
+    Said(204, hang_up=True),
+    Said(500, b"slowly", drip=True),
+    Said(503, b"half", body_bytes=100),
+)
+
+
+@pytest.mark.parametrize("two", [(*ODD_ANSWERS, Said(204))], indirect=True)
+def test_an_answer_that_is_not_influxdbs_neither_takes_nor_refuses_anything(two: Influxdb2) -> None:
+    assert two.deliver({"loss": 0.5}) == []
+    assert len(two.server.asked) == len(ODD_ANSWERS) + 1
+    assert {len(lines) for lines in two.written()} == {1}
+    assert max(map(len, two.said)) < 2000
 
 
 @pytest.mark.parametrize("two", [(CONFLICT, Said(204))], indirect=True)

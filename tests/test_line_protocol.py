@@ -64,6 +64,8 @@ def test_a_measurement_becomes_a_record(line: str, record: object) -> None:
         ("m justtext", "no_fields"),
         ("m value=1 soon", "time"),
         ("m value=1 1 1", "time"),
+        ("m value=1 9999999999999999999", "time"),
+        ("m value=1 -9999999999999999999", "time"),
         (",a=b value=1", "measurement"),
         ("m " + ",".join(f"f{number}=1" for number in range(MAX_FIELDS + 1)), "too_many"),
         ("m," + ",".join(f"t{number}=1" for number in range(MAX_TAGS + 1)) + " value=1", "too_many"),
@@ -88,6 +90,12 @@ def test_any_bytes_at_all_never_raise_and_all_records_are_metadata(data: bytes) 
         assert one.reason in (*REASONS, "")
         if one.record:
             assert metadata.keys_of(one.record) == one.keys
+
+
+@given(st.text(alphabet="mt,= \r\t#1.-eiunaT", max_size=40))
+def test_lines_without_quotes_are_read_as_those_with_them(line: str) -> None:
+    """By the short way, and by the long one, which what has a quote anywhere goes."""
+    assert list(parse(line.encode())) == list(parse(f'{line}\nx value="'.encode()))[:-1]
 
 
 _NAMES = st.text(

@@ -10,7 +10,7 @@ import observe
 from ingest.loki import ahead
 from ingest.loki.account import UNRESPONSIVE_NS
 from ingest.loki.finding import Found
-from observe.job_events import StateEvent, events_of
+from observe.job_events import StateEvent, Which, events_of
 from observe.overlay import Overlay
 from tests.loki_fake import FakeLoki
 from tests.loki_pushing import JOB, Pushing, open_store
@@ -46,10 +46,10 @@ def push_jobs(fake: FakeLoki, *, ended: int, running: int = 0, events: int = 2) 
 def one_by_one(fake: FakeLoki) -> list[StateEvent]:
     """Of every tenth job."""
     with open_store(fake) as store:
-        found = []
+        found: list[StateEvent] = []
         for job in store.jobs()[::10]:
             with store.reader_of(job) as reader:
-                found += events_of(reader.summary, reader)
+                found += events_of(reader.summary, reader, Which())
     return sorted(found, key=order)
 
 

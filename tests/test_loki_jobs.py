@@ -234,7 +234,7 @@ def observe_everything(reader: Any) -> None:  # Any: a reader, of which everythi
     from observe.output import to_json
     from observe.show import _document
 
-    json.loads(to_json(_document(reader, "", time.time_ns())))
+    json.loads(to_json(_document(reader, reader.summary, "", time.time_ns())))
     to_json([job_document(reader.summary, 0), *map(capture_document, reader.captures)])
 
 

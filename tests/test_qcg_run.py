@@ -3,12 +3,15 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.captured_runs import ROOT, Home
+from tests.captured_runs import ROOT, Home, wait_until
+from tests.import_tools import contents
 from tests.tools_of_others import python_of
 
 Json = Any  # Any: JSON
@@ -16,10 +19,12 @@ SCRIPT = ROOT / "tests" / "imports" / "run_qcg.py"
 
 
 class QcgRun(NamedTuple):
-    """home: of who ran it; told: what its manager said of its jobs."""
+    """home: of who ran it; told: what its manager said of its jobs; followed: a store of all that was imported while it
+    ran."""
 
     home: Home
     told: dict[str, Json]
+    followed: Path
 
 
 @pytest.fixture(scope="module", params=["by itself", "inside a run"])
@@ -29,11 +34,39 @@ def qcg(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     command = [str(python_of("qcg")), str(SCRIPT), sys.executable, "-m", "logshipper"]
     if request.param == "inside a run":
         command = [sys.executable, "-m", "logshipper", "run", "--name", "manager", "--", *command]
-    done = subprocess.run(
-        command, env=home.environment, cwd=home.folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=90
-    )
-    assert done.returncode == 0, done.stderr
-    return QcgRun(home, json.loads(done.stdout.splitlines()[-1]))
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    with ExitStack() as stack:
+        process = stack.enter_context(
+            subprocess.Popen(command, env=home.environment, cwd=home.folder, stdin=null, stdout=pipe, stderr=pipe)
+        )
+        stack.callback(process.kill)
+        followed = tmp_path_factory.mktemp("followed") / "store"
+        follower = stack.enter_context(following(home, followed))
+        (home.folder / "go").touch()
+        out, err = process.communicate(timeout=90)
+        assert process.returncode == 0, err
+        assert follower.wait(60) == 0  # by itself, as the manager has ended
+    return QcgRun(home, json.loads(out.splitlines()[-1]), followed)
+
+
+@contextmanager
+def following(home: Home, store: Path) -> "Iterator[subprocess.Popen[bytes]]":
+    """`import qcg --follow` that has imported an iteration's end while another job still runs."""
+    wait_until(lambda: any(home.folder.glob(".qcgpjm-service-*/track.reqs")), "the manager has jobs")
+    command = [sys.executable, "-m", "logshipper", "import", "qcg", ".", "--follow", "--store", str(store)]
+    with subprocess.Popen(command, env=home.environment, cwd=home.folder, stdout=subprocess.DEVNULL) as process:
+        try:
+            wait_until(
+                lambda: (store / "catalogue.db").exists() and is_some_over(store), "an iteration's end is imported", 60
+            )
+            yield process
+        finally:
+            process.kill()
+
+
+def is_some_over(store: Path) -> bool:
+    jobs = contents(store)
+    return "sim" in jobs and jobs["sim"]["summary"].children_finished > 0 and jobs["quiet"]["summary"].ended_ns is None
 
 
 def info(home: Home, *names: str) -> list[Json]:
@@ -84,6 +117,14 @@ def test_status_and_wait(qcg: QcgRun) -> None:
     waited = qcg.home.call("wait", "--all", "sim:0", "sim:2", "--timeout", "5").stdout.decode()
     assert "sim:2" in waited
     assert "FAILED" in waited
+
+
+def test_followed_while_it_ran(qcg: QcgRun, tmp_path: Path) -> None:
+    """What came of it is what one import brings when all is over."""
+    (run,) = qcg.home.folder.glob(".qcgpjm-service-*")
+    said = qcg.home.call("import", "qcg", str(run), "--store", str(tmp_path / "store"))
+    assert said.returncode == 0, said.stderr
+    assert contents(qcg.followed) == contents(tmp_path / "store")
 
 
 def test_its_own_account_of_the_same_run(qcg: QcgRun, tmp_path: Path) -> None:

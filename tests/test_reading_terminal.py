@@ -96,10 +96,10 @@ def test_columns_that_do_not_fit_are_named(store: Path) -> None:
         job.metadata({f"some_key_{at}": at / 7 for at in range(20)})
         job.end()
     text = SGR.sub("", screen(store, "ls", "--columns", "id,*", columns=80))
-    header, _, row, note = text.splitlines()
-    assert header.split() == ["id", "some_key_0", "some_key_1", "some_key_10", "some_key_11", "some_key_12"]
+    header, _, row, *note = text.splitlines()
+    assert header.split() == ["id", *(f"some_key_{at}" for at in (0, 1, 10, 11, 12, 13))]
     assert row.split()[:3] == ["wide", "0", "0.142857"], "no number is folded"
-    assert note.startswith("15 columns left out, the terminal is too narrow: some_key_13, some_key_14, ")
+    assert " ".join(note).startswith("14 columns left out, the terminal is too narrow: some_key_14, some_key_15, ")
 
 
 def test_events_of_many_words_get_the_room(store: Path) -> None:

@@ -213,6 +213,37 @@ def test_xt_the_end_record_of_a_cancelled_run(xt: observe.Store) -> None:
     )
 
 
+@pytest.mark.parametrize("is_aml", [False, True], ids=["direct", "aml"])
+def test_xt_the_end_record_of_a_run_that_closes_itself(xt: observe.Store, is_aml: bool) -> None:
+    """`close` of its Run: what it says of the run's end is what is known here."""
+    runs = RunStore(xt)
+    closed: list[str] = []
+    writers = {
+        name: SimpleNamespace(close=lambda name=name: closed.append(name))
+        for name in ("train_writer", "test_writer", "train_writer2", "test_writer2")
+    }
+    context = SimpleNamespace(
+        node_index=0, ws="ws5", aggregate_dest="job", dest_name="job2264", primary_metric="test-acc",
+        maximize_metric=True, report_rollup=False, after_files_list=[], after_omit_list=[], log=True,
+        after_upload=True, job_id="job2264",
+    )  # fmt: skip
+    run = SimpleNamespace(
+        xt_logging=True, direct_run=True, store=runs, context=context, run_name="run2264.3", ws_name="ws5",
+        is_aml=is_aml, **writers,
+    )  # fmt: skip
+    snippet("close", xt, Console())(run)
+    assert sorted(closed) == sorted(writers)
+    ended, *at_end = runs.ended
+    known = ended["known"]
+    assert (ended["status"].upper(), ended["exit_code"]) == (known.status, known.exit_code) == ("COMPLETED", 0)
+    assert (ended["node_id"], ended["job_id"], ended["run_index"]) == ("node0", "job2264", None)
+    assert ended["best"] == pytest.approx(0.6925)
+    assert known.metrics["test-acc"].max == ended["best"]
+    assert [(record["run"], record["status"], record["exit_code"]) for record in at_end] == (
+        [("run2264.3", "completed", 0)] * 2 if is_aml else []
+    )
+
+
 def test_xt_a_jobs_node(xt: observe.Store) -> None:
     found = names(xt, Console())["job_helper"].get_job_backend(None, None, "job201")[1]
     assert snippet("get_service_node_info", xt, Console())(found, 3) == {"task": 3}

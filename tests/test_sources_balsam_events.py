@@ -3,7 +3,8 @@
 import json
 import textwrap
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -177,3 +178,40 @@ def test_imported_events_of_an_allocation(imported: EventQuery) -> None:
     assert of_batch == told(imported.filter(scheduler_id=456)), "it is the scheduler's 456"
     assert {job_id for job_id, *_ in of_batch} < {job_id for job_id, *_ in of_balsam()}
     assert imported.filter(batch_job_id=6, scheduler_id=456).count() == 0
+
+
+STATES = ("CREATED", "AWAITING_PARENTS", "READY", "STAGED_IN", "PREPROCESSED", "RUNNING", "RUN_ERROR", "RESTART_READY",
+          "RUNNING", "RUN_DONE", "POSTPROCESSED", "JOB_FINISHED", "JOB_FINISHED")  # fmt: skip
+
+
+def test_imported_states_keep_their_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = datetime.fromtimestamp(START_NS / NS, UTC)
+    events = [
+        {"id": second, "job_id": 7, "timestamp": (began + timedelta(seconds=second)).isoformat(), "data": {},
+         "from_state": before, "to_state": after}
+        for second, (before, after) in enumerate(pairwise(STATES))
+    ]  # fmt: skip
+    (tmp_path / "events.json").write_text(json.dumps({"count": len(events), "results": events[::-1]}))
+    folder = str(tmp_path / "states")
+    assert main(["import", "balsam", str(tmp_path / "events.json"), "--store", folder]) == 0
+    monkeypatch.setenv("LOGSHIPPER_STORE", folder)
+    query = observe.EventLog.objects.filter().order_by("timestamp")
+
+    def changes(events: EventQuery) -> list[tuple[str, str]]:
+        return [(event.from_state, event.to_state) for event in events]
+
+    assert changes(query) == list(pairwise(STATES[:-1])), "a same-state update is no event"
+    for state in set(STATES[1:]):
+        assert {event.to_state for event in query.filter(to_state=state.lower())} == {state}
+    assert changes(query.filter(to_state="COMPLETED")) == [("RUNNING", "RUN_DONE")], "once, though three stand for it"
+    assert changes(query.filter(to_state="FAILED")) == [("RUNNING", "RUN_ERROR")]
+    assert changes(query.filter(from_state="RESTART_READY", to_state="RUNNING")) == [("RESTART_READY", "RUNNING")]
+    assert changes(query.filter(from_state="QUEUED")) == [("PREPROCESSED", "RUNNING")]
+    assert changes(query.filter(to_state="QUEUED")) == []
+
+
+def test_a_balsam_state_finds_captured_jobs_too() -> None:
+    found = observe.EventLog.objects.filter(job_id=["123", "456"], to_state="RUN_DONE")
+    assert [(event.job_id, event.to_state) for event in found] == [("456", "COMPLETED"), ("123", "COMPLETED")]

@@ -235,3 +235,26 @@ def _flood(address: str, kind: str) -> int:
         udp.sendto(data, target)
         sent += 1
     return sent
+
+
+def test_an_address_that_somebody_has_costs_measurements_only(
+    loki: LokiServer, cluster: str, client: Client, tmp_path: Path
+) -> None:
+    """Anybody may have it while no agent runs."""
+    with tempfile.TemporaryDirectory() as reached:
+        Path(reached).chmod(0o755)
+        site = Site(tmp_path, Path(reached), loki, cluster)
+        squatter = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        squatter.bind((LOOPBACK, int(site.address.partition(":")[2])))
+        with squatter, site.agent as agent:
+            agent.run("echo", "printed", options=("--job-id", "without"))
+            agent.wait_shipped()
+            assert "address already in use; [telegraf] listen" in agent.call("status").stdout
+            assert f"{site.address}: address already in use" in agent.log.read_text()
+            squatter.close()
+            wait_until(lambda: "measurements are taken at" in agent.log.read_text(), "it has the address")
+            site.send("client.metric('got', 1)\nimport time\ntime.sleep(2)", "after")
+            agent.wait_shipped()
+            wait_until(lambda: not agent.status()["telegraf"]["trouble"], "status tells of none")
+        assert [entry.line for entry in entries_of(client, cluster, "log")] == ["printed"]
+        assert site.records(client) == {"after": [{"got": 1}]}

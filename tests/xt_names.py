@@ -119,12 +119,17 @@ class RunStore:
         self._store = store
 
     def wrapup_run(
-        self, ws: str, run: str, dest: str, name: str, status: str, exit_code: int, primary: str, maximize: bool,
-        *_: Any, **more: Any,
+        self, ws: str, run: str, dest: str, name: str, status: str, exit_code: int, primary_metric: str,
+        maximize_metric: bool, *_: Any, **more: Any,
     ) -> None:  # fmt: skip
         known = self._store.info(run)[run]
-        best = known.best(primary, maximize=maximize)
+        best = known.best(primary_metric, maximize=maximize_metric)
         self.ended.append({"run": run, "status": status, "exit_code": exit_code, "best": best, "known": known, **more})
+
+    def end_run(self, ws: str, run: str, status: str, exit_code: int, *_: Any, **more: Any) -> None:
+        self.ended.append({"run": run, "status": status, "exit_code": exit_code, **more})
+
+    update_mongo_run_at_end = end_run
 
 
 def names(store: observe.Store, console: Console) -> dict[str, Any]:
@@ -138,7 +143,7 @@ def names(store: observe.Store, console: Console) -> dict[str, Any]:
     return {
         "utils": SimpleNamespace(
             node_id=lambda number: f"node{number}", safe_value=lambda found, key: found.get(key),
-            dict_to_object=lambda found: SimpleNamespace(**found),
+            dict_to_object=lambda found: SimpleNamespace(**found), get_time=lambda: "2020-01-01 00:00:00",
         ),
         "run_helper": SimpleNamespace(build_metrics_sets=metric_sets),
         "qfe": SimpleNamespace(get_explicit_options=dict),

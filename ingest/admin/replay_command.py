@@ -1,6 +1,5 @@
 """`logshipper-agent replay` as it is called: options in, counts and an exit code out."""
 
-import _thread
 import argparse
 import json
 import os
@@ -9,10 +8,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import FrameType
 
 from ingest.admin.replay import Chosen, Replayer, Tally
 from ingest.config.agent_config import AgentConfig
@@ -23,6 +20,7 @@ from ingest.shipping import quarantine_files
 from ingest.shipping.loki_sink import PushClient
 from ingest.shipping.sink_parts import push_client
 from ingest.shipping.sink_states import chosen_sinks
+from ingest.stop_signals import set_by_signals
 from ingest.text_table import printed_table
 from logshipper.errors import LogshipperError
 
@@ -40,7 +38,7 @@ def call(options: argparse.Namespace, config: AgentConfig) -> int:
     stops = {one.sink: threading.Event() for one in sinks}
     tallies: dict[str, Tally] = {}
     errors: list[LogshipperError] = []
-    with _stopped_by_signals(stops.values()):
+    with set_by_signals(stops.values(), (signal.SIGINT, signal.SIGTERM)):
         for one in sinks:
             tally, error = _replay(options, one, chosen, stops[one.sink])
             tallies[one.sink] = tally
@@ -92,22 +90,6 @@ def _replay(
         for one in [*clients, *pushes]:
             one.close()
     return replayer.tally, error
-
-
-@contextmanager
-def _stopped_by_signals(stops: Collection[threading.Event]) -> Iterator[None]:
-    """What is delivered leaves the quarantine before it ends."""
-
-    def on_signal(signo: int, frame: FrameType | None) -> None:
-        for stop in stops:
-            _thread.start_new_thread(stop.set, ())  # another thread: what was interrupted here may hold its lock
-
-    before = {signo: signal.signal(signo, on_signal) for signo in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for signo, handler in before.items():
-            signal.signal(signo, handler)
 
 
 def _print_tallies(tallies: Mapping[str, Tally], *, as_json: bool) -> None:

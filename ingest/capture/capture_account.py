@@ -14,7 +14,6 @@ import orjson
 from ingest.capture.job import (
     END_STATES,
     HEARTBEAT_FOUND,
-    HEARTBEAT_LOST,
     HISTORY,
     JOB_ENDED,
     MAX_NODES,
@@ -34,7 +33,7 @@ from logshipper.spool import outcome
 MAX_TIME_NS = 1 << 62  # the year 2116; SQLite's integers end at twice that
 MAX_EVENTS = 10_000  # per capture; further ones are counted
 MARKS = ("started", "heartbeat", "ended", "closed")  # events that a store makes itself
-NOT_A_JOBS = (*MARKS, JOB_ENDED, "checked", HEARTBEAT_LOST, HEARTBEAT_FOUND)  # who reads a store trusts these
+NOT_A_JOBS = (*MARKS, JOB_ENDED, "checked", *HISTORY)  # who reads a store trusts these
 MAX_MARKS = 100  # starts and ends, per capture
 MAX_UNPARSED = 100  # metadata lines that are no JSON objects, per capture: no sidecar writes any
 HEARTBEAT_NS = 10**9  # of the capture's time: between two that become marks

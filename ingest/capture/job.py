@@ -2,7 +2,7 @@
 
 import heapq
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
@@ -200,6 +200,33 @@ class JobEvent(NamedTuple):
     capture: int
 
 
+class EventsAsked(NamedTuple):
+    """Which events of a job, and in which order: of an attempt (None: all); of these names, all where there are none;
+    from begin_ns on and before end_ns, 0 for no limit."""
+
+    attempt: int | None = None
+    names: Collection[str] = ()
+    newest_first: bool = False
+    begin_ns: int = 0
+    end_ns: int = 0
+
+    def has(self, event: JobEvent) -> bool:
+        return (
+            (self.attempt is None or event.attempt == self.attempt)
+            and (not self.names or event.event.get("event") in self.names)
+            and event.time_ns >= self.begin_ns
+            and (not self.end_ns or event.time_ns < self.end_ns)
+        )
+
+    def merged(self, told: Iterable[JobEvent], silent: Iterable[JobEvent]) -> Iterator[JobEvent]:
+        """In the order that is asked for. told: in that order already, and only those that are asked for."""
+        key = attrgetter("time_ns")
+        ordered = sorted(filter(self.has, silent), key=key)
+        if self.newest_first:
+            return heapq.merge(reversed(ordered), told, key=key, reverse=True)
+        return heapq.merge(told, ordered, key=key)
+
+
 @dataclass(frozen=True)
 class TakenIn:
     """What taking in came to. complete: all that was spooled is in the store; problems: a sentence each."""
@@ -217,12 +244,6 @@ def derived_state(state: str, heartbeat_ns: int, now_ns: int, after_ns: int = UN
 def heartbeat_lost() -> Json:
     """The event of a capture that has given no sign of life for UNRESPONSIVE_NS: that much after the last one."""
     return {"event": HEARTBEAT_LOST, "message": f"no heartbeat for {UNRESPONSIVE_NS // 10**9} seconds"}
-
-
-def merged(told: Iterable[JobEvent], silent: Iterable[JobEvent]) -> Iterator[JobEvent]:
-    """Events in order of time. told: in order of time already."""
-    key = attrgetter("time_ns")
-    return heapq.merge(told, sorted(silent, key=key), key=key)
 
 
 def worst_state(states: list[str]) -> str:

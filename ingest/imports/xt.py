@@ -42,7 +42,6 @@ _CREATED = ("exper_name", "job_id", "node_index", "box_name", "path", "script", 
             "search_type", "search_style", "app_name", "run_guid", "xt_build", "run_index")  # fmt: skip
 _CHILD = re.compile(r"(.+)\.([0-9]{1,9})")
 _STATE_EVENTS = ("created", "queued", "started", "restarted", "cancelled")
-_RESERVED = (*NOT_A_JOBS, "state")
 
 
 class XtSource:
@@ -216,7 +215,7 @@ class XtSource:
             if told and not known:
                 job.records.append(Record(time_ns, json.dumps(told).encode()))
         elif not known:
-            job.events.append(Event(time_ns, {"event": f"xt_{name}" if name in _RESERVED else name, "data": data}))
+            job.events.append(Event(time_ns, {"event": f"xt_{name}" if name in NOT_A_JOBS else name, "data": data}))
 
     def _take_facts(self, job: ImportedJob, name: str, data: Json) -> None:
         if name == "created":

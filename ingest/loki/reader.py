@@ -16,6 +16,7 @@ from ingest.capture.job import (
     RUNNING,
     UNRESPONSIVE,
     UNRESPONSIVE_NS,
+    EventsAsked,
     JobEvent,
     JobSummary,
     LogLine,
@@ -24,7 +25,6 @@ from ingest.capture.job import (
     RecordBlock,
     heartbeat_lost,
     job_shard,
-    merged,
 )
 from ingest.loki.account import STREAMS, CaptureKey, Entry, JobAccount, as_capture
 from ingest.loki.lines import KINDS, Captures, Line, begins_alike, clean, joined
@@ -286,17 +286,25 @@ class LokiJobReader(KeyedReader):
             if keys is not None and not isinstance(keys, Hint):
                 yield line
 
-    def events(self, *, attempt: int | None = None) -> Iterator[JobEvent]:
-        """Events in order of time; those that tell of a capture's start, life and end are in summary and captures.
+    def events(
+        self,
+        *,
+        attempt: int | None = None,
+        names: Collection[str] = (),
+        newest_first: bool = False,
+        begin_ns: int = 0,
+        end_ns: int = 0,
+    ) -> Iterator[JobEvent]:
+        """As all readers have it; those that tell of a capture's start, life and end are in summary and captures.
         How Slurm ended the job is no capture's: its number is 0."""
-        silent = [event for event in self._silent if attempt in (None, event.attempt)]
-        yield from merged(self._told_events(attempt), silent)
+        asked = EventsAsked(attempt, names, newest_first, begin_ns, end_ns)
+        told = list(filter(asked.has, self._told_events()))
+        yield from asked.merged(reversed(told) if newest_first else told, self._silent)
 
-    def _told_events(self, attempt: int | None) -> Iterator[JobEvent]:
+    def _told_events(self) -> Iterator[JobEvent]:
         numbers = {key: number for number, key in enumerate(self._keys, start=1)}
         for own, event in self._account.events():
-            known = own.key in numbers or event["event"] == JOB_ENDED
-            if known and attempt in (None, own.key.attempt):
+            if own.key in numbers or event["event"] == JOB_ENDED:
                 yield JobEvent(own.time_ns, event, own.key.attempt, numbers.get(own.key, 0))
 
     def status(self) -> dict[Stream, tuple[int, str]]:

@@ -355,7 +355,9 @@ class NodeAgent:
             url = self._config.remote_write.access.url
             notes["remote_write"] = {"url": url, **self._remote_write.state._asdict()}
         if self._telegraf is not None:
-            notes["telegraf"] = {"listen": self._telegraf.address, "lines": dict(self._telegraf.counts)}
+            telegraf = self._telegraf
+            lines, trouble = dict(telegraf.counts), telegraf.trouble
+            notes["telegraf"] = {"listen": telegraf.address, "lines": lines, "trouble": trouble}
         self._service.status(self._shown_state(len(captures)))
         if notes != self._told:
             self._checkpoints.put_notes(notes)

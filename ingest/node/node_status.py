@@ -339,6 +339,8 @@ def _print(document: dict[str, Any]) -> None:  # Any: as made above
     if document["telegraf"]:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in document["telegraf"]["lines"].items() if count)
         lines.append(f"telegraf {document['telegraf']['listen']}: lines since the agent's start: {counts or 'none'}")
+        trouble = document["telegraf"].get("trouble")
+        lines += [f"         {trouble}"] if trouble else []
     sys.stdout.write("\n".join(lines) + "\n\n")
     if not document["jobs"]:
         sys.stdout.write("no jobs\n")

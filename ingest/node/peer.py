@@ -124,15 +124,16 @@ def identify(connection: socket.socket, seen_ns: int) -> Peer:
             os.close(process)
 
 
-def job_ids_of(pid: int, uid: int) -> frozenset[str] | None:
+def job_ids_of(pid: int, uid: int, seen_ns: int) -> frozenset[str] | None:
     """Ids of the jobs that a process of the user uid may be in: the scheduler's, else the one that it says it was
-    started in, which counts among the user's own only. Empty where it is in none; None where it can't be told."""
+    started in, which counts among the user's own only. Empty where it is in none; None where it can't be told, or
+    the process is younger than seen_ns (CLOCK_BOOTTIME)."""
     try:
         folder = os.open(f"/proc/{pid}", _FOLDER_FLAGS)
     except OSError:
         return None
     try:
-        if _uids(_read(folder, "status")) != {uid}:
+        if _uids(_read(folder, "status")) != {uid} or _started_ns(_read(folder, "stat")) > seen_ns:
             return None
         job = parse_cgroup(_read(folder, "cgroup"), uid)
         if job is not None:

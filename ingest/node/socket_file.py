@@ -1,4 +1,8 @@
-"""A Unix socket's file: made where nobody else can put one in its place; that of a dead agent is replaced."""
+"""A Unix socket's file: made where nobody else can put one in its place; that of a dead agent is replaced.
+
+Descriptors that somebody passes on are refused where the kernel can (Linux 6.16): else the last one who has them closes
+them, which takes as long as their maker likes, as with a connection that lingers.
+"""
 
 import os
 import socket
@@ -8,6 +12,7 @@ from ingest.node.node_spool import make_folder
 from logshipper.errors import SpoolError
 
 BACKLOG = 1024
+_SO_PASSRIGHTS = 83  # `socket` doesn't name it yet
 
 
 def bind(listener: socket.socket, path: str) -> tuple[int, int]:
@@ -24,10 +29,11 @@ def bind(listener: socket.socket, path: str) -> tuple[int, int]:
         if not _is_free(f"{reached}/{name}"):
             raise SpoolError(
                 path,
-                "another agent listens there, or it isn't a socket; end or remove it, or name another ([agent] socket)",
+                "another agent listens there, or it isn't a socket; end or remove it, or name another",
             )
         own = f".{os.getpid()}.sock"
         _unlink(own, folder)
+        _refuse_descriptors(listener)
         listener.bind(f"{reached}/{own}")
         try:
             os.chmod(own, 0o666, dir_fd=folder)  # noqa: S103  every user of the node may ask
@@ -41,6 +47,13 @@ def bind(listener: socket.socket, path: str) -> tuple[int, int]:
         return made.st_dev, made.st_ino
     finally:
         os.close(folder)
+
+
+def _refuse_descriptors(listener: socket.socket) -> None:
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
+    except OSError:
+        pass  # an older kernel
 
 
 def _is_free(path: str) -> bool:

@@ -23,6 +23,7 @@ from ingest.capture.job import (
     UNRESPONSIVE_NS,
     Child,
     ChildChange,
+    EventsAsked,
     JobEvent,
     JobSummary,
     Json,
@@ -32,12 +33,12 @@ from ingest.capture.job import (
     RecordBlock,
     derived_state,
     heartbeat_lost,
-    merged,
 )
 from ingest.capture.summary import summarise
 from ingest.metadata.x_axis import XAxis
 from ingest.sqlite_file import damaged, open_reader, store_errors
 from ingest.store.child_rows import OWN_DETAILS, read_child_changes, read_children
+from ingest.store.event_rows import read_stored_events
 from ingest.store.job_db import VERSION, read_captures, unpacked_text
 from ingest.store.keyed_reader import KeyedReader
 from logshipper.segment import MAX_PAYLOAD_BYTES, Kind, Stream
@@ -408,20 +409,19 @@ class JobReader(KeyedReader):
             after = at[-1], int(ids.rpartition(",")[2])
             size = max(min(rows, 4 * size, _BLOCK_CHARS * count // len(text)), 1)
 
-    def events(self, *, attempt: int | None = None) -> Iterator[JobEvent]:
-        """Events in order of time. A heartbeat that is late is one before anything of it is stored."""
+    def events(
+        self,
+        *,
+        attempt: int | None = None,
+        names: Collection[str] = (),
+        newest_first: bool = False,
+        begin_ns: int = 0,
+        end_ns: int = 0,
+    ) -> Iterator[JobEvent]:
+        """As all readers have it. A heartbeat that is late is an event before anything of it is stored."""
+        asked = EventsAsked(attempt, names, newest_first, begin_ns, end_ns)
         attempts = self._attempts_of(attempt)
-        silent = [event for event in self._silent if event.capture in attempts]
-        yield from merged(self._stored_events(attempts), silent)
-
-    def _stored_events(self, attempts: dict[int, int]) -> Iterator[JobEvent]:
-        for time_ns, capture, text in self._fetch("SELECT time_ns, capture, event FROM event ORDER BY time_ns, id"):
-            if capture in attempts:
-                try:
-                    event = json.loads(text)
-                except ValueError as error:
-                    raise damaged(self.path, str(error)) from None
-                yield JobEvent(time_ns, event, attempts[capture], capture)
+        yield from asked.merged(read_stored_events(self._fetch, self.path, attempts, asked), self._silent)
 
     def status(self) -> dict[Stream, tuple[int, str]]:
         """What running bars show now, as (time in ns, text) by stream; nothing of captures that have ended."""

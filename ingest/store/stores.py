@@ -62,8 +62,17 @@ class Reader(Protocol):
     def record_blocks(self, rows: int) -> Iterator[RecordBlock]:
         """All metadata records in order of time, so many at a time, or fewer: for whoever takes them as columns."""
 
-    def events(self, *, attempt: int | None = None) -> Iterator[JobEvent]:
-        """Events in order of time."""
+    def events(
+        self,
+        *,
+        attempt: int | None = None,
+        names: Collection[str] = (),
+        newest_first: bool = False,
+        begin_ns: int = 0,
+        end_ns: int = 0,
+    ) -> Iterator[JobEvent]:
+        """Events in order of time, or newest first. names: only of these; begin_ns, end_ns: only those from then on and
+        before then; 0 for no limit."""
 
     def status(self) -> dict[Stream, tuple[int, str]]:
         """What running bars show now, as (time in ns, text) by stream."""

@@ -7,12 +7,15 @@ held for HOLD_SECS. What can't be told is kept apart (ingest/telegraf/unidentifi
 nothing is kept: they haven't opted in.
 """
 
+import math
 import os
+import select
 import socket
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ingest.capture.capture_folder import Life
@@ -27,12 +30,14 @@ from logshipper.errors import ConfigError, SpoolError, os_words
 from logshipper.line_protocol import MAX_LINE_BYTES
 from logshipper.socket_owner import Owner, SocketOwners
 from logshipper.spool import TELEGRAF_MARK
-from logshipper.telegraf import LOOPBACK, Listener, Sender, Sockets, count_lines, open_sockets
+from logshipper.telegraf import LOOPBACK, Listener, Sender, count_lines, open_sockets
 
-MAX_CONNECTIONS = 256
 HOLD_SECS = 5.0
 MAX_HELD_BYTES = 1 << 20
 MAX_USERS_HELD_BYTES = 64 << 10
+HELD_BYTES = 256  # what holding something of a sender takes besides
+RETRY_SECS = 0.1  # for what is held
+REOPEN_SECS = 2.0  # where the address can't be had
 PORT_LOOK_SECS = 1.0
 DATAGRAM_BYTES = MAX_LINE_BYTES - 4096  # less than UDP takes
 PASSED_ON, UNIDENTIFIED, AMBIGUOUS, NO_JOB, JOB_GONE, NOT_KEPT, *_OF_LISTENER = TELEGRAF_OUTCOMES
@@ -45,66 +50,52 @@ class _Target(NamedTuple):
     port: int
 
 
-class _Sent(NamedTuple):
-    """until: how long it may be held."""
+@dataclass
+class _Sent:
+    """Of a sender. until: how long it may be held; came_ns: when the first of it came (CLOCK_BOOTTIME)."""
 
     until: float
+    came_ns: int
     owner: Owner
     sender: str
     data: bytes
 
+    @property
+    def weight(self) -> int:
+        return HELD_BYTES + len(self.data)
+
 
 class TelegrafRouter:
     """counts: lines by outcome; of what never became lines (`overflow`, `too_long`, `crowded`) datagrams and
-    connections. Raises ConfigError, SpoolError where it can't start."""
+    connections. trouble: why it doesn't listen, "" where it does: it is tried again, and the agent goes on. Raises
+    ConfigError, SpoolError where it can't work at all."""
 
     def __init__(self, config: AgentConfig, say: Callable[[str], None]) -> None:
         self._section = config.telegraf
+        self._say = say
+        self.trouble = ""
         self._outcomes: Counter[str] = Counter(dict.fromkeys(TELEGRAF_OUTCOMES, 0))
         self._trouble = Seldom(say)
-        self._lock = threading.Lock()  # of what the listener's thread and the agent's main one both change
-        self._senders = Senders()
-        self._targets: dict[int, dict[str, _Target]] = {}
+        self._targets: Mapping[int, Mapping[str, _Target]] = {}  # by user and job; another one each time
         self._ports: dict[str, tuple[int, float]] = {}  # by capture: its port, when it was looked at
-        self._held: list[_Sent] = []
-        self._held_bytes: Counter[int] = Counter()  # of them, by user
-        self._own: tuple[int, int] | None = None  # of the Unix socket
+        self._listener: Listener | None = None  # the last one
+        self._listened = Counter(dict.fromkeys(_OF_LISTENER, 0))  # by all of them
+        try:
+            self._owners = SocketOwners()
+        except OSError as error:
+            words = f"the kernel can't be asked who sends (AF_NETLINK, sock_diag): {os_words(error)}"
+            raise ConfigError("[telegraf] enabled", [words]) from None
         self._unidentified = Unidentified(config.agent.state_dir, self._section.unidentified_max_bytes)
+        self._senders = Senders()
+        self._held: dict[Owner, _Sent] = {}
+        self._held_bytes: Counter[int] = Counter()  # of them, by user
+        self._retry_at = 0.0
         self._out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._out.setblocking(False)
         self._out.bind((LOOPBACK, 0))
         self._out_address: tuple[str, int] = self._out.getsockname()
         self._stop, self._stopping = os.pipe()
-        try:
-            self._owners = SocketOwners()
-            self._listener = Listener(
-                self._sockets(),
-                self._take,
-                self._stop,
-                per_sec=self._section.max_lines_per_sec,
-                max_connections=MAX_CONNECTIONS,
-            )
-        except OSError as error:
-            words = f"the kernel can't be asked who sends (AF_NETLINK, sock_diag): {os_words(error)}"
-            raise ConfigError("[telegraf] enabled", [words]) from None
-        self._thread = threading.Thread(target=self._listener.serve, name="telegraf", daemon=True)
-
-    def _sockets(self) -> Sockets:
-        try:
-            sockets = open_sockets(*self._section.address)
-        except OSError as error:
-            words = f"{self._section.listen}: {os_words(error)}; name another one"
-            raise ConfigError("[telegraf] listen", [words]) from None
-        if not self._section.socket:
-            return sockets
-        unix = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        try:
-            self._own = bind(unix, self._section.socket)
-        except (OSError, SpoolError) as error:
-            sockets.close()
-            unix.close()
-            raise SpoolError(self._section.socket, f"{error}; [telegraf] socket names another place, or none") from None
-        return sockets._replace(unix=unix)
+        self._thread = threading.Thread(target=self._run, name="telegraf", daemon=True)
 
     @property
     def address(self) -> str:
@@ -112,12 +103,13 @@ class TelegrafRouter:
 
     @property
     def connections(self) -> int:
-        return self._listener.connections
+        return self._listener.connections if self._listener is not None else 0
 
     @property
     def counts(self) -> Counter[str]:
-        listened = self._listener.counts
-        return self._outcomes + Counter({name: listened[name] for name in _OF_LISTENER})
+        return self._outcomes + Counter({name: self._listened[name] for name in _OF_LISTENER})
+
+    # ---- in the agent's main thread
 
     def start(self) -> None:
         self._thread.start()
@@ -127,12 +119,8 @@ class TelegrafRouter:
         if self._thread.ident is not None:
             self._thread.join()
         os.close(self._stop)
-        self._listener.close()
-        unlink_own(self._section.socket, self._own)
         self._out.close()
         self._owners.close()
-
-    # ---- in the agent's main thread
 
     def update(self, captures: Iterable[FollowedCapture]) -> None:
         """Which jobs there are now, and where each takes measurements."""
@@ -151,45 +139,116 @@ class TelegrafRouter:
                 of_user = targets[capture.identity.uid]
                 target = _Target(capture.identity.task, port)
                 of_user[capture.identity.job_id] = min(target, of_user.get(capture.identity.job_id, target))
-        with self._lock:
-            self._targets, self._ports = dict(targets), ports
-            held, self._held = self._held, []
-            self._held_bytes.clear()
-            for one in held:
-                self._route(one, now)
+        self._targets, self._ports = targets, ports
 
-    # ---- in the listener's thread
+    # ---- in a thread of its own
+
+    def _run(self) -> None:
+        """Until it is to stop. An address that somebody else has, or a fault, doesn't end the agent."""
+        stops = select.poll()
+        stops.register(self._stop, select.POLLIN)
+        while not stops.poll(0):
+            try:
+                self._listen()
+            except (OSError, SpoolError) as error:
+                words = os_words(error) if isinstance(error, OSError) else str(error)
+                self.trouble = f"no measurements are taken: {words}; [telegraf] listen, socket name another place"
+            except Exception as error:  # a fault must not end it for good
+                self.trouble = f"no measurements are taken, by a fault of logshipper's own: {error!r}"
+            if self.trouble:
+                self._trouble.say(f"{self.trouble}; tried again")
+                stops.poll(REOPEN_SECS * 1000)
+
+    def _listen(self) -> None:
+        """Raises OSError, SpoolError where it can't."""
+        section, own = self._section, None
+        try:
+            sockets = open_sockets(*section.address)
+        except OSError as error:
+            raise SpoolError(section.listen, os_words(error)) from None
+        try:
+            if section.socket:
+                unix = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+                sockets = sockets._replace(unix=unix)
+                own = bind(unix, section.socket)
+            listener = Listener(
+                sockets,
+                self._take,
+                self._stop,
+                per_sec=section.max_lines_per_sec,
+                between=self._between,
+            )
+        except BaseException:
+            unlink_own(section.socket, own)
+            sockets.close()
+            raise
+        if self.trouble:
+            self._say(f"measurements are taken at {section.listen} now")
+            self._trouble.is_over()
+        self.trouble = ""
+        listener.counts = self._listened
+        self._listener = listener
+        try:
+            listener.serve()
+        finally:
+            listener.close()
+            unlink_own(section.socket, own)
 
     def _take(self, sender: Sender, data: bytes) -> None:
         try:
             owner = sender.owner
-            with self._lock:
-                if owner is None:
-                    self._keep_apart(UNIDENTIFIED, sender.address, -1, data)
-                else:
-                    now = time.monotonic()
-                    self._route(_Sent(now + HOLD_SECS, owner, sender.address, data), now)
+            if owner is None:
+                self._keep_apart(UNIDENTIFIED, sender.address, -1, data)
+                return
+            now = time.monotonic()
+            one = self._held.get(owner)
+            if one is None:
+                came_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+                self._route(_Sent(now + HOLD_SECS, came_ns, owner, sender.address, data), now)
+            elif self._has_room(owner.uid):  # in the order that it came
+                self._release(one)
+                one.data = b"\n".join((one.data, data))
+                self._route(one, now)
+            else:
+                self._count(NO_JOB, data)
         except Exception as error:  # one sender's must not end the listener for all
             self._trouble.say(f"a measurement of {sender.address}: {error!r}")
 
+    def _between(self) -> float:
+        """What is held is looked at once more. Seconds until it is again."""
+        now = time.monotonic()
+        if self._held and now >= self._retry_at:
+            self._retry_at = now + RETRY_SECS
+            for one in list(self._held.values()):
+                self._release(one)
+                self._route(one, now)
+        return max(0.0, self._retry_at - now) if self._held else math.inf
+
     def _route(self, one: _Sent, now: float) -> None:
-        """Passes on, holds or keeps apart. The caller has the lock."""
-        claim = self._senders.claim(one.owner)
-        of_user = self._targets.get(one.owner.uid, {})
+        """Passes on, holds or keeps apart."""
+        uid = one.owner.uid
+        claim = self._senders.claim(one.owner, one.came_ns)
+        of_user = self._targets.get(uid, {})
         fitting = [job for job in of_user if claim is None or claim.jobs is None or job in claim.jobs]
-        may_wait = now < one.until and self._has_room(one)
+        may_wait = now < one.until and self._has_room(uid)
         if claim is not None and len(fitting) == 1:
             self._pass_on(one, of_user[fitting[0]])
         elif may_wait and (claim is None or (not fitting and claim.jobs != frozenset())):
-            self._held.append(one)
-            self._held_bytes[one.owner.uid] += len(one.data)
+            self._held[one.owner] = one
+            self._held_bytes[uid] += one.weight
         elif fitting:
-            self._keep_apart(AMBIGUOUS, one.sender, one.owner.uid, one.data)
+            self._keep_apart(AMBIGUOUS, one.sender, uid, one.data)
         else:
             self._count(NO_JOB, one.data)
 
-    def _has_room(self, one: _Sent) -> bool:
-        own, of_all = self._held_bytes[one.owner.uid], self._held_bytes.total()
+    def _release(self, one: _Sent) -> None:
+        del self._held[one.owner]
+        self._held_bytes[one.owner.uid] -= one.weight
+        if not self._held_bytes[one.owner.uid]:
+            del self._held_bytes[one.owner.uid]
+
+    def _has_room(self, uid: int) -> bool:
+        own, of_all = self._held_bytes[uid], self._held_bytes.total()
         return own < MAX_USERS_HELD_BYTES and of_all < MAX_HELD_BYTES
 
     def _pass_on(self, one: _Sent, target: _Target) -> None:

@@ -1,4 +1,8 @@
-"""Which job a sender is in: by its process, which the kernel tells of a Unix socket, and /proc of any other."""
+"""Which job a sender is in: by its process, which the kernel tells of a Unix socket, and /proc of any other.
+
+How long a search takes is in its sender's hands, who may have thousands of processes and descriptors: it has an end,
+and users share the time. An environment is read at once: the kernel (since 4.17) reads none of a file's memory.
+"""
 
 import time
 from collections import OrderedDict
@@ -10,7 +14,7 @@ from logshipper.socket_owner import Owner, processes_of
 KEEP_SECS = 30.0  # what is known of a socket, as long as that lives
 KEEP_PROCESS_SECS = 1.0
 MAX_KEPT = 4096
-SEARCH_SHARE = 1 / 4  # of the time, at most, goes into searching /proc
+SEARCH_SHARE = 1 / 4  # of a core, at most, goes into searching /proc
 
 
 class Claim(NamedTuple):
@@ -25,29 +29,39 @@ class Senders:
     """One thread's."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[int, int, int], tuple[float, Claim]] = OrderedDict()
-        self._search_after = 0.0
+        self._known: OrderedDict[Owner, tuple[float, Claim]] = OrderedDict()
+        self._search_after: dict[int, float] = {}  # by user
 
-    def claim(self, owner: Owner) -> Claim | None:
-        """Who sent: a look at /proc for each socket now and then. None where it is to be asked again in a moment."""
+    def claim(self, owner: Owner, came_ns: int) -> Claim | None:
+        """Who sent: a look at /proc for each socket now and then. came_ns: when (CLOCK_BOOTTIME): a process that is
+        younger isn't the one that did. None where it is to be asked again in a moment."""
         now = time.monotonic()
         known = self._known.get(owner)
         if known is not None and known[0] > now:
             return known[1]
         if owner.pid:
-            claim, keep_secs = Claim(owner.uid, _jobs_of([owner.pid], owner.uid)), KEEP_PROCESS_SECS
-        elif now < self._search_after:
+            keep_secs, processes = KEEP_PROCESS_SECS, [owner.pid]
+        elif now < self._search_after.get(owner.uid, 0.0):
             return None
         else:
-            claim, keep_secs = Claim(owner.uid, _jobs_of(processes_of(owner), owner.uid)), KEEP_SECS
-            ended = time.monotonic()
-            self._search_after = ended + (ended - now) * (1 / SEARCH_SHARE - 1)
+            keep_secs, processes = KEEP_SECS, self._search(owner)
+        claim = Claim(owner.uid, _jobs_of(processes, owner.uid, came_ns))
         self._known[owner] = (now + keep_secs, claim)
+        self._known.move_to_end(owner)
         if len(self._known) > MAX_KEPT:
             self._known.popitem(last=False)
         return claim
 
+    def _search(self, owner: Owner) -> list[int]:
+        begin = time.thread_time()
+        processes = processes_of(owner)
+        took, ended = time.thread_time() - begin, time.monotonic()
+        self._search_after = {uid: after for uid, after in self._search_after.items() if after > ended}
+        users = len(self._search_after.keys() | {owner.uid})
+        self._search_after[owner.uid] = ended + took * (users / SEARCH_SHARE - 1)
+        return processes
 
-def _jobs_of(processes: list[int], uid: int) -> frozenset[str] | None:
-    found = [jobs for jobs in (job_ids_of(pid, uid) for pid in processes) if jobs is not None]
+
+def _jobs_of(processes: list[int], uid: int, came_ns: int) -> frozenset[str] | None:
+    found = [jobs for jobs in (job_ids_of(pid, uid, came_ns) for pid in processes) if jobs is not None]
     return frozenset().union(*found) if found else None

@@ -10,6 +10,7 @@ import threading
 import webbrowser
 from pathlib import Path
 
+from ingest.stop_signals import set_by_signals
 from logshipper.errors import os_words
 from observe.page.access import write_redirect
 from observe.page.server import PageServer
@@ -19,9 +20,8 @@ from observe.running import say
 def serve(args: argparse.Namespace, *, port: int = 0, view: str = "", browser: bool = False) -> int:
     """Serves until Ctrl-C or SIGTERM. view: what the link shows; browser: opens one by it, too."""
     over = threading.Event()
-    for signo in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(signo, lambda *_: over.set())
-    with PageServer(args, port, say) as server:
+    ends = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    with set_by_signals([over], ends), PageServer(args, port, say) as server:
         link = server.link(view)
         sys.stdout.write(f"{link}\n")
         sys.stdout.flush()

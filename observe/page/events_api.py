@@ -1,33 +1,42 @@
 """`api/jobs/ID/events`, what happened to a job, newest first: a list, and marks in its graphs."""
 
 from collections import Counter
+from itertools import islice
 
 from observe.events import said_of
-from observe.job_events import StateEvent, events_of
+from observe.job_events import StateEvent, Which, events_of
 from observe.output import to_json
 from observe.page.answers import Answer, Ask, tagged_answer
 from observe.words import NS
 
 MAX_LISTED = 1_000
+MAX_COUNTED = 20_000
 _DATA_CHARS = 2_000  # of one event
 _WORD_CHARS = 500
 
 
 def events(ask: Ask) -> Answer:
-    """`kind`: only of this one; `limit`. secs: since the job's first capture began, as graphs over time have it."""
+    """`kind`: only of this one; `limit`. secs: since the job's first capture began, as graphs over time have it. Of
+    very many events only the newest are looked at and counted: complete says whether that is all."""
     kind, limit = ask.words.get("kind", ""), ask.number("limit", 200, 1, MAX_LISTED)
+    kinds: Counter[str] = Counter()
+    wanted: list[StateEvent] = []
     with ask.store.job(ask.parts[0]) as reader:
-        found = events_of(reader.summary, reader)
+        found = events_of(reader.summary, reader, Which(newest_first=True))
+        for event in islice(found, MAX_COUNTED):
+            kinds[event.kind] += 1
+            if kind in ("", event.kind) and len(wanted) < limit:
+                wanted.append(event)
+        complete = next(found, None) is None
         began_ns = min((capture.started_ns for capture in reader.captures), default=reader.summary.started_ns)
-    kinds = Counter(event.kind for event in found)
-    wanted = [event for event in reversed(found) if kind in ("", event.kind)]
     document = {
-        "total": len(found),
-        "matching": len(wanted),
+        "total": kinds.total(),
+        "complete": complete,
+        "matching": kinds[kind] if kind else kinds.total(),
         "kinds": dict(sorted(kinds.items())),
-        "events": [_document(event, began_ns) for event in wanted[:limit]],
+        "events": [_document(event, began_ns) for event in wanted],
     }
-    facts = [kind, limit, len(found), [event.id for event in wanted[:limit]]]
+    facts = [kind, limit, complete, *sorted(kinds.items()), [event.id for event in wanted]]
     return tagged_answer(ask, document, facts)
 
 

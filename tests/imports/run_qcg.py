@@ -2,7 +2,8 @@
 
     python run_qcg.py PROGRAM WORD... < NONE    PROGRAM WORD...: logshipper, as the tasks call it
 
-The tasks' output goes where QCG-PilotJob's users have it go: into a file, to /dev/null, nowhere that is told.
+The tasks' output goes where QCG-PilotJob's users have it go: into a file, to /dev/null, nowhere that is told. One task
+ends when there is a file `go` in this folder.
 """
 
 import importlib
@@ -26,7 +27,8 @@ def main(logshipper: list[str]) -> None:
     sim = 'echo {\\"step\\": ${it}, \\"loss\\": 0.${it}}; echo of ${it} >&2; test ${it} -ne 2'
     jobs.add(name="sim", iteration=ITERATIONS, exec=program, args=wrapped("${jname}:${it}", sim), numCores=1,
              stdout="sim-${it}.out", stderr="sim-${it}.err")  # fmt: skip
-    jobs.add(name="quiet", exec=program, args=wrapped("${jname}", "echo nobody sees this"), numCores=1)
+    quiet = f"until test -e {os.getcwd()}/go; do sleep 0.1; done; echo nobody sees this"
+    jobs.add(name="quiet", exec=program, args=wrapped("${jname}", quiet), numCores=1)
     jobs.add(name="post", after=["quiet"], exec=program, args=wrapped("${jname}", "echo $QCG_PM_STEP_ID"), numCores=2,
              stdout="post.out")  # fmt: skip
     names = manager.submit(jobs)

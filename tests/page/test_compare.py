@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from observe.page.server import PageServer
 from tests.page.browsing import PHONE, WIDE, Browsing
-from tests.page.graph_jobs import AGAIN, CURVES, HOSTILE, LONG, OTHER, PLAIN, curves_of
+from tests.page.graph_jobs import AGAIN, CURVES, HOSTILE, LONG, OTHER, PLAIN, XSS, curves_of
 from tests.page.graphing import colour_at, model, open_graphs, panel, theme_colour, wait_for_model
 from tests.reading_store import SpooledCapture
 
@@ -96,6 +96,42 @@ def test_smoothing_and_zoom_here_too(both: Page) -> None:
     wait_for_model(both, "loss", "model.curves.length === 4")
     panel(both, "loss").get_by_role("button", name=f"train.py {OTHER}").click()
     assert model(both, "loss")["shown"] == [False, True]
+
+
+def test_one_graph_per_value(both: Page) -> None:
+    """Of what the jobs differ in; each job keeps its colour."""
+    choice = both.get_by_label("One graph per value of")
+    assert choice.locator("option").all_inner_texts() == ["nothing: all jobs in one", "lr", "batch"]
+    choice.select_option(label="lr")
+    titles = [f"{key}, lr={lr}" for key in ("acc", "loss", "val.loss") for lr in ("0.1", "0.2")]
+    expect(both.locator(".graph-panel h3")).to_have_text(titles)
+    for lr, job_id in ((0.1, CURVES), (0.2, OTHER)):
+        shown = wait_for_model(both, f"loss, lr={lr}", "model.curves.length === 1")
+        assert shown["labels"] == [f"train.py {job_id}"]
+        assert shown["curves"][0]["ys"] == [record["loss"] for record in curves_of(lr)]
+    assert panel(both, "loss, lr=0.2").get_by_text("not in this graph").count() == 0
+    second = curves_of(0.2)[4]["loss"]
+    found = colour_at(both, "loss, lr=0.2", 5, second)  # type: ignore[arg-type]  # a number
+    assert found == pytest.approx(theme_colour(both, "--chart-2"), abs=2)
+    both.get_by_role("slider").fill("0.5")
+    wait_for_model(both, "loss, lr=0.2", "model.curves.length === 2")
+    choice.select_option("")
+    wait_for_model(both, "loss", "model.curves.length === 4")
+
+
+def test_values_of_hostile_jobs_and_none(browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path) -> None:
+    """Three jobs, one without the option; a value is text, whatever stands in it."""
+    for job_id, record in (("v1", {"set": XSS}), ("v2", {"set": XSS}), ("v3", {"other": 1})):
+        with SpooledCapture(tmp_path / "store", job_id, name=job_id) as job:
+            job.metadata(record, *({"epoch": at, "loss": 1 / at} for at in (1, 2, 3)))
+            job.end()
+    page = open_graphs(browse, serve(tmp_path / "store"), "compare/v1,v2,v3")
+    page.get_by_label("One graph per value of").select_option(label="set")
+    first, second = (page.locator(".graph-panel").nth(at) for at in (0, 1))
+    expect(first.locator("h3")).to_have_text(f"loss, set={XSS}")
+    expect(second.locator("h3")).to_have_text("loss, set=none")
+    assert wait_for_model(page, "loss, set=none", "model.curves.length === 1")["labels"] == ["v3"]
+    assert page.evaluate("window.attacked") is None
 
 
 def test_jobs_without_anything_in_common(browse: Browsing, graphed: PageServer) -> None:

@@ -1,4 +1,4 @@
-"""Events of a job on its page: listed, and marked in graphs over time."""
+"""Events of a job on its page: listed, and marked in graphs."""
 
 import json
 import re
@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from observe.page import events_api
 from observe.page.server import PageServer
 from tests.page.browsing import PHONE, Browsing
 from tests.page.conftest import options
-from tests.page.graphing import model, open_graphs, pixel_of, wait_for_model
+from tests.page.graphing import open_graphs, pixel_of, wait_for_model
 from tests.page.jobs import STARTED_NS
 from tests.page.test_accessibility import found_by_axe
 from tests.reading_store import SpooledCapture
@@ -68,6 +69,17 @@ def test_events_are_listed_newest_first(browse: Browsing, events: PageServer) ->
     browse.picture(page)
 
 
+def test_of_very_many_events_the_newest_are_counted(
+    browse: Browsing, events: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events_api, "MAX_COUNTED", 3)
+    page = browse.open(f"job/{JOB}/events", server=events)
+    expect(page.locator(".events tbody tr")).to_have_count(3)
+    expect(page.locator("p[role=status]")).to_have_text("3 events among the newest 3")
+    page.get_by_label("Kind").select_option("lines_lost")
+    expect(page.locator("p[role=status]")).to_have_text("1 event among the newest 3")
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_axe_finds_nothing_serious(browse: Browsing, events: PageServer, dark: bool) -> None:
     page = browse.open(f"job/{JOB}/events", server=events, dark=dark, width=PHONE, bypass_csp=True)
@@ -75,11 +87,22 @@ def test_axe_finds_nothing_serious(browse: Browsing, events: PageServer, dark: b
     assert found_by_axe(page) == []
 
 
+def test_events_are_marks_where_the_x_was_then(browse: Browsing, events: PageServer) -> None:
+    """Steps 0 to 4 are printed at 4, 8, 12, 42 and 52 seconds."""
+    page = open_graphs(browse, events, f"job/{JOB}/graphs")
+    shown = wait_for_model(page, "loss", "model.marks.length === 7")
+    assert [(round(mark["x"], 1), round(mark["secs"])) for mark in shown["marks"]] == [
+        (4, 52), (3, 42), (3, 42), (3, 42), (2.7, 32), (2, 12), (0, 0),
+    ]  # fmt: skip
+    page.mouse.move(*pixel_of(page, "loss", 2, 0.33))
+    tip = page.locator("figure", has_text="loss").locator(".chart-tip-mark")
+    expect(tip.first).to_contain_text("12s checkpoint: saved")
+
+
 def test_events_are_marks_in_graphs_over_time(browse: Browsing, events: PageServer) -> None:
     page = open_graphs(browse, events, f"job/{JOB}/graphs")
-    assert model(page, "loss")["marks"] == [], "over steps there is no time"
     page.get_by_label("X axis").select_option("time")
-    shown = wait_for_model(page, "loss", "model.marks.length === 7")
+    shown = wait_for_model(page, "loss", "model.marks.length === 7 && model.marks[0].x > 50")
     assert [(round(mark["x"]), mark["look"]) for mark in shown["marks"]] == [
         (52, "state"), (42, "bad"), (42, "user"), (42, "state"), (32, "bad"), (12, "user"), (0, "state"),
     ]  # fmt: skip

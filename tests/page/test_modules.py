@@ -124,6 +124,23 @@ def test_keys_are_shared_out_to_short_addresses(module: Any) -> None:
     assert module("graph_data.js", "batches", []) == []
 
 
+def test_marks_stand_where_the_key_was_then(module: Any) -> None:
+    """Two tasks of a first attempt, one of a second, whose steps begin anew."""
+    one, two = {"xs": [10, 20, 20, 30], "ys": [0, 10, 11, 21]}, {"xs": [12, 28], "ys": [100, 260]}
+    again = {"xs": [50, 60], "ys": [0, 10]}
+    courses = [again, {"xs": [], "ys": []}, one, two]
+
+    def places(*secs: float) -> list[float]:
+        marks = [{"x": at, "secs": at, "look": "user", "label": ""} for at in secs]
+        found = module("marks.js", "placed", marks, courses)
+        assert [mark["secs"] for mark in found] == list(secs)
+        return [mark["x"] for mark in found]
+
+    assert places(-5, 0, 10, 15, 20, 25, 30) == [0, 0, 0, 5, 11, 16, 21]
+    assert places(35, 50, 57, 60, 1e9) == [21, 0, 7, 10, 10], "between two attempts, and after all"
+    assert module("marks.js", "placed", [{"x": 1, "secs": 1}], []) == []
+
+
 def test_file_names_are_plain(module: Any) -> None:
     assert module("save.js", "fileName", ["a/../b c", "loss\u202e"], "png") == "a-..-b-c-loss.png"
     assert module("save.js", "fileName", ["日本", ""], "csv") == "graph.csv"

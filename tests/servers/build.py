@@ -1,7 +1,8 @@
-"""Gets the programs: `python -m tests.servers.build [loki] [prometheus] [promtail]`; without names, those of the tests.
+"""Gets the programs: `python -m tests.servers.build [loki] [prometheus] [influxdb] [promtail]`; without names, those of
+the tests.
 
-Loki and Promtail are built from Go modules, once, which takes some minutes; afterwards this only says what there is.
-Exit code 1, with what to do, where one can't be had. LOGSHIPPER_TEST_SERVERS=off: nothing is done.
+Loki, InfluxDB and Promtail are built from Go modules, once, which takes some minutes; afterwards this only says what
+there is. Exit code 1, with what to do, where one can't be had. LOGSHIPPER_TEST_SERVERS=off: nothing is done.
 """
 
 import os
@@ -16,6 +17,10 @@ from tests.servers.places import CACHE, ServerMissing
 ROOT = Path(__file__).resolve().parent.parent.parent
 LOKI = GoProgram("loki", ROOT / "tests" / "servers" / "loki", "github.com/grafana/loki/v3/cmd/loki")
 PROMTAIL = GoProgram("promtail", ROOT / "benchmarks" / "promtail", "github.com/grafana/loki/v3/clients/cmd/promtail")
+_INFLUXDB = "github.com/influxdata/influxdb"
+INFLUXDB = GoProgram(
+    "influxdb", ROOT / "tests" / "servers" / "influxdb", f"{_INFLUXDB}/cmd/influxd", _INFLUXDB, "main.version"
+)
 SETTING = "LOGSHIPPER_TEST_SERVERS"  # off: tests of servers are skipped; required: they fail where there is none
 
 
@@ -24,7 +29,7 @@ def main(names: Sequence[str]) -> int:
         print(f"Servers for the tests are left out, as {SETTING}=off says.")
         return 0
     try:
-        print(f"Servers: {', '.join(_get(name) for name in names or ('loki', 'prometheus'))}; {CACHE}")
+        print(f"Servers: {', '.join(_get(name) for name in names or ('loki', 'prometheus', 'influxdb'))}; {CACHE}")
     except ServerMissing as missing:
         print(f"make: {missing}\n(tests that need servers are left out with {SETTING}=off)", file=sys.stderr)
         return 1
@@ -37,7 +42,7 @@ def _get(name: str) -> str:
     if name == "prometheus":
         found = prometheus_package.fetch()
         return f"Prometheus {found.version} ({found.origin})"
-    program = {"loki": LOKI, "promtail": PROMTAIL}[name]
+    program = {"loki": LOKI, "influxdb": INFLUXDB, "promtail": PROMTAIL}[name]
     program.build()
     return f"{name.capitalize()} {program.version}"
 

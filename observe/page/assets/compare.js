@@ -1,5 +1,5 @@
 // Jobs side by side: #/compare/ID,ID. Curves over an X that they share, a colour for each job, and what tells them
-// apart.
+// apart; a graph for each key, or for each key and each value of one of these.
 
 import { look, path, repeat } from "./api.js";
 import { Asking } from "./asking.js";
@@ -11,8 +11,12 @@ import { GraphPanel } from "./graph_panel.js";
 import { PanelGrid } from "./panel_grid.js";
 import { colourOf, themeOf } from "./paint.js";
 
+const MOST_CHARS = 60; // of what graphs are told apart by
+
 /** The address of jobs side by side. @param {string[]} ids */
 export const addressOf = (ids) => `#/compare/${ids.map(encodeURIComponent).join(",")}`;
+
+const shortened = (text) => (text.length > MOST_CHARS ? `${text.slice(0, MOST_CHARS)}…` : text);
 
 export function show(root, context) {
   const view = new CompareView(root, context);
@@ -24,9 +28,14 @@ class CompareView {
     this.context = context;
     this.ids = [...new Set((context.parts[1] || "").split(",").filter(Boolean))];
     this.differing = false;
+    this.facet = "";
+    /** Keys, and values of the facet (null without one), by the names of panels. */
+    this.places = new Map();
     context.crumbs("Compare");
+    this.facets = el("select", { on: { change: (event) => this.#setFacet(event.target.value) } });
     this.controls = new GraphControls(
-      { changed: () => this.#again(), look: () => this.grid.each((panel) => this.#dress(panel)) });
+      { changed: () => this.#again(), look: () => this.grid.each((panel) => this.#dress(panel)) },
+      [el("label", {}, "One graph per value of", this.facets)]);
     this.jobs = el("ul", { class: "compare-jobs", "aria-label": "Jobs" });
     this.table = el("table", { class: "records differences" });
     const only = el("input", { type: "checkbox",
@@ -62,11 +71,46 @@ class CompareView {
       const { document } = await look(["compare"], { jobs: JSON.stringify(this.ids) }, signal);
       if (signal.aborted) return;
       if (this.found !== document) this.#show(document);
-      this.grid.layOut(this.controls.found(document.changing.filter((key) => key !== this.#x().key)));
+      this.#layOut();
       await this.#fillPanels(false);
       if (!document.jobs.some((job) => isRunning(job.state))) this.asking.secs = Math.max(this.asking.secs, 5);
       this.context.answered();
     })());
+  }
+
+  #setFacet(facet) {
+    this.facet = facet;
+    this.#again();
+  }
+
+  /** What tells the jobs apart, by names that nothing else has. */
+  #differing() {
+    const groups = { job: this.found.facts, first: this.found.constants, start: this.found.context };
+    return new Map(Object.entries(groups).flatMap(([group, rows]) =>
+      rows.filter((row) => row.differs).map((row) => [`${group}/${row.name}`, row])));
+  }
+
+  #offerFacets() {
+    const rows = this.#differing();
+    if (!rows.has(this.facet)) this.facet = "";
+    fill(this.facets, el("option", { value: "" }, "nothing: all jobs in one"), [...rows].map(([value, row]) =>
+      el("option", { value }, shortened(visible(row.name)) || '""')));
+    this.facets.value = this.facet;
+  }
+
+  #layOut() {
+    const keys = this.controls.found(this.found.changing.filter((key) => key !== this.#x().key));
+    const values = this.facet ? [...new Set(this.#differing().get(this.facet).values)] : [undefined];
+    this.places = new Map(keys.flatMap((key) => values.map((value) => {
+      const place = { key, value, jobs: this.#having(key, value) };
+      return [JSON.stringify([key, this.facet, value]), place];
+    })).filter(([, place]) => !this.facet || place.jobs.length > 0));
+    this.grid.layOut([...this.places.keys()]);
+  }
+
+  #titleOf({ key, value }) {
+    if (!this.facet) return key;
+    return `${key}, ${this.#differing().get(this.facet).name}=${shortened(value ?? "none")}`;
   }
 
   /** The X that is asked for: as the server is told, and its key. */
@@ -93,6 +137,7 @@ class CompareView {
           { href: addressOf(rest), "aria-label": `Leave out ${visible(this.labels[at])}` }, "✕"));
     }), Object.values(found.unknown).map((words) => el("li", { class: "failure" }, words)));
     this.controls.offer(found.shared);
+    this.#offerFacets();
     this.#showTable();
   }
 
@@ -115,7 +160,8 @@ class CompareView {
   }
 
   #panel(name) {
-    const panel = new GraphPanel({ title: name, name: ["compare", ...this.ids], csv: () => this.#csvAddresses(name) });
+    const title = this.#titleOf(this.places.get(name));
+    const panel = new GraphPanel({ title, name: ["compare", ...this.ids], csv: () => this.#csvAddresses(name) });
     this.#dress(panel);
     return panel;
   }
@@ -125,18 +171,21 @@ class CompareView {
     panel.setLog(this.controls.log);
   }
 
-  /** The exact numbers of a key, a file for each job. */
-  #csvAddresses(key) {
-    return this.#having(key).map((job) =>
+  /** The exact numbers of a panel, a file for each job. */
+  #csvAddresses(name) {
+    const { key, jobs } = this.places.get(name);
+    return jobs.map((job) =>
       path(["jobs", job.job_id, "graph.csv"], { y: JSON.stringify([key]), x: this.#x().x }));
   }
 
-  /** The jobs that have a key, and the X. */
-  #having(key) {
+  /** The jobs that have a key, the X, and this value of the facet; undefined: any. */
+  #having(key, value) {
     const x = this.#x();
-    return this.found.jobs.filter((job) => {
+    const values = value === undefined ? [] : this.#differing().get(this.facet).values;
+    return this.found.jobs.filter((job, at) => {
       const keys = this.found.keys[job.job_id];
-      return keys.includes(key) && (x.key === null || keys.includes(x.key));
+      const chosen = value === undefined || values[at] === value;
+      return chosen && keys.includes(key) && (x.key === null || keys.includes(x.key));
     });
   }
 
@@ -151,7 +200,8 @@ class CompareView {
       let secs = 0;
       missing = "";
       for (const job of this.found.jobs) {
-        const keys = names.filter((key) => this.#having(key).includes(job));
+        const here = names.map((name) => this.places.get(name)).filter((place) => place?.jobs.includes(job));
+        const keys = [...new Set(here.map((place) => place.key))];
         if (!keys.length) continue;
         const answer = await fetchGraphs(job.job_id, keys, how, signal);
         byJob.set(job.job_id, answer.graphs);
@@ -165,11 +215,13 @@ class CompareView {
     } while (missing);
   }
 
-  #showPanel(key, byJob) {
-    const panel = this.grid.panels.get(key);
-    if (!panel) return;
-    this.grid.stale.delete(key);
-    const graphs = this.found.jobs.map((job) => byJob.get(job.job_id)?.get(key));
+  #showPanel(name, byJob) {
+    const panel = this.grid.panels.get(name);
+    const place = this.places.get(name);
+    if (!panel || !place) return;
+    const { key, value, jobs } = place;
+    this.grid.stale.delete(name);
+    const graphs = this.found.jobs.map((job) => (jobs.includes(job) ? byJob.get(job.job_id)?.get(key) : undefined));
     if (panel.graphs?.every((graph, at) => graph === graphs[at])) return; // nothing new
     panel.graphs = graphs;
     const series = [];
@@ -178,7 +230,7 @@ class CompareView {
     graphs.forEach((graph, at) => {
       const label = this.labels[at];
       if (!graph) {
-        notes.push(`${label}: not in this graph, it lacks the key or X.`);
+        if (value === undefined) notes.push(`${label}: not in this graph, it lacks the key or X.`);
         return;
       }
       const drawing = drawingOf(graph);
@@ -193,6 +245,6 @@ class CompareView {
       notes.push(...drawing.notes.map((note) => `${label}: ${note}`));
     });
     const empty = { xLabel: this.#x().key ?? "time", xKind: "number", yKind: "number" };
-    panel.show({ ...empty, ...first, title: key, series, notes });
+    panel.show({ ...empty, ...first, title: this.#titleOf(place), series, notes });
   }
 }

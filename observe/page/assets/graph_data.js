@@ -31,6 +31,8 @@ export function drawingOf(graph) {
   const isClock = graph.x.key === null;
   return {
     title: graph.key,
+    xKey: graph.x.key,
+    markable: !graph.scattered, // dots of any order have no before and after
     xLabel: isClock ? "time since the start" : graph.x.key,
     xKind: isClock ? "elapsed" : graph.x.integer ? "integer" : "number",
     yKind: graph.integer ? "integer" : "number",

@@ -5,6 +5,7 @@ import { summaryOf } from "./curve.js";
 import { el, fill, visible } from "./dom.js";
 import { grouped } from "./format.js";
 import { Legend } from "./legend.js";
+import { NO_MARKS } from "./marks.js";
 import { fileName, saveBlob, saveFrom } from "./save.js";
 
 const ZOOM_MS = 250; // after the last move
@@ -15,7 +16,7 @@ export function named(key) {
   return visible(key) || '""';
 }
 
-/** @typedef {{title: string, xLabel: string, xKind: string, yKind: string, series: import("./curve.js").Series[],
+/** @typedef {{title: string, xLabel: string, xKey: string | null, markable: boolean, xKind: string, yKind: string, series: import("./curve.js").Series[],
  *   notes: string[]}} Drawing what a panel shows */
 
 export class GraphPanel {
@@ -49,8 +50,8 @@ export class GraphPanel {
     this.chart = null;
     this.smooth = 0;
     this.isLog = false;
-    /** @type {import("./events.js").Mark[]} */
-    this.marks = [];
+    /** @type {import("./marks.js").MarksOver} */
+    this.marks = NO_MARKS;
   }
 
   /** @param {Drawing} drawing */
@@ -100,7 +101,7 @@ export class GraphPanel {
     this.#showNotes(drawing.notes);
   }
 
-  /** Events, which a graph over time shows. @param {import("./events.js").Mark[]} marks */
+  /** @param {import("./marks.js").MarksOver} marks */
   setMarks(marks) {
     if (this.marks === marks) return;
     this.marks = marks;
@@ -108,7 +109,7 @@ export class GraphPanel {
   }
 
   #showMarks() {
-    if (this.chart) this.chart.setMarks(this.drawing.xKind === "elapsed" ? this.marks : []);
+    if (this.chart) this.chart.setMarks(this.drawing.markable ? this.marks(this.drawing.xKey) : []);
   }
 
   /** @param {number} weight */

@@ -6,9 +6,9 @@ import { Asking } from "./asking.js";
 import { el, fill, visible } from "./dom.js";
 import { isRunning, plural } from "./format.js";
 import { GraphControls } from "./graph_controls.js";
-import { fetchMarks } from "./events.js";
 import { batches, drawingOf, fetchGraphs, xOf } from "./graph_data.js";
 import { GraphPanel } from "./graph_panel.js";
+import { JobMarks } from "./marks.js";
 import { PanelGrid } from "./panel_grid.js";
 
 const MOST_TOGETHER = 16; // keys in one graph
@@ -24,8 +24,7 @@ class GraphsView {
     this.id = context.job.job_id;
     this.context = context;
     this.together = false;
-    /** @type {import("./events.js").Mark[]} */
-    this.marks = [];
+    this.marks = new JobMarks(this.id);
     const layout = el("select", { on: { change: (event) => this.#setTogether(event.target.value === "together") } },
       el("option", { value: "each" }, "One for each key"), el("option", { value: "together" }, "All in one"));
     this.controls = new GraphControls(
@@ -70,8 +69,9 @@ class GraphsView {
       const keys = this.#keys();
       this.grid.layOut(this.together && keys.length ? [ALL] : keys);
       await this.#fillPanels(false);
-      this.marks = await fetchMarks(this.id, signal);
-      this.grid.each((panel) => panel.setMarks(this.marks));
+      const marks = await this.marks.fetch(this.#markedOver(), signal);
+      if (signal.aborted) return;
+      this.grid.each((panel) => panel.setMarks(marks));
       this.context.answered();
     })());
   }
@@ -94,6 +94,12 @@ class GraphsView {
     return this.controls.found(this.axes.y);
   }
 
+  /** The keys over which there are graphs that can be marked. */
+  #markedOver() {
+    const drawings = [...this.grid.panels.values()].map((panel) => panel.drawing);
+    return [...new Set(drawings.filter((one) => one?.markable && one.xKey !== null).map((one) => one.xKey))];
+  }
+
   #panel(name) {
     const panel = new GraphPanel({
       title: name === ALL ? "All keys" : name,
@@ -102,7 +108,7 @@ class GraphsView {
       detail: name === ALL ? undefined : (x) => this.#detail(name, x),
     });
     this.#dress(panel);
-    panel.setMarks(this.marks);
+    panel.setMarks(this.marks.over);
     return panel;
   }
 

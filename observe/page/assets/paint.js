@@ -14,7 +14,7 @@ const DOTS_UP_TO = 60; // points that are marked on their line
 /** @typedef {{left: number, top: number, width: number, height: number}} Frame where points lie, in CSS pixels */
 /** @typedef {import("./scale.js").Scale} Scale */
 /** @typedef {{width: number, height: number, title: string, x: Scale, y: Scale, xKind: string, yKind: string,
- *   xLabel: string, curves: Curve[], marks: import("./events.js").Mark[], hover: {x: number, points: {x: number, y: number, number: number}[]} | null,
+ *   xLabel: string, curves: Curve[], marks: import("./marks.js").Mark[], hover: {x: number, points: {x: number, y: number, number: number}[]} | null,
  *   drag: {left: number, right: number, top: number, bottom: number} | null}} Scene */
 
 /** The colours of the page's theme, from its CSS variables. @param {Element} element @returns {Theme} */
