@@ -2,10 +2,14 @@
 
 import sys
 
+from logshipper import coerced_locale
+
 
 def main() -> int:
     """Runs the command line; returns the exit code."""
     words = sys.argv[1:]
+    if words[:1] == ["run"]:
+        coerced_locale.undo()
     if words[:1] == ["run"] and "--" in words:
         options = words[: words.index("--")]
         if "--if-opted-in" in options and "-h" not in options and "--help" not in options:

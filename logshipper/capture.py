@@ -52,7 +52,7 @@ def prepare(arguments: argparse.Namespace, command: list[str], looked: tuple[str
     asked = arguments.telegraf or arguments.telegraf_port
     telegraf = _telegraf(arguments.telegraf_port or 0) if asked else None
     try:
-        made, start_agent = _make(arguments.store, name[:256], arguments.job_id)
+        made, start_agent = _make(arguments.store, name[: spool.NAME_MAX_CHARS], arguments.job_id)
     except SpoolError as error:
         print(f"logshipper: nothing of this run is logged: {error}", file=sys.stderr)
         return RunOptions(command, settings.tty, None, _no_sidecar)

@@ -238,7 +238,12 @@ def _run(words: list[str], looked: tuple[str, bytes] | None) -> int:
     )
     parser.usage_code = 125
     add_run_options(parser)
-    arguments = parser.parse_args(options)
+    try:
+        arguments = parser.parse_args(options)
+    except SystemExit as end:
+        if end.code != parser.usage_code or "--if-opted-in" not in options:
+            raise
+        return optin.run_untouched(command)  # what is wrong was said: a mistake in a hook costs no job
     if not command:
         parser.error("no command; it stands after `--`, as in `logshipper run -- CMD ARG...`")
     looked = looked or optin.look(optin.path())
@@ -251,9 +256,9 @@ def _run(words: list[str], looked: tuple[str, bytes] | None) -> int:
     except KeyboardInterrupt:  # while the node's agent was waited for
         return 130
     except Exception as error:
-        if not arguments.if_opted_in:
+        if isinstance(error, CaptureError | ConfigError) and not arguments.if_opted_in:
             return _refuse(error)
-        # nothing that is wrong with us may keep a cluster's job from running
+        # nothing that is wrong with us may keep a job from running, nor may a mistake in a cluster's hook
         print(f"logshipper: nothing of this run is logged: {type(error).__name__}: {error}", file=sys.stderr)
         return optin.run_untouched(command)
     if wanted is None:
@@ -266,9 +271,6 @@ def _run(words: list[str], looked: tuple[str, bytes] | None) -> int:
         return _refuse(error)
 
 
-def _refuse(error: Exception) -> int:
-    """Raises what isn't ours."""
-    if not isinstance(error, CaptureError | ConfigError):
-        raise error
+def _refuse(error: CaptureError | ConfigError) -> int:
     print(f"logshipper: {error}", file=sys.stderr)
     return error.exit_code if isinstance(error, CaptureError) else 125

@@ -8,6 +8,7 @@ Imported by every `logshipper run`: light imports only.
 """
 
 import os
+import stat
 
 from logshipper.spool import JOB_ID_MAX_CHARS, process_started
 
@@ -130,8 +131,12 @@ def _condor_restarts(environment: "Environment") -> int | None:
 def _condor_ad(environment: "Environment") -> dict[str, str]:
     """`Name = value` lines of the job's ClassAd, as condor_starter writes it beside the job."""
     try:
-        with open(environment["_CONDOR_JOB_AD"], encoding="utf-8", errors="replace") as file:
-            lines = file.read(_MAX_AD_BYTES).splitlines()
+        fd = os.open(environment["_CONDOR_JOB_AD"], os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        try:
+            is_file = stat.S_ISREG(os.fstat(fd).st_mode)  # a FIFO is never waited for
+            lines = (os.read(fd, _MAX_AD_BYTES) if is_file else b"").decode("utf-8", "replace").splitlines()
+        finally:
+            os.close(fd)
     except OSError:
         return {}
     return {name.strip(): value.strip() for name, equals, value in (line.partition("=") for line in lines) if equals}

@@ -3,12 +3,17 @@
 Each capture tells CMD by $LOGSHIPPER_CAPTURED what it gave it for stdout and stderr. A stream that still is one of
 these, or a buffer whose content somebody will print there, is covered; one that leads into a file, or to somebody who
 asked for it with a pipe, isn't.
+
+The variable outlives the run, in a tmux server that it started, and the next terminals get the numbers of its own: so
+it names the relay, too, and counts no more once that is gone. (What a run that is over has left behind is logged twice
+then, rather than not at all.) Of another host, or from another pid namespace, that can't be seen: there it counts.
 """
 
 import os
 import stat
 
 from logshipper import terminal
+from logshipper.spool import boot_id, process_started
 
 VARIABLE = "LOGSHIPPER_CAPTURED"
 
@@ -18,15 +23,17 @@ if TYPE_CHECKING:
 
 
 def mark(fds: "Iterable[int]") -> str:
-    """The value of VARIABLE for a CMD that gets these for its stdout and stderr: `DEVICE:INODE` of each."""
-    return " ".join(sorted({_name(os.fstat(fd)) for fd in fds}))
+    """The value of VARIABLE for a CMD that gets these for its stdout and stderr from this process: which one it is,
+    `PID.STARTED@PLACE`, and `DEVICE:INODE` of each."""
+    relay = f"{os.getpid()}.{process_started(os.getpid())}@{_place()}"
+    return " ".join([relay, *sorted({_name(os.fstat(fd)) for fd in fds})])
 
 
 def uncovered(environment: "Mapping[str, str]") -> tuple[int, ...]:
     """Which of stdout and stderr (1, 2), as this process was given them, no capture around it takes in."""
     given = tuple(stream for stream in (1, 2) if terminal.given(stream))
     marks = environment.get(VARIABLE, "").split()
-    if not marks:
+    if not marks or any(_is_over(mark) for mark in marks):
         return given
     from logshipper import launchers
 
@@ -39,7 +46,26 @@ def _is_covered(found: os.stat_result, marks: list[str], gathered: bool) -> bool
         return True
     if stat.S_ISREG(found.st_mode):
         return found.st_nlink == 0  # a buffer: `parallel` and `make --output-sync` print it when the task is over
+    if stat.S_ISCHR(found.st_mode):
+        return gathered and terminal.is_pty(found)  # Open MPI gives its ranks a terminal for stdout
     return gathered and (stat.S_ISFIFO(found.st_mode) or stat.S_ISSOCK(found.st_mode))
+
+
+def _is_over(mark: str) -> bool:
+    """Whether it names a relay of this place that is gone; False of other marks (Slurm's plugin names no relay)."""
+    process, _, place = mark.partition("@")
+    pid, _, started = process.partition(".")
+    if not (pid.isascii() and pid.isdigit() and len(pid) < 10) or place != _place():
+        return False
+    return str(process_started(int(pid))) != started
+
+
+def _place() -> str:
+    """Where a process' number means something: which boot of which machine, which pid namespace."""
+    try:
+        return f"{boot_id()}.{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return boot_id()
 
 
 def _name(found: os.stat_result) -> str:

@@ -9,6 +9,7 @@ import errno
 import os
 import select
 import signal
+import termios
 import time
 
 from logshipper import launch, nesting, signals, terminal
@@ -78,9 +79,10 @@ def run(options: RunOptions) -> int:
     try:
         process = RelayProcess(options)
         process.start(inherited)
-    except OSError as error:
-        # no fd or process to be had: the job matters more
-        _write_at_once(_own_lines([f"nothing of this run is logged: {error.strerror or error}"], True))
+    except (OSError, MemoryError, termios.error) as error:
+        # no fd, process, memory or terminal to be had: the job matters more
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        _write_at_once(_own_lines([f"nothing of this run is logged: {reason}"], True))
         inherited.restore()
         refused = launch.exec_command(options.argv, os.environ)
         raise launch.refusal(options.argv, refused.errno or errno.EIO) from None

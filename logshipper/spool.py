@@ -23,6 +23,7 @@ _STARTED = struct.Struct("<Q")  # when the relay started: with its number, which
 _STARTED_OFFSET = COUNTERS.size + _END.size
 TELEGRAF_MARK = ".telegraf"  # in a node's spool: its agent passes on measurements that it was sent for a job
 JOB_ID_MAX_CHARS = 64
+NAME_MAX_CHARS = 256  # of a job, a user, a host
 MAX_NUMBERS = 10_000  # job ids and steps whose attempts and runs are remembered
 _CANCELLING = (1, 2, 9, 15)  # HUP, INT, KILL, TERM: somebody, or the scheduler, ended the job
 _MAX_COUNT = (1 << 62) - 1
@@ -200,7 +201,9 @@ def _write_identity(capture: Capture, step: str, task: int) -> None:
     texts["host"] = os.uname().nodename
     numbers = {"version": 1, "attempt": capture.attempt, "task": task, "uid": uid}
     fields = [f"{quoted(key)}: {value}" for key, value in numbers.items()]
-    fields += [f"{quoted(key)}: {quoted(text)}" for key, text in texts.items()]
+    # file names and the environment may hold any bytes, at any length: readers refuse both
+    said = {key: text[:NAME_MAX_CHARS].encode("utf-8", "replace").decode() for key, text in texts.items()}
+    fields += [f"{quoted(key)}: {quoted(text)}" for key, text in said.items()]
     path = os.path.join(capture.path, "identity.json")
     fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

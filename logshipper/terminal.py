@@ -152,12 +152,16 @@ class RealTerminal:
             self.raw_now[0] = 0
 
 
+def is_pty(found: os.stat_result) -> bool:
+    """Whether it is the slave of a pty."""
+    return stat.S_ISCHR(found.st_mode) and os.major(found.st_rdev) in _PTS_MAJORS
+
+
 def own_description(fd: int) -> int:
     """A close-on-exec fd (3 or more) for the same file. Pipes and ptys get a description of their own that never
     blocks (O_NONBLOCK is shared by all who inherited the other one); the rest share the offset and must."""
     found = os.fstat(fd)
-    is_pts = stat.S_ISCHR(found.st_mode) and os.major(found.st_rdev) in _PTS_MAJORS
-    if stat.S_ISFIFO(found.st_mode) or is_pts:
+    if stat.S_ISFIFO(found.st_mode) or is_pty(found):
         try:
             own = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
         except OSError:

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Before tests that root runs on Debian or Ubuntu: programs that some tests drive (tmux, an editor, a pager, shells, nginx,
-# InfluxDB, GNU parallel, ssh, Chromium; where the tests of the Slurm parts are asked for, Slurm, munge, Grid Engine, and
-# what plugin and packages are built and tried by). No service is started, now or at the next boot.
+# InfluxDB, GNU parallel, ssh, Open MPI, Chromium; where the tests of the Slurm parts are asked for, Slurm, munge, Grid
+# Engine, and what plugin and packages are built and tried by). No service is started, now or at the next boot.
 # Never for an ordinary user, never fatal: tests of programs that aren't there are skipped, or fail, and say so.
 set -eu
 cd "$(dirname "$0")/.."
@@ -14,7 +14,8 @@ SERVICES="nginx influxdb munge slurmctld slurmd gridengine-master gridengine-exe
 POLICY=/usr/sbin/policy-rc.d
 
 # PACKAGE=PROGRAM, where the program isn't called as the package; a file where it begins with /
-programs="tmux less vim-tiny=vim zsh fish nginx influxdb=influxd parallel openssh-client=ssh openssh-server=sshd"
+programs="tmux less vim-tiny=vim zsh fish nginx influxdb=influxd parallel openssh-client=ssh openssh-server=sshd
+    openmpi-bin=mpirun.openmpi"
 browser=chromium
 slurm="slurmctld slurmd slurm-client=srun munge=munged libslurm-dev=/usr/include/slurm/spank.h
     make gcc libc6-dev=/usr/include/stdio.h valgrind rpm=rpmbuild debootstrap python3.11=/usr/bin/python3.11

@@ -72,6 +72,9 @@ def test_manifests_fit_each_other_and_the_code(tmp_path: Path) -> None:
             if mount["name"] in ("spool", "agent", "run"):
                 assert mount["mountPath"] in (os.path.dirname(spool), "/run/logshipper")
                 assert not (mount["name"] == "spool" and mount.get("readOnly"))
+    (brought,) = [mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "logshipper"]
+    assert (FOLDER / "logshipper").read_text().startswith(f"#!{brought}/bin/python3 ")
+    assert pod["containers"][0]["command"][0] == f"{brought}/libexec/capture-job"
     assert agent["hostPID"]
     unit = (ROOT / "deploy" / "systemd" / "logshipper-agent.service").read_text()
     (bounding,) = [line for line in unit.splitlines() if line.startswith("CapabilityBoundingSet=")]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from logshipper import launchers, spool
+from logshipper import launchers, nesting, spool
 from tests.captured_runs import ROOT, Home, wait_until
 
 RUN = f"{sys.executable} -m logshipper run --"
@@ -100,6 +100,9 @@ def test_condor(tmp_path: Path) -> None:
     assert told({"_CONDOR_JOB_AD": str(ad)}) == ("12.3", 2, "", None, False)
     ad.write_bytes(b"\xff" * 1000)
     assert told({"_CONDOR_JOB_AD": str(ad)}) is None
+    ad.unlink()
+    os.mkfifo(ad)  # never waited for
+    assert told({"_CONDOR_JOB_AD": str(ad)}) is None
 
 
 # ---- captured
@@ -135,6 +138,19 @@ def test_ranks(home: Home) -> None:
     assert home.show(job)["state"] == "FAILED"
     sh(home, f"env {rank.replace('$r', '1')} TORCHELASTIC_RESTART_COUNT=1 {RUN} true; exit 0", r="1")
     assert home.show(job)["attempts"] == 2
+
+
+@pytest.mark.parametrize("user", ["x" * 100_000, b"\xff/../\n"])
+def test_a_name_of_any_bytes_is_read(home: Home, user: str | bytes) -> None:
+    """Of a program, and of who runs it: in an old home there are names that aren't UTF-8."""
+    program = os.fsencode(home.folder) + b"/caf\xe9"
+    with open(program, "wb") as file:
+        file.write(b"#!/bin/sh\necho ran\n")
+    os.chmod(program, 0o700)
+    environment = {**home.environment, "LOGNAME": os.fsdecode(user)}
+    subprocess.run([sys.executable, "-m", "logshipper", "run", "--", program], env=environment, check=True, timeout=60)
+    assert home.logs() == ["ran"]
+    assert home.show()["name"] == "caf?"
 
 
 def test_an_id_of_the_users_own_for_ranks(home: Home) -> None:
@@ -240,6 +256,25 @@ def test_per_task_captures_inner_runs_too(home: Home) -> None:
 def test_who_names_a_job_wants_it(home: Home) -> None:
     sh(home, f"{RUN} sh -c '{RUN.replace('run --', 'run --job-id mine --')} echo out'")
     assert home.logs("mine") == ["out"]
+
+
+def test_what_outlives_a_run_is_in_it_no_more(home: Home) -> None:
+    """A tmux server hands on the environment of a run that is over, whose terminals' numbers others have by now."""
+    relay = spool.process_started(os.getpid())
+    master, slave = os.openpty()
+    try:
+        mark = nesting.mark([slave])
+        assert mark.startswith(f"{os.getpid()}.{relay}@")
+        of_another = mark.replace(f"{os.getpid()}.{relay}@", f"{os.getpid()}.{relay + 1}@")
+        elsewhere = of_another.replace("@", "@another-boot")
+        for value, captures in ((mark, 0), (elsewhere, 0), (mark.partition(" ")[2], 0), (of_another, 1)):
+            command = [sys.executable, "-m", "logshipper", "run", "--", "true"]
+            environment = {**home.environment, nesting.VARIABLE: value}
+            subprocess.run(command, env=environment, stdin=slave, stdout=slave, stderr=slave, check=True, timeout=60)
+            assert len(home.captures()) == captures, value
+    finally:
+        os.close(master)
+        os.close(slave)
 
 
 # ---- hooks fail open

@@ -1,0 +1,136 @@
+"""Hooks and entrypoints change nothing of the job but its output: its environment is what its launcher gave it, and
+whatever is wrong with them, it runs."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.captured_runs import ROOT, Home
+
+HOOKS = ROOT / "deploy" / "launchers"
+# names that scripts like to use, names that no shell can have, an exported function of bash, quotes and line feeds
+GIVEN = {
+    **dict.fromkeys(("capture", "command", "direct", "here", "home", "logshipper", "mode", "name"), "the job's own"),
+    "BASH_FUNC_module%%": '() {  echo "it\'s"\n}',
+    "a.b": "1\n'2'\n",
+    "my-var": '$(exit 1) `x` \\ "',
+    "2nd": "",
+}
+PRINT = [sys.executable, "-c", "import os, sys; sys.stdout.buffer.write(open('/proc/self/environ', 'rb').read())"]
+SGE = {
+    "SGE_STARTER_SHELL_PATH": "/bin/sh",
+    "SGE_STARTER_SHELL_START_MODE": "unix_behavior",
+    "JOB_ID": "7",
+    "JOB_SCRIPT": "/x/job_scripts/7",
+    "JOB_NAME": "-odd name",
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(tmp_path)
+    program = tmp_path / "logshipper"
+    program.write_text(f"#!{sys.executable}\nimport sys\nfrom logshipper.__main__ import main\nsys.exit(main())\n")
+    program.chmod(0o755)
+    home.environment["LOGSHIPPER"] = str(program)
+    bash_env = tmp_path / "bash_env"
+    bash_env.write_text("echo read >&2\n")
+    home.environment["BASH_ENV"] = str(bash_env)
+    return home
+
+
+def call(home: Home, *command: str, **environment: str) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        command, env={**home.environment, **GIVEN, **environment}, cwd=home.folder, stdin=subprocess.DEVNULL,
+        capture_output=True, timeout=60,
+    )  # fmt: skip
+
+
+def environment_of(said: bytes) -> dict[str, str]:
+    entries = said.decode().rstrip("\0").split("\0")
+    return {name: value for name, _, value in (entry.partition("=") for entry in entries)}
+
+
+@pytest.mark.parametrize("opted_in", [False, True])
+@pytest.mark.parametrize("hook", ["capture-job", "condor-job-wrapper", "sge-starter-method"])
+def test_the_jobs_environment_is_what_its_launcher_gave_it(hook: str, opted_in: bool, home: Home) -> None:
+    if opted_in:
+        home.opt_in()
+    options = ["--if-opted-in", "--"] if hook == "capture-job" else []
+    own = SGE if hook == "sge-starter-method" else {}
+    for name in ("PWD", "OLDPWD"):
+        home.environment.pop(name, None)
+    done = call(home, str(HOOKS / hook), *options, *PRINT, **own)
+    assert (done.returncode, done.stderr) == (0, b"")
+    wanted = {**home.environment, **GIVEN, **own}
+    # Grid Engine's are taken out as it does itself; a shell can't but set the last three
+    taken_out = {"LOGSHIPPER", "SGE_STARTER_SHELL_PATH", "SGE_STARTER_SHELL_START_MODE"}
+    loose = {*taken_out, "PWD", "SHLVL", "_"}
+    found = environment_of(done.stdout)
+    assert not taken_out & found.keys()
+    told = {"LOGSHIPPER_CAPTURED", "LOGSHIPPER_JOB_ID"}
+    assert found.keys() >= told if opted_in else not found.keys() & told
+    differs = {name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name)}
+    assert differs <= loose | told
+    assert len(home.captures()) == opted_in
+
+
+def test_a_command_whose_name_looks_like_a_variable(home: Home) -> None:
+    """`env`, which gives back what sh has taken out, would take it for one."""
+    program = home.folder / "lr=0.1"
+    program.write_text("#!/bin/sh\necho ran $1; exit 6\n")
+    program.chmod(0o755)
+    done = call(home, str(HOOKS / "capture-job"), "--if-opted-in", "--", str(program), "a  b")
+    assert (done.returncode, done.stdout, done.stderr) == (6, b"ran a b\n", b"")
+
+
+@pytest.mark.parametrize("missing", ["capture-job", "right to execute it"])
+@pytest.mark.parametrize("hook", ["condor-job-wrapper", "sge-starter-method"])
+def test_a_hook_whose_other_part_is_missing(hook: str, missing: str, home: Home) -> None:
+    home.opt_in()
+    folder = home.folder / "hooks"
+    folder.mkdir()
+    shutil.copy(HOOKS / hook, folder)
+    if missing != "capture-job":
+        shutil.copy(HOOKS / "capture-job", folder)
+        (folder / "capture-job").chmod(0o644)
+    done = call(home, str(folder / hook), "sh", "-c", "echo ran; exit 6", **SGE)
+    assert (done.returncode, done.stdout, done.stderr) == (6, b"ran\n", b"")
+
+
+@pytest.mark.parametrize("option", [["--mode", "bogus"], ["--name"], ["--nothing"], ["--job-id", "a/b"]])
+def test_a_mistake_in_a_hook_costs_no_job(option: list[str], home: Home) -> None:
+    """It is said, and the command runs; by hand it is an error."""
+    home.opt_in()
+    done = home.run("sh", "-c", "exit 6", options=["--if-opted-in", *option])
+    assert done.returncode == 6
+    assert option[0] in done.stderr.decode()
+    assert home.run("true", options=option).returncode == 125
+
+
+def test_a_fault_of_ours_costs_no_job_by_hand_either(home: Home) -> None:
+    broken = home.folder / "broken"
+    broken.mkdir()
+    (broken / "sitecustomize.py").write_text("import logshipper.spool as s\ns.create_capture = lambda *_: 1 / 0\n")
+    done = home.run("sh", "-c", "echo out; exit 7", env={"PYTHONPATH": f"{broken}:{ROOT}"})
+    assert (done.returncode, done.stdout) == (7, b"out\n")
+    assert done.stderr == b"logshipper: nothing of this run is logged: ZeroDivisionError: division by zero\n"
+
+
+@pytest.mark.parametrize("options", [[], ["--if-opted-in"]])
+@pytest.mark.parametrize("given", [{}, {"LC_CTYPE": "POSIX"}, {"LC_CTYPE": "C.UTF-8"}, {"LC_ALL": "C"}])
+def test_a_locale_of_pythons_own_stays_python_s(options: list[str], given: dict[str, str], home: Home) -> None:
+    """In the C locale Python sets LC_CTYPE; CMD's is the caller's."""
+    for name in [name for name in home.environment if name.startswith(("LC_", "LANG"))]:
+        del home.environment[name]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG"))}
+    command = [sys.executable, "-m", "logshipper", "run", *options, "--", "env"]
+    done = subprocess.run(
+        command, env={**clean, **home.environment, **given}, stdin=subprocess.DEVNULL, capture_output=True, timeout=60
+    )
+    found = {line for line in done.stdout.decode().splitlines() if line.startswith(("LC_", "LANG"))}
+    assert found == {f"{name}={value}" for name, value in given.items()}

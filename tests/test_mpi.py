@@ -1,0 +1,62 @@
+"""Ranks of a real mpirun: one stream for each, nothing twice, its exit code; by hand and in a run."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.captured_runs import Home
+from tests.servers.build import SETTING
+
+RUN = [sys.executable, "-m", "logshipper", "run", "--"]
+RANKS = 3
+SCRIPT = "echo of $OMPI_COMM_WORLD_RANK; echo err $OMPI_COMM_WORLD_RANK >&2"
+_WANTED = os.environ.get(SETTING, "")  # at import: tests see no setting of the caller's
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+@pytest.fixture
+def mpirun() -> list[str]:
+    program = shutil.which("mpirun.openmpi")
+    if program is None:
+        words = "Open MPI's mpirun isn't installed: requirements/system.sh installs it"
+        if _WANTED == "required":
+            pytest.fail(words)
+        pytest.skip(words)
+    return [program, "--allow-run-as-root", "--oversubscribe", "-np", str(RANKS)]
+
+
+def call(home: Home, command: list[str]) -> "subprocess.CompletedProcess[bytes]":
+    # of the sandbox that tests may run in: no network, and a short folder for sockets
+    environment = {**home.environment, "OMPI_MCA_btl": "self,vader", "OMPI_MCA_plm": "isolated", "TMPDIR": "/tmp"}
+    return subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+
+
+def printed() -> list[bytes]:
+    return sorted(f"{what} {rank}".encode() for what in ("of", "err") for rank in range(RANKS))
+
+
+def test_a_stream_for_each_rank(home: Home, mpirun: list[str]) -> None:
+    done = call(home, [*mpirun, *RUN, "sh", "-c", f"{SCRIPT}; [ $OMPI_COMM_WORLD_RANK != 1 ] || exit 9"])
+    assert done.returncode == 9
+    shown = home.show()
+    assert (shown["state"], shown["exit_code"], shown["attempts"]) == ("FAILED", 9, 1)
+    assert shown["job_id"].startswith("openmpi-")
+    for rank in range(RANKS):
+        assert sorted(home.logs("last", "--task", str(rank))) == [f"err {rank}", f"of {rank}"]
+
+
+def test_in_a_run_it_is_logged_once(home: Home, mpirun: list[str]) -> None:
+    """mpirun gives each rank a terminal for stdout, a pipe for stderr, and prints what comes: the outer run has it."""
+    done = call(home, [*RUN, *mpirun, *RUN, "sh", "-c", SCRIPT])
+    assert done.returncode == 0
+    assert sorted((done.stdout + done.stderr).splitlines()) == printed()
+    assert len(home.captures()) == 1
+    assert sorted(line.encode() for line in home.logs()) == printed()
