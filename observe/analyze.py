@@ -42,7 +42,7 @@ def call(args: argparse.Namespace) -> int:
     with chosen_jobs(args) as (store, ids, unknown):
         if unknown and not ids:
             return EXIT_UNKNOWN
-        answer = _empty(args) if store is None else _answer(args, store, ids, between)
+        answer = _answer(args, store, ids, between)
     say_where_else(args)
     _show(args, answer, unknown)
     return EXIT_UNKNOWN if unknown else 0
@@ -101,18 +101,21 @@ def _moment(text: str | None, option: str) -> datetime | None:
     return None if text is None else datetime.fromtimestamp(time_ns(option, text) / NS, UTC)
 
 
-def _answer(args: argparse.Namespace, store: "AnyStore", ids: list[str], between: Between) -> Answer:
-    read = Store(store, overlay_of(store))
+def _answer(args: argparse.Namespace, store: "AnyStore | None", ids: list[str], between: Between) -> Answer:
+    """store: None where there is none yet: of no jobs at all."""
     tags = dict(text.partition("=")[::2] for text in args.tag or ())
-    jobs = [job for job in read.jobs(tags=args.tag or ()) if not ids or job.job_id in ids]
+    read = None if store is None else Store(store, overlay_of(store))
+    jobs = [] if read is None else [job for job in read.jobs(tags=args.tag or ()) if not ids or job.job_id in ids]
     if args.report == "overheads":
         return overheads(store, jobs, between)
     if args.report == "gantt":
         return gantt_answer(store, jobs, between, by=args.by)
-    events = _events(EventLog(read).filter(job_id=ids, tags=tags), jobs)
+    events = () if read is None else _events(EventLog(read).filter(job_id=ids, tags=tags), jobs)
     if args.report == "throughput":
         return _throughput(args, events, which_jobs(jobs), between)
-    allocations = BatchJob.over(read).filter(id=ids, filter_tags=tags) if args.report == "nodes" else None
+    allocations: Iterable[BatchJob] | None = None
+    if args.report == "nodes":
+        allocations = () if read is None else BatchJob.over(read).filter(id=ids, filter_tags=tags)
     return _utilization(args, events, allocations, which_jobs(jobs), between)
 
 
@@ -131,10 +134,6 @@ def _events(query: EventQuery, jobs: Sequence[Job]) -> Iterator[StateEvent]:
         bar.clear()
     for job in parents.values():
         yield from events_of_children(job)
-
-
-def _empty(args: argparse.Namespace) -> Answer:
-    return Answer(f"{args.report} of captured jobs: there are none yet", "jobs", {}, [])
 
 
 # ---- the reports

@@ -46,7 +46,7 @@ def sentence(words: str) -> str:
     return words[0].upper() + words[1:]
 
 
-def overheads(store: "AnyStore", jobs: Sequence[Job], between: Between) -> Answer:
+def overheads(store: "AnyStore | None", jobs: Sequence[Job], between: Between) -> Answer:
     tasks = [task for task in _tasks(store, jobs) if _is_between(task, between)]
     tasks.sort(key=lambda task: task.start or 0.0)
     shares = dict(zip(*busy_share(tasks), strict=True))
@@ -99,8 +99,10 @@ def _cells(one: Statistics) -> list[Cell]:
     return [count(one.number), *("-" if value is None else f"{value:.4g} s" for value in secs)]
 
 
-def _tasks(store: "AnyStore", jobs: Sequence[Job], until: float | None = None) -> Iterator[Task]:
-    """until: the end of what runs, None for none."""
+def _tasks(store: "AnyStore | None", jobs: Sequence[Job], until: float | None = None) -> Iterator[Task]:
+    """until: the end of what runs, None for none. store: None where there are no jobs."""
+    if store is None:
+        return
     bar = Bar("Reading jobs", count)
     try:
         for number, job in enumerate(jobs):
@@ -111,7 +113,7 @@ def _tasks(store: "AnyStore", jobs: Sequence[Job], until: float | None = None) -
         bar.clear()
 
 
-def gantt_answer(store: "AnyStore", jobs: Sequence[Job], between: Between, *, by: str) -> Answer:
+def gantt_answer(store: "AnyStore | None", jobs: Sequence[Job], between: Between, *, by: str) -> Answer:
     found = list(
         clipped(
             _tasks(store, jobs, until=datetime.now(UTC).timestamp()),

@@ -38,11 +38,11 @@ _NARROW = (*_COLUMNS[:3], Column("what", flexible=True))
 
 def call(args: argparse.Namespace) -> int:
     with chosen_jobs(args) as (store, ids, unknown):
+        if unknown and not ids:
+            return EXIT_UNKNOWN
         if store is None:
             _print(args, [], [])
             return 0
-        if unknown and not ids:
-            return EXIT_UNKNOWN
         reading = Store(store, overlay_of(store))
         query = _query(args, reading, ids)
         if args.follow:

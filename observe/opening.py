@@ -276,7 +276,10 @@ def chosen_jobs(args: argparse.Namespace) -> Iterator[tuple["Store | None", list
     none yet. Says on stderr which are unknown, too."""
     with opened(args) as store:
         if store is None:
-            yield None, [], []
+            missing = [no_jobs_yet(args, name) for name in args.jobs]
+            for error in missing:
+                say(safe(str(error)))
+            yield None, [], missing
             return
         for problem in take_in(store):
             say(problem)

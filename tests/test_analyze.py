@@ -437,9 +437,30 @@ def test_unknown_jobs_are_told_and_others_counted(ask: Ask) -> None:
     assert curve(found["series"][0]) == ([600], [1])
 
 
-def test_an_empty_store_has_empty_graphs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["analyze", "utilization", "--json", "--store", str(tmp_path / "none")]) == 0
-    assert json.loads(capsys.readouterr().out)["series"] == []
+@pytest.mark.parametrize(
+    ("report", "titles"),
+    [
+        ("throughput", "series,time,jobs"),
+        ("utilization", "series,time,nodes"),
+        ("nodes", "series,time,nodes"),
+        ("overheads", "job,started,run_secs,queued,scheduled,launched,over"),
+        ("gantt", "node,core,job,start,end,secs"),
+    ],
+)
+def test_a_store_that_is_not_there_yet_has_empty_answers_of_the_same_kind(
+    report: str, titles: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = ("--store", str(tmp_path / "none"))
+    assert main(["analyze", report, "--json", *place]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert all(one["x"] == one["y"] == [] for one in found["series"])
+    assert main(["analyze", report, "--csv", "-", *place]) == 0
+    assert capsys.readouterr().out == f"{titles}\n"
+    assert main(["analyze", report, *place]) == 0
+    assert "captured jobs" in capsys.readouterr().out.lower()
+    for command in (["analyze", report], ["allocations"], ["events"]):
+        assert main([*command, "no-such", *place]) == 1
+        assert "no job 'no-such'" in capsys.readouterr().err
 
 
 def test_the_pages_python_runs(store: Path, pyplot: Any, capsys: pytest.CaptureFixture[str]) -> None:

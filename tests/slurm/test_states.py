@@ -1,5 +1,6 @@
 """How Slurm ended a job is told in Loki by the controller's agent, and of nobody who wasn't captured."""
 
+import re
 import shlex
 import signal
 from collections.abc import Iterator
@@ -227,6 +228,16 @@ def test_nothing_of_others(cluster: ControlledCluster) -> None:
     wait_until(lambda: slurm_counts(cluster)["waiting"] >= 1, "its record waits", 20.0)
     assert cluster.entries(job_id) == []
     assert not list(cluster.ended["jobcomp"].iterdir())
+    wait_until(lambda: len(set(sums_of_all_jobs(cluster))) == 1, "but all jobs are in sums", 20.0)
+
+
+def sums_of_all_jobs(cluster: ControlledCluster) -> tuple[float, float, float]:
+    """How many ended in hours, how many had waited, how many the hook told of; others may end meanwhile."""
+    said = cluster.controller.metrics()
+    jobs = re.findall(r"^logshipper_agent_slurm_hour_jobs\{.*\} (\S+)$", said, re.M)
+    waits = re.search(r"^logshipper_agent_slurm_wait_seconds_count (\S+)$", said, re.M)
+    assert waits is not None
+    return sum(map(float, jobs)), float(waits[1]), float(slurm_counts(cluster)["taken"])
 
 
 def slurm_counts(cluster: ControlledCluster) -> dict[str, Any]:  # Any: JSON
