@@ -118,7 +118,8 @@ def _utilization() -> Json:
 
 def _all_jobs() -> Json:
     counter = "logshipper_agent_slurm_jobs_total"
-    ended = f"sum by(state)(clamp_min({counter} - {counter} offset $__interval, 0) {_OF_CLUSTER})"
+    before = f"last_over_time({counter}[1h] offset $__interval)"  # a controller that wasn't scraped hides no end
+    ended = f"sum by(state)(clamp_min({counter} - {before}, 0) {_OF_CLUSTER})"
     # states of which there was none would only fill the legend
     there_are = f"sum by(state)(increase({counter}[$__range] @ end()) {_OF_CLUSTER}) > 0"
     return time_graph(
