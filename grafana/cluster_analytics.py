@@ -131,7 +131,7 @@ def _all_jobs() -> Json:
         interval=_STEP,
         custom=STACKED_BARS,
         overrides=[colored(state, color) for state, color in COLORS.items()],
-        defaults={"min": 0, "decimals": 0},
+        defaults={"min": 0},
         no_value="none ended, or nobody tells",
     )
 

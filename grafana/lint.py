@@ -147,6 +147,12 @@ def _panels_are_bundled(dashboards: Dashboards) -> Faults:
             yield name, f"{called} is a {panel.get('type')!r}, which isn't one of {', '.join(sorted(PANELS))}"
         if "pluginVersion" in panel:
             yield name, f"{called} has a pluginVersion: Grafana 11 would take its options for the new form"
+        defaults = panel.get("fieldConfig", {}).get("defaults", {})
+        if panel.get("type") == "timeseries" and {"noValue", "decimals"} <= defaults.keys():
+            yield (
+                name,
+                f"{called} has noValue and decimals: its axis has noValue beside what lies between",
+            )
         for step in panel.get("transformations", []):
             if step.get("id") not in TRANSFORMATIONS:
                 yield name, f"{called} has the transformation {step.get('id')!r}, which wasn't tried"

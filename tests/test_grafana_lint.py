@@ -81,6 +81,10 @@ BREAKINGS: list[tuple[str, Breaking]] = [
     ("panel 'State' has no query", lambda it: _first(it, "stat").update(targets=[])),
     ("isn't one of", lambda it: _first(it, "stat").update(type="trend")),
     ("pluginVersion", lambda it: _first(it, "xychart").update(pluginVersion="11.1.0")),
+    (
+        "has noValue and decimals",
+        lambda it: _first(it, "timeseries")["fieldConfig"]["defaults"].update(noValue="none", decimals=0),
+    ),
     ("which wasn't tried", lambda it: _first(it, "stat").update(transformations=[{"id": "regression"}])),
     ("which is no variable", lambda it: _first(it, "stat").update(datasource={"type": "loki", "uid": "abc"})),
     ("which is no variable", lambda it: _first(it, "stat").update(datasource="Loki")),
