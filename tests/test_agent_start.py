@@ -185,12 +185,21 @@ def test_a_configuration_that_is_missing_or_wrong(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_port_or_a_place_that_another_agent_has(tmp_path: Path) -> None:
+def test_a_port_of_metrics_that_somebody_else_has_stops_nothing(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
-        ran = run(NodeAgent(tmp_path / "port", NOWHERE, cluster="c", metrics={"listen": listen}))
-    words = f"logshipper-agent: [metrics] listen: can't listen on {listen}: address already in use; name another one\n"
-    assert (ran.returncode, ran.stderr) == (1, words)
+        with NodeAgent(tmp_path, NOWHERE, cluster="c", metrics={"listen": listen}) as agent:
+            words = f"/metrics isn't served: [metrics] listen: can't listen on {listen}: address already in use"
+            assert f"{words}; tried again" in agent.log.read_text()
+            assert agent.run("true").returncode == 0
+            assert len(agent.captures()) == 1
+            wait_until(lambda: agent.status()["metrics"] == {"listen": listen, "trouble": words}, "status tells of it")
+            assert f"metrics  {words}\n" in agent.call("status").stdout
+            taken.close()
+            wait_until(lambda: agent.status()["metrics"]["trouble"] == "", "it is free")
+
+
+def test_a_place_that_another_agent_has(tmp_path: Path) -> None:
     with NodeAgent(tmp_path / "first", NOWHERE, cluster="c") as first:
         again = run(first)
         assert again.returncode == 1

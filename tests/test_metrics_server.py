@@ -149,13 +149,29 @@ def test_no_server_where_none_is_asked_for() -> None:
         assert server.port == 0
 
 
-def test_a_port_that_is_taken_is_a_config_error_that_names_the_option() -> None:
-    with serving() as server, pytest.raises(ConfigError) as raised:
-        MetricsServer(f"127.0.0.1:{server.port}", AgentMetrics(), None)
-    assert raised.value.source == "[metrics] listen"
-    assert str(raised.value).endswith(
-        f"can't listen on 127.0.0.1:{server.port}: address already in use; name another one"
-    )
+def test_a_port_that_is_taken_is_served_at_when_it_is_free() -> None:
+    said: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        server = MetricsServer(listen, AgentMetrics(), None, said.append)
+        try:
+            words = f"/metrics isn't served: [metrics] listen: can't listen on {listen}: address already in use"
+            assert (server.port, server.trouble, said) == (0, words, [f"{words}; tried again"])
+            taken.close()
+            wait_until(lambda: server.port, "the port is served at")
+            assert get(server)[0] == 200
+            wait_until(lambda: len(said) == 2, "it is told of")
+            assert (said[1], server.trouble) == (f"/metrics on port {server.port}", "")
+        finally:
+            server.close()
+
+
+def test_a_server_that_waits_for_a_port_ends_at_once() -> None:
+    with serving() as server:
+        waiting = MetricsServer(f"127.0.0.1:{server.port}", AgentMetrics(), None)
+        waiting.close()
+        waiting.close()
+        assert (waiting.port, bool(waiting.trouble)) == (0, True)
 
 
 @pytest.mark.parametrize("listen", ["192.0.2.1:9310", "no-such-host.invalid:9310", "nonsense"])

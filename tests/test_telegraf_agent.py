@@ -249,7 +249,7 @@ def test_an_address_that_somebody_has_costs_measurements_only(
         with squatter, site.agent as agent:
             agent.run("echo", "printed", options=("--job-id", "without"))
             agent.wait_shipped()
-            assert "address already in use; [telegraf] listen" in agent.call("status").stdout
+            assert "address already in use; name another one ([telegraf] listen)" in agent.call("status").stdout
             assert f"{site.address}: address already in use" in agent.log.read_text()
             squatter.close()
             wait_until(lambda: "measurements are taken at" in agent.log.read_text(), "it has the address")

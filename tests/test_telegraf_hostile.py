@@ -119,7 +119,7 @@ def test_an_agents_sockets_refuse_descriptors_where_the_kernel_can() -> None:
             own.getsockopt(socket.SOL_SOCKET, 83)
         except OSError:
             pytest.skip("SO_PASSRIGHTS needs Linux 6.16")
-        bind(own, f"{folder}/telegraf.sock")
+        bind(own, f"{folder}/telegraf.sock", "[telegraf] socket")
         sender.connect(f"{folder}/telegraf.sock")
         passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [sender.fileno()]))]
         with pytest.raises(PermissionError):

@@ -5,6 +5,7 @@ own thread, HEAD_SECS for the request and DEADLINE_SECS in all, one request per 
 one more, the oldest that has asked for nothing yet goes, or that takes its answer slowly, of the address that has most.
 """
 
+import errno
 import socket
 import ssl
 import sys
@@ -43,6 +44,7 @@ HEAD_SECS = 2.0  # from the connection to the end of the request's head
 DEADLINE_SECS = 15.0
 SHARED_SECS = 1.0  # how long one answer is given to all that ask
 _MAX_THREADS = 4 * MAX_CONNECTIONS  # connections that had to go included, until their threads have noticed
+RETRY_SECS = 2.0  # for a port that somebody else has
 _POLL_SECS = 1.0  # between two looks for connections that are late
 RETRY_REASONS = ("no_connection", "429", "500", "503")
 WAITING_RESULTS = (*RETRY_REASONS, "401", "403", "404")  # others are there once they have come
@@ -219,8 +221,9 @@ class MetricsServer:
     """Serves `/metrics` and `/-/healthy` from threads of its own until `close`.
 
     listen: `HOST:PORT`; HOST "" for all addresses, PORT 0 for a free one (`port` tells); "" for no server at all, then
-    port is 0. say: told of faults of the server's own. access: who may read /metrics. Raises ConfigError where it
-    can't listen there, or files can't be used.
+    port is 0. say: told of faults of the server's own. access: who may read /metrics. Where somebody else listens
+    there, as any user may who comes first, port is 0 and `trouble` says so; it is tried again. Raises ConfigError where
+    it can't listen there for another reason, or files can't be used.
     """
 
     def __init__(
@@ -232,6 +235,9 @@ class MetricsServer:
         access: MetricsAccess | None = None,
     ) -> None:
         self.port = 0
+        self.trouble = ""
+        self._closed = threading.Event()
+        self._waiting: threading.Thread | None = None
         self._server: _Server | None = None
         if not listen:
             return
@@ -239,19 +245,39 @@ class MetricsServer:
         if address is None:
             raise ConfigError("[metrics] listen", [f"{listen!r} doesn't look like 127.0.0.1:9310"])
         guard = MetricsGuard(access or MetricsAccess(), say)
-        try:
+
+        def begin() -> None:
             self._server = server = _Server(address, agent, jobs, guard, say)
+            self.port, self.trouble = server.server_port, ""
+            self._thread = threading.Thread(
+                target=server.serve_forever, args=(_POLL_SECS,), name="metrics server", daemon=True
+            )
+            self._thread.start()
+
+        try:
+            begin()
         except OSError as error:
-            reason = os_words(error)
-            raise ConfigError("[metrics] listen", [f"can't listen on {listen}: {reason}; name another one"]) from None
-        self.port = server.server_port
-        self._thread = threading.Thread(
-            target=server.serve_forever, args=(_POLL_SECS,), name="metrics server", daemon=True
-        )
-        self._thread.start()
+            reason = f"can't listen on {listen}: {os_words(error)}"
+            if error.errno != errno.EADDRINUSE:
+                raise ConfigError("[metrics] listen", [f"{reason}; name another one"]) from None
+            self.trouble = f"/metrics isn't served: [metrics] listen: {reason}"
+            tell = say or (lambda _: None)
+            tell(f"{self.trouble}; tried again")
+            self._waiting = threading.Thread(target=self._wait_for_port, args=(begin, tell), daemon=True)
+            self._waiting.start()
+
+    def _wait_for_port(self, begin: Callable[[], None], tell: Callable[[str], None]) -> None:
+        while not self._closed.wait(RETRY_SECS):
+            with suppress(OSError):
+                begin()
+                tell(f"/metrics on port {self.port}")
+                return
 
     def close(self) -> None:
         """Stops listening and ends all connections. May be called twice."""
+        self._closed.set()
+        if self._waiting is not None:
+            self._waiting.join()
         server, self._server = self._server, None
         if server is not None:
             with suppress(OSError):

@@ -137,7 +137,7 @@ class JobSocket:
         """Raises SpoolError where the socket can't be made, or another agent listens there."""
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            self._own = bind(self._listener, self._agent.socket)
+            self._own = bind(self._listener, self._agent.socket, "[agent] socket")
         except OSError as error:
             self._listener.close()
             reason = os_words(error)

@@ -105,6 +105,7 @@ class NodeAgent:
         self._limits = SpoolLimits(config.agent, say)
         self._telegraf = TelegrafRouter(config, say) if config.telegraf.enabled else None
         self._telegraf_told: Counter[str] = Counter()
+        self._server: MetricsServer | None = None
         self._threads: list[threading.Thread] = []
         self._service = ServiceNotifier(os.environ)
         self._tell_due = self._forget_due = 0.0
@@ -143,10 +144,13 @@ class NodeAgent:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes isn't the end of a node's logs
         try:
             section = self._config.metrics
-            server = MetricsServer(section.listen, self._metrics, self._job_metrics, self._say, section.access)
+            self._server = server = MetricsServer(
+                section.listen, self._metrics, self._job_metrics, self._say, section.access
+            )
         except BaseException:
             self._end()
             raise
+        self._server = server
         socket = self._socket
         threads = self._threads = [thread for one in self._sinks for thread in one.threads(self._to_ship)]
         remote_write = self._started_remote_write()
@@ -351,6 +355,8 @@ class NodeAgent:
         notes: dict[str, object] = {
             "agent": {"pid": os.getpid(), "version": __version__, **vars(self._config.agent)},
         }
+        if self._server is not None and self._config.metrics.listen:
+            notes["metrics"] = {"listen": self._config.metrics.listen, "trouble": self._server.trouble}
         if self._remote_write is not None:
             url = self._config.remote_write.access.url
             notes["remote_write"] = {"url": url, **self._remote_write.state._asdict()}

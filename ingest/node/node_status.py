@@ -97,6 +97,7 @@ def status(config: AgentConfig, *, as_json: bool) -> int:
         "sinks": sinks,
         "removed_sinks": [name or FIRST_SINK for name in removed(config)],
         "remote_write": _remote_write(config, agent_notes(config)),
+        "metrics": agent_notes(config).get("metrics") if config.metrics.listen else None,
         "telegraf": agent_notes(config).get("telegraf") if config.telegraf.enabled else None,
     }
     if as_json:
@@ -336,6 +337,8 @@ def _print(document: dict[str, Any]) -> None:  # Any: as made above
     lines += [f"       {name} was removed: `logshipper-agent forget {name}`" for name in gone]
     if document["remote_write"]:
         lines += _shown_remote_write(document["remote_write"])
+    if document["metrics"] and document["metrics"]["trouble"]:
+        lines.append(f"metrics  {document['metrics']['trouble']}")
     if document["telegraf"]:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in document["telegraf"]["lines"].items() if count)
         lines.append(f"telegraf {document['telegraf']['listen']}: lines since the agent's start: {counts or 'none'}")

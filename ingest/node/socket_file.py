@@ -15,9 +15,9 @@ BACKLOG = 1024
 _SO_PASSRIGHTS = 83  # `socket` doesn't name it yet
 
 
-def bind(listener: socket.socket, path: str) -> tuple[int, int]:
+def bind(listener: socket.socket, path: str, option: str) -> tuple[int, int]:
     """Binds under another name and renames, so that who finds the socket may connect to it; returns its device and
-    inode. A dead agent's socket is replaced. Raises OSError, SpoolError."""
+    inode. A dead agent's socket is replaced. option: that names path. Raises OSError, SpoolError."""
     above, name = os.path.split(path)
     make_folder(above, 0o755)
     folder = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -28,8 +28,7 @@ def bind(listener: socket.socket, path: str) -> tuple[int, int]:
         reached = f"/proc/self/fd/{folder}"  # short, whatever the path: a socket's name has 107 bytes at most
         if not _is_free(f"{reached}/{name}"):
             raise SpoolError(
-                path,
-                "another agent listens there, or it isn't a socket; end or remove it, or name another",
+                path, f"another agent listens there, or it isn't a socket; end or remove it, or name another ({option})"
             )
         own = f".{os.getpid()}.sock"
         _unlink(own, folder)

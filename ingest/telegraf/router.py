@@ -151,8 +151,8 @@ class TelegrafRouter:
             try:
                 self._listen()
             except (OSError, SpoolError) as error:
-                words = os_words(error) if isinstance(error, OSError) else str(error)
-                self.trouble = f"no measurements are taken: {words}; [telegraf] listen, socket name another place"
+                words = f"{os_words(error)} ([telegraf] socket)" if isinstance(error, OSError) else str(error)
+                self.trouble = f"no measurements are taken: {words}"
             except Exception as error:  # a fault must not end it for good
                 self.trouble = f"no measurements are taken, by a fault of logshipper's own: {error!r}"
             if self.trouble:
@@ -165,12 +165,12 @@ class TelegrafRouter:
         try:
             sockets = open_sockets(*section.address)
         except OSError as error:
-            raise SpoolError(section.listen, os_words(error)) from None
+            raise SpoolError(section.listen, f"{os_words(error)}; name another one ([telegraf] listen)") from None
         try:
             if section.socket:
                 unix = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
                 sockets = sockets._replace(unix=unix)
-                own = bind(unix, section.socket)
+                own = bind(unix, section.socket, "[telegraf] socket")
             listener = Listener(
                 sockets,
                 self._take,
