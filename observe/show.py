@@ -2,7 +2,7 @@
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from observe.documents import (
 from observe.job_info import totals
 from observe.opening import opened_job, overlay_of, store_place
 from observe.output import Cell, Column, Output, Styled, print_json
-from observe.overlay import NO_MARKS, Marks, Place
+from observe.overlay import Marks, Place
 from observe.words import (
     RUNNING_STATES,
     STATE_STYLES,
@@ -60,11 +60,12 @@ def call(args: argparse.Namespace) -> int:
     now_ns = time.time_ns()
     with opened_job(args) as (store, job_id), store.open(job_id) as reader:
         marks = overlay_of(store).of(Place(job_id, reader.summary.cluster))
+        keys = reader.keys()  # first: a running job's counts are at least what they were learnt from
         job = _with_parts(reader.summary, store)
         if args.json:
-            print_json(_document(reader, job, store_place(args), now_ns, marks))
+            print_json(_document(reader, job, keys, store_place(args), now_ns, marks))
         else:
-            _Page(Output(), reader, job, now_ns, marks).print()
+            _Page(Output(), reader, job, keys, now_ns, marks).print()
     return 0
 
 
@@ -90,9 +91,10 @@ def ledger_of(reader: "Reader") -> Document:
     return total
 
 
-def _document(reader: "Reader", job: "JobSummary", store: str, now_ns: int, marks: Marks = NO_MARKS) -> Document:
+def _document(
+    reader: "Reader", job: "JobSummary", keys: "Sequence[KeyStats]", store: str, now_ns: int, marks: Marks
+) -> Document:
     choice = reader.x_axis()
-    keys = reader.keys()
     return {
         "schema": SCHEMA,
         "store": store,
@@ -125,11 +127,19 @@ def _event_document(found: "JobEvent") -> Document:
 class _Page:
     """The answer for people, section by section."""
 
-    def __init__(self, out: Output, reader: "Reader", job: "JobSummary", now_ns: int, marks: Marks) -> None:
+    def __init__(
+        self,
+        out: Output,
+        reader: "Reader",
+        job: "JobSummary",
+        keys: "Sequence[KeyStats]",
+        now_ns: int,
+        marks: Marks,
+    ) -> None:
         self.out = out
         self.marks = marks
         self.reader = reader
-        self.keys = reader.keys()  # first: a running job's counts are at least what they were learnt from
+        self.keys = keys
         self.job = job
         self.now_ns = now_ns
 

@@ -23,7 +23,7 @@ from tests.import_tools import RECORDED
 from tests.node_agents import NodeAgent
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
-from tests.servers.running import LokiServer
+from tests.servers.running import LokiServer, PrometheusServer
 
 COMMANDS = ("ls", "show", "info", "status", "logs", "monitor", "metadata", "export", "plot", "events", "open", "serve",
             "wait", "diff", "tag", "annotate", "url", "rm", "render", "analyze", "allocations",
@@ -66,7 +66,7 @@ EXAMPLES = [(command, example) for command in COMMANDS for example in examples_o
 class Place:
     """Where examples run: a store and a site's Loki, with jobs in both, and files."""
 
-    def __init__(self, folder: Path, loki: LokiServer) -> None:
+    def __init__(self, folder: Path, loki: LokiServer, prometheus: PrometheusServer) -> None:
         self.folder = folder
         self._store = folder / "store"
         self._bin = folder / "bin"
@@ -77,7 +77,8 @@ class Place:
             (self._bin / name).write_text(f"#!/bin/sh\n{text}\n")
             (self._bin / name).chmod(0o755)
         (folder / "site.toml").write_text(
-            f'[loki]\nurl = "{loki.url}"\n[grafana]\nurl = "https://grafana.example.org"\n'
+            f'[loki]\nurl = "{loki.url}"\n[prometheus]\nurl = "{prometheus.url}"\n'
+            '[grafana]\nurl = "https://grafana.example.org"\n'
         )
         for number in range(3, 10):
             self._train(f"a{number}", started_secs=3000 - number)
@@ -126,8 +127,8 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    with LokiServer() as loki:
-        yield Place(tmp_path_factory.mktemp("place"), loki)
+    with LokiServer() as loki, PrometheusServer() as prometheus:
+        yield Place(tmp_path_factory.mktemp("place"), loki, prometheus)
 
 
 def test_every_command_has_examples() -> None:

@@ -232,9 +232,10 @@ def test_the_order_of_arrival_does_not_matter(random: Any) -> None:
 def observe_everything(reader: Any) -> None:  # Any: a reader, of which everything is asked
     from observe.documents import capture_document, job_document
     from observe.output import to_json
+    from observe.overlay import NO_MARKS
     from observe.show import _document
 
-    json.loads(to_json(_document(reader, reader.summary, "", time.time_ns())))
+    json.loads(to_json(_document(reader, reader.summary, reader.keys(), "", time.time_ns(), NO_MARKS)))
     to_json([job_document(reader.summary, 0), *map(capture_document, reader.captures)])
 
 
