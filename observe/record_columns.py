@@ -194,16 +194,14 @@ def _digits(numbers: Array) -> Array:
 
 
 def is_exact(number: str) -> bool:
-    """Whether a double gives back the digits of a JSON number, written with as many."""
+    """Whether a double gives back the digits of a JSON number, written with as many, or with as few as tell it."""
     value = float(number)
-    if repr(value) == number:
-        return True
     digits = Decimal(number)
     if not digits:
         return True
     if value in (float("inf"), float("-inf"), 0.0):
         return False
-    return Decimal(f"{value:.{len(digits.as_tuple().digits) - 1}e}") == digits
+    return Decimal(repr(value)) == digits or Decimal(f"{value:.{len(digits.as_tuple().digits) - 1}e}") == digits
 
 
 def _one_by_one(lines: Sequence[str]) -> Columns:

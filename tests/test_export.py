@@ -199,6 +199,7 @@ def test_too_many_keys_for_a_table(
         ("0.1", True), ("1e-07", True), ("0.10000000000000001", True), ("0.1234567890123456789", False),
         ("9007199254740993", False), ("1e400", False), ("0.0", True), ("-0.0", True), ("1e-400", False),
         ("0.30000000000000004", True), ("0.99999999999999993", False), ("123456789012345678901234567890", False),
+        ("0.0021601671513147600", True), ("0.10000000000000000000000000000", True),
     ],
 )  # fmt: skip
 def test_which_numbers_a_double_gives_back(text: str, exact: bool) -> None:
@@ -223,6 +224,7 @@ SHAPES = st.lists(st.tuples(RECORD, st.integers(1, 40)), min_size=1, max_size=4)
 
 @given(SHAPES, st.sampled_from([": ", ":", " : "]), st.sampled_from([", ", ",", " , "]))
 @example([({"loss": "0.5", "epoch": "1"}, 40), ({"epoch": "1", "loss": "0.5"}, 40)], ": ", ", ")
+@example([({"loss": "0.0021601671513147600"}, 1)], ": ", ", ")
 @example([({"loss": '"0.5"'}, 40), ({"loss": "0.5"}, 40)], ": ", ", ")
 @example([({"loss": '"a\\", \\"epoch\\": 1"'}, 40), ({"loss": "1", "epoch": "2"}, 1)], ": ", ", ")
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -378,7 +378,7 @@ def test_file_that_is_none_starts_disabled(node: Node, kind: str) -> None:
     elif kind == "folder":
         node.optin.mkdir()
     else:
-        node.optin.symlink_to("/nonexistent")
+        node.optin.symlink_to("/proc/nonexistent")
     node.run("echo", "a secret")
     [logged] = node.logged()
     assert (logged.lines(), logged.events()) == ([], ["config_refused"])
