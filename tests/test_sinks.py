@@ -146,6 +146,7 @@ def test_one_of_both_is_down_for_a_while(site: Site, said: Said) -> None:
         assert site.entries("national") == []
         assert len(agent.captures()) == 2
         wait_until(lambda: site.sink("national")["loki"]["trouble"], "status tells of it")
+        wait_until(lambda: not site.sink("loki")["spooled_bytes"], "status tells that the other one has all")
         behind, ahead = site.sink("national"), site.sink("loki")
         assert (ahead["spooled_bytes"], ahead["lag_secs"], ahead["loki"]["trouble"]) == (0, 0, None)
         assert behind["spooled_bytes"] > 0

@@ -21,7 +21,8 @@ JOB_SECS = 120.0
 # said on a busy machine: by srun, where Slurm hasn't noticed yet that the step before is over; by bash, where a process
 # of the user's that has ended isn't reaped yet. Where one of capture's counted for good it would say so without `retry`
 BUSY = re.compile(
-    rb"^srun: (Job \S+ step creation temporarily disabled|Step created for )|: fork: retry: Resource temporarily"
+    rb"^srun: (Job \S+ step creation temporarily disabled|Step created for |job \S+ (queued and|has been allocated) )"
+    rb"|: fork: retry: Resource temporarily"
 )
 
 
