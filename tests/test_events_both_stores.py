@@ -256,7 +256,7 @@ def test_the_newest_of_very_many_events_are_read_alone(both: TwoStores, monkeypa
         after = store.job("e6").summary.started_ns + 100 * NS
         texts = 0
         found = observe.EventLog(store).filter(
-            job_id="e6", own=True, timestamp_after=datetime.fromtimestamp(after // NS, UTC), timestamp_before=None
+            job_id="e6", own=True, timestamp_after=datetime.fromtimestamp(after / NS, UTC), timestamp_before=None
         )
         assert found.count() < 100
         assert texts < 100, "what is too old isn't looked at"
