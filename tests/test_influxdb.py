@@ -150,6 +150,7 @@ def test_server_and_agent_are_killed_and_nothing_is_lost_or_twice(
             wait_until(agent.has_ended, f"it kills itself at {point}: {agent.log.read_text()}")
             assert (agent.folder / f"crashed-{point}").exists(), agent.log.read_text()
         with agent.start():
+            before = Counter(row["job_id"] for row in site.rows())
             influxdb.stop(signal.SIGKILL)
             site.spool("away")
             wait_until(lambda: site.sink()["loki"]["trouble"], "status tells of it")
@@ -158,7 +159,8 @@ def test_server_and_agent_are_killed_and_nothing_is_lost_or_twice(
         jobs = [f"j{number}" for number in range(3)] + ["away"]
         points = Counter((row["job_id"], int(row["mark"])) for row in site.rows())
         odd = {("j1", 3), ("j2", 3)}
-        assert points == Counter({(job, mark) for job in jobs for mark in range(RECORDS)} - odd)
+        wanted = Counter({(job, mark) for job in jobs for mark in range(RECORDS)} - odd)
+        assert points == wanted, f"before InfluxDB was killed there were {before}; {agent.log.read_text()}"
         assert Counter((one["metadata"]["job_id"], json.loads(one["line"])["mark"])
                        for one in site.refused()) == Counter(odd)  # fmt: skip
 
