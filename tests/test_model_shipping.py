@@ -24,8 +24,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from ingest.shipping import delivery, loki_sink
+from ingest.shipping import loki_sink
 from ingest.shipping import quarantine as quarantine_module
+from ingest.shipping import shipper as shipper_module
 from logshipper.errors import PushError, RejectedPushError, StoreError
 from logshipper.segment import Kind, Stream
 from tests.model_settings import model_settings
@@ -95,7 +96,7 @@ class Shipping(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(delivery, "STREAMS_AT_ONCE", 1)  # or the order of faults would be chance
+        self.patch.setattr(shipper_module, "STREAMS_AT_ONCE", 1)  # or the order of faults would be chance
         self.patch.setattr(loki_sink, "STREAM_LIMIT_SECS", (0.001, 0.002))
         self.folder = Path(tempfile.mkdtemp(prefix="logshipper-test-", dir=memory_folder()))
         self.loki = FaultyLoki()

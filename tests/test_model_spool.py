@@ -22,7 +22,7 @@ from ingest.capture.folder_removal import FolderRemoval
 from ingest.config.agent_config import parse
 from ingest.node.node_agent import UNUSED_SECS, NodeAgent
 from ingest.node.node_spool import NodeIdentity, prepare_capture
-from ingest.shipping import delivery, sink_parts
+from ingest.shipping import shipper, sink_parts
 from logshipper.spool import process_started
 from tests.model_settings import model_settings
 from tests.modelled_loki import ModelledLoki
@@ -66,7 +66,7 @@ class Spool(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.loki = ModelledLoki()
         self.patch.setattr(sink_parts, "Client", lambda access: self.loki)
-        self.patch.setattr(delivery, "STREAMS_AT_ONCE", 1)
+        self.patch.setattr(shipper, "STREAMS_AT_ONCE", 1)
         self.patch.setattr(FolderRemoval, "_unlinked", self._unlinked(FolderRemoval._unlinked))
         self.unlinks_left = -1  # until the agent is killed
         self.folder = Path(tempfile.mkdtemp(prefix="logshipper-test-", dir=memory_folder()))

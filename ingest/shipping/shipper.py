@@ -15,33 +15,60 @@ For the same reason, what it took of a capture that went back isn't sent again b
 takes every second push might never take all streams of a round.
 """
 
+import hashlib
 import threading
 import time
-from collections import Counter
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
+from ingest.capture.capture_account import EventRow, Rows
 from ingest.capture.capture_folder import Life
 from ingest.capture.followed_capture import in_turn
-from ingest.capture.learning import own_fault
+from ingest.capture.learning import learn, own_fault
 from ingest.capture.segment_reader import Batch, Outcome
 from ingest.config.agent_config import AgentConfig
 from ingest.metrics.metrics_server import SinkMetrics
 from ingest.shipping.attempts import Attempts, End
 from ingest.shipping.checkpoints import Checkpoints
-from ingest.shipping.delivery import MAX_AHEAD_NS, Delivery
-from ingest.shipping.entries import StreamKey
-from ingest.shipping.loki_sink import LokiSink, Stopped
-from ingest.shipping.pieces import Piece, PieceMaker
+from ingest.shipping.entries import Chunk, EntryBuilder, StreamKey, batches, with_replay
+from ingest.shipping.loki_sink import LokiSink, Stopped, StreamWaits, TenantWaits
 from ingest.shipping.quarantine import Quarantine, Refusal
 from ingest.shipping.seldom import Seldom
-from ingest.shipping.shares import Shares
+from ingest.shipping.shares import Held, Shares
 from ingest.shipping.shipped_capture import ShippedCapture
+from ingest.shipping.tenants import tenant_of
 from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
+from logshipper.segment import Json
 
 FULL_ROUND_BYTES = 256 << 10  # so much needn't wait for more: pushes of it cost Loki no more than larger ones
 LEAST_PAUSE_SECS = 0.05  # between two rounds
+STREAMS_AT_ONCE = 8
+MAX_AHEAD_NS = 10 * 60 * 10**9  # Loki refuses what is newer
+BEFORE_BEGIN_NS = 3600 * 10**9  # how long before its directory was made a capture's lines may be
+_WHO = ("name", "user", "uid", "account", "partition")  # of an identity
+REPLAY_AFTER_NS = 45 * 60 * 10**9  # behind the stream's newest entry; Loki takes an hour
 RESEND_SECS = 60.0  # how long others wait, after a start or an error, for what may have been sent before
+
+
+class _Piece(NamedTuple):
+    """What a round has of one capture. again: it may have been sent before."""
+
+    capture: ShippedCapture
+    chunks: list[Chunk]
+    done: bool
+    again: bool
+
+
+class _Sent(NamedTuple):
+    """What came of a stream, or of several. taken: what is acknowledged, but for what was beside refused entries of the
+    same capture."""
+
+    refusals: list[Refusal]
+    taken: list[Chunk]
 
 
 class Shipper:
@@ -65,23 +92,23 @@ class Shipper:
         self._newest = {StreamKey.from_text(text): time_ns for text, time_ns in checkpoints.streams().items()}
         self._attempts = Attempts(checkpoints)
         self._resend_until = time.monotonic() + RESEND_SECS
-        self._maker = PieceMaker(config, sink)
-        self._delivery = Delivery(config, sink, self._attempts)
+        self._pool = ThreadPoolExecutor(STREAMS_AT_ONCE, "ship")
         self._turn = 0
         self.round_bytes = 0  # of spooled frames, in the last round
+        self._taken: dict[str, set[bytes]] = {}  # by capture, of those that went back
         self._blocked: dict[str, frozenset[StreamKey]] = {}  # by capture: streams that didn't take its lines
 
     def close(self) -> None:
-        self._delivery.close()
+        self._pool.shutdown()
 
     def round(self, captures: Sequence[ShippedCapture]) -> bool:
         """Ships a share of each; whether more waits already. Raises Stopped; StoreError, OSError and what a fault of
         our own brings out, after going back to the last checkpoint."""
-        pieces: list[Piece] = []
+        pieces: list[_Piece] = []
         touched: list[ShippedCapture] = []
-        if self._delivery.remembers or self._blocked:
+        if self._taken or self._blocked:
             there = {capture.folder.key for capture in captures}
-            self._delivery.keep(there)
+            self._taken = {key: taken for key, taken in self._taken.items() if key in there}
             self._blocked = {key: blocked for key, blocked in self._blocked.items() if key in there}
         if time.monotonic() > self._resend_until:
             self._attempts.keep(capture.folder.key for capture in captures)
@@ -103,22 +130,21 @@ class Shipper:
     # ---- reading
 
     def _read_share(
-        self, captures: Sequence[ShippedCapture], touched: list[ShippedCapture], pieces: list[Piece]
+        self, captures: Sequence[ShippedCapture], touched: list[ShippedCapture], pieces: list[_Piece]
     ) -> bool:
         self.round_bytes, more = 0, False
         self._turn += 1
-        tenant_of = self._maker.tenant
         waiting = [capture for capture in captures if capture.waits or self._end(capture)]
-        self._sink.want("captures", {tenant_of(capture) for capture in waiting})
+        self._sink.want("captures", {self._tenant(capture) for capture in waiting})
         held, streams = self._sink.waiting_tenants(), self._sink.waiting_streams()
-        waiting = [one for one in waiting if tenant_of(one) not in held and not self._blocked_by(one) & streams]
+        waiting = [one for one in waiting if self._tenant(one) not in held and not self._blocked_by(one) & streams]
         waiting = self._first_again(waiting)
-        shares = Shares(self._sink, Counter(map(tenant_of, waiting)))
+        shares = Shares(self._sink, Counter(map(self._tenant, waiting)))
         waiting.sort(key=lambda capture: capture.served_turn)  # first those that have waited the longest
         for capture in in_turn(waiting):
             if shares.is_full:
                 return True
-            tenant, blocked = tenant_of(capture), self._blocked_by(capture)
+            tenant, blocked = self._tenant(capture), self._blocked_by(capture)
             most = shares.share(tenant, blocked)
             if not most:
                 more = True
@@ -168,8 +194,8 @@ class Shipper:
         if time.monotonic() > self._resend_until:
             return waiting
         begun = {one.folder.key for one in waiting if self._end(one) and not self._blocked_by(one)}
-        tenants = {self._maker.tenant(capture) for capture in waiting if capture.folder.key in begun}
-        return [one for one in waiting if one.folder.key in begun or self._maker.tenant(one) not in tenants]
+        tenants = {self._tenant(capture) for capture in waiting if capture.folder.key in begun}
+        return [one for one in waiting if one.folder.key in begun or self._tenant(one) not in tenants]
 
     def _resend_first(self) -> None:
         """For a while. Where errors follow each other, others have their turn as well."""
@@ -198,35 +224,106 @@ class Shipper:
             capture.trouble = words
             self._say(f"{capture.folder.path}: can't be read: {words}; tried again")
 
-    def _guarded_piece(self, capture: ShippedCapture, batch: Batch, life: Life, *, again: bool) -> Piece | None:
+    def _guarded_piece(self, capture: ShippedCapture, batch: Batch, life: Life, *, again: bool) -> _Piece | None:
         """None where the frames, which are hostile, have found a fault of ours: the others go on."""
         try:
-            return self._maker.piece(capture, batch, life, again=again)
+            return self._piece(capture, batch, life, again=again)
         except Exception as error:
             capture.reload()
             self._tell_once(capture, own_fault(error))
             return None
 
+    def _piece(self, capture: ShippedCapture, batch: Batch, life: Life, *, again: bool) -> _Piece:
+        account, rows = capture.shipped.account, Rows()
+        begun_at_ns = account.newest_ns
+        # what the relay counts meanwhile would be other counts when the same frames are sent again
+        learnt = learn(account, None, rows, batch, capture.folder, life, time.time_ns(), with_counters=False)
+        if capture.is_silent:
+            account.tell_lost(rows)
+        marks = (self._dressed(mark, capture) for mark in rows.marks)
+        rows.marks = [mark for mark in marks if mark is not None]
+        if capture.shipped.counts.skipped and not capture.shipped.counts.entries:  # nothing else of it was sent yet
+            rows.marks[:0] = self._late_begin(capture, begun_at_ns)
+        if learnt.done:
+            closed_ns = max(account.newest_ns, account.started_ns, account.told_ns) + 1  # nothing of it comes later
+            rows.marks.append(EventRow(closed_ns, {"event": "closed", **self._last_words(capture)}))
+        if capture.entries is None:
+            most = self._config.loki.max_line_bytes
+            ahead_ns = capture.shipped.counts.ahead_ns
+            capture.entries = EntryBuilder(
+                capture.folder.key, capture.identity, most, self._tenant(capture), ahead_ns=ahead_ns
+            )
+        capture.shipped.position = batch.position
+        chunks = [chunk for chunk in capture.entries.chunks(rows) if self._sink.takes(chunk.key)]
+        return _Piece(capture, chunks, learnt.done, again)
+
+    def _dressed(self, mark: EventRow, capture: ShippedCapture) -> EventRow | None:
+        """A mark as it goes to Loki: with who it is, or where it ran; None for a heartbeat too many."""
+        kind, counts, agent = mark.event["event"], capture.shipped.counts, self._config.agent
+        mark = EventRow(mark.time_ns, _set_back(mark.event, counts.ahead_ns))
+        if kind == "started":
+            who = {name: getattr(capture.identity, name) for name in _WHO}
+            return EventRow(mark.time_ns, {**mark.event, **who, "host": self._host(capture), "cluster": agent.cluster})
+        if kind == "heartbeat":
+            if mark.time_ns - counts.heartbeat_ns < self._config.loki.heartbeat_secs * 1e9:
+                return None
+            counts.heartbeat_ns = mark.time_ns
+            return mark
+        return EventRow(mark.time_ns, {**mark.event, "hosts": [self._host(capture)]})
+
+    def _late_begin(self, capture: ShippedCapture, time_ns: int) -> list[EventRow]:
+        """What a Loki is told that was added in the midst of a capture, of which it gets the rest."""
+        skipped = capture.shipped.counts.skipped
+        words = f"{skipped} lines before this were sent to others, before this Loki was added"
+        started = EventRow(time_ns, {"event": "started", **capture.shipped.account.start_facts()})
+        marks = [self._dressed(started, capture)]
+        marks.append(EventRow(time_ns, {"event": "sink_added", "message": words, "lines": skipped}))
+        return [mark for mark in marks if mark is not None]
+
+    def _tenant(self, capture: ShippedCapture) -> str:
+        return tenant_of(self._config.loki.tenant_by, capture.identity.user, capture.identity.uid)
+
+    def _host(self, capture: ShippedCapture) -> str:
+        return capture.identity.host or self._config.agent.host
+
+    def _last_words(self, capture: ShippedCapture) -> dict[str, object]:
+        choice = capture.learnt.axis.choose()
+        x_axis = {"key": choice.key, "rule": choice.rule, "words": choice.words, "path": list(choice.path)}
+        facts = _set_back(capture.shipped.account.end_facts(), capture.shipped.counts.ahead_ns)
+        return {**facts, "hosts": [self._host(capture)], "x_axis": x_axis}
+
     # ---- sending
 
-    def _send(self, pieces: Sequence[Piece]) -> None:
+    def _send(self, pieces: Sequence[_Piece]) -> None:
         self._begin_attempt(pieces)
-        sent = self._delivery.send(pieces)
-        refusals = sent.refusals
-        if sent.back:
-            self._delivery.remember(chunk for chunk in sent.taken if chunk.capture in sent.back)
-            refusals = [one for one in refusals if one.chunk.capture not in sent.back]
-            pieces = self._without(sent.back, pieces)
+        streams = self._by_stream(chunk for piece in pieces for chunk in piece.chunks if not self._is_taken(chunk))
+        held = Held(self._sink.waiting_streams())
+        refusals = self._untimely(pieces, streams)
+        sent = self._deliver(streams, held)
+        refusals += sent.refusals
+        late = [refusal for refusal in refusals if refusal.reason == "too_far_behind" and not refusal.chunk.key.replay]
+        if late:
+            refusals = [one for one in refusals if one.reason != "too_far_behind" or one.chunk.key.replay]
+            replayed = self._by_stream(chunk for refusal in late for chunk in _in_replay(refusal))
+            again = self._deliver(replayed, held)
+            refusals += again.refusals
+            sent.taken.extend(again.taken)
+            streams = {**streams, **{key: [*streams.get(key, ()), *chunks] for key, chunks in replayed.items()}}
+        back = self._gone_back(pieces, streams, held)
+        if back:
+            self._remember(chunk for chunk in sent.taken if chunk.capture in back)
+            refusals = [one for one in refusals if one.chunk.capture not in back]
+            pieces = self._without(back, pieces)
         try:
             if refusals:
                 self._put_aside(refusals)
             fault_point("sent")
             self._commit(pieces, refusals)
         except (StoreError, OSError):  # a full disk: what is sent needn't be sent again when there is room
-            self._delivery.remember(sent.taken)
+            self._remember(sent.taken)
             raise
 
-    def _begin_attempt(self, pieces: Sequence[Piece]) -> None:
+    def _begin_attempt(self, pieces: Sequence[_Piece]) -> None:
         """Of the captures that have none."""
         ends = {
             piece.capture.folder.key: End(piece.capture.shipped.position, piece.done)
@@ -238,9 +335,38 @@ class Shipper:
             self._attempts.begin(ends, {key: max(newest[key], self._newest.get(key, 0)) for key in newest})
             fault_point("attempt_noted")
 
-    def _without(self, back: dict[str, frozenset[StreamKey]], pieces: Sequence[Piece]) -> list[Piece]:
+    def _remember(self, taken: Iterable[Chunk]) -> None:
+        for chunk in taken:
+            self._taken.setdefault(chunk.capture, set()).add(_digest(chunk))
+
+    def _forget_taken(self, piece: _Piece) -> None:
+        """But for what lies behind the piece: a larger share was tried before."""
+        key = piece.capture.folder.key
+        if key in self._taken:
+            self._taken[key] -= set(map(_digest, piece.chunks))
+            if piece.done or not self._taken[key]:
+                del self._taken[key]
+
+    def _is_taken(self, chunk: Chunk) -> bool:
+        known = self._taken.get(chunk.capture)
+        return known is not None and _digest(chunk) in known
+
+    def _gone_back(
+        self, pieces: Sequence[_Piece], streams: dict[StreamKey, list[Chunk]], held: Held
+    ) -> dict[str, frozenset[StreamKey]]:
+        """Captures of which not all was sent, and the streams that didn't take theirs."""
+        blocked: dict[str, set[StreamKey]] = defaultdict(set)
+        for key in held.streams & streams.keys():
+            for chunk in streams[key]:
+                blocked[chunk.capture].add(key)
+        for piece in pieces:
+            if self._tenant(piece.capture) in held.tenants:
+                blocked[piece.capture.folder.key] |= set()
+        return {capture: frozenset(keys) for capture, keys in blocked.items()}
+
+    def _without(self, back: dict[str, frozenset[StreamKey]], pieces: Sequence[_Piece]) -> list[_Piece]:
         """The pieces of other captures than these, which go back to their last checkpoint."""
-        kept: list[Piece] = []
+        kept: list[_Piece] = []
         for piece in pieces:
             if piece.capture.folder.key in back:
                 if back[piece.capture.folder.key]:
@@ -250,6 +376,90 @@ class Shipper:
             else:
                 kept.append(piece)
         return kept
+
+    def _by_stream(self, chunks: Iterable[Chunk]) -> dict[StreamKey, list[Chunk]]:
+        """By stream, the oldest first; what is far behind the newest entry that the stream has, with this round's, goes
+        to a replay stream."""
+        streams: dict[StreamKey, list[Chunk]] = {}
+        for chunk in chunks:
+            newest_ns = self._attempts.newest_ns(chunk.capture, chunk.key)
+            for part in with_replay(chunk, newest_ns - REPLAY_AFTER_NS):
+                streams.setdefault(part.key, []).append(part)
+        for of_stream in streams.values():
+            of_stream.sort(key=lambda chunk: chunk.times_ns[0])
+        return streams
+
+    def _untimely(self, pieces: Sequence[_Piece], streams: dict[StreamKey, list[Chunk]]) -> list[Refusal]:
+        """Takes out what Loki would refuse for its time, and what is older than its own capture: forged times must not
+        open streams by the hundred, or have Loki refuse line by line."""
+        now_ns = self._sink.clock.now_ns()
+        hours = self._config.loki.max_age_hours
+        too_old = f"older than [{self._config.table}] max_age_hours, {hours:g}"
+        oldest_ns = now_ns - int(hours * 3600e9)
+        begun = {
+            piece.capture.folder.key: piece.capture.begun_ns - BEFORE_BEGIN_NS - piece.capture.shipped.counts.ahead_ns
+            for piece in pieces
+        }
+        refusals: list[Refusal] = []
+        for key, chunks in streams.items():
+            kept: list[Chunk] = []
+            for chunk in chunks:
+                own_ns = begun[chunk.capture]
+                first = bisect_left(chunk.times_ns, max(oldest_ns, own_ns))  # times rise
+                last = bisect_right(chunk.times_ns, now_ns + MAX_AHEAD_NS)
+                if first:
+                    words = too_old if own_ns < oldest_ns else "before its capture"
+                    refusals.append(Refusal(chunk.slice(0, first), "too_old", 0, words))
+                if last < len(chunk.lines):
+                    late = chunk.slice(max(first, last), len(chunk.lines))
+                    refusals.append(Refusal(late, "too_new", 0, "more than 10 minutes ahead of the node's clock"))
+                if first < last:
+                    kept.append(chunk.slice(first, last) if last - first < len(chunk.lines) else chunk)
+            streams[key] = kept
+        return refusals
+
+    def _deliver(self, streams: dict[StreamKey, list[Chunk]], held: Held) -> _Sent:
+        """Streams beside each other, the batches of each in order; events last: who reads of a capture's end finds all
+        its lines. held: nothing more is sent to these; those that don't take theirs are added. Raises what the first of
+        the others raises."""
+        sent = _Sent([], [])
+        for events in (False, True):
+            of_kind = [
+                chunks
+                for key, chunks in streams.items()
+                if chunks and (key.kind == "event") is events and not held.has(key)
+            ]
+            if events and held.streams:
+                stuck = {chunk.capture for key in held.streams & streams.keys() for chunk in streams[key]}
+                kept = ([chunk for chunk in chunks if chunk.capture not in stuck] for chunks in of_kind)
+                of_kind = [chunks for chunks in kept if chunks]
+            tasks = [self._pool.submit(self._deliver_stream, chunks, held) for chunks in of_kind]
+            for task in tasks:
+                refusals, taken = task.result()
+                sent.refusals.extend(refusals)
+                sent.taken.extend(taken)
+        return sent
+
+    def _deliver_stream(self, chunks: Sequence[Chunk], held: Held) -> _Sent:
+        sent = _Sent([], [])
+        key = chunks[0].key
+        for whole in batches(chunks, self._sink.rates.batch_bytes(key.tenant)):
+            if held.has(key):
+                break
+            batch = [chunk for chunk in whole if not self._is_taken(chunk)]  # parts of a chunk are told apart here
+            try:
+                refusals = self._sink.deliver(batch) if batch else []
+            except TenantWaits:
+                held.tenants.add(key.tenant)
+                break
+            except StreamWaits:
+                held.streams.add(key)
+                break
+            sent.refusals.extend(refusals)
+            not_whole = {refusal.chunk.capture for refusal in refusals}
+            sent.taken.extend(chunk for chunk in batch if chunk.capture not in not_whole)
+            fault_point("pushed")
+        return sent
 
     def _put_aside(self, refusals: list[Refusal]) -> None:
         dropped = self._quarantine.put(refusals)
@@ -267,7 +477,7 @@ class Shipper:
             self._metrics.left_out.labels("quarantine_full").inc(dropped)
             self._say(f"the quarantine is full: {dropped} refused entries are dropped")
 
-    def _commit(self, pieces: Sequence[Piece], refusals: Sequence[Refusal]) -> None:
+    def _commit(self, pieces: Sequence[_Piece], refusals: Sequence[Refusal]) -> None:
         now_ns = time.time_ns()
         newest = _newest_ns(pieces, now_ns + MAX_AHEAD_NS)
         by_folder = {piece.capture.folder.key: piece.capture.shipped for piece in pieces}
@@ -296,11 +506,11 @@ class Shipper:
             self._attempts.settle(piece.capture.shipped)
             piece.capture.capture.remove_old_segments()
             fault_point("shipped_segments_removed")
-            self._delivery.forget(piece)
+            self._forget_taken(piece)
             self._blocked.pop(piece.capture.folder.key, None)
 
 
-def _newest_ns(pieces: Iterable[Piece], taken_until_ns: int) -> dict[StreamKey, int]:
+def _newest_ns(pieces: Iterable[_Piece], taken_until_ns: int) -> dict[StreamKey, int]:
     """By stream, of what Loki takes."""
     newest: dict[StreamKey, int] = {}
     for piece in pieces:
@@ -308,6 +518,24 @@ def _newest_ns(pieces: Iterable[Piece], taken_until_ns: int) -> dict[StreamKey, 
             if chunk.times_ns[0] <= taken_until_ns:
                 newest[chunk.key] = max(newest.get(chunk.key, 0), min(chunk.times_ns[-1], taken_until_ns))
     return newest
+
+
+def _set_back(event: Json, ahead_ns: int) -> Json:
+    """An event whose own words of times fit the time that it is sent with."""
+    if not ahead_ns:
+        return event
+    times = {name: event[name] - ahead_ns for name in ("started_ns", "ended_ns") if event.get(name)}
+    return {**event, **times, "clock_ahead_secs": round(ahead_ns / 1e9, 3)}
+
+
+def _in_replay(refusal: Refusal) -> list[Chunk]:
+    return with_replay(refusal.chunk, refusal.chunk.times_ns[-1] + 1)
+
+
+def _digest(chunk: Chunk) -> bytes:
+    """What tells a chunk apart from others of its capture, whichever stream it goes to as a replay."""
+    where = "/".join((chunk.key.stream, chunk.key.kind, ""))
+    return hashlib.blake2b(where.encode() + chunk.encoded(), digest_size=16).digest()
 
 
 def ship_until(

@@ -28,8 +28,8 @@ from ingest.loki.reader import Entries
 from ingest.metrics.job_metrics import JobMetrics
 from ingest.metrics.metrics_server import SinkMetrics
 from ingest.servers.backoff import Backoff
+from ingest.shipping import shipper
 from ingest.shipping.checkpoints import Checkpoints
-from ingest.shipping.delivery import MAX_AHEAD_NS, REPLAY_AFTER_NS
 from ingest.shipping.entries import Chunk, Metadata, StreamKey, batches, json_line, replay_hour
 from ingest.shipping.loki_sink import LokiSink, Stopped, StreamWaits, TenantWaits
 from ingest.shipping.quarantine import Quarantine, Refusal
@@ -454,9 +454,9 @@ def _told(record: EndRecord, run: Run, now_ns: int, newest_ns: dict[str, int], t
     time_ns = max(record.end * SECOND_NS, run.newest_ns + 1)
     if not run.settled:
         time_ns = max(time_ns, _patient_until_ns(record))
-    time_ns = min(time_ns, now_ns + MAX_AHEAD_NS // 2)
+    time_ns = min(time_ns, now_ns + shipper.MAX_AHEAD_NS // 2)
     newest = (newest_ns.get(key._replace(tenant=tenant).text, 0) for key in (_EVENTS, _NOTES))
-    late = [replay_hour(time_ns) if time_ns < one_ns - REPLAY_AFTER_NS else "" for one_ns in newest]
+    late = [replay_hour(time_ns) if time_ns < one_ns - shipper.REPLAY_AFTER_NS else "" for one_ns in newest]
     return Told(run.attempt, time_ns, *late)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ingest.config.agent_config import parse
-from ingest.shipping import delivery
+from ingest.shipping import shipper
 from ingest.shipping.checkpoints import Checkpoints
 from ingest.shipping.entries import StreamKey
 from ingest.shipping.tenants import BY_USER, NOBODYS, USER, tenant_of
@@ -237,7 +237,7 @@ def test_a_tenant_that_takes_every_second_push_gets_all_without_much_again(node:
     assert payload > 4 << 20
     assert sizes(node.loki.requests) <= 3 * payload
     assert sizes([("", node.loki.stored)]) <= 1.2 * payload, "what counts against the user's limits"
-    assert not node.shipper._delivery.remembers
+    assert node.shipper._taken == {}
     assert node.quarantined() == []
 
 
@@ -278,7 +278,7 @@ def test_a_tenant_that_failed_is_tried_with_a_batch_of_one_capture(
 def test_nothing_more_is_sent_to_a_tenant_that_failed_in_this_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery, "STREAMS_AT_ONCE", 1)
+    monkeypatch.setattr(shipper, "STREAMS_AT_ONCE", 1)
     node = ShippingNode(tmp_path, tenant_by="user")
     try:
         much(node, "a")
