@@ -412,6 +412,18 @@ def test_what_a_frame_costs_counts_for_a_batch(capture: CaptureWriter, reading: 
     assert batch.size > 3 * 1000 * segment_reader.FRAME_COST_BYTES > batch.frame_bytes
 
 
+def test_a_folder_that_another_thread_reads_is_listed_whole(capture: CaptureWriter, reading: Reading) -> None:
+    """Whoever dies with nothing read would be told, and all its lines left out."""
+    capture.lines(["one"])
+    capture.rotate()
+    capture.lines(["two"])
+    with os.scandir(reading.fd) as others:  # the learner's, or another sink's, in the middle
+        next(others)
+        assert segment_reader.list_segments(reading.fd) == [1, 2]
+        assert reading.read(alive=False) is Outcome.CUT
+    assert reading.texts == [b"one\n", b"two\n"]
+
+
 # ---- hostile folders
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from ingest.capture.folder_entries import scanned
 from ingest.capture.folder_removal import FolderRemoval
 from ingest.capture.job import NAME
 from ingest.capture.segment_reader import SpoolPosition, list_segments, segment_name
@@ -275,7 +276,7 @@ def open_spool(path: str) -> int | None:
 def list_folders(spool_fd: int) -> list[str]:
     """Names of the captures' directories in a spool; those that begin with a dot are the spool's own."""
     found = []
-    with os.scandir(spool_fd) as entries:
+    with scanned(spool_fd) as entries:
         for entry in entries:
             if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
                 found.append(entry.name)

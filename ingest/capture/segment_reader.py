@@ -20,6 +20,7 @@ from bisect import bisect_right
 from enum import Enum
 from typing import NamedTuple
 
+from ingest.capture.folder_entries import scanned
 from logshipper.errors import SegmentCorrupt
 from logshipper.segment import (
     FILE_HEADER_BYTES,
@@ -102,7 +103,7 @@ def segment_number(name: str) -> int | None:
 def list_segments(folder_fd: int) -> list[int]:
     """Numbers of the segments in a folder, in order; _MAX_NAMES names are looked at at most."""
     found = []
-    with os.scandir(folder_fd) as entries:
+    with scanned(folder_fd) as entries:
         for looked_at, entry in enumerate(entries):
             number = segment_number(entry.name)
             if number:

@@ -144,9 +144,7 @@ class NodeAgent:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes isn't the end of a node's logs
         try:
             section = self._config.metrics
-            self._server = server = MetricsServer(
-                section.listen, self._metrics, self._job_metrics, self._say, section.access
-            )
+            server = MetricsServer(section.listen, self._metrics, self._job_metrics, self._say, section.access)
         except BaseException:
             self._end()
             raise
