@@ -114,6 +114,7 @@ def test_real_prometheus_sees_each_trouble_of_a_real_agent(prometheus_with_rules
         agent.lost_lines.inc(3)
         remote.dropped.labels("too_old").inc()
         agent.telegraf_lines.labels("overflow").inc()
+        agent.telegraf_down.set(1)
         agent.damaged_bytes.inc(100)
         expected = ALERTS.keys() - {"LogshipperNoAgents", "LogshipperAgentRestarts"}
         wait_until(lambda: set(alerts(prometheus)) == expected, "all is noticed", SCRAPED_WITHIN_SECS)

@@ -251,10 +251,12 @@ def test_an_address_that_somebody_has_costs_measurements_only(
             agent.wait_shipped()
             assert "address already in use; name another one ([telegraf] listen)" in agent.call("status").stdout
             assert f"{site.address}: address already in use" in agent.log.read_text()
+            wait_until(lambda: "logshipper_agent_telegraf_down 1.0" in agent.metrics(), "metrics tell it, too")
             squatter.close()
             wait_until(lambda: "measurements are taken at" in agent.log.read_text(), "it has the address")
             site.send("client.metric('got', 1)\nimport time\ntime.sleep(2)", "after")
             agent.wait_shipped()
             wait_until(lambda: not agent.status()["telegraf"]["trouble"], "status tells of none")
+            wait_until(lambda: "logshipper_agent_telegraf_down 0.0" in agent.metrics(), "nor do metrics")
         assert [entry.line for entry in entries_of(client, cluster, "log")] == ["printed"]
         assert site.records(client) == {"after": [{"got": 1}]}

@@ -15,7 +15,7 @@ from ingest.capture.job import Allocation, Json
 from ingest.imports.entries import read_lines
 from ingest.imports.faults import Faults, shown
 from ingest.imports.imported import Change, ImportedChild, ImportedJob, Taken
-from ingest.imports.source_file import SourceFile, Unreadable
+from ingest.imports.source_file import SourceFile, SourceFiles
 from ingest.imports.staging import Staged, Staging
 from ingest.imports.states import is_known
 from ingest.imports.values import (
@@ -49,44 +49,30 @@ class QcgSource:
         self._faults = faults
         self._zone = zone
         self._name = name
-        self._paths = paths
-        self._files: dict[str, tuple[str, SourceFile]] = {}
-        self._look()
-
-    def _look(self) -> None:
-        """Opens what is there, and wasn't when it was looked last."""
-        try:
-            found = _find(self._paths, self._faults)
-        except LogshipperError:
-            if not self._files:
-                raise
-            found = []  # they are away: reading them says so
-        for run, path, named in found:
-            if path not in self._files:
-                try:
-                    self._files[path] = run, SourceFile(path, self._faults, follow_link=named)
-                except Unreadable as error:
-                    if named:
-                        raise
-                    self._faults.leave_out_file(path, error.words)
+        self._runs: dict[str, str] = {}  # by file: the folder that it lies in, however it was named
+        self._files = SourceFiles(lambda: _find(paths, faults), faults)
 
     def size(self) -> int:
-        return sum(file.size for _, file in self._files.values())
+        return self._files.size()
 
     def done(self) -> int:
-        return sum(file.offset for _, file in self._files.values())
+        return self._files.done()
 
     def allocations(self) -> list[Allocation]:
         return []  # its files don't tell of any
 
     def is_over(self) -> bool:
         """Whether the managers have ended, so that no more comes."""
-        return all(os.path.exists(os.path.join(run, FINAL)) for run, _ in self._files.values())
+        return all(os.path.exists(os.path.join(self._run_of(file), FINAL)) for file in self._files)
+
+    def _run_of(self, file: SourceFile) -> str:
+        return self._runs.setdefault(file.path, os.path.dirname(os.path.realpath(file.path)))
 
     def stage(self, staging: Staging, *, last: bool) -> Iterator[None]:
         """Reads what has come since the last call; yields now and then."""
-        self._look()
-        for run, file in self._files.values():
+        self._files.look()
+        for file in self._files:
+            run = self._run_of(file)
             for number, entry in enumerate(read_lines(file, self._faults, last=last)):
                 try:
                     self._stage(staging, run, file, entry.line, entry.value)
@@ -235,12 +221,12 @@ def _user_name(uid: object) -> str:
 # ---- files
 
 
-def _find(paths: Sequence[str], faults: Faults) -> list[tuple[str, str, bool]]:
-    """(folder of the run, file, whether it was named) of all files there are. Raises LogshipperError."""
-    found: list[tuple[str, str, bool]] = []
+def _find(paths: Sequence[str], faults: Faults) -> list[tuple[str, bool]]:
+    """Files, and whether they were named. Raises LogshipperError."""
+    found: list[tuple[str, bool]] = []
     for path in paths:
         if not os.path.isdir(path):
-            found.append((os.path.dirname(os.path.realpath(path)), path, True))
+            found.append((path, True))
             continue
         files = _files_in(path, faults)
         if not files:
@@ -257,12 +243,12 @@ def _find(paths: Sequence[str], faults: Faults) -> list[tuple[str, str, bool]]:
     return found
 
 
-def _files_in(folder: str, faults: Faults) -> list[tuple[str, str, bool]]:
+def _files_in(folder: str, faults: Faults) -> list[tuple[str, bool]]:
     found = []
     for name in FILES:
         path = os.path.join(folder, name)
         if os.path.islink(path) or (os.path.lexists(path) and not os.path.isfile(path)):
             faults.leave_out_file(path, "is a link, or no file")
         elif os.path.isfile(path):
-            found.append((os.path.realpath(folder), path, False))
+            found.append((path, False))
     return found

@@ -9,7 +9,7 @@ can't be read is a fault with file and line, and the lines behind it are read.
 import codecs
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -183,3 +183,42 @@ class SourceFile:
             self._faults.remark(self.path, self.number, "isn't UTF-8: it is read as Latin-1")
             return text.decode("latin-1").encode()
         return text
+
+
+class SourceFiles:
+    """Files that come, and grow. find: all that are there, and whether they were named (only then may they be links,
+    and have to be readable); raises LogshipperError where there are none, and so does this at first."""
+
+    def __init__(self, find: Callable[[], list[tuple[str, bool]]], faults: Faults) -> None:
+        self._find = find
+        self._faults = faults
+        self._files: dict[str, SourceFile] = {}
+        self.look()
+
+    def look(self) -> None:
+        """Opens what is there, and wasn't when it was looked last."""
+        try:
+            found = self._find()
+        except LogshipperError:
+            if not self._files:
+                raise
+            return  # they are away: reading them says so
+        for path, named in found:
+            if path not in self._files:
+                try:
+                    self._files[path] = SourceFile(path, self._faults, follow_link=named)
+                except Unreadable as error:
+                    if named:
+                        raise
+                    self._faults.leave_out_file(path, error.words)
+
+    def __iter__(self) -> Iterator[SourceFile]:
+        return iter(self._files.values())
+
+    def size(self) -> int:
+        """Bytes, as of the last read."""
+        return sum(file.size for file in self)
+
+    def done(self) -> int:
+        """Bytes that are read."""
+        return sum(file.offset for file in self)

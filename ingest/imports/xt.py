@@ -17,7 +17,7 @@ from ingest.capture.job import Allocation, Json
 from ingest.imports.entries import Entry, read_lines
 from ingest.imports.faults import Faults, shown
 from ingest.imports.imported import Change, Event, ImportedJob, Record, Taken
-from ingest.imports.source_file import SourceFile, Unreadable
+from ingest.imports.source_file import SourceFile, SourceFiles, Unreadable
 from ingest.imports.staging import Staged, Staging
 from ingest.imports.states import is_known, is_over, state_of
 from ingest.imports.values import (
@@ -49,37 +49,19 @@ class XtSource:
     workspace, where the records don't say it. Raises LogshipperError."""
 
     def __init__(self, paths: Sequence[str], faults: Faults, *, zone: tzinfo | None = None, name: str = "") -> None:
-        self._paths = paths
         self._faults = faults
         self._zone = zone
         self._name = name
-        self._files: dict[str, SourceFile] = {}
         self._runs: dict[str, str] = {}  # by file: whose records they are, once that is known
         self._consoles: dict[str, int] = {}  # sizes that were imported
         self._over: dict[str, bool] = {}
-        self._look()
-
-    def _look(self) -> None:
-        try:
-            found = _find(self._paths, self._faults)
-        except LogshipperError:
-            if not self._files:
-                raise
-            found = []  # they are away: reading them says so
-        for path, named in found:
-            if path not in self._files:
-                try:
-                    self._files[path] = SourceFile(path, self._faults, follow_link=named)
-                except Unreadable as error:
-                    if named:
-                        raise
-                    self._faults.leave_out_file(path, error.words)
+        self._files = SourceFiles(lambda: _find(paths, faults), faults)
 
     def size(self) -> int:
-        return sum(file.size for file in self._files.values())
+        return self._files.size()
 
     def done(self) -> int:
-        return sum(file.offset for file in self._files.values())
+        return self._files.done()
 
     def allocations(self) -> list[Allocation]:
         return []  # its files don't tell of any
@@ -91,16 +73,16 @@ class XtSource:
 
     def stage(self, staging: Staging, *, last: bool) -> Iterator[None]:
         """Reads what has come since the last call; yields now and then."""
-        self._look()
-        for path, file in self._files.items():
+        self._files.look()
+        for file in self._files:
             for number, entry in enumerate(read_lines(file, self._faults, last=last)):
                 try:
                     self._stage(staging, file, entry)
                 except BadValue as error:
-                    self._faults.leave_out(path, entry.line, str(error))
+                    self._faults.leave_out(file.path, entry.line, str(error))
                 if not number % 1000:
                     yield
-            self._stage_console(staging, path)
+            self._stage_console(staging, file.path)
 
     def _stage(self, staging: Staging, file: SourceFile, entry: Entry) -> None:
         value = entry.value

@@ -171,6 +171,7 @@ class AgentMetrics(SinkMetrics):
         self.scrapes_refused = counter("scrapes_refused", "Connections to /metrics that got nothing.", "reason")
         self.telegraf_lines = counter("telegraf_lines", "Lines of measurements that were sent to the agent.", "outcome")
         self.telegraf_connections = gauge("telegraf_connections", "Connections that send measurements.")
+        self.telegraf_down = gauge("telegraf_down", "1 where measurements are to be taken, and can't be.")
         for outcome in TELEGRAF_OUTCOMES:
             self.telegraf_lines.labels(outcome)
         for limit in ("soft", "hard"):

@@ -400,6 +400,7 @@ class NodeAgent:
         for outcome, count in (told - self._telegraf_told).items():
             self._metrics.telegraf_lines.labels(outcome).inc(count)
         self._metrics.telegraf_connections.set(telegraf.connections)
+        self._metrics.telegraf_down.set(bool(telegraf.trouble))
         self._telegraf_told = told
 
     def _measure_socket(self, socket: JobSocket) -> None:
