@@ -19,9 +19,6 @@ from observe.series import Graph, Request, numeric_keys, planned
 from observe.words import plural, utc
 
 if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
     from ingest.store.stores import Reader
 
 MOST_GRAPHS = 32  # of one answer: a screen shows fewer, and the page asks again as one scrolls

@@ -67,11 +67,17 @@ def served(store: Path) -> Iterator[PageServer]:
 
 
 @pytest.fixture(scope="session")
-def graphed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageServer]:
-    """The page of jobs with graphs (tests/page/graph_jobs.py): tests only read them."""
+def graph_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store of jobs with graphs (tests/page/graph_jobs.py): tests only read it."""
     root = tmp_path_factory.mktemp("graphs") / "store"
     graph_jobs(root)
-    with PageServer(options(root)) as server:
+    return root
+
+
+@pytest.fixture(scope="session")
+def graphed(graph_store: Path) -> Iterator[PageServer]:
+    """Its page."""
+    with PageServer(options(graph_store)) as server:
         yield server
 
 

@@ -254,9 +254,11 @@ def test_long_jobs_are_thinned_evenly_and_it_is_said(browse: Browsing, graphed: 
     assert (curve["xs"][0], curve["xs"][-1]) == (0, LONG_RECORDS - 1)
 
 
-def test_a_long_job_is_drawn_by_and_by(browse: Browsing, graphed: PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_job_is_drawn_by_and_by(
+    browse: Browsing, graph_store: Path, serve: Callable[[Path], PageServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(graphs_api, "READ_SECS", 0.0)
-    page = open_graphs(browse, graphed, f"job/{LONG}/graphs")
+    page = open_graphs(browse, serve(graph_store), f"job/{LONG}/graphs")  # a server that hasn't read any of it yet
     page.get_by_label("X axis").select_option("time")
     secs = LONG_RECORDS / 100  # one every 10 ms
     wait_for_model(page, "loss", f"Math.abs(model.curves[0].xs.at(-1) - {secs}) < 0.1")

@@ -161,8 +161,8 @@ def test_modes_of_what_root_keeps(cluster: CapturingCluster, user: JobUser, vict
 
 def test_a_users_own_helpers(cluster: CapturingCluster, user: JobUser, victim: tuple[JobUser, str]) -> None:
     """Another user can neither look into them nor end them; the own user can't look into them either."""
+    wait_until(lambda: {"keeper", "relay"} <= helpers(cluster).keys(), "the victim's are there", 20.0)
     keepers = helpers(cluster)
-    assert {"keeper", "relay"} <= keepers.keys()
     for pid in [pid for pids in keepers.values() for pid in pids]:
         for attempt in (f"kill -9 {pid}", f"ls /proc/{pid}/fd", f"cat /proc/{pid}/mem"):
             assert cluster.run_as(user, "bash", "-c", attempt).returncode, attempt
