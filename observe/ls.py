@@ -207,7 +207,7 @@ class _Answer:
         used = {"lost": any(row.job.lost for row in self.rows), "tags": any(row[-2] for row in rows)}
         kept = [at for at, column in enumerate(_COLUMNS) if used.get(column.title, True)]
         widths = natural_widths(_COLUMNS, rows)
-        for title in ("records", "took", "lines"):
+        for title in ("records", "took", "lines", "tags", "started"):
             if sum(widths[at] + 2 for at in kept[:-1]) + _NAME_MIN > self.out.columns:
                 kept = [at for at in kept if _COLUMNS[at].title != title]
         self.out.table([_COLUMNS[at] for at in kept], [[row[at] for at in kept] for row in rows])

@@ -265,6 +265,14 @@ def test_a_mistyped_key_is_told(words: list[str], ask: Ask) -> None:
     assert "has the key" not in ask("--filter", "los<1", "--state", "timeout")[2], "no job's keys were looked at"
 
 
+def test_an_operator_that_is_none_is_told(ask: Ask) -> None:
+    for condition, words in (("loss=<3", "`<=` is"), ("loss=>3", "`>=` is"), ("loss==<3", "no operator")):
+        code, out, err = ask("--filter", condition)
+        assert (code, out, words in err) == (2, "", True)
+    assert ask("--filter", "model='<b>'")[0] == 0
+    assert ask("--filter", "model:regex:<b>")[0] == 0
+
+
 def test_by_state(ask: Ask) -> None:
     assert ask("--by-state")[1].split() == ["state", "jobs", "COMPLETED", "8", "FAILED", "4"]
     assert json.loads(ask("--by-state", "--json", "--filter", "loss<0.2")[1])["by_state"] == {
