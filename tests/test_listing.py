@@ -384,3 +384,15 @@ def test_a_purged_value_is_in_no_cache(store: Path) -> None:
         assert not list(store.glob(f"{FILE}*"))
         job = next(job for job in opened.jobs() if job.job_id == "a2")
         assert "small" not in str(opened.key_values(job))
+
+
+def test_a_store_that_cannot_be_written_is_not_called_empty(tmp_path: Path) -> None:
+    root = tmp_path / "full"
+    with SpooledCapture(root, "a1") as job:
+        job.end()
+    script = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); import logshipper.cli as c; "
+    words = [sys.executable, "-c", f"{script}sys.exit(c.main(['ls', '--store', {str(root)!r}]))"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "1 captures wait in the spool, not taken in" in done.stderr
+    assert "no jobs" not in done.stderr
