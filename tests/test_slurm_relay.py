@@ -284,6 +284,40 @@ def test_too_many_captures_of_a_user(node: Node) -> None:
     assert "one user may have 1 (max_captures=)" in played.said()
 
 
+ONCE_THE_SAME = """
+#define _GNU_SOURCE
+#include <string.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+ssize_t getrandom(void *bytes, size_t size, unsigned flags)
+{
+    static int names;
+    if (size == 4 && ++names <= 2) {
+        memset(bytes, 0, size);
+        return (ssize_t)size;
+    }
+    return syscall(SYS_getrandom, bytes, size, flags);
+}
+"""
+
+
+def test_two_captures_that_draw_the_same_name(node: Node, binaries: Path) -> None:
+    """As some pair of hundreds does."""
+    source, library = node.folder / "same.c", node.folder / "same.so"
+    source.write_text(ONCE_THE_SAME)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+    node.keeper = node.script(
+        "keeper", f'LD_PRELOAD={library} exec {binaries / "logshipper-keeper"} "$@"'
+    )  # no sanitizer, which would be loaded first
+    assert node.run("echo", "out", words=("tasks=2",)).captured() == [True, True]
+    first, second = node.logged(2)
+    assert [first.lines(), second.lines()] == [[b"out"], [b"out"]]
+    assert "4711@1.aaaa" in (first.name, second.name)
+    assert not list(node.spool.glob(".new-*"))
+
+
 @needs_root
 def test_other_users_get_nowhere(node: Node) -> None:
     node.run("true")

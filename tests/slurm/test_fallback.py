@@ -168,7 +168,7 @@ def test_who_did_not_opt_in_is_not_touched(cluster: FallbackCluster) -> None:
     """And an opt-in that comes while the job runs is for the next one."""
     user = cluster.add_user()
     step = "srun --quiet bash -c 'env | grep -c -e BASH_ENV -e LOGSHIPPER || :'"
-    script = f"touch ~/.logoptin\n{SHELL}\n{step}\nps -e -o args"
+    script = f"touch ~/.logoptin\n{SHELL}\n{step}\nps -u $(id -u) -o args"
     run = begin(cluster, user, script, *APART)
     assert cluster.wait(run.job_id) == COMPLETED
     out, _ = output(run)
