@@ -245,10 +245,15 @@ def process_started(pid: int) -> int:
     """When a process started, in clock ticks since boot (field 22 of proc_pid_stat(5)); 0 where there is none, or none
     but a zombie. The wall clock, which is set now and then, has no part in it."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()  # the name before may hold blanks
+        return started_of(pid)
     except OSError:
         return 0
+
+
+def started_of(pid: int) -> int:
+    """The same; raises OSError where there is no such process, or it can't be looked at."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()  # the name before may hold blanks
     return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
