@@ -10,13 +10,13 @@ from logshipper.errors import ConfigError, LogshipperError
 
 def run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
     """Parses the command line, or completes it for a shell, and calls `call` of what was chosen. Returns its exit code;
-    1 for an error, 2 for wrong usage (argparse), 130 for Ctrl-C."""
+    1 for an error, 2 for wrong usage (argparse), 130 for Ctrl-C, 141 where whoever read the output is gone."""
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
 
         argcomplete.autocomplete(parser)
-    options = parser.parse_args(arguments)
     try:
+        options = _parse(parser, arguments)
         return int(options.call(options))
     except ConfigError as error:
         for problem in error.problems:
@@ -27,6 +27,15 @@ def run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None
         return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would complain at its end
-        return 1
+        return 141  # as a shell tells of SIGPIPE
     except KeyboardInterrupt:
         return 130
+
+
+def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
+    try:
+        return parser.parse_args(arguments)
+    except SystemExit:
+        if sys.stdout is not None:
+            sys.stdout.flush()  # help, which nobody may read any more
+        raise

@@ -13,5 +13,7 @@ def time_span(text: str) -> float:
     found = _SPAN.fullmatch(text)
     secs = float(found[1]) * _UNIT_SECS[found[2]] if found else 0.0
     if not 0 < secs <= _MAX_SECS:
-        raise argparse.ArgumentTypeError(f"{text!r} isn't a span of time; it looks like 12h or 7d, ten years at most")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} isn't a span of time; it looks like 90s, 12h or 7d, ten years at most"
+        )
     return secs

@@ -23,6 +23,8 @@ def check(file: str | None, *, as_json: bool) -> int:
     """Prints what file (default: ~/.logoptin) means; returns the exit code: 1 where it is refused."""
     path = file or optin.path()
     state, content = optin.look(path)
+    if file and state == optin.ABSENT:
+        raise ConfigError(file, ["there is no such file; without a name, `logshipper check` looks at ~/.logoptin"])
     problems: list[str] = []
     settings = config.Config()
     if state == optin.PRESENT:

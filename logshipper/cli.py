@@ -55,20 +55,8 @@ def main(words: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if words is None else words)
     if words[:1] == ["run"]:
         return run_command.main(words[1:])
-    parser = build_parser()
-    if "_ARGCOMPLETE" in os.environ:
-        import argcomplete
-
-        argcomplete.autocomplete(parser)
-    commands = _commands(parser)
-    _check_command(parser, words, list(commands))
-    arguments, unknown = parser.parse_known_args(words)
-    if unknown:
-        command = next((commands[word] for word in words if word in commands), parser)
-        if not _take_words(command, arguments, unknown):
-            _refuse_words(command, unknown)
     try:
-        return int(arguments.call(arguments))
+        return _main(words)
     except LogshipperError as error:
         print(f"logshipper: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
@@ -76,6 +64,27 @@ def main(words: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return _end_silently()
+
+
+def _main(words: list[str]) -> int:
+    parser = build_parser()
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
+    commands = _commands(parser)
+    try:
+        _check_command(parser, words, list(commands))
+        arguments, unknown = parser.parse_known_args(words)
+    except SystemExit:
+        if sys.stdout is not None:
+            sys.stdout.flush()  # help, which nobody may read any more
+        raise
+    if unknown:
+        command = next((commands[word] for word in words if word in commands), parser)
+        if not _take_words(command, arguments, unknown):
+            _refuse_words(command, unknown)
+    return int(arguments.call(arguments))
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -115,7 +124,15 @@ def parse_run(options: list[str], arguments: run_command.Arguments) -> None:
     )
     parser.usage_code = run_command.USAGE_CODE
     add_run_options(parser)
-    parser.parse_args(options, arguments)
+    try:
+        try:
+            parser.parse_args(options, arguments)
+        except SystemExit:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # help, which nobody may read any more
+            raise
+    except BrokenPipeError:
+        sys.exit(_end_silently())
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
@@ -164,11 +181,11 @@ def _add_check(commands: "argparse._SubParsersAction[_Parser]") -> None:
         "check",
         help="what your ~/.logoptin means, or what is wrong with it",
         description="Says what your ~/.logoptin means, or what is wrong with it.",
-        epilog="exit codes: 0 it is well (or isn't there), 1 it is refused\n\nexamples:\n  logshipper check\n"
+        epilog="exit codes: 0 it is well (or you have none), 1 it is refused\n\nexamples:\n  logshipper check\n"
         "  logshipper check draft.yaml\n  logshipper check --json\n",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    check.add_argument("file", nargs="?", help="another file than ~/.logoptin")
+    check.add_argument("file", nargs="?", help="another file than ~/.logoptin, which must be there")
     check.add_argument("--json", action="store_true", help="for programs")
     check.set_defaults(call=_check)
 
@@ -214,6 +231,12 @@ def _check_command(parser: argparse.ArgumentParser, words: list[str], known: lis
         near = [meant] if meant else get_close_matches(words[0], known, 1)
         hint = f"did you mean `{near[0]}`?" if near else f"commands are {', '.join(known)}"
         parser.error(f"there is no command `{words[0]}`; {hint}")
+    own = ("-h", "--help", "--version")
+    if words and words[0].startswith("-") and not any(one.startswith(words[0]) for one in own):
+        option = words[0].partition("=")[0]
+        asked = [word for word in words[1:] if word in known]
+        example = f", as in `{parser.prog} {asked[0]} {option} ...`" if asked else ""
+        parser.error(f"{option} stands behind a command{example}")
     if not words:
         parser.print_help()
         parser.exit(2)

@@ -72,4 +72,24 @@ def await_exec(argv: list[str], pid: int, failed: int) -> None:
 
 def refusal(argv: list[str], error: int) -> CaptureError:
     """CMD can't be run: exit code 127 where there is none, else 126."""
-    return CaptureError(f"{argv[0]}: {os.strerror(error)}", 127 if error == errno.ENOENT else 126)
+    words = f"{argv[0]}: {os.strerror(error)}{_mend(argv[0], error)}"
+    return CaptureError(words, 127 if error == errno.ENOENT else 126)
+
+
+def _mend(name: str, error: int) -> str:
+    """What people most often meant by a name that can't be run; "" where nobody knows."""
+    try:
+        if error == errno.EACCES and "/" in name:
+            if os.path.isdir(name):
+                return " (it is a folder)"
+            if os.path.isfile(name) and not os.access(name, os.X_OK):
+                return f" (it isn't executable: `chmod +x {name}`, or begin with what reads it, as in `python {name}`)"
+        elif error == errno.ENOENT and "/" in name and os.path.isfile(name):
+            return " (it is there; what its first line names isn't, or that line ends as on Windows)"
+        elif error == errno.ENOENT and "/" not in name and os.path.isfile(name):
+            return f" (the one in this folder is `./{name}`; a script may need its interpreter, as in `python {name}`)"
+        elif error == errno.ENOENT and " " in name.strip():
+            return " (no quotes around CMD and its arguments: each is a word of its own)"
+    except ValueError:  # a null character in the name
+        pass
+    return ""

@@ -15,12 +15,13 @@ import time
 from logshipper import launch, nesting, signals, terminal
 from logshipper.background import close_inherited, detach
 from logshipper.channel import Channel
+from logshipper.errors import CaptureError
 from logshipper.fault_points import fault_point
 from logshipper.handover import STALL_SECS, SidecarLink, SidecarPlan
 from logshipper.job import BatchJob, InteractiveJob
 from logshipper.relay import NoSink, Owner, Relay
 from logshipper.signals import SignalPipe
-from logshipper.spool import note_end, note_relay
+from logshipper.spool import give_up, note_end, note_relay
 from logshipper.streams import STREAMS, Streams
 from logshipper.unsent import Unsent
 
@@ -79,6 +80,10 @@ def run(options: RunOptions) -> int:
     try:
         process = RelayProcess(options)
         process.start(inherited)
+    except CaptureError as error:
+        if options.capture is not None:
+            give_up(options.capture, error.exit_code)
+        raise
     except (OSError, MemoryError, termios.error) as error:
         # no fd, process, memory or terminal to be had: the job matters more
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__

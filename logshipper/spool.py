@@ -8,6 +8,7 @@ import fcntl
 import mmap
 import os
 import struct
+import time
 
 from logshipper.errors import ConfigError, SpoolError, SpoolFull, os_words
 from logshipper.filesystem import network_type
@@ -40,12 +41,16 @@ if TYPE_CHECKING:
 class Capture:
     """A capture's own directory, made and ready to be written.
 
-    path: the directory; counters: 72 bytes shared with whoever outlives the relay.
+    path: the directory; counters: 72 bytes shared with whoever outlives the relay; own: it is in the user's own spool,
+    not in a node's.
     """
 
-    __slots__ = ("attempt", "counters", "job_id", "name", "path")
+    __slots__ = ("attempt", "counters", "job_id", "name", "own", "path")
 
-    def __init__(self, path: str, job_id: str, attempt: int, name: str, counters: mmap.mmap) -> None:
+    def __init__(
+        self, path: str, job_id: str, attempt: int, name: str, counters: mmap.mmap, *, own: bool = False
+    ) -> None:
+        self.own = own
         self.path = path
         self.job_id = job_id
         self.attempt = attempt
@@ -161,7 +166,7 @@ def create_capture(root: str, name: str, job_id: str | None = None, place: "Plac
         os.mkdir(path, 0o700)
         segments = os.path.join(path, "segments")
         os.mkdir(segments, 0o700)
-        made = Capture(path, job_id, attempt, name, _make_counters(os.path.join(segments, "counters")))
+        made = Capture(path, job_id, attempt, name, _make_counters(os.path.join(segments, "counters")), own=True)
         _write_identity(made, step, task)
         return made
     except OSError as error:
@@ -296,6 +301,22 @@ def counted_bytes(counters: mmap.mmap, stream: int) -> int:
 def note_end(counters: mmap.mmap, wait_status: int, ended_ns: int) -> None:
     """The relay's word on CMD's end, for the case that the sidecar is dead and can't write the end record."""
     _END.pack_into(counters, COUNTERS.size, 1, wait_status, ended_ns)
+
+
+def give_up(capture: Capture, exit_code: int) -> None:
+    """CMD couldn't be run, so there is nothing to log. In a node's spool, which isn't ours to clear, the job has ended
+    with that exit code."""
+    if not capture.own:
+        note_end(capture.counters, exit_code << 8, time.time_ns())
+        return
+    segments = os.path.join(capture.path, "segments")
+    try:
+        os.unlink(os.path.join(capture.path, "identity.json"))  # first: without it, nothing is ever taken in
+        os.unlink(os.path.join(segments, "counters"))
+        os.rmdir(segments)
+        os.rmdir(capture.path)
+    except OSError:
+        note_end(capture.counters, exit_code << 8, time.time_ns())
 
 
 def outcome(wait_status: int) -> tuple[str, int | None, int]:

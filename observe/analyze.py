@@ -18,6 +18,7 @@ from observe.event_log import EventLog, EventQuery, StateEvent
 from observe.job_api import Job
 from observe.job_states import fits
 from observe.job_tasks import events_of_children
+from observe.new_file import check_ending
 from observe.opening import chosen_jobs, is_from_loki, metrics_of, overlay_of, say_where_else, site_of
 from observe.output import print_json
 from observe.store_api import Store
@@ -62,6 +63,9 @@ def _show(args: argparse.Namespace, answer: Answer, unknown: Sequence[UnknownJob
 
 def _check(args: argparse.Namespace) -> None:
     """Raises UsageError for options that say nothing of the report."""
+    for form, path in (("png", args.png), ("svg", args.svg), ("csv", args.csv)):
+        if path:
+            check_ending(f"--{form}", path, form)
     for option in ("from_state", "to_state"):
         if getattr(args, option) and args.report != "throughput":
             raise UsageError(f"--{option.replace('_', '-')}", ["is for throughput, which counts changes of states"])

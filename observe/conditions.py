@@ -62,6 +62,9 @@ def _matcher(text: str, kind: Kind, sign: str, value: str) -> Callable[[Value], 
         return lambda found: (found is not MISSING) is flag
     if sign == ":regex:":
         return _regex(text, value)
+    if value[:1] in ("<", ">", "="):
+        near = {"=<": "; `<=` is", "=>": "; `>=` is"}.get(sign + value[0], "")
+        raise UsageError(repr(text), [f"`{sign}{value[0]}` is no operator{near}; a text that begins so is quoted"])
     wanted = _operand(text, kind, value)
     order = _ORDERS.get(sign)
     if order is not None:

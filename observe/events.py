@@ -168,7 +168,7 @@ def _print(args: argparse.Namespace, events: list[StateEvent], unknown: list[Doc
         return
     out = Output()
     if not events:
-        say("no such events")
+        say("no such events; `logshipper events` without any option shows the newest of all")
         return
     rows = [_row(out, event) for event in events]
     if out.terminal and sum(natural_widths(_COLUMNS, rows)) + 2 * (len(_COLUMNS) - 1) > out.columns:

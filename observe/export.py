@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 from ingest.progress_bar import Bar
-from logshipper.errors import LogshipperError
+from logshipper.errors import LogshipperError, UsageError
 from logshipper.segment import Stream
 from observe.export_rows import LOGS, METADATA, RowWriter, Sources
 from observe.export_text import CsvWriter, JsonlWriter
-from observe.new_file import check_new, new_file
+from observe.new_file import check_new, ending_of, new_file
 from observe.opening import known_jobs
 from observe.output import Output, print_json
 from observe.running import say
@@ -73,11 +73,16 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _format(args: argparse.Namespace) -> str:
-    """What --format says, else what the file's name ends in, else CSV."""
+    """What --format says, else what the file's name ends in, else CSV. Raises UsageError for another ending."""
     if args.format is not None:
         return str(args.format)
-    ending = os.path.splitext(args.output)[1].removeprefix(".").lower()
-    return ending if ending in FORMATS else CSV
+    ending = ending_of(args.output)
+    if not ending or os.path.isdir(args.output):
+        return CSV
+    if ending not in FORMATS:
+        endings = ", ".join(f".{form}" for form in FORMATS)
+        raise UsageError("--output", [f"{args.output} ends in none of {endings}: --format says what it is"])
+    return ending
 
 
 def _writers(form: str) -> Callable[[BinaryIO], RowWriter]:

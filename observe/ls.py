@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "logshipper.ls/1"
 EXIT_UNKNOWN = 1
+EXIT_UNREAD = 1
 _NAME_MIN = 12  # columns
 _HINT_JOBS = 20  # whose keys a mistyped one is compared with
 
@@ -76,6 +77,8 @@ def call(args: argparse.Namespace) -> int:
     _tell_problems(args, problems, unknown)
     for sentence in lacking:
         say(sentence)
+    if problems and not jobs and not args.json:  # they were said, and nobody knows whether there are jobs
+        return EXIT_UNREAD
     answer.print(jobs, problems, unknown)
     return EXIT_UNKNOWN if unknown else 0
 
@@ -175,7 +178,8 @@ class _Answer:
         elif jobs:
             self._tell(f"no job matches, of {plural(jobs, 'job')} in all")
         elif is_from_loki(args):
-            self._tell(f"no jobs in {store_place(args)} in the time that is looked at; --since 30d looks further back")
+            place = f"{_of_cluster(args)} in {store_place(args)}"
+            self._tell(f"no jobs{place} in the time that is looked at; --since 30d looks further back")
         else:
             self._tell(f"no jobs in {store_place(args)} yet; begin with: {begin_with(args)}")
 
@@ -207,7 +211,7 @@ class _Answer:
         used = {"lost": any(row.job.lost for row in self.rows), "tags": any(row[-2] for row in rows)}
         kept = [at for at, column in enumerate(_COLUMNS) if used.get(column.title, True)]
         widths = natural_widths(_COLUMNS, rows)
-        for title in ("records", "took", "lines"):
+        for title in ("records", "took", "lines", "tags", "started"):
             if sum(widths[at] + 2 for at in kept[:-1]) + _NAME_MIN > self.out.columns:
                 kept = [at for at in kept if _COLUMNS[at].title != title]
         self.out.table([_COLUMNS[at] for at in kept], [[row[at] for at in kept] for row in rows])
@@ -254,6 +258,10 @@ class _Answer:
         if self._columns:
             document["columns"] = {asked.field.name: _raw(asked, row) for asked in self._columns}
         return document
+
+
+def _of_cluster(args: argparse.Namespace) -> str:
+    return f" of cluster {args.cluster}" if args.cluster else ""
 
 
 def _raw(asked: ColumnAsked, row: Row) -> object:

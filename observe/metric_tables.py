@@ -88,7 +88,7 @@ def _texts(name: str, column: Iterable[int | float | None], *, brief: bool) -> l
     """brief: for a terminal; else exact."""
     if name == TIME:
         times_ns = [round((secs or 0) * NS) for secs in column]
-        return [local(time_ns, millis=True) if brief else utc(time_ns) for time_ns in times_ns]
+        return [local(time_ns, millis=True) if brief else f"{utc(time_ns)[:-4]}Z" for time_ns in times_ns]  # of floats
     return ["" if value is None else number(value) if brief else str(value) for value in column]
 
 

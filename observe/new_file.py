@@ -1,12 +1,27 @@
 """Files that appear whole or not at all: written beside their place under another name, moved there at the end."""
 
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
-from logshipper.errors import LogshipperError, os_words
+from logshipper.errors import LogshipperError, UsageError, os_words
+
+_ENDING = re.compile(r"[^/]\.([A-Za-z][A-Za-z0-9]{0,7})\Z")
+
+
+def ending_of(path: str) -> str:
+    """The format that a file's name ends in, in lower case: `csv` of `x.CSV`; "" of `x`, `lr0.1` and `-`."""
+    found = _ENDING.search(path)
+    return found[1].lower() if found else ""
+
+
+def check_ending(option: str, path: str, form: str) -> None:
+    """Raises UsageError where a name's ending says another format than the one that is written."""
+    if ending_of(path) not in ("", form):
+        raise UsageError(option, [f"writes {form.upper()}, and {path} ends in .{ending_of(path)}: call it .{form}"])
 
 
 def check_new(path: str, *, force: bool, option: str = "--output") -> None:

@@ -112,7 +112,11 @@ class Output:
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
         if self.terminal and len(rows) <= _RICH_ROWS:
-            self._rich_table(columns, rows)
+            widths = _fitted(columns, natural_widths(columns, rows), self.columns)
+            if _taken(widths) > self.columns and len(columns) > 2:
+                self._rows_as_fields(columns, rows)
+            else:
+                self._rich_table(columns, rows, widths)
         else:
             self.plain_table(columns, rows, plain_widths(columns, rows))
 
@@ -125,7 +129,14 @@ class Output:
         for row in rows:
             sys.stdout.write(_plain_row(row, columns, widths))
 
-    def _rich_table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
+    def _rows_as_fields(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
+        """Each row as lines of title and cell, where the terminal is too narrow for a table: no number is cut off."""
+        for at, row in enumerate(rows):
+            if at:
+                self.line()
+            self.fields([(column.title, [cell]) for column, cell in zip(columns, row, strict=True)])
+
+    def _rich_table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], widths: Sequence[int]) -> None:
         from rich import box
         from rich.table import Table
 
@@ -137,7 +148,6 @@ class Output:
             header_style="bold",
             border_style="dim",
         )
-        widths = _fitted(columns, natural_widths(columns, rows), self.columns)
         for column, width in zip(columns, widths, strict=True):
             table.add_column(
                 _rich_text([column.title]),
@@ -195,9 +205,14 @@ def fitting(columns: Sequence[Column], widths: Sequence[int], room: int) -> int:
     return len(columns)
 
 
+def _taken(widths: Sequence[int]) -> int:
+    """How wide a table is."""
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
 def _fitted(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:
     """The widths, with the widest flexible columns narrowed until all fit."""
-    excess = sum(widths) + 2 * (len(widths) - 1) - room
+    excess = _taken(widths) - room
     while excess > 0:
         able = [at for at, column in enumerate(columns) if column.flexible and widths[at] > _FLEXIBLE_MIN]
         if not able:

@@ -10,6 +10,7 @@ from logshipper.errors import LogshipperError, UsageError
 from observe.curves import NONE, RAW, Trace, Treatment
 from observe.documents import job_heading
 from observe.graph_notes import left_out_of, rule_words
+from observe.new_file import check_ending
 from observe.opening import check_attempt, is_from_loki, known_jobs, overlay_of
 from observe.options import options_of
 from observe.output import Cell, Output, Styled, print_json
@@ -52,6 +53,9 @@ def call(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     """Raises UsageError for options that say nothing together."""
+    for form, path in (("png", args.png), ("svg", args.svg)):
+        if path:
+            check_ending(f"--{form}", path, form)
     if args.x is not None and args.x_rule:
         raise UsageError("--x", ["names the X, and --x-rule has it chosen: give one of them"])
     if args.error_bars != NONE and args.aggregate == NONE:

@@ -190,7 +190,7 @@ def main() -> int:
     options = parser.parse_args(sys.argv[1:at])
     capture: Any = None  # Any: stands for a spool.Capture
     if not options.no_capture:
-        capture = SimpleNamespace(job_id="test1", counters=make_counters(options.counters))
+        capture = SimpleNamespace(job_id="test1", counters=make_counters(options.counters), own=False)
 
     def serve(plan: SidecarPlan) -> None:
         serve_with(options.serve, options.events, plan)

@@ -331,6 +331,15 @@ def test_files_that_are_no_toml_are_said(content: bytes, words: str, tmp_path: P
         read(str(file))
 
 
+def test_what_windows_editors_write_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "agent.toml"
+    file.write_bytes(b'\xef\xbb\xbf[loki]\r\nurl = "http://loki.example.org:3100"\r\n')
+    assert load(str(file)).loki.access.url == "http://loki.example.org:3100"
+    file.write_text("[loki]\nurl = http://loki.example.org:3100\n")
+    with pytest.raises(ConfigError, match=r"at line 2, column 7\): texts stand in quotes"):
+        load(str(file))
+
+
 def test_a_missing_file_and_a_folder_are_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="can't be read: no such file"):
         load(str(tmp_path / "none.toml"))

@@ -196,6 +196,28 @@ def test_no_command(home: Home, command: list[str], code: int) -> None:
     assert done.returncode == code
     assert done.stderr.startswith(f"logshipper: {command[0]}: ".encode())
     assert home.call("ls", "--json").stdout.count(b"job_id") == 0
+    assert not [name for name in os.listdir(home.store / "spool") if not name.startswith(".")]  # nor later
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["logshipper", "-h"], ["logshipper"], ["logshipper", "ls", "--help"], ["logshipper", "run", "--help"],
+     ["ingest", "--help"], ["ingest", "run", "--help"], ["grafana", "apply", "--help"]],
+)  # fmt: skip
+def test_help_that_nobody_reads_ends_without_a_word(words: list[str]) -> None:
+    """`logshipper --help | head -1`, and head is gone already."""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, "-m", *words], stdout=write, stderr=subprocess.PIPE, timeout=60)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_what_stands_in_the_wrong_place(home: Home) -> None:
+    found = home.call("--store", "x", "ls")
+    assert (found.returncode, b"as in `logshipper ls --store ...`" in found.stderr) == (2, True)
+    found = home.call("check", "nosuch.yaml")
+    assert (found.returncode, b"nosuch.yaml: there is no such file" in found.stderr) == (1, True)
 
 
 def test_wrong_options(home: Home) -> None:

@@ -93,3 +93,19 @@ def test_a_record_that_is_too_long_is_left_out_and_said(monkeypatch: pytest.Monk
     words = f"a record of {len(text)} bytes is left out"
     assert [row.event for row in rows.events] == [{"event": "record_left_out", "message": words}]
     assert account.state == "RUNNING"
+
+
+def test_a_command_that_could_not_be_run_is_told_by_its_exit_code() -> None:
+    """In a node's spool, where the capture's directory stays."""
+    for wait_status, reason in ((127 << 8, "its command couldn't be run"), (1 << 8, "its capture died before")):
+        account = CaptureAccount()
+        account.conclude(died=True, boot_id="", end=(wait_status, START_NS))
+        assert (account.state, account.exit_code, account.reason.startswith(reason)) == (
+            "FAILED",
+            wait_status >> 8,
+            True,
+        )
+    account = CaptureAccount()
+    account.take_counters({"stdout": 7, "stderr": 0}, {})
+    account.conclude(died=True, boot_id="", end=(127 << 8, START_NS))
+    assert "lines are missing" in account.reason

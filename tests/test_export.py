@@ -391,6 +391,20 @@ def test_outputs_that_cannot_be(words: list[str], wanted: str, store: Path, expo
     assert wanted.format(tmp=tmp_path) in _code_and_words(export, "odd", *words)[1]
 
 
+def test_a_name_that_ends_in_another_format_is_refused(store: Path, export: Export, tmp_path: Path) -> None:
+    odd_job(store)
+    for name in ("o.xml", "o.json", "o.csv.gz"):
+        code, out, err = export("odd", "--output", str(tmp_path / name))
+        assert (code, out, f"{name} ends in none of .csv, .tsv, .jsonl, .parquet" in err) == (2, "", True)
+        assert not (tmp_path / name).exists()
+    for name, more in (("o", ()), ("lr0.1", ()), ("o.txt", ("--format", "tsv")), ("o.TSV", ())):
+        assert export("odd", "--output", str(tmp_path / name), *more)[0] == 0
+    assert "\t" in (tmp_path / "o.txt").read_text()
+    assert "," in (tmp_path / "lr0.1").read_text()
+    (tmp_path / "v1.out").mkdir()
+    assert export("odd", "--output", str(tmp_path / "v1.out"))[0] == 0, "a folder that is there"
+
+
 def _code_and_words(export: Export, *words: str) -> tuple[int, str]:
     code, _, err = export(*words)
     return code, err

@@ -265,6 +265,14 @@ def test_a_mistyped_key_is_told(words: list[str], ask: Ask) -> None:
     assert "has the key" not in ask("--filter", "los<1", "--state", "timeout")[2], "no job's keys were looked at"
 
 
+def test_an_operator_that_is_none_is_told(ask: Ask) -> None:
+    for condition, words in (("loss=<3", "`<=` is"), ("loss=>3", "`>=` is"), ("loss==<3", "no operator")):
+        code, out, err = ask("--filter", condition)
+        assert (code, out, words in err) == (2, "", True)
+    assert ask("--filter", "model='<b>'")[0] == 0
+    assert ask("--filter", "model:regex:<b>")[0] == 0
+
+
 def test_by_state(ask: Ask) -> None:
     assert ask("--by-state")[1].split() == ["state", "jobs", "COMPLETED", "8", "FAILED", "4"]
     assert json.loads(ask("--by-state", "--json", "--filter", "loss<0.2")[1])["by_state"] == {
@@ -376,3 +384,15 @@ def test_a_purged_value_is_in_no_cache(store: Path) -> None:
         assert not list(store.glob(f"{FILE}*"))
         job = next(job for job in opened.jobs() if job.job_id == "a2")
         assert "small" not in str(opened.key_values(job))
+
+
+def test_a_store_that_cannot_be_written_is_not_called_empty(tmp_path: Path) -> None:
+    root = tmp_path / "full"
+    with SpooledCapture(root, "a1") as job:
+        job.end()
+    script = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); import logshipper.cli as c; "
+    words = [sys.executable, "-c", f"{script}sys.exit(c.main(['ls', '--store', {str(root)!r}]))"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "1 captures wait in the spool, not taken in" in done.stderr
+    assert "no jobs" not in done.stderr

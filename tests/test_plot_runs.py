@@ -430,3 +430,12 @@ def test_from_loki_the_same(loki: LokiServer, plot: Plot, tmp_path: Path, capsys
     assert main(["plot", *words, "--from", "loki", "--loki-url", loki.url]) == 0
     assert capsys.readouterr().out == local[1]
     assert len(json.loads(local[1])["graphs"]) == 2
+
+
+def test_a_picture_that_ends_in_another_format_is_refused(plot: Plot, tmp_path: Path) -> None:
+    for option, name in (("--png", "x.jpg"), ("--png", "x.svg"), ("--svg", "x.PDF")):
+        code, out, err = plot("aaa", option, str(tmp_path / name))
+        assert (code, out, f"ends in .{name[-3:].lower()}: call it .{option[2:]}" in err) == (2, "", True)
+    assert plot("aaa", "--png", str(tmp_path / "lr0.1"))[0] == 0
+    assert plot("aaa", "--png", str(tmp_path / "x.PNG"))[0] == 0
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["lr0.1", "x.PNG"]

@@ -51,6 +51,19 @@ COMMANDS = [["ls"], ["show", "last"], ["metadata", "last"], ["plot", "last"], ["
             ["metadata", "last", "--summary"], ["metadata", "last", "--by", "epoch"]]  # fmt: skip
 
 
+def test_no_number_is_cut_off_where_the_terminal_is_narrow(store: Path) -> None:
+    with SpooledCapture(store, "narrow", name="train.py") as job:
+        job.metadata({"val/acc": 0.25}, {"val/acc": 0.75})
+        job.end()
+    shown = SGR.sub("", screen(store, "metadata", "last", "--summary", columns=32))
+    assert [line.split() for line in shown.splitlines()[:6]] == [
+        ["key", "val/acc"], ["last", "0.75"], ["min", "0.25"], ["max", "0.75"], ["mean", "0.5"], ["std", "0.25"],
+    ]  # fmt: skip
+    listed = SGR.sub("", screen(store, "ls", columns=36)).splitlines()
+    assert listed[2].split() == ["narrow", "COMPLETED", "0", "train.py"]
+    assert all(cells_wide(line) <= 36 for line in listed)
+
+
 @pytest.mark.parametrize("columns", [60, 80, 140])
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
 def test_answers_fit_the_terminal(store: Path, words: list[str], columns: int) -> None:

@@ -405,3 +405,11 @@ def completed(words: str) -> list[str]:
         command = [sys.executable, "-m", "ingest"]
         subprocess.run(command, env={**os.environ, **asked}, check=True, timeout=TIMEOUT_SECS)
         return Path(out.name).read_text().split("\n") if Path(out.name).stat().st_size else []
+
+
+def test_a_state_that_no_agent_has_made_is_said(tmp_path: Path) -> None:
+    with (
+        pytest.raises(StoreError, match=r"isn't there: no agent has run with this \[agent\] state_dir"),
+        quarantine_files.rewriter_lock(str(tmp_path / "none")),
+    ):
+        pass

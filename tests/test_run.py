@@ -343,11 +343,17 @@ def test_cmd_that_cannot_be_run(driver: Driver, tmp_path: Path) -> None:
     script.write_text("#!/bin/sh\n")
     for path in (script, tmp_path):
         done = driver.run(str(path))
-        assert (done.returncode, done.stderr) == (126, f"logshipper: {path}: Permission denied\n".encode())
+        assert done.returncode == 126
+        assert done.stderr.startswith(f"logshipper: {path}: Permission denied (".encode())
+    assert b"chmod +x" in driver.run(str(script)).stderr
+    assert b"it is a folder" in driver.run(str(tmp_path)).stderr
     missing = tmp_path / "missing"
     missing.write_text("#!/no/such/interpreter\n")
     missing.chmod(0o755)
-    assert driver.run(str(missing)).returncode == 127
+    done = driver.run(str(missing))
+    assert (done.returncode, b"what its first line names isn't" in done.stderr) == (127, True)
+    assert b"`./LICENSE`" in driver.run("LICENSE", env={"PATH": os.defpath}).stderr  # the folder that it runs in
+    assert b"no quotes" in driver.run("python train.py", env={"PATH": os.defpath}).stderr
 
 
 def test_script_without_an_interpreter_line(driver: Driver, tmp_path: Path) -> None:

@@ -149,3 +149,17 @@ def test_the_relays_word_on_the_end(tmp_path: Path) -> None:
     assert spool.outcome(3 << 8) == ("FAILED", 3, 0)
     assert spool.outcome(15) == ("CANCELLED", None, 15)
     assert spool.outcome(11) == ("FAILED", None, 11)
+
+
+def test_a_command_that_could_not_be_run_leaves_nothing_of_its_own(tmp_path: Path) -> None:
+    made = spool.create_capture(str(tmp_path), "x", "a1")
+    spool.give_up(made, 127)
+    assert not Path(made.path).exists()
+    made = spool.create_capture(str(tmp_path), "x", "a1")
+    made.own = False  # as in a node's spool, which only its agent clears
+    spool.give_up(made, 126)
+    read = spool.read_counters((Path(made.path) / "segments" / "counters").read_bytes())
+    assert read is not None
+    assert read.end is not None
+    assert read.end[0] == 126 << 8
+    assert (Path(made.path) / "identity.json").exists()

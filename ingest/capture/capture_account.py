@@ -32,6 +32,7 @@ from logshipper.spool import outcome
 
 MAX_TIME_NS = 1 << 62  # the year 2116; SQLite's integers end at twice that
 MAX_EVENTS = 10_000  # per capture; further ones are counted
+_NOT_RUN = (126, 127)  # exit codes, of a command that isn't there, or can't be executed
 MARKS = ("started", "heartbeat", "ended", "closed")  # events that a store makes itself
 NOT_A_JOBS = (*MARKS, JOB_ENDED, "checked", *HISTORY)  # who reads a store trusts these
 MAX_MARKS = 100  # starts and ends, per capture
@@ -204,7 +205,11 @@ class CaptureAccount(CaptureFacts):
             self.state = "NODE_FAIL"
             self.reason = "the machine restarted while the job ran"
         elif end is not None and self._take_word(*end):
-            self.reason = "its capture died before the job ended: lines are missing"
+            began = self.boot_id or any(self.printed.values())
+            if not began and self.exit_code in _NOT_RUN:
+                self.reason = "its command couldn't be run"
+            else:
+                self.reason = "its capture died before the job ended: lines are missing"
         elif died:
             self.state = "FAILED"
             self.reason = (

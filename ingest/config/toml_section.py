@@ -24,11 +24,14 @@ def read_toml(path: str) -> dict[str, Any]:  # Any: TOML
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
                 raise ConfigError(path, [f"is over {MAX_FILE_BYTES >> 20} MiB"])
-            return tomllib.load(file)
+            return tomllib.loads(
+                file.read(MAX_FILE_BYTES + 1).decode("utf-8-sig")
+            )  # Windows' editors begin with a mark
     except OSError as error:
         raise ConfigError(path, [f"can't be read: {os_words(error)}"]) from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(path, [f"isn't TOML: {error}"]) from None
+        quotes = ": texts stand in quotes" if str(error).startswith("Invalid value") else ""
+        raise ConfigError(path, [f"isn't TOML: {error}{quotes}"]) from None
     except UnicodeDecodeError:
         raise ConfigError(path, ["isn't TOML: it isn't UTF-8 text"]) from None
     except ValueError as error:  # a number of thousands of digits

@@ -93,6 +93,8 @@ def rewriter_lock(state_dir: str) -> Iterator[None]:
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
+        if not os.path.isdir(state_dir):
+            raise StoreError(state_dir, "isn't there: no agent has run with this [agent] state_dir") from None
         raise StoreError(path, f"can't be opened: {os_words(error)}") from None
     try:
         if not _try_lock(fd):
