@@ -115,6 +115,17 @@ def test_a_user_has_so_many(tmp_path: Path) -> None:
     assert len(_captures(agent)) == 2
 
 
+def test_no_two_names_of_thousands_are_the_same(agent: AgentSection) -> None:
+    """A shipped capture's name is remembered: another one of that name would be taken for it."""
+    names = set()
+    with NodeSpool(agent) as spool:
+        for _ in range(3000):
+            name = spool.make(_identity())
+            names.add(name)
+            shutil.rmtree(Path(agent.spool_dir) / name)
+    assert len(names) == 3000
+
+
 def test_many_makers_at_once(tmp_path: Path) -> None:
     """The count holds also where several processes make captures; none is half made."""
     agent = _section(tmp_path, max_captures_per_user=20)

@@ -6,6 +6,7 @@ What a task prints reaches its own output byte for byte, and the log line for li
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from logshipper.segment import Stream
+from logshipper.spool import NAME_CHARS
 from tests.captured_runs import wait_until
 from tests.other_users import BEN, as_user, needs_root, refused
 from tests.slurm import gate
@@ -337,6 +339,7 @@ def test_restarts_that_only_the_task_knows(node: Node) -> None:
     assert [path.name.rpartition(".")[2] for path in decisions] == ["0", "1", "2"]
     wait_until(lambda: len(node.names()) == 2, "two captures")
     assert sorted(name.split(".")[0] for name in node.names()) == ["4711@1", "4711@3"]
+    assert all(re.fullmatch(rf"4711@[13]\.[a-z][a-z2-9]{{{NAME_CHARS - 1}}}", name) for name in node.names())
 
 
 def test_first_decision_counts_for_all_tasks(node: Node) -> None:

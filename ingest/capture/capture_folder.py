@@ -21,7 +21,7 @@ from ingest.capture.job import NAME
 from ingest.capture.segment_reader import SpoolPosition, list_segments, segment_name
 from logshipper.errors import SpoolError, StoreError, os_words
 from logshipper.measurements import PORT_FILE
-from logshipper.spool import COUNTERS_BYTES, Counters, process_started, read_counters
+from logshipper.spool import COUNTERS_BYTES, Counters, read_counters, started_of
 from logshipper.spool_room import LIMITS_FILE
 
 GRACE_SECS = 60.0  # how long a capture may take from its directory to its first frame
@@ -29,6 +29,7 @@ MAX_IDENTITY_BYTES = 64 << 10
 _MAX_FOLDERS = 100_000
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO)  # what was looked for may well be there
 _FOLDER_NAME = re.compile(rf"({NAME.pattern})@([0-9]{{1,9}})\..*")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -148,20 +149,25 @@ class CaptureFolder:
         )
 
     def counters(self) -> Counters | None:
-        """None where there are none, or none that can be understood."""
+        """None where there are none, or none that can be understood. Raises OSError as `life` does."""
         text = self._read(self.segments_fd, "counters", COUNTERS_BYTES) if self.segments_fd >= 0 else None
         return None if text is None else read_counters(text)
 
     def telegraf_port(self) -> int:
-        """Where its sidecar takes measurements, as it says; 0 where it doesn't."""
-        text = self._read(self.segments_fd, PORT_FILE, 16) if self.segments_fd >= 0 else None
+        """Where its sidecar takes measurements, as it says; 0 where it doesn't, or that can't be read now."""
+        try:
+            text = self._read(self.segments_fd, PORT_FILE, 16) if self.segments_fd >= 0 else None
+        except OSError:
+            return 0
         digits = (text or b"").strip()
         return int(digits) if digits.isdigit() and 0 < int(digits) < 65536 else 0
 
     def _read(self, folder: int, name: str, max_bytes: int) -> bytes | None:
         try:
             fd = os.open(name, _FILE_FLAGS, dir_fd=folder)
-        except OSError:
+        except OSError as error:
+            if error.errno in _SHORTAGES:
+                raise
             return None
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -180,7 +186,8 @@ class CaptureFolder:
     # ---- who lives
 
     def life(self) -> Life:
-        """Looked at before segments are read: once it is DEAD or ORPHANED they don't grow any more."""
+        """Looked at before segments are read: once it is DEAD or ORPHANED they don't grow any more. Raises OSError
+        where the system is short of what it takes to look: nobody is dead for that."""
         if not self._begun:  # first: it may begin right now; looked for once, as there may be very many names
             self._begun = self.segments_fd >= 0 and bool(list_segments(self.segments_fd))
         if self._is_locked():
@@ -201,7 +208,9 @@ class CaptureFolder:
         """Whether the sidecar holds its lock. A shared lock, for a moment: a sidecar that begins just now waits."""
         try:
             fd = os.open("lock", _FILE_FLAGS, dir_fd=self.segments_fd) if self.segments_fd >= 0 else -1
-        except OSError:
+        except OSError as error:
+            if error.errno in _SHORTAGES:
+                raise
             return False
         if fd < 0:
             return False
@@ -291,9 +300,11 @@ def _process_runs(pid: int, started: int, uid: int) -> bool:
     try:
         with open(f"/proc/{pid}/status", "rb") as file:  # the folder's own owner is root where memory is hidden
             owner = next((line.split()[1] for line in file if line.startswith(b"Uid:")), b"")
-    except OSError:
+        found = started_of(pid)
+    except OSError as error:
+        if error.errno in _SHORTAGES:
+            raise
         return False
-    found = process_started(pid)
     return found != 0 and owner == b"%d" % uid and started in (0, found)
 
 

@@ -49,7 +49,10 @@ def learn(
     with_counters: bool = True,
 ) -> Learnt:
     """Takes a batch into account, axis and rows. life: looked at before the batch was read; with_counters: what the
-    relay counts now is taken as well, which may be other counts when the same frames are read again."""
+    relay counts now is taken as well, which may be other counts when the same frames are read again. Raises OSError
+    before anything is taken."""
+    done = batch.outcome is Outcome.CLOSED or (batch.outcome is Outcome.CUT and life is Life.DEAD)
+    counters = folder.counters() if with_counters or done else None
     for frame in batch.frames:
         account.take(frame, axis, rows, now_ns)
     damages, blocked = batch.damages, ""
@@ -59,8 +62,6 @@ def learn(
     words = [f"{damage.error}; {damage.skipped} bytes are left out" for damage in damages]
     for damage, sentence in zip(damages, words, strict=True):
         account.take_damage(sentence, damage.skipped, rows)
-    done = batch.outcome is Outcome.CLOSED or (batch.outcome is Outcome.CUT and life is Life.DEAD)
-    counters = folder.counters() if with_counters or done else None
     if counters is not None:
         account.take_counters(counters.printed, counters.feeds)
     if done:

@@ -38,7 +38,8 @@ class _Printed(NamedTuple):
 
     @classmethod
     def of(cls, account: CaptureAccount) -> "_Printed":
-        lines = {stream: account.ledger.get(stream, {}).get("read", 0) for stream in STREAM_NAMES.values()}
+        ledger = account.settled_ledger() if account.died else account.ledger
+        lines = {stream: ledger.get(stream, {}).get("read", 0) for stream in STREAM_NAMES.values()}
         return cls(lines, {"printed": account.bytes_printed, "logged": account.bytes_logged}, account.lost())
 
 

@@ -13,7 +13,6 @@ slurm         on Slurm's controller, one for each Loki: asks it which jobs were 
 import _thread
 import fcntl
 import os
-import resource
 import signal
 import threading
 import time
@@ -31,6 +30,7 @@ from ingest.metrics.job_metrics import JobMetrics
 from ingest.metrics.learner import Learner
 from ingest.metrics.metrics_server import AgentMetrics, MetricsServer, exposition
 from ingest.metrics.remote_write import RemoteWrite, RemoteWriteMetrics, own_labels
+from ingest.node.descriptors import most_captures, raise_file_limit
 from ingest.node.job_socket import JobSocket
 from ingest.node.node_spool import open_own_folder
 from ingest.node.service_notify import ServiceNotifier
@@ -68,6 +68,9 @@ class NodeAgent:
         self._socket_told: Counter[str] = Counter()
         self._captures: dict[str, FollowedCapture] = {}
         self._looked = False  # for captures, once at least
+        self._sinks_noted = False
+        self._most_captures = 1
+        self._crowded = Seldom(say)
         self._put_off: dict[str, tuple[float, str]] = {}  # not before, why
         with ExitStack() as undo:
             self._lock = _take_lock(config.agent.state_dir)
@@ -137,7 +140,8 @@ class NodeAgent:
 
     def run(self) -> None:
         """Until SIGTERM or SIGINT; what is under way then goes on where the next agent starts."""
-        _raise_file_limit()
+        raise_file_limit()
+        self._most_captures = most_captures(len(self._sinks))
         keep_freed_memory()
         for signo in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signo, self._on_signal)
@@ -234,7 +238,6 @@ class NodeAgent:
         captures = list(self._captures.values())
         if self._learner.turn(captures):
             self._wake()
-        self._learner.save(captures)
         if self._telegraf is not None:
             self._telegraf.update(captures)
         for capture in captures:
@@ -243,6 +246,7 @@ class NodeAgent:
         if self._slurm is not None:
             self._slurm.take()
         self._tell(list(self._captures.values()))
+        self._learner.save(captures)  # last: limits and /metrics go on where its disk is full
 
     def _end(self) -> None:
         captures = list(self._captures.values())
@@ -263,17 +267,38 @@ class NodeAgent:
     def _look(self) -> None:
         now = time.monotonic()
         names = list_folders(self._spool_fd)
-        for name in names:
-            if name not in self._captures and now >= self._put_off.get(name, (0.0, ""))[0]:
-                self._follow(name)
+        new = [name for name in names if name not in self._captures and now >= self._put_off.get(name, (0.0, ""))[0]]
+        waiting = self._follow_all(new)
         present = set(names)
         self._put_off = {name: put_off for name, put_off in self._put_off.items() if name in present}
         for name in [name for name in self._captures if name not in present]:
             self._say(f"{self._captures[name].folder.path}: somebody removed it from the spool")
             self._drop(name)
-        if not self._looked:
+        self._looked = True
+        if not self._sinks_noted and not waiting:  # else a new one is new to those that wait
             self._checkpoints.put_notes({SINKS_NOTE: [one.config.sink for one in self._sinks]})
-            self._looked = True
+            self._sinks_noted = True
+
+    def _follow_all(self, names: list[str]) -> int:
+        """As many as there are descriptors for; at first those that were begun. Returns how many wait."""
+        if not self._looked:
+            begun = {folder for one in self._sinks for folder in one.checkpoints.folders()}
+            names = sorted(names, key=lambda name: name not in begun)
+        leaving = max((one.leaving for one in self._sinks), default=0)
+        waiting = 0
+        for name in names:
+            if len(self._captures) + leaving < self._most_captures:
+                self._follow(name)
+            else:
+                waiting += 1
+        if waiting:
+            self._crowded.say(
+                f"{self._most_captures} captures are followed at a time, what there are file descriptors for; further "
+                "ones wait in the spool until some are shipped: raise LimitNOFILE (`ulimit -n`)"
+            )
+        else:
+            self._crowded.is_over()
+        return waiting
 
     def _follow(self, name: str) -> None:
         spool = self._config.agent.spool_dir
@@ -468,13 +493,3 @@ def _take_lock(state_dir: str) -> int:
         os.close(fd)
         raise StoreError(path, f"{os_words(error)}: free some room there; {option} names its folder") from None
     return fd
-
-
-def _raise_file_limit() -> None:
-    """Each capture takes some descriptors."""
-    try:
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if soft != hard:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except OSError:
-        pass  # the unit's SystemCallFilter is in the way, and its LimitNOFILE does the same

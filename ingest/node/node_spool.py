@@ -22,7 +22,7 @@ import orjson
 from ingest.config.agent_config import AgentSection
 from logshipper.errors import ConfigError, SpoolError, SpoolFull, os_words
 from logshipper.fault_points import fault_point
-from logshipper.spool import check_job_id, short_id
+from logshipper.spool import NAME_CHARS, check_job_id, short_id
 from logshipper.spool_room import LIMITS_FILE, Marks
 
 LOCK_SECS = 1.5  # a maker holds it for a millisecond or two
@@ -209,7 +209,7 @@ class NodeSpool:
             raise SpoolError(
                 self._path, f"uid {own} makes captures of its own here, only root those of uid {identity.uid}"
             )
-        name = f"{identity.job_id}@{identity.attempt}.{short_id(4)}"
+        name = f"{identity.job_id}@{identity.attempt}.{short_id(NAME_CHARS)}"
         try:
             os.mkdir(_MAKING + name, 0o700, dir_fd=self._fd)
             try:

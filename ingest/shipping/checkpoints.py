@@ -103,6 +103,11 @@ class Checkpoints(StateFile):
         with self._reading() as connection:
             return read_shipped(connection, self.path, folder)
 
+    def folders(self) -> list[str]:
+        """Of all captures of which something was shipped."""
+        with self._reading() as connection:
+            return [folder for (folder,) in connection.execute("SELECT folder FROM shipped").fetchall()]
+
     def commit(self, captures: Iterable[Shipped], newest_ns: Mapping[str, int]) -> None:
         """Everything up to these positions was acknowledged. newest_ns: of each stream that was sent to."""
         with self._transaction() as connection:

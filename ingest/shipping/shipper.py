@@ -225,12 +225,13 @@ class Shipper:
             self._say(f"{capture.folder.path}: can't be read: {words}; tried again")
 
     def _guarded_piece(self, capture: ShippedCapture, batch: Batch, life: Life, *, again: bool) -> _Piece | None:
-        """None where the frames, which are hostile, have found a fault of ours: the others go on."""
+        """None where the frames, which are hostile, have found a fault of ours, or what goes with them can't be read:
+        the others go on."""
         try:
             return self._piece(capture, batch, life, again=again)
         except Exception as error:
             capture.reload()
-            self._tell_once(capture, own_fault(error))
+            self._tell_once(capture, str(error) if isinstance(error, OSError) else own_fault(error))
             return None
 
     def _piece(self, capture: ShippedCapture, batch: Batch, life: Life, *, again: bool) -> _Piece:

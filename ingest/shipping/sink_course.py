@@ -91,6 +91,11 @@ class SinkCourse:
         """The capture is gone, and is let go between two rounds."""
         self._leaving.append(capture)
 
+    @property
+    def leaving(self) -> int:
+        """How many it has yet to let go."""
+        return len(self._leaving)
+
     def let_all_go(self) -> None:
         while self._leaving:
             self._leaving.popleft().let_go()

@@ -73,7 +73,7 @@ def test_becomes_read_only(cluster: CapturingCluster, user: JobUser) -> None:
             out, err = job.communicate(timeout=30.0)
         assert (job.returncode, out, err) == (0, b"first\nsecond\n", b"")
         (job_id,) = cluster.job_ids(user.name)
-        assert "Read-only file system" in "\n".join(told(cluster, job_id))
+        wait_until(lambda: "Read-only file system" in str(told(cluster, job_id)), "the node's log says it", 20.0)
 
 
 def test_missing(cluster: CapturingCluster, user: JobUser) -> None:

@@ -82,6 +82,15 @@ def helpers(cluster: CapturingCluster) -> dict[str, list[int]]:
     return found
 
 
+def late_python(cluster: CapturingCluster) -> tuple[str, Path]:
+    """The plugin's argument for a Python that begins once a file, the path, is there."""
+    script, go = cluster.folder / "python-late", cluster.folder / "python-go"
+    go.unlink(missing_ok=True)
+    script.write_text(f'#!/bin/sh\nuntil [ -e {go} ]; do sleep 0.1; done\nexec {cluster.python} "$@"\n')
+    script.chmod(0o755)
+    return f"python={script}", go
+
+
 def slow_python(cluster: CapturingCluster, secs: float) -> str:
     """The plugin's argument for a Python that takes so long to begin."""
     script = cluster.folder / f"python-after-{secs:g}"
