@@ -24,6 +24,7 @@ _STARTED_OFFSET = COUNTERS.size + _END.size
 TELEGRAF_MARK = ".telegraf"  # in a node's spool: its agent passes on measurements that it was sent for a job
 JOB_ID_MAX_CHARS = 64
 NAME_MAX_CHARS = 256  # of a job, a user, a host
+NAME_CHARS = 8  # random ones of a capture's name: of a job's thousands, shipped ones too, no two draw the same
 MAX_NUMBERS = 10_000  # job ids and steps whose attempts and runs are remembered
 _CANCELLING = (1, 2, 9, 15)  # HUP, INT, KILL, TERM: somebody, or the scheduler, ended the job
 _MAX_COUNT = (1 << 62) - 1
@@ -156,7 +157,7 @@ def create_capture(root: str, name: str, job_id: str | None = None, place: "Plac
         else:
             attempt = place.attempt + _number_of(os.path.join(spool, ".attempts", job_id))  # after removed ones
             step = run_step(step, _next_number(spool, f"{job_id}@{attempt}.{step}.{task}"))
-        path = os.path.join(spool, f"{job_id}@{attempt}.{_random(4)}")
+        path = os.path.join(spool, f"{job_id}@{attempt}.{short_id(NAME_CHARS)}")
         os.mkdir(path, 0o700)
         segments = os.path.join(path, "segments")
         os.mkdir(segments, 0o700)
@@ -319,12 +320,9 @@ def boot_id() -> str:
 
 def short_id(chars: int) -> str:
     """A random id: a letter, then letters and digits."""
-    return chr(_LETTERS[os.urandom(1)[0] % len(_LETTERS)]) + _random(chars - 1)
-
-
-def _random(chars: int) -> str:
+    first, *more = os.urandom(chars)
     alphabet = _LETTERS + _DIGITS
-    return bytes(alphabet[byte % len(alphabet)] for byte in os.urandom(chars)).decode()
+    return bytes([_LETTERS[first % len(_LETTERS)], *(alphabet[byte % len(alphabet)] for byte in more)]).decode()
 
 
 def _new_job_id(root: str, spool: str) -> str:

@@ -115,24 +115,15 @@ def test_a_user_has_so_many(tmp_path: Path) -> None:
     assert len(_captures(agent)) == 2
 
 
-def test_a_name_that_is_taken(agent: AgentSection, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As some pair of a job's hundreds of captures draws it."""
-    drawn = iter(["aaaa", "aaaa", "bbbb"])
-    monkeypatch.setattr(node_spool, "short_id", lambda chars: next(drawn))
-    for task in (0, 1):
-        prepare_capture(agent, _identity(task=task))
-    assert _captures(agent) == ["42@1.aaaa", "42@1.bbbb"]
-    identities = [Path(agent.spool_dir) / name / "identity.json" for name in _captures(agent)]
-    assert [json.loads(path.read_bytes())["task"] for path in identities] == [0, 1]
-
-
-def test_names_that_are_all_taken(agent: AgentSection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_spool, "short_id", lambda chars: "aaaa")
-    prepare_capture(agent, _identity())
-    with pytest.raises(SpoolError, match="directory not empty"):
-        prepare_capture(agent, _identity())
-    assert _captures(agent) == ["42@1.aaaa"]
-    assert not list(Path(agent.spool_dir).glob(".new-*"))
+def test_no_two_names_of_thousands_are_the_same(agent: AgentSection) -> None:
+    """A shipped capture's name is remembered: another one of that name would be taken for it."""
+    names = set()
+    with NodeSpool(agent) as spool:
+        for _ in range(3000):
+            name = spool.make(_identity())
+            names.add(name)
+            shutil.rmtree(Path(agent.spool_dir) / name)
+    assert len(names) == 3000
 
 
 def test_many_makers_at_once(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ What a task prints reaches its own output byte for byte, and the log line for li
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from logshipper.segment import Stream
+from logshipper.spool import NAME_CHARS
 from tests.captured_runs import wait_until
 from tests.other_users import BEN, as_user, needs_root, refused
 from tests.slurm import gate
@@ -284,40 +286,6 @@ def test_too_many_captures_of_a_user(node: Node) -> None:
     assert "one user may have 1 (max_captures=)" in played.said()
 
 
-ONCE_THE_SAME = """
-#define _GNU_SOURCE
-#include <string.h>
-#include <sys/random.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-ssize_t getrandom(void *bytes, size_t size, unsigned flags)
-{
-    static int names;
-    if (size == 4 && ++names <= 2) {
-        memset(bytes, 0, size);
-        return (ssize_t)size;
-    }
-    return syscall(SYS_getrandom, bytes, size, flags);
-}
-"""
-
-
-def test_two_captures_that_draw_the_same_name(node: Node, binaries: Path) -> None:
-    """As some pair of hundreds does."""
-    source, library = node.folder / "same.c", node.folder / "same.so"
-    source.write_text(ONCE_THE_SAME)
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
-    node.keeper = node.script(
-        "keeper", f'LD_PRELOAD={library} exec {binaries / "logshipper-keeper"} "$@"'
-    )  # no sanitizer, which would be loaded first
-    assert node.run("echo", "out", words=("tasks=2",)).captured() == [True, True]
-    first, second = node.logged(2)
-    assert [first.lines(), second.lines()] == [[b"out"], [b"out"]]
-    assert "4711@1.aaaa" in (first.name, second.name)
-    assert not list(node.spool.glob(".new-*"))
-
-
 @needs_root
 def test_other_users_get_nowhere(node: Node) -> None:
     node.run("true")
@@ -371,6 +339,7 @@ def test_restarts_that_only_the_task_knows(node: Node) -> None:
     assert [path.name.rpartition(".")[2] for path in decisions] == ["0", "1", "2"]
     wait_until(lambda: len(node.names()) == 2, "two captures")
     assert sorted(name.split(".")[0] for name in node.names()) == ["4711@1", "4711@3"]
+    assert all(re.fullmatch(rf"4711@[13]\.[a-z][a-z2-9]{{{NAME_CHARS - 1}}}", name) for name in node.names())
 
 
 def test_first_decision_counts_for_all_tasks(node: Node) -> None:

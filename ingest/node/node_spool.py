@@ -22,7 +22,7 @@ import orjson
 from ingest.config.agent_config import AgentSection
 from logshipper.errors import ConfigError, SpoolError, SpoolFull, os_words
 from logshipper.fault_points import fault_point
-from logshipper.spool import check_job_id, short_id
+from logshipper.spool import NAME_CHARS, check_job_id, short_id
 from logshipper.spool_room import LIMITS_FILE, Marks
 
 LOCK_SECS = 1.5  # a maker holds it for a millisecond or two
@@ -30,7 +30,6 @@ _BEGUN_MODE = 0o500  # of a folder until it has its own: one that nobody else gi
 MAX_NUMBERS_PER_USER = 10_000  # job ids whose attempts are remembered; then the oldest are forgotten
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAKING = ".new-"
-_NAME_TRIES = 8
 _MAX_WHOLE = (1 << 31) - 1
 _MAX_UID = (1 << 32) - 2  # the last one means "none" to chown(2)
 _STEP = re.compile(r"[\x20-\x7e]{0,64}")
@@ -210,33 +209,20 @@ class NodeSpool:
             raise SpoolError(
                 self._path, f"uid {own} makes captures of its own here, only root those of uid {identity.uid}"
             )
-        making = _MAKING + _new_name(identity)
+        name = f"{identity.job_id}@{identity.attempt}.{short_id(NAME_CHARS)}"
         try:
-            os.mkdir(making, 0o700, dir_fd=self._fd)
+            os.mkdir(_MAKING + name, 0o700, dir_fd=self._fd)
             try:
-                self._fill(making, identity)
+                self._fill(_MAKING + name, identity)
                 fault_point("capture_made")
-                name = self._rename_made(making, identity)
+                os.rename(_MAKING + name, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
                 fault_point("capture_named")
             except BaseException:
-                shutil.rmtree(making, dir_fd=self._fd, ignore_errors=True)
+                shutil.rmtree(_MAKING + name, dir_fd=self._fd, ignore_errors=True)
                 raise
         except OSError as error:
             raise _error(self._path, error) from None
         return name
-
-    def _rename_made(self, making: str, identity: NodeIdentity) -> str:
-        """Of hundreds of a job's captures some pair draws the same name: then another one. Raises OSError."""
-        name, tries = making.removeprefix(_MAKING), 1
-        while True:
-            try:
-                os.rename(making, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or tries == _NAME_TRIES:
-                    raise
-                name, tries = _new_name(identity), tries + 1
-            else:
-                return name
 
     def _fill(self, name: str, identity: NodeIdentity) -> None:
         """Nobody but us gets into the directory before its own mode is set, the last step."""
@@ -265,10 +251,6 @@ class NodeSpool:
             os.rmdir(name, dir_fd=self._fd)
         except OSError:
             pass
-
-
-def _new_name(identity: NodeIdentity) -> str:
-    return f"{identity.job_id}@{identity.attempt}.{short_id(4)}"
 
 
 def _error(path: str, error: OSError) -> SpoolError:

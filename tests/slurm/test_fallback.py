@@ -230,7 +230,7 @@ def test_scancel_of_all_of_it(cluster: FallbackCluster) -> None:
 def test_what_a_script_leaves_behind_holds_nobody_up(cluster: FallbackCluster) -> None:
     user = opted_in(cluster)
     run = begin(cluster, user, "echo one; setsid sleep 1000 & disown; echo two", *APART)
-    assert cluster.wait(run.job_id, 15.0) == COMPLETED
+    assert cluster.wait(run.job_id) == COMPLETED
     assert output(run)[0] == b"one\ntwo\n"
     wait_until(lambda: lines(cluster, run) == ["one", "two"], "its log is in Loki")
     cluster.end_processes(user)
@@ -326,13 +326,12 @@ def test_a_home_that_hangs(cluster: FallbackCluster) -> None:
     user, scratch = opted_in(cluster), cluster.add_user()
     os.chown(scratch.home, user.uid, user.gid)
     away = user._replace(home=scratch.home)
-    script = "seq 10; echo $SECONDS >&2"
-    job_id = cluster.sbatch(away, script, "--hold", "--nodelist=n1", *APART, env={"HOME": str(user.home)})
+    job_id = cluster.sbatch(away, "seq 10", "--hold", "--nodelist=n1", *APART, env={"HOME": str(user.home)})
     with fuse(cluster, user, "serve") as server:
         server.send_signal(signal.SIGSTOP)
         assert cluster.as_root("scontrol", "release", job_id).returncode == 0
-        assert cluster.wait(job_id, 20.0) == COMPLETED
+        assert cluster.wait(job_id) == COMPLETED  # it hangs until then
     run = Run(away, job_id, cluster.log_id(job_id, user))
-    assert output(run) == (b"".join(b"%d\n" % n for n in range(1, 11)), b"0\n")
+    assert output(run) == (b"".join(b"%d\n" % n for n in range(1, 11)), b"")
     assert cluster.show(job_id)[0]["RunTime"] >= "00:00:02"
     assert not cluster.entries(run.log_id)

@@ -173,19 +173,18 @@ def test_home_that_hangs(cluster: CapturingCluster, user: JobUser, away: JobUser
 
 def hanging_home(cluster: CapturingCluster, user: JobUser, away: JobUser) -> None:
     job_id = cluster.sbatch(away, PRINTS, "--nodelist=n1", *APART, env=at_home(user))
-    assert cluster.wait(job_id, 20.0) == JobEnd("COMPLETED", 0, 0)
+    assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)  # it hangs until then
     assert (away.home / "job.out").read_text() == OUT
-    assert cluster.show(job_id)[0]["RunTime"] <= "00:00:06"  # the look is given up after 2 s
-    # later steps of a job obey: they don't look again
-    script = "echo first; srun echo second; srun echo third; echo $SECONDS >&2"
+    script = "echo first; srun echo second; srun echo third"
     steps = cluster.sbatch(away, script, "--nodelist=n1", "--output=s.out", "--error=s.err", env=at_home(user))
-    assert cluster.wait(steps, 20.0) == JobEnd("COMPLETED", 0, 0)
+    assert cluster.wait(steps) == JobEnd("COMPLETED", 0, 0)
     assert (away.home / "s.out").read_text() == "first\nsecond\nthird\n"
-    assert int((away.home / "s.err").read_text()) < 3
     for one in (job_id, steps):
         wait_until(lambda one=one: ".logoptin couldn't be looked at" in str(told(cluster, one)), "it is told", 10.0)  # type: ignore[misc]  # mypy infers no type for a default
         assert not cluster.entries(one)
     cluster.wait_idle()
+    # later steps of a job obey: they don't look again
+    assert str(told(cluster, steps)).count(".logoptin couldn't be looked at") == 1
 
 
 def test_home_that_root_may_not_see(cluster: CapturingCluster, user: JobUser, away: JobUser) -> None:

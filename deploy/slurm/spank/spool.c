@@ -17,22 +17,21 @@
 #include <unistd.h>
 
 #define MAKING ".new-"
-enum { LOCK_MS = 1500, IDENTITY_BYTES = 8192, COUNTERS_BYTES = 72, RANDOM_CHARS = 4, NAME_TRIES = 8 };
+enum { LOCK_MS = 1500, IDENTITY_BYTES = 8192, COUNTERS_BYTES = 72, RANDOM_CHARS = 8 };
 enum { FOLDER_FLAGS = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC };
 
 _Static_assert(sizeof(struct counters) == COUNTERS_BYTES, "the layout of logshipper/spool.py");
 
-/* Behind job and attempt a letter, then letters and digits, as short_id in logshipper/spool.py. */
-static int name_anew(struct capture *capture)
+/* A letter, then letters and digits, as short_id in logshipper/spool.py; as many as NAME_CHARS there. */
+static int random_name(char *name)
 {
     static const char alphabet[] = "abcdefghjkmnpqrstvwxyz23456789";
     unsigned char bytes[RANDOM_CHARS];
-    char chars[RANDOM_CHARS + 1] = "";
     if (getrandom(bytes, sizeof bytes, GRND_NONBLOCK) != (ssize_t)sizeof bytes)
         return -1;
     for (int i = 0; i < RANDOM_CHARS; i++)
-        chars[i] = alphabet[bytes[i] % (i ? sizeof alphabet - 1 : sizeof alphabet - 1 - 8)];
-    snprintf(capture->name, sizeof capture->name, "%s@%u.%s", capture->job_id, capture->attempt, chars);
+        name[i] = alphabet[bytes[i] % (i ? sizeof alphabet - 1 : sizeof alphabet - 1 - 8)];
+    name[RANDOM_CHARS] = 0;
     return 0;
 }
 
@@ -111,27 +110,18 @@ static int fill(struct capture *capture, int spool, const char *making, const ch
     return fchmod(capture->folder, 0711);
 }
 
-/* Gives what is made its name; another one where a capture has that already: of hundreds of a job's some pair draws the
- * same. */
-static int rename_made(struct capture *capture, int spool, const char *making)
-{
-    for (int tries = 1; renameat(spool, making, spool, capture->name); tries++)
-        if ((errno != ENOTEMPTY && errno != EEXIST) || tries == NAME_TRIES || name_anew(capture))
-            return -1;
-    return 0;
-}
-
 int capture_make(struct capture *capture, int spool, const struct settings *settings, const struct wire_step *step,
                  uint32_t task, const char *host, const char *user, char *why, size_t why_size)
 {
-    char making[sizeof capture->name + sizeof MAKING], text[IDENTITY_BYTES];
+    char making[sizeof capture->name + sizeof MAKING], text[IDENTITY_BYTES], chars[RANDOM_CHARS + 1];
     *capture = (struct capture){.folder = -1, .identity = -1, .segments = -1, .attempt = step->restarts + 1};
     snprintf(capture->job_id, sizeof capture->job_id, "%u", step->job_id);
     size_t size = identity_write(text, sizeof text, settings->cluster, host, user, step, task);
-    if (!size || name_anew(capture)) {
+    if (!size || random_name(chars)) {
         snprintf(why, why_size, "no identity could be made");
         return -1;
     }
+    snprintf(capture->name, sizeof capture->name, "%s@%u.%s", capture->job_id, capture->attempt, chars);
     snprintf(making, sizeof making, MAKING "%s", capture->name);
     int lock = take_lock(spool);
     if (lock < 0) {
@@ -149,7 +139,7 @@ int capture_make(struct capture *capture, int spool, const struct settings *sett
     if (!failed) {
         failed = fill(capture, spool, making, text, size, step);
         FAULT_POINT(capture_made);
-        failed = failed || rename_made(capture, spool, making);
+        failed = failed || renameat(spool, making, spool, capture->name);
         int error = errno;
         FAULT_POINT(capture_named);
         if (failed)
