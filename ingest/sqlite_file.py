@@ -206,9 +206,10 @@ def _connect_copy(path: str) -> sqlite3.Connection:
 
 def _check_version(connection: sqlite3.Connection, path: str, version: int) -> int:
     """The file's version, 0 for a file without tables."""
-    found = _user_version(connection)
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    found = _user_version(connection)
+    # last: whoever makes the file just now commits all of this at once
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application != APPLICATION_ID and (found or tables):
         raise StoreError(path, "isn't a store's file: another program made it")
     if found > version:

@@ -12,14 +12,17 @@ import pytest
 from ingest import sqlite_file
 from ingest.capture.job import JobSummary
 from ingest.sqlite_file import UnwritableError
+from ingest.store import job_db
 from ingest.store.catalogue import Catalogue
 from ingest.store.intake import intake_lock
 from ingest.store.job_db import JobWriter
 from ingest.store.local_store import LocalStore
+from logshipper.cli import main
 from logshipper.errors import StoreError, UnknownJob
 from logshipper.segment import Stream
 from observe.overlay import NO_MARKS, Change, Overlay, Place
 from observe.page.logs import Log, View
+from tests.import_tools import RECORDED
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import make_capture
 
@@ -95,6 +98,28 @@ def test_marks_allocations_and_values_in_the_making_are_none_yet(root: Path) -> 
     assert told == []
 
 
+@pytest.mark.parametrize("questions", range(4))
+def test_a_file_that_is_made_while_it_is_looked_at_is_no_other_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, questions: int
+) -> None:
+    """questions: to SQLite, before its tables are committed."""
+    path = tmp_path / "new222.db"
+    path.touch()
+    left = questions
+
+    class Connection(sqlite3.Connection):
+        def execute(self, *words: object) -> sqlite3.Cursor:
+            nonlocal left
+            if left == 0:
+                as_tables(path)
+            left -= 1
+            return super().execute(*words)  # type: ignore[arg-type]  # as they were given
+
+    with closing(sqlite3.connect(path, factory=Connection)) as connection:
+        assert sqlite_file._check_version(connection, str(path), job_db.VERSION) in (0, job_db.VERSION)
+    assert left < 0 or questions == 3
+
+
 # ---- the catalogue
 
 
@@ -144,6 +169,32 @@ def test_damage_that_taking_in_finds_is_mended_at_once(root: Path) -> None:
     assert os.listdir(root / "spool") == []
     with closing(Catalogue.open(str(root / "catalogue.db"), wal=True)) as catalogue:
         assert sorted(job.job_id for job in catalogue.jobs(0)) == ["good1", "new222"]
+
+
+def spoil_tombstones(path: Path) -> None:
+    """Only the page that they begin on: lists show nothing of it."""
+    with closing(sqlite3.connect(path)) as connection:
+        size = connection.execute("PRAGMA page_size").fetchone()[0]
+        page = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'tombstone'").fetchone()[0]
+    with path.open("r+b") as file:
+        file.seek(size * (page - 1))
+        file.write(b"\xff" * size)
+
+
+def test_damage_that_only_removing_finds_is_mended(root: Path) -> None:
+    spoil_tombstones(root / "catalogue.db")
+    with LocalStore(str(root)) as store:
+        store.remove("good1")
+        assert ids(store) == []
+    assert not (root / "jobs" / "good1.db").exists()
+
+
+def test_damage_that_importing_finds_is_mended_for_the_next_time(root: Path) -> None:
+    spoil_tombstones(root / "catalogue.db")
+    words = ["import", "xt", str(RECORDED / "xt"), "--store", str(root)]
+    assert [main(words), main(words)] == [1, 0]
+    with LocalStore(str(root)) as store:
+        assert len(store.jobs()) > 1
 
 
 def test_damage_that_another_program_has_mended_is_not_mended_again(root: Path) -> None:

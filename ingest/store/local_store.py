@@ -237,6 +237,8 @@ class LocalStore:
                     imports.flush()
                 finally:
                     imports.close()
+                    if self._catalogue.is_damaged:
+                        self._follow_catalogue()  # so that it goes well the next time
 
     def put_allocations(self, allocations: "Sequence[Allocation]") -> None:
         """Keeps them; what is known of one already is replaced. Raises StoreError."""
@@ -342,7 +344,11 @@ class LocalStore:
             known = summary.attempts if summary else 0
             last = max(known, self._intake.check_idle(job_id), self._last_attempt(path, job_id))
             self._intake.keep_attempts(job_id, last)
-            self._catalogue.bury(job_id, last)
+            try:
+                self._catalogue.bury(job_id, last)
+            except DamagedError:
+                self._follow_catalogue()
+                self._catalogue.bury(job_id, last)
             fault_point("store_job_buried")
             self._intake.drop(job_id)
             fault_point("store_spool_dropped")
