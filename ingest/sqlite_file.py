@@ -26,7 +26,7 @@ class DamagedError(StoreError):
 
 
 class UnfinishedError(DamagedError):
-    """A file without tables: whoever made it was stopped before anything was committed."""
+    """Nothing was ever committed to a file: whoever makes it is at it, or was stopped."""
 
 
 class UnwritableError(StoreError):
@@ -65,8 +65,8 @@ def damaged(path: str, detail: str) -> DamagedError:
     )
 
 
-def _unfinished(path: str) -> UnfinishedError:
-    return UnfinishedError(path, str(damaged(path, "it has no tables").reason))
+def unfinished(path: str, detail: str) -> UnfinishedError:
+    return UnfinishedError(path, damaged(path, detail).reason)
 
 
 def open_writer(
@@ -95,7 +95,7 @@ def open_writer(
         try:
             found = _check_version(connection, path, version)
             if found == 0 and not create:
-                raise _unfinished(path)
+                raise unfinished(path, "it has no tables")
             # what is committed is on the disk: segments go after that
             connection.execute(f"PRAGMA synchronous={'FULL' if synced else 'OFF'}")
             if page_bytes:
@@ -142,7 +142,7 @@ def open_reader(path: str, version: int) -> sqlite3.Connection:
         connection = _connect_reader(path)
         try:
             if _check_version(connection, path, version) == 0:
-                raise _unfinished(path)
+                raise unfinished(path, "it has no tables")
         except BaseException:
             connection.close()
             raise
@@ -206,9 +206,10 @@ def _connect_copy(path: str) -> sqlite3.Connection:
 
 def _check_version(connection: sqlite3.Connection, path: str, version: int) -> int:
     """The file's version, 0 for a file without tables."""
-    found = _user_version(connection)
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    found = _user_version(connection)
+    # last: whoever makes the file just now commits all of this at once
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application != APPLICATION_ID and (found or tables):
         raise StoreError(path, "isn't a store's file: another program made it")
     if found > version:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from logshipper.measurements import Measurements
 
 HEARTBEAT_SECS = 5.0
+IDLE_SECS = 1.0
 LEDGER_SECS = 0.05
 RETRY_SECS = 1.0  # how long a spool that refused is left alone
 AGENT_AFTER_SECS = 2.0
@@ -88,7 +89,7 @@ class Sidecar:
         self._ended = False
         self._ledger: Json = {}
         self._ledger_due = 0.0
-        self._heartbeat_due = 0.0
+        self._heartbeat_due = self._idle_due = 0.0
         self._refused_until = 0.0
         self._room = SpoolRoom(settings.capture.path)
         self._slowed_since = 0.0  # 0: it isn't slowed
@@ -139,11 +140,11 @@ class Sidecar:
         buffer = memoryview(bytearray(_READ_BYTES + side_pipe.HEADER.size + side_pipe.MAX_PAYLOAD_BYTES))
         left = 0  # of a frame that isn't whole yet, at the buffer's begin
         while True:
-            ready = [fd for fd, _ in poll.poll(self._wait_ms())]
-            if not ready:
+            wait_secs = self._due() - time.monotonic()
+            ready = [fd for fd, _ in poll.poll(max(0, int(wait_secs * 1000) + 1))]
+            if not ready or wait_secs <= 0:  # also where something always comes
                 self.idle()
-                continue
-            if ready != [self._plan.side_pipe]:
+            if ready and ready != [self._plan.side_pipe]:
                 self._take_measurements()
                 if self._measurements is None:
                     poll.unregister(measured)
@@ -182,6 +183,7 @@ class Sidecar:
         """The capture is over for good."""
         self._end_measurements()
         self._say_lost(at_end=True)
+        self._write_ledger()  # what came after CMD's end counts, too
         try:
             self._writer.close(self._frames.end(self._now_ns()))
         except SpoolError as error:
@@ -252,8 +254,9 @@ class Sidecar:
         self._flush()
 
     def idle(self) -> None:
-        """What time brings: call it when nothing has come for a while, a second at most."""
+        """What time brings: call it when nothing has come for a while, and once a second at least."""
         now = time.monotonic()
+        self._idle_due = now + IDLE_SECS
         self._classifier.tick(now)
         self._take_measurements()
         self._look_for_room()
@@ -266,10 +269,9 @@ class Sidecar:
             self._agent_due = float("inf")
             self._settings.start_agent()
 
-    def _wait_ms(self) -> int:
-        now = time.monotonic()
-        due = min(self._classifier.next_tick() or now + 1.0, self._heartbeat_due, now + 1.0)
-        return max(0, int((due - now) * 1000) + 1)
+    def _due(self) -> float:
+        """When `idle` has something to do at the latest."""
+        return min(self._classifier.next_tick() or self._idle_due, self._heartbeat_due, self._idle_due)
 
     # ---- the end
 
@@ -284,7 +286,9 @@ class Sidecar:
         self._say_lost(at_end=True)
         ended: Json = {"type": "end", "state": state, "exit_code": exit_code, "signal": signo, "reason": reason}
         ended |= self._slowed(time.monotonic())
-        self._write_record({**ended, "ended_ns": ended_ns, "ledger": self._classifier.ledger()})
+        ledger = self._classifier.ledger()
+        if self._write_record({**ended, "ended_ns": ended_ns, "ledger": ledger}):
+            self._ledger = ledger
         fault_point("end_written")
         if self._open:  # the relay returns now; what is left behind goes on here
             try:
@@ -374,10 +378,12 @@ class Sidecar:
         if now >= self._ledger_due:
             self._ledger_due = now + LEDGER_SECS
             self._take_context()
-            ledger = self._classifier.ledger()
-            if ledger != self._ledger:
-                self._ledger = ledger
-                self._write_record({"type": "ledger", "ledger": ledger})
+            self._write_ledger()
+
+    def _write_ledger(self) -> None:
+        ledger = self._classifier.ledger()
+        if ledger != self._ledger and self._write_record({"type": "ledger", "ledger": ledger}):
+            self._ledger = ledger
 
     def _write_items(self, items: list[Lines | Event]) -> None:
         now_ns = self._now_ns()
@@ -418,9 +424,9 @@ class Sidecar:
             return False
         return True
 
-    def _write_record(self, record: Json) -> None:
+    def _write_record(self, record: Json) -> bool:
         now_ns = self._now_ns()
-        self._write(self._frames.record(record, now_ns), now_ns)
+        return self._write(self._frames.record(record, now_ns), now_ns)
 
     def _write_event(self, event: Json) -> None:
         self._write_record({**event, "type": "event"})

@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ingest.sqlite_file import open_reader, open_writer, store_errors, transaction
+from ingest.sqlite_file import UnfinishedError, open_reader, open_writer, store_errors, transaction
 from logshipper.errors import ConfigError, SpoolError, StoreError, UsageError
 from logshipper.filesystem import network_type
 from logshipper.spool import host_local_root, make_private_folder
@@ -118,6 +118,8 @@ class Overlay:
         try:
             with closing(open_reader(self.path, VERSION)) as connection, store_errors(self.path):
                 return connection.execute(query, values).fetchall()
+        except UnfinishedError:
+            return []  # the first mark is on its way
         except StoreError as error:
             if self._tell is None:
                 raise

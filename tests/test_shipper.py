@@ -609,6 +609,36 @@ def test_refusals_are_synced_before_they_count_as_dealt_with(
     assert node.one().first.shipped.counts.refused == {"too_old": 1}
 
 
+def test_what_is_shipped_or_refused_counts_once_however_often_the_disk_is_full(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with node.capture("job1", soon_ns()) as capture:
+        capture.lines(["old", "older"], time_ns=time.time_ns() - 170 * HOUR_NS)
+        capture.lines(["young"])
+    node.learn()
+    commit, failures = node.checkpoints.commit, 0
+
+    def full(*about: Any) -> None:
+        nonlocal failures
+        if failures < 3:
+            failures += 1
+            raise StoreError("state.db", "no room left on the disk")
+        commit(*about)
+
+    monkeypatch.setattr(node.checkpoints, "commit", full)
+    for _ in range(3):
+        with pytest.raises(StoreError):
+            node.round()
+    assert sum("too_old" in words for words in node.said) == 0
+    node.ship()
+    counts = node.one().first.shipped.counts
+    assert (failures, counts.entries["log"], counts.refused) == (3, 1, {"too_old": 3})
+    value = node.health.registry.get_sample_value
+    assert value("logshipper_agent_entries_total", {"kind": "log"}) == 1, "what was refused isn't acknowledged"
+    assert value("logshipper_agent_refused_entries_total", {"reason": "too_old"}) == 3
+    assert sum("too_old" in words for words in node.said) == 1
+
+
 # ---- the learner first
 
 

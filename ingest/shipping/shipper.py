@@ -316,10 +316,11 @@ class Shipper:
             refusals = [one for one in refusals if one.chunk.capture not in back]
             pieces = self._without(back, pieces)
         try:
+            dropped = self._quarantine.put(refusals)
             if refusals:
-                self._put_aside(refusals)
+                fault_point("set_aside")
             fault_point("sent")
-            self._commit(pieces, refusals)
+            self._commit(pieces, refusals, dropped)
         except (StoreError, OSError):  # a full disk: what is sent needn't be sent again when there is room
             self._remember(sent.taken)
             raise
@@ -462,9 +463,7 @@ class Shipper:
             fault_point("pushed")
         return sent
 
-    def _put_aside(self, refusals: list[Refusal]) -> None:
-        dropped = self._quarantine.put(refusals)
-        fault_point("set_aside")
+    def _tell_refusals(self, refusals: Sequence[Refusal], dropped: int) -> None:
         reasons: Counter[str] = Counter()
         for refusal in refusals:
             reasons[refusal.reason] += len(refusal.chunk.lines)
@@ -478,7 +477,8 @@ class Shipper:
             self._metrics.left_out.labels("quarantine_full").inc(dropped)
             self._say(f"the quarantine is full: {dropped} refused entries are dropped")
 
-    def _commit(self, pieces: Sequence[_Piece], refusals: Sequence[Refusal]) -> None:
+    def _commit(self, pieces: Sequence[_Piece], refusals: Sequence[Refusal], dropped: int) -> None:
+        """dropped: of the refused entries, those that the quarantine had no room for."""
         now_ns = time.time_ns()
         newest = _newest_ns(pieces, now_ns + MAX_AHEAD_NS)
         by_folder = {piece.capture.folder.key: piece.capture.shipped for piece in pieces}
@@ -491,7 +491,6 @@ class Shipper:
                 counts.entries[kind] = counts.entries.get(kind, 0) + len(chunk.lines)
                 counts.bytes += chunk.line_bytes
                 counts.last_ns = max(counts.last_ns, chunk.times_ns[-1])
-                self._metrics.entries.labels(kind).inc(len(chunk.lines))
         for refusal in refusals:
             counts = by_folder[refusal.chunk.capture].counts
             count = len(refusal.chunk.lines)
@@ -500,6 +499,14 @@ class Shipper:
         texts = {key.text: time_ns for key, time_ns in newest.items()}
         self._checkpoints.commit(by_folder.values(), texts)
         fault_point("committed")
+        taken = Counter[str]()  # counted only now: what isn't committed comes once more
+        for chunk in (chunk for piece in pieces for chunk in piece.chunks):
+            taken[chunk.key.kind] += len(chunk.lines)
+        for refusal in refusals:
+            taken[refusal.chunk.key.kind] -= len(refusal.chunk.lines)
+        for kind, count in taken.items():
+            self._metrics.entries.labels(kind).inc(count)
+        self._tell_refusals(refusals, dropped)
         for key, time_ns in newest.items():
             self._newest[key] = max(self._newest.get(key, 0), time_ns)
         for piece in pieces:

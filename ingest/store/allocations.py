@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from ingest.capture.job import Allocation
-from ingest.sqlite_file import damaged, open_reader, open_writer, store_errors, transaction
+from ingest.sqlite_file import UnfinishedError, damaged, open_reader, open_writer, store_errors, transaction
 
 FILE = "allocations.db"
 VERSION = 1
@@ -42,11 +42,14 @@ def read_allocations(root: str) -> list[Allocation]:
     path = os.path.join(root, FILE)
     if not os.path.exists(path):
         return []
-    with closing(open_reader(path, VERSION)) as connection, store_errors(path):
-        found = connection.execute(
-            "SELECT id, origin, scheduler_id, state, nodes, started_ns, ended_ns, details FROM allocation"
-            " ORDER BY started_ns IS NULL, started_ns, id"
-        ).fetchall()
+    try:
+        with closing(open_reader(path, VERSION)) as connection, store_errors(path):
+            found = connection.execute(
+                "SELECT id, origin, scheduler_id, state, nodes, started_ns, ended_ns, details FROM allocation"
+                " ORDER BY started_ns IS NULL, started_ns, id"
+            ).fetchall()
+    except UnfinishedError:
+        return []  # the first ones are on their way
     try:
         return [Allocation._make((*row[:-1], json.loads(row[-1]))) for row in found]
     except ValueError as error:

@@ -9,7 +9,8 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, fields, replace
 from typing import NamedTuple
 
@@ -53,52 +54,65 @@ class Tombstone(NamedTuple):
 
 
 class Catalogue:
-    """The list of a store's jobs. Raises StoreError."""
+    """The list of a store's jobs. Raises StoreError. is_damaged: it was found to be so, and must be made again."""
 
-    def __init__(self, path: str, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: str, inode: int, connection: sqlite3.Connection) -> None:
         self.path = path
+        self.is_damaged = False
         self._connection = connection
-        self._inode = os.stat(path).st_ino if os.path.exists(path) else 0
+        self._inode = inode
 
     @classmethod
     def open(cls, path: str, *, wal: bool) -> "Catalogue":
         """For writing. Raises DamagedError where it is missing, or has to be made again."""
-        return cls(path, open_writer(path, SCHEMA, VERSION, wal=wal, create=False))
+        inode = _inode_of(path)  # looked at first: what is put into its place from now on is seen to be another one
+        return cls(path, inode, open_writer(path, SCHEMA, VERSION, wal=wal, create=False))
 
     @classmethod
     def open_for_reading(cls, path: str) -> "Catalogue":
-        return cls(path, open_reader(path, VERSION))
+        inode = _inode_of(path)
+        return cls(path, inode, open_reader(path, VERSION))
 
     @classmethod
     def in_memory(cls) -> "Catalogue":
-        """For a store that can't be written and has no catalogue."""
-        return cls("catalogue in memory", open_writer(":memory:", SCHEMA, VERSION, wal=False))
+        """For a store whose catalogue is missing and can't be made, or not now."""
+        return cls("catalogue in memory", 0, open_writer(":memory:", SCHEMA, VERSION, wal=False))
 
     def close(self) -> None:
         self._connection.close()
 
     def is_in_place(self) -> bool:
         """Whether the file that is open is still the one at its path."""
+        return self._inode == _inode_of(self.path)
+
+    @property
+    def is_in_memory(self) -> bool:
+        return self._inode == 0
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
         try:
-            return os.stat(self.path).st_ino == self._inode
-        except OSError:
-            return False
+            with store_errors(self.path):
+                yield
+        except DamagedError:
+            self.is_damaged = True
+            raise
 
     def jobs(self, now_ns: int) -> list[JobSummary]:
         """Newest first. now_ns: decides which running jobs are unresponsive."""
-        with store_errors(self.path):
+        with self._errors():
             found = self._connection.execute("SELECT summary FROM job ORDER BY started_ns DESC, job_id").fetchall()
-        try:
-            jobs = [_summary_from_json(text) for (text,) in found]
-        except (ValueError, TypeError, AttributeError) as error:
-            raise DamagedError(self.path, f"is damaged: {error}") from None
+            try:
+                jobs = [_summary_from_json(text) for (text,) in found]
+            except (ValueError, TypeError, AttributeError) as error:
+                raise DamagedError(self.path, f"is damaged: {error}") from None
         for at, job in enumerate(jobs):
             if job.state == RUNNING:
                 jobs[at] = replace(job, state=derived_state(job.state, job.heartbeat_ns, now_ns))
         return jobs
 
     def put(self, summary: JobSummary) -> None:
-        with store_errors(self.path):
+        with self._errors():
             self._connection.execute(
                 "INSERT OR REPLACE INTO job (job_id, started_ns, summary) VALUES (?, ?, ?)",
                 _row(summary),
@@ -106,7 +120,7 @@ class Catalogue:
 
     def put_all(self, summaries: Sequence[JobSummary]) -> None:
         """All of them, or none; what is there already isn't written again."""
-        with store_errors(self.path), transaction(self._connection):
+        with self._errors(), transaction(self._connection):
             self._connection.executemany(
                 "INSERT INTO job (job_id, started_ns, summary) VALUES (?, ?, ?) ON CONFLICT (job_id) DO UPDATE"
                 " SET started_ns = excluded.started_ns, summary = excluded.summary WHERE summary <> excluded.summary",
@@ -114,7 +128,7 @@ class Catalogue:
             )
 
     def tombstone(self, job_id: str) -> Tombstone | None:
-        with store_errors(self.path):
+        with self._errors():
             found = self._connection.execute(
                 "SELECT attempt, removed_ns FROM tombstone WHERE job_id = ?", (job_id,)
             ).fetchone()
@@ -122,14 +136,14 @@ class Catalogue:
 
     def bury(self, job_id: str, attempt: int) -> None:
         """Leaves a tombstone: no segment up to this attempt is taken in any more."""
-        with store_errors(self.path):
+        with self._errors():
             self._connection.execute(
                 "INSERT OR REPLACE INTO tombstone (job_id, attempt, removed_ns) VALUES (?, ?, ?)",
                 (job_id, attempt, time.time_ns()),
             )
 
     def forget(self, job_id: str) -> None:
-        with store_errors(self.path):
+        with self._errors():
             self._connection.execute("DELETE FROM job WHERE job_id = ?", (job_id,))
 
     def rebuild(self, jobs_folder: str) -> list[str]:
@@ -156,7 +170,8 @@ def make_again(path: str, jobs_folder: str, *, wal: bool) -> tuple[Catalogue, li
     read. It is put into place whole. The caller holds the store's lock."""
     made = f"{path}.new"
     remove_database(made)
-    catalogue = Catalogue(made, open_writer(made, SCHEMA, VERSION, wal=wal))
+    connection = open_writer(made, SCHEMA, VERSION, wal=wal)
+    catalogue = Catalogue(made, _inode_of(made), connection)
     try:
         problems = catalogue.rebuild(jobs_folder)
     finally:
@@ -166,6 +181,14 @@ def make_again(path: str, jobs_folder: str, *, wal: bool) -> tuple[Catalogue, li
     remove_database(path)  # its log, too: it mustn't be taken for the new one's
     os.replace(made, path)
     return Catalogue.open(path, wal=wal), problems
+
+
+def _inode_of(path: str) -> int:
+    """-1 where there is no file."""
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return -1
 
 
 def read_summary(path: str, job_id: str) -> JobSummary | None:

@@ -242,7 +242,7 @@ class Intake:
                                 over.append(pending.folder)
                     summary = summarise(job_id, job.captures())
                 if summary is not None:
-                    self._catalogue.put(summary)
+                    self._put_in_list(summary, captures)
                     if summary.state != RUNNING and summary.records:
                         self._ended(summary)
             fault_point("store_catalogue_updated")
@@ -252,6 +252,15 @@ class Intake:
                         if run.is_over():
                             run.complete = False
                             break
+
+    def _put_in_list(self, summary: JobSummary, captures: list[_Pending]) -> None:
+        """Into the catalogue: as long as that fails, none of the captures is settled."""
+        try:
+            self._catalogue.put(summary)
+        except BaseException:
+            for pending in captures:
+                self._settled.pop(pending.folder, None)
+            raise
 
     def _attempt(self, pending: _Pending, spool_fd: int) -> int | None:
         """The attempt that a capture is; None where it is a late part of a job that was removed."""

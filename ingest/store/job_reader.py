@@ -36,7 +36,7 @@ from ingest.capture.job import (
 )
 from ingest.capture.summary import summarise
 from ingest.metadata.x_axis import XAxis
-from ingest.sqlite_file import damaged, open_reader, store_errors
+from ingest.sqlite_file import damaged, open_reader, store_errors, unfinished
 from ingest.store.child_rows import OWN_DETAILS, read_child_changes, read_children
 from ingest.store.event_rows import read_stored_events
 from ingest.store.job_db import VERSION, read_captures, unpacked_text
@@ -108,7 +108,7 @@ class JobReader(KeyedReader):
                 rows = read_captures(self._connection, path)
             summary = summarise(job_id, rows)
             if summary is None:
-                raise damaged(path, "it has no captures")
+                raise unfinished(path, "it has no captures")
         except BaseException:
             self.close()
             raise

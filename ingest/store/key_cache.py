@@ -17,6 +17,7 @@ from ingest.capture.job import JobSummary
 from ingest.metadata.key_values import KeyValues
 from ingest.sqlite_file import (
     DamagedError,
+    UnfinishedError,
     damaged,
     open_reader,
     open_writer,
@@ -98,6 +99,8 @@ class KeyCache:
             with closing(open_reader(self._path, VERSION)) as connection, store_errors(self._path):
                 self._check_version(connection)
                 rows = connection.execute("SELECT job_id, started_ns, records, held FROM key_values").fetchall()
+        except UnfinishedError:
+            return {}  # somebody makes it just now: it mustn't go from under them
         except DamagedError:
             self._remove_damaged()
             return {}

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from ingest.capture.job import NAME, Capture, JobEvent, JobSummary, LogLine, MetadataRecord, Position, TakenIn
 from ingest.capture.summary import find_job
 from ingest.metadata.key_values import KeyValues
-from ingest.sqlite_file import DamagedError, UnwritableError, remove_database
+from ingest.sqlite_file import DamagedError, UnfinishedError, UnwritableError, remove_database
 from ingest.store.catalogue import Catalogue, make_again
 from ingest.store.key_cache import KeyCache
 from logshipper.errors import LogshipperError, SpoolError, SpoolFull, StoreError, UnknownJob
@@ -119,7 +119,10 @@ class LocalStore:
                 try:
                     return Catalogue.open(self._catalogue_path, wal=self.uses_wal)
                 except DamagedError:
-                    return self._mend_catalogue()
+                    with self._locked(time.monotonic() + LOCK_SECS) as held:
+                        if held:
+                            return self._open_or_make_catalogue()
+                return self._catalogue_in_memory()  # until the others are done
             except UnwritableError as error:
                 self.is_writable = False
                 self._problems.append(str(error))
@@ -128,32 +131,35 @@ class LocalStore:
                 return Catalogue.open_for_reading(self._catalogue_path)
             except (DamagedError, UnwritableError):
                 pass
+        return self._catalogue_in_memory()
+
+    def _catalogue_in_memory(self) -> Catalogue:
         catalogue = Catalogue.in_memory()
         self._problems += catalogue.rebuild(self._jobs)
         return catalogue
-
-    def _mend_catalogue(self) -> Catalogue:
-        """Makes it where it is missing or damaged. Raises UnwritableError where somebody else holds the store."""
-        with self._locked(time.monotonic() + LOCK_SECS) as held:
-            if not held:
-                raise UnwritableError(self._catalogue_path, "can't be made now: another program is taking in")
-            return self._open_or_make_catalogue()
 
     def _open_or_make_catalogue(self) -> Catalogue:
         """The caller holds the store's lock."""
         try:
             return Catalogue.open(self._catalogue_path, wal=self.uses_wal)
         except DamagedError:
-            catalogue, problems = make_again(self._catalogue_path, self._jobs, wal=self.uses_wal)
-            self._problems += problems
-            return catalogue
+            return self._make_catalogue_again()
+
+    def _make_catalogue_again(self) -> Catalogue:
+        """The caller holds the store's lock."""
+        catalogue, problems = make_again(self._catalogue_path, self._jobs, wal=self.uses_wal)
+        self._problems += problems
+        return catalogue
 
     def _follow_catalogue(self) -> None:
-        """Opens the catalogue anew where another program has replaced it. The caller holds the store's lock."""
-        if not self._catalogue.is_in_place():
-            self._catalogue.close()
-            self._catalogue = self._open_or_make_catalogue()
-            self._made_intake = None
+        """Opens the catalogue anew where another program has replaced it, else makes it again where it was found to be
+        damaged. The caller holds the store's lock."""
+        is_in_place = self._catalogue.is_in_place()
+        if is_in_place and not self._catalogue.is_damaged:
+            return
+        self._catalogue.close()
+        self._made_intake = None
+        self._catalogue = self._make_catalogue_again() if is_in_place else self._open_or_make_catalogue()
 
     def _locked(self, deadline: float) -> AbstractContextManager[bool]:
         from ingest.store.intake import intake_lock
@@ -186,6 +192,9 @@ class LocalStore:
                     return TakenIn(False, problems)
                 self._follow_catalogue()
                 taken = self._intake.run(deadline, job_id, progress)
+                if self._catalogue.is_damaged:
+                    self._follow_catalogue()
+                    taken = self._intake.run(deadline, job_id, progress)
             self._values.flush()
         except LogshipperError as error:
             return TakenIn(False, [*problems, str(error)])
@@ -228,6 +237,8 @@ class LocalStore:
                     imports.flush()
                 finally:
                     imports.close()
+                    if self._catalogue.is_damaged:
+                        self._follow_catalogue()  # so that it goes well the next time
 
     def put_allocations(self, allocations: "Sequence[Allocation]") -> None:
         """Keeps them; what is known of one already is replaced. Raises StoreError."""
@@ -247,26 +258,26 @@ class LocalStore:
 
     def jobs(self) -> list[JobSummary]:
         """All jobs, newest first."""
+        if not self._catalogue.is_in_place() and (self.is_writable or not self._catalogue.is_in_memory):
+            self._catalogue.close()
+            self._made_intake = None
+            self._catalogue = self._open_catalogue()
         try:
             return self._catalogue.jobs(time.time_ns())
         except DamagedError:
-            self._catalogue.close()
-            self._catalogue = self._without_damage()
-            self._made_intake = None
+            self._mend_damage()
             return self._catalogue.jobs(time.time_ns())
 
-    def _without_damage(self) -> Catalogue:
+    def _mend_damage(self) -> None:
         """The catalogue's damage showed only when it was read: it is made again, on disk or else in memory."""
         if self.is_writable:
             with self._locked(time.monotonic() + LOCK_SECS) as held:
                 if held:
-                    catalogue, problems = make_again(self._catalogue_path, self._jobs, wal=self.uses_wal)
-                    self._problems += problems
-                    return catalogue
-            self.is_writable = False
-        catalogue = Catalogue.in_memory()
-        self._problems += catalogue.rebuild(self._jobs)
-        return catalogue
+                    self._follow_catalogue()
+                    return
+        self._catalogue.close()
+        self._made_intake = None
+        self._catalogue = self._catalogue_in_memory()
 
     def resolve(self, name: str) -> str:
         """The id of the job that is meant: by its id, its name (the newest such job), the beginning of an id that no
@@ -291,13 +302,22 @@ class LocalStore:
         return self.reader_of
 
     def open(self, job_id: str) -> "JobReader":
-        """Raises UnknownJob where there is no such job; StoreError where its database can't be read."""
+        """Raises UnknownJob where there is no such job, or nothing of it is taken in yet; StoreError where its database
+        can't be read."""
         path = self._path_of(job_id)
-        if not os.path.exists(path):
-            raise UnknownJob(job_id, f"no job has the id {job_id!r}")
         from ingest.store.job_reader import JobReader
 
-        reader = JobReader(path, job_id)
+        try:
+            try:
+                reader = JobReader(path, job_id)
+            except UnfinishedError:  # in the making; what is in the catalogue isn't any more, or else is damaged
+                if all(job.job_id != job_id for job in self.jobs()):
+                    raise UnknownJob(job_id, f"no job has the id {job_id!r}") from None
+                reader = JobReader(path, job_id)
+        except StoreError:
+            if os.path.exists(path):
+                raise
+            raise UnknownJob(job_id, f"no job has the id {job_id!r}") from None
         self._readers.add(reader)
         return reader
 
@@ -320,10 +340,15 @@ class LocalStore:
         with self._locked(time.monotonic() + LOCK_SECS) as held:
             if not held:
                 raise StoreError(self.root, "another program is taking in: try again")
+            self._follow_catalogue()
             known = summary.attempts if summary else 0
             last = max(known, self._intake.check_idle(job_id), self._last_attempt(path, job_id))
             self._intake.keep_attempts(job_id, last)
-            self._catalogue.bury(job_id, last)
+            try:
+                self._catalogue.bury(job_id, last)
+            except DamagedError:
+                self._follow_catalogue()
+                self._catalogue.bury(job_id, last)
             fault_point("store_job_buried")
             self._intake.drop(job_id)
             fault_point("store_spool_dropped")

@@ -12,6 +12,7 @@ from observe.constants import constants_of
 from observe.documents import job_document
 from observe.job_context import context_options, shown_option
 from observe.page.answers import Answer, Ask, Refused, tagged_answer
+from observe.page.jobs_api import facts_of
 from observe.records import shown
 from observe.series import TIME, numeric_keys
 from observe.words import duration, exit_words
@@ -35,6 +36,7 @@ class _Job:
         started = context_options(reader).items()
         self.context = {name: shown_option(name, value)[:_SHOWN_CHARS] for name, value in started}
         summary = reader.summary
+        self.summary = facts_of(summary)
         self.facts = {
             "name": summary.name,
             "state": summary.state,
@@ -76,7 +78,7 @@ def compare(ask: Ask) -> Answer:
         "constants": _rows([job.constants for job in jobs]),
         "context": _rows([job.context for job in jobs]),
     }
-    facts = {**document, "jobs": [job.facts for job in jobs]}
+    facts = {**document, "jobs": [job.summary for job in jobs]}
     return tagged_answer(ask, document, facts)
 
 

@@ -1,7 +1,7 @@
 """Graphs that pages have asked for lately: of a running job they are read on from where they are, not anew.
 
 A feed is read again from the beginning where that is no longer the whole truth: records came late (from another node),
-there is another capture, the job has ended, or another key became X.
+there is another capture, the job has ended or is another one of its id, or another key became X.
 """
 
 import math
@@ -90,7 +90,7 @@ class Feed:
         deadline = time.monotonic() + secs
         graphs, _ = planned(reader, Request(self.wanted.x, self.wanted.y), len(self.wanted.y))
         axes = [(graph.key, graph.x.key, graph.x.rule) for graph in graphs]
-        state = (axes, len(reader.captures), reader.is_over)
+        state = (axes, reader.summary.started_ns, len(reader.captures), reader.is_over)
         if state != self._state:
             self._begin(reader, graphs)
             self._state = state

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, NamedTuple
 
 from ingest.capture.job import JobSummary
@@ -20,7 +21,7 @@ from observe.show import ledger_of
 from observe.words import exit_words
 
 if TYPE_CHECKING:
-    from ingest.store.stores import Reader, Store
+    from ingest.store.stores import Store
 
 MAX_LISTED = 1_000
 MAX_LAST = 50  # jobs whose last values are asked for at once
@@ -29,6 +30,7 @@ _VALUE_CHARS = 60
 _KEPT_SECS = 5.0  # a list whose store hasn't changed; the age of heartbeats counts, too
 _ASKED_SECS = 3.0  # at least between two lists of a server's
 _KEPT_LAST = 2_000
+_TOLD = [field.name for field in fields(JobSummary) if field.name != "heartbeat_ns"]
 SORTS: dict[str, Callable[[JobSummary, int], int | float | str]] = {
     "started": lambda job, _: job.started_ns,
     "name": lambda job, _: job.name.casefold(),
@@ -54,7 +56,7 @@ class Listing:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._listed: Listed | None = None
-        self._last: OrderedDict[str, tuple[int, list[list[str]]]] = OrderedDict()
+        self._last: OrderedDict[str, tuple[tuple[int, int], list[list[str]]]] = OrderedDict()
 
     def of(self, store: "Store | None") -> Listed:
         """Read anew where the store has changed; a server is asked now and then."""
@@ -72,7 +74,8 @@ class Listing:
         """The first keys of a job's newest record and their values."""
         with self._lock:
             known = self._last.get(job.job_id)
-        if known is not None and known[0] == job.records:
+        state = job.started_ns, job.records
+        if known is not None and known[0] == state:
             return known[1]
         values: list[list[str]] = []
         if job.records:
@@ -85,7 +88,7 @@ class Listing:
                 found = list(flat(newest.line).items())[:_VALUES]
                 values = [[".".join(path)[:_VALUE_CHARS], value[:_VALUE_CHARS]] for path, value in found]
         with self._lock:
-            self._last[job.job_id] = job.records, values
+            self._last[job.job_id] = state, values
             while len(self._last) > _KEPT_LAST:
                 self._last.popitem(last=False)
         return values
@@ -128,7 +131,7 @@ def jobs(ask: Ask) -> Answer:
         "tags": sorted({word for marks in listed.marks.values() for word in marks.tag_words()})[:MAX_LISTED],
         "jobs": [_document(job, now_ns, _marks(listed, job)) for job in shown],
     }
-    facts = [*(_facts(job) for job in shown), document["tags"], document["states"], document["problems"], len(found)]
+    facts = [*(facts_of(job) for job in shown), document["tags"], document["states"], document["problems"], len(found)]
     facts.append([_marks(listed, job).changed_ns for job in shown])
     return tagged_answer(ask, {**document, "now_ns": now_ns}, facts)
 
@@ -199,15 +202,10 @@ def job(ask: Ask) -> Answer:
                 for stream, (time_ns, text) in status.items()
             },
         }
-        facts = [*_facts(summary), reader.is_over, _shown(reader), sorted(status.items()), marks.changed_ns]
+        facts = [facts_of(summary), reader.is_over, document["captures"], sorted(status.items()), marks.changed_ns]
         return tagged_answer(ask, document, facts)
 
 
-def _shown(reader: "Reader") -> list[object]:
-    return [(capture.capture, capture.state, capture.ledger) for capture in reader.captures]
-
-
-def _facts(summary: JobSummary) -> tuple[object, ...]:
+def facts_of(summary: JobSummary) -> list[object]:
     """What a change of is shown; a heartbeat alone changes nothing."""
-    return (summary.job_id, summary.state, summary.attempts, summary.ended_ns, summary.lines, summary.records,
-            summary.lost, summary.mode, summary.bytes_printed, summary.name, summary.exit_code)  # fmt: skip
+    return [getattr(summary, name) for name in _TOLD]

@@ -55,38 +55,44 @@ class Log:
         self.lock = threading.Lock()
         self._view = view
         self.index = self._empty()
-        self._captures = 0
+        self._newest: BlockHead | None = None  # the last one that was looked at
+        self._attempts: dict[int, int] = {}  # by capture
         self._searches: OrderedDict[tuple[str, bool], Search] = OrderedDict()
 
     def bring_up(self, source: Blocks) -> None:
-        """Takes in what has come since; all of it where the job was removed and another one has its id."""
-        captures = source.captures
-        blocks = source.blocks(self.index.newest - 1 if self.index.newest else 0)
-        if len(captures) < self._captures or (self.index.newest and (not blocks or blocks[0].id != self.index.newest)):
+        """Takes in what has come since; all of it where the job was removed and another one has its id. source: may
+        have been opened before the one that was looked at last, and know fewer captures."""
+        blocks = source.blocks(self._newest.id - 1 if self._newest else 0)
+        if self._newest is not None and (not blocks or blocks[0] != self._newest):
             self._forget()
             blocks = source.blocks()
-        elif self.index.newest:
+        elif self._newest is not None:
             del blocks[0]
-        if len(captures) != self._captures:
-            self._captures = len(captures)
-            self.index.see(captures=self._wanted(captures))
-        known = {capture.capture for capture in captures}
+        attempts = {capture.capture: capture.attempt for capture in source.captures}
+        if not attempts.keys() <= self._attempts.keys():
+            self._attempts |= attempts
+            self.index.see(captures=self._wanted())
         # of a capture that came while this was asked, only the next time
-        self.index.add(takewhile(lambda block: block.capture in known, blocks))
+        known = list(takewhile(lambda block: block.capture in self._attempts, blocks))
+        self.index.add(known)
+        self._newest = known[-1] if known else self._newest
 
     def _empty(self) -> LineIndex:
         streams = STREAMS[self._view.streams]
         return LineIndex(None if self._view.streams == "both" else (*streams, Stream.NONE))
 
     def _forget(self) -> None:
+        generation = self.index.generation
         self.index = self._empty()
-        self._captures = 0
+        self.index.generation = generation + 1  # all lines have other numbers
+        self._newest = None
+        self._attempts = {}
         self._searches.clear()
 
-    def _wanted(self, captures: "Sequence[Capture]") -> set[int] | None:
+    def _wanted(self) -> set[int] | None:
         if not self._view.attempt:
             return None
-        return {capture.capture for capture in captures if capture.attempt == self._view.attempt}
+        return {capture for capture, attempt in self._attempts.items() if attempt == self._view.attempt}
 
     def lines(self, source: Blocks, first: int, end: int) -> "list[LogLine]":
         """The lines numbered from first, and before end."""

@@ -1,0 +1,47 @@
+"""An ETag stands for one document: whatever is shown of a job changes it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from ingest.capture.job import JobSummary
+from observe.page.jobs_api import facts_of
+from observe.page.server import PageServer
+from tests.page.test_access import Client
+from tests.reading_store import SpooledCapture
+
+JOB = "r5t8aa"
+
+
+@pytest.mark.parametrize("path", ["jobs", f"jobs/{JOB}", "compare?jobs=" + quote(json.dumps([JOB]))])
+def test_more_lines_are_another_answer(serve: Callable[[Path], PageServer], tmp_path: Path, path: str) -> None:
+    store = tmp_path / "store"
+    with SpooledCapture(store, JOB) as job:
+        job.lines("one")
+        job.beat()
+        client = Client(serve(store))
+        tag, lines = client.ask(f"api/{path}").headers["ETag"], 1
+        job.lines("two")
+        job.beat()
+        while lines == 1:  # taken in at most every so often
+            answer = client.ask(f"api/{path}")
+            lines = lines_of(json.loads(answer.body))
+        assert lines == 2
+        assert answer.headers["ETag"] != tag
+
+
+def lines_of(document: dict[str, Any]) -> int:  # Any: JSON
+    job = document["jobs"][0] if "jobs" in document else document
+    return int(job["lines"])
+
+
+def test_all_that_is_told_of_a_job_counts() -> None:
+    job = JobSummary(JOB, "n", "u", "h", "RUNNING", None, 0, 1, 5, None, 7, "enabled", 1, 2, 3, 4, 5)
+    of_job = facts_of(job)
+    assert facts_of(JobSummary(**{**vars(job), "heartbeat_ns": 8})) == of_job
+    for name, value in (("children_finished", 1), ("bytes_logged", 6), ("reason", "r"), ("signal", 9)):
+        assert facts_of(JobSummary(**{**vars(job), name: value})) != of_job

@@ -1,0 +1,108 @@
+"""The sidecar's own process, here in the test's: what it does beside reading."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logshipper import segment, side_pipe, sidecar, spool
+from logshipper.capture import Settings
+from logshipper.config import Config
+from logshipper.handover import SidecarPlan
+from logshipper.side_pipe import SideType
+
+BURSTS = 5
+CLOSED = side_pipe.encode(SideType.CLOSED, 1) + side_pipe.encode(SideType.CLOSED, 2)
+
+
+class InConstantFlow(sidecar.Sidecar):
+    """Whenever it has read something, the next is there already; then the command ends."""
+
+    def __init__(self, plan: SidecarPlan, settings: Settings, send: int) -> None:
+        super().__init__(plan, settings)
+        self._send = send
+        self.sent = 0
+        self.in_flow = True
+        self.send()
+
+    def send(self) -> None:
+        self.sent += 1
+        frame = side_pipe.encode(SideType.DATA, 1, 0, b"\rstep %d" % self.sent)
+        self.in_flow = self.sent < BURSTS
+        if not self.in_flow:
+            frame += CLOSED + side_pipe.encode_exit(0)
+        os.write(self._send, frame)
+        if not self.in_flow:
+            os.close(self._send)
+
+    def data(self, stream: int, data: bytes, flags: int) -> None:
+        super().data(stream, data, flags)
+        if self.in_flow:
+            self.send()
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> spool.Capture:
+    return spool.create_capture(str(tmp_path), "job")
+
+
+@pytest.fixture
+def pipes() -> Iterator[tuple[SidecarPlan, int]]:
+    """What a sidecar reads from, and the end that its relay would have."""
+    read, send = os.pipe()
+    report_end, report = os.pipe()
+    yield (
+        SidecarPlan(
+            masters={}, outs={}, cmd_pid=os.getpid(), cmd_pidfd=-1, columns=80, rows=24, tty=True,
+            relay_pid=os.getpid(), started_ns=1, side_pipe=read, report=report,
+        ),
+        send,
+    )  # fmt: skip
+    for fd in (read, report_end, report):
+        os.close(fd)
+
+
+def test_what_time_brings_comes_in_constant_flow_too(
+    made: spool.Capture, pipes: tuple[SidecarPlan, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that never pauses, and whose sidecar is never done reading: heartbeats and the agent's start."""
+    monkeypatch.setattr(sidecar, "AGENT_AFTER_SECS", 0.0)
+    plan, send = pipes
+    in_flow: list[bool] = []
+    settings = Settings(Config(), (), made, lambda: in_flow.append(served.in_flow))
+    served = InConstantFlow(plan, settings, send)
+    served.start()
+    assert served.follow_relay()
+    served.close()
+    assert in_flow == [True, False]  # after AGENT_AFTER_SECS, and at the end
+    assert [record["type"] for record in _records(made)].count("heartbeat") == 1
+
+
+def test_what_comes_after_the_commands_end_is_in_the_last_ledger(
+    made: spool.Capture, pipes: tuple[SidecarPlan, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sidecar, "LEDGER_SECS", 3600.0)  # nothing more is due soon
+    plan, send = pipes
+    served = sidecar.Sidecar(plan, Settings(Config(), (), made, lambda: None))
+    served.start()
+    of_child = side_pipe.encode(SideType.DATA, 1, 0, b"left behind\n")
+    os.write(send, side_pipe.encode_exit(0) + of_child + CLOSED)
+    os.close(send)
+    assert served.follow_relay()
+    served.close()
+    last = _records(made)[-1]["ledger"]["stdout"]
+    assert (last["read"], last["stored"], last["bytes"]) == (1, 1, len(b"left behind\n"))
+
+
+def _records(capture: spool.Capture) -> list[segment.Json]:
+    (path,) = (Path(capture.path) / "segments").glob("*.seg")
+    data, at = path.read_bytes(), segment.FILE_HEADER_BYTES
+    found = []
+    while at < len(data):
+        decoded = segment.decode_frame(data, at)
+        assert decoded is not None
+        frame, at = decoded
+        if frame.type is segment.FrameType.RECORD:
+            found.append(frame.record())
+    return found
