@@ -58,5 +58,16 @@ def test_metrics_and_limits_go_on(loki: LokiServer, client: Client, cluster: str
         filler.unlink()
         agent.wait_shipped()
         agent.stop()
+        filler = fill(disk, leave=36 << 10)  # SQLite's shared memory, and a page: it starts
+        agent.start()
+        later = Path(prepare_capture(section, identity._replace(job_id="job2")))
+        with living(later) as third:
+            third.start()
+            wait_until(lambda: 'captures{life="live"} 1.0' in agent.metrics(), "one that starts then goes on, too")
+            third.end()
+            third.close()
+        filler.unlink()
+        agent.wait_shipped()
+        agent.stop()
     sent = {place: count for place, count in places("job1", LINES).items() if place.stream == "stdout"}
     assert all_problems(balances_in_loki(entries_of(client, cluster), sent)) == {}

@@ -69,6 +69,7 @@ class NodeAgent:
         self._captures: dict[str, FollowedCapture] = {}
         self._looked = False  # for captures, once at least
         self._sinks_noted = False
+        self._waiting = 0  # captures for which there are no descriptors
         self._most_captures = 1
         self._crowded = Seldom(say)
         self._put_off: dict[str, tuple[float, str]] = {}  # not before, why
@@ -246,7 +247,8 @@ class NodeAgent:
         if self._slurm is not None:
             self._slurm.take()
         self._tell(list(self._captures.values()))
-        self._learner.save(captures)  # last: limits and /metrics go on where its disk is full
+        self._note_sinks()  # last: limits and /metrics go on where its disk is full
+        self._learner.save(captures)
 
     def _end(self) -> None:
         captures = list(self._captures.values())
@@ -268,14 +270,17 @@ class NodeAgent:
         now = time.monotonic()
         names = list_folders(self._spool_fd)
         new = [name for name in names if name not in self._captures and now >= self._put_off.get(name, (0.0, ""))[0]]
-        waiting = self._follow_all(new)
+        self._waiting = self._follow_all(new)
         present = set(names)
         self._put_off = {name: put_off for name, put_off in self._put_off.items() if name in present}
         for name in [name for name in self._captures if name not in present]:
             self._say(f"{self._captures[name].folder.path}: somebody removed it from the spool")
             self._drop(name)
         self._looked = True
-        if not self._sinks_noted and not waiting:  # else a new one is new to those that wait
+
+    def _note_sinks(self) -> None:
+        """For the agent's next start. Not while captures wait: a new sink is new to them as well."""
+        if not self._sinks_noted and not self._waiting:
             self._checkpoints.put_notes({SINKS_NOTE: [one.config.sink for one in self._sinks]})
             self._sinks_noted = True
 
