@@ -19,5 +19,13 @@ def printed_table(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> 
     return "".join(lines)
 
 
+def plural(number: int, noun: str) -> str:
+    """`1 line`, `1,234 lines`, `2 keys`, `2 entries`."""
+    if number == 1:
+        return f"1 {noun}"
+    several = f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2] not in "aeiou" else f"{noun}s"
+    return f"{number:,} {several}"
+
+
 def shown_size(size: int) -> str:
     return f"{size:,} B"

@@ -15,7 +15,8 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Protocol, TypeVar
 
-from observe.words import RUNNING_STATES, STATE_ALIASES, STATES, plural, state_of
+from ingest.text_table import plural
+from observe.words import RUNNING_STATES, STATE_ALIASES, STATES, state_of
 
 X = TypeVar("X")
 Y = TypeVar("Y")

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from ingest.metadata.x_axis import XChoice
+from ingest.text_table import plural
 from logshipper.errors import LogshipperError
 from observe.csv_rows import CsvRows
 from observe.documents import Document
@@ -17,7 +18,7 @@ from observe.opening import store_place
 from observe.output import Cell, Column, Output, Styled
 from observe.points import Points
 from observe.series import CLOCK_WORDS, Graph
-from observe.words import NS, duration, local_with_zone, plural, safe, utc
+from observe.words import NS, duration, local_with_zone, safe, utc
 
 SCHEMA = "logshipper.analyze/1"
 _SCATTERED = 7  # the rule of an X that is in no order

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ingest.progress_bar import Bar
+from ingest.text_table import plural
 from observe.analyze_answer import Answer, Between, utc_of
 from observe.documents import Document
 from observe.gantt_chart import GanttChart
@@ -26,7 +27,7 @@ from observe.task_analytics import (
     queue_waits,
     statistics_of,
 )
-from observe.words import count, plural
+from observe.words import count
 
 if TYPE_CHECKING:
     from ingest.store.stores import Store as AnyStore

@@ -3,6 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
+from ingest.text_table import plural
 from logshipper.errors import UnknownJob
 from observe.documents import Document, job_heading
 from observe.job_context import shown_option
@@ -11,7 +12,6 @@ from observe.options import differing, options_of
 from observe.output import Cell, Column, Output, Raw, Styled, print_json
 from observe.overlay import Place
 from observe.running import say
-from observe.words import plural
 
 if TYPE_CHECKING:
     from ingest.store.stores import Store

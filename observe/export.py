@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 from ingest.progress_bar import Bar
+from ingest.text_table import plural
 from logshipper.errors import LogshipperError, UsageError
 from logshipper.segment import Stream
 from observe.export_rows import LOGS, METADATA, RowWriter, Sources
@@ -16,7 +17,7 @@ from observe.new_file import check_new, ending_of, new_file
 from observe.opening import known_jobs
 from observe.output import Output, print_json
 from observe.running import say
-from observe.words import count, plural, safe
+from observe.words import count, safe
 
 if TYPE_CHECKING:
     from ingest.store.stores import Reader, Store

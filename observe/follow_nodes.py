@@ -4,7 +4,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from observe.words import exit_words, plural
+from ingest.text_table import plural
+from observe.words import exit_words
 
 if TYPE_CHECKING:
     from ingest.capture.job import Capture, LogLine

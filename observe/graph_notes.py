@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from ingest.text_table import plural
 from observe.series import Graph
-from observe.words import plural
 
 
 def rule_words(graph: Graph) -> str:

@@ -13,12 +13,13 @@ from ingest.imports.taking import Source, Taking
 from ingest.progress_bar import Bar
 from ingest.store.due_marks import DueMarks
 from ingest.store.local_store import LocalStore
+from ingest.text_table import plural
 from logshipper.errors import ConfigError, UsageError
 from observe.opening import overlay_of, store_folder, take_in
 from observe.output import print_json
 from observe.overlay import MAX_NOTE_CHARS, MAX_TAGS, Marks, Overlay, Place, parse_change
 from observe.running import say
-from observe.words import plural, safe, size
+from observe.words import safe, size
 
 SCHEMA = "logshipper.import/1"
 EXIT_LEFT_OUT = 1
@@ -87,7 +88,7 @@ def _tell(args: argparse.Namespace, taking: Taking, faults: Faults) -> None:
         return
     jobs = f"{plural(counts.new, 'new job')}, {counts.known:,} known"
     more = [plural(counts.allocations, "allocation")] if counts.allocations else []
-    entries = f"{counts.entries:,} {'entry' if counts.entries == 1 else 'entries'}: " if counts.entries else ""
+    entries = f"{plural(counts.entries, 'entry')}: " if counts.entries else ""
     print(", ".join([entries + jobs, *more]))
     if counts.removed:
         say(f"{plural(counts.removed, 'job')} left out, removed from the store before: --removed takes them again")

@@ -6,11 +6,12 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ingest.text_table import plural
 from observe.documents import Document
 from observe.opening import is_from_loki, no_jobs_yet, opened, resolve, say_where_else, store_place, take_in
 from observe.output import Cell, Column, Output, Styled, print_json
 from observe.running import say
-from observe.words import NS, STATE_STYLES, duration, exit_short, exit_words, local, number, plural
+from observe.words import NS, STATE_STYLES, duration, exit_short, exit_words, local, number
 
 if TYPE_CHECKING:
     from datetime import datetime

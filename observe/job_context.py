@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ingest.text_table import plural
 from logshipper.context import EVENT
 from observe.output import to_json
 from observe.records import shown, text_of
-from observe.words import plural
 
 if TYPE_CHECKING:
     from ingest.capture.job import JobEvent

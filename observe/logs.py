@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
+from ingest.text_table import plural
 from logshipper.errors import QueryError, StoreError, UsageError
 from logshipper.segment import Kind, Stream
 from observe.follow_keys import LEAVE, NEXT, Keys, keys_read
@@ -19,7 +20,7 @@ from observe.log_writers import JsonWriter, TextWriter, Writer
 from observe.opening import check_attempt, opened_job, take_in
 from observe.output import Output
 from observe.running import say
-from observe.words import exit_words, plural, safe, uncoloured
+from observe.words import exit_words, safe, uncoloured
 
 if TYPE_CHECKING:
     from ingest.capture.job import JobSummary, LogLine, Position

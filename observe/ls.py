@@ -7,6 +7,7 @@ from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ingest.text_table import plural
 from observe.columns import ColumnAsked, cell_of, expanded, is_wildcard, parse_columns
 from observe.conditions import parse_condition, tag_condition
 from observe.documents import Document, duration_secs, job_document
@@ -25,7 +26,7 @@ from observe.opening import (
 from observe.output import Cell, Column, Output, Raw, Styled, fitting, natural_widths, print_json
 from observe.properties import MISSING, Kind, Row, field_of, without_alias
 from observe.running import say
-from observe.words import STATE_STYLES, STATES, count, duration, exit_short, local_with_zone, plural, when
+from observe.words import STATE_STYLES, STATES, count, duration, exit_short, local_with_zone, when
 
 if TYPE_CHECKING:
     from logshipper.errors import UnknownJob

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from ingest.metadata.metadata_keys import names_of
+from ingest.text_table import plural
 from observe.asked import UnknownKey, pick_keys
 from observe.csv_rows import own_titles, records_as_csv, titles_of
 from observe.documents import record_document
@@ -16,7 +17,7 @@ from observe.opening import check_attempt, opened_job
 from observe.output import Cell, Column, Output, Styled, cells_wide, widen
 from observe.records import Path, at_path, flat, is_number, rebuilt, shown, split
 from observe.running import say
-from observe.words import local, plural, safe, utc
+from observe.words import local, safe, utc
 
 if TYPE_CHECKING:
     from ingest.capture.job import MetadataRecord

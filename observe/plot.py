@@ -6,6 +6,7 @@ from collections import Counter
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
+from ingest.text_table import plural
 from logshipper.errors import LogshipperError, UsageError
 from observe.curves import NONE, RAW, Trace, Treatment
 from observe.documents import job_heading
@@ -19,7 +20,7 @@ from observe.plot_runs import Runs, Wanted, common_x, facets_of, is_plain
 from observe.points import Points
 from observe.running import say
 from observe.series import KEY_PREFIX, TIME, Graph, Request, graphs, numeric_keys
-from observe.words import count, plural, safe
+from observe.words import count, safe
 
 if TYPE_CHECKING:
     from ingest.store.stores import Reader, Store

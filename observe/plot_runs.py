@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ingest.metadata.x_axis import XChoice
+from ingest.text_table import plural
 from logshipper.errors import LogshipperError
 from observe.asked import UnknownKey, split_names
 from observe.curves import UNTREATED, Treatment, treated
@@ -14,7 +15,6 @@ from observe.job_context import shown_option
 from observe.points import Points
 from observe.properties import without_alias
 from observe.series import CLOCK_WORDS, KEY_PREFIX, TIME, Graph, Request, captures_by_label, graphs, numeric_keys
-from observe.words import plural
 
 if TYPE_CHECKING:
     from ingest.metadata.x_axis import KeyStats

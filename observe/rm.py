@@ -4,11 +4,12 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from ingest.text_table import plural
 from observe.opening import is_from_loki, no_jobs_yet, opened_local, resolve_several, say_where_else, take_in_for
 from observe.output import Output
 from observe.overlay import Overlay, Place
 from observe.running import say
-from observe.words import NOT_IN_LOKI, local, plural, safe, size
+from observe.words import NOT_IN_LOKI, local, safe, size
 
 if TYPE_CHECKING:
     from ingest.capture.job import JobSummary

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ingest.text_table import plural
 from observe.documents import (
     STREAM_NAMES,
     Document,
@@ -27,7 +28,6 @@ from observe.words import (
     exit_words,
     local,
     number,
-    plural,
     safe,
     size,
     times_smaller,

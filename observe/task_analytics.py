@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
+from ingest.text_table import plural
 from observe.analytics import Report
-from observe.words import plural
 
 Core: TypeAlias = tuple[str, str]  # node and core; core "" where only nodes are known
 

@@ -79,11 +79,6 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
-def plural(number: int, noun: str) -> str:
-    """`1 line`, `1,234 lines`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def size(octets: int) -> str:
     """Bytes in decimal units, three digits at least: `812 B`, `45.2 kB`, `1.23 GB`."""
     value = float(octets)

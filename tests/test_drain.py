@@ -77,7 +77,7 @@ def test_a_node_without_an_agent(config: Path, tmp_path: Path, capsys: pytest.Ca
     finally:
         node.close()
     shown = capsys.readouterr().out
-    assert "in 1 captures are left" in shown
+    assert "left in 1 capture:" in shown
     assert "the agent doesn't run: start it" in shown
     assert "the agent can't take odd@1.aaaa: `logshipper-agent fsck` says why" in shown
     assert "1 jobs run, and go on being captured: job2" in shown
@@ -99,4 +99,4 @@ def test_rate_and_time_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     for clock[0], size in ((0.0, 4000), (6.0, 2500), (12.0, 1000)):
         one = {"bytes": size}
         progress.show(drain.Look([one], [], [], []))  # type: ignore[list-item]  # no more is needed
-    assert capsys.readouterr().err == "logshipper-agent: 1,000 B left in 1 captures, 250 B/s, 4 s\n"
+    assert capsys.readouterr().err == "logshipper-agent: 1,000 B left in 1 capture, 250 B/s, 4 s\n"

@@ -394,5 +394,5 @@ def test_a_store_that_cannot_be_written_is_not_called_empty(tmp_path: Path) -> N
     words = [sys.executable, "-c", f"{script}sys.exit(c.main(['ls', '--store', {str(root)!r}]))"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "1 captures wait in the spool, not taken in" in done.stderr
+    assert "1 capture in the spool not taken in" in done.stderr
     assert "no jobs" not in done.stderr

@@ -259,7 +259,7 @@ def test_a_read_only_store_is_read_without_taking_in(filled: Path, spool: Path) 
         with LocalStore(str(filled)) as store:
             taken = store.take_in()
             assert not taken.complete
-            assert taken.problems == [f"{filled}: can't be written: 1 captures wait in the spool, not taken in"]
+            assert taken.problems == [f"{filled}: can't be written: 1 capture in the spool not taken in"]
             assert len(store.jobs()) == 2
             assert texts(store, "good1") == ["one", "two"]
             with pytest.raises(StoreError, match="can't be written"):

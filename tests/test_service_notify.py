@@ -55,7 +55,7 @@ def test_status_tells_loki_s_words(listener: socket.socket, tmp_path: Path, monk
         while "Loki doesn't take" not in seen:
             assert seen != "WATCHDOG=1", "nobody asked for that"
             seen = said(listener)
-    assert seen.startswith("STATUS=1 captures; Loki doesn't take what it is sent: ")
+    assert seen.startswith("STATUS=1 capture; Loki doesn't take what it is sent: ")
     assert "\n" not in seen
 
 

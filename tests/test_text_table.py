@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.text_table import printed_table, shown_size
+from ingest.text_table import plural, printed_table, shown_size
 
 cells = st.text(max_size=12)
 
@@ -34,3 +34,8 @@ def test_any_cells_make_one_line_a_row(rows: list[list[str]]) -> None:
 def test_sizes() -> None:
     assert shown_size(0) == "0 B"
     assert shown_size(1234567) == "1,234,567 B"
+
+
+def test_numbers_of_things() -> None:
+    told = [plural(number, noun) for number, noun in ((0, "line"), (1, "entry"), (1234, "entry"), (2, "key"))]
+    assert told == ["0 lines", "1 entry", "1,234 entries", "2 keys"]

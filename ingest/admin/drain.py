@@ -16,7 +16,7 @@ from ingest.shipping import quarantine_files
 from ingest.shipping.sink_states import SinkState, least_positions, read_states
 from ingest.slurm.waiting import FILE as SLURM_FILE
 from ingest.slurm.waiting import read_counts
-from ingest.text_table import shown_size
+from ingest.text_table import plural, shown_size
 from ingest.user_agent import running_agent
 
 SCHEMA = "logshipper-agent.drain/1"
@@ -126,7 +126,9 @@ class _Progress:
         self._bar(self._most - left, max(self._most, 1), note)
         if not self._terminal and now >= self._due:
             self._due = now + _TELL_SECS
-            sys.stderr.write(f"logshipper-agent: {shown_size(left)} left in {len(found.left)} captures{note}\n")
+            sys.stderr.write(
+                f"logshipper-agent: {shown_size(left)} left in {plural(len(found.left), 'capture')}{note}\n"
+            )
 
     def _note(self, left: int) -> str:
         (begin, before), (end, _) = self._looks[0], self._looks[-1]
@@ -158,7 +160,8 @@ def _document(config: AgentConfig, found: Look, why: str) -> dict[str, Any]:  # 
 def _print(document: dict[str, Any]) -> None:  # Any: as made above
     lines = []
     if document["left"]:
-        lines.append(f"{shown_size(document['left_bytes'])} in {len(document['left'])} captures are left:")
+        left = plural(len(document["left"]), "capture")
+        lines.append(f"{shown_size(document['left_bytes'])} left in {left}:")
         lines += [f"  {one['folder']}: {shown_size(one['bytes'])}" for one in document["left"][:_SHOWN]]
         lines.append(f"  {document['why']}")
     if document["unreadable"]:

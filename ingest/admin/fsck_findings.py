@@ -5,6 +5,8 @@ import sys
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from ingest.text_table import plural
+
 SCHEMA = "logshipper-agent.fsck/1"
 EXIT_WRONG = 3
 MAX_FINDINGS = 10_000  # that are kept: a hostile job may make any number
@@ -62,7 +64,7 @@ def _sum_up(examined: Examined, wrong: int) -> None:
     if examined.left_out:
         sys.stdout.write(f"and {examined.left_out} more\n")
     sys.stdout.write(
-        f"{examined.captures} captures, {examined.segment_bytes:,} bytes of segments, {examined.lines:,} lines, "
-        f"{examined.entries:,} entries in quarantine: {wrong} wrong, {len(faults) - wrong - mended} to note, "
-        f"{mended} mended\n"
+        f"{plural(examined.captures, 'capture')}, {examined.segment_bytes:,} bytes of segments, "
+        f"{plural(examined.lines, 'line')}, {plural(examined.entries, 'entry')} in quarantine: "
+        f"{wrong} wrong, {len(faults) - wrong - mended} to note, {mended} mended\n"
     )

@@ -15,6 +15,7 @@ from ingest.config.agent_config import AgentConfig
 from ingest.progress_bar import Bar
 from ingest.shipping import quarantine_files
 from ingest.store.local_store import LocalStore
+from ingest.text_table import plural
 from logshipper.errors import ConfigError, QueryError, UnknownJob
 
 EXIT_LEFT = 3
@@ -135,9 +136,8 @@ def _wait_until_gone(found: dict[Place, LokiPurge], spans: dict[Place, Span], re
         time.sleep(_LOKI_POLL_SECS)
     bar.clear()
     if report.shown:
-        words = (
-            f"Loki has taken the request, and still shows {report.shown} lines: its parts hear of it within 5 minutes"
-        )
+        shown = plural(report.shown, "line")
+        words = f"Loki has taken the request, and still shows {shown}: its parts hear of it within 5 minutes"
         report.left.append(f"{words}; lines that are ahead of its clock need another call, 10 minutes later")
 
 
@@ -161,7 +161,7 @@ def _elsewhere(spans: dict[Place, Span], host: str) -> list[str]:
 
 
 def _amounts(report: Report) -> str:
-    return ", ".join(f"{count} lines in {place}" for place, count in report.lines.items())
+    return ", ".join(f"{plural(count, 'line')} in {place}" for place, count in report.lines.items())
 
 
 def _told(report: Report, *, as_json: bool) -> int:

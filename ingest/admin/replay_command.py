@@ -21,7 +21,7 @@ from ingest.shipping.loki_sink import PushClient
 from ingest.shipping.sink_parts import push_client
 from ingest.shipping.sink_states import chosen_sinks
 from ingest.stop_signals import set_by_signals
-from ingest.text_table import printed_table
+from ingest.text_table import plural, printed_table
 from logshipper.errors import LogshipperError
 
 EXIT_REFUSED = 3
@@ -103,7 +103,7 @@ def _print_tallies(tallies: Mapping[str, Tally], *, as_json: bool) -> None:
     for name, tally in tallies.items():
         of_sink = f"{name}: " if len(tallies) > 1 else ""
         sys.stdout.write(
-            f"{of_sink}{tally.delivered} entries delivered, {tally.there} were in Loki already, "
+            f"{of_sink}{plural(tally.delivered, 'entry')} delivered, {tally.there} were in Loki already, "
             f"{tally.refused.total()} refused again, {tally.left} not tried\n"
         )
         for reason, count in tally.refused.most_common():

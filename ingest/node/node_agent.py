@@ -40,6 +40,7 @@ from ingest.shipping.seldom import Seldom
 from ingest.shipping.sink_course import SinkCourse
 from ingest.shipping.sink_states import SINKS_NOTE, removed
 from ingest.telegraf.router import TelegrafRouter, set_mark
+from ingest.text_table import plural
 from logshipper import __version__
 from logshipper.errors import LogshipperError, SpoolError, StoreError, os_words
 from logshipper.fault_points import fault_point
@@ -406,7 +407,7 @@ class NodeAgent:
 
     def _shown_state(self, captures: int) -> str:
         troubles = [words for words in (one.shown_trouble() for one in self._sinks) if words]
-        return f"{captures} captures; {'; '.join(troubles) or 'Loki takes everything'}"
+        return f"{plural(captures, 'capture')}; {'; '.join(troubles) or 'Loki takes everything'}"
 
     def _measure(self, captures: list[FollowedCapture]) -> None:
         lives = dict.fromkeys(Life, 0)

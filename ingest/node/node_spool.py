@@ -20,6 +20,7 @@ from typing import NamedTuple
 import orjson
 
 from ingest.config.agent_config import AgentSection
+from ingest.text_table import plural
 from logshipper.errors import ConfigError, SpoolError, SpoolFull, os_words
 from logshipper.fault_points import fault_point
 from logshipper.spool import NAME_CHARS, check_job_id, short_id
@@ -165,8 +166,8 @@ class NodeSpool:
         if count >= most:
             raise TooManyCaptures(
                 self._path,
-                f"uid {uid} has {count} captures here, and one user may have {most} ([agent] max_captures_per_user); "
-                "there is room again when some are shipped",
+                f"uid {uid} has {plural(count, 'capture')} here, and one user may have {most} "
+                "([agent] max_captures_per_user); there is room again when some are shipped",
             )
 
     def _owner(self, name: str) -> int:

@@ -20,7 +20,7 @@ from ingest.shipping.checkpoints import Shipped, State
 from ingest.shipping.sink_states import SinkState, agent_notes, read_states, removed
 from ingest.slurm.waiting import FILE as SLURM_FILE
 from ingest.slurm.waiting import OUTCOMES, read_counts
-from ingest.text_table import printed_table, shown_size
+from ingest.text_table import plural, printed_table, shown_size
 from ingest.user_agent import running_agent
 from logshipper.errors import LogshipperError
 
@@ -392,7 +392,7 @@ def _held(quarantine: dict[str, Any]) -> str:  # Any: as above
     if quarantine["entries"] < 0:
         return f"{shown_size(quarantine['bytes'])}; `logshipper-agent replay --dry-run` counts them"
     reasons = ", ".join(f"{count} {reason}" for reason, count in quarantine["reasons"].items())
-    return f"{quarantine['entries']} entries ({reasons}); `logshipper-agent replay` sends them once more"
+    return f"{plural(quarantine['entries'], 'entry')} ({reasons}); `logshipper-agent replay` sends them once more"
 
 
 def _words(said: dict[str, Any]) -> str:  # Any: as above

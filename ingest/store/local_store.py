@@ -26,6 +26,7 @@ from ingest.metadata.key_values import KeyValues
 from ingest.sqlite_file import DamagedError, UnfinishedError, UnwritableError, remove_database
 from ingest.store.catalogue import Catalogue, make_again
 from ingest.store.key_cache import KeyCache
+from ingest.text_table import plural
 from logshipper.errors import LogshipperError, SpoolError, SpoolFull, StoreError, UnknownJob
 from logshipper.fault_points import fault_point
 from logshipper.filesystem import network_type
@@ -182,7 +183,9 @@ class LocalStore:
         if not self.is_writable:
             waiting = len(self._intake.spooled())
             if waiting:
-                problems.append(f"{self.root}: can't be written: {waiting} captures wait in the spool, not taken in")
+                problems.append(
+                    f"{self.root}: can't be written: {plural(waiting, 'capture')} in the spool not taken in"
+                )
             return TakenIn(not waiting, problems)
         deadline = time.monotonic() + deadline_secs
         try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from ingest.text_table import plural
 from observe.asked import UnknownKey
 from observe.csv_rows import CsvRows, own_titles
 from observe.graph_notes import left_out_of, rule_words
@@ -16,7 +17,7 @@ from observe.page.downloads import pieces
 from observe.page.graph_feeds import KEPT_POINTS, Feed, Wanted
 from observe.records import at_path, is_number
 from observe.series import Graph, Request, numeric_keys, planned
-from observe.words import plural, utc
+from observe.words import utc
 
 if TYPE_CHECKING:
     from ingest.store.stores import Reader
