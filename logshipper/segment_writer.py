@@ -169,7 +169,10 @@ def _write_whole(fd: int, data: bytes, offset: int, folder: str) -> int:
         while written < len(view):
             written += os.pwrite(fd, view[written:], offset + written)
     except OSError as error:
-        os.ftruncate(fd, offset)
+        try:
+            os.ftruncate(fd, offset)
+        except OSError:
+            pass  # what is written next stands in its place
         raise _spool_error(folder, error) from None
     return written
 

@@ -76,8 +76,10 @@ def test_what_is_written_is_synced_soon(tmp_path: Path, monkeypatch: pytest.Monk
     writer.close(2)
 
 
-def test_a_full_disk_leaves_no_torn_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short writes and ENOSPC: the frame is cut off again, and writing goes on when there is room."""
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_full_disk_leaves_no_torn_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: bool) -> None:
+    """Short writes and ENOSPC: the frame is cut off again, or written over where a failing disk refuses that, and
+    writing goes on when there is room."""
     writer = SegmentWriter(str(tmp_path), 1)
     writer.write(_line(b"before"), 1)
     real = os.pwrite
@@ -87,8 +89,13 @@ def test_a_full_disk_leaves_no_torn_frame(tmp_path: Path, monkeypatch: pytest.Mo
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(fd, data[:20], offset)
 
+    def refused(fd: int, size: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", full)
+        if not cut:
+            patch.setattr(os, "ftruncate", refused)
         with pytest.raises(SpoolFull, match="no room left there"):
             writer.write(_line(b"lost"), 2)
     writer.write(_line(b"after"), 3)
