@@ -4,7 +4,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from logshipper import __version__, optin, run_command
@@ -74,7 +74,7 @@ def _main(words: list[str]) -> int:
         argcomplete.autocomplete(parser)
     commands = _commands(parser)
     try:
-        _check_command(parser, words, list(commands))
+        _check_command(parser, words, commands)
         arguments, unknown = parser.parse_known_args(words)
     except SystemExit:
         if sys.stdout is not None:
@@ -222,24 +222,31 @@ def _refuse_words(parser: argparse.ArgumentParser, unknown: list[str]) -> NoRetu
     parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
 
 
-def _check_command(parser: argparse.ArgumentParser, words: list[str], known: list[str]) -> None:
-    """A wrong command's name gets a suggestion."""
+def _check_command(
+    parser: argparse.ArgumentParser, words: list[str], commands: Mapping[str, argparse.ArgumentParser]
+) -> None:
+    """A wrong command's name gets a suggestion, and so does a command's option before it."""
     from difflib import get_close_matches
 
+    known = list(commands)
     if words and not words[0].startswith("-") and words[0] not in known:
         meant = _CALLED_ELSEWHERE.get(words[0])
         near = [meant] if meant else get_close_matches(words[0], known, 1)
         hint = f"did you mean `{near[0]}`?" if near else f"commands are {', '.join(known)}"
         parser.error(f"there is no command `{words[0]}`; {hint}")
-    own = ("-h", "--help", "--version")
-    if words and words[0].startswith("-") and not any(one.startswith(words[0]) for one in own):
-        option = words[0].partition("=")[0]
-        asked = [word for word in words[1:] if word in known]
-        example = f", as in `{parser.prog} {asked[0]} {option} ...`" if asked else ""
-        parser.error(f"{option} stands behind a command{example}")
+    option = words[0].partition("=")[0] if words and words[0].startswith("-") else ""
+    if option and not _has(parser, option):
+        asked = next((word for word in words[1:] if word in known), "")
+        owner = asked or next((name for name, command in commands.items() if _has(command, option)), "")
+        if owner and _has(commands[owner], option):
+            parser.error(f"{option} stands behind a command, as in `{parser.prog} {owner} {option} ...`")
     if not words:
         parser.print_help()
         parser.exit(2)
+
+
+def _has(parser: argparse.ArgumentParser, option: str) -> bool:
+    return any(option in action.option_strings for action in parser._actions)
 
 
 def _end_silently() -> int:

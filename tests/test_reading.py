@@ -599,6 +599,8 @@ def test_help_has_examples_and_exit_codes(
         ("ls --colums id", "logshipper ls: unrecognized arguments: --colums; did you mean --columns?"),
         ("annotate last --note hello", "logshipper annotate: unrecognized arguments: --note hello\n"),
         ("--bogus ls", "unrecognized arguments: --bogus\n"),
+        ("--store X ls", "logshipper: --store stands behind a command, as in `logshipper ls --store ...`\n"),
+        ("--reverse", "--reverse stands behind a command, as in `logshipper "),
         ("follow last", "there is no command `follow`; did you mean `monitor`?"),
         ("analyze", "the following arguments are required: REPORT\n"),
     ],

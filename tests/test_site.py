@@ -149,7 +149,7 @@ def test_a_span_that_is_none_is_wrong_usage(text: str, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit) as error:
         main(["ls", "--from", "loki", f"--since={text}"])
     assert error.value.code == 2
-    assert "isn't a span of time; it looks like 12h or 7d" in capsys.readouterr().err
+    assert "isn't a span of time; it looks like 90s, 12h or 7d, ten years at most" in capsys.readouterr().err
 
 
 # ---- where else jobs are

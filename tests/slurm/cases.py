@@ -20,6 +20,7 @@ READY = "out ready"
 JOB_SECS = 120.0
 # said on a busy machine: by srun, where Slurm hasn't noticed yet that the step before is over; by bash, where a process
 # of the user's that has ended isn't reaped yet. Where one of capture's counted for good it would say so without `retry`
+OF_SLURM = re.compile(rb"^(?:(?:srun|slurmstepd-NODE): .*\n){2,}", re.MULTILINE)  # they come in any order
 BUSY = re.compile(
     rb"^srun: (Job \S+ step creation temporarily disabled|Step created for |job \S+ (queued and|has been allocated) )"
     rb"|: fork: retry: Resource temporarily"
@@ -122,6 +123,7 @@ def _normal(files: Mapping[str, bytes], job_ids: Sequence[str], user: JobUser) -
         text = text.replace(str(user.home).encode(), b"HOME").replace(user.name.encode(), b"USER")
         text = _without_node(text)
         text = b"".join(line for line in text.splitlines(keepends=True) if not BUSY.search(line))
+        text = OF_SLURM.sub(lambda found: b"".join(sorted(found[0].splitlines(keepends=True))), text)
         return re.sub(rb"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d", b"TIME", text)
 
     return {replaced(name.encode()).decode(): replaced(content) for name, content in files.items()}
