@@ -4,10 +4,9 @@ One Classifier serves one capture, both streams. Bytes, what the relay saw empty
 `Event` values come out, in the order in which they are to be written.
 
 Privacy (R11, R16, R17), the invariants that everything here keeps:
-- Within a stream a command is obeyed from the next line on: the renderer stops at a line that may be a command.
-- Across streams nothing is known of the order in which two streams were written, but this: bytes that are read after
-  a stream was seen empty were written after that. So each stream has a policy of its own: the strictest of those in
-  force since it was last seen empty.
+- Within a stream a command is obeyed from the next line on: the renderer stops at a line that may hold a command.
+- Across streams little is known of the order in which two streams were written: policies.py has what, and what follows.
+- What only looks like a command may narrow what is logged, and never widens it; an event says what was made of it.
 - At a change of a stream's policy everything that it still shows is dealt with under the old one, and its screen,
   repeats and half line start afresh. Outside `enabled` a half line is not logged, and there is no status.
 """
@@ -15,13 +14,16 @@ Privacy (R11, R16, R17), the invariants that everything here keeps:
 from collections.abc import Iterable
 
 from logshipper import commands
-from logshipper.renderer import Renderer
+from logshipper.masks import MASK
+from logshipper.policies import Obedience, Policies
+from logshipper.renderer import Fed, Renderer
 from logshipper.segment import Json, Stream
-from logshipper.stream_log import MASK, CaptureLog, Event, Lines, StreamLog
+from logshipper.stream_log import CaptureLog, Event, Lines, StreamLog
 
-MAX_TOKENS = 64
 MAX_USER_EVENTS = 5_000  # of a capture; its readers keep twice as many events, so that all others have room
-MASKED_TOKEN_CHARS = 8  # shorter ones are masked in commands only: they could stand anywhere
+MAX_REFUSALS = 500  # likewise
+_FENCED = "a stop token is in force"
+_IN_DOUBT = "{} may have been printed after it: print it again, on that stream, or once that one is quiet"
 
 
 class Classifier:
@@ -39,9 +41,8 @@ class Classifier:
         rows: int = 50,
         collapse: bool = True,
     ) -> None:
-        self._mode = mode
+        self._policies = Policies(mode)
         self._obey = obey
-        self._token: str | None = None  # of the fence in force
         self._log = CaptureLog()
         make = _coloured_renderer() if keep_colours else Renderer
         self._streams = {
@@ -56,14 +57,16 @@ class Classifier:
             )
             for stream in (Stream.STDOUT, Stream.STDERR)
         }
-        self._user_events = 0
-        self._said_left_out = 0
+        self._user_events = _Capped("user_events", MAX_USER_EVENTS, "the job's own events are lines of the log only")
+        self._refusals = _Capped(
+            "refusals", MAX_REFUSALS, "lines that look like commands and aren't obeyed aren't events"
+        )
         self._ticked_at = 0.0
 
     @property
     def mode(self) -> str:
-        """The mode in force, as the last command (or the configuration) has it."""
-        return self._mode
+        """The mode in force, by all commands so far, or the configuration."""
+        return self._policies.mode
 
     def take(self) -> list[Lines | Event]:
         """All that came out since the last call."""
@@ -82,8 +85,7 @@ class Classifier:
             fed = renderer.feed(data, now, begin)
             state.sort(fed.blocks, now)
             begin = fed.consumed
-            if fed.command is not None:
-                self._meet_command(state, fed.command, now)
+            self._meet_command(state, fed, now)
 
     def measured(self, records: Iterable[bytes]) -> None:
         """Takes metadata that the job didn't print but sent (logshipper/measurements.py), as if it stood on stdout."""
@@ -92,8 +94,8 @@ class Classifier:
 
     def seen_empty(self, stream: Stream, now: float) -> None:
         """The relay saw the stream empty: what is read of it from now on was written under the policy of now."""
-        state = self._streams[stream]
-        self._set_policy(state, self._mode, self._token is not None, now)
+        self._policies.seen_empty(stream)
+        self._apply_policies(now)
 
     def resize(self, columns: int, rows: int) -> None:
         for state in self._streams.values():
@@ -104,10 +106,10 @@ class Classifier:
         state = self._streams[stream]
         fed = state.renderer.end_line(now)
         state.sort(fed.blocks, now)
-        if fed.command is not None:
-            self._meet_command(state, fed.command, now)
+        self._meet_command(state, fed, now)
         state.settle(now)
-        self._say_left_out()
+        for capped in (self._user_events, self._refusals):
+            capped.say_left_out(self._log)
 
     def tick(self, now: float) -> None:
         """What only time brings: rows left alone, repeats that go on, the status of running bars."""
@@ -133,110 +135,177 @@ class Classifier:
 
     # ---- commands and policies
 
-    def _meet_command(self, state: StreamLog, line: bytes, now: float) -> None:
-        """Obeys a line that begins like a command, or leaves it as the ordinary line that it is."""
+    def _meet_command(self, state: StreamLog, fed: Fed, now: float) -> None:
+        """Obeys a line that holds a command, or leaves it as the ordinary line that it is."""
+        if fed.command is None:
+            return
+        line = commands.AMID_LINE + fed.command if fed.is_part else fed.command
         asked = commands.parse(line) if self._obey else None
-        if isinstance(asked, commands.UserEvent) and not state.fenced:
+        obedience = self._policies.obedience(state.stream)
+        if isinstance(asked, commands.UserEvent) and obedience is Obedience.ALL:
             self._take_user_event(state, asked, line)
-            return
-        if state.fenced:
-            if isinstance(asked, commands.Command) and asked.verb == "resume" and asked.value == self._token:
-                self._obey_command(state, asked, line, now)
-                return
-            asked = None
-        if isinstance(asked, commands.Command) and asked.verb != "resume":
+        elif isinstance(asked, commands.Command) and asked.verb == "resume":
+            self._resume(state, asked, now)
+        elif isinstance(asked, commands.Command) and obedience is Obedience.ALL:
             self._obey_command(state, asked, line, now)
-            return
-        state.sort(state.renderer.keep_command(), now)
-        if isinstance(asked, commands.Refused):
-            self._refuse_command(state, asked, now)
+        elif isinstance(asked, commands.Command):
+            self._obey_fenced(state, asked, line, now)
+        elif isinstance(asked, commands.Refused):
+            self._obey_refused(state, fed, asked, line, now)
+        else:
+            state.sort(state.renderer.keep_command(), now)
 
     def _obey_command(self, state: StreamLog, command: commands.Command, line: bytes, now: float) -> None:
         state.renderer.take_command()
         state.tally.commands += 1
-        before = self._mode
-        fence_before = self._token is not None
+        before = self.mode
         if command.verb == "mode":
-            self._mode = command.value
+            self._policies.set_mode(state.stream, command.value)
         else:
-            self._token = command.value if command.verb == "stop" else None
-            self._mask(command.value)
-            line = b'%s {"%s":"%s"}' % (commands.PREFIX, command.verb.encode(), MASK)
-        self._apply_policy(state, now)
+            self._policies.stop(state.stream, command.value, is_certain=True)
+            line = self._masked_command(command)
+        self._apply_policies(now)
         state.take_command(line)
-        if self._mode != before:
-            self._say_mode(before, state.stream)
-        if (self._token is not None) != fence_before:
-            verb = "fenced" if self._token else "resumed"
-            message = (
-                "commands are not obeyed until the stop token comes again" if self._token else "commands are obeyed"
-            )
-            self._log.event(f"commands_{verb}", message, stream=state.stream.name.lower())
+        self._say_mode(before, state.stream)
+        if command.verb == "stop":
+            self._say_fenced(state.stream)
+        elif commands.width(self.mode) > commands.width(command.value):
+            self._refuse(state.stream, _IN_DOUBT.format(f"{self.mode} on the other stream"))
 
-    def _take_user_event(self, state: StreamLog, asked: commands.UserEvent, line: bytes) -> None:
-        """In each mode: it is told to the logger. Past MAX_USER_EVENTS it is a line of the log only."""
+    def _obey_fenced(self, state: StreamLog, command: commands.Command, line: bytes, now: float) -> None:
+        """A fence is in force, or may be: then what narrows is obeyed."""
+        may_obey = self._policies.obedience(state.stream) is Obedience.NARROWING
+        if command.verb == "stop" and may_obey:
+            self._obey_command(state, command, line, now)
+            return
+        state.sort(state.renderer.keep_command(), now)
+        narrows = command.verb == "mode" and commands.width(command.value) > commands.width(self.mode)
+        if narrows and may_obey:
+            self._narrow(state.stream, command.value, now, "to be safe: a stop token may be in force")
+        elif narrows or (may_obey and command.verb == "mode" and command.value != self.mode):
+            self._refuse(state.stream, _FENCED if not may_obey else "a stop token may be in force")
+
+    def _resume(self, state: StreamLog, command: commands.Command, now: float) -> None:
+        was_fenced = self._policies.fenced()
+        found = self._policies.resume(state.stream, command.value, is_certain=True)
+        if found is None:
+            state.sort(state.renderer.keep_command(), now)
+            return
         state.renderer.take_command()
         state.tally.commands += 1
-        masked = self._log.masked(line)
-        state.take_command(masked)
-        self._user_events += 1
-        told = asked if masked == line else commands.parse(masked)
-        if self._user_events <= MAX_USER_EVENTS and isinstance(told, commands.UserEvent):
-            self._log.out.append(Event({**told.record(), "stream": state.stream.name.lower()}))
-        elif self._user_events == MAX_USER_EVENTS + 1:
-            message = f"from here on the job's own events are lines of the log only: {MAX_USER_EVENTS:,} were taken"
-            self._log.out.append(Event({"event": "user_events_left_out", "message": message}))
+        state.take_command(self._masked_command(command))
+        if not found:
+            self._refuse(state.stream, _IN_DOUBT.format("stop on the other stream"))
+        elif was_fenced and not self._policies.fenced():
+            self._log.event("commands_resumed", "commands are obeyed", stream=state.stream.name.lower())
 
-    def _say_left_out(self) -> None:
-        left_out = self._user_events - MAX_USER_EVENTS
-        if left_out > self._said_left_out:
-            self._said_left_out = left_out
-            message = f"{left_out:,} of the job's own events are lines of the log only"
-            self._log.out.append(Event({"event": "user_events_left_out", "message": message, "events": left_out}))
-
-    def _refuse_command(self, state: StreamLog, refused: commands.Refused, now: float) -> None:
-        before = self._mode
+    def _obey_refused(self, state: StreamLog, fed: Fed, refused: commands.Refused, line: bytes, now: float) -> None:
+        """A malformed command: what of it narrows is obeyed."""
+        stream, before = state.stream, self.mode
+        obedience = self._policies.obedience(stream)
+        resumed = None
+        if refused.resume is not None:
+            resumed = self._policies.resume(stream, refused.resume, is_certain=False)
+        if obedience is Obedience.NONE:
+            refused = refused._replace(narrow=None, stop=None)
+        for token in (refused.stop, refused.resume if resumed is not None else None):
+            self._log.masks.add(token or "")
         narrows = refused.narrow is not None and commands.width(refused.narrow) > commands.width(before)
+        if not fed.is_part and (refused.stop is not None or resumed is not None):
+            state.renderer.take_command()
+            state.tally.commands += 1
+            text = self._log.masks.masked(line[: refused.begin]) if state.mode == "enabled" else b""
+            verb = "stop" if refused.stop is not None else "resume"
+            state.take_command(text + self._masked_command(commands.Command(verb, "")))
+        elif narrows and refused.has_tail:
+            state.renderer.take_command()  # what follows on the line was printed after it
+            state.tally.dropped += 1
+        else:
+            state.sort(state.renderer.keep_command(), now)
+        if refused.stop is not None:
+            self._policies.stop(stream, refused.stop, is_certain=bool(refused.stop))
+            self._say_fenced(stream)
+        if obedience is not Obedience.NONE or resumed is not None:
+            self._refuse(
+                stream, refused.reason, f"is no command: {refused.reason}. The right form: {commands.RIGHT_FORM}"
+            )
         if narrows and refused.narrow is not None:
-            self._mode = refused.narrow
-            self._apply_policy(state, now)
-        message = (
-            f"a line begins with /LOGCOMMAND but is no command: {refused.reason}. The right form: {commands.RIGHT_FORM}"
-        )
-        self._log.event("command_refused", message, stream=state.stream.name.lower(), reason=refused.reason)
-        if narrows:
-            self._say_mode(before, state.stream, " (to be safe: it names this mode)")
+            self._narrow(stream, refused.narrow, now, "to be safe: it names this mode")
 
-    def _apply_policy(self, by: StreamLog, now: float) -> None:
-        """A command on one stream: exact there, and no wider than what the other stream has to obey still."""
+    def _narrow(self, stream: Stream, mode: str, now: float, why: str) -> None:
+        before = self.mode
+        self._policies.narrow(stream, mode)
+        self._apply_policies(now)
+        self._say_mode(before, stream, f" ({why})")
+
+    def _apply_policies(self, now: float) -> None:
         for state in self._streams.values():
-            if state is by:
-                self._set_policy(state, self._mode, self._token is not None, now)
-            else:
-                mode = commands.narrowest(state.mode, self._mode)
-                self._set_policy(state, mode, state.fenced or self._token is not None, now)
+            mode = self._policies.mode_of(state.stream)
+            if mode == state.mode:
+                continue
+            if state.mode != "enabled":
+                state.renderer.drop_half_line()  # part of a line was printed under the old mode: what it is isn't known
+            state.settle(now)
+            state.mode = mode
 
-    def _set_policy(self, state: StreamLog, mode: str, fenced: bool, now: float) -> None:
-        state.fenced = fenced
-        if mode == state.mode:
-            return
-        if state.mode != "enabled":
-            state.renderer.drop_half_line()  # part of a line was printed under the old mode: it isn't known what it is
-        state.settle(now)
-        state.mode = mode
+    def _take_user_event(self, state: StreamLog, asked: commands.UserEvent, line: bytes) -> None:
+        """In each mode: it is for the logger. Past MAX_USER_EVENTS it is a line of the log only."""
+        state.renderer.take_command()
+        state.tally.commands += 1
+        masked = self._log.masks.masked(line)
+        state.take_command(masked)
+        event = asked if masked == line else commands.parse(masked)
+        if self._user_events.take(self._log) and isinstance(event, commands.UserEvent):
+            self._log.out.append(Event({**event.record(), "stream": state.stream.name.lower()}))
+
+    def _masked_command(self, command: commands.Command) -> bytes:
+        self._log.masks.add(command.value)
+        return b'%s {"%s":"%s"}' % (commands.PREFIX, command.verb.encode(), MASK)
+
+    # ---- what is said of them; events never quote output
 
     def _say_mode(self, before: str, stream: Stream, why: str = "") -> None:
-        self._log.event(
-            "mode_changed",
-            f"mode changed from {before} to {self._mode}{why}",
-            stream=stream.name.lower(),
-            **{"from": before, "to": self._mode},
-        )
+        if self.mode != before:
+            message = f"mode changed from {before} to {self.mode}{why}"
+            details = {"from": before, "to": self.mode}
+            self._log.event("mode_changed", message, stream=stream.name.lower(), **details)
 
-    def _mask(self, token: str) -> None:
-        mask = token.encode()
-        if len(token) >= MASKED_TOKEN_CHARS and mask not in self._log.masks and len(self._log.masks) < MAX_TOKENS:
-            self._log.masks.append(mask)
+    def _say_fenced(self, stream: Stream) -> None:
+        message = "commands are not obeyed until the stop token comes again"
+        self._log.event("commands_fenced", message, stream=stream.name.lower())
+
+    def _refuse(self, stream: Stream, reason: str, message: str = "") -> None:
+        if self._refusals.take(self._log):
+            words = message or f"isn't obeyed: {reason}"
+            self._log.event(
+                "command_refused", f"a line with /LOGCOMMAND {words}", stream=stream.name.lower(), reason=reason
+            )
+
+
+class _Capped:
+    """Events of one kind, up to a limit; how many came after it is said at the end. name: of what is counted; words:
+    what becomes of the rest."""
+
+    def __init__(self, name: str, limit: int, words: str) -> None:
+        self._name = name
+        self._limit = limit
+        self._words = words
+        self._count = self._said = 0
+
+    def take(self, log: CaptureLog) -> bool:
+        """Whether one more is an event."""
+        self._count += 1
+        if self._count == self._limit + 1:
+            message = f"from here on {self._words}: {self._limit:,} were taken"
+            log.out.append(Event({"event": f"{self._name}_left_out", "message": message}))
+        return self._count <= self._limit
+
+    def say_left_out(self, log: CaptureLog) -> None:
+        left_out = self._count - self._limit
+        if left_out > self._said:
+            self._said = left_out
+            message = f"of {left_out:,} more, {self._words}"
+            log.out.append(Event({"event": f"{self._name}_left_out", "message": message, "events": left_out}))
 
 
 def _coloured_renderer() -> type[Renderer]:

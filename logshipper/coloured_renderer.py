@@ -8,16 +8,15 @@ characters, CR not at a line's end, commands) is the screen's.
 import re
 from codecs import utf_8_decode
 
+from logshipper import commands
 from logshipper.cell_width import ZWJ, not_own_cells
 from logshipper.coloured_screen import ColouredLine, ColouredScreen
 from logshipper.colours import PLAIN, SGR, Style, change, normalised, place_of, stripped, style_of, styled
 from logshipper.escape_parser import EscapeParser
-from logshipper.log_screen import COMMAND
 from logshipper.plain_text import plain_text
 from logshipper.renderer import Fed, Renderer, last_rows
 from logshipper.segment import MAX_LINE_BYTES
 
-_COMMAND = COMMAND.encode()
 _PRINTABLE = bytes([*range(0x20, 0x7F), *range(0x80, 0x100), 0x0A])
 _CUT_OFF = re.compile(rb"\x1b(?:\[[0-9;:]{0,64}|\()?\Z")
 _IGNORED = re.compile(rb"\x1b(?:\(B|\[0?K)")  # "ASCII characters"; erasing to the right, where nothing is
@@ -45,7 +44,7 @@ def coloured_text(data: bytes, open_line: bytes) -> tuple[bytes, bytes] | None:
     shown = SGR.sub(b"", text)
     if len(rest) > _MAX_REST or shown.translate(None, _PRINTABLE):
         return None
-    return (text, rest) if _COMMAND not in open_line[: len(_COMMAND)] + shown else None
+    return (text, rest) if commands.find(open_line + shown) < 0 else None
 
 
 class ColouredRenderer(Renderer):
@@ -64,7 +63,7 @@ class ColouredRenderer(Renderer):
         self._parser = EscapeParser(self._screen, self._screen.select_style)
 
     def end_line(self, now: float) -> Fed:
-        if not self._on_screen and b"\x1b" in self._open.text and self._open.plain().startswith(_COMMAND):
+        if not self._on_screen and b"\x1b" in self._open.text and commands.find(self._open.plain()) >= 0:
             self._enter_screen()
         return super().end_line(now)
 

@@ -2,15 +2,21 @@
 
 A closed set that only affects what is logged of the job that printed it:
 `{"mode":"enabled|metadata|disabled"}`, `{"stop":"TOKEN"}`, `{"resume":"TOKEN"}`, `{"event":{...}}`, `{"event":"NAME"}`.
+
+A command is exact. What isn't, but may have been meant to keep something out of the log, is Refused with what it asks
+for: the classifier takes from it what makes the log narrower, and nothing else.
 """
 
 import json
+import re
 from typing import NamedTuple, NoReturn
 
 from logshipper.config import MODES
 from logshipper.segment import Json
 
 PREFIX = b"/LOGCOMMAND"
+_ANY_CASE = re.compile(b"(?i)" + PREFIX)
+AMID_LINE = "…".encode()  # stands for the parts of a line that are gone
 MAX_BYTES = 64 << 10
 MAX_TOKEN_CHARS = 256
 MAX_EVENT_BYTES = 8 << 10  # of an event's line: escaped as ASCII it fits a record all the same
@@ -45,12 +51,23 @@ class UserEvent(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A line that begins like a command but isn't one. narrow: the mode its text asks for, taken if it is narrower."""
+    """A line that may be meant as a command but isn't one."""
 
     reason: str
-    narrow: str | None
+    begin: int = 0  # where PREFIX stands
+    narrow: str | None = None  # the mode that its text asks for, to be taken where that is narrower
+    stop: str | None = None  # the token of a fence that it asks for; "" where none can be made out
+    resume: str | None = None  # the token that it gives
+    has_tail: bool = False  # text follows on the same line, printed after what asks for `narrow`
 
 
+_MAX_ODD_BYTES = 4 << 10  # of a malformed command: more aren't looked at
+_MEANT = re.compile(rb"(?i)\b(?:mode|stop|resume|event|enabled|metadata|disabled)\b")
+_AFTER_VERB = rb"""(?i)\b%s["']?\s*[:=]\s*["']?([^"'},]{0,256})"""
+_WRITTEN = {verb: re.compile(_AFTER_VERB % verb.encode()) for verb in ("stop", "resume")}
+_QUOTED = rb"""(?:'[^'\\]*'|"[^"\\]*")"""
+_PYTHON_PAIR = re.compile(rb"\s*(%s)\s*:\s*(%s|[\w.+-]+)\s*" % (_QUOTED, _QUOTED))
+_PYTHON_OBJECT = re.compile(rb"\{%s(?:,%s)*,?\s*\}" % (_PYTHON_PAIR.pattern, _PYTHON_PAIR.pattern))
 _ONE_KEY = "the object must hold one key: mode, stop, resume or event"
 
 
@@ -63,8 +80,19 @@ def narrowest(one: str, other: str) -> str:
     return one if width(one) >= width(other) else other
 
 
-def parse(line: bytes) -> Command | UserEvent | Refused:
-    """What a rendered line that begins with PREFIX asks for. line: without LF, with the blanks at its end."""
+def find(text: bytes | bytearray) -> int:
+    """Where text may have its first command, in any case; -1: nowhere."""
+    if b"/" not in text:  # a twentieth of the search's time
+        return -1
+    found = _ANY_CASE.search(text)
+    return found.start() if found is not None else -1
+
+
+def parse(line: bytes) -> Command | UserEvent | Refused | None:
+    """What a rendered line that holds PREFIX, in any case, asks for; None: nothing, it only mentions it. line: without
+    LF, with the blanks at its end."""
+    if not line.startswith(PREFIX):
+        return _parse_odd(line)
     reason = _fault(line)
     if not reason:
         try:
@@ -76,7 +104,76 @@ def parse(line: bytes) -> Command | UserEvent | Refused:
             if not isinstance(found, str):
                 return found
             reason = found
-    return Refused(reason, _named_narrow_mode(line))
+    return _refused(reason, line, 0)
+
+
+def _parse_odd(line: bytes) -> Refused | None:
+    """A line that doesn't begin with PREFIX."""
+    begin = max((found.start() for found in _ANY_CASE.finditer(line)), default=-1)
+    rest = line[begin + len(PREFIX) :]
+    if begin < 0:
+        return None
+    if line[:begin].strip():
+        return _behind_text(begin, rest)
+    reason = "blanks stand before it" if line[begin : begin + len(PREFIX)] == PREFIX else "it isn't in capitals"
+    return _refused(reason, line, begin)
+
+
+def _behind_text(begin: int, rest: bytes) -> Refused | None:
+    """rest: what follows PREFIX. Only a whole object at the line's end asks for something: source code, as a traceback
+    shows it, rarely ends so."""
+    reason = "text stands before it on its line"
+    given = _object(rest)
+    if given is not None:
+        mode = str(given.get("mode")).lower()
+        return Refused(
+            reason, begin, mode if mode in MODES[1:] else None, _token(given, "stop"), _token(given, "resume")
+        )
+    return Refused(reason, begin) if _MEANT.search(rest[:MAX_BYTES]) else None
+
+
+def _refused(reason: str, line: bytes, begin: int) -> Refused:
+    """begin: where PREFIX stands, at the line's begin or behind blanks."""
+    rest = line[begin + len(PREFIX) :]
+    given = _object(rest) or {}
+    stop, resume = (_token(given, verb) if verb in given else _written(rest, verb) for verb in ("stop", "resume"))
+    return Refused(reason, begin, _named_narrow_mode(line), stop, resume, not rest.rstrip().endswith(b"}"))
+
+
+def _object(rest: bytes) -> Json | None:
+    """The one object that rest is, as JSON or as Python writes it, keys in lower case; None where it is none."""
+    text = rest[:_MAX_ODD_BYTES].strip()
+    if len(rest) > _MAX_ODD_BYTES or not (text.startswith(b"{") and text.endswith(b"}")):
+        return None
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        if _PYTHON_OBJECT.fullmatch(text) is None:
+            return None
+        given = {key.decode().strip("'\""): value.decode().strip("'\"") for key, value in _PYTHON_PAIR.findall(text)}
+    return {key.lower(): value for key, value in given.items()} if isinstance(given, dict) else None
+
+
+def _token(given: Json, verb: str) -> str | None:
+    """A token that is given otherwise than it should be; "" where it can't be one."""
+    if verb not in given:
+        return None
+    value = given[verb]
+    text = value if isinstance(value, str) else str(value) if isinstance(value, int | float) else ""
+    return text if _is_token(text) else ""
+
+
+def _written(rest: bytes, verb: str) -> str | None:
+    """The token that stands behind a verb in text that is no object."""
+    found = _WRITTEN[verb].search(rest[:_MAX_ODD_BYTES])
+    if found is None:
+        return None
+    text = found[1].decode(errors="replace").strip()
+    try:
+        text = str(json.loads(f'"{text}"'))  # as the form that is right would be read
+    except ValueError:
+        pass
+    return text if _is_token(text) else ""
 
 
 def _fault(line: bytes) -> str:
@@ -102,9 +199,14 @@ def _from_pairs(pairs: object) -> Command | str:
     if key == "mode":
         return Command("mode", value) if value in MODES else "mode must be enabled, metadata or disabled"
     if key in ("stop", "resume"):
-        usable = isinstance(value, str) and 0 < len(value) <= MAX_TOKEN_CHARS and value.isprintable()
-        return Command(key, value) if usable else f"{key} takes a token of 1 to {MAX_TOKEN_CHARS} printable characters"
+        if _is_token(value):
+            return Command(key, value)
+        return f"{key} takes a token of 1 to {MAX_TOKEN_CHARS} printable characters"
     return _ONE_KEY
+
+
+def _is_token(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_TOKEN_CHARS and value.isprintable()
 
 
 def _is_event(pairs: object) -> bool:
@@ -134,7 +236,8 @@ def _refuse(constant: str) -> NoReturn:
 
 def _named_narrow_mode(line: bytes) -> str | None:
     """A job that prints a dict's repr means to hide what follows: its token must not leak for two wrong quotes."""
+    lower = line.lower()
     for mode in reversed(MODES[1:]):
-        if mode.encode() in line:
+        if mode.encode() in lower:
             return mode
     return None

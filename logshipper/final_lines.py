@@ -2,7 +2,10 @@
 
 from typing import NamedTuple
 
+from logshipper import commands
 from logshipper.segment import MAX_LINE_BYTES
+
+_COMMAND_BYTES = 1 << 10  # of a command at the end of a long line: what is longer may be torn
 
 
 class Block(NamedTuple):
@@ -56,7 +59,7 @@ class FinalLines:
 class LongLine:
     """A line that isn't ended: its text so far, without the parts that were given out because it grew too long.
 
-    Where it is cut depends on its text alone: after MAX_LINE_BYTES, less what would tear a character.
+    Where it is cut depends on its text alone: after MAX_LINE_BYTES, less what would tear a character or a command.
     """
 
     __slots__ = ("parts", "text")
@@ -82,6 +85,7 @@ class LongLine:
             cut = MAX_LINE_BYTES
             while self.text[cut] & 0xC0 == 0x80:
                 cut -= 1
+            cut = cut - _of_command(bytes(self.text[max(cut - _COMMAND_BYTES, 0) : cut])) or cut
             part, self.text = self.text, self.text[cut:]
             part[cut:] = b"\n"
             self.parts += 1
@@ -95,3 +99,13 @@ class LongLine:
             lines.block(bytes(self.text) + b"\n")
         self.text.clear()
         self.parts = 0
+
+
+def _of_command(text: bytes) -> int:
+    """How many bytes at the end of text may be the begin of a command."""
+    begin = commands.find(text)
+    if begin >= 0:
+        return len(text) - begin
+    lower = text.lower()
+    sizes = range(len(commands.PREFIX) - 1, 0, -1)
+    return next((size for size in sizes if lower.endswith(commands.PREFIX[:size].lower())), 0)

@@ -19,6 +19,7 @@ has moved on (`settle`), the rest at the control function that brings it about.
 
 from collections.abc import Iterator
 
+from logshipper import commands
 from logshipper.cell_width import not_one_cell, not_own_cells
 from logshipper.final_lines import FinalLines, LongLine
 from logshipper.row import Row
@@ -27,7 +28,6 @@ from logshipper.screen import Screen
 QUIET_SECS = 1.0
 ADDRESSED_QUIET_SECS = 10.0
 CALM_SCREENS = 4
-COMMAND = "/LOGCOMMAND"
 NOTE = b"[full-screen output left out]\n"
 
 
@@ -112,6 +112,10 @@ class LogScreen(Screen):
             successor.head = head
         else:
             head.end(self._lines)
+
+    def scrolled_off_below(self, row: Row) -> None:
+        if not (self.is_alternate or row.clean) and self._is_news(row, row.text()):
+            self._lines.line(row.logged(row.text()))
 
     def vanished(self, row: Row) -> None:
         self._done = 0
@@ -394,26 +398,29 @@ class LogScreen(Screen):
     # ---- for the renderer
 
     def command(self) -> str | None:
-        """The text of the line that LF would end here, if it begins like a command and was drawn since it ended."""
+        """The text of the line that LF would end here, if it holds /LOGCOMMAND and was drawn since it ended; of a line
+        that is too long its last part."""
         row = self.rows[self.y]
         if not row.fresh or self.is_alternate:
             return None
-        group = self._group_of(self.y)
-        start = self.rows[group.start]
-        if start.head is None and start.cells[:1] not in ("/", ["/"]):
+        is_one_row = row.head is None and not ((self.y and self.rows[self.y - 1].wrapped) or row.wrapped)
+        if is_one_row and "/" not in row.cells:
             return None
         row.end = self.x if self._end < 0 else self._end
-        text = self._text_of(self.rows[group])
-        return text if text is not None and text.startswith(COMMAND) else None
+        text = self._text_of(self.rows[self._group_of(self.y)])
+        return text if commands.find(text.encode()) >= 0 else None
+
+    def is_long_line(self) -> bool:
+        """Whether parts of the cursor's line were given out."""
+        head = self.rows[self._group_of(self.y).start].head
+        return head is not None and head.parts > 0
 
     @staticmethod
-    def _text_of(rows: list[Row]) -> str | None:
-        """The whole line; None where parts of it were given out, since it's too long."""
+    def _text_of(rows: list[Row]) -> str:
+        """The whole line; its last part where others were given out, since it's too long."""
         text = "".join(row.text() for row in rows)
         head = rows[0].head
-        if head is None:
-            return text
-        return None if head.parts else head.plain().decode() + text
+        return text if head is None else head.plain().decode() + text
 
     def take_line(self) -> None:
         """Takes the cursor's line out as if it had never been drawn."""
@@ -499,7 +506,8 @@ class LogScreen(Screen):
         texts = []
         for group in self._groups(rows, 0, len(rows)):
             if any(not row.clean and self._is_news(row, row.text()) for row in rows[group]):
+                head = rows[group.start].head
                 text = self._text_of(rows[group])
-                if text is not None and text.strip(" "):
+                if text.strip(" ") and not (head is not None and head.parts):
                     texts.append(text)
         return texts

@@ -15,35 +15,36 @@ from codecs import getincrementaldecoder
 from collections import deque
 from typing import NamedTuple
 
-from logshipper import line_feeds
+from logshipper import commands, line_feeds
 from logshipper.carriage_returns import fold
 from logshipper.escape_parser import EscapeParser
 from logshipper.final_lines import Block, FinalLines, LongLine
-from logshipper.log_screen import COMMAND, LogScreen
+from logshipper.log_screen import LogScreen
 from logshipper.plain_text import ends_with_text, plain_lines, plain_text
 from logshipper.segment import MAX_LINE_BYTES
 
 __all__ = ["Block", "Fed", "Renderer"]
 
-_COMMAND = COMMAND.encode()
 _PLAIN_BYTES = 64 << 10  # looked at at once
 _AFTER_COMMAND_BYTES = 1 << 10  # likewise, right behind a command; twice as much each time that none follows
 _SCREEN_BYTES = 64 << 10
 _MIN_PLAIN_BYTES = 2 << 10  # less than that isn't worth leaving the screen for
 _TAIL_BYTES = 64 << 10  # kept of a block for the screen
-_STATUS_BYTES = 4096
+_STATUS_BYTES = 16 << 10  # more than is shown of a status
 
 
 class Fed(NamedTuple):
     """blocks: lines that became final. consumed: place in data behind what was rendered.
 
-    command: None, or the text of a line that begins with /LOGCOMMAND and that ended at `consumed`, up to the cursor's
-    place: keep_command or take_command must be called before anything else is fed.
+    command: None, or the text of a line that holds /LOGCOMMAND, in any case, and that ended at `consumed`, up to the
+    cursor's place: keep_command or take_command must be called before anything else is fed.
+    is_part: the command stands in the last part of a line over MAX_LINE_BYTES, which can only be kept.
     """
 
     blocks: list[Block]
     consumed: int
     command: bytes | None
+    is_part: bool = False
 
 
 class Renderer:
@@ -80,7 +81,7 @@ class Renderer:
     # ---- what comes in
 
     def feed(self, data: bytes, now: float, begin: int = 0) -> Fed:
-        """Renders data[begin:]. Stops right behind the LF that ends a line whose text begins with /LOGCOMMAND.
+        """Renders data[begin:]. Stops right behind the LF that ends a line whose text holds /LOGCOMMAND.
 
         now: seconds of a monotonic clock.
         """
@@ -95,12 +96,19 @@ class Renderer:
             self._piece_bytes = _AFTER_COMMAND_BYTES if self._command is not None else min(2 * most, _PLAIN_BYTES)
             self.line_feeds += line_feeds.count(piece if used == len(piece) else piece[:used])
             at += used
-        return Fed(self._lines.take(), at, self._command)
+        return Fed(self._lines.take(), at, self._command, self._is_part())
+
+    def _is_part(self) -> bool:
+        if self._command is None:
+            return False
+        return self._screen.is_long_line() if self._on_screen else bool(self._open.parts)
 
     def keep_command(self) -> list[Block]:
         """The command's line is a line like any other."""
         if self._on_screen:
             self._screen.line_feed()
+        elif self._open.parts:
+            self._end_long()
         elif self._command is not None:
             self._give_out(self._command + b"\n")
         self._command = None
@@ -120,16 +128,17 @@ class Renderer:
         if self._on_screen:
             if self._screen.has_half_line():
                 self._end_on_screen()
+        elif commands.find(self._open.text) >= 0:
+            self._command = self._open.whole()
+            if not self._open.parts:
+                self._open = self.line_type()
         elif self._open.parts:
             self._open.end(self._lines)
         elif not self._open.is_blank():
             line = self._open
             self._open = self.line_type()
-            if line.text.startswith(_COMMAND):
-                self._command = line.whole()
-            else:
-                self._give_out(line.whole() + b"\n")
-        return Fed(self._lines.take(), 0, self._command)
+            self._give_out(line.whole() + b"\n")
+        return Fed(self._lines.take(), 0, self._command, self._is_part())
 
     def _end_on_screen(self) -> None:
         command = self._screen.command()
@@ -261,6 +270,9 @@ class Renderer:
         begin = 0
         if self._open.text:
             lines, begin = self._end_open(lines)
+            if self._command is not None:
+                self._rest = self._last = b""
+                return _place_behind(data, 1)
         command = _place_of_command(lines)
         if command >= 0:
             end = lines.index(b"\n", command)
@@ -275,16 +287,23 @@ class Renderer:
         return len(data)
 
     def _end_open(self, lines: bytes) -> tuple[bytes, int]:
-        """The open line ends with the first of lines. Returns what is left to be given out, and lines given out."""
+        """The open line ends with the first of lines. Returns what is left to be given out, and lines given out. Sets
+        _command where a long line's last part may be one: then it isn't ended."""
         first = lines.index(b"\n")
         if self._open.parts or len(self._open.text) + first > MAX_LINE_BYTES:
             self._open.add(lines[:first], self._lines)
-            self._keep(bytes(self._open.text[-_TAIL_BYTES:]) + b"\n")
-            self._open.end(self._lines)
+            if commands.find(self._open.text) >= 0:
+                self._command = bytes(self._open.text)
+            else:
+                self._end_long()
             return lines[first + 1 :], 1
         lines = bytes(self._open.text) + lines
         self._open.text.clear()
         return lines, 0
+
+    def _end_long(self) -> None:
+        self._keep(bytes(self._open.text[-_TAIL_BYTES:]) + b"\n")
+        self._open.end(self._lines)
 
     def _give_out(self, lines: bytes) -> None:
         if lines:
@@ -345,12 +364,9 @@ def last_rows(lines: bytes, rows: int) -> tuple[int, int]:
 
 
 def _place_of_command(lines: bytes) -> int:
-    """Where the first line that begins with /LOGCOMMAND begins; -1: nowhere."""
-    if lines.startswith(_COMMAND):
-        return 0
-    if lines.rfind(_COMMAND) < 0:  # CPython's search from the right takes less than half as long
-        return -1
-    return lines.find(b"\n" + _COMMAND) + 1 or -1
+    """Where the first line that holds /LOGCOMMAND begins; -1: nowhere."""
+    found = commands.find(lines)
+    return lines.rfind(b"\n", 0, found) + 1 if found >= 0 else -1
 
 
 def _place_behind(data: bytes, line_feeds: int) -> int:

@@ -68,6 +68,9 @@ class Screen:
     def scrolled_off(self, row: Row, successor: Row) -> None:
         """A row has left the screen; its successor is the row that was below it."""
 
+    def scrolled_off_below(self, row: Row) -> None:
+        """A row has left the screen at the bottom."""
+
     def vanished(self, row: Row) -> None:
         """A row has been taken out."""
 
@@ -493,7 +496,8 @@ class Screen:
             row.put(0, "E" * self.columns)
 
     def resize(self, columns: int, height: int) -> None:
-        """Rows keep their text. What doesn't fit any more scrolls off at the top; blank rows at the bottom go first."""
+        """Rows keep their text. What doesn't fit any more scrolls off at the top, up to the cursor's line, then at the
+        bottom; blank rows at the bottom go first."""
         self.columns = min(max(columns, 2), MAX_COLUMNS)
         self.height = min(max(height, 1), MAX_ROWS)
         self.top, self.bottom = 0, self.height - 1
@@ -505,8 +509,14 @@ class Screen:
         while len(rows) > self.height:
             if len(rows) - 1 > self.y and rows[-1].is_blank():
                 rows.pop()
+            elif len(rows) - 1 > self.y and not self._stands_below_a_line():
+                self.scrolled_off_below(rows.pop())
             else:
                 self.scrolled_off(rows.pop(0), rows[0])
                 self.y = max(self.y - 1, 0)
         rows.extend(self.new_row() for _ in range(self.height - len(rows)))
         self.y = min(self.y, self.height - 1)
+
+    def _stands_below_a_line(self) -> bool:
+        """Whether a line that isn't the cursor's stands above it."""
+        return not all(row.wrapped for row in self.rows[: self.y])

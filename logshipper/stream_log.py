@@ -6,7 +6,8 @@ from itertools import groupby, islice
 from operator import eq, itemgetter
 from typing import NamedTuple
 
-from logshipper import metadata
+from logshipper import commands, metadata
+from logshipper.masks import MASK, Masks
 from logshipper.renderer import Block, Renderer
 from logshipper.segment import Json, Kind, Stream
 
@@ -15,7 +16,7 @@ STATUS_SECS = 10.0
 OVER_SECS = 1.0  # how long a bar that is over may be shown
 SNAPSHOT_MARK = b"[so far] "
 MAX_KEY_SETS = 1024  # sets of keys that metadata records are numbered by; all further ones share one number
-MASK = b"***"
+STATUS_BYTES = 4096
 _BLANK = ord(" ")
 _LAST_BYTE = itemgetter(-1)
 
@@ -50,19 +51,13 @@ class CaptureLog:
 
     def __init__(self) -> None:
         self.out: list[Lines | Event] = []
-        self.masks: list[bytes] = []
+        self.masks = Masks()
         self.notes = self.statuses = self.parts = 0
         self._key_sets: dict[frozenset[str], int] = {}
         self._hinted: set[str] = set()
 
     def event(self, name: str, message: str, **details: str) -> None:
         self.out.append(Event({"event": name, "message": message, **details}))
-
-    def masked(self, text: bytes) -> bytes:
-        for mask in self.masks:
-            if mask in text:
-                text = text.replace(mask, MASK)
-        return text
 
     def number(self, keys: tuple[str, ...]) -> int:
         """The record's number among those with the same set of keys, from 1."""
@@ -90,6 +85,7 @@ class StreamLog:
         "_keep_colours",
         "_last_blank",
         "_last_line",
+        "_part_end",
         "_repeated",
         "_repeated_since",
         "_snapshot",
@@ -98,7 +94,6 @@ class StreamLog:
         "_status",
         "_status_looked_at",
         "bytes",
-        "fenced",
         "mode",
         "renderer",
         "stream",
@@ -119,7 +114,6 @@ class StreamLog:
         self.stream = stream
         self.renderer = renderer
         self.mode = mode
-        self.fenced = False
         self.bytes = 0
         self.tally = Tally()
         self._capture = capture
@@ -136,6 +130,7 @@ class StreamLog:
         self._repeated = 0  # how often it came again, not yet said
         self._repeated_since = 0.0
         self._last_blank = False
+        self._part_end = b""  # of a long line's last part: a token may go on in the next one
         self._snapshot = b""  # the last one
 
     # ---- what comes in
@@ -152,7 +147,7 @@ class StreamLog:
                 continue
             mined = self.stream is Stream.STDOUT and b"{" in text and (text[:1] == b"{" or b"\n{" in text)
             if self.mode == "enabled" or (self.mode == "metadata" and mined):
-                self._sort_block(self._capture.masked(text), mined, now)
+                self._sort_block(self._capture.masks.masked(text), mined, now)
             else:
                 self.tally.dropped += text.count(b"\n")
 
@@ -164,7 +159,7 @@ class StreamLog:
             return
         self.end_run()
         number = self._capture.number(keys)
-        self._write(Kind.METADATA, self._capture.masked(record) + b"\n", 1, {"n": number})
+        self._write(Kind.METADATA, self._capture.masks.masked(record) + b"\n", 1, {"n": number})
         self.tally.stored += 1
 
     def take_command(self, line: bytes) -> None:
@@ -237,7 +232,7 @@ class StreamLog:
         if self.mode != "enabled" and not (self.mode == "metadata" and mined):
             self.tally.dropped += plain.count(b"\n")
             return
-        masked = self._capture.masked(plain)
+        masked = self._capture.masks.masked(plain)
         if masked != plain:  # colours may stand amid a token
             lines = zip(text.split(b"\n"), plain.split(b"\n"), masked.split(b"\n"), strict=True)
             text = b"\n".join(line if shown == unmasked else shown for line, unmasked, shown in lines)
@@ -259,16 +254,24 @@ class StreamLog:
         self.end_run()
         kind = Kind.NOTE if block.note else Kind.LOG
         attrs: Json | None = {"part": block.part} if block.part else None
-        self._write(kind, self._masked_part(block.text), block.text.count(b"\n"), attrs)
+        text = self._masked_part(block) if block.part and self._capture.masks else block.text
+        self._write(kind, text, block.text.count(b"\n"), attrs)
 
-    def _masked_part(self, text: bytes) -> bytes:
-        if self._capture.masks and b"\x1b" in text:
+    def _masked_part(self, block: Block) -> bytes:
+        """A token may begin at the end of one part and go on in the next: as much as that is kept for the next one."""
+        text = self._part_end + block.text[:-1]
+        if b"\x1b" in text:
             from logshipper.colours import stripped
 
-            plain = stripped(text)
-            masked = self._capture.masked(plain)
-            return text if masked == plain else masked
-        return self._capture.masked(text)
+            text = stripped(text)
+        text = self._capture.masks.masked(text)
+        self._part_end = b""
+        if "/" not in block.part:
+            cut = max(len(text) - self._capture.masks.longest, 0)
+            while cut and text[cut] & 0xC0 == 0x80:
+                cut -= 1
+            text, self._part_end = text[:cut], text[cut:]
+        return text + b"\n"
 
     def _sort_block(self, text: bytes, mined: bool, now: float, coloured: bytes | None = None) -> None:
         """Lines of a stream that may be logged: by the chunk where nothing in them is special.
@@ -384,9 +387,18 @@ class StreamLog:
     # ---- live status
 
     def _show_status(self) -> None:
-        text = self._capture.masked(self.renderer.status()) if self.mode == "enabled" else b""
+        text = self._shown() if self.mode == "enabled" else b""
         if text != self._status:
             self._write_status(text)
+
+    def _shown(self) -> bytes:
+        """What isn't final, without tokens, and without what a command that isn't ended yet may hold."""
+        text = self.renderer.status()
+        command = commands.find(text)
+        if command >= 0:
+            text = text[:command] + commands.PREFIX + b" " + MASK
+        text = self._capture.masks.masked_open(text)[:STATUS_BYTES]
+        return text.decode(errors="ignore").rstrip(" ").encode()
 
     def _write_status(self, text: bytes) -> None:
         self._status = text
@@ -399,7 +411,7 @@ class StreamLog:
             return
         is_first = self._snapshot_due == float("inf")
         self._snapshot_due = now + self._snapshot_secs
-        text = self._capture.masked(self.renderer.status())
+        text = self._shown()
         if is_first or text in (b"", self._snapshot):
             return
         self._snapshot = text

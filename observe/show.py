@@ -309,8 +309,6 @@ def event_words(event: Document) -> str:
     if event.get("event") == "state":
         before, after = event.get("source_from") or event.get("from"), event.get("source_to") or event.get("to")
         return f"from {before} to {after}" if before else f"{after}"
-    if event.get("event") == "mode_changed":
-        return f"mode changed from {event.get('from', '?')} to {event.get('to', '?')}"
     message = event.get("message")
     if isinstance(message, str) and message:
         return message

@@ -1,20 +1,23 @@
 """What is logged, and as what: modes, commands, metadata, repeats, blank lines (R5, R7-R22, R30, R31)."""
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logshipper import stream_log
+from logshipper import classifier, stream_log
 from logshipper.classifier import Classifier
-from logshipper.segment import Kind, Stream
+from logshipper.segment import MAX_LINE_BYTES, Kind, Stream
 from logshipper.stream_log import Event, Lines
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
 ENABLE = b'/LOGCOMMAND {"mode":"enabled"}\n'
 METADATA = b'/LOGCOMMAND {"mode":"metadata"}\n'
 DISABLE = b'/LOGCOMMAND {"mode":"disabled"}\n'
+STOP = b'/LOGCOMMAND {"stop":"token-12345"}\n'
+RESUME = b'/LOGCOMMAND {"resume":"token-12345"}\n'
 
 
 def _run(*steps: tuple[Stream, bytes], mode: str = "enabled", end: bool = True, **options: Any) -> Classifier:
@@ -94,12 +97,103 @@ def test_a_command_without_a_last_line_feed() -> None:
     assert made.mode == "disabled"
 
 
-def test_only_at_the_start_of_a_line() -> None:
-    """R15; a prompt, a tab, a quote before it make it text."""
-    text = b" " + DISABLE + b"x" + DISABLE + b"\t" + DISABLE
-    made = _run((OUT, text))
-    assert made.mode == "enabled"
-    assert len(_lines(made, Kind.LOG)) == 3
+@pytest.mark.parametrize("before", [b" ", b"\t", b"Loading...", "50%|██   |".encode(), b"x" * 500, b"\x1b[31mx"])
+@pytest.mark.parametrize("colours", [False, True])
+def test_text_before_a_command(before: bytes, colours: bool) -> None:
+    """R15: then it may narrow, and never widens; an event tells either."""
+    made = _run((OUT, before + DISABLE + b"secret\n"), (ERR, b"secret\n"), keep_colours=colours)
+    items = made.take()
+    assert (made.mode, _events(items)) == ("disabled", ["command_refused", "mode_changed"])
+    assert b"secret" not in b"".join(_lines(items))
+    assert len(_lines(items, Kind.LOG)) == 1  # the command's own line, printed before it was in force
+    made = _run((OUT, before + ENABLE + b"secret\n"), mode="disabled", keep_colours=colours)
+    items = made.take()
+    assert (made.mode, _lines(items), _events(items)) == ("disabled", [], ["command_refused"])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'print(\'/LOGCOMMAND {"mode":"disabled"}\')',
+        b'+ echo \'/LOGCOMMAND {"mode":"disabled"}\'',
+        b'{"say": "/LOGCOMMAND {\\"mode\\":\\"disabled\\"}"}',
+        b'see /LOGCOMMAND {"mode":"disabled"} there',
+    ],
+)
+def test_a_command_that_is_quoted(line: bytes) -> None:
+    """Source code and tracebacks switch nothing off; that it isn't obeyed is said."""
+    made = _run((OUT, line + b"\n"))
+    items = made.take()
+    assert (made.mode, _lines(items), _events(items)) == ("enabled", [line], ["command_refused"])
+
+
+def test_a_mere_mention_is_no_event() -> None:
+    made = _run((OUT, b"see /LOGCOMMAND in the guide\n/usr/bin/logcommand\n"))
+    assert _events(made.take()) == []
+
+
+def test_text_behind_a_narrowing_command_is_not_logged() -> None:
+    """print(command, end="") and then a secret: one line."""
+    made = _run((OUT, b"a\n" + DISABLE.strip() + b"secret\n"))
+    items = made.take()
+    assert _lines(items, Kind.LOG) == [b"a"]
+    assert b"secret" not in str(items).encode()
+    assert made.ledger()["stdout"]["dropped"] == 1
+
+
+@pytest.mark.parametrize("shape", [b"%s\n", b"\x1b[A\r%s\r\n"])
+def test_a_command_at_the_end_of_a_line_that_is_cut_into_parts(shape: bytes) -> None:
+    """Wherever its parts are cut, on both tiers."""
+    for size in (MAX_LINE_BYTES - len(DISABLE), MAX_LINE_BYTES - 5, MAX_LINE_BYTES, MAX_LINE_BYTES + 3):
+        made = _run((OUT, shape % (b"x" * size + DISABLE.strip()) + b"secret\n"), columns=10_000)
+        items = made.take()
+        assert made.mode == "disabled", size
+        assert b"secret" not in b"".join(_lines(items))
+        assert b"".join(_lines(items, Kind.LOG)) == b"x" * size + DISABLE.strip()
+
+
+@pytest.mark.parametrize("tier", ["plain", "screen"])
+@pytest.mark.parametrize("size", [(20, 5), (40, 1), (300, 2), (80, 100)])
+def test_a_resize_amid_a_command(size: tuple[int, int], tier: str) -> None:
+    """R15's arrow: the line is the rendered line."""
+    for at in range(1, len(DISABLE)):
+        made = Classifier("enabled", columns=80, rows=24)
+        made.feed(OUT, b"a\nb\n" + (b"\x1b[A\x1b[B" if tier == "screen" else b"") + DISABLE[:at], 1.0)
+        made.resize(*size)
+        made.feed(OUT, DISABLE[at:] + b"secret\n", 1.1)
+        assert made.mode == "disabled", at
+        made.resize(80, 24)
+        made.feed(OUT, ENABLE[:at], 2.0)
+        made.resize(*size)
+        made.feed(OUT, ENABLE[at:], 2.1)
+        assert made.mode == "enabled", at
+
+
+def test_a_stale_command_of_the_other_stream() -> None:
+    """R16's arrow: stderr's `enabled` was printed first and is read last: it widens nothing, and an event says so."""
+    made = Classifier("enabled")
+    made.feed(OUT, DISABLE, 1.0)
+    made.feed(ERR, ENABLE, 1.0)
+    made.seen_empty(OUT, 1.0)
+    made.seen_empty(ERR, 1.0)
+    made.feed(OUT, b"secret\n", 1.1)
+    items = made.take()
+    assert (made.mode, _events(items)) == ("disabled", ["mode_changed", "command_refused"])
+    assert _lines(items) == [DISABLE.strip(), ENABLE.strip()]
+    assert "print it again" in str(items[-1])
+    made.feed(ERR, ENABLE, 2.0)
+    made.seen_empty(OUT, 2.0)
+    made.feed(OUT, b"public\n", 2.1)
+    assert _lines(made, Kind.LOG) == [b"public"]
+
+
+def test_events_of_refused_commands_have_a_limit() -> None:
+    """What comes after it is counted."""
+    made = _run((OUT, b"/LOGCOMMAND x\n" * (classifier.MAX_REFUSALS + 7)))
+    events = [item.record for item in made.take() if isinstance(item, Event)]
+    assert [event["event"] for event in events[-2:]] == ["refusals_left_out"] * 2
+    assert len(events) == classifier.MAX_REFUSALS + 2
+    assert events[-1]["events"] == 7
 
 
 def test_a_command_drawn_over_a_bar_counts_as_rendered() -> None:
@@ -128,7 +222,8 @@ def test_the_other_stream_obeys_the_strictest_until_seen_empty() -> None:
 def test_what_was_printed_before_a_switch_to_disabled_is_logged_first() -> None:
     """R11's arrow: a half line and a bar of the other stream, a run of repeats."""
     made = _run((OUT, b"a\na\na\nhalf"), (ERR, b"\r 10%|#  |" + DISABLE), end=False)
-    assert made.mode == "enabled"  # the bar stands before it on its line: no command
+    assert made.mode == "disabled"
+    assert b" 10%|#  |" + DISABLE.strip() in _lines(made, stream=ERR)
     made = _run((OUT, b"a\na\na\nhalf"), (ERR, DISABLE), end=False)
     items = made.take()
     assert _lines(items, stream=OUT) == [b"a", b"[last line repeated 2 times]", b"half"]
@@ -215,18 +310,113 @@ def test_stop_token() -> None:
         METADATA.strip(),
     ]
     assert "tok-12345678" not in str(items)
-    assert _events(items) == ["commands_fenced", "commands_resumed", "mode_changed"]
+    assert _events(items) == ["commands_fenced", "command_refused", "commands_resumed", "mode_changed"]
 
 
 def test_a_fence_holds_for_the_other_stream_until_seen_empty() -> None:
-    made = Classifier("enabled")
-    made.feed(OUT, b'/LOGCOMMAND {"stop":"t"}\n', 1.0)
-    made.feed(OUT, b'/LOGCOMMAND {"resume":"t"}\n', 1.0)
-    made.feed(ERR, DISABLE, 1.0)  # may have been written within the fence
-    assert made.mode == "enabled"
-    made.seen_empty(ERR, 1.0)
-    made.feed(ERR, DISABLE, 1.0)
+    """Until then what may stand within it narrows, and never widens."""
+    made = Classifier("disabled")
+    made.feed(OUT, STOP + RESUME, 1.0)
+    made.feed(ERR, ENABLE, 1.0)
     assert made.mode == "disabled"
+    made.seen_empty(ERR, 1.0)
+    made.feed(ERR, ENABLE, 1.0)
+    assert made.mode == "enabled"
+    made.feed(OUT, STOP, 1.0)
+    made.feed(ERR, DISABLE, 1.0)  # may stand before it
+    assert made.mode == "disabled"
+
+
+def test_a_stale_resume_does_not_end_the_other_streams_fence() -> None:
+    made = Classifier("disabled")
+    made.feed(OUT, STOP, 1.0)
+    made.feed(ERR, RESUME, 1.0)
+    made.seen_empty(OUT, 1.0)
+    made.feed(OUT, ENABLE, 1.0)
+    items = made.take()
+    assert (made.mode, _events(items)) == ("disabled", ["commands_fenced", "command_refused"])
+    assert "token-12345" not in str(items)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"/LOGCOMMAND {'stop': 'token-12345'}",
+        b'/LOGCOMMAND  {"stop":"token-12345"}',
+        b'/logcommand {"stop":"token-12345"}',
+        b' /LOGCOMMAND {"stop":"token-12345"}',
+        b'Begin: /LOGCOMMAND {"stop":"token-12345"}',
+        b'/LOGCOMMAND {"stop":"token-12345"',
+        b'/LOGCOMMAND {"stop":"token-12345"} now',
+        b'/LOGCOMMAND {"stop":"token-12345","mode":"x"}',
+    ],
+)
+def test_a_malformed_stop_fences(line: bytes) -> None:
+    """R16's arrow: what follows may not be trusted, so nothing of it widens; its token is masked."""
+    made = Classifier("metadata")
+    made.feed(OUT, line + b"\n" + ENABLE, 1.0)
+    made.feed(OUT, b'{"said": "token-12345"}\n', 1.0)
+    assert made.mode == "metadata"
+    made.feed(OUT, RESUME + ENABLE, 1.0)
+    assert made.mode == "enabled"
+    items = made.take()
+    assert "token-12345" not in str(items)
+    assert _events(items)[:2] == ["commands_fenced", "command_refused"]
+
+
+def test_a_stop_without_a_token_keeps_out_what_widens() -> None:
+    made = _run((OUT, b'/LOGCOMMAND {"stop":""}\n' + ENABLE + METADATA + DISABLE), mode="metadata")
+    assert made.mode == "disabled"
+
+
+def test_a_malformed_resume_lets_pass_what_narrows() -> None:
+    """A secret may follow; it must not be logged for two wrong quotes."""
+    made = _run((OUT, STOP + b"/LOGCOMMAND {'resume': 'token-12345'}\n" + DISABLE + b"secret\n" + ENABLE))
+    items = made.take()
+    assert made.mode == "disabled"
+    assert b"secret" not in b"".join(_lines(items))
+    assert "token-12345" not in str(items)
+
+
+def test_tokens_are_masked_in_every_form() -> None:
+    """As JSON may write them, beyond the 64th, and where a long line is cut."""
+    tokens = [f'täg"{number:04}\\/' for number in range(200)]
+    stops = "".join(
+        f"/LOGCOMMAND {json.dumps({'stop': token})}\n/LOGCOMMAND {json.dumps({'resume': token})}\n" for token in tokens
+    )
+    made = Classifier("enabled")
+    made.feed(OUT, stops.encode(), 1.0)
+    forms = [form for token in tokens for form in (token, json.dumps(token), json.dumps(token, ensure_ascii=False))]
+    forms += ["".join(f"\\u{ord(char):04X}" for char in token) for token in tokens]
+    made.feed(OUT, "".join(f'{{"k": "x {form}"}}\n{form}\n' for form in forms).encode(), 1.0)
+    token = tokens[0].encode()
+    for size in range(MAX_LINE_BYTES - len(token), MAX_LINE_BYTES + 1):
+        made.feed(OUT, b"x" * size + token + b"y\n", 1.0)
+    made.end(OUT, 2.0)
+    items = made.take()
+    parts = [item for item in items if isinstance(item, Lines) and "part" in (item.attrs or {})]
+    text = b"".join(part.text[:-1] for part in parts)
+    assert text.count(b"***y") == len(token) + 1
+    assert b'g"0' not in text
+    shown = b"\n".join(_lines(items))
+    assert not [form for form in forms if form.encode() in shown]
+
+
+@pytest.mark.parametrize("cut", range(14, 38))
+def test_a_live_status_shows_no_token(cut: int) -> None:
+    """Nor of one that is half drawn, or stands in a command that isn't ended."""
+    line = b'/LOGCOMMAND {"stop":"hush-123456"}'
+    made = Classifier("enabled", snapshot_secs=1.0)
+    made.feed(OUT, line[:cut], 1.0)
+    for now in (2.0, 20.0, 40.0):
+        made.tick(now)
+    shown = str(made.take())
+    assert "hus" not in shown
+    assert "/LOGCOMMAND ***" in shown
+    made.feed(OUT, line[cut:] + b"\n" + b"bar hush-123456"[: max(cut - 10, 8)], 50.0)
+    for now in (60.0, 80.0):
+        made.tick(now)
+    assert "hush" not in str(made.take())
 
 
 # ---- metadata

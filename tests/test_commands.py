@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from logshipper.commands import Command, Refused, parse
 
+BEHIND = "text stands before it on its line"
+
 
 @pytest.mark.parametrize(
     ("line", "wanted"),
@@ -71,6 +73,38 @@ def test_a_refused_line_that_names_a_narrower_mode(line: bytes, narrow: str) -> 
     refused = parse(line)
     assert isinstance(refused, Refused)
     assert refused.narrow == narrow
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        (b"say /LOGCOMMAND to it", None),
+        (b"/usr/bin/logcommand", None),
+        (b'x/LOGCOMMAND {"mode":"enabled"}', Refused(BEHIND, 1)),
+        (b'x/LOGCOMMAND {"mode":"disabled"}', Refused(BEHIND, 1, "disabled")),
+        (b"x/LOGCOMMAND {'MODE': 'Metadata'}  ", Refused(BEHIND, 1, "metadata")),
+        (b'/LOGCOMMAND no /LOGCOMMAND {"mode":"disabled"}', Refused("what follows isn't a JSON object", 0, "disabled")),
+        (b'x/LOGCOMMAND {"mode":"disabled"} x', Refused(BEHIND, 1)),
+        (b'x/LOGCOMMAND {"stop":"tok"}', Refused(BEHIND, 1, None, "tok")),
+        (b"x/LOGCOMMAND {'resume': 'tok'}", Refused(BEHIND, 1, None, None, "tok")),
+        (b'\t/LOGCOMMAND {"mode":"enabled"}', Refused("blanks stand before it", 1)),
+        (b'/LogCommand {"mode":"disabled"}', Refused("it isn't in capitals", 0, "disabled")),
+        (b'/LOGCOMMAND {"stop": 7}', Refused("stop takes a token of 1 to 256 printable characters", 0, None, "7")),
+        (b'/LOGCOMMAND {"stop": ["a"]}', Refused("stop takes a token of 1 to 256 printable characters", 0, None, "")),
+        (
+            b'/LOGCOMMAND {"stop":"t\\u006fk"} x',
+            Refused("something follows the JSON object", 0, None, "tok", None, True),
+        ),
+        (
+            b'/LOGCOMMAND {"mode":"disabled"}x',
+            Refused("something follows the JSON object", 0, "disabled", has_tail=True),
+        ),
+        (b"/LOGCOMMAND stop", Refused("what follows isn't a JSON object", 0, has_tail=True)),
+    ],
+)
+def test_what_may_be_meant(line: bytes, asked: Refused | None) -> None:
+    """R15: what isn't exact may narrow, and its fault is named."""
+    assert parse(line) == asked
 
 
 @given(st.binary(max_size=80))

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logshipper.classifier import Classifier
+from logshipper.commands import narrowest
 from logshipper.segment import Stream
 from logshipper.stream_log import Lines
 
@@ -40,14 +41,28 @@ _SHAPES = (
 )
 
 
+# what only narrows, however it is meant
+_ODD_COMMANDS = (
+    'Loading.../LOGCOMMAND {"mode":"%s"}\n',
+    "Loading.../LOGCOMMAND {'mode': '%s'}\n",
+    ' /LOGCOMMAND {"mode":"%s"}\n',
+    '/logcommand {"mode":"%s"}\n',
+    '/LOGCOMMAND\t{"mode":"%s"}\n',
+    '/LOGCOMMAND  {"mode":"%s"}  \r\n',
+    "/LOGCOMMAND {'mode': '%s'}\n",
+)
+
+
 @dataclass
 class _Write:
+    """stream, data: what is written. mark: the character that must not leak. mode: what a command asks for; is_odd: it
+    can only narrow."""
+
     stream: Stream
     data: bytes
-    mark: str = ""  # the character that must not leak
-    mode: str = ""  # in force, by order of the writes, when it was written
-    narrowed_by: int = -1  # index of the write that narrowed to that mode, -1: it was so from the start
-    own: bool = True  # ... and it stands on the same stream
+    mark: str = ""
+    mode: str = ""
+    is_odd: bool = False
 
 
 @dataclass
@@ -58,35 +73,32 @@ class _Job:
 
 @st.composite
 def _jobs(draw: st.DrawFn) -> _Job:
-    """Commands stand on one stream (a race between commands on two has no promised order); text on both."""
+    """Commands and text on both streams, in any order."""
     job = _Job(draw(st.sampled_from(["enabled", "metadata", "disabled"])))
-    commander = draw(st.sampled_from([Stream.STDOUT, Stream.STDERR]))
-    mode, narrowed_by = job.start, -1
-    at_line_start = True  # of the commanding stream: a command stands at the start of a line
+    at_line_start = dict.fromkeys((Stream.STDOUT, Stream.STDERR), True)  # there a command stands
     for index in range(draw(st.integers(1, 14))):
-        if draw(st.integers(0, 3)) == 0:
-            mode = draw(st.sampled_from(["enabled", "metadata", "disabled"]))
-            before = b"" if at_line_start else b"\x1b[?1049l\x18\n"
-            job.writes.append(_Write(commander, before + (_COMMAND % mode).encode()))
-            narrowed_by = index
-            at_line_start = True
-            continue
         stream = draw(st.sampled_from([Stream.STDOUT, Stream.STDERR]))
+        if draw(st.integers(0, 2)) == 0:
+            mode = draw(st.sampled_from(["enabled", "metadata", "disabled"]))
+            is_odd = draw(st.integers(0, 2)) == 0
+            form = draw(st.sampled_from(_ODD_COMMANDS)) if is_odd else _COMMAND
+            before = b"" if at_line_start[stream] else b"\x1b[?1049l\x18\n"
+            job.writes.append(_Write(stream, before + (form % mode).encode(), mode=mode, is_odd=is_odd))
+            at_line_start[stream] = True
+            continue
         mark = chr(0x100 + index * 2) if draw(st.booleans()) else chr(0x4E00 + index)
         shape = draw(st.sampled_from(_SHAPES))
         text = mark * draw(st.integers(1, 5))
-        data = shape.replace("%s", text).encode()
-        job.writes.append(_Write(stream, data, mark, mode, narrowed_by, narrowed_by < 0 or stream is commander))
-        if stream is commander:
-            at_line_start = False
+        job.writes.append(_Write(stream, shape.replace("%s", text).encode(), mark))
+        at_line_start[stream] = False
     return job
 
 
-def _is_allowed(write: _Write) -> bool:
+def _is_allowed(write: _Write, mode: str) -> bool:
     """By the mode alone; whether an ordinary line was metadata is for other tests: here JSON counts as allowed."""
-    if write.mode == "enabled":
+    if mode == "enabled":
         return True
-    return write.mode == "metadata" and write.stream is Stream.STDOUT and write.data.startswith(b'{"k"')
+    return mode == "metadata" and write.stream is Stream.STDOUT and write.data.startswith(b'{"k"')
 
 
 @given(_jobs(), st.data())
@@ -132,12 +144,14 @@ def _texts(made: Classifier) -> list[str]:
 
 
 def _check(job: _Job, began: dict[int, int], read_until: dict[int, int], logged: str) -> None:
+    """A write obeys all commands that were written before it and read before it: on its own stream these are all, on
+    the other one nobody can obey what isn't read yet."""
     for index, write in enumerate(job.writes):
-        if not write.mark or _is_allowed(write):
-            continue
-        # between streams a narrowing command protects what is read after it; on its own stream, and from the start on,
-        # everything
-        if write.own or read_until[write.narrowed_by] < began[index]:
+        mode = job.start
+        for number, command in enumerate(job.writes[:index]):
+            if command.mode and (command.stream is write.stream or read_until[number] < began[index]):
+                mode = narrowest(mode, command.mode) if command.is_odd else command.mode
+        if write.mark and not _is_allowed(write, mode):
             assert write.mark not in logged, f"write {index} leaked: {write}"
 
 

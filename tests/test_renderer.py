@@ -289,11 +289,20 @@ def test_command_byte_by_byte_and_with_blanks(make: type[Renderer]) -> None:
     assert made.feed(b"\n", 0.0).command == COMMAND.encode() + b"  "
 
 
-@pytest.mark.parametrize(
-    "data", ["x" + COMMAND, " " + COMMAND, "\x1b[5C" + COMMAND, COMMAND + "\x1b[1Gx", "\t" + COMMAND]
-)
-def test_not_at_the_start_of_a_line(data: str, make: type[Renderer]) -> None:
-    assert make().feed(data.encode() + b"\n", 0.0).command is None
+@pytest.mark.parametrize("before", ["x", " ", "\x1b[5C", "\t", "50%|███   |"])
+@pytest.mark.parametrize("command", [COMMAND, COMMAND.lower()])
+def test_anywhere_on_a_line(before: str, command: str, make: type[Renderer]) -> None:
+    """It is told whole, and isn't final before it is said what it is."""
+    made = make()
+    fed = made.feed(f"a\n{before}{command}\nb\n".encode(), 0.0)
+    shown = before.replace("\x1b[5C", " " * 5).expandtabs(8) + command
+    assert fed.command == shown.encode()
+    assert b"".join(block.text for block in fed.blocks) == b"a\n"
+    assert b"".join(block.text for block in made.keep_command()) == shown.encode() + b"\n"
+
+
+def test_drawn_over_it_is_no_command(make: type[Renderer]) -> None:
+    assert make().feed((COMMAND + "\x1b[1Gx\n").encode(), 0.0).command is None
 
 
 def test_command_is_what_the_line_reads(make: type[Renderer]) -> None:

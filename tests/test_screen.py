@@ -245,7 +245,7 @@ def test_characters_joined_in_a_cell_are_capped() -> None:
 def test_resize_keeps_text() -> None:
     screen = _screen("one\ntwo\nthree\nfour, more\x1b[2;2H")
     screen.resize(6, 2)
-    assert ["".join(row.cells) for row in screen.rows] == ["three", "four, more"]
+    assert ["".join(row.cells) for row in screen.rows] == ["two", "three"]  # the cursor's line stays
     screen.resize(20, 6)
-    assert ["".join(row.cells) for row in screen.rows] == ["three", "four, more", "", "", "", ""]
+    assert ["".join(row.cells) for row in screen.rows] == ["two", "three", "", "", "", ""]
     assert (screen.x, screen.y, screen.bottom) == (1, 0, 5)

@@ -1,0 +1,162 @@
+"""Which mode and which fence each of two streams obeys, where the order of their commands is known in part only (R16,
+R17). Pure.
+
+What is known: a stream's own commands are in order, and what is read of a stream after it was seen empty was printed
+after all that had been read before that. So:
+- A command supersedes the other stream's last one only if its own stream was seen empty since that one was read.
+  Otherwise both stand, and the narrower one holds: a command that may be the older one never widens.
+- Text that is read of a stream may be older than each command that was read of the other one since the stream was seen
+  empty: it obeys the narrowest of these, and of what was in force before them.
+"""
+
+from enum import Enum, auto
+from typing import NamedTuple
+
+from logshipper.commands import narrowest
+from logshipper.config import MODES
+from logshipper.segment import Stream
+
+_WIDEST = MODES[0]
+
+
+class Obedience(Enum):
+    """Which commands of a stream are obeyed."""
+
+    ALL = auto()
+    NARROWING = auto()  # a fence may be in force, or not
+    NONE = auto()  # a fence is in force
+
+
+class Fence(NamedTuple):
+    """From a stop token to its `resume`. is_certain: False where either of the two was malformed."""
+
+    token: str
+    is_certain: bool
+
+
+class Policy:
+    """What one stream obeys; see the module's docstring.
+
+    said: the mode that its last command asked for, None where there was none, or the other stream's superseded it.
+    fence: the one that its own last `stop` began.
+    """
+
+    __slots__ = ("_before", "_fence_unread", "_unread", "fence", "other", "said", "was_empty")
+
+    def __init__(self) -> None:
+        self.other = self
+        self.said: str | None = None
+        self.was_empty = True  # since the other's last command about the mode was read
+        self.fence: Fence | None = None
+        self._unread = _WIDEST  # the narrowest mode that the other said since this one was seen empty
+        self._before = _WIDEST  # the narrowest one in force before these, if not older than the last own command
+        self._fence_unread = False  # since it was seen empty the other began or ended a fence
+
+    def seen_empty(self) -> None:
+        self._unread = self._before = _WIDEST
+        self._fence_unread = False
+        self.was_empty = True
+
+    def command_read(self) -> None:
+        """What was in force before is older than what follows on this stream."""
+        self._before = _WIDEST
+
+    def other_command_read(self, mode: str, before: str) -> None:
+        """mode: what it asks for; before: this stream's mode until then."""
+        self.was_empty = False
+        self._unread = narrowest(self._unread, mode)
+        self._before = narrowest(self._before, before)
+
+    def other_fence_changed(self) -> None:
+        self._fence_unread = True
+
+    def mode(self, in_force: str) -> str:
+        return narrowest(in_force, narrowest(self._unread, self._before))
+
+    def obedience(self) -> Obedience:
+        if self.fence is not None:
+            return Obedience.NONE if self.fence.is_certain else Obedience.NARROWING
+        if self._fence_unread or (self.other.fence is not None and not self.other.fence.is_certain):
+            return Obedience.NARROWING
+        return Obedience.ALL if self.other.fence is None else Obedience.NONE
+
+    def knows_fence_of_other(self) -> bool:
+        """Whether what is read now was printed after the other stream's fence began."""
+        return not self._fence_unread
+
+
+class Policies:
+    """Of both streams of a capture. start: the mode as configured."""
+
+    def __init__(self, start: str) -> None:
+        self._start: str | None = start  # until the first command
+        self._of = {Stream.STDOUT: Policy(), Stream.STDERR: Policy()}
+        out, err = self._of.values()
+        out.other, err.other = err, out
+
+    @property
+    def mode(self) -> str:
+        """The mode in force, by all commands that were read and not superseded."""
+        mode = self._start or _WIDEST
+        for policy in self._of.values():
+            mode = narrowest(mode, policy.said or _WIDEST)
+        return mode
+
+    def mode_of(self, stream: Stream) -> str:
+        """What is read of the stream now obeys this mode."""
+        return self._of[stream].mode(self.mode)
+
+    def obedience(self, stream: Stream) -> Obedience:
+        return self._of[stream].obedience()
+
+    def seen_empty(self, stream: Stream) -> None:
+        self._of[stream].seen_empty()
+
+    # ---- modes
+
+    def set_mode(self, stream: Stream, mode: str) -> None:
+        """A command of the stream. Where it may be older than a narrower one of the other stream, that one holds."""
+        policy = self._of[stream]
+        before = policy.other.mode(self.mode)
+        policy.said = mode
+        policy.command_read()
+        self._start = None
+        if policy.was_empty:
+            policy.other.said = None
+        policy.other.other_command_read(mode, before)
+
+    def narrow(self, stream: Stream, mode: str) -> None:
+        """What the stream printed may be a command. It supersedes nothing."""
+        policy = self._of[stream]
+        before = policy.other.mode(self.mode)
+        policy.said = narrowest(policy.said or _WIDEST, mode)
+        policy.other.other_command_read(mode, before)
+
+    # ---- fences
+
+    def stop(self, stream: Stream, token: str, *, is_certain: bool) -> None:
+        """A fence begins on the stream. token: "" for one that nothing ends."""
+        policy = self._of[stream]
+        policy.fence = Fence(token, is_certain)
+        policy.other.other_fence_changed()
+
+    def resume(self, stream: Stream, token: str, *, is_certain: bool) -> bool | None:
+        """Ends the fence with this token, or makes it less certain. False: the token may be older than the fence, which
+        stays; None: there is no such fence."""
+        policy = self._of[stream]
+        if policy.fence is not None and policy.fence.token == token:
+            policy.fence = None if is_certain else Fence(token, False)
+            policy.other.other_fence_changed()
+            return True
+        fence = policy.other.fence
+        if not token or fence is None or fence.token != token:
+            return None
+        if not policy.knows_fence_of_other():
+            return False
+        policy.other.fence = None if is_certain else Fence(token, False)
+        policy.other.other_fence_changed()
+        return True
+
+    def fenced(self) -> bool:
+        """Whether any fence is in force."""
+        return any(policy.fence is not None for policy in self._of.values())

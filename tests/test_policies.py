@@ -1,0 +1,187 @@
+"""Two streams whose order is known in part only: nothing that was printed while it was to be kept out is logged (R16,
+R17), and what is seen empty in time loses nothing."""
+
+from collections.abc import Iterator
+from itertools import combinations, product
+from typing import NamedTuple
+
+import pytest
+
+from logshipper.commands import width
+from logshipper.policies import Obedience, Policies, Policy
+from logshipper.segment import Stream
+
+OUT, ERR = Stream.STDOUT, Stream.STDERR
+TEXT = "text"
+MODES = ("enabled", "metadata", "disabled")
+_ITEMS = (TEXT, *MODES)
+_FIELDS = [name for name in Policy.__slots__ if name != "other"]
+
+
+class Printed(NamedTuple):
+    """at: its place in the order of all that is printed."""
+
+    at: int
+    stream: Stream
+    what: str  # TEXT, or the mode that a command asks for
+
+
+def _programs(most: int) -> Iterator[list[Printed]]:
+    """Everything that two streams may print, in each order: up to `most` items in all."""
+    for size in range(1, most + 1):
+        for whats in product(_ITEMS, repeat=size):
+            if TEXT not in whats:
+                continue
+            for count in range(size + 1):
+                for places in combinations(range(size), count):
+                    streams = [OUT if at in places else ERR for at in range(size)]
+                    yield [Printed(*one) for one in zip(range(size), streams, whats, strict=True)]
+
+
+def _wanted(program: list[Printed], text: Printed, read: dict[Stream, int], start: str) -> str:
+    """The mode in force when text was printed, by all commands that are read so far; a later command of the other
+    stream may not be read yet, which nobody can know."""
+    mode = start
+    seen = dict.fromkeys((OUT, ERR), 0)
+    for item in program[: text.at]:
+        seen[item.stream] += 1
+        if item.what != TEXT and seen[item.stream] <= read[item.stream]:
+            mode = item.what
+    return mode
+
+
+def _leaks(program: list[Printed], start: str) -> list[str]:
+    """Follows each interleaving of printing, reading and looking whether a stream is empty."""
+    of = {stream: [item for item in program if item.stream is stream] for stream in (OUT, ERR)}
+    leaks: list[str] = []
+    policies = Policies(start)
+    reached = [(0, 0, 0, _state(policies))]  # printed; read of stdout, of stderr; what that led to
+    visited = set(reached)
+    while reached:
+        printed, *counts, state = reached.pop()
+        read = dict(zip((OUT, ERR), counts, strict=True))
+        nexts = [(printed + 1, read, state)] if printed < len(program) else []
+        for stream, items in of.items():
+            _restore(policies, state)
+            if read[stream] == sum(item.at < printed for item in items):
+                policies.seen_empty(stream)
+                nexts.append((printed, read, _state(policies)))
+                continue
+            item = items[read[stream]]
+            if item.what != TEXT:
+                policies.set_mode(stream, item.what)
+            elif width(policies.mode_of(stream)) < width(wanted := _wanted(program, item, read, start)):
+                leaks.append(f"{item} of {program} from {start}: {policies.mode_of(stream)}, not {wanted}")
+            nexts.append((printed, {**read, stream: read[stream] + 1}, _state(policies)))
+        for count, reads, after in nexts:
+            one = (count, reads[OUT], reads[ERR], after)
+            if one not in visited:
+                visited.add(one)
+                reached.append(one)
+    return leaks
+
+
+def _state(policies: Policies) -> tuple[object, ...]:
+    return (policies._start, *(getattr(policies._of[stream], name) for stream in (OUT, ERR) for name in _FIELDS))
+
+
+def _restore(policies: Policies, state: tuple[object, ...]) -> None:
+    values = iter(state)
+    policies._start = next(values)  # type: ignore[assignment]  # whatever _state took
+    for stream in (OUT, ERR):
+        for name in _FIELDS:
+            setattr(policies._of[stream], name, next(values))
+
+
+@pytest.mark.parametrize("start", ["enabled", "disabled"])
+def test_nothing_leaks_in_any_order_of_reading(start: str) -> None:
+    """All of what two streams can print in four steps: 3,126 programs, each in all interleavings."""
+    leaks = [leak for program in _programs(4) for leak in _leaks(program, start)]
+    assert leaks == []
+
+
+@pytest.mark.parametrize("start", MODES)
+def test_what_is_seen_empty_in_time_has_the_mode_that_was_printed(start: str) -> None:
+    """Where each line is read before the next one is printed, nothing is lost either."""
+    for program in _programs(4):
+        policies = Policies(start)
+        mode = start
+        for item in program:
+            for stream in (OUT, ERR):
+                policies.seen_empty(stream)
+            if item.what != TEXT:
+                policies.set_mode(item.stream, item.what)
+                mode = item.what
+            assert policies.mode_of(item.stream) == mode, program
+
+
+def test_one_stream_alone_is_exact() -> None:
+    """R17: also where nobody ever saw it, or the other one, empty."""
+    for whats in product(_ITEMS, repeat=5):
+        policies = Policies("enabled")
+        mode = "enabled"
+        for what in whats:
+            if what != TEXT:
+                policies.set_mode(OUT, what)
+                mode = what
+            assert policies.mode_of(OUT) == mode
+
+
+def test_a_stale_command_never_widens() -> None:
+    """stderr's `enabled` was printed before stdout's `disabled`, and is read after it."""
+    policies = Policies("enabled")
+    policies.set_mode(OUT, "disabled")
+    policies.set_mode(ERR, "enabled")
+    policies.seen_empty(OUT)
+    policies.seen_empty(ERR)
+    assert (policies.mode, policies.mode_of(OUT), policies.mode_of(ERR)) == ("disabled",) * 3
+    policies.set_mode(ERR, "enabled")  # this one is newer
+    assert policies.mode == "enabled"
+
+
+def test_what_may_be_a_command_narrows_and_supersedes_nothing() -> None:
+    policies = Policies("enabled")
+    policies.set_mode(OUT, "disabled")
+    policies.seen_empty(ERR)
+    policies.narrow(ERR, "metadata")
+    assert policies.mode == "disabled"
+    policies.set_mode(OUT, "enabled")  # may be older than what stderr said
+    assert policies.mode == "metadata"
+
+
+def test_a_fence_is_certain_on_its_own_stream_only() -> None:
+    policies = Policies("enabled")
+    policies.stop(OUT, "t", is_certain=True)
+    assert policies.obedience(OUT) is Obedience.NONE
+    assert policies.obedience(ERR) is Obedience.NARROWING  # what is read may have been printed before
+    assert policies.resume(ERR, "t", is_certain=True) is False  # so may this
+    policies.seen_empty(ERR)
+    assert policies.obedience(ERR) is Obedience.NONE
+    assert policies.resume(ERR, "other", is_certain=True) is None
+    assert policies.resume(ERR, "t", is_certain=True) is True
+    assert policies.obedience(ERR) is Obedience.ALL
+    assert policies.obedience(OUT) is Obedience.NARROWING  # ... within the fence
+    policies.seen_empty(OUT)
+    assert policies.obedience(OUT) is Obedience.ALL
+
+
+def test_a_malformed_stop_or_resume_leaves_a_fence_that_what_narrows_passes() -> None:
+    policies = Policies("enabled")
+    policies.stop(OUT, "t", is_certain=True)
+    assert policies.resume(OUT, "t", is_certain=False) is True
+    assert policies.obedience(OUT) is Obedience.NARROWING
+    assert policies.resume(OUT, "t", is_certain=True) is True
+    assert policies.obedience(OUT) is Obedience.ALL
+    policies.stop(OUT, "", is_certain=False)
+    assert policies.resume(ERR, "", is_certain=True) is None
+    assert policies.obedience(OUT) is Obedience.NARROWING
+
+
+def test_a_stale_resume_ends_no_fence() -> None:
+    """stderr fences and resumes with the token that stdout fences by afterwards, and is read last."""
+    policies = Policies("enabled")
+    policies.stop(OUT, "t", is_certain=True)
+    policies.stop(ERR, "t", is_certain=True)
+    assert policies.resume(ERR, "t", is_certain=True) is True
+    assert policies.obedience(OUT) is Obedience.NONE
+    assert policies.fenced()
