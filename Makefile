@@ -2,7 +2,7 @@
 # PYTHON=/path/to/python3 chooses the Python that .venv is made by.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-servers test lint fuzz model soak bench bench-grafana bench-slurm lock slurm-plugin wheel deb rpm clean venv-demo venv-dev
+.PHONY: help demo demo-servers test lint fuzz model soak order-stress bench bench-grafana bench-slurm lock slurm-plugin wheel deb rpm clean venv-demo venv-dev
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -56,6 +56,9 @@ model: venv-dev ## drives the spool, the checkpoints and the agent at random aga
 soak: venv-dev ## jobs, a real Loki and faults at random; counts every line (half an hour; MINUTES=N, SEED=N)
 	@$(PY) -m tests.servers.build loki
 	@$(PY) -m tests.soak --minutes $(or $(MINUTES),30) --seed $(or $(SEED),0)
+
+order-stress: venv-dev ## jobs whose streams switch modes against each other; looks for what leaks (half an hour; RUNS=N, SEED=N)
+	@$(PY) -m tests.order_stress --runs $(or $(RUNS),3000) --seed $(or $(SEED),0)
 
 bench: venv-dev ## measures speed and memory (a quarter of an hour; nothing else should run)
 	@requirements/tool.sh wandb

@@ -179,11 +179,13 @@ class Classifier:
             self._obey_command(state, command, line, now)
             return
         state.sort(state.renderer.keep_command(), now)
-        narrows = command.verb == "mode" and commands.width(command.value) > commands.width(self.mode)
-        if narrows and may_obey:
+        if command.verb != "mode":
+            return
+        narrows = commands.width(command.value) > commands.width(self.mode)
+        if may_obey:
             self._narrow(state.stream, command.value, now, "to be safe: a stop token may be in force")
-        elif narrows or (may_obey and command.verb == "mode" and command.value != self.mode):
-            self._refuse(state.stream, _FENCED if not may_obey else "a stop token may be in force")
+        if narrows != may_obey and command.value != self.mode:
+            self._refuse(state.stream, "a stop token may be in force" if may_obey else _FENCED)
 
     def _resume(self, state: StreamLog, command: commands.Command, now: float) -> None:
         was_fenced = self._policies.fenced()
@@ -201,7 +203,7 @@ class Classifier:
 
     def _obey_refused(self, state: StreamLog, fed: Fed, refused: commands.Refused, line: bytes, now: float) -> None:
         """A malformed command: what of it narrows is obeyed."""
-        stream, before = state.stream, self.mode
+        stream = state.stream
         obedience = self._policies.obedience(stream)
         resumed = None
         if refused.resume is not None:
@@ -210,14 +212,13 @@ class Classifier:
             refused = refused._replace(narrow=None, stop=None)
         for token in (refused.stop, refused.resume if resumed is not None else None):
             self._log.masks.add(token or "")
-        narrows = refused.narrow is not None and commands.width(refused.narrow) > commands.width(before)
         if not fed.is_part and (refused.stop is not None or resumed is not None):
             state.renderer.take_command()
             state.tally.commands += 1
             text = self._log.masks.masked(line[: refused.begin]) if state.mode == "enabled" else b""
             verb = "stop" if refused.stop is not None else "resume"
             state.take_command(text + self._masked_command(commands.Command(verb, "")))
-        elif narrows and refused.has_tail:
+        elif refused.narrow is not None and refused.has_tail:
             state.renderer.take_command()  # what follows on the line was printed after it
             state.tally.dropped += 1
         else:
@@ -229,10 +230,11 @@ class Classifier:
             self._refuse(
                 stream, refused.reason, f"is no command: {refused.reason}. The right form: {commands.RIGHT_FORM}"
             )
-        if narrows and refused.narrow is not None:
+        if refused.narrow is not None:
             self._narrow(stream, refused.narrow, now, "to be safe: it names this mode")
 
     def _narrow(self, stream: Stream, mode: str, now: float, why: str) -> None:
+        """Also where the mode in force is narrower: another command may undo that one."""
         before = self.mode
         self._policies.narrow(stream, mode)
         self._apply_policies(now)

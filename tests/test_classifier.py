@@ -187,6 +187,17 @@ def test_a_stale_command_of_the_other_stream() -> None:
     assert _lines(made, Kind.LOG) == [b"public"]
 
 
+def test_what_narrows_counts_where_the_mode_is_narrower_already() -> None:
+    """stderr's `enabled` was printed before stdout's malformed `disabled`, and undoes only what is older."""
+    made = Classifier("enabled")
+    made.feed(ERR, DISABLE, 1.0)
+    made.feed(OUT, b" " + DISABLE, 1.0)
+    made.feed(ERR, ENABLE, 1.0)
+    made.seen_empty(OUT, 1.0)
+    made.feed(OUT, b"secret\n", 1.0)
+    assert (made.mode, _lines(made, Kind.LOG, stream=OUT)) == ("disabled", [])
+
+
 def test_events_of_refused_commands_have_a_limit() -> None:
     """What comes after it is counted."""
     made = _run((OUT, b"/LOGCOMMAND x\n" * (classifier.MAX_REFUSALS + 7)))

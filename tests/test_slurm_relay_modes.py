@@ -16,6 +16,7 @@ from tests.slurm_player import RELAY, SIDECAR, Logged, Node, Played, late_python
 __all__ = ["node"]  # a fixture
 
 COMMAND = '/LOGCOMMAND {"mode":"disabled"}'
+ENABLE = '/LOGCOMMAND {"mode":"enabled"}'
 PRINT_COMMAND = f"echo first; echo '{COMMAND}'; echo; echo first err >&2"
 SLOT_BYTES = 64
 
@@ -54,6 +55,15 @@ def test_command_that_nobody_has_read(node: Node) -> None:
     assert "no wider" in inherited(later)
     assert b"secret" not in stored(later)
     assert capture_of(node, "0").lines()[:1] == [b"first"]
+
+
+def test_a_stale_command_opens_no_later_capture(node: Node) -> None:
+    """stderr said `enabled` before stdout said `disabled`; in whichever order they are read, the next one starts so."""
+    node.run("sh", "-c", f"echo '{ENABLE}' >&2; echo '{COMMAND}'", words=("step=0",))
+    node.run("echo", "a secret", words=("step=1",))
+    later = capture_of(node, "1")
+    assert later.lines() == []
+    assert "no wider" in inherited(later)
 
 
 def test_nothing_narrows_in_what_nobody_has_read(node: Node) -> None:

@@ -1,0 +1,57 @@
+"""Real processes whose two streams switch modes against each other leak nothing, by both relays (R11, R16, R17): some
+runs of `make order-stress`."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from logshipper.classifier import Classifier
+from logshipper.segment import Stream
+from tests.order_stress import ByPlugin, ByRun, Run, a_run, captured
+from tests.slurm_player import binaries
+
+__all__ = ["binaries"]  # a fixture
+
+RUNS = 24
+
+
+def _runs() -> list[Run]:
+    """Those with something to keep out, of each kind of reader and of each death."""
+    return [run for run in map(a_run, range(10 * RUNS)) if len(run.kept_out()) > 2][:RUNS]
+
+
+def test_the_runs_are_of_all_kinds() -> None:
+    runs = _runs()
+    assert {run.reader for run in runs} == {"fast", "slow", "blocked", "one file"}
+    assert {run.killed for run in runs} >= {"", "relay", "sidecar"}
+    assert {run.tty for run in runs} == {True, False}
+
+
+@pytest.mark.parametrize("number", range(RUNS))
+def test_nothing_that_was_kept_out_is_stored(number: int) -> None:
+    with ExitStack() as stack:
+        leaks, _ = captured(ByRun(stack), _runs()[number])
+    assert leaks == []
+
+
+def test_nothing_that_was_kept_out_is_stored_by_the_plugin(binaries: Path) -> None:
+    with ExitStack() as stack:
+        by = ByPlugin(stack, binaries)
+        assert [captured(by, run)[0] for run in _runs()] == [[]] * RUNS
+
+
+def test_the_oracle_knows_what_is_kept_out() -> None:
+    """Each secret that it names is dropped where the streams are read one after the other, in either order; of the
+    others some are logged."""
+    logged = 0
+    for run in _runs():
+        for order in ((1, 2), (2, 1)):
+            made = Classifier("enabled")
+            for stream in order:
+                text = "".join(step.text for step in run.steps if step.stream == stream)
+                made.feed(Stream(stream), text.encode(), 1.0)
+            shown = str(made.take())
+            assert not [secret for secret in run.kept_out() if secret in shown]
+            logged += sum(step.secret in shown for step in run.steps if step.secret)
+    assert logged > RUNS
