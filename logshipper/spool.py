@@ -121,8 +121,11 @@ def check_job_id(job_id: str) -> None:
 def default_name(argv: list[str]) -> str:
     """A job's name where none is given: CMD's file name, or the script's where CMD is an interpreter.
 
-    Nothing else of the command line is ever recorded: it may hold secrets.
+    Nothing else of the command line is ever recorded: it may hold secrets. So may what is meant as an assignment.
     """
+    variable, equals, _ = argv[0].partition("=")
+    if equals and "/" not in variable:
+        return f"{variable}=***"
     base = os.path.basename(argv[0].rstrip("/")) or argv[0]
     if base.startswith(_INTERPRETERS):
         for word in argv[1:]:
