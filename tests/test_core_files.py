@@ -85,7 +85,7 @@ def test_on_a_terminal_as_well(home: Home) -> None:
     try:
         run.expect_exact("begun")
         assert core_limit((run.before or b"").decode()) == OWN
-        assert_none_but(home, {"sh"}, {"sh", "logshipper-side", "logshipper-tty", comm_of(run.pid)})
+        assert_none_but(home, {"sh"}, {"sh", "logshipper-side", "logshipper-tty", comm_of(run.pid or 0)})
         run.sendline("")
         run.expect(pexpect.EOF)
     finally:

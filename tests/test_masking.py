@@ -109,7 +109,7 @@ def test_giant_texts_take_time_in_proportion(piece: str) -> None:
 
 
 def test_json_keeps_what_is_no_secret() -> None:
-    environment = {"A": "1", "DB_PASSWORD": "x", "TOKEN": ""}
+    environment: dict[object, str] = {"A": "1", "DB_PASSWORD": "x", "TOKEN": ""}
     value = {"exec": "/bin/x", "args": ["-n", "1"], "env": environment, "n": [1, {"b": 2}]}
     assert masked_json(value) == {**value, "env": {**environment, "DB_PASSWORD": MASK}}
     assert masked_json({"script": "export API_KEY=x\nrun"}) == {"script": "export API_KEY=***\nrun"}
