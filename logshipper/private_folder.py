@@ -51,7 +51,7 @@ def _make(path: str) -> os.stat_result:
 def _make_above(path: str) -> None:
     """Folders that no other user may write to: who may could replace what is in them."""
     above = os.path.dirname(path)
-    if not os.path.isdir(above):
+    if above and not os.path.isdir(above):
         _make_above(above)
         try:
             os.mkdir(above, 0o755)
