@@ -50,7 +50,7 @@ class Grafana:
         try:
             from grafana_client import GrafanaApi  # late: it isn't everybody's
         except ImportError:
-            mend = "isn't installed here: pip install 'logshipper[grafana]'"
+            mend = "isn't installed here: pip install 'grafana-client>=3.11.2,<4'"
             raise ConfigError("grafana-client", [mend]) from None
         self.access = access
         self._server = Server("Grafana", access, MAX_ANSWER_BYTES)

@@ -6,15 +6,17 @@ lies on a local file system, else the rollback journal. Reading works where noth
 
 import os
 import sqlite3
+import stat
 import urllib.parse
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from logshipper.errors import StoreError, os_words
 
 APPLICATION_ID = 0x4C4F4753  # "LOGS"
 BUSY_SECS = 10.0
 SUFFIXES = ("", "-wal", "-shm", "-journal")  # a database's own files
+_OPEN = 0o177  # rights that nobody needs
 
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -90,6 +92,8 @@ def open_writer(
     """
     if not create and not os.path.exists(path):
         raise UnfinishedError(path, "is missing")
+    if path != ":memory:":
+        _make_private(path, create=create)
     with store_errors(path):
         connection = sqlite3.connect(path, timeout=BUSY_SECS, isolation_level=None, check_same_thread=not shared)
         try:
@@ -108,6 +112,19 @@ def open_writer(
             connection.close()
             raise
     return connection
+
+
+def _make_private(path: str, *, create: bool) -> None:
+    """SQLite makes files as the umask has it; those beside a database get the database's mode. Nothing is opened: a
+    descriptor that is closed takes the locks of others in this process with it."""
+    if create:
+        with suppress(OSError):  # SQLite says what is wrong
+            os.mknod(path, 0o600)
+    for suffix in SUFFIXES:
+        with suppress(OSError):
+            mode = os.stat(path + suffix, follow_symlinks=False).st_mode
+            if mode & _OPEN and stat.S_ISREG(mode):
+                os.chmod(path + suffix, stat.S_IMODE(mode) & ~_OPEN)
 
 
 def _create(connection: sqlite3.Connection, schema: str, version: int) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from ingest.agent_start import let_go
 from ingest.capture.capture_folder import Life
 from ingest.store.local_store import LocalStore
+from logshipper.background import forbid_core_files
 from logshipper.errors import LogshipperError, StoreError, os_words
 
 IDLE_SECS = 10.0
@@ -179,6 +180,7 @@ def detach(log: AgentLog) -> None:
         os.setsid()
     except PermissionError:
         pass  # it leads a session already
+    forbid_core_files()
     os.chdir("/")
     os.umask(0o077)
     try:

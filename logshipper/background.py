@@ -25,8 +25,20 @@ def detach(name: str, keep: "Collection[int]") -> None:
     shed(name, keep)
 
 
+def forbid_core_files() -> None:
+    """For a process that holds a job's output: a core file would have it in clear text, also what isn't logged. What it
+    starts inherits that, so CMD has to run before."""
+    try:
+        import resource  # late: CMD's start doesn't wait for it
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    except (ImportError, OSError, MemoryError):
+        pass  # out of fds or memory: the job matters more
+
+
 def shed(name: str, keep: "Collection[int]") -> None:
-    """Closes all fds but those to keep; fds 0 to 2 become /dev/null."""
+    """Closes all fds but those to keep; fds 0 to 2 become /dev/null. No core files from here on."""
+    forbid_core_files()
     null = os.open(os.devnull, os.O_RDWR)
     for fd in range(3):
         os.dup2(null, fd)

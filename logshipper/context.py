@@ -1,19 +1,19 @@
 """How a job was started, for `context: true` in ~/.logoptin: command line, folder, some environment, git's state.
 
 Gathered beside the job, by a process of its own that may take GATHER_SECS: git on a slow disk, or a home that hangs,
-holds up neither the job nor its log; the end of a shorter job's capture waits for it. What looks like a secret is
-masked, and the environment is an allow-list; the command line and git's diff are recorded as they are otherwise:
-whoever asks for context is told so.
+holds up neither the job nor its log; the end of a shorter job's capture waits for it. Values that are called like
+secrets are masked (logshipper/masking.py), and the environment is an allow-list; the command line and git's diff are
+recorded as they are otherwise: the documentation of the option says so.
 """
 
 import json
 import os
-import re
 import select
 import signal
 import time
 
 from logshipper.background import detach
+from logshipper.masking import masked_lines, masked_text, masked_words
 from logshipper.segment import MAX_RECORD_BYTES, Json
 
 TYPE_CHECKING = False
@@ -26,7 +26,6 @@ GATHER_SECS = 5.0
 MAX_COMMAND_BYTES = 16 << 10
 MAX_DIFF_BYTES = 32 << 10
 MAX_VALUE_CHARS = 1000
-MASK = "***"
 _GIT_SECS = 2.0
 _EXEC_SECS = 2.0  # how long a scheduler's daemon may take from its fork to the task's own program
 _COMM = "logshipper-ctx"
@@ -44,10 +43,6 @@ SCHEDULER = (
     "SLURM_SUBMIT_DIR", "SLURM_TASKS_PER_NODE", "QCG_PM_NLIST", "QCG_PM_NNODES", "QCG_PM_NODELIST", "QCG_PM_NPROCS",
     "QCG_PM_NTASKS", "QCG_PM_TASKS_PER_NODE",
 )  # fmt: skip
-_SECRET = re.compile(
-    r"(?i)(?:^|[-_.])(?:pass(?:word|wd|phrase)?|pw|token|secret|credentials?|api[-_]?key|auth)(?:$|[-_.])"
-)
-_USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 class Started:
@@ -118,9 +113,9 @@ def gather(started: Started, environment: "Mapping[str, str]") -> Json:
     if started.pid:
         _await_exec(started.pid)
         argv, cwd, environment = _of_process(started.pid)
-    command = masked(argv or ())
+    command = shown_command(argv or ())
     event: Json = {"event": EVENT, "message": f"started as: {' '.join(command)[:MAX_VALUE_CHARS]}", "command": command}
-    event["cwd"] = _text(cwd or "")
+    event["cwd"] = masked_text(_text(cwd or ""))
     event["cores"] = sorted(os.sched_getaffinity(started.pid))
     event["environment"] = _chosen(environment, ENVIRONMENT)
     event["scheduler"] = _chosen(environment, SCHEDULER)
@@ -129,21 +124,12 @@ def gather(started: Started, environment: "Mapping[str, str]") -> Json:
     return fitted(event)
 
 
-def masked(argv: "Sequence[str]") -> list[str]:
-    """The command line, cut to MAX_COMMAND_BYTES; values of options that are called like secrets, and passwords in
-    addresses, are masked."""
+def shown_command(argv: "Sequence[str]") -> list[str]:
+    """The command line, masked, cut to MAX_COMMAND_BYTES."""
     command: list[str] = []
     left = MAX_COMMAND_BYTES
-    hide = False
-    for word in argv:
-        name, equals, _ = word.partition("=")
-        if hide and not word.startswith("-"):
-            shown, hide = MASK, False
-        else:
-            is_secret = _SECRET.search(name.lstrip("-")) is not None
-            hide = is_secret and not equals and word.startswith("-")
-            shown = f"{name}={MASK}" if is_secret and equals else _USERINFO.sub(f"{MASK}@", word)
-        shown = _text(shown)
+    for word in masked_words(argv):
+        shown = _text(word)
         left -= len(shown.encode()) + 1
         if left < 0:
             return [*command, "..."]
@@ -170,17 +156,22 @@ def git_state(cwd: str) -> Json:
         commit = git("rev-parse", "--verify", "HEAD")
         if commit.returncode:
             known = b"not a git repository" not in commit.stderr
-            return {"reason": _text(os.fsdecode(commit.stderr.strip()))[:200]} if known else {}
+            return {"reason": masked_text(_text(os.fsdecode(commit.stderr.strip())))[:200]} if known else {}
         state: Json = {"commit": commit.stdout.decode().strip()}
-        state["branch"] = _text(os.fsdecode(git("rev-parse", "--abbrev-ref", "HEAD").stdout.strip()))
+        state["branch"] = masked_text(_text(os.fsdecode(git("rev-parse", "--abbrev-ref", "HEAD").stdout.strip())))
         diff = git("diff", "--no-color", "--no-ext-diff", "--no-textconv", "HEAD", "--")
     except FileNotFoundError:
         return {"reason": "there is no git here"}
     except (OSError, subprocess.SubprocessError) as error:
         slow = isinstance(error, subprocess.TimeoutExpired)
         return {"reason": f"git took longer than {_GIT_SECS:g} s" if slow else f"git can't be asked: {error}"}
-    text = diff.stdout[:MAX_DIFF_BYTES].decode("utf-8", "replace")
+    text = masked_lines(_whole_lines(diff.stdout).decode("utf-8", "replace"))
     return {**state, "dirty": bool(diff.stdout), "diff": text, "diff_bytes": len(diff.stdout)}
+
+
+def _whole_lines(diff: bytes) -> bytes:
+    """MAX_DIFF_BYTES at most, to the end of a line: half a password isn't seen to be one."""
+    return diff if len(diff) <= MAX_DIFF_BYTES else diff[: diff.rfind(b"\n", 0, MAX_DIFF_BYTES) + 1]
 
 
 def fitted(event: Json) -> Json:
@@ -243,7 +234,7 @@ def _of_process(pid: int) -> tuple[list[str], str, dict[str, str]]:
 
 
 def _chosen(environment: "Mapping[str, str]", names: "Sequence[str]") -> dict[str, str]:
-    return {name: _text(environment[name])[:MAX_VALUE_CHARS] for name in names if name in environment}
+    return {name: masked_text(_text(environment[name]))[:MAX_VALUE_CHARS] for name in names if name in environment}
 
 
 def _text(text: str) -> str:

@@ -13,7 +13,7 @@ import termios
 import time
 
 from logshipper import launch, nesting, signals, terminal
-from logshipper.background import close_inherited, detach
+from logshipper.background import close_inherited, detach, forbid_core_files
 from logshipper.channel import Channel
 from logshipper.errors import CaptureError
 from logshipper.fault_points import fault_point
@@ -139,6 +139,7 @@ class RelayProcess(Owner):
 
     def begin(self) -> None:
         """CMD runs: from here on nothing that can't be had may matter to it."""
+        forbid_core_files()
         started_ns = time.time_ns()
         for fd in self._streams.slaves.values():
             os.close(fd)

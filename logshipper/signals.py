@@ -128,11 +128,8 @@ def stop(signo: int) -> None:
 
 
 def die_of(signo: int) -> None:
-    """Ends this process by a signal that CMD died of. Returns where that can't be done."""
-    import resource  # late: only here
-
-    # a core file of this process, full of the job's output, would replace CMD's
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    """Ends this process by a signal that CMD died of; it may leave no core file, which would replace CMD's. Returns
+    where that can't be done."""
     if signo not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(signo, signal.SIG_DFL)
     _let_through(signo)

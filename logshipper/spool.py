@@ -3,15 +3,15 @@
 Imported by every `logshipper run`: light imports only.
 """
 
-import errno
 import fcntl
 import mmap
 import os
 import struct
 import time
 
-from logshipper.errors import ConfigError, SpoolError, SpoolFull, os_words
+from logshipper.errors import ConfigError, SpoolError, os_words
 from logshipper.filesystem import network_type
+from logshipper.private_folder import claim_folder, spool_error
 
 COUNTERS = struct.Struct("<8sIIQQQQ")  # magic, version, relay's pid, then bytes and line feeds of stdout and of stderr
 COUNTERS_MAGIC = b"LOGCNT\r\n"
@@ -22,6 +22,7 @@ _PID = struct.Struct("<I")
 _PID_OFFSET = 12
 _STARTED = struct.Struct("<Q")  # when the relay started: with its number, which process it is
 _STARTED_OFFSET = COUNTERS.size + _END.size
+OWN_NAMES = ("spool", "jobs", "catalogue.db", "overlay.db")  # one of them is in each store's folder
 TELEGRAF_MARK = ".telegraf"  # in a node's spool: its agent passes on measurements that it was sent for a job
 JOB_ID_MAX_CHARS = 64
 NAME_MAX_CHARS = 256  # of a job, a user, a host
@@ -73,7 +74,7 @@ def store_root(explicit: str | None = None) -> str:
 
 
 def host_local_root() -> str:
-    return f"/var/tmp/logshipper-{os.getuid()}"  # noqa: S108  owner and mode are checked by make_private_folder
+    return f"/var/tmp/logshipper-{os.getuid()}"  # noqa: S108  owner and mode are checked by claim_folder
 
 
 def spool_root(root: str, network: str | None = None) -> str:
@@ -89,25 +90,6 @@ def spool_root(root: str, network: str | None = None) -> str:
     return os.path.join(host_local_root(), f"spool-{digest}")
 
 
-def make_private_folder(path: str) -> None:
-    """Makes a folder (and those above it) that is the user's alone. Raises SpoolError where it is somebody else's."""
-    try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        try:
-            os.mkdir(path, 0o700)
-        except FileExistsError:
-            pass
-        found = os.lstat(path)
-    except OSError as error:
-        raise _spool_error(path, error) from None
-    if found.st_mode & 0o170000 != 0o040000:
-        raise SpoolError(path, "isn't a folder")
-    if found.st_uid != os.getuid():
-        raise SpoolError(path, "belongs to another user; choose one of your own with --store or LOGSHIPPER_STORE")
-    if found.st_mode & 0o022:
-        raise SpoolError(path, "may be written by others; run `chmod go-w` on it, or choose another with --store")
-
-
 def check_job_id(job_id: str) -> None:
     """Raises ConfigError where it isn't 1 to 64 letters, digits, `.`, `_` or `-`, a letter or digit first."""
     rest = job_id.replace(".", "a").replace("_", "a").replace("-", "a")
@@ -121,8 +103,11 @@ def check_job_id(job_id: str) -> None:
 def default_name(argv: list[str]) -> str:
     """A job's name where none is given: CMD's file name, or the script's where CMD is an interpreter.
 
-    Nothing else of the command line is ever recorded: it may hold secrets.
+    Nothing else of the command line is ever recorded: it may hold secrets. So may what is meant as an assignment.
     """
+    variable, equals, _ = argv[0].partition("=")
+    if equals and "/" not in variable:
+        return f"{variable}=***"
     base = os.path.basename(argv[0].rstrip("/")) or argv[0]
     if base.startswith(_INTERPRETERS):
         for word in argv[1:]:
@@ -148,11 +133,11 @@ def create_capture(root: str, name: str, job_id: str | None = None, place: "Plac
         check_job_id(job_id)
     network = network_type(root)
     if network is None:
-        make_private_folder(root)
+        claim_folder(root, OWN_NAMES)
     else:
-        make_private_folder(host_local_root())
+        claim_folder(host_local_root())
     spool = spool_root(root, network)
-    make_private_folder(spool)
+    claim_folder(spool)
     try:
         step, task = ("", 0) if place is None else (place.step, place.task or 0)
         if job_id is None:
@@ -170,7 +155,7 @@ def create_capture(root: str, name: str, job_id: str | None = None, place: "Plac
         _write_identity(made, step, task)
         return made
     except OSError as error:
-        raise _spool_error(spool, error) from None
+        raise spool_error(spool, error) from None
 
 
 def open_capture(path: str, job_id: str, attempt: int, name: str) -> Capture:
@@ -413,10 +398,3 @@ def _forget_oldest(folder: str) -> None:
             os.unlink(path)
         except FileNotFoundError:
             pass
-
-
-def _spool_error(path: str, error: OSError) -> SpoolError:
-    where = error.filename if isinstance(error.filename, str) else path
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return SpoolFull(where, "no room left there; free some, or choose another place with --store")
-    return SpoolError(where, f"{os_words(error)}; choose another place with --store")

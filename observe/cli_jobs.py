@@ -168,7 +168,7 @@ def add_export(subparsers: "Subparsers[Parser]") -> None:
     parser.add_argument(
         "--format",
         choices=("csv", "tsv", "jsonl", "parquet"),
-        help="default: what FILE ends in, csv where it has no ending. Parquet needs pip install 'logshipper[parquet]'",
+        help="default: what FILE ends in, csv where it has no ending. Parquet needs pip install pyarrow",
     )
     parser.add_argument(
         "-o", "--output", default="./", metavar="FILE|FOLDER/", help="default: ./, that is JOB/metadata.csv and so on"

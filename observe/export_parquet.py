@@ -43,7 +43,7 @@ try:
         largest_integer,
     )
 except ImportError:
-    raise LogshipperError("Parquet needs pyarrow, which isn't installed: pip install 'logshipper[parquet]'") from None
+    raise LogshipperError("Parquet needs pyarrow, which isn't installed: pip install pyarrow") from None
 
 if TYPE_CHECKING:
     from ingest.capture.job import LogLine, RecordBlock

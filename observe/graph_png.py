@@ -60,9 +60,7 @@ def write_figure(
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise LogshipperError(
-            "a picture needs matplotlib, which isn't installed: pip install 'logshipper[plot]'"
-        ) from None
+        raise LogshipperError("a picture needs matplotlib, which isn't installed: pip install matplotlib") from None
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a letter that no font has is drawn as a box

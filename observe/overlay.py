@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ingest.sqlite_file import UnfinishedError, open_reader, open_writer, store_errors, transaction
 from logshipper.errors import ConfigError, SpoolError, StoreError, UsageError
 from logshipper.filesystem import network_type
-from logshipper.spool import host_local_root, make_private_folder
+from logshipper.private_folder import claim_folder
+from logshipper.spool import OWN_NAMES, host_local_root
 
 if TYPE_CHECKING:
     from ingest.store.local_store import LocalStore
@@ -202,7 +203,7 @@ class Overlay:
     def _writing(self) -> Iterator[sqlite3.Connection]:
         folder = os.path.dirname(self.path)
         try:
-            make_private_folder(folder)
+            claim_folder(folder, OWN_NAMES)
         except SpoolError as error:
             raise StoreError(error.path, error.reason) from None
         with closing(open_writer(self.path, SCHEMA, VERSION, wal=network_type(folder) is None)) as connection:

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Writes demo.lock, dev.lock and those of programs of others, each in an environment of its own (requirements/tool.sh,
-# telegraf.sh), anew from pyproject.toml, by uv in a throw-away environment (`make lock`).
+# Writes dev.lock, demo.lock, runtime.lock and those of programs of others, each in an environment of its own
+# (requirements/tool.sh, telegraf.sh), from pyproject.toml, by uv in a throw-away environment (`make lock`).
 # What is locked stays as it is where it still fits; UPGRADE=1 takes the newest of everything.
 set -eu
 cd "$(dirname "$0")/.."
@@ -24,23 +24,21 @@ compile() {
     step "Locking requirements/$name.lock" \
         "$scratch/venv/bin/uv" pip compile --universal --python-version 3.11 --generate-hashes --no-annotate \
         --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" ${UPGRADE:+--upgrade} \
-        --extra plot "$@" pyproject.toml "$scratch/build.in" --output-file "requirements/$name.lock"
+        "$@" --output-file "requirements/$name.lock"
 }
 
-compile dev --extra grafana --extra parquet --group pyproject.toml:demo --group pyproject.toml:test --group pyproject.toml:bench --group pyproject.toml:dev
-# pinned to the versions of dev.lock: one environment serves both
+# .venv's, with what builds the wheel
+compile dev --extra plot --extra grafana --extra parquet --group pyproject.toml:demo --group pyproject.toml:test \
+    --group pyproject.toml:bench --group pyproject.toml:dev pyproject.toml "$scratch/build.in"
+# pinned to the versions of dev.lock: one environment serves both, and what is installed is what is tested
 grep '^[a-z].*==' requirements/dev.lock | sed 's/ *\\$//' >"$scratch/pins.txt"
-compile demo --group pyproject.toml:demo --constraint "$scratch/pins.txt"
+compile demo --extra plot --group pyproject.toml:demo --constraint "$scratch/pins.txt" pyproject.toml "$scratch/build.in"
+# of an installation by root, and of the packages; nobody could add the extra to theirs
+compile runtime --extra grafana --constraint "$scratch/pins.txt" pyproject.toml
 for name in wandb qcg kubernetes telegraf; do
-    step "Locking requirements/$name.lock" \
-        "$scratch/venv/bin/uv" pip compile --universal --python-version 3.11 --generate-hashes --no-annotate \
-        --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" ${UPGRADE:+--upgrade} \
-        --group "pyproject.toml:$name" --output-file "requirements/$name.lock"
+    compile "$name" --group "pyproject.toml:$name"
 done
 # of balsam only what its analytics needs, of xtlib its source: their .in have all of it
 for name in balsam xtlib; do
-    step "Locking requirements/$name.lock" \
-        "$scratch/venv/bin/uv" pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-deps \
-        --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" ${UPGRADE:+--upgrade} \
-        "requirements/$name.in" --output-file "requirements/$name.lock"
+    compile "$name" --no-deps "requirements/$name.in"
 done

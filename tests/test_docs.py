@@ -1,12 +1,16 @@
 """Documentation and program tell the same: commands, options, examples, links, make's targets, locked versions."""
 
 import argparse
+import importlib.metadata
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from grafana.__main__ import build_parser as grafana_parser
 from ingest.__main__ import build_parser as agent_parser
@@ -67,6 +71,7 @@ def test_options_in_text_exist() -> None:
     known = {"--version", "--help"} | {option for _, parser in commands() for option in options(parser)}
     # of other programs, and of tests.programs.record
     foreign = {"--strict", "--lr", "--require-hashes", "--upgrade", "--volumes", "--pty", "--shown", "--web"}
+    foreign |= {"--dbpassword", "--api", "--auth", "--max-tokens"}  # of commands that are captured
     for page in PAGES:
         text = FENCE.sub("", page.read_text())
         if page.name.startswith("coming-from-"):
@@ -171,10 +176,84 @@ def test_lock_files_fit_together_and_name_no_machine() -> None:
     demo = locked("demo")
     assert demo.items() <= everything.items()
     assert not {"pytest", "mypy", "ruff", "hypothesis"} & demo.keys(), "`make demo` installs no tools"
-    for name in ("demo", "dev"):
+    for name in ("demo", "dev", "runtime"):
         text = (ROOT / "requirements" / f"{name}.lock").read_text()
         assert text.splitlines()[1].strip("# ") == "make lock"
         assert not re.search(r"://|--index|--find-links|(?:^|\s)/\w", text, re.MULTILINE)
+
+
+def test_the_lock_of_an_installation_has_what_it_needs_and_no_more() -> None:
+    """In the versions that are tested, and for every machine: the packages are made from it as it is."""
+    runtime = locked("runtime")
+    assert runtime.items() <= locked("dev").items()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed: set[str] = set()
+    waiting = [*project["dependencies"], *project["optional-dependencies"]["grafana"]]
+    while waiting:
+        requirement = Requirement(waiting.pop())
+        name = canonicalize_name(requirement.name)
+        applies = requirement.marker is None or requirement.marker.evaluate({"extra": "", "python_version": "3.11"})
+        if applies and name not in needed:
+            needed.add(name)
+            waiting += importlib.metadata.requires(name) or []
+    assert runtime.keys() == needed
+    text = (ROOT / "requirements" / "runtime.lock").read_text()
+    for entry in re.findall(r"^[a-z].*(?:\n    .*)*", text, re.MULTILINE):
+        first, *hashes = entry.split("\n")
+        assert re.fullmatch(r"\S+==\S+ \\", first), "no condition"
+        assert hashes
+        assert all("--hash=sha256:" in line for line in hashes)
+
+
+def shipped_texts() -> Iterator[tuple[Path, str]]:
+    """All that a user may read: pages, code, what is deployed."""
+    own = ("README.md", "CHANGELOG.md", "Makefile", "pyproject.toml", ".ci")
+    folders = ("docs", "deploy", "logshipper", "ingest", "observe", "grafana", "examples", "benchmarks", "requirements")
+    for place in (ROOT / name for name in own + folders):
+        for path in [place] if place.is_file() else sorted(place.rglob("*")):
+            if path.is_file() and not {"build", "__pycache__"} & set(path.parts):
+                try:
+                    yield path.relative_to(ROOT), path.read_text()
+                except UnicodeDecodeError:
+                    pass  # a picture
+
+
+FROM_INDEX = re.compile(
+    r"logshipper\[|(?:pipx?|uv)\b[^\n`]*\binstall\b[^\n`]*[\s'\"]logshipper(?=[\s'\"`,;=<>~!)]|$)", re.MULTILINE
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ("pip install 'logshipper[plot]'", True), ("`pip install logshipper`", True),
+        ("pip install -U logshipper==1", True), ("uv tool install logshipper", True),
+        ("pip install dist/logshipper-*.whl", False), ("pip install WHEEL", False),
+        ("/opt/logshipper/bin/pip install matplotlib", False), ("apt install ./logshipper_0.1.0_amd64.deb", False),
+    ],
+)  # fmt: skip
+def test_what_would_come_from_an_index_is_found(text: str, *, is_found: bool) -> None:
+    assert bool(FROM_INDEX.search(text)) is is_found
+
+
+def test_no_text_has_logshipper_installed_from_an_index() -> None:
+    """What has that name there isn't ours."""
+    texts = dict(shipped_texts())
+    assert len(texts) > 400
+    assert [str(path) for path, text in texts.items() if FROM_INDEX.search(text)] == []
+
+
+def test_root_installs_what_was_tested_and_by_hash() -> None:
+    page = (ROOT / "docs" / "agent.md").read_text()
+    commands = re.findall(r"^ *(/opt/logshipper/bin/pip install .*)$", page, re.MULTILINE)
+    assert [shlex.split(command)[2:] for command in commands] == [
+        ["--only-binary", ":all:", "--require-hashes", "-r", "requirements/runtime.lock"],
+        ["--no-index", "--no-deps", "dist/logshipper-*.whl"],
+    ]
+    for path, text in shipped_texts():
+        if path.parts[0] == "deploy":
+            for line in re.findall(r".*\bpip install\b.*", text):
+                assert "--require-hashes" in line or "--no-deps" in line, path
 
 
 def test_dependencies_are_documented_as_locked() -> None:

@@ -291,3 +291,13 @@ def test_nothing_of_balsam(take: Import, tmp_path: Path) -> None:
     code, _, said = take(tmp_path)
     assert code == 1
     assert "nothing of Balsam" in said
+
+
+def test_what_is_called_like_a_secret_in_parameters_is_masked(take: Import, store: Path, tmp_path: Path) -> None:
+    job = {**JOBS[0], "parameters": {"api_key": "s3cr3t", "n": 3}, "launch_params": {"args": ["--token", "s3cr3t"]}}
+    (tmp_path / "jobs.jsonl").write_text(json.dumps(job) + "\n")
+    take(tmp_path / "jobs.jsonl")
+    details = contents(store)[job["workdir"]]["details"]
+    assert details["parameters"] == {"api_key": "***", "n": 3}
+    assert details["launch_params"] == {"args": ["--token", "***"]}
+    assert not [path for path in store.rglob("*") if path.is_file() and b"s3cr3t" in path.read_bytes()]

@@ -388,7 +388,7 @@ def test_a_secret_in_what_was_imported_is_purged(
 ) -> None:
     """Also of what iterations and jobs say beside their states."""
     entries = [json.loads(line) for line in GOOD.splitlines()[:2]]
-    entries[0]["execution"]["args"] = ["--token", "s3cr3t-token"]
+    entries[0]["execution"]["args"] = ["s3cr3t-token"]
     entries[1]["messages"] = "failed with s3cr3t-token"
     (run / "jobs.report").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     take(run)
@@ -398,3 +398,18 @@ def test_a_secret_in_what_was_imported_is_purged(
         words = ["purge", "--store", str(store), "--job", job_id, "--grep", "s3cr3t-token", "--yes"]
         assert agent_main(words) == 0, capsys.readouterr()
         assert b"s3cr3t-token" not in (store / "jobs" / f"{job_id}.db").read_bytes()
+
+
+def test_what_is_called_like_a_secret_is_masked(take: Import, store: Path, run: Path) -> None:
+    """In how a job is executed: arguments, environment, script."""
+    entry = json.loads(GOOD.splitlines()[0])
+    entry["execution"] |= {"args": ["-n", "1", "--apiToken", "s3cr3t"], "env": {"PGPASSWORD": "s3cr3t", "A": "1"},
+                           "script": "export API_KEY=s3cr3t\nrun"}  # fmt: skip
+    for name in ("jobs.report", "track.reqs"):
+        (run / name).write_text(json.dumps(entry) + "\n")
+        take(run)
+        found = contents(store)["hello"]["details"]["execution"]
+        assert found["args"] == ["-n", "1", "--apiToken", "***"]
+        assert found["env"] == {"PGPASSWORD": "***", "A": "1"}
+        assert found["script"] == "export API_KEY=***\nrun"
+    assert not [path for path in store.rglob("*") if path.is_file() and b"s3cr3t" in path.read_bytes()]

@@ -249,3 +249,18 @@ def test_a_search_counts_its_runs(take: Import, store: Path, runs: Path, capsys:
         assert totals == {"total": 2, "finished": 2, "failed": 1}
     assert main(["show", "run1", "--store", str(store)]) == 0
     assert "2: 2 finished, 1 of them failed" in capsys.readouterr().out
+
+
+def test_what_is_called_like_a_secret_in_a_command_is_masked(take: Import, store: Path, tmp_path: Path) -> None:
+    """Also in the event that says the command, and where it is one text."""
+    for number, command in enumerate((["train", "--dbpassword", "s3cr3t"], "train --dbpassword s3cr3t")):
+        data = {"cmd": command, "xt_cmd": "xt run train --dbpassword s3cr3t"}
+        (tmp_path / f"run{number}").mkdir()
+        line = {"time": "2026-11-22T12:57:43+00:00", "event": "cmd", "data": data}
+        (tmp_path / f"run{number}" / "run.log").write_text(json.dumps(line) + "\n")
+        take(tmp_path / f"run{number}")
+        run = contents(store)[f"run{number}"]
+        assert run["details"]["command"] in (["train", "--dbpassword", "***"], "train --dbpassword ***")
+        (event,) = [event for _, event in run["events"] if event["event"] == "cmd"]
+        assert event["data"]["xt_cmd"] == "xt run train --dbpassword ***"
+    assert not [path for path in store.rglob("*") if path.is_file() and b"s3cr3t" in path.read_bytes()]

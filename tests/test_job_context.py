@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from logshipper import context
+from logshipper import context, spool
 from logshipper.segment import MAX_RECORD_BYTES
 from tests.captured_runs import Home
 
@@ -56,6 +56,44 @@ def test_command_environment_and_git_are_recorded(home: Home, repository: Path) 
     assert "-lr = 0.1\n+lr = 0.2\n" in found["git"]["diff"]
     assert found["git"]["diff_bytes"] == len(found["git"]["diff"].encode())
     assert b"hunter2" not in home.stored_bytes()
+
+
+def test_what_is_called_like_a_secret_is_recorded_nowhere(home: Home, repository: Path) -> None:
+    """In the command line, the environment, the folder's name, git's diff and branch."""
+    home.opt_in(b"context: true\n")
+    folder = repository / "api_key=hunter2"
+    folder.mkdir()
+    (repository / "train.py").write_text("DB_PASSWORD = 'hunter2'\nurl = 'https://ann:hunter2@example.org'\nlr = 1\n")
+    subprocess.run(["git", "checkout", "-q", "-b", "token=hunter2"], cwd=repository, check=True)
+    home.environment |= {"MASTER_ADDR": "tcp://ann:hunter2@node1", "LOADEDMODULES": "a:--dbpassword hunter2"}
+    argv = ["env", "PGPASSWORD=hunter2", "true", "--dbpassword", "hunter2", "--apiToken=hunter2", "--password",
+            "-hunter2", "--lr", "0.1", "x; API_KEY=hunter2 y"]  # fmt: skip
+    home.run(*argv, cwd=folder)
+    found = context_of(home)
+    assert found["command"] == ["env", "PGPASSWORD=***", "true", "--dbpassword", "***", "--apiToken=***", "--password",
+                                "***", "--lr", "0.1", "x; API_KEY=***"]  # fmt: skip
+    assert found["cwd"] == f"{repository}/api_key=***"
+    assert found["environment"]["MASTER_ADDR"] == "tcp://***@node1"
+    assert found["git"]["branch"] == "token=***"
+    assert "+DB_PASSWORD = ***\n+url = 'https://***@example.org'\n+lr = 1\n" in found["git"]["diff"]
+    assert b"hunter2" not in home.stored_bytes()
+
+
+def test_a_command_that_is_an_assignment_names_no_job(home: Home) -> None:
+    home.opt_in()
+    assert home.run("PGPASSWORD=a/hunter2", "psql").returncode == 127
+    assert spool.default_name(["PGPASSWORD=a/hunter2", "psql"]) == "PGPASSWORD=***"
+    assert spool.default_name(["/opt/a=b/run", "x"]) == "run"
+    assert b"hunter2" not in home.stored_bytes()
+
+
+def test_half_a_line_of_a_diff_is_left_out(repository: Path) -> None:
+    """Half an address has no end of its password yet."""
+    text = f"{'x' * (context.MAX_DIFF_BYTES - 1500)}\nu = 'https://ann:{'hunter2' * 400}@example.org'\n"
+    (repository / "train.py").write_text(text)
+    diff = context.git_state(str(repository))["diff"]
+    assert diff.endswith("\n")
+    assert "hunter" not in diff
 
 
 def test_without_the_option_nothing_of_it_is(home: Home, repository: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.captured_runs import wait_until
+from tests.core_limits import core_limit, limit_of
 from tests.other_users import as_user, needs_root
 from tests.slurm import gate
 from tests.slurm_player import KEEPER, RELAY, SIDECAR, Node, node
@@ -115,6 +116,23 @@ def test_processes_of_the_same_user_can_not_look_into_helpers(node: Node, *, nam
     assert {"trace", "read mem", "fds", "maps"} <= set(own)  # so it is no rule that forbids all of that here
     played.finish(b"\n")
     assert node.logged()[0].lines() == [b"begun"]
+
+
+# ---- core files
+
+
+def test_helpers_leave_no_core_file_and_the_task_may(node: Node) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_CORE)
+    if limits[1] == 0:
+        pytest.skip("core files are forbidden here (ulimit -Hc)")
+    script = "ulimit -Sc $(ulimit -Hc); cat /proc/self/limits; echo begun; read line"
+    played = node.start("sh", "-c", script, stdin=-1)
+    wait_until(lambda: any(b"begun" in one.lines() for one in node.readable()), "the sidecar has begun")
+    [relay], [sidecar], [keeper] = node.process(RELAY), node.process(SIDECAR), node.process(KEEPER)
+    assert [limit_of(pid) for pid in (relay, sidecar, keeper)] == [("0", "0")] * 3
+    played.finish(b"\n")
+    soft, hard = core_limit(b"\n".join(node.logged()[0].lines()).decode())
+    assert soft == hard == ("unlimited" if limits[1] == resource.RLIM_INFINITY else str(limits[1]))
 
 
 # ---- what is charged to the user

@@ -155,4 +155,4 @@ def test_grafana_says_what_it_lacks(installed: Path, tmp_path: Path) -> None:
         [installed / "logshipper-grafana", *words], cwd=tmp_path, capture_output=True, text=True, timeout=RUN_SECS
     )
     assert done.returncode == 1
-    assert "pip install 'logshipper[grafana]'" in done.stderr
+    assert "pip install 'grafana-client>=3.11.2,<4'" in done.stderr

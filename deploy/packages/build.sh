@@ -69,7 +69,6 @@ get_wheels() {
     for minor in 34 33 32 31 30 29 28 27 26 25 24 23 22 21 20 19 18 17; do
         platforms="$platforms --platform manylinux_2_${minor}_$machine"
     done
-    "$PY" "$here/runtime_lock.py" "$scratch/runtime.lock" || return
     if [ -n "${WHEELS-}" ]; then download --no-index --find-links "$WHEELS" && return; fi
     download && { [ -z "${WHEELS-}" ] || { mkdir -p "$WHEELS" && cp "$scratch/wheels"/*.whl "$WHEELS"; }; }
 }
@@ -78,7 +77,7 @@ download() {
     # shellcheck disable=SC2086  # a list
     "$PY" -m pip download --quiet --no-input --disable-pip-version-check --no-deps --require-hashes --only-binary :all: \
         $platforms --implementation cp --python-version 3.11 --abi cp311 --abi abi3 --abi none \
-        --dest "$scratch/wheels" "$@" -r "$scratch/runtime.lock"
+        --dest "$scratch/wheels" "$@" -r requirements/runtime.lock
 }
 
 # from a copy: setuptools leaves folders beside its sources

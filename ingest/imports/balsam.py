@@ -29,6 +29,7 @@ from ingest.imports.values import (
     whole_of,
 )
 from logshipper.errors import LogshipperError
+from logshipper.masking import masked_json
 
 ORIGIN = "balsam"
 JOB_OUT = "job.out"
@@ -45,6 +46,7 @@ _DETAILS = (
     "app_id", "site_id", "parameters", "data", "parent_ids", "transfers", "ranks_per_node", "threads_per_rank",
     "threads_per_core", "gpus_per_rank", "launch_params", "wall_time_min", "batch_job_id",
 )  # fmt: skip
+_COMMAND = ("parameters", "launch_params")  # of which Balsam makes the command line
 _OF_ALLOCATION = (
     "site_id", "project", "queue", "wall_time_min", "job_mode", "filter_tags", "partitions", "optional_params",
     "status_info",
@@ -209,6 +211,7 @@ class BalsamSource:
         job.allocation = job.allocation if batch is None else self._allocation_id(batch)
         job.tags |= {text_of(name): text_of(its) for name, its in object_of(value.get("tags")).items()}
         job.details |= {name: value[name] for name in _DETAILS if value.get(name) not in (None, "", [], {})}
+        job.details |= masked_json({name: job.details[name] for name in _COMMAND if name in job.details})
         job.details["work_dir"] = job.name
         if value.get("last_update") and value.get("state"):
             state = _state_of(value["state"])

@@ -31,6 +31,7 @@ from ingest.imports.values import (
     whole_of,
 )
 from logshipper.errors import LogshipperError
+from logshipper.masking import masked_json
 
 ORIGIN = "qcg"
 FILES = ("track.reqs", "track.states", "jobs.report")  # in this order: what is told later is the more exact
@@ -116,7 +117,9 @@ class QcgSource:
         nodes = whole_of(object_of(resources.get("numNodes")).get("exact"))
         cores = whole_of(object_of(resources.get("numCores")).get("exact"))
         job.nodes, job.cores = nodes or job.nodes or 1, (nodes or 1) * (cores or 1)
-        job.details |= {name: value[name] for name in ("execution", "resources", "dependencies") if name in value}
+        job.details |= {name: value[name] for name in ("resources", "dependencies") if name in value}
+        if "execution" in value:
+            job.details["execution"] = masked_json(value["execution"])
         if staged.kind == "reqs":
             job.children_total = _iterations(object_of(value.get("iteration"))) or job.children_total
             return

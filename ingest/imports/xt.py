@@ -31,6 +31,7 @@ from ingest.imports.values import (
     time_of,
 )
 from logshipper.errors import LogshipperError
+from logshipper.masking import masked_json
 
 ORIGIN = "xt"
 RUN_LOG, ALL_RUNS = "run.log", "all_runs.jsonl"
@@ -186,6 +187,8 @@ class XtSource:
         name = text_of(value.get("event"), "the event's name", 100)
         time_ns = time_of(value.get("time"), "the time", self._zone)
         data = object_of(value.get("data"))
+        if name == "cmd":
+            data = masked_json(data)
         self._take_facts(job, name, data)
         state = _state_of(name, data)
         if state:

@@ -44,7 +44,7 @@ from ingest.text_table import plural
 from logshipper import __version__
 from logshipper.errors import LogshipperError, SpoolError, StoreError, os_words
 from logshipper.fault_points import fault_point
-from logshipper.spool import make_private_folder
+from logshipper.private_folder import make_private_folder
 from logshipper.terminal import fill_standard_fds
 
 UNUSED_SECS = 3600.0  # how long a directory that nobody writes into is kept

@@ -19,7 +19,7 @@ from ingest.shipping.shipped_capture import ShippedCapture
 from ingest.shipping.shipper import Shipper, ship_until
 from ingest.shipping.sink_parts import made_sink, push_client
 from ingest.slurm.states import SlurmStates
-from logshipper.spool import make_private_folder
+from logshipper.private_folder import make_private_folder
 
 MEASURE_SECS = 0.2  # at a time, for looking how much waits
 

@@ -26,11 +26,13 @@ from ingest.metadata.key_values import KeyValues
 from ingest.sqlite_file import DamagedError, UnfinishedError, UnwritableError, remove_database
 from ingest.store.catalogue import Catalogue, make_again
 from ingest.store.key_cache import KeyCache
+from ingest.store.private_files import is_private, make_files_private
 from ingest.text_table import plural
 from logshipper.errors import LogshipperError, SpoolError, SpoolFull, StoreError, UnknownJob
 from logshipper.fault_points import fault_point
 from logshipper.filesystem import network_type
-from logshipper.spool import make_private_folder, spool_root
+from logshipper.private_folder import claim_folder
+from logshipper.spool import OWN_NAMES, spool_root
 
 if TYPE_CHECKING:
     from ingest.capture.job import Allocation
@@ -73,6 +75,7 @@ class LocalStore:
         self._owner = os.geteuid()
         self._readers: weakref.WeakSet[JobReader] = weakref.WeakSet()
         self._problems: list[str] = []  # to be told by the next take_in
+        self._creates = create
         self._find_root(create)
         self.is_writable = os.stat(self.root).st_uid == self._owner and os.access(self.root, os.W_OK | os.X_OK)
         self._catalogue = self._open_catalogue()
@@ -83,7 +86,7 @@ class LocalStore:
         if not os.path.lexists(self.root):
             if not create:
                 raise StoreError(self.root, "there is no store here yet; `logshipper run -- COMMAND` makes one")
-            self._make_folder(self.root)
+            self._claim(self.root, OWN_NAMES)
         if not os.path.isdir(self.root):
             raise StoreError(self.root, "isn't a folder, so it can't be a store")
         if not os.access(self.root, os.R_OK | os.X_OK):
@@ -92,9 +95,9 @@ class LocalStore:
         if not is_store and not create:
             raise StoreError(self.root, "isn't a logshipper store: it has neither a catalogue nor a spool")
 
-    def _make_folder(self, path: str) -> None:
+    def _claim(self, path: str, own: tuple[str, ...] = ()) -> None:
         try:
-            make_private_folder(path)
+            claim_folder(path, own)
         except SpoolFull as error:
             raise UnwritableError(error.path, error.reason) from None
         except SpoolError as error:
@@ -116,7 +119,7 @@ class LocalStore:
     def _open_catalogue(self) -> Catalogue:
         if self.is_writable:
             try:
-                self._make_folder(self._jobs)
+                self._make_private()
                 try:
                     return Catalogue.open(self._catalogue_path, wal=self.uses_wal)
                 except DamagedError:
@@ -133,6 +136,19 @@ class LocalStore:
             except (DamagedError, UnwritableError):
                 pass
         return self._catalogue_in_memory()
+
+    def _make_private(self) -> None:
+        """Nobody else's to read, also where folder or files were there before. Raises StoreError."""
+        from_before = not is_private(self.root, self._catalogue_path)
+        try:
+            self._claim(self.root, OWN_NAMES)
+        except StoreError as error:
+            if self._creates or not os.path.isdir(self._jobs):
+                raise
+            self._problems.append(str(error))  # what is in it can be read all the same
+        self._claim(self._jobs)
+        if from_before:
+            self._problems += make_files_private(self.root, self._jobs, self.spool, self._catalogue_path)
 
     def _catalogue_in_memory(self) -> Catalogue:
         catalogue = Catalogue.in_memory()

@@ -14,7 +14,7 @@ from ingest.sqlite_file import UnwritableError, open_writer, remove_database
 from ingest.store.job_db import SCHEMA, VERSION
 from logshipper.errors import SpoolError, os_words
 from logshipper.fault_points import fault_point
-from logshipper.spool import make_private_folder
+from logshipper.private_folder import claim_folder
 
 FOLDER = "importing"
 MAX_WAITING = 2000
@@ -48,7 +48,7 @@ class NewDatabases:
         path = self.path_of(job_id)
         try:
             if not self._keys:
-                make_private_folder(self._folder)
+                claim_folder(self._folder)
             empty = self._empty_database(_SMALL_PAGE_BYTES if small else _PAGE_BYTES)
             with open(path, "xb", opener=_private) as file:
                 file.write(empty)

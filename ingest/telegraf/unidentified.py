@@ -6,7 +6,7 @@ import time
 
 import orjson
 
-from logshipper.spool import make_private_folder
+from logshipper.private_folder import make_private_folder
 
 FOLDER = "telegraf"
 FILE = "unidentified.jsonl"

@@ -525,7 +525,8 @@ def test_without_the_library(tmp_path: Path, secret: Callable[[str], str]) -> No
     )
     assert done.returncode == 1
     assert (
-        done.stderr == "logshipper-grafana: grafana-client: isn't installed here: pip install 'logshipper[grafana]'\n"
+        done.stderr
+        == "logshipper-grafana: grafana-client: isn't installed here: pip install 'grafana-client>=3.11.2,<4'\n"
     )
 
 

@@ -1,0 +1,83 @@
+"""Folders that are their user's alone: the store's, and the node agent's. Light imports only."""
+
+import errno
+import os
+
+from logshipper.errors import SpoolError, SpoolFull, os_words
+
+OTHERS = 0o077
+_KIND, _FOLDER, _STICKY = 0o170000, 0o040000, 0o1000
+
+
+def make_private_folder(path: str) -> None:
+    """Makes a folder (and those above it) that is the user's alone. Raises SpoolError where it is somebody else's."""
+    if _make(path).st_mode & 0o022:
+        raise SpoolError(path, "may be written by others; run `chmod go-w` on it, or choose another with --store")
+
+
+def claim_folder(path: str, own: "tuple[str, ...]" = ()) -> None:
+    """As make_private_folder, and takes group and others all rights to it. own: names in it that show that it is such a
+    folder already; none for folders inside of it. Raises SpoolError where it is somebody else's, or shared."""
+    found = _make(path)
+    if not found.st_mode & OTHERS:
+        return
+    try:
+        shared = _sharers(path, found, own)
+        if not shared:
+            os.chmod(path, found.st_mode & 0o7777 & ~OTHERS)
+    except OSError as error:
+        raise spool_error(path, error) from None
+    if shared:
+        raise SpoolError(path, f"{shared}; name a folder of its own in it with --store or LOGSHIPPER_STORE")
+
+
+def _make(path: str) -> os.stat_result:
+    try:
+        _make_above(path)
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            pass
+        found = os.lstat(path)
+    except OSError as error:
+        raise spool_error(path, error) from None
+    if found.st_mode & _KIND != _FOLDER:
+        raise SpoolError(path, "isn't a folder")
+    if found.st_uid != os.getuid():
+        raise SpoolError(path, "belongs to another user; choose one of your own with --store or LOGSHIPPER_STORE")
+    return found
+
+
+def _make_above(path: str) -> None:
+    """Folders that no other user may write to: who may could replace what is in them."""
+    above = os.path.dirname(path)
+    if above and not os.path.isdir(above):
+        _make_above(above)
+        try:
+            os.mkdir(above, 0o755)
+        except FileExistsError:
+            pass
+
+
+def _sharers(path: str, found: os.stat_result, own: "tuple[str, ...]") -> str:
+    """Why a folder that others may enter mustn't be closed to them; "" where it may."""
+    if found.st_mode & _STICKY:
+        return "is shared by several users (it is sticky)"
+    if os.path.realpath(path) in ("/", os.path.realpath(os.path.expanduser("~"))):
+        return "is shared: it is a home, or the root, and others may enter it"
+    names = []
+    with os.scandir(path) as entries:
+        for entry in entries:
+            names.append(entry.name)
+            if entry.stat(follow_symlinks=False).st_uid != found.st_uid:
+                return f"is shared: {entry.name!r} in it belongs to another user"
+    if names and found.st_uid == 0 and own and not any(name in own for name in names):
+        return "is shared: root's folders that others may enter are the system's, and this one isn't empty"
+    return ""
+
+
+def spool_error(path: str, error: OSError) -> SpoolError:
+    where = error.filename if isinstance(error.filename, str) else path
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return SpoolFull(where, "no room left there; free some, or choose another place with --store")
+    return SpoolError(where, f"{os_words(error)}; choose another place with --store")
