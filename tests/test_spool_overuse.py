@@ -440,6 +440,23 @@ def test_a_hostile_name_and_a_folder_that_is_exchanged_while_it_is_walked(
     assert followed.folder.size().entries < 20
 
 
+def test_an_entry_that_nobody_may_look_at_hides_no_other(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a file system that its user has mounted there: not even root may look into it."""
+    capture = captured(node, "mounts")
+    one_file(capture.segments)
+    (capture.segments / "mounted").mkdir()
+    enter = folder_size._Walk.enter
+
+    def refusing(walk: folder_size._Walk, name: str, above: int) -> None:
+        if name == "mounted":
+            raise PermissionError(13, "Permission denied")
+        enter(walk, name, above)
+
+    monkeypatch.setattr(folder_size._Walk, "enter", refusing)
+    turns(node, count=1)
+    assert taken(node) == {"mounts"}
+
+
 # ---- a whole agent
 
 FILLING = """

@@ -6,6 +6,7 @@ Everything is looked at by stat(2) relative to a directory's descriptor, links u
 The walk ends where there are more entries, or they lie deeper, than in any capture that a sidecar writes.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -74,19 +75,20 @@ class _Walk:
             self._count(entry)
             if self._entries > FEW_ENTRIES + self._segments // BYTES_PER_ENTRY:
                 return self._size(is_flood=True)
-            if entry.is_dir(follow_symlinks=False):
+            if _is_folder(entry):
                 if len(self._open) > MAX_DEPTH:
                     return self._size(is_flood=True)
                 try:
                     self.enter(entry.name, fd)
-                except (FileNotFoundError, NotADirectoryError, PermissionError):
-                    pass  # it is another one by now; or its user, who we are then, has closed it
+                except OSError as error:
+                    _pass_over(error)
         return self._size(is_flood=False)
 
     def _count(self, entry: "os.DirEntry[str]") -> None:
         try:
             found = entry.stat(follow_symlinks=False)
-        except FileNotFoundError:
+        except OSError as error:
+            _pass_over(error)
             return
         if found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode):
             file = found.st_dev, found.st_ino
@@ -109,3 +111,18 @@ class _Walk:
     def close(self) -> None:
         while self._open:
             self._leave()
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError as error:
+        _pass_over(error)
+        return False
+
+
+def _pass_over(error: OSError) -> None:
+    """What is gone or another file by now, closed to us, or mounted there by its user (FUSE) keeps nothing else from
+    being counted. Raises the error where the system is short of what it takes to look."""
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        raise error
