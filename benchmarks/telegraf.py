@@ -64,7 +64,7 @@ def listened(limit: int, secs: float, senders: int) -> Taken:
     stop, stopping = os.pipe()
     kinds: Counter[str] = Counter()
 
-    def take(sender: Sender, data: bytes) -> None:
+    def take(sender: Sender, data: bytes, arrived_at: float) -> None:
         for found in parse(data):
             kinds["bad" if found.reason or sender.owner is None else "good"] += 1
 

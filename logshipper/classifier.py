@@ -11,7 +11,7 @@ Privacy (R11, R16, R17), the invariants that everything here keeps:
   repeats and half line start afresh. Outside `enabled` a half line is not logged, and there is no status.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from logshipper import commands
 from logshipper.masks import MASK
@@ -43,6 +43,7 @@ class Classifier:
     ) -> None:
         self._policies = Policies(mode)
         self._obey = obey
+        self._disabled_until = float("-inf")  # when a stream's policy was that last
         self._log = CaptureLog()
         make = _coloured_renderer() if keep_colours else Renderer
         self._streams = {
@@ -87,10 +88,16 @@ class Classifier:
             begin = fed.consumed
             self._meet_command(state, fed, now)
 
-    def measured(self, records: Iterable[bytes]) -> None:
-        """Takes metadata that the job didn't print but sent (logshipper/measurements.py), as if it stood on stdout."""
+    def measured(self, records: Sequence[bytes], arrived_at: float) -> int:
+        """Takes metadata that the job didn't print but sent (logshipper/measurements.py), as if it stood on stdout,
+        under the narrowest mode since it arrived. Returns how many records are dropped."""
+        stdout = self._streams[Stream.STDOUT]
+        if "disabled" in (self.mode, stdout.mode) or arrived_at <= self._disabled_until:
+            stdout.tally.dropped += len(records)
+            return len(records)
         for record in records:
-            self._streams[Stream.STDOUT].take_record(record)
+            stdout.take_record(record)
+        return 0
 
     def seen_empty(self, stream: Stream, now: float) -> None:
         """The relay saw the stream empty: what is read of it from now on was written under the policy of now."""
@@ -245,6 +252,8 @@ class Classifier:
             mode = self._policies.mode_of(state.stream)
             if mode == state.mode:
                 continue
+            if state.mode == "disabled":
+                self._disabled_until = now
             if state.mode != "enabled":
                 state.renderer.drop_half_line()  # part of a line was printed under the old mode: what it is isn't known
             state.settle(now)

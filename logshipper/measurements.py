@@ -1,19 +1,26 @@
 """What a job sends to its capture's own Telegraf port, as metadata records for the sidecar.
 
 A process of its own, at work before the command runs: who sends is looked up at once, since it can't be told any more
-when the sender is gone; and a flood costs the sidecar nothing. It writes lines into a pipe: a record each; after a `#`,
-the counts of what was left out; after a `?`, text of a sender that was gone, which is kept apart. Where the sidecar
-doesn't read, it waits, and the kernel drops what comes.
+when the sender is gone; and a flood costs the sidecar nothing. It writes lines into a pipe: after a `@`, when the
+records that follow arrived; a record each; after a `#`, the counts of what was left out. Where the sidecar doesn't
+read, it waits, and the kernel drops what comes.
 
 Only the job's user counts, and the node's agent, which passes on what it was sent for this job (it is the owner of the
-capture's directory).
+capture's directory), and says how long that has waited. Of senders that can't be identified only a count is kept: they
+may be anybody.
+
+A record counts under the narrowest mode from its arrival until it is written. What the job had printed before may
+still be on its way, a command that disables among it: so each record waits for HOLD_SECS, until the relay has read all
+that was printed, and until the sidecar has taken what the relay read. After MAX_WAIT_SECS it is left out.
 """
 
 import json
 import os
+import re
 import select
 import time
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from logshipper.background import detach
@@ -24,13 +31,29 @@ PORT_FILE = "telegraf"  # in `segments/`: the port, for the node's agent
 PER_SEC = 20_000
 COMM = "logshipper-tele"
 LAST_WORDS_SECS = 2.0
-MAX_APART_TEXT_BYTES = 4096  # of a batch
+HOLD_SECS = 0.05  # the relay hands over what it reads within some 10 ms
+MAX_WAIT_SECS = 10.0
+MAX_WAITING_BYTES = 4 << 20  # then no more is read
 _COUNTS_SECS = 1.0  # between two lines of counts
 _READ_BYTES = 256 << 10
 _READY_SECS = 1.0
-_MAX_APART_BYTES = 64 << 10  # of a capture
-_COUNTS, _APART = b"#", b"?"
+_COUNTS, _ARRIVED = b"#", b"@"
+_WAITED_NS = re.compile(rb"^#logshipper waited_ns=([0-9]{1,19})$", re.M)  # to all others a comment
 _OF_LISTENER = ("overflow", "crowded", "foreign", "too_long")
+
+
+def waited_line(secs: float) -> bytes:
+    """What the agent says before measurements that waited with it."""
+    return b"#logshipper waited_ns=%d\n" % max(0, secs * 1e9)
+
+
+def _by_arrival(data: bytes, arrived_at: float) -> Iterator[tuple[bytes, float]]:
+    """Lines that came at a time, and those that had waited then. Whoever else says so makes his own older, never
+    younger."""
+    before, *more = _WAITED_NS.split(data)
+    yield before, arrived_at
+    for waited_ns, lines in zip(more[::2], more[1::2], strict=True):
+        yield lines, arrived_at - int(waited_ns) / 1e9
 
 
 class Collector(NamedTuple):
@@ -89,7 +112,6 @@ class _Collecting:
         self._left_out: Counter[str] = Counter()
         self._told = ""
         self._tell_due = 0.0
-        self._apart_bytes = 0
         self._listener = Listener(sockets, self._take, stop, per_sec=PER_SEC, trusted=trusted)
 
     def run(self) -> None:
@@ -100,28 +122,26 @@ class _Collecting:
         except BrokenPipeError:
             pass  # the sidecar is gone
 
-    def _take(self, sender: Sender, data: bytes) -> None:
+    def _take(self, sender: Sender, data: bytes, arrived_at: float) -> None:
         if sender.owner is None:
             self._left_out["unidentified"] += count_lines(data)
-            self._keep_apart(data)
         elif sender.owner.uid not in self._trusted:
             self._left_out["foreign"] += count_lines(data)
         else:
-            records = []
-            for found in parse(data):
-                if found.reason:
-                    self._left_out[found.reason] += 1
-                else:
-                    records.append(found.record + b"\n")
-            self._put(b"".join(records))
+            for lines, since in _by_arrival(data, arrived_at):
+                self._put_records(lines, since)
         if time.monotonic() >= self._tell_due:
             self._tell()
 
-    def _keep_apart(self, data: bytes) -> None:
-        text = json.dumps(data[:MAX_APART_TEXT_BYTES].decode("utf-8", "replace")).encode()
-        self._apart_bytes += len(text)
-        if self._apart_bytes <= _MAX_APART_BYTES:
-            self._put(_APART + text + b"\n")
+    def _put_records(self, data: bytes, arrived_at: float) -> None:
+        records = [b"%b%.6f\n" % (_ARRIVED, arrived_at)]
+        for found in parse(data):
+            if found.reason:
+                self._left_out[found.reason] += 1
+            else:
+                records.append(found.record + b"\n")
+        if len(records) > 1:
+            self._put(b"".join(records))
 
     def _tell(self) -> None:
         self._tell_due = time.monotonic() + _COUNTS_SECS
@@ -137,49 +157,128 @@ class _Collecting:
             data = data[os.write(self._write, data) :]
 
 
+class Batch:
+    """Records that arrived together. due: when to look again; mark: how many bytes of each stream the relay had read
+    when it had read all; undecided: the sidecar hasn't taken these, until give_up_at."""
+
+    __slots__ = ("arrived_at", "due", "give_up_at", "mark", "records", "size", "undecided")
+
+    def __init__(self, arrived_at: float, now: float) -> None:
+        self.arrived_at = arrived_at
+        self.due = now + HOLD_SECS
+        self.give_up_at = now + MAX_WAIT_SECS
+        self.mark: tuple[int, ...] | None = None
+        self.records: list[bytes] = []
+        self.size = 0
+        self.undecided = False
+
+
 class Measurements:
-    """In the sidecar. left_out: lines since the begin, by reason, `line_protocol.REASONS` among them; apart: texts
-    whose senders can't be told, to be taken away; over: nothing more comes, as the process has died."""
+    """In the sidecar. over: the process has died, nothing more comes."""
 
     def __init__(self, collector: Collector) -> None:
-        self.left_out: dict[str, int] = {}
-        self.apart: list[str] = []
         self.over = False
         self.port = collector.port
         self.fd = collector.fd
         self._control = collector.control
         self._rest = b""
+        self._arrived_at = 0.0  # of the records that are read next
+        self._waiting: deque[Batch] = deque()
+        self._waiting_bytes = 0
+        self._collected: dict[str, int] = {}
+        self._dropped: Counter[str] = Counter()
         os.set_blocking(self.fd, False)
 
-    def take(self) -> list[bytes]:
-        """Records that have come since the last call, some of them where there are many."""
+    @property
+    def left_out(self) -> dict[str, int]:
+        """Lines since the begin, by reason, `line_protocol.REASONS` among them."""
+        return {**self._collected, **self._dropped}
+
+    @property
+    def is_full(self) -> bool:
+        return self._waiting_bytes >= MAX_WAITING_BYTES
+
+    @property
+    def is_done(self) -> bool:
+        """Nothing comes, and nothing waits."""
+        return self.over and not self._waiting
+
+    @property
+    def due(self) -> float:
+        """When the first that wait may be ready."""
+        return self._waiting[0].due if self._waiting else float("inf")
+
+    def drop(self, records: int, reason: str) -> None:
+        """Counts what the sidecar leaves out. reason: `disabled`, `undecided`."""
+        self._dropped[reason] += records
+
+    def read(self, now: float) -> None:
+        """What has come since the last call, some of it where there is much."""
+        if self.over or self.is_full:
+            return
         try:
             data = os.read(self.fd, _READ_BYTES)
         except BlockingIOError:
-            return []
+            return
         self.over = not data
-        return self._records(data)
+        self._sort(data, now)
 
-    def end(self) -> list[bytes]:
-        """The last records: waits until all that has come is read, LAST_WORDS_SECS at most."""
+    def ready(self, now: float, read: tuple[int, ...] | None, taken: tuple[int, ...]) -> list[Batch]:
+        """Those that waited long enough. read: bytes of each stream that the relay has read, None where it hasn't read
+        all that was printed; taken: that the sidecar has, whose commands it knows."""
+        for batch in self._waiting:
+            if batch.due > now:
+                break
+            batch.mark = batch.mark or read
+        found = []
+        while self._waiting and (first := self._waiting[0]).due <= now:
+            mark = first.mark
+            first.undecided = mark is None or any(had < wanted for had, wanted in zip(taken, mark, strict=True))
+            if first.undecided and now < first.give_up_at:
+                first.due = now + HOLD_SECS
+                break
+            found.append(self._pop())
+        return found
+
+    def all(self) -> list[Batch]:
+        """Those that wait: all is taken that was printed before."""
+        return [self._pop() for _ in range(len(self._waiting))]
+
+    def end(self) -> list[Batch]:
+        """The last ones: waits until all that has come is read, LAST_WORDS_SECS at most."""
         os.close(self._control)
         poll = select.poll()
         poll.register(self.fd, select.POLLIN)
         until = time.monotonic() + LAST_WORDS_SECS
-        records: list[bytes] = []
         while (left := until - time.monotonic()) > 0 and poll.poll(left * 1000):
             data = os.read(self.fd, _READ_BYTES)
             if not data:
                 break
-            records += self._records(data)
+            self._sort(data, time.monotonic())
         os.close(self.fd)
-        return records
+        return self.all()
 
-    def _records(self, data: bytes) -> list[bytes]:
+    def _pop(self) -> Batch:
+        first = self._waiting.popleft()
+        self._waiting_bytes -= first.size
+        return first
+
+    def _sort(self, data: bytes, now: float) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
+        batch = Batch(self._arrived_at, now)
         for line in lines:
             if line[:1] == _COUNTS:
-                self.left_out = json.loads(line[1:])
-            elif line[:1] == _APART:
-                self.apart.append(json.loads(line[1:]))
-        return [line for line in lines if line[:1] == b"{"]
+                self._collected = json.loads(line[1:])
+            elif line[:1] == _ARRIVED:
+                self._keep(batch)
+                self._arrived_at = float(line[1:])
+                batch = Batch(self._arrived_at, now)
+            elif line:
+                batch.records.append(line)
+        self._keep(batch)
+
+    def _keep(self, batch: Batch) -> None:
+        if batch.records:
+            batch.size = sum(map(len, batch.records))
+            self._waiting.append(batch)
+            self._waiting_bytes += batch.size

@@ -58,10 +58,7 @@ class SegmentWriter:
 
     def give_up_reserve(self) -> None:
         """Frees the room kept for the records that say that there is no room."""
-        try:
-            os.unlink(self._reserve)
-        except OSError:
-            pass
+        _unlink(self._reserve)
 
     def close(self, now_ns: int) -> None:
         """The capture is over: writes the END frame, syncs, ends the thread."""
@@ -99,7 +96,7 @@ class SegmentWriter:
             fault_point("segment_sealed")
         except SpoolError:
             os.close(fd)
-            os.unlink(self._path(number))
+            _unlink(self._path(number))
             raise
         with self._lock:
             self._sizes[os.path.basename(self._path(self._number))] = self._size
@@ -130,7 +127,7 @@ class SegmentWriter:
             fault_point("segment_begun")
         except (OSError, SpoolError) as error:
             os.close(fd)
-            os.unlink(path)
+            _unlink(path)
             raise (error if isinstance(error, SpoolError) else _spool_error(self._folder, error)) from None
         return fd, size
 
@@ -159,6 +156,13 @@ class SegmentWriter:
                 else:
                     fault_point("frames_synced")
             self._closing.wait(SYNC_SECS)
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass  # the folder was removed, or is the agent's now
 
 
 def _write_whole(fd: int, data: bytes, offset: int, folder: str) -> int:

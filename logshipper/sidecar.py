@@ -29,7 +29,7 @@ from logshipper.stream_log import Event, Lines
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from logshipper.context import Gathering
-    from logshipper.measurements import Measurements
+    from logshipper.measurements import Batch, Measurements
 
 HEARTBEAT_SECS = 5.0
 IDLE_SECS = 1.0
@@ -146,9 +146,9 @@ class Sidecar:
                 self.idle()
             if ready and ready != [self._plan.side_pipe]:
                 self._take_measurements()
-                if self._measurements is None:
-                    poll.unregister(measured)
                 self._flush()
+            if measured >= 0:
+                measured = self._listen(poll, measured)
             if self._plan.side_pipe not in ready:
                 continue
             slow = self._room.slow and not self._ended
@@ -163,6 +163,14 @@ class Sidecar:
             self._flush()
             if slow:
                 time.sleep(size / SLOW_BYTES_PER_SEC)
+
+    def _listen(self, poll: "select.poll", measured: int) -> int:
+        """To measurements, as long as some may come and there is room for them. Returns what is polled, -1: nothing."""
+        if self._measurements is None or self._measurements.over:
+            poll.unregister(measured)
+            return -1
+        poll.modify(measured, 0 if self._measurements.is_full else select.POLLIN)
+        return measured
 
     def make_up(self) -> None:
         """What a dead relay had read and counted, and not handed over."""
@@ -271,14 +279,15 @@ class Sidecar:
 
     def _due(self) -> float:
         """When `idle` has something to do at the latest."""
-        return min(self._classifier.next_tick() or self._idle_due, self._heartbeat_due, self._idle_due)
+        measured = self._measurements.due if self._measurements is not None else self._idle_due
+        return min(self._classifier.next_tick() or self._idle_due, self._heartbeat_due, self._idle_due, measured)
 
     # ---- the end
 
     def _end(self, state: str, exit_code: int | None, signo: int, reason: str) -> None:
         self._ended = True
         ended_ns = self._now_ns()
-        self._take_measurements()
+        self._take_measurements(at_end=True)
         self._flush()
         self._writer.give_up_reserve()
         self._refused_until = 0.0  # now there is room, if only for this
@@ -333,34 +342,53 @@ class Sidecar:
         except OSError:
             pass  # what the job itself sends is taken all the same
 
-    def _take_measurements(self) -> None:
-        if self._measurements is None:
+    def _take_measurements(self, *, at_end: bool = False) -> None:
+        """at_end: all that CMD had printed is known."""
+        measurements = self._measurements
+        if measurements is None:
             return
-        found = self._measurements.take()
-        if found:
-            self._classifier.measured(found)
         now = time.monotonic()
+        measurements.read(now)
+        if at_end:
+            self._record(measurements, measurements.all())
+        elif measurements.due <= now:
+            self._record(measurements, measurements.ready(now, self._relayed(), tuple(self.received.values())))
         if now >= self._measured_due:
             self._measured_due = now + LEFT_OUT_SECS
-            self._say_left_out(self._measurements)
-        if self._measurements.over:
+            self._say_left_out(measurements)
+        if measurements.is_done:
             self._end_measurements()
             message = "the process that takes measurements has died: no more are taken"
             self._write_event({"event": "measurements_ended", "message": message})
 
+    def _relayed(self) -> tuple[int, ...] | None:
+        """How many bytes of each stream the relay has read; None where there are more."""
+        streams = select.poll()
+        for fd in self._plan.masters.values():
+            streams.register(fd, select.POLLIN)
+        if any(event & select.POLLIN for _, event in streams.poll(0)):
+            return None
+        counters = self._plan.counters
+        counted = self.received if counters is None else {of: counted_bytes(counters, of) for of in self.received}
+        return tuple(counted.values())
+
+    def _record(self, measurements: "Measurements", batches: "list[Batch]") -> None:
+        """Under the narrowest mode since each arrived; what that leaves out is counted."""
+        for batch in batches:
+            since = float("-inf") if batch.undecided else batch.arrived_at
+            dropped = self._classifier.measured(batch.records, since)
+            if dropped:
+                measurements.drop(dropped, "undecided" if batch.undecided else "disabled")
+
     def _end_measurements(self) -> None:
         if self._measurements is not None:
-            self._classifier.measured(self._measurements.end())
+            self._record(self._measurements, self._measurements.end())
             self._say_left_out(self._measurements)
             self._measurements = None
             self._flush()
 
     def _say_left_out(self, measurements: "Measurements") -> None:
-        left_out, apart = measurements.left_out, measurements.apart
-        measurements.apart = []
-        for text in apart if self._classifier.mode == "enabled" else []:
-            message = "measurements of a sender that was gone before it could be told who it was"
-            self._write_event({"event": "measurements_unidentified", "message": message, "lines": text})
+        left_out = measurements.left_out
         if left_out != self._left_out:
             self._left_out = left_out
             counts = ", ".join(f"{count} {reason}" for reason, count in left_out.items())

@@ -8,6 +8,10 @@ most.
 
 Descriptors passed on with a datagram aren't taken: they could be any number, and closing one may take as long as its
 sender likes.
+
+When something arrived is never assumed to be later than it was, however long this process didn't run: of datagrams the
+kernel's own time counts (the first of a batch, which is the oldest); of a connection the last time that it was seen
+empty, at most TCP_LOOK_SECS earlier while this process runs.
 """
 
 import errno
@@ -30,17 +34,21 @@ _USUAL_LINE_BYTES = 128
 _READ_BYTES = 16 << 10  # of a connection at a time
 _CONNECTION_COST = 8  # in usual lines: it is asked whose it is
 RECEIVE_BYTES = 4 << 20  # of a socket's buffer, wished for
+TCP_LOOK_SECS = 0.25  # between two looks at connections
 LOOPBACK = "127.0.0.1"
 _SO_MEMINFO = 55  # sock_diag(7), SK_MEMINFO_VARS: the last one is what was dropped
 _MEMINFO = struct.Struct("=9I")
 _CREDENTIALS = struct.Struct("=iII")  # pid, uid, gid: unix(7)
-_ANCILLARY_BYTES = socket.CMSG_LEN(_CREDENTIALS.size)  # room for these and nothing else
+_SO_TIMESTAMPNS = 35  # socket(7): of each datagram, when it came; its control message has the same number
+_TIMESPEC = struct.Struct("@ll")
+_TIME_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
+_ANCILLARY_BYTES = socket.CMSG_LEN(_CREDENTIALS.size)  # room for these, after the time, and nothing else
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _TRIES = 32  # for a port that is free for UDP and TCP
 _NOBODY = Owner(-1)
 
 Address = tuple[str, int]
-Take = Callable[["Sender", bytes], None]
+Take = Callable[["Sender", bytes, float], None]
 
 
 class Sender(NamedTuple):
@@ -95,12 +103,15 @@ def open_sockets(host: str, port: int) -> Sockets:
 
 
 class _Connection:
-    """lines: what hasn't ended yet; skips: until the next line feed."""
+    """rest: a line that hasn't ended yet, and when its first byte arrived; empty_at: when there was nothing to read;
+    skips: until the next line feed."""
 
-    def __init__(self, connected: socket.socket, sender: Sender) -> None:
+    def __init__(self, connected: socket.socket, sender: Sender, empty_at: float) -> None:
         self.socket = connected
         self.sender = sender
+        self.empty_at = empty_at
         self.rest = b""
+        self.rest_arrived_at = 0.0
         self.skips = False
         self.read_at = 0  # the number of its last read, of all reads
 
@@ -110,8 +121,9 @@ class _Connection:
 
 
 class Listener:
-    """take(sender, lines): called by `serve`; between(), too, which says in how many seconds it is to be called again.
-    stop_fd: the caller's; readable, or at its end, when `serve` is to return.
+    """take(sender, lines, arrived_at): called by `serve`; arrived_at: no later than the first of them arrived, by the
+    monotonic clock. between(): called, too; it says in how many seconds it is to be called again. stop_fd: the
+    caller's; readable, or at its end, when `serve` is to return.
 
     trusted: users whose connections are taken; None: everybody's.
 
@@ -140,6 +152,8 @@ class Listener:
         self._filled_at = time.monotonic()
         self._connections: dict[int, _Connection] = {}  # by fd, the oldest first
         self._reads = 0
+        self._accepted_at = 0.0  # when no connection waited to be accepted
+        self._timed: set[int] = set()  # fds of sockets whose datagrams have times
         self._dropped = 0  # as the kernel counts
         self._own: Address = sockets.udp.getsockname()
         self._stop_fd = stop_fd
@@ -158,6 +172,11 @@ class Listener:
         for one in (udp, unix):
             if one is not None:
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
+                try:
+                    one.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+                    self._timed.add(one.fileno())
+                except OSError:
+                    pass  # then what it sends has arrived when it is read
         if unix is not None:
             unix.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         for listening in (udp, tcp, unix):
@@ -176,8 +195,8 @@ class Listener:
             if self._budget < 0:
                 self._stops.poll(_milliseconds(min(wait_secs, -self._budget / self._per_sec)))
             else:
-                self._turn({fd for fd, _ in self._poll.poll(_milliseconds(wait_secs))})
-        while self._budget > 0 and self._turn({fd for fd, _ in self._poll.poll(0)}):
+                self._turn(self._ready(min(wait_secs, TCP_LOOK_SECS) if self._connections else wait_secs))
+        while self._budget > 0 and self._turn(self._ready(0.0)):
             pass
 
     def close(self) -> None:
@@ -186,6 +205,17 @@ class Listener:
             self._drop(connection)
         self._sockets.close()
         self._owners.close()
+
+    def _ready(self, wait_secs: float) -> set[int]:
+        """Fds with something to read; of the others it is noted that they were empty."""
+        begin = time.monotonic()
+        ready = {fd for fd, _ in self._poll.poll(_milliseconds(wait_secs))}
+        for fd, connection in self._connections.items():
+            if fd not in ready:
+                connection.empty_at = begin
+        if self._sockets.tcp is not None and self._sockets.tcp.fileno() not in ready:
+            self._accepted_at = begin
+        return ready
 
     def _turn(self, ready: set[int]) -> int:
         """What was taken, in usual lines."""
@@ -210,9 +240,14 @@ class Listener:
         """Asked is once for each sender: a batch of a sender's is one look-up."""
         by_sender: dict[Address, list[bytes]] = {}
         cost = 0
+        arrived_at = 0.0
         while cost < BATCH:
             try:
-                data, address = udp.recvfrom(MAX_LINE_BYTES)  # UDP has no longer ones
+                if cost:
+                    data, address = udp.recvfrom(MAX_LINE_BYTES)  # UDP has no longer ones
+                else:
+                    data, ancillary, _, address = udp.recvmsg(MAX_LINE_BYTES, _TIME_BYTES)
+                    arrived_at = _arrived_at(ancillary)
             except OSError:
                 break  # nothing more
             cost += self._counted(data)
@@ -220,7 +255,7 @@ class Listener:
         self._note_dropped()
         for address, lines in by_sender.items():
             owner = self._owners.udp(address, self._own)
-            self._take(Sender(owner, f"udp {address[0]}:{address[1]}"), b"\n".join(lines))
+            self._take(Sender(owner, f"udp {address[0]}:{address[1]}"), b"\n".join(lines), arrived_at)
         return cost
 
     def _counted(self, data: bytes) -> int:
@@ -239,9 +274,10 @@ class Listener:
 
     def _take_credited(self, unix: socket.socket) -> int:
         cost = 0
+        room = _ANCILLARY_BYTES + (_TIME_BYTES if unix.fileno() in self._timed else 0)
         while cost < BATCH:
             try:
-                data, ancillary, flags, _ = unix.recvmsg(MAX_LINE_BYTES, _ANCILLARY_BYTES)
+                data, ancillary, flags, _ = unix.recvmsg(MAX_LINE_BYTES, room)
             except OSError:
                 break
             cost += self._counted(data)
@@ -253,7 +289,7 @@ class Listener:
                 if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
                     pid, uid, _ = _CREDENTIALS.unpack(value[: _CREDENTIALS.size])
                     owner = Owner(uid, pid=pid)
-            self._take(Sender(owner, f"unix, process {owner.pid if owner else 0}"), data)
+            self._take(Sender(owner, f"unix, process {owner.pid if owner else 0}"), data, _arrived_at(ancillary))
         return cost
 
     # ---- connections
@@ -278,8 +314,9 @@ class Listener:
             if len(self._connections) >= MAX_CONNECTIONS:
                 self._make_room()
             connected.setblocking(False)
+            empty_at = max(self._accepted_at, time.monotonic() - TCP_LOOK_SECS)
             self._connections[connected.fileno()] = _Connection(
-                connected, Sender(owner, f"tcp {address[0]}:{address[1]}")
+                connected, Sender(owner, f"tcp {address[0]}:{address[1]}"), empty_at
             )
             self._poll.register(connected, select.POLLIN)
         return cost
@@ -306,6 +343,7 @@ class Listener:
         return taken
 
     def _read(self, connection: _Connection) -> int:
+        arrived_at = connection.rest_arrived_at if connection.rest else connection.empty_at
         try:
             data = connection.socket.recv(_READ_BYTES)
         except (BlockingIOError, InterruptedError):
@@ -313,14 +351,25 @@ class Listener:
         except OSError:
             data = b""
         lines, connection.rest = _whole_lines(connection, data) if data else (connection.rest, b"")
+        connection.rest_arrived_at = connection.empty_at if lines else arrived_at
         if len(connection.rest) > MAX_LINE_BYTES:
             connection.rest, connection.skips = b"", True
             self.counts["too_long"] += 1
         if lines:
-            self._take(connection.sender, lines)
+            self._take(connection.sender, lines, arrived_at)
         if not data:
             self._drop(connection)
         return self._counted(data) if data else 0
+
+
+def _arrived_at(ancillary: list[tuple[int, int, bytes]]) -> float:
+    """When a datagram came, by the monotonic clock; now, where the kernel doesn't say."""
+    for level, kind, value in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS):
+            secs, nanoseconds = _TIMESPEC.unpack(value[: _TIMESPEC.size])
+            age_secs: float = time.time() - secs - nanoseconds / 1e9
+            return time.monotonic() - max(0.0, age_secs)
+    return time.monotonic()
 
 
 def _last_read(connection: _Connection) -> int:

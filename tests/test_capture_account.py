@@ -3,12 +3,19 @@
 import pytest
 
 from ingest.capture import capture_account
-from ingest.capture.capture_account import MAX_EVENTS, MAX_UNPARSED, CaptureAccount, Rows
+from ingest.capture.capture_account import (
+    AHEAD_BYTES,
+    MAX_EVENTS,
+    MAX_UNPARSED,
+    MOST_PRINTED_PER_SEC,
+    CaptureAccount,
+    Rows,
+)
 from ingest.capture.job import UNRESPONSIVE_NS
 from ingest.metadata.x_axis import XAxis
 from logshipper import segment
 from logshipper.segment import Frame, FrameType, Json, Kind, Stream
-from tests.segment_factory import SECOND_NS, START_NS
+from tests.segment_factory import SECOND_NS, START_NS, make_ledger
 
 
 def take(account: CaptureAccount, rows: Rows, record: Json, time_ns: int) -> None:
@@ -106,6 +113,32 @@ def test_a_command_that_could_not_be_run_is_told_by_its_exit_code() -> None:
             True,
         )
     account = CaptureAccount()
-    account.take_counters({"stdout": 7, "stderr": 0}, {})
+    account.take_counters({"stdout": 7, "stderr": 0}, {"stdout": 0, "stderr": 0})
     account.conclude(died=True, boot_id="", end=(127 << 8, START_NS))
     assert "lines are missing" in account.reason
+
+
+@pytest.mark.parametrize("silent_secs", [0.0, 2.0])
+@pytest.mark.parametrize(("printed", "feeds"), [(1 << 61, 1 << 61), (5000, 1 << 61), (0, 1 << 61), (1 << 61, 0)])
+def test_forged_counters_count_for_no_more_than_can_have_been_printed(
+    printed: int, feeds: int, silent_secs: float
+) -> None:
+    """Beyond what the segments' ledger has."""
+    account, rows = CaptureAccount(), Rows()
+    ledger = make_ledger({"stored": 20, "bytes": 4000, "line_feeds": 20})
+    take(account, rows, {"type": "ledger", "ledger": ledger}, START_NS)
+    account.stored = {"stdout": 20}
+    account.take_counters({"stdout": printed, "stderr": printed}, {"stdout": feeds, "stderr": feeds}, silent_secs)
+    account.conclude(died=True, boot_id="")
+    most = AHEAD_BYTES + int(silent_secs * MOST_PRINTED_PER_SEC)
+    assert account.bytes_printed <= 4000 + 2 * most
+    assert account.lost() <= min(2 * most, 2 * printed)
+
+
+def test_counters_that_are_ahead_of_the_ledger_count_what_is_lost() -> None:
+    account, rows = CaptureAccount(), Rows()
+    take(account, rows, {"type": "ledger", "ledger": make_ledger({"stored": 20, "bytes": 400})}, START_NS)
+    account.stored = {"stdout": 20}
+    account.take_counters({"stdout": 1400, "stderr": 0}, {"stdout": 70, "stderr": 0})
+    account.conclude(died=True, boot_id="")
+    assert (account.bytes_printed, account.lost()) == (1400, 50)

@@ -12,6 +12,7 @@ import pytest
 
 from ingest.capture import segment_reader
 from ingest.capture.capture_folder import CaptureFolder
+from ingest.node.spool_overuse import SpoolOveruse
 from ingest.shipping import shares
 from logshipper import segment
 from logshipper.segment import FRAME_MAGIC, Kind, Stream
@@ -251,7 +252,9 @@ def test_what_a_job_does_to_its_segments_costs_others_nothing(
 def turns(node: ShippingNode, count: int) -> None:
     """What an agent does in some seconds, whether or not there is something to do for ever."""
     captures = node.follow()
+    overuse = SpoolOveruse(node.config.agent, node.said.append)
     for _ in range(count):
+        overuse.turn(captures)
         for capture in captures:
             capture.next_look = 0.0
         node.learner.turn(captures)

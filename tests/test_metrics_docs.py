@@ -57,7 +57,7 @@ def test_values_of_labels_and_reasons() -> None:
 
 
 def test_reasons_of_what_is_left_out() -> None:
-    assert set(LEFT_OUT_REASONS) == set(re.findall(r"of what was left out: `(\w+)`, `(\w+)`", PAGE)[0])
+    assert set(LEFT_OUT_REASONS) == set(re.findall(r"of what was left out: `(\w+)`, `(\w+)`, `(\w+)`", PAGE)[0])
     assert set(INFLUXDB_REASONS) == code(re.search(r"by an InfluxDB (.*?);", PAGE, re.DOTALL)[1])  # type: ignore[index]
 
 

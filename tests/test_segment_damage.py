@@ -108,7 +108,7 @@ def account_of(batch: Batch) -> CaptureAccount:
         account.take(frame, None, rows, MANY)
     for damage in batch.damages:
         account.take_damage(str(damage.error), damage.skipped, rows)
-    account.take_counters({"stdout": 0, "stderr": 0}, {"stdout": LINES - 1, "stderr": 1})
+    account.take_counters({"stdout": 1000, "stderr": 1000}, {"stdout": LINES - 1, "stderr": 1})
     account.conclude(died=batch.outcome is Outcome.CUT, boot_id="")
     return account
 

@@ -94,23 +94,6 @@ def test_graphs_know_what_was_sent_and_lines_balance(home: Home) -> None:
     assert [line for line in home.logs() if line[:1] != "{"] == [str(number) for number in range(500)]
 
 
-def test_a_mode_holds_for_what_is_sent_as_for_what_is_printed(home: Home) -> None:
-    script = f"""{connected()}
-import time
-def say(mode):
-    print('/LOGCOMMAND {{"mode":"' + mode + '"}}', flush=True)
-    time.sleep(0.5)  # its own order and the print's aren't promised
-def send(name):
-    client.metric(name, 1)
-    time.sleep(0.5)
-send('before'); say('disabled'); send('secret'); say('metadata'); send('after'); print('a line')
-"""
-    assert home.run(sys.executable, "-c", script, options=("--telegraf",)).returncode == 0
-    assert records(home) == [{"before": 1}, {"after": 1}]
-    assert b"secret" not in home.stored_bytes()
-    assert home.show()["ledger"]["stdout"]["dropped"] == 2
-
-
 def test_a_collector_that_is_killed_is_said_and_the_log_goes_on(home: Home) -> None:
     script = f"""{connected()}
 client.metric('before', 1)
@@ -125,7 +108,8 @@ print('the end')
         os.kill(collector_of(home), signal.SIGKILL)
         wait_until(lambda: "measurements_ended" in home.events(), "it is said")
         process.communicate(b"\n", timeout=60)
-    assert home.logs() == ['{"before":1}', "begun", "the end"]
+    *first, last = home.logs()
+    assert (sorted(first), last) == (["begun", '{"before":1}'], "the end")
     assert home.show()["state"] == "COMPLETED"
 
 

@@ -43,7 +43,7 @@ class Listening:
         )
         self._thread = threading.Thread(target=self.listener.serve)
 
-    def _take(self, sender: Sender, data: bytes) -> None:
+    def _take(self, sender: Sender, data: bytes, arrived_at: float) -> None:
         self.taken.append((sender, data))
 
     def _between(self) -> float:

@@ -34,7 +34,10 @@ MAX_TIME_NS = 1 << 62  # the year 2116; SQLite's integers end at twice that
 MAX_EVENTS = 10_000  # per capture; further ones are counted
 _NOT_RUN = (126, 127)  # exit codes, of a command that isn't there, or can't be executed
 MARKS = ("started", "heartbeat", "ended", "closed")  # events that a store makes itself
-NOT_A_JOBS = (*MARKS, JOB_ENDED, "checked", *HISTORY)  # who reads a store trusts these
+CAPTURE_TAKEN = "capture_taken"
+NOT_A_JOBS = (*MARKS, JOB_ENDED, "checked", CAPTURE_TAKEN, *HISTORY)  # who reads a store trusts these
+AHEAD_BYTES = 16 << 20  # that the relay may have counted before the sidecar's ledger does: pipe and buffers
+MOST_PRINTED_PER_SEC = 1 << 30
 MAX_MARKS = 100  # starts and ends, per capture
 MAX_UNPARSED = 100  # metadata lines that are no JSON objects, per capture: no sidecar writes any
 HEARTBEAT_NS = 10**9  # of the capture's time: between two that become marks
@@ -240,9 +243,17 @@ class CaptureAccount(CaptureFacts):
         self.ended_ns = ended_ns
         return True
 
-    def take_counters(self, printed: dict[str, int], feeds: dict[str, int]) -> None:
-        """What the relay counted, by stream name."""
-        self.printed, self.feeds = printed, feeds
+    def take_counters(self, printed: dict[str, int], feeds: dict[str, int], silent_secs: float = 0.0) -> None:
+        """What the relay counted, by stream name. The job's processes can write there as well: no more counts than the
+        segments' ledger has and what may have been printed since, silent_secs ago; nor more line feeds than bytes."""
+        most = AHEAD_BYTES + int(silent_secs * MOST_PRINTED_PER_SEC)
+        ledger = clean_ledger(self.ledger)
+        self.printed, self.feeds = {}, {}
+        for name in STREAM_NAMES.values():
+            known = ledger[name]
+            more = min(max(printed.get(name, 0) - known["bytes"], 0), most)
+            self.printed[name] = min(printed.get(name, 0), known["bytes"] + more)
+            self.feeds[name] = min(feeds.get(name, 0), known["line_feeds"] + more)
 
     # ---- lines
 

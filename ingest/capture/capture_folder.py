@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from ingest.capture.folder_entries import scanned
-from ingest.capture.folder_removal import FolderRemoval
+from ingest.capture.folder_removal import TAKEN, FolderRemoval, close_to_others
+from ingest.capture.folder_size import FolderSize, folder_size
 from ingest.capture.job import NAME
 from ingest.capture.segment_reader import SpoolPosition, list_segments, segment_name
 from logshipper.errors import SpoolError, StoreError, os_words
@@ -66,7 +67,7 @@ class CaptureFolder:
     """Open descriptors of one capture's directory: close it. Raises SpoolError where it isn't the owner's, OSError.
 
     owner: of the directory and what says whose it is. writer: of `segments/`: the owner in a user's own spool; in a
-    node's, the job's user, as identity.json there says.
+    node's, the job's user, as identity.json there says. is_taken: the agent has taken `segments/` from its user.
     """
 
     def __init__(self, spool_fd: int, spool: str, name: str, owner: int, *, node: bool = False) -> None:
@@ -75,18 +76,30 @@ class CaptureFolder:
         self.path = os.path.join(spool, name)
         self.owner = self.writer = owner
         self.segments_fd = -1
+        self.is_taken = False
         self._begun = False
         self._spool_fd = spool_fd
         self._fd = self._open_folder(name, spool_fd, owner)
         try:
             if node:
                 self.writer = self._uid_of_job()
-            self.segments_fd = self._open_folder("segments", self._fd, self.writer)
-        except FileNotFoundError:
-            pass  # in the making
+            self.segments_fd = self._open_segments(node)
         except BaseException:
             os.close(self._fd)
             raise
+
+    def _open_segments(self, node: bool) -> int:
+        """-1 where there are none: it is being created, or removed."""
+        try:
+            return self._open_folder("segments", self._fd, self.writer)
+        except FileNotFoundError:
+            pass
+        try:
+            fd = os.open(TAKEN, _FOLDER_FLAGS, dir_fd=self._fd) if node else -1
+        except FileNotFoundError:
+            return -1
+        self.is_taken = fd >= 0
+        return fd
 
     def _open_folder(self, name: str, above: int, owner: int) -> int:
         fd = os.open(name, _FOLDER_FLAGS, dir_fd=above)
@@ -187,7 +200,10 @@ class CaptureFolder:
 
     def life(self) -> Life:
         """Looked at before segments are read: once it is DEAD or ORPHANED they don't grow any more. Raises OSError
-        where the system is short of what it takes to look: nobody is dead for that."""
+        where the system is short of what it takes to look: nobody is dead for that. What was taken away is DEAD:
+        whoever writes there still isn't read any more."""
+        if self.is_taken:
+            return Life.DEAD
         if not self._begun:  # first: it may begin right now; looked for once, as there may be very many names
             self._begun = self.segments_fd >= 0 and bool(list_segments(self.segments_fd))
         if self._is_locked():
@@ -202,6 +218,8 @@ class CaptureFolder:
 
     def is_unused(self) -> bool:
         """Whether nobody has begun to write: it was made for a job, and that is all."""
+        if self.is_taken:
+            return False
         return self.counters() is None and not (self.segments_fd >= 0 and list_segments(self.segments_fd))
 
     def _is_locked(self) -> bool:
@@ -256,6 +274,22 @@ class CaptureFolder:
         except OSError:
             return 0
         return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+    def size(self) -> FolderSize:
+        """Of all that is in the directory. Raises OSError."""
+        return folder_size(self._fd)
+
+    def take_away(self) -> None:
+        """Takes `segments/` from its user, who can't make, rename or remove anything in it then; in a node's spool, as
+        the directory around it is the agent's. Files that are open can still be written to. Raises OSError."""
+        os.rename("segments", TAKEN, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        self.is_taken = True
+        close_to_others(self.segments_fd)
+
+    def empty_taken(self, keep_bytes: int) -> bool:
+        """Removes what isn't segments, and those beyond keep_bytes; False where there is more than one call removes.
+        Raises OSError."""
+        return FolderRemoval(self._spool_fd, self.name, self._fd).empty_taken(keep_bytes)
 
     def remove_segments_before(self, number: int) -> None:
         """Removes segments that are wholly taken in."""

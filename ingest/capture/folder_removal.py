@@ -5,15 +5,24 @@ where only its owner can rename; it is opened without following links and, where
 that nothing in it can be changed any more. What it holds is unlinked; directories in it are moved up beside it, and
 emptied in turn. So depth costs neither recursion nor descriptors, and entries are never listed as a whole.
 `identity.json` goes last: until then everybody sees whose it is.
+
+What a user has filled with what no sidecar writes is taken from that user first: `segments/` becomes TAKEN, root's and
+0700; segments in it stay until they are shipped, as far as they are within the limits.
 """
 
 import errno
 import os
+import stat
 
+from ingest.capture.folder_size import BYTES_PER_ENTRY, FEW_ENTRIES
+from ingest.capture.segment_reader import list_segments, segment_name
 from logshipper.fault_points import fault_point
 
 REMOVED_AT_ONCE = 10_000  # entries by one call: about a second
+TAKEN = "taken"  # what `segments/` is called once it was taken from its user
+_LARGEST_SEGMENT_BYTES = 64 << 20  # on the disk: a sidecar's have 32 MiB; a file system may allocate as much ahead
 _KEPT = "identity.json"
+_COUNTERS = "counters"
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -58,9 +67,7 @@ class FolderRemoval:
         """Empties and removes a directory in the capture's, as far as there is work left."""
         fd = os.open(name, _FLAGS, dir_fd=self._fd)
         try:
-            if os.geteuid() == 0:
-                os.fchown(fd, 0, 0)  # first: its owner could change the mode back
-            os.fchmod(fd, 0o700)
+            close_to_others(fd)
             found = True
             while found and self._left > 0:
                 found = self._empty_once(fd)
@@ -80,6 +87,38 @@ class FolderRemoval:
                 if not self._unlinked(entry.name, fd):
                     self._move_up(entry.name, fd)
         return found
+
+    def empty_taken(self, keep_bytes: int) -> bool:
+        """Removes from TAKEN, at most REMOVED_AT_ONCE entries, what no sidecar writes, and segments after the first
+        keep_bytes of them; True when nothing else is left. Raises OSError."""
+        self._left = REMOVED_AT_ONCE
+        fd = os.open(TAKEN, _FLAGS, dir_fd=self._fd)
+        try:
+            close_to_others(fd)
+            kept = _first_segments(fd, keep_bytes) | {_COUNTERS}
+            with os.scandir(fd) as entries:
+                for entry in entries:
+                    if entry.name in kept and _is_plain(fd, entry.name):
+                        continue
+                    if self._left <= 0:
+                        return False
+                    if not self._unlinked(entry.name, fd):
+                        self._move_up(entry.name, fd)
+        finally:
+            os.close(fd)
+        return self._removed_folders()
+
+    def _removed_folders(self) -> bool:
+        """Those that were moved up, and what is moved up of them; False where there are more."""
+        while True:
+            with os.scandir(self._fd) as entries:
+                names = [one.name for one in entries if one.is_dir(follow_symlinks=False) and one.name != TAKEN]
+            if not names:
+                return True
+            for name in names:
+                if self._left <= 0:
+                    return False
+                self._empty(name)
 
     def _unlinked(self, name: str, fd: int) -> bool:
         """False where it is a directory."""
@@ -106,3 +145,35 @@ class FolderRemoval:
             pass
         fault_point("identity_removed")
         os.rmdir(self._name, dir_fd=self._spool_fd)
+
+
+def close_to_others(folder_fd: int) -> None:
+    """From here on nobody else makes, renames or removes what is in it, whatever they have open."""
+    if os.geteuid() == 0:
+        os.fchown(folder_fd, 0, 0)  # first: its owner could change the mode back
+    os.fchmod(folder_fd, 0o700)
+
+
+def _is_plain(fd: int, name: str) -> bool:
+    """Whether it is a file of one name and of a size that a sidecar's files have."""
+    try:
+        found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return True  # shipped, and removed meanwhile
+    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_blocks * 512 <= _LARGEST_SEGMENT_BYTES
+
+
+def _first_segments(fd: int, most_bytes: int) -> set[str]:
+    """Names of the oldest ones that have no more together; hardly any where they are very many and hold nothing."""
+    kept: set[str] = set()
+    size = 0
+    for number in list_segments(fd) if most_bytes else []:
+        name = segment_name(number)
+        try:
+            size += os.stat(name, dir_fd=fd, follow_symlinks=False).st_blocks * 512
+        except FileNotFoundError:
+            continue
+        if size > most_bytes or len(kept) >= FEW_ENTRIES // 2 + size // BYTES_PER_ENTRY:
+            break
+        kept.add(name)
+    return kept

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from ingest.capture.capture_account import CaptureAccount, Rows
+from ingest.capture.capture_account import CAPTURE_TAKEN, CaptureAccount, Rows
 from ingest.capture.capture_folder import CaptureFolder, Identity, Life
 from ingest.capture.job import MAX_NODES, RUNNING
 from ingest.capture.segment_reader import Batch, Outcome
@@ -10,6 +10,10 @@ from ingest.metadata.x_axis import XAxis
 from logshipper.spool import boot_id
 
 MAX_FAULT_CHARS = 500  # the frames' own words may be in it
+TAKEN_AWAY = (
+    "its files in the node's spool were far above the limits, so the agent took them away: what was printed after that "
+    "isn't logged"
+)
 
 
 class Learnt(NamedTuple):
@@ -63,10 +67,16 @@ def learn(
     for damage, sentence in zip(damages, words, strict=True):
         account.take_damage(sentence, damage.skipped, rows)
     if counters is not None:
-        account.take_counters(counters.printed, counters.feeds)
+        silent_ns = 0 if batch.outcome is Outcome.CLOSED else now_ns - (account.newest_ns or account.heartbeat_ns)
+        account.take_counters(counters.printed, counters.feeds, max(silent_ns, 0) / 1e9)
     if done:
         end = None if counters is None else counters.end
+        was_running = account.state == RUNNING
         account.conclude(died=batch.outcome is Outcome.CUT, boot_id=boot_id(), end=end)
+        if folder.is_taken and was_running:
+            account.reason = TAKEN_AWAY
+            event = {"event": CAPTURE_TAKEN, "message": TAKEN_AWAY}
+            account.take_event(event, account.newest_ns or account.started_ns, rows)
         account.tell_never_written(rows)
     elif life is Life.ORPHANED and account.state == RUNNING:
         account.reason = "its capture died: the job runs on, but what it prints isn't logged"

@@ -13,13 +13,13 @@ _LOOPBACK = re.compile(r"(127(?:\.[0-9]{1,3}){3}):([0-9]{1,5})", re.ASCII)
 class TelegrafSection:
     """enabled: whether measurements are taken; listen: address and port, UDP and TCP, on loopback: there one can tell
     who sends; socket: of a Unix datagram socket, "" for none; max_lines_per_sec: of all; unidentified_max_bytes: of
-    what is kept of senders that can't be told."""
+    the text that is kept of senders that can't be identified, 0 for none."""
 
     enabled: bool = False
     listen: str = "127.0.0.1:8092"
     socket: str = ""
     max_lines_per_sec: int = 20_000
-    unidentified_max_bytes: int = 10_000_000
+    unidentified_max_bytes: int = 0
 
     @property
     def address(self) -> tuple[str, int]:

@@ -52,7 +52,7 @@ SCRAPE_REASONS = ("busy", "slow", "tls", "unauthorized")
 TELEGRAF_OUTCOMES = (  # of ingest/telegraf/router.py
     *("passed_on", "unidentified", "ambiguous", "no_job", "job_gone", "not_kept", "overflow", "too_long", "crowded"),
 )
-LEFT_OUT_REASONS = ("quarantine_full", "slurm_ends")
+LEFT_OUT_REASONS = ("quarantine_full", "slurm_ends", "captures_taken")
 _PUSH_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _WAIT_BUCKETS = (1, 10, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 24 * 3600, 3 * 24 * 3600, 7 * 24 * 3600)
 _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"

@@ -35,6 +35,7 @@ from ingest.node.job_socket import JobSocket
 from ingest.node.node_spool import open_own_folder
 from ingest.node.service_notify import ServiceNotifier
 from ingest.node.spool_limits import SpoolLimits
+from ingest.node.spool_overuse import SpoolOveruse
 from ingest.shipping.checkpoints import KEPT_NS, STATE_FILE, Checkpoints
 from ingest.shipping.seldom import Seldom
 from ingest.shipping.sink_course import SinkCourse
@@ -108,6 +109,8 @@ class NodeAgent:
             slurm[0].give(further)
         self._remote_write = self._made_remote_write(config) if config.remote_write.access.url else None
         self._limits = SpoolLimits(config.agent, say)
+        self._overuse = SpoolOveruse(config.agent, say)
+        self._taken_told = 0  # captures
         self._telegraf = TelegrafRouter(config, say) if config.telegraf.enabled else None
         self._telegraf_told: Counter[str] = Counter()
         self._server: MetricsServer | None = None
@@ -344,6 +347,9 @@ class NodeAgent:
 
     def _leave_unused(self, folder: CaptureFolder) -> None:
         """It was made for a job that hasn't printed, or never will; or an agent died while it removed it."""
+        if self._overuse.removes_unused(folder):
+            folder.close()
+            return
         old = time.time_ns() - folder.begun_ns() > UNUSED_SECS * 1e9
         shipped = [known for one in self._sinks for known in one.checkpoints.shipped(folder.key)]
         if any(known.done for known in shipped) or (old and folder.life() is Life.DEAD):
@@ -380,10 +386,13 @@ class NodeAgent:
         self._tell_due = now + TELL_SECS
         self._job_metrics.expire(time.time_ns())
         self._limits.turn(captures)
+        self._overuse.turn(captures)
         self._measure(captures)
         notes: dict[str, object] = {
             "agent": {"pid": os.getpid(), "version": __version__, **vars(self._config.agent)},
         }
+        if self._overuse.latest:
+            notes["taken"] = self._overuse.latest
         if self._server is not None and self._config.metrics.listen:
             notes["metrics"] = {"listen": self._config.metrics.listen, "trouble": self._server.trouble}
         if self._remote_write is not None:
@@ -417,6 +426,9 @@ class NodeAgent:
             self._metrics.captures.labels(life.value).set(count)
         self._metrics.limited.labels("soft").set(self._limits.slow)
         self._metrics.limited.labels("hard").set(self._limits.stopped)
+        taken = self._overuse.taken.total()
+        self._metrics.left_out.labels("captures_taken").inc(taken - self._taken_told)
+        self._taken_told = taken
         for one in self._sinks:
             one.measure(captures)
         self._disks.measure()

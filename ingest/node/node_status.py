@@ -97,6 +97,7 @@ def status(config: AgentConfig, *, as_json: bool) -> int:
         "sinks": sinks,
         "removed_sinks": [name or FIRST_SINK for name in removed(config)],
         "remote_write": _remote_write(config, agent_notes(config)),
+        "taken": agent_notes(config).get("taken", []),
         "metrics": agent_notes(config).get("metrics") if config.metrics.listen else None,
         "telegraf": agent_notes(config).get("telegraf") if config.telegraf.enabled else None,
     }
@@ -330,6 +331,7 @@ def _print(document: dict[str, Any]) -> None:  # Any: as made above
         f"spool  {document['spool_dir']}: {_waiting(document)}",
         f"agent  {'not running' if agent is None else f'at work (process {agent})'}",
     ]
+    lines += [f"       taken away, job {one['job_id']} of {one['user']}: {one['words']}" for one in document["taken"]]
     several = len(document["sinks"]) > 1
     for sink in document["sinks"]:
         lines += _shown_sink(sink, several=several)

@@ -34,7 +34,7 @@ class SpoolLimits:
 
     def turn(self, captures: Iterable[FollowedCapture]) -> None:
         """Looks how large all are. A few stat(2) per capture."""
-        sizes = {capture: capture.folder.bytes_from(_WHOLE) for capture in captures}
+        sizes = {one: one.folder.bytes_from(_WHOLE) for one in captures if not one.folder.is_taken}
         totals: dict[tuple[str, object], int] = defaultdict(int)
         for capture, size in sizes.items():
             for scope in self._scopes:

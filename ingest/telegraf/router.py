@@ -3,8 +3,8 @@ of its job's own capture, which makes metadata of it under the job's mode (logsh
 
 Who sent is the kernel's word, never the measurement's: user by the socket, job by the process. A capture gets what its
 own user sent, and its port counts only while it is that user's socket. What comes before a job's capture is known is
-held for HOLD_SECS. What can't be told is kept apart (ingest/telegraf/unidentified.py); of users without a captured job
-nothing is kept: they haven't opted in.
+held for HOLD_SECS; the capture learns how long it waited, as the narrowest mode since it arrived holds. What can't be
+identified is counted, and its text isn't kept, unless the configuration says so (ingest/telegraf/unidentified.py).
 """
 
 import math
@@ -25,9 +25,10 @@ from ingest.metrics.metrics_server import TELEGRAF_OUTCOMES
 from ingest.node.socket_file import bind, unlink_own
 from ingest.shipping.seldom import Seldom
 from ingest.telegraf.senders import Senders
-from ingest.telegraf.unidentified import Unidentified
+from ingest.telegraf.unidentified import Unidentified, remove_kept
 from logshipper.errors import ConfigError, SpoolError, os_words
 from logshipper.line_protocol import MAX_LINE_BYTES
+from logshipper.measurements import waited_line
 from logshipper.socket_owner import Owner, SocketOwners
 from logshipper.spool import TELEGRAF_MARK
 from logshipper.telegraf import LOOPBACK, Listener, Sender, count_lines, open_sockets
@@ -52,17 +53,18 @@ class _Target(NamedTuple):
 
 @dataclass
 class _Sent:
-    """Of a sender. until: how long it may be held; came_ns: when the first of it came (CLOCK_BOOTTIME)."""
+    """Of a sender. until: how long it may be held; came_ns: when the first of it came (CLOCK_BOOTTIME); lines: what it
+    sent, and when that arrived (monotonic clock)."""
 
     until: float
     came_ns: int
     owner: Owner
     sender: str
-    data: bytes
+    lines: list[tuple[float, bytes]]
 
     @property
     def weight(self) -> int:
-        return HELD_BYTES + len(self.data)
+        return sum(HELD_BYTES + len(data) for _, data in self.lines)
 
 
 class TelegrafRouter:
@@ -85,7 +87,10 @@ class TelegrafRouter:
         except OSError as error:
             words = f"the kernel can't be asked who sends (AF_NETLINK, sock_diag): {os_words(error)}"
             raise ConfigError("[telegraf] enabled", [words]) from None
-        self._unidentified = Unidentified(config.agent.state_dir, self._section.unidentified_max_bytes)
+        most = self._section.unidentified_max_bytes
+        self._unidentified = Unidentified(config.agent.state_dir, most) if most else None
+        if not most and remove_kept(config.agent.state_dir):
+            say("text of measurements that an earlier agent kept is removed ([telegraf] unidentified_max_bytes = 0)")
         self._senders = Senders()
         self._held: dict[Owner, _Sent] = {}
         self._held_bytes: Counter[int] = Counter()  # of them, by user
@@ -194,7 +199,7 @@ class TelegrafRouter:
             listener.close()
             unlink_own(section.socket, own)
 
-    def _take(self, sender: Sender, data: bytes) -> None:
+    def _take(self, sender: Sender, data: bytes, arrived_at: float) -> None:
         try:
             owner = sender.owner
             if owner is None:
@@ -204,10 +209,10 @@ class TelegrafRouter:
             one = self._held.get(owner)
             if one is None:
                 came_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-                self._route(_Sent(now + HOLD_SECS, came_ns, owner, sender.address, data), now)
+                self._route(_Sent(now + HOLD_SECS, came_ns, owner, sender.address, [(arrived_at, data)]), now)
             elif self._has_room(owner.uid):  # in the order that it came
                 self._release(one)
-                one.data = b"\n".join((one.data, data))
+                one.lines.append((arrived_at, data))
                 self._route(one, now)
             else:
                 self._count(NO_JOB, data)
@@ -237,9 +242,10 @@ class TelegrafRouter:
             self._held[one.owner] = one
             self._held_bytes[uid] += one.weight
         elif fitting:
-            self._keep_apart(AMBIGUOUS, one.sender, uid, one.data)
+            for _, data in one.lines:
+                self._keep_apart(AMBIGUOUS, one.sender, uid, data)
         else:
-            self._count(NO_JOB, one.data)
+            self._count_all(NO_JOB, one)
 
     def _release(self, one: _Sent) -> None:
         del self._held[one.owner]
@@ -255,20 +261,25 @@ class TelegrafRouter:
         address = (LOOPBACK, target.port)
         owner = self._owners.udp(address, self._out_address)
         if owner is None or owner.uid != one.owner.uid:  # the port may be anybody's by now
-            self._count(JOB_GONE, one.data)
+            self._count_all(JOB_GONE, one)
             return
-        for piece in _pieces(one.data):
-            try:
-                self._out.sendto(piece, address)
-            except OSError:
-                self._count(JOB_GONE, piece)
-            else:
-                self._count(PASSED_ON, piece)
+        for arrived_at, data in one.lines:
+            for piece in _pieces(data):
+                try:
+                    self._out.sendto(waited_line(time.monotonic() - arrived_at) + piece, address)
+                except OSError:
+                    self._count(JOB_GONE, piece)
+                else:
+                    self._count(PASSED_ON, piece)
 
     def _keep_apart(self, why: str, sender: str, uid: int, data: bytes) -> None:
         self._count(why, data)
-        if not self._unidentified.keep(sender, uid, why, data):
+        if self._unidentified is not None and not self._unidentified.keep(sender, uid, why, data):
             self._count(NOT_KEPT, data)
+
+    def _count_all(self, outcome: str, one: _Sent) -> None:
+        for _, data in one.lines:
+            self._count(outcome, data)
 
     def _count(self, outcome: str, data: bytes) -> None:
         self._outcomes[outcome] += count_lines(data)

@@ -1,11 +1,13 @@
-"""`STATE_DIR/telegraf/unidentified.jsonl`: measurements of senders that can't be told, apart from all jobs, for an
-admin to read. The newest: at most max_bytes, in two files, and BYTES_PER_SEC; of each batch TEXT_BYTES."""
+"""`STATE_DIR/telegraf/unidentified.jsonl`: measurements of senders that can't be identified, apart from all jobs. Only
+where an admin asks for it: they may be of people who never opted in, or of a job that is disabled. The newest: at most
+max_bytes, in two files, and BYTES_PER_SEC; of each batch TEXT_BYTES."""
 
 import os
 import time
 
 import orjson
 
+from logshipper.errors import SpoolError, os_words
 from logshipper.private_folder import make_private_folder
 
 FOLDER = "telegraf"
@@ -54,3 +56,18 @@ class Unidentified:
             os.write(fd, line)
         finally:
             os.close(fd)
+
+
+def remove_kept(state_dir: str) -> bool:
+    """What an agent kept that was configured to. Whether there was any; raises SpoolError where it can't be removed."""
+    path = os.path.join(state_dir, FOLDER, FILE)
+    found = False
+    for name in (path, f"{path}.1"):
+        try:
+            os.unlink(name)
+            found = True
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            raise SpoolError(name, f"{os_words(error)}; remove it, or set [telegraf] unidentified_max_bytes") from None
+    return found

@@ -1,0 +1,227 @@
+"""Captures whose user fills the node's spool with what no sidecar writes: they are taken away from that user.
+
+The limits of spool bytes (ingest/node/spool_limits.py) are the sidecar's to keep, and the job's processes, which own
+`segments/`, may write there past it. So what each capture takes of the disk is looked at as a whole, in turn, user by
+user, and a while at most in each turn of the agent. A job or user who has more blocks than the hard limit and a margin,
+or a capture or user with more entries than any sidecar makes, loses a capture at a time: the one that holds most of
+what isn't segments. Its `segments/` becomes the agent's, what isn't segments is removed, and segments beyond the limit;
+it is shipped and closed. The job itself runs on.
+"""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ingest.capture.capture_folder import CaptureFolder, Identity, Life
+from ingest.capture.folder_size import BYTES_PER_ENTRY, FolderSize
+from ingest.capture.followed_capture import FollowedCapture, in_turn
+from ingest.config.agent_config import AgentSection
+from ingest.text_table import plural, shown_size
+from logshipper.errors import os_words
+
+LOOK_SECS = 10.0  # between two looks at a capture
+TURN_SECS = 0.2  # of looking, and as much of removing, in a turn
+MARGIN_BYTES = 64 << 20  # above a hard limit, and a quarter of it: what a file system allocates ahead
+USER_ENTRIES = 20_000  # of all captures of a user: a thousand of them have half of that
+MOST_NOTED = 10
+MOST_SAID = 20  # lines in the agent's log for a user
+REASONS = ("bytes", "entries", "unused")
+UNUSED_BYTES = 1 << 20  # of a capture that nobody has begun to write: more is no sidecar's
+UNUSED_ENTRIES = 20
+
+
+_NOTHING = FolderSize()
+
+
+@dataclass
+class _Looked:
+    """At a capture. keep: bytes of segments that it keeps, where it was taken; is_emptied: all else is removed."""
+
+    at: float = float("-inf")
+    size: FolderSize = _NOTHING
+    keep: int | None = None
+    is_emptied: bool = False
+
+
+class SpoolOveruse:
+    """taken: how many captures were taken away, by reason; latest: notes of the last ones, for `status`. The agent's
+    main thread's."""
+
+    def __init__(self, agent: AgentSection, say: Callable[[str], None]) -> None:
+        self._limits = {"job": agent.job_spool_hard_max_bytes, "user": agent.user_spool_hard_max_bytes}
+        self._say = say
+        self._looked: dict[str, _Looked] = {}
+        self._said: Counter[int] = Counter()
+        self._failed = ""
+        self.taken: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
+        self.latest: list[dict[str, object]] = []
+
+    def turn(self, captures: Iterable[FollowedCapture]) -> None:
+        captures = list(captures)
+        self._looked = {one.folder.key: self._looked.get(one.folder.key, _Looked()) for one in captures}
+        self._look(captures)
+        for capture, reason, words in self._overused(captures):
+            self._take(capture, reason, words, captures)
+        self._empty(captures)
+
+    # ---- looking
+
+    def _look(self, captures: Sequence[FollowedCapture]) -> None:
+        now = time.monotonic()
+        due = sorted((one for one in captures if now - self._of(one).at >= LOOK_SECS), key=lambda one: self._of(one).at)
+        for capture in in_turn(due):
+            known = self._of(capture)
+            try:
+                known.size = capture.folder.size()
+            except OSError as error:
+                self._tell(f"{capture.folder.path}: what it takes of the spool can't be looked at: {os_words(error)}")
+            known.at = now
+            if time.monotonic() - now > TURN_SECS:
+                break
+
+    def _of(self, capture: FollowedCapture) -> _Looked:
+        return self._looked[capture.folder.key]
+
+    def _overused(self, captures: Sequence[FollowedCapture]) -> Iterator[tuple[FollowedCapture, str, str]]:
+        """Captures that go, each once, and why."""
+        found: set[str] = set()
+        for capture, reason, words in (*self._floods(captures), *self._too_large(captures)):
+            if capture.folder.key not in found:
+                found.add(capture.folder.key)
+                yield capture, reason, words
+
+    def _floods(self, captures: Sequence[FollowedCapture]) -> Iterator[tuple[FollowedCapture, str, str]]:
+        of_user: dict[int, list[FollowedCapture]] = defaultdict(list)
+        for capture in captures:
+            size = self._of(capture).size
+            if size.is_flood and self._is_judged(capture):
+                yield capture, "entries", f"it has {size.entries:,} files and folders or more"
+            elif not capture.folder.is_taken:
+                of_user[capture.identity.uid].append(capture)
+        for own in of_user.values():
+            own.sort(key=lambda one: self._of(one).size.entries, reverse=True)
+            entries = sum(self._of(one).size.entries for one in own)
+            most = USER_ENTRIES + sum(self._of(one).size.segments for one in own) // BYTES_PER_ENTRY
+            for capture in own:
+                if entries <= most:
+                    break
+                yield capture, "entries", f"its user has {entries:,} files and folders in the spool"
+                entries -= self._of(capture).size.entries
+
+    def _too_large(self, captures: Sequence[FollowedCapture]) -> Iterator[tuple[FollowedCapture, str, str]]:
+        for capture in captures:
+            known = self._of(capture)
+            has_grown = known.keep is not None and known.size.blocks > known.keep + MARGIN_BYTES
+            if has_grown and self._is_judged(capture):
+                yield capture, "bytes", f"it has grown to {shown_size(known.size.blocks)} all the same"
+        for scope, limit in self._limits.items():
+            for of_scope in _by_scope(scope, captures).values() if limit else ():
+                left = [one for one in of_scope if not one.folder.is_taken]
+                left.sort(key=lambda one: _odd_first(self._of(one).size))
+                blocks = sum(self._of(one).size.blocks for one in left)
+                for capture in left:
+                    if blocks <= limit + limit // 4 + MARGIN_BYTES:
+                        break
+                    words = f"this {scope}'s captures take {shown_size(blocks)} of the spool's disk"
+                    option = f"[agent] {scope}_spool_hard_max_bytes = {limit}"
+                    yield capture, "bytes", f"{words}, far above what they may have ({option})"
+                    blocks -= self._of(capture).size.blocks
+
+    def _is_judged(self, capture: FollowedCapture) -> bool:
+        """Not where it was taken, and isn't emptied yet, or has nothing left to take."""
+        known = self._of(capture)
+        return not capture.folder.is_taken or (known.is_emptied and known.keep != 0)
+
+    # ---- taking away
+
+    def _take(self, capture: FollowedCapture, reason: str, words: str, captures: Sequence[FollowedCapture]) -> None:
+        known = self._of(capture)
+        if capture.folder.is_taken:
+            known.keep, known.is_emptied = 0, False
+            self._note(capture.folder, capture.identity, reason, f"{words}: its segments are removed, too")
+            return
+        try:
+            capture.folder.take_away()
+        except OSError as error:
+            self._tell(f"{capture.folder.path}: it can't be taken from its user: {os_words(error)}; tried again")
+            return
+        capture.life, capture.next_look = Life.DEAD, 0.0
+        known.keep = self._room(capture, captures)
+        self.taken[reason] += 1
+        words = f"{words}: it is taken from its user, and closed; the job runs on"
+        self._note(capture.folder, capture.identity, reason, words)
+
+    def _room(self, capture: FollowedCapture, captures: Sequence[FollowedCapture]) -> int:
+        """How much of its segments the limits leave room for, beside what others have."""
+        room = [1 << 62]
+        for scope, limit in self._limits.items():
+            of_scope = _by_scope(scope, captures)[_key(scope, capture)]
+            others = sum(self._of(one).size.segments for one in of_scope if one is not capture)
+            room += [max(limit - others, 0)] if limit else []
+        return min(room)
+
+    def _empty(self, captures: Sequence[FollowedCapture]) -> None:
+        """A call removes some thousand entries at most."""
+        now = time.monotonic()
+        for capture in in_turn([one for one in captures if one.folder.is_taken and not self._of(one).is_emptied]):
+            known = self._of(capture)
+            if known.keep is None:  # an agent before this one has taken it
+                known.keep = self._room(capture, captures)
+            try:
+                known.is_emptied = capture.folder.empty_taken(known.keep)
+            except OSError as error:
+                self._tell(f"{capture.folder.path}: it can't be emptied: {os_words(error)}; tried again")
+            known.at, known.size = float("-inf"), _NOTHING
+            if time.monotonic() - now > TURN_SECS:
+                break
+
+    def removes_unused(self, folder: CaptureFolder) -> bool:
+        """Whether there is more in an unused capture than there may be: then it is removed, in some calls. Raises
+        OSError."""
+        size = folder.size()
+        is_small = size.blocks <= UNUSED_BYTES and size.entries <= UNUSED_ENTRIES
+        if is_small or not folder.is_unused():  # once more: it may have begun meanwhile
+            return False
+        if folder.segments_fd >= 0:
+            self.taken["unused"] += 1
+            words = f"nobody captures there, and it has {shown_size(size.blocks)} in {plural(size.entries, 'entry')}"
+            self._note(folder, folder.identity(complete=True), "unused", f"{words}: it is removed")
+        folder.remove()
+        return True
+
+    # ---- what is told
+
+    def _note(self, folder: CaptureFolder, identity: Identity | None, reason: str, words: str) -> None:
+        if identity is None:
+            return
+        note = {"time_ns": time.time_ns(), "job_id": identity.job_id, "user": identity.user, "uid": identity.uid,
+                "reason": reason, "words": words}  # fmt: skip
+        self.latest = [*self.latest, note][-MOST_NOTED:]
+        self._said[identity.uid] += 1
+        if self._said[identity.uid] <= MOST_SAID:
+            self._say(f"{folder.path}, of uid {identity.uid}: {words}")
+        elif self._said[identity.uid] == MOST_SAID + 1:
+            self._say(f"uid {identity.uid}: further captures that are taken away are only counted")
+
+    def _tell(self, words: str) -> None:
+        if self._failed != words:
+            self._failed = words
+            self._say(words)
+
+
+def _odd_first(size: FolderSize) -> tuple[int, int]:
+    """By what isn't segments, beyond what any capture has of that; then by all."""
+    return -max(size.foreign - UNUSED_BYTES, 0), -size.blocks
+
+
+def _key(scope: str, capture: FollowedCapture) -> object:
+    uid = capture.identity.uid
+    return uid if scope == "user" else (uid, capture.identity.job_id)
+
+
+def _by_scope(scope: str, captures: Iterable[FollowedCapture]) -> dict[object, list[FollowedCapture]]:
+    found: dict[object, list[FollowedCapture]] = defaultdict(list)
+    for capture in captures:
+        found[_key(scope, capture)].append(capture)
+    return found
