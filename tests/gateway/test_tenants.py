@@ -26,7 +26,7 @@ from tests.shipping_node import ShippingNode, soon_ns
 OF_ANN, OF_BEN = 'tenant="ann"', 'tenant="ben"'
 
 
-@pytest.mark.parametrize("name", ["ann", "_apt", "a", "ann.b", "ann-b_1", "a" * 32])
+@pytest.mark.parametrize("name", ["ann", "_apt", "a", "ann.b", "ann-b_1", "a" * 32, "faker", "fake-1", "afake"])
 def test_a_user_s_tenant_is_the_user_s_name(name: str) -> None:
     assert tenant_of(BY_USER, name, 1000) == name
     assert tenant_of("", name, 1000) == ""
@@ -35,7 +35,7 @@ def test_a_user_s_tenant_is_the_user_s_name(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     ["", "Ann", "1000", "ann|ben", "ann\n", "ann ", "../ann", ".ann", "-ann", "a" * 33, "ann@x.org", "X\\ann",
-     "b\u00e9n", "machine$", "uid!1000", "nobody!", "\u0661"],
+     "b\u00e9n", "machine$", "uid!1000", "nobody!", "\u0661", "fake"],
 )  # fmt: skip
 def test_other_names_get_a_tenant_that_no_user_can_have(name: str) -> None:
     assert tenant_of(BY_USER, name, 1000) == "uid!1000"
