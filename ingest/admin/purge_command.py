@@ -37,20 +37,18 @@ def call_store(options: argparse.Namespace, root: str) -> int:
         if code is not None:
             return code
         if pattern is EVERY_LINE:
-            store.remove(options.job)
+            report.left += [f"{path}: was moved aside as damaged: remove it, too" for path in store.remove(options.job)]
         else:
             store.purge(options.job, pattern, dry_run=False)
-            report.left += _in_account(store, options.job, pattern)
+            report.left += _still_in_store(store, options.job, pattern)
     return _told(report, as_json=options.json)
 
 
-def _in_account(store: LocalStore, job_id: str, pattern: LinePattern) -> list[str]:
-    with store.open(job_id) as reader:
-        keys = reader.keys()
-        texts = [reader.summary.name, *(".".join(key.path) for key in keys)]
-    if any(pattern.has(text.encode()) for text in texts):
-        return ["the job's name, or a key of its metadata, has it, too: purge the whole job, without --grep"]
-    return []
+def _still_in_store(store: LocalStore, job_id: str, pattern: LinePattern) -> list[str]:
+    """Looks once more, everywhere."""
+    found = store.purge(job_id, pattern, dry_run=True)
+    still = [f"{plural(found.lines, 'line')} of {', '.join(found.files)} still have it: call this again"]
+    return (still if found.lines else []) + store.not_purged(job_id, pattern)
 
 
 def call_node(options: argparse.Namespace, config: AgentConfig) -> int:
@@ -71,8 +69,7 @@ def call_node(options: argparse.Namespace, config: AgentConfig) -> int:
         code = _may(options, report, pattern)
         if code is not None:
             return code
-        purge.purge_spool(report, options.wait)
-        purge.purge_quarantine()
+        purge.purge(report, options.wait)
         _delete(found, spans, report, options.wait)
         report.left += _elsewhere(spans, config.agent.host) + _in_influxdb(config, options.job)
     return _told(report, as_json=options.json)

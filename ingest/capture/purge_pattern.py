@@ -8,12 +8,12 @@ import warnings
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from ingest.capture.text_forms import forms
 from ingest.loki.logql import quoted
 from logshipper.errors import ConfigError
 
 MAX_PATTERN_CHARS = 1000
 _FLAGS = re.compile(r"\(\?([a-zA-Z]*)-?([a-zA-Z]*)[:)]")
-_TEXT = re.compile(rb'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _ODD = (
     (re.compile(r"(?<!\\)(?:\\\\)*\\[ZuUN]"), "an escape that RE2 hasn't (\\Z, \\u, \\U, \\N)"),
     (re.compile(r"\[\[?[:.=]"), "a class such as [[:alpha:]], which Python reads otherwise"),
@@ -31,13 +31,16 @@ _NOT_IN_RE2 = {
 
 
 class LinePattern(NamedTuple):
-    """Of lines that are purged. python: searched for in each; logql: the filter for Loki, "" for all lines."""
+    """Of lines that are purged. python: searched for in each form of each; logql: the filter for Loki, which knows but
+    the form in which a line stands there, "" for all lines."""
 
     python: "re.Pattern[str]"
     logql: str
 
-    def has(self, line: bytes) -> bool:
-        return self.python.search(line.decode("utf-8", "replace")) is not None
+    def has(self, line: bytes | str) -> bool:
+        """What is masked has nothing any more, whatever the pattern."""
+        text = line if isinstance(line, str) else line.decode("utf-8", "replace")
+        return bool(text.strip("*")) and any(map(self.python.search, forms(text)))
 
 
 EVERY_LINE = LinePattern(re.compile(""), "")
@@ -99,13 +102,3 @@ def _parts(parsed: Any) -> Iterable[str]:  # Any: Python's own syntax tree, whic
             yield from _parts(part)
     elif hasattr(parsed, "name"):
         yield parsed.name
-
-
-def masked(line: bytes) -> bytes:
-    """What stands in a line's place: as long, in bytes."""
-    return b"*" * len(line)
-
-
-def masked_json(text: bytes, pattern: LinePattern) -> bytes:
-    """JSON as long as it was, whose texts that have the pattern are masked."""
-    return _TEXT.sub(lambda found: b'"' + masked(found[1]) + b'"' if pattern.has(found[1]) else found[0], text)

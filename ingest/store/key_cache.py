@@ -8,8 +8,8 @@ entry counts for as long as its job has had as many records; where it can't be r
 import json
 import os
 import sqlite3
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Callable, Container, Mapping
+from contextlib import AbstractContextManager, closing
 
 import orjson
 
@@ -22,6 +22,7 @@ from ingest.sqlite_file import (
     open_reader,
     open_writer,
     remove_database,
+    rewrite,
     store_errors,
     transaction,
 )
@@ -41,10 +42,15 @@ MAX_WAITING = 500  # jobs whose values are written together
 
 
 class KeyCache:
-    """The cache of one store, read as a whole when first asked. writable: whether it may be written."""
+    """The cache of one store, read as a whole when first asked. known: held while it is written, tells the jobs that
+    the store has: what is remembered of others isn't written, as somebody has removed them; writable: whether it may be
+    written."""
 
-    def __init__(self, root: str, *, wal: bool, writable: bool) -> None:
+    def __init__(
+        self, root: str, known: Callable[[], AbstractContextManager[Container[str]]], *, wal: bool, writable: bool
+    ) -> None:
         self._path = os.path.join(root, FILE)
+        self._known = known
         self._wal = wal
         self._writable = writable
         self._held: dict[str, tuple[int, int, str]] | None = None
@@ -77,15 +83,25 @@ class KeyCache:
         waiting, self._waiting = self._waiting, {}
         if not waiting:
             return
-        rows = [(job_id, *held) for job_id, held in waiting.items()]
-        self._write("INSERT OR REPLACE INTO key_values VALUES (?, ?, ?, ?)", rows)
+        with self._known() as known:
+            rows = [(job_id, *held) for job_id, held in waiting.items() if job_id in known]
+            if rows:
+                self._write("INSERT OR REPLACE INTO key_values VALUES (?, ?, ?, ?)", rows)
 
     def forget(self, job_id: str) -> None:
+        """Nothing of a job stands in the file then. The caller holds the store's lock."""
         self._waiting.pop(job_id, None)
         if self._held is not None:
             self._held.pop(job_id, None)
-        if os.path.exists(self._path):
-            self._write("DELETE FROM key_values WHERE job_id = ?", [(job_id,)])
+        if not os.path.exists(self._path):
+            return
+        try:
+            writer = open_writer(self._path, SCHEMA, VERSION, wal=self._wal)
+            with closing(writer) as connection, store_errors(self._path):
+                connection.execute("DELETE FROM key_values WHERE job_id = ?", (job_id,))
+                rewrite(connection)
+        except StoreError:
+            self.remove()  # it is but a cache
 
     def remove(self) -> None:
         """All of it: a value that was purged may stand there."""
@@ -108,7 +124,7 @@ class KeyCache:
             return {}
         return {job_id: (started_ns, records, held) for job_id, started_ns, records, held in rows}
 
-    def _write(self, statement: str, rows: "list[tuple[str]] | list[tuple[str, int, int, str]]") -> None:
+    def _write(self, statement: str, rows: list[tuple[str, int, int, str]]) -> None:
         try:
             writer = open_writer(self._path, SCHEMA, VERSION, wal=self._wal)
             with closing(writer) as connection, store_errors(self._path), transaction(connection):
