@@ -44,6 +44,13 @@ class Report:
     shown: int = -1
 
 
+class Certificate(NamedTuple):
+    """PEM files."""
+
+    cert_file: str
+    key_file: str
+
+
 class Place(NamedTuple):
     """Where a job may be in a Loki. sink: "" for the first one; tenant: "" for the configuration's own."""
 
@@ -85,24 +92,26 @@ class NodePurge:
     def _states(self) -> list[str]:
         return [os.path.join(one, STATE_FILE) for one in self._sink_dirs]
 
-    def lokis(self, user: str) -> dict[Place, Client]:
-        """Clients for each tenant of each Loki. user: who is meant where the node doesn't know."""
+    def lokis(self, user: str, own: "Certificate | None") -> dict[Place, Client]:
+        """Clients for each tenant of each Loki. user: who is meant where the node doesn't know; own: in the place of
+        the configuration's certificate."""
         return {
             Place(sink.sink if sink is not self._config else "", tenant): client
             for sink in self._config.lokis
-            for tenant, client in self._tenants(sink.loki, user).items()
+            for tenant, client in self._tenants(sink.loki, user, own).items()
         }
 
-    def _tenants(self, loki: LokiSection, user: str) -> dict[str, Client]:
+    def _tenants(self, loki: LokiSection, user: str, own: "Certificate | None") -> dict[str, Client]:
         """By tenant, "" for the configuration's own."""
+        access = replace(loki.access, **own._asdict()) if own else loki.access
         if not loki.tenant_by:
-            return {"": Client(loki.access)}
+            return {"": Client(access)}
         users = {(one.user, one.uid) for one in self._identities()} | ({(user, -1)} if user else set())
         if not users:
             words = f"job {self._job_id} isn't known on this node; whose it is says whose tenant in Loki it is in"
             raise ConfigError("--user", [words])
         names = {tenant_of(loki.tenant_by, name, uid) for name, uid in users}
-        return {name: Client(replace(loki.access, tenant=name)) for name in names}
+        return {name: Client(replace(access, tenant=name)) for name in names}
 
     def _identities(self) -> Iterator[Identity]:
         known = [shipped.identity for sink in read_states(self._config) for shipped in sink.state.shipped]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 MAX_LEVELS = 4  # of JSON within JSON: the quarantine's file, an entry, and what a job has put in there
+MAY_DIFFER = r"[\x1b\\]"  # of lines that have other forms, for RE2 as well
 _COLOUR = re.compile("\x1b\\[[0-9;:]*m")
 _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})(?:\\u([dD][c-fC-F][0-9a-fA-F]{2}))?|(["\\/bfnrt]))')
 _NAMED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}

@@ -47,7 +47,7 @@ def test_other_names_get_a_tenant_that_no_user_can_have(name: str) -> None:
 def test_the_gateway_takes_the_same_names() -> None:
     maps = (ROOT / "deploy" / "gateway" / "logshipper" / "maps.conf").read_text()
     assert f'"~^{USER.pattern}\\z"' in maps
-    assert f'"~^0 {NOBODYS}+\\z"' in maps
+    assert f'"~^00 {NOBODYS}+\\z"' in maps
 
 
 # ---- configuration
