@@ -24,6 +24,7 @@ _COLOUR = re.compile(r"(?:\x1b|\\+u001[bB])\[[0-9;:]*m")
 _ESCAPES = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _NAMED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _LEVELS = 4
+_TELLING_CHARS = 8  # of base64: less stands anywhere
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _SQLITE = b"SQLite format 3\0"
 
@@ -117,4 +118,5 @@ def _encoded(secret: str) -> list[str]:
     """As JSON has it, and in base64 at each of the three places where it may begin."""
     raw = secret.encode()
     at_each = [base64.b64encode(b"\0" * shift + raw).decode()[(0, 2, 3)[shift] : -4] for shift in range(3)]
-    return [json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], *at_each]
+    telling = [piece for piece in at_each if len(piece) >= _TELLING_CHARS]
+    return [json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], *telling]

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 import tests.modelled_loki
-from ingest.capture.purge_masks import masked_json
+from ingest.capture.purge_masks import masked_json, masked_lines
 from ingest.capture.purge_pattern import pattern_of
 from ingest.capture.text_forms import spans
 from ingest.metadata.x_axis import KeyStats
@@ -115,6 +117,25 @@ def test_a_number_is_gone_from_what_was_learnt_of_keys_as_well(tmp_path: Path) -
     assert holding("73215964", root) == []
     with LocalStore(str(root)) as store, store.open("job1") as reader:
         assert [(key.min, key.max) for key in _keys(reader)] == [(3, 3)]
+
+
+def test_a_page_that_had_read_it_writes_it_nowhere(tmp_path: Path) -> None:
+    """Values that another program has read, and writes for later lists once it closes the store."""
+    root = tmp_path / "store"
+    with LocalStore(str(root), create=True) as store:
+        for job_id in ("job1", "job2"):
+            capture = CaptureWriter(root / "spool", job_id)
+            capture.metadata({"token": "hunter2" if job_id == "job1" else OTHER})
+            capture.close()
+        store.take_in()
+    (root / "values.db").unlink()
+    page = LocalStore(str(root))
+    for job in page.jobs():
+        page.key_values(job)
+    assert purge_store(root, "--job", "job1", "--fixed", "hunter2") == 0
+    page.close()
+    assert holding("hunter2", root) == []
+    assert "values.db: key_values.held" in holding(OTHER, root), "what nobody has purged is remembered"
 
 
 def test_what_was_moved_aside_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -260,3 +281,43 @@ def test_values_of_a_database_are_read_by_the_oracle(tmp_path: Path) -> None:
         connection.commit()
     assert holding("gehäimes", tmp_path) == ["a.db: its bytes", "a.db: t.a"]
     assert holding("gehaimes", tmp_path) == []
+
+
+@st.composite
+def printed_secrets(draw: st.DrawFn) -> tuple[str, str]:
+    """A text, and a line that has it: in colours, in JSON, in JSON within JSON, or as it is."""
+    text = draw(st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp", "Cn")), min_size=3, max_size=12))
+    assume(text.isprintable() and text.strip("*") == text)
+    shown = text
+    if draw(st.booleans()):
+        at = draw(st.integers(0, len(text)))
+        shown = f"{text[:at]}\x1b[1;3{draw(st.integers(0, 7))}m{text[at:]}\x1b[0m"
+    for _ in range(draw(st.integers(0, 2))):
+        shown = json.dumps({"a": [OTHER, shown]}, ensure_ascii=draw(st.booleans()))
+    return text, f"before {shown} behind"
+
+
+@given(printed_secrets())
+def test_whatever_is_printed_is_found_and_has_a_piece_that_says_so(case: tuple[str, str]) -> None:
+    text, line = case
+    pattern = pattern_of(None, text)
+    assert has(text, line), "the oracle's own word"
+    assert pattern.has(line)
+    pieces = list(spans(line, pattern.python))
+    assert pieces
+    assert all(piece in line for piece in pieces)
+    assert any(pattern.has(piece) for piece in pieces)
+    assert not pattern.has(masked_lines(line.encode(), pattern)[0])
+
+
+@given(printed_secrets(), st.sampled_from(["message", "data", "reason"]))
+def test_a_record_that_is_masked_is_json_without_it(case: tuple[str, str], key: str) -> None:
+    text, line = case
+    record = {"type": "event", "event": "user_event", key: {line: [line, 1]}, "lines": 3}
+    pattern = pattern_of(None, text)
+    whole = json.dumps(record).encode()
+    masked = masked_json(whole, pattern)
+    assert len(masked) == len(whole)
+    kept = json.loads(masked)
+    assert (kept["event"], kept["lines"]) == ("user_event", 3)
+    assert not has(text, json.dumps(kept[key]))

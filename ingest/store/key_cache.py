@@ -8,7 +8,7 @@ entry counts for as long as its job has had as many records; where it can't be r
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing
 
 import orjson
@@ -40,14 +40,16 @@ CREATE TABLE key_values (
 MAX_BYTES = 32_768  # of a job's values; one that has more is read from its own database each time
 MAX_WAITING = 500  # jobs whose values are written together
 
+IsKnown = Callable[[str, int], bool]
+
 
 class KeyCache:
-    """The cache of one store, read as a whole when first asked. known: held while it is written, tells the jobs that
-    the store has: what is remembered of others isn't written, as somebody has removed them; writable: whether it may be
-    written."""
+    """The cache of one store, read as a whole when first asked. known: held while it is written, says of a job and its
+    database's stamp whether they are still these: what was read of a job that somebody has removed or purged meanwhile
+    isn't written; writable: whether it may be written."""
 
     def __init__(
-        self, root: str, known: Callable[[], AbstractContextManager[Container[str]]], *, wal: bool, writable: bool
+        self, root: str, known: Callable[[], AbstractContextManager[IsKnown]], *, wal: bool, writable: bool
     ) -> None:
         self._path = os.path.join(root, FILE)
         self._known = known
@@ -55,6 +57,7 @@ class KeyCache:
         self._writable = writable
         self._held: dict[str, tuple[int, int, str]] | None = None
         self._waiting: dict[str, tuple[int, int, str]] = {}
+        self._stamps: dict[str, int] = {}  # of those that wait
 
     def get(self, job: JobSummary) -> Mapping[str, KeyValues] | None:
         """By key's name; None where they aren't known."""
@@ -68,12 +71,13 @@ class KeyCache:
         except (ValueError, TypeError, AttributeError):
             return None
 
-    def put(self, job: JobSummary, values: Mapping[str, KeyValues]) -> None:
-        """Remembers a job's values; `flush` writes them."""
+    def put(self, job: JobSummary, values: Mapping[str, KeyValues], stamp: int) -> None:
+        """Remembers a job's values; `flush` writes them. stamp: of its database, before they were read."""
         text = json.dumps(values)
         if not self._writable or len(text) > MAX_BYTES:
             return
         self._waiting[job.job_id] = (job.started_ns, job.records, text)
+        self._stamps[job.job_id] = stamp
         if self._held is not None:
             self._held[job.job_id] = self._waiting[job.job_id]
         if len(self._waiting) >= MAX_WAITING:
@@ -83,8 +87,9 @@ class KeyCache:
         waiting, self._waiting = self._waiting, {}
         if not waiting:
             return
+        stamps, self._stamps = self._stamps, {}
         with self._known() as known:
-            rows = [(job_id, *held) for job_id, held in waiting.items() if job_id in known]
+            rows = [(job_id, *held) for job_id, held in waiting.items() if known(job_id, stamps[job_id])]
             if rows:
                 self._write("INSERT OR REPLACE INTO key_values VALUES (?, ?, ?, ?)", rows)
 
@@ -105,7 +110,7 @@ class KeyCache:
 
     def remove(self) -> None:
         """All of it: a value that was purged may stand there."""
-        self._held, self._waiting = {}, {}
+        self._held, self._waiting, self._stamps = {}, {}, {}
         remove_database(self._path)
 
     def _read(self) -> dict[str, tuple[int, int, str]]:

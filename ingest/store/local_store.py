@@ -15,7 +15,7 @@ Whoever reads calls `take_in` first, so that what is spooled is complete. Severa
 import os
 import time
 import weakref
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -222,16 +222,24 @@ class LocalStore:
         return self._intake.signature()
 
     @contextmanager
-    def _known_jobs(self) -> Iterator[Container[str]]:
-        """The jobs that are there, none of which is removed meanwhile; none where others have the store's lock."""
-        known: Container[str] = ()
+    def _known_jobs(self) -> "Iterator[Callable[[str, int], bool]]":
+        """Whether a job is there and its database is as its stamp says, while nobody changes that; none is where others
+        have the store's lock."""
+        known: set[str] = set()
         with ExitStack() as until:
             try:
                 if until.enter_context(self._locked(time.monotonic())) and self._catalogue.is_in_place():
                     known = self._catalogue.job_ids()
             except StoreError:
                 pass  # only a cache isn't written
-            yield known
+            yield lambda job_id, stamp: job_id in known and self._stamp(job_id) == stamp
+
+    def _stamp(self, job_id: str) -> int:
+        """Another one once the job's database was purged."""
+        try:
+            return os.stat(self._path_of(job_id)).st_mtime_ns
+        except FileNotFoundError:
+            return 0
 
     @contextmanager
     def importing(self, mark: "Mark", *, again: bool = False) -> Iterator["JobImports"]:
@@ -304,9 +312,10 @@ class LocalStore:
         """The last, least and greatest value of each key of a job's metadata by its name. Raises as `open` does."""
         values = self._values.get(job)
         if values is None:
+            stamp = self._stamp(job.job_id)
             with self.reader_of(job) as reader:
                 values = reader.key_values()
-            self._values.put(job, values)
+            self._values.put(job, values, stamp)
         return values
 
     def reader_of(self, job: JobSummary) -> "JobReader":
