@@ -141,6 +141,13 @@ def rewrite(connection: sqlite3.Connection) -> bool:
     return not connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
 
 
+def rewrite_wholly(connection: sqlite3.Connection, path: str) -> None:
+    """`rewrite`; raises UnwritableError where the log is in use."""
+    if not rewrite(connection):
+        words = "another program reads it: what was purged is gone, but may stand in its -wal file: try again"
+        raise UnwritableError(path, words)
+
+
 def open_reader(path: str, version: int) -> sqlite3.Connection:
     """A connection that only reads. Raises StoreError: missing, newer, damaged, unreadable."""
     if not os.path.exists(path):

@@ -11,6 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import tests.modelled_loki
+from ingest import sqlite_file
 from ingest.capture.purge_masks import masked_json, masked_lines
 from ingest.capture.purge_pattern import pattern_of
 from ingest.capture.text_forms import spans
@@ -136,6 +137,28 @@ def test_a_page_that_had_read_it_writes_it_nowhere(tmp_path: Path) -> None:
     page.close()
     assert holding("hunter2", root) == []
     assert "values.db: key_values.held" in holding(OTHER, root), "what nobody has purged is remembered"
+
+
+def test_what_a_reader_keeps_in_a_log_is_said_and_all_else_is_purged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_file, "BUSY_SECS", 0.05)
+    root = tmp_path / "store"
+    with LocalStore(str(root), create=True) as store:
+        capture = CaptureWriter(root / "spool", "job1", name="hunter2")
+        capture.lines(["hunter2"])
+        capture.close()
+        store.take_in()
+        Overlay.of_local(store).annotate(Place("job1"), "hunter2")
+    database = root / "jobs" / "job1.db"
+    with closing(sqlite3.connect(database, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM block").fetchall()
+        assert purge_store(root, "--job", "job1", "--fixed", "hunter2") == 3
+        assert f"{database}: another program reads it" in capsys.readouterr().err
+        assert {place.split(":")[0] for place in holding("hunter2", root)} <= {"jobs/job1.db", "jobs/job1.db-wal"}
+        reader.execute("COMMIT")
+    assert holding("hunter2", root) == []
 
 
 def test_what_was_moved_aside_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

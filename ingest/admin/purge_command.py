@@ -16,6 +16,7 @@ from ingest.config.agent_config import AgentConfig
 from ingest.config.server_access import file_problems
 from ingest.progress_bar import Bar
 from ingest.shipping import quarantine_files
+from ingest.sqlite_file import UnwritableError
 from ingest.store.local_store import LocalStore
 from ingest.text_table import plural
 from logshipper.errors import ConfigError, QueryError, UnknownJob
@@ -41,7 +42,10 @@ def call_store(options: argparse.Namespace, root: str) -> int:
         if pattern is EVERY_LINE:
             report.left += [f"{path}: was moved aside as damaged: remove it, too" for path in store.remove(options.job)]
         else:
-            store.purge(options.job, pattern, dry_run=False)
+            try:
+                store.purge(options.job, pattern, dry_run=False)
+            except UnwritableError as error:
+                report.left.append(str(error))
             report.left += _still_in_store(store, options.job, pattern)
     return _told(report, as_json=options.json)
 

@@ -11,7 +11,7 @@ from ingest.capture.purge_masks import masked_json
 from ingest.capture.purge_pattern import EVERY_LINE, LinePattern
 from ingest.metadata.x_axis import XAxis
 from ingest.shipping.checkpoints import SCHEMA, VERSION
-from ingest.sqlite_file import UnwritableError, open_reader, open_writer, rewrite, store_errors, transaction
+from ingest.sqlite_file import open_reader, open_writer, rewrite_wholly, store_errors, transaction
 
 _JSON_COLUMNS = (("shipped", "identity"), ("shipped", "account"), ("learnt", "account"))
 
@@ -37,10 +37,7 @@ def purge_state(path: str, job_id: str, pattern: LinePattern, *, dry_run: bool) 
             with transaction(connection):
                 for cell in cells:
                     _write(connection, cell)
-            if not rewrite(connection):
-                raise UnwritableError(
-                    path, "another program reads it: what was purged may stand in PATH-wal: try again"
-                )
+            rewrite_wholly(connection, path)
     return len(cells)
 
 

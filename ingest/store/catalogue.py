@@ -25,6 +25,7 @@ from ingest.sqlite_file import (
     open_writer,
     remove_database,
     rewrite,
+    rewrite_wholly,
     store_errors,
     transaction,
 )
@@ -164,7 +165,7 @@ class Catalogue:
         """Nothing of the one before stands in the file then."""
         with self._errors():
             self.put(summary)
-            rewrite(self._connection)
+            rewrite_wholly(self._connection, self.path)
 
     def words(self, job_id: str) -> list[str]:
         """Texts of a job's summary that are the job's own."""

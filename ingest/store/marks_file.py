@@ -5,7 +5,7 @@ import os
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from ingest.sqlite_file import open_writer, rewrite, store_errors
+from ingest.sqlite_file import open_writer, rewrite, rewrite_wholly, store_errors
 
 if TYPE_CHECKING:
     from ingest.capture.purge_pattern import LinePattern
@@ -54,5 +54,5 @@ def purge_marks(root: str, job_id: str, pattern: "LinePattern", *, wal: bool, dr
             return 0
         if not dry_run:
             connection.execute("UPDATE mark SET tags = ?, note = ? WHERE source = ? AND job_id = ?", (tags, note, *key))
-            rewrite(connection)
+            rewrite_wholly(connection, path)
     return 1

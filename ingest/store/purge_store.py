@@ -5,44 +5,30 @@ any more."""
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from contextlib import closing
 
-from ingest.capture.job import JobSummary
 from ingest.capture.purge_masks import masked, masked_json, masked_lines
 from ingest.capture.purge_pattern import LinePattern
-from ingest.capture.summary import summarise
 from ingest.metadata.metadata_keys import parse_record
 from ingest.metadata.x_axis import XAxis
-from ingest.sqlite_file import UnwritableError, open_writer, rewrite, store_errors, transaction
+from ingest.sqlite_file import open_writer, rewrite_wholly, store_errors, transaction
 from ingest.store.child_rows import has_children
-from ingest.store.job_db import SCHEMA, VERSION, packed_text, read_captures, unpacked_text
+from ingest.store.job_db import SCHEMA, VERSION, packed_text, unpacked_text
 
 _PAGE = 256
 
 Mask = Callable[[bytes], bytes]
 
 
-class PurgedDatabase(NamedTuple):
-    """found: lines, events, live lines and names that had the pattern; summary: the job's, None without captures."""
-
-    found: int
-    summary: JobSummary | None
-
-
-def purge_database(path: str, job_id: str, pattern: LinePattern, *, wal: bool, dry_run: bool) -> PurgedDatabase:
-    """dry_run: only counts. The caller holds the store's lock. Raises StoreError."""
-    connection = open_writer(path, SCHEMA, VERSION, wal=wal, create=False)
-    try:
-        with store_errors(path):
-            with transaction(connection):
-                found = _Purge(connection, path, pattern, dry_run).run()
-                summary = summarise(job_id, read_captures(connection, path))
-            if found and not dry_run and not rewrite(connection):
-                words = "another program reads it: the lines are gone, but may stand in PATH-wal: try again"
-                raise UnwritableError(path, words)
-        return PurgedDatabase(found, summary)
-    finally:
-        connection.close()
+def purge_database(path: str, pattern: LinePattern, *, wal: bool, dry_run: bool) -> int:
+    """How many lines, events, live lines and names had the pattern. dry_run: only counts. The caller holds the store's
+    lock. Raises StoreError."""
+    with closing(open_writer(path, SCHEMA, VERSION, wal=wal, create=False)) as connection, store_errors(path):
+        with transaction(connection):
+            found = _Purge(connection, path, pattern, dry_run).run()
+        if found and not dry_run:
+            rewrite_wholly(connection, path)
+    return found
 
 
 class _Purge:
