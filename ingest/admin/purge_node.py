@@ -23,7 +23,8 @@ from ingest.progress_bar import Bar
 from ingest.shipping.checkpoints import STATE_FILE
 from ingest.shipping.purge_state import purge_state
 from ingest.shipping.sink_states import folders, read_states
-from ingest.shipping.tenants import tenant_of
+from ingest.shipping.tenants import NOBODYS, tenant_of
+from ingest.slurm.states import uid_of
 from ingest.user_agent import take_lock
 from logshipper.errors import ConfigError, LogshipperError, StoreError, os_words
 
@@ -106,10 +107,12 @@ class NodePurge:
         access = replace(loki.access, **own._asdict()) if own else loki.access
         if not loki.tenant_by:
             return {"": Client(access)}
-        users = {(one.user, one.uid) for one in self._identities()} | ({(user, -1)} if user else set())
+        users = {(one.user, one.uid) for one in self._identities()} | ({(user, uid_of(user))} if user else set())
         if not users:
             words = f"job {self._job_id} isn't known on this node; whose it is says whose tenant in Loki it is in"
             raise ConfigError("--user", [words])
+        if user and tenant_of(loki.tenant_by, user, uid_of(user)) == NOBODYS:
+            raise ConfigError("--user", [f"{user!r} isn't known here, nor its number: give the number"])
         names = {tenant_of(loki.tenant_by, name, uid) for name, uid in users}
         return {name: Client(replace(access, tenant=name)) for name in names}
 

@@ -9,11 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from ingest.admin.purge_node import NodePurge
+from ingest.capture.purge_pattern import pattern_of
+from ingest.config import agent_config
 from ingest.config.server_access import ServerAccess
 from ingest.loki.client import Client
 from ingest.loki.push import Entry, compress, encode_push
+from logshipper.errors import ConfigError
 from tests.gateway.conftest import ANN, BEN, started, tenant_agent
 from tests.gateway.nginx import Nginx, SiteCertificates, question
+from tests.node_agents import NodeAgent
 from tests.servers.running import LokiServer
 from tests.tls_gateway import Pair
 
@@ -62,6 +67,23 @@ def test_a_secret_is_taken_out_through_the_gateway(deleting: tuple[LokiServer, N
     assert done.returncode == 0, done.stderr
     assert lines_of(loki, ANN, job_id) == ["kept"]
     assert len(lines_of(loki, BEN, job_id)) == 3
+
+
+@pytest.mark.parametrize(
+    ("user", "tenant"), [("ann", "ann"), ("4711", "uid!4711"), ("root", "root"), ("fake", None), ("Ann.O'Dd", None)]
+)
+def test_whose_tenant_it_is_where_the_node_doesn_t_know_the_job(tmp_path: Path, user: str, tenant: str | None) -> None:
+    """Never that of what is of nobody: nothing would be found there, and all be well."""
+    agent = NodeAgent(tmp_path, "http://127.0.0.1:9", cluster="c", loki={"tenant_by": "user"})
+    purge = NodePurge(agent_config.load(str(agent.config)), "job1", pattern_of(None, "hunter2"))
+    if tenant is None:
+        with pytest.raises(ConfigError, match="isn't known here, nor its number: give the number"):
+            purge.lokis(user, None)
+    else:
+        clients = purge.lokis(user, None)
+        assert [place.tenant for place in clients] == [tenant]
+        for client in clients.values():
+            client.close()
 
 
 @pytest.mark.parametrize("who", ["node", "controller", "grafana", "neighbour", ""])

@@ -13,7 +13,7 @@ from ingest.shipping import shipper
 from ingest.shipping.checkpoints import Checkpoints
 from ingest.shipping.entries import StreamKey
 from ingest.shipping.tenants import BY_USER, NOBODYS, USER, tenant_of
-from ingest.slurm.states import _uid_of
+from ingest.slurm.states import uid_of
 from logshipper.segment import Stream
 from tests.captured_runs import ROOT, wait_until
 from tests.gateway.conftest import ANN, Job, Site, capture, new_job, tenant_agent
@@ -375,9 +375,9 @@ def _told(site: Site, user: str, job: Job) -> bool:
 
 
 def test_a_user_whom_the_controller_doesn_t_know_has_no_uid() -> None:
-    assert _uid_of("root") == 0
-    assert _uid_of("no such user") == _uid_of("nul\0l") == _uid_of("\u0661") == -1
-    assert _uid_of("4711") == 4711
+    assert uid_of("root") == 0
+    assert uid_of("no such user") == uid_of("nul\0l") == uid_of("\u0661") == -1
+    assert uid_of("4711") == 4711
 
 
 def test_another_word_for_it_is_refused(tmp_path: Path) -> None:
