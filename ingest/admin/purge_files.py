@@ -1,5 +1,5 @@
 """Takes a job's lines out of the files of a node's state_dir: the quarantine, what `fsck` took out of it as unreadable,
-and measurements of senders that nobody knows. Also beside a running agent."""
+and measurements of senders that nobody knows. Also while the agent runs."""
 
 import os
 import re

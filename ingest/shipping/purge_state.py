@@ -26,8 +26,8 @@ class _Cell(NamedTuple):
 
 
 def purge_state(path: str, job_id: str, pattern: LinePattern, *, dry_run: bool) -> int:
-    """How many values had the pattern; of all of a job what is remembered goes. dry_run: only counts, also beside a
-    running agent; else the caller holds its lock. Raises StoreError."""
+    """How many values had the pattern; of all of a job what is remembered goes. dry_run: only counts, also while the
+    agent runs; else the caller holds its lock. Raises StoreError."""
     if not os.path.exists(path):
         return 0
     opened = open_reader(path, VERSION) if dry_run else open_writer(path, SCHEMA, VERSION, wal=True, create=False)

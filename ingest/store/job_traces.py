@@ -1,4 +1,4 @@
-"""What a store's folder holds of a job besides spool and catalogue: its database, what was said of it, and what
+"""What a store's folder holds of a job, spool and catalogue apart: its database, what was said of it, and what
 somebody has left of it who was stopped, or who moved a damaged file aside. The caller holds the store's lock."""
 
 import glob
