@@ -106,6 +106,7 @@ def open_writer(
                 connection.execute(f"PRAGMA page_size={page_bytes}")
             connection.execute(f"PRAGMA journal_mode={'MEMORY' if not synced else 'WAL' if wal else 'DELETE'}")
             connection.execute("PRAGMA trusted_schema=OFF")
+            connection.execute("PRAGMA secure_delete=ON")  # what is removed or replaced is overwritten
             if found == 0:
                 _create(connection, schema, version)
         except BaseException:
@@ -147,6 +148,21 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         if connection.in_transaction:  # some errors have rolled back already
             connection.execute("ROLLBACK")
         raise
+
+
+def rewrite(connection: sqlite3.Connection) -> bool:
+    """Nothing that was removed or replaced stands in the file any more, whoever wrote it: neither in free places nor in
+    its write-ahead log. False where that log is in use: whoever closes the file last removes it. Raises SQLite's own
+    errors."""
+    connection.execute("VACUUM")
+    return not connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+
+
+def rewrite_wholly(connection: sqlite3.Connection, path: str) -> None:
+    """`rewrite`; raises UnwritableError where the log is in use."""
+    if not rewrite(connection):
+        words = "another program reads it: what was purged is gone, but may stand in its -wal file: try again"
+        raise UnwritableError(path, words)
 
 
 def open_reader(path: str, version: int) -> sqlite3.Connection:

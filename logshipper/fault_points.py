@@ -66,6 +66,7 @@ NAMES = {
     "store_job_buried": "a job that is to go has its tombstone, and is still there",
     "store_spool_dropped": "what is spooled of it is removed, and its database is still there",
     "store_database_removed": "that is removed, and the catalogue still has the job",
+    "store_summary_blanked": "the catalogue has its id, and none of its words",
     # ---- jobs of other systems
     "import_written": "a job is in its database, and the transaction is open",
     "import_committed": "it is committed, and its tags and notes are only noted",

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ingest.sqlite_file import UnfinishedError, open_reader, open_writer, store_errors, transaction
+from ingest.store.marks_file import FILE, OF_STORE, SCHEMA, VERSION
 from logshipper.errors import ConfigError, SpoolError, StoreError, UsageError
 from logshipper.filesystem import network_type
 from logshipper.private_folder import claim_folder
@@ -23,24 +24,12 @@ from logshipper.spool import OWN_NAMES, host_local_root
 if TYPE_CHECKING:
     from ingest.store.local_store import LocalStore
 
-FILE = "overlay.db"
 FOLDER = "logshipper-overlay"  # in the user's data folder
 MAX_TAGS = 64  # of a job
 MAX_NAME_CHARS = 64
 MAX_VALUE_CHARS = 1000
 MAX_NOTE_CHARS = 16_384
 
-VERSION = 1
-SCHEMA = """
-CREATE TABLE mark (
-    source TEXT NOT NULL,
-    job_id TEXT NOT NULL,
-    tags TEXT NOT NULL,
-    note TEXT NOT NULL,
-    starred INTEGER NOT NULL,
-    changed_ns INTEGER NOT NULL,
-    PRIMARY KEY (source, job_id)
-) WITHOUT ROWID"""
 _COLUMNS = "tags, note, starred, changed_ns"
 
 
@@ -80,7 +69,7 @@ class Overlay:
     from other sources in the same file; tell: is told that the file can't be read, so that jobs are shown without
     marks. Raises StoreError: always where something is to be written, and without `tell` where it is read."""
 
-    def __init__(self, path: str, *, source: str = "", tell: Callable[[str], object] | None = None) -> None:
+    def __init__(self, path: str, *, source: str = OF_STORE, tell: Callable[[str], object] | None = None) -> None:
         self.path = path
         self._source = source
         self._tell = tell
@@ -153,11 +142,6 @@ class Overlay:
 
     def star(self, place: Place, starred: bool) -> Marks:
         return self._change(place, lambda marks: replace(marks, starred=starred))
-
-    def drop(self, place: Place) -> None:
-        """Forgets a job; nothing is said where there is nothing of it."""
-        if os.path.exists(self.path):
-            self._change(place, lambda _: NO_MARKS)
 
     def change_all(self, changes: Collection[tuple[Place, Callable[[Marks], Marks]]]) -> None:
         """Changes the marks of many jobs at once."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from ingest.text_table import plural
 from observe.opening import is_from_loki, no_jobs_yet, opened_local, resolve_several, say_where_else, take_in_for
 from observe.output import Output
-from observe.overlay import Overlay, Place
 from observe.running import say
 from observe.words import NOT_IN_LOKI, local, safe, size
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
 
 EXIT_DECLINED = EXIT_UNKNOWN = 1
 EXIT_USAGE = 2
+EXIT_LEFT = 3
 
 
 def call(args: argparse.Namespace) -> int:
@@ -45,11 +45,14 @@ def call(args: argparse.Namespace) -> int:
                 say("nothing was removed")
                 return EXIT_DECLINED
         out = Output()
+        left: dict[str, None] = {}
         for job_id in ids:
-            store.remove(job_id)
-            Overlay.of_local(store).drop(Place(job_id))
+            for path in store.remove(job_id):
+                left[path] = None
             out.line(f"Removed {summaries[job_id].name} ({job_id})")
-    return 0
+        for path in left:
+            say(f"{path}: was moved aside as damaged, and has something of it: remove it, too")
+    return EXIT_LEFT if left else 0
 
 
 def _agreed(jobs: "list[JobSummary]") -> bool:

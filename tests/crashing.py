@@ -92,11 +92,18 @@ def _remove(words: list[str]) -> int:
     return 0
 
 
+def _rm(words: list[str]) -> int:
+    from logshipper.cli import main
+
+    return main(["rm", *words])
+
+
 PROGRAMS: dict[str, Callable[[list[str]], int]] = {
     "logshipper": _logshipper,
     "logshipper-agent": _agent,
     "take-in": _take_in,
     "remove": _remove,
+    "rm": _rm,
 }
 
 

@@ -11,11 +11,12 @@ import pytest
 
 import tests.modelled_loki
 from ingest.__main__ import main
-from ingest.admin.fsck import OVERLAY_FILE, OVERLAY_VERSION, Fsck
+from ingest.admin.fsck import Fsck
 from ingest.admin.fsck_findings import Examined, Fault
 from ingest.store.local_store import LocalStore
+from ingest.store.marks_file import FILE
 from ingest.user_agent import take_lock
-from observe.overlay import FILE, VERSION, Change, Overlay, Place
+from observe.overlay import Change, Overlay, Place
 from tests.node_agents import NodeAgent
 from tests.other_users import needs_root
 from tests.segment_factory import CaptureWriter
@@ -241,15 +242,14 @@ def test_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         store.take_in()
     CaptureWriter(root / "spool", "job3").lines(["three"])
     assert told(capsys, 0, "--store", str(root))["lines"] == 1
-    overlay = Overlay(str(root / OVERLAY_FILE))
-    assert (OVERLAY_FILE, OVERLAY_VERSION) == (FILE, VERSION)
+    overlay = Overlay(str(root / FILE))
     overlay.tag(Place("k3f9x2"), [Change("baseline", "")])
     assert told(capsys, 0, "--store", str(root))["lines"] == 1
-    (root / OVERLAY_FILE).write_bytes(b"spoilt " * 1000)
+    (root / FILE).write_bytes(b"spoilt " * 1000)
     faults = told(capsys, 3, "--store", str(root))["faults"]
     (fault,) = [fault for fault in faults if fault["level"] == "wrong"]
     assert (fault["path"], fault["means"]) == (overlay.path, "tags and notes of jobs can't be read")
-    (root / OVERLAY_FILE).unlink()
+    (root / FILE).unlink()
     job = root / "jobs" / "job2.db"
     job.write_bytes(job.read_bytes()[:5000])
     document = told(capsys, 3, "--store", str(root))

@@ -537,7 +537,7 @@ def test_several_take_in_at_a_time_each_line_once(root: Path, spool: Path, tmp_p
 # ---- killed at any point
 
 TAKING_IN = ("store_rows_written", "store_committed", "store_segments_removed", "store_catalogue_updated")
-REMOVING = ("store_job_buried", "store_spool_dropped", "store_database_removed")
+REMOVING = ("store_job_buried", "store_spool_dropped", "store_database_removed", "store_summary_blanked")
 
 
 @pytest.mark.parametrize("times", [1, 2, 3, 4])

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.store.local_store import LocalStore
+from ingest.store.marks_file import forget_marks
 from logshipper.errors import ConfigError, StoreError
 from observe.overlay import (
     MAX_NOTE_CHARS,
@@ -100,7 +101,7 @@ def test_sources_are_apart(tmp_path: Path) -> None:
     others.tag(Place("4711"), [Change("c", "")])
     assert {place: set(marks.tags) for place, marks in loki.all().items()} == {alpha: {"a"}, beta: {"b"}}
     assert {place: set(marks.tags) for place, marks in others.all().items()} == {Place("4711"): {"c"}}
-    loki.drop(alpha)
+    loki.tag(alpha, [Change("a", None)])
     assert set(loki.all()) == {beta}
 
 
@@ -162,7 +163,8 @@ def test_any_changes_end_as_their_last_words(changes: list[tuple[str, str | None
         for change in typed:
             overlay.tag(JOB, [change])
         assert dict(overlay.of(JOB).tags) == expected
-        overlay.drop(JOB)
+        forget_marks(folder, JOB.job_id, wal=False)
+        assert overlay.of(JOB) == NO_MARKS
         assert dict(overlay.tag(JOB, typed).tags) == expected
 
 

@@ -28,8 +28,9 @@ examples:
 """
 
 _PURGE_EXAMPLES = """\
-Without --grep and --fixed all of the job goes, once it has ended. With them each line that has the text:
-in spool and store it is overwritten by asterisks, in quarantine and Loki it is removed. An expression is
+Without --grep and --fixed all of the job goes, once it has ended. With them each line that has the text, also
+in colours, or with the escapes of JSON, in keys and values: in spool and store it is overwritten by asterisks, in
+quarantine and Loki it is removed. So are names, tags and notes. Then it looks once more, everywhere. An expression is
 one that Python and RE2 (Loki's) read alike; what they read differently is refused. A line of a bar, a
 metadata record and an event count as lines. A line over 256 KB lies in Loki in parts: each is looked at alone.
 
@@ -45,6 +46,7 @@ examples:
   logshipper-agent purge --job 4711 --fixed "hunter2" --dry-run    how many lines, and where
   logshipper-agent purge --job 4711 --grep 'token=[0-9a-f]{40}'
   logshipper-agent purge --job 4711 --yes                          all of the job
+  logshipper-agent purge --job 4711 --yes --cert purge.pem --key purge.key    through the gateway of docs/privacy.md
   logshipper-agent purge --job k3f9x2 --fixed hunter2 --store ~/.local/share/logshipper
 """
 
@@ -125,6 +127,8 @@ def add_commands(add: Add) -> None:
     text.add_argument("--fixed", metavar="TEXT", help="only lines that have this text")
     purge.add_argument("--dry-run", action="store_true", help="say how many lines there are, and where")
     purge.add_argument("--yes", action="store_true", help="don't ask")
+    purge.add_argument("--cert", metavar="FILE", default="", help="a certificate that may delete, for a gateway (PEM)")
+    purge.add_argument("--key", metavar="FILE", default="", help="its key")
     purge.add_argument("--no-loki", action="store_true", help="only this node's files, for the job's other nodes")
     purge.add_argument(
         "--since",

@@ -21,13 +21,13 @@ from ingest.shipping.quarantine_files import Line
 from ingest.shipping.sink_states import folders, least_of
 from ingest.slurm import waiting as slurm_waiting
 from ingest.sqlite_file import SUFFIXES, open_reader, store_errors
+from ingest.store import marks_file
 from ingest.store.job_db import VERSION as JOB_VERSION
 from ingest.user_agent import take_lock
 from logshipper.errors import LogshipperError, StoreError, os_words
 from logshipper.spool import spool_root
 
 UNREADABLE = "quarantine.unreadable"  # in state_dir: lines that --repair took out of the quarantine
-OVERLAY_FILE, OVERLAY_VERSION = "overlay.db", 1  # the reading side's (observe/overlay.py), which isn't imported here
 _STATE_LOST = (
     "the agent doesn't start",
     "--repair moves it aside: all that is spooled is sent once more, byte for byte, which Loki shows once",
@@ -80,7 +80,7 @@ class Fsck:
         remade = ("lists of jobs wait for it", "the next command makes it again, of the jobs' own files")
         self._check_database(os.path.join(root, "catalogue.db"), JOB_VERSION, remade, mendable=False)
         marks = ("tags and notes of jobs can't be read", "move it away: the jobs are as before")
-        self._check_database(os.path.join(root, OVERLAY_FILE), OVERLAY_VERSION, marks, mendable=False)
+        self._check_database(os.path.join(root, marks_file.FILE), marks_file.VERSION, marks, mendable=False)
         jobs = os.path.join(root, "jobs")
         names = sorted(os.listdir(jobs)) if os.path.isdir(jobs) else []
         lost = ("this job can't be read", "move it away: the others are as before")

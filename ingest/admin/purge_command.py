@@ -3,17 +3,20 @@ place where it lies. On a node: spool, quarantine, Loki. Of a user's own: spool 
 
 import argparse
 import json
+import os
 import sys
 import time
 from contextlib import ExitStack
 
 from ingest.admin.purge_loki import LokiPurge, Span
-from ingest.admin.purge_node import NodePurge, Place, Report
+from ingest.admin.purge_node import Certificate, NodePurge, Place, Report
 from ingest.capture.job import NAME
 from ingest.capture.purge_pattern import EVERY_LINE, LinePattern, pattern_of
 from ingest.config.agent_config import AgentConfig
+from ingest.config.server_access import file_problems
 from ingest.progress_bar import Bar
 from ingest.shipping import quarantine_files
+from ingest.sqlite_file import UnwritableError
 from ingest.store.local_store import LocalStore
 from ingest.text_table import plural
 from logshipper.errors import ConfigError, QueryError, UnknownJob
@@ -37,30 +40,32 @@ def call_store(options: argparse.Namespace, root: str) -> int:
         if code is not None:
             return code
         if pattern is EVERY_LINE:
-            store.remove(options.job)
+            report.left += [f"{path}: was moved aside as damaged: remove it, too" for path in store.remove(options.job)]
         else:
-            store.purge(options.job, pattern, dry_run=False)
-            report.left += _in_account(store, options.job, pattern)
+            try:
+                store.purge(options.job, pattern, dry_run=False)
+            except UnwritableError as error:
+                report.left.append(str(error))
+            report.left += _still_in_store(store, options.job, pattern)
     return _told(report, as_json=options.json)
 
 
-def _in_account(store: LocalStore, job_id: str, pattern: LinePattern) -> list[str]:
-    with store.open(job_id) as reader:
-        keys = reader.keys()
-        texts = [reader.summary.name, *(".".join(key.path) for key in keys)]
-    if any(pattern.has(text.encode()) for text in texts):
-        return ["the job's name, or a key of its metadata, has it, too: purge the whole job, without --grep"]
-    return []
+def _still_in_store(store: LocalStore, job_id: str, pattern: LinePattern) -> list[str]:
+    """Looks once more, everywhere."""
+    found = store.purge(job_id, pattern, dry_run=True)
+    still = [f"{plural(found.lines, 'line')} of {', '.join(found.files)} still have it: call this again"]
+    return (still if found.lines else []) + store.not_purged(job_id, pattern)
 
 
 def call_node(options: argparse.Namespace, config: AgentConfig) -> int:
     """On a node. Raises LogshipperError."""
     pattern = _asked(options)
+    own = _own_certificate(options)
     purge = NodePurge(config, options.job, pattern)
     with ExitStack() as held:
         held.enter_context(quarantine_files.rewriter_lock(config.agent.state_dir))
         report = purge.look(dry_run=options.dry_run)
-        clients = {} if options.no_loki else purge.lokis(options.user)
+        clients = {} if options.no_loki else purge.lokis(options.user, own)
         lokis = {place: held.enter_context(client) for place, client in clients.items()}
         found = {
             place: LokiPurge(client, config.agent.cluster, options.job, pattern) for place, client in lokis.items()
@@ -71,8 +76,7 @@ def call_node(options: argparse.Namespace, config: AgentConfig) -> int:
         code = _may(options, report, pattern)
         if code is not None:
             return code
-        purge.purge_spool(report, options.wait)
-        purge.purge_quarantine()
+        purge.purge(report, options.wait)
         _delete(found, spans, report, options.wait)
         report.left += _elsewhere(spans, config.agent.host) + _in_influxdb(config, options.job)
     return _told(report, as_json=options.json)
@@ -83,7 +87,7 @@ def _delete(found: dict[Place, LokiPurge], spans: dict[Place, Span], report: Rep
     asked: dict[Place, LokiPurge] = {}
     for place, loki in found.items():
         try:
-            report.requests[place.text] = loki.delete(spans[place].begin_ns)
+            report.requests[place.text] = ", ".join(loki.delete(spans[place].begin_ns, spans[place].queries))
             asked[place] = loki
         except QueryError as error:
             report.left.append(str(error))
@@ -101,6 +105,19 @@ def _asked(options: argparse.Namespace) -> LinePattern:
     if not NAME.fullmatch(options.job):
         raise ConfigError("--job", [f"{options.job!r} is no job id"])
     return pattern_of(options.grep, options.fixed)
+
+
+def _own_certificate(options: argparse.Namespace) -> Certificate | None:
+    """In the place of the agent's, which may only push where a gateway stands before Loki."""
+    if not options.cert:
+        if options.key:
+            raise ConfigError("--key", ["needs --cert"])
+        return None
+    own = Certificate(os.path.abspath(options.cert), os.path.abspath(options.key) if options.key else "")
+    problems = file_problems("--cert", own.cert_file, secret=False) + file_problems("--key", own.key_file, secret=True)
+    if problems:
+        raise ConfigError("purge", problems)
+    return own
 
 
 # ---- what is told
@@ -129,13 +146,16 @@ def _wait_until_gone(found: dict[Place, LokiPurge], spans: dict[Place, Span], re
     deadline = time.monotonic() + wait_secs
     bar = Bar("Waiting until Loki shows it no more", "{:,}".format, " lines")
     while True:
-        report.shown = sum(loki.count(spans[place].begin_ns) for place, loki in found.items())
+        report.shown = sum(loki.count(spans[place].begin_ns, spans[place].queries) for place, loki in found.items())
         if not report.shown or time.monotonic() > deadline:
             break
         bar(max(report.lines["loki"] - report.shown, 0), max(report.lines["loki"], report.shown))
         time.sleep(_LOKI_POLL_SECS)
     bar.clear()
-    if report.shown:
+    if not report.shown:
+        for place, loki in found.items():
+            report.left += loki.still_there(spans[place].begin_ns)
+    else:
         shown = plural(report.shown, "line")
         words = f"Loki has taken the request, and still shows {shown}: its parts hear of it within 5 minutes"
         report.left.append(f"{words}; lines that are ahead of its clock need another call, 10 minutes later")

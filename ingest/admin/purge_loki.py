@@ -1,23 +1,37 @@
 """Takes a job's lines out of Loki by its delete API, and looks whether they are gone from its answers.
 
-Loki hides what a request names as soon as its parts have heard of it (they ask every 5 minutes), and takes it out of
-its chunks when the request is `delete_request_cancel_period` old. Empty lines, which tell nothing, stay.
+Loki knows a line as it stands there: in colours, and with the escapes of JSON. So lines that can have another form are
+read, and for each piece that has the pattern in another form a request names that piece. Loki hides what a request
+names as soon as its parts have heard of it (they ask every 5 minutes), and takes it out of its chunks when the request
+is `delete_request_cancel_period` old. Empty lines, which tell nothing, stay.
 """
 
+import re
 import time
-from collections.abc import Iterator
+import urllib.parse
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from ingest.capture.purge_pattern import LinePattern
+from ingest.capture.purge_pattern import EVERY_LINE, LinePattern
+from ingest.capture.text_forms import MAY_DIFFER, spans
 from ingest.loki import logql
 from ingest.loki.client import Result
 from ingest.loki.push import Entry
+from ingest.text_table import plural
 from logshipper.errors import QueryError
 
 MAX_REACH_SECS = 29 * 86_400.0  # Loki's longest question is 30 days
+MAX_REQUESTS = 100  # of a job in one tenant
+MAX_QUERY_CHARS = 3000  # of the pieces in a request: gateways take addresses of 8 KiB or so
 _BEFORE_NS = 3600 * 10**9  # lines of a capture are no older than that before it began
 _AHEAD_NS = 600 * 10**9  # Loki takes lines that are so far ahead of its clock
 _SECOND_NS = 10**9
+_OF_ALL_ENTRIES = ("step", "user", "host")  # labels and structured metadata with words of others
+_TOO_MANY = ", in too many forms, or too long ones, for delete requests: purge the whole job, without --grep"
+_NO_READER = (
+    "a gateway that lets agents push only takes a certificate for purging, --cert FILE --key FILE (docs/privacy.md); "
+    "--no-loki purges this node's files"
+)
 _OFF = (
     "Loki deletes nothing as it is set up: it needs `compactor: retention_enabled: true` with `delete_request_store`, "
     "and `limits_config: deletion_mode: filter-and-delete`"
@@ -35,11 +49,13 @@ class DeletingClient(Protocol):
 
 
 class Span(NamedTuple):
-    """A job in Loki. begin_ns: no line of it is older; hosts: that captured it; lines: that have the pattern."""
+    """A job in Loki. begin_ns: no line of it is older; hosts: that captured it; lines: that have the pattern; queries:
+    that find them."""
 
     begin_ns: int
     hosts: list[str]
     lines: int
+    queries: list[str]
 
 
 class LokiPurge:
@@ -47,6 +63,7 @@ class LokiPurge:
 
     def __init__(self, client: DeletingClient, cluster: str, job_id: str, pattern: LinePattern) -> None:
         self._client = client
+        self._pattern = pattern
         service = f"{{service_name={logql.quoted(logql.SERVICE)},cluster={logql.quoted(cluster)}}}"
         self._job = service + logql.with_metadata({"job_id": job_id})
         self._events = logql.selector(["event"], cluster=cluster) + logql.with_metadata({"job_id": job_id})
@@ -54,6 +71,14 @@ class LokiPurge:
 
     def look(self, reach_secs: float) -> Span:
         """reach_secs: how long ago the job began, at most."""
+        try:
+            return self._look(reach_secs)
+        except QueryError as error:
+            if error.status in (401, 403):
+                raise QueryError(error.server, error.status, f"{error.excerpt}; {_NO_READER}") from None
+            raise
+
+    def _look(self, reach_secs: float) -> Span:
         now_ns = time.time_ns()
         begin_ns = oldest_ns = now_ns - int(min(reach_secs, MAX_REACH_SECS) * 1e9)
         hosts: set[str] = set()
@@ -63,22 +88,111 @@ class LokiPurge:
             hosts.add(entry.labels.get("host", ""))
         if first_ns:
             begin_ns = max(first_ns - _BEFORE_NS, oldest_ns)
-        return Span(begin_ns, sorted(hosts - {""}), self.count(begin_ns))
+        forms = self._look_for_forms(begin_ns)
+        lines = self.count(begin_ns, [self.query]) + forms.lines
+        return Span(begin_ns, sorted(hosts - {""}), lines, self._queries(forms))
 
-    def count(self, begin_ns: int) -> int:
+    def count(self, begin_ns: int, queries: Sequence[str]) -> int:
         """Lines that Loki shows now."""
         end_ns = time.time_ns() + _AHEAD_NS
         secs = (end_ns - begin_ns) // _SECOND_NS + 1
-        found = self._client.query(f"sum(count_over_time({self.query} [{secs}s]))", time_ns=end_ns)
-        return int(sum(sample.value for result in found for sample in result.samples[-1:]))
+        counts = (f"sum(count_over_time({query} [{secs}s]))" for query in queries)
+        return sum(int(_last(result)) for query in counts for result in self._client.query(query, time_ns=end_ns))
 
-    def delete(self, begin_ns: int) -> str:
-        """Up to now, by Loki's clock; returns the request's id."""
+    def still_there(self, begin_ns: int) -> list[str]:
+        """What is left, a sentence each; looked for once more, in every form."""
+        if self._pattern is EVERY_LINE:
+            return []
+        forms = self._look_for_forms(begin_ns)
+        shown = self.count(begin_ns, [self.query]) + forms.lines
+        words = f"Loki shows {plural(shown, 'line')} in which it still is"
+        found = [f"{words}{_TOO_MANY if forms.left else ': call this again'}"] if shown else []
+        return found + self._in_metadata(begin_ns)
+
+    def _in_metadata(self, begin_ns: int) -> list[str]:
+        end_ns = time.time_ns() + _AHEAD_NS
+        secs = (end_ns - begin_ns) // _SECOND_NS + 1
+        query = f"sum by ({', '.join(_OF_ALL_ENTRIES)}) (count_over_time({self._job} [{secs}s]))"
+        labels = [result.labels for result in self._client.query(query, time_ns=end_ns)]
+        named = {name for of_entry in labels for name, value in of_entry.items() if self._pattern.has(value)}
+        return [
+            f"the job's {name} has it, which stands with every line in Loki: purge the whole job, without --grep"
+            for name in sorted(named)
+        ]
+
+    def delete(self, begin_ns: int, queries: Sequence[str]) -> list[str]:
+        """Up to now, by Loki's clock; returns the requests' ids."""
         date_ns = self._client.answer_date_ns or time.time_ns()
         time.sleep(1.1)  # a request names whole seconds that have passed, by Loki's clock
         try:
-            return self._client.delete(self.query, begin_ns, date_ns + _SECOND_NS)
+            return [self._client.delete(query, begin_ns, date_ns + _SECOND_NS) for query in queries]
         except QueryError as error:
             if error.status in (403, 404) or "etention is not enabled" in error.excerpt:
                 raise QueryError(error.server, error.status, f"{error.excerpt}; {_OFF}") from None
             raise
+
+    # ---- lines that have it in another form than they stand there
+
+    def _look_for_forms(self, begin_ns: int) -> "_Forms":
+        forms = _Forms(self._pattern)
+        if self._pattern is not EVERY_LINE:
+            query = f"{self._job}{self._pattern.without} |~ {logql.quoted(MAY_DIFFER)}"
+            for entry in self._client.entries(query, begin_ns, time.time_ns() + _AHEAD_NS):
+                forms.add(entry.line)
+        return forms
+
+    def _queries(self, forms: "_Forms") -> list[str]:
+        """What finds all of them."""
+        filters = (logql.quoted(found) for found in forms.filters())
+        return [self.query, *(f"{self._job}{self._pattern.without} |~ {found}" for found in filters)]
+
+
+class _Forms:
+    """Pieces of lines that have a pattern in another form. lines: how many have it; left: of them, those that have no
+    piece which a request can name."""
+
+    def __init__(self, pattern: LinePattern) -> None:
+        self.lines = 0
+        self.left = 0
+        self._pattern = pattern
+        self._pieces: dict[str, int] = {}  # by regular expression: characters in an address
+        self._chars = 0
+
+    def add(self, line: str) -> None:
+        if not self._pattern.has(line):
+            return
+        self.lines += 1
+        pieces = list(map(re.escape, self._pieces_of(line)))
+        if any(piece in self._pieces for piece in pieces):
+            return
+        piece = min(pieces, key=len, default="")
+        chars = len(urllib.parse.quote(piece))
+        if not piece or self._chars + chars > MAX_REQUESTS * MAX_QUERY_CHARS or chars > MAX_QUERY_CHARS:
+            self.left += 1
+            return
+        self._pieces[piece] = chars
+        self._chars += chars
+
+    def _pieces_of(self, line: str) -> list[str]:
+        """The whole line where a piece alone doesn't say that the pattern is found."""
+        if self._pattern.is_anchored:
+            return [line]
+        found = (piece[:MAX_QUERY_CHARS] for piece in spans(line, self._pattern.python))
+        return [piece for piece in found if self._pattern.has(piece)]
+
+    def filters(self) -> list[str]:
+        """Regular expressions that find the pieces."""
+        held: list[list[str]] = []
+        room = 0
+        for piece, chars in self._pieces.items():
+            if chars > room:
+                held.append([])
+                room = MAX_QUERY_CHARS
+            held[-1].append(piece)
+            room -= chars
+        found = ("|".join(pieces) for pieces in held)
+        return [f"^(?:{one})$" if self._pattern.is_anchored else one for one in found]
+
+
+def _last(result: Result) -> float:
+    return result.samples[-1].value if result.samples else 0.0

@@ -11,18 +11,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from ingest.admin.purge_files import StateFiles
 from ingest.capture.capture_folder import CaptureFolder, Identity, Life, list_folders, open_spool
 from ingest.capture.purge_pattern import EVERY_LINE, LinePattern
-from ingest.capture.purge_segments import purge_segments
+from ingest.capture.purge_segments import purge_capture
 from ingest.capture.segment_reader import SpoolPosition
 from ingest.config.agent_config import SINKS_FOLDER, AgentConfig
 from ingest.config.loki_section import LokiSection
 from ingest.loki.client import Client
 from ingest.progress_bar import Bar
-from ingest.shipping import quarantine_files
-from ingest.shipping.checkpoints import STATE_FILE, Checkpoints
+from ingest.shipping.checkpoints import STATE_FILE
+from ingest.shipping.purge_state import purge_state
 from ingest.shipping.sink_states import folders, read_states
-from ingest.shipping.tenants import tenant_of
+from ingest.shipping.tenants import NOBODYS, tenant_of
+from ingest.slurm.states import uid_of
 from ingest.user_agent import take_lock
 from logshipper.errors import ConfigError, LogshipperError, StoreError, os_words
 
@@ -41,6 +43,13 @@ class Report:
     requests: dict[str, str] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
     shown: int = -1
+
+
+class Certificate(NamedTuple):
+    """PEM files."""
+
+    cert_file: str
+    key_file: str
 
 
 class Place(NamedTuple):
@@ -64,40 +73,48 @@ class NodePurge:
         self._pattern = pattern
         state_dir = config.agent.state_dir
         sink_dirs = [os.path.join(state_dir, SINKS_FOLDER, name) for name in folders(state_dir)]
-        # of a sink that was removed from the configuration, too
-        self._quarantines = [os.path.join(one, quarantine_files.FOLDER) for one in (state_dir, *sink_dirs)]
+        self._sink_dirs = [state_dir, *sink_dirs]  # of a sink that was removed from the configuration, too
+        self._files = StateFiles(state_dir, self._sink_dirs, job_id, pattern)
 
     def look(self, *, dry_run: bool) -> Report:
-        report = Report(self._job_id, dry_run, {"spool": 0, "quarantine": 0})
+        report = Report(self._job_id, dry_run, {"spool": 0})
         for folder, _ in self._folders():
-            report.lines["spool"] += purge_segments(folder, self._pattern, dry_run=True).lines
+            report.lines["spool"] += purge_capture(folder, self._pattern, dry_run=True).lines
             if self._pattern is EVERY_LINE and folder.life() is not Life.DEAD:
                 words = f"job {self._job_id} runs: it can be purged when it has ended, or some of its lines by --grep"
                 raise StoreError(folder.path, words)
-        for quarantine in self._quarantines:
-            for name in quarantine_files.names(quarantine):
-                lines = quarantine_files.read_lines(quarantine, name)
-                report.lines["quarantine"] += sum(self._is_meant(line) for line in lines)
+        report.lines |= self._files.purge(dry_run=True)
+        remembered = sum(purge_state(path, self._job_id, self._pattern, dry_run=True) for path in self._states)
+        if remembered:
+            report.lines["state.db"] = remembered
         return report
 
-    def lokis(self, user: str) -> dict[Place, Client]:
-        """Clients for each tenant of each Loki. user: who is meant where the node doesn't know."""
+    @property
+    def _states(self) -> list[str]:
+        return [os.path.join(one, STATE_FILE) for one in self._sink_dirs]
+
+    def lokis(self, user: str, own: "Certificate | None") -> dict[Place, Client]:
+        """Clients for each tenant of each Loki. user: who is meant where the node doesn't know; own: in the place of
+        the configuration's certificate."""
         return {
             Place(sink.sink if sink is not self._config else "", tenant): client
             for sink in self._config.lokis
-            for tenant, client in self._tenants(sink.loki, user).items()
+            for tenant, client in self._tenants(sink.loki, user, own).items()
         }
 
-    def _tenants(self, loki: LokiSection, user: str) -> dict[str, Client]:
+    def _tenants(self, loki: LokiSection, user: str, own: "Certificate | None") -> dict[str, Client]:
         """By tenant, "" for the configuration's own."""
+        access = replace(loki.access, **own._asdict()) if own else loki.access
         if not loki.tenant_by:
-            return {"": Client(loki.access)}
-        users = {(one.user, one.uid) for one in self._identities()} | ({(user, -1)} if user else set())
+            return {"": Client(access)}
+        users = {(one.user, one.uid) for one in self._identities()} | ({(user, uid_of(user))} if user else set())
         if not users:
             words = f"job {self._job_id} isn't known on this node; whose it is says whose tenant in Loki it is in"
             raise ConfigError("--user", [words])
+        if user and tenant_of(loki.tenant_by, user, uid_of(user)) == NOBODYS:
+            raise ConfigError("--user", [f"{user!r} isn't known here, nor its number: give the number"])
         names = {tenant_of(loki.tenant_by, name, uid) for name, uid in users}
-        return {name: Client(replace(loki.access, tenant=name)) for name in names}
+        return {name: Client(replace(access, tenant=name)) for name in names}
 
     def _identities(self) -> Iterator[Identity]:
         known = [shipped.identity for sink in read_states(self._config) for shipped in sink.state.shipped]
@@ -106,21 +123,46 @@ class NodePurge:
 
     # ---- the spool
 
-    def purge_spool(self, report: Report, wait_secs: float) -> None:
-        """While the agent runs: waits until it has shipped what is over. While it doesn't: takes its place."""
+    def purge(self, report: Report, wait_secs: float) -> None:
+        """In all its files; then looks once more, in each. While the agent runs: waits until it has shipped what is
+        over. While it doesn't: takes its place."""
         lock = take_lock(self._config.agent.state_dir)
         if lock is None:
             self._wait_shipped(wait_secs)
             report.left += self._in_place()
-            return
-        try:
-            if self._pattern is EVERY_LINE:
-                self._remove()
-            else:
-                for folder, _ in self._folders():
-                    purge_segments(folder, self._pattern, dry_run=False)
-        finally:
-            os.close(lock)
+        else:
+            try:
+                self._purge_captures()
+            finally:
+                os.close(lock)
+        self._files.purge(dry_run=False)
+        report.left += self._still_there(is_running=lock is None)
+
+    def _purge_captures(self) -> None:
+        """The caller holds the agent's lock."""
+        if self._pattern is EVERY_LINE:
+            self._remove()
+        else:
+            for folder, _ in self._folders():
+                purge_capture(folder, self._pattern, dry_run=False)
+        for path in self._states:
+            purge_state(path, self._job_id, self._pattern, dry_run=False)
+
+    def _still_there(self, *, is_running: bool) -> list[str]:
+        left = [
+            f"{count} lines of {place} still have it: call this again"
+            for place, count in self._files.purge(dry_run=True).items()
+            if count
+        ]
+        for path in self._states:
+            if purge_state(path, self._job_id, self._pattern, dry_run=True):
+                words = f"{path}: what the agent remembers of the job's name or keys has it: call this again"
+                left.append(f"{words} while the agent is stopped" if is_running else words)
+        if not is_running:
+            left += self._in_place()
+        if self._pattern is not EVERY_LINE and self._pattern.has(self._job_id):
+            left.append(f"the job's id has it: {self._job_id}")
+        return left
 
     def _wait_shipped(self, wait_secs: float) -> None:
         deadline = time.monotonic() + wait_secs
@@ -136,39 +178,24 @@ class NodePurge:
             time.sleep(_SPOOL_POLL_SECS)
         bar.clear()
 
-    def _finished_bytes(self) -> int:
-        """Of captures that are over, and not yet shipped."""
-        over = (folder for folder, _ in self._folders() if folder.life() is Life.DEAD)
-        return sum(folder.bytes_from(SpoolPosition()) for folder in over)
-
     def _in_place(self) -> list[str]:
         """What is still in the spool, and isn't ours to change."""
         left: list[str] = []
         for folder, _ in self._folders():
-            found = purge_segments(folder, self._pattern, dry_run=True)
+            found = purge_capture(folder, self._pattern, dry_run=True)
             if found.lines:
                 runs = "its capture goes on" if folder.life() is not Life.DEAD else "the agent hasn't shipped it"
-                words = f"{found.lines} lines stand in {', '.join(found.files)}: {runs}, and the agent runs; call this"
-                left.append(f"{words} again then, or while the agent is stopped")
+                words = f"{found.lines} lines stand in {', '.join(found.files)}: {runs}"
+                left.append(f"{words}; call this again then, or while the agent is stopped")
         return left
 
     def _remove(self) -> None:
-        gone: list[str] = []
         for folder, _ in self._folders():
             try:
                 while not folder.remove():
                     pass
             except OSError as error:
                 raise StoreError(folder.path, f"can't be removed: {os_words(error)}") from None
-            gone.append(folder.key)
-        state_dir = self._config.agent.state_dir
-        further = [one.sink_dir for one in self._config.sinks if os.path.isdir(one.sink_dir)]
-        for sink_dir in dict.fromkeys((state_dir, *further)):
-            checkpoints = Checkpoints(os.path.join(sink_dir, STATE_FILE))
-            try:
-                checkpoints.drop(gone)
-            finally:
-                checkpoints.close()
 
     def _folders(self) -> Iterator[tuple[CaptureFolder, Identity]]:
         """The job's captures in the spool, each open until the next one is asked for."""
@@ -185,19 +212,6 @@ class NodePurge:
                         yield folder, identity
         finally:
             os.close(spool_fd)
-
-    # ---- the quarantine
-
-    def _is_meant(self, line: quarantine_files.Line) -> bool:
-        entry = line.entry
-        return entry is not None and entry.job_id == self._job_id and self._pattern.has(entry.line.encode())
-
-    def purge_quarantine(self) -> None:
-        for folder in self._quarantines:
-            quarantine_files.remove_leftovers(folder)
-            for name in quarantine_files.names(folder):
-                if any(map(self._is_meant, quarantine_files.read_lines(folder, name))):
-                    quarantine_files.rewrite(folder, name, lambda line, raw: b"" if self._is_meant(line) else raw)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import os
 import re
 import stat
 import time
+from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from logshipper.spool import COUNTERS_BYTES, Counters, read_counters, started_of
 from logshipper.spool_room import LIMITS_FILE
 
 GRACE_SECS = 60.0  # how long a capture may take from its directory to its first frame
+IDENTITY = "identity.json"
 MAX_IDENTITY_BYTES = 64 << 10
 _MAX_FOLDERS = 100_000
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -130,7 +132,7 @@ class CaptureFolder:
     def identity(self, *, complete: bool = False) -> Identity | None:
         """From identity.json; None where it isn't written yet. complete: it never will be (the capture died before):
         then the directory's name has to do. Raises SpoolError where they don't tell."""
-        text = self._read(self._fd, "identity.json", MAX_IDENTITY_BYTES)
+        text = self._read(self._fd, IDENTITY, MAX_IDENTITY_BYTES)
         if text is None and not complete:
             return None
         named = _FOLDER_NAME.fullmatch(self.name)
@@ -189,10 +191,28 @@ class CaptureFolder:
         finally:
             os.close(fd)
 
+    def rewrite_identity(self, change: Callable[[bytes], bytes], *, dry_run: bool) -> int:
+        """Whether (1 or 0) change makes other bytes, as many, of identity.json: these are written into it. dry_run:
+        only looks. Raises OSError."""
+        text = self._read(self._fd, IDENTITY, MAX_IDENTITY_BYTES) or b""
+        changed = change(text)
+        if changed == text or dry_run:
+            return int(changed != text)
+        fd = os.open(IDENTITY, _FILE_FLAGS | os.O_WRONLY, dir_fd=self._fd)
+        try:
+            begun = os.fstat(fd)
+            if os.pwrite(fd, changed, 0) != len(text):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            os.utime(fd, ns=(begun.st_atime_ns, begun.st_mtime_ns))  # see `begun_ns`
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        return 1
+
     def begun_ns(self) -> int:
         """About when it began: its directory's own time may be later, never earlier."""
         try:
-            return os.stat("identity.json", dir_fd=self._fd, follow_symlinks=False).st_mtime_ns
+            return os.stat(IDENTITY, dir_fd=self._fd, follow_symlinks=False).st_mtime_ns
         except OSError:
             return os.fstat(self._fd).st_mtime_ns
 

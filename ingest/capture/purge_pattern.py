@@ -8,12 +8,12 @@ import warnings
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from ingest.capture.text_forms import forms
 from ingest.loki.logql import quoted
 from logshipper.errors import ConfigError
 
 MAX_PATTERN_CHARS = 1000
 _FLAGS = re.compile(r"\(\?([a-zA-Z]*)-?([a-zA-Z]*)[:)]")
-_TEXT = re.compile(rb'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _ODD = (
     (re.compile(r"(?<!\\)(?:\\\\)*\\[ZuUN]"), "an escape that RE2 hasn't (\\Z, \\u, \\U, \\N)"),
     (re.compile(r"\[\[?[:.=]"), "a class such as [[:alpha:]], which Python reads otherwise"),
@@ -31,13 +31,23 @@ _NOT_IN_RE2 = {
 
 
 class LinePattern(NamedTuple):
-    """Of lines that are purged. python: searched for in each; logql: the filter for Loki, "" for all lines."""
+    """Of lines that are purged. python: searched for in each form of each; logql: the filter for Loki, which knows but
+    the form in which a line stands there, "" for all lines; is_anchored: what stands around a place where it is found
+    matters, too."""
 
     python: "re.Pattern[str]"
     logql: str
+    is_anchored: bool = False
 
-    def has(self, line: bytes) -> bool:
-        return self.python.search(line.decode("utf-8", "replace")) is not None
+    @property
+    def without(self) -> str:
+        """The filter for Loki of lines that don't have it as they stand there."""
+        return f" !{self.logql[2:]}"
+
+    def has(self, line: bytes | str) -> bool:
+        """What is masked has nothing any more, whatever the pattern."""
+        text = line if isinstance(line, str) else line.decode("utf-8", "replace")
+        return bool(text.strip("*")) and any(map(self.python.search, forms(text)))
 
 
 EVERY_LINE = LinePattern(re.compile(""), "")
@@ -55,7 +65,7 @@ def pattern_of(grep: str | None, fixed: str | None) -> LinePattern:
         raise ConfigError(option, problems)
     if grep is None:
         return LinePattern(re.compile(re.escape(text)), f" |= {quoted(text)}")
-    return LinePattern(re.compile(grep, re.ASCII), f" |~ {quoted(grep)}")
+    return LinePattern(re.compile(grep, re.ASCII), f" |~ {quoted(grep)}", is_anchored="AT" in _names(grep))
 
 
 def _problems(text: str) -> list[str]:
@@ -81,7 +91,7 @@ def _regex_problems(text: str) -> list[str]:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             compiled = re.compile(text, re.ASCII)
-            parts = set(_parts(re._parser.parse(text, re.ASCII)))  # type: ignore[attr-defined]  # no other way in
+            parts = _names(text)
     except (re.error, Warning, OverflowError, RecursionError) as error:
         return [f"isn't a regular expression: {error}"]
     odd = sorted({_NOT_IN_RE2[part] for part in parts if part in _NOT_IN_RE2})
@@ -92,20 +102,14 @@ def _regex_problems(text: str) -> list[str]:
     return []
 
 
+def _names(text: str) -> set[str]:
+    """Of all that a regular expression is made of."""
+    return set(_parts(re._parser.parse(text, re.ASCII)))  # type: ignore[attr-defined]  # no other way in
+
+
 def _parts(parsed: Any) -> Iterable[str]:  # Any: Python's own syntax tree, which has no types
-    """Names of all that a regular expression is made of."""
     if isinstance(parsed, (tuple, list)) or hasattr(parsed, "data"):
         for part in parsed:
             yield from _parts(part)
     elif hasattr(parsed, "name"):
         yield parsed.name
-
-
-def masked(line: bytes) -> bytes:
-    """What stands in a line's place: as long, in bytes."""
-    return b"*" * len(line)
-
-
-def masked_json(text: bytes, pattern: LinePattern) -> bytes:
-    """JSON as long as it was, whose texts that have the pattern are masked."""
-    return _TEXT.sub(lambda found: b'"' + masked(found[1]) + b'"' if pattern.has(found[1]) else found[0], text)

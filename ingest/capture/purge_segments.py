@@ -11,8 +11,9 @@ import stat
 import zlib
 from typing import NamedTuple
 
-from ingest.capture.capture_folder import CaptureFolder, Life
-from ingest.capture.purge_pattern import LinePattern, masked, masked_json
+from ingest.capture.capture_folder import IDENTITY, CaptureFolder, Life
+from ingest.capture.purge_masks import masked_json, masked_lines
+from ingest.capture.purge_pattern import LinePattern
 from ingest.capture.segment_reader import MAX_SEGMENT_BYTES, list_segments, segment_name
 from logshipper.errors import SegmentCorrupt, StoreError, os_words
 from logshipper.segment import (
@@ -26,6 +27,7 @@ from logshipper.segment import (
 
 _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _NOT_A_FILE = (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR, errno.ENOENT)
+_OWN_LEVELS_OF_ATTRS = 2  # `runs`, `lines`, and the numbers of lines
 _MAX_AT_ONCE = 256 << 20  # of a segment in memory: a writer's are 32 MiB
 
 
@@ -36,10 +38,16 @@ class Purged(NamedTuple):
     files: list[str]
 
 
-def purge_segments(folder: CaptureFolder, pattern: LinePattern, *, dry_run: bool) -> Purged:
-    """In all segments of a capture. dry_run: only counts. Raises StoreError."""
+def purge_capture(folder: CaptureFolder, pattern: LinePattern, *, dry_run: bool) -> Purged:
+    """In what says whose a capture is (the job's name), and in all its segments. dry_run: only counts. Raises
+    StoreError."""
     alive = folder.life() is Life.LIVE
-    lines, files = 0, []
+    path = os.path.join(folder.path, IDENTITY)
+    try:
+        lines = folder.rewrite_identity(lambda text: masked_json(text, pattern), dry_run=dry_run)
+    except OSError as error:
+        raise StoreError(path, f"can't be purged: {os_words(error)}") from None
+    files = [path] if lines else []
     for number in list_segments(folder.segments_fd) if folder.segments_fd >= 0 else []:
         path = os.path.join(folder.path, "segments", segment_name(number))
         try:
@@ -96,13 +104,14 @@ def _edits(data: bytes, pattern: LinePattern, *, alive: bool) -> tuple[int, list
             decoded = None
         if decoded is not None:
             frame, end = decoded
-            text, found = _masked_frame(frame, pattern)
+            attrs = data[at + FRAME_HEADER_BYTES : end - len(frame.text)]
+            payload, found = _masked_frame(frame, attrs, pattern)
             if found:
-                edits.append((at, _frame_with(data[at:end], text)))
+                edits.append((at, _frame_with(data[at:end], payload)))
         else:
             following = data.find(FRAME_MAGIC, at + 1)
             end = following if following >= 0 else len(data)
-            text, found = _masked_lines(data[at:end], pattern)
+            text, found = masked_lines(data[at:end], pattern)
             if found:
                 edits.append((at, text))
         lines += found
@@ -110,26 +119,20 @@ def _edits(data: bytes, pattern: LinePattern, *, alive: bool) -> tuple[int, list
     return lines, edits
 
 
-def _masked_frame(frame: Frame, pattern: LinePattern) -> tuple[bytes, int]:
+def _masked_frame(frame: Frame, attrs: bytes, pattern: LinePattern) -> tuple[bytes, int]:
+    """Attributes and text, and how many lines of it have the pattern."""
     if frame.type is FrameType.LINES:
-        return _masked_lines(frame.text, pattern)
+        kept = masked_json(attrs, pattern, _OWN_LEVELS_OF_ATTRS)
+        text, found = masked_lines(frame.text, pattern)
+        return kept + text, found or int(kept != attrs)
     if frame.type is FrameType.RECORD:
         text = masked_json(frame.text, pattern)
         return text, int(text != frame.text)
     return frame.text, 0
 
 
-def _masked_lines(text: bytes, pattern: LinePattern) -> tuple[bytes, int]:
-    """The text, and how many of its lines have the pattern."""
-    lines = text.split(b"\n")
-    hits = [at for at, line in enumerate(lines) if line and pattern.has(line)]
-    for at in hits:
-        lines[at] = masked(lines[at])
-    return b"\n".join(lines), len(hits)
-
-
-def _frame_with(frame: bytes, text: bytes) -> bytes:
-    """A frame whose text is another one, as long; its checksum with it (docs/segment-format.md)."""
-    head, attrs = frame[: FRAME_HEADER_BYTES - 4], frame[FRAME_HEADER_BYTES : len(frame) - len(text)]
-    crc = zlib.crc32(text, zlib.crc32(attrs, zlib.crc32(head)))
-    return head + crc.to_bytes(4, "little") + attrs + text
+def _frame_with(frame: bytes, payload: bytes) -> bytes:
+    """A frame whose attributes and text are others, as long; its checksum with it (docs/segment-format.md)."""
+    head = frame[: FRAME_HEADER_BYTES - 4]
+    crc = zlib.crc32(payload, zlib.crc32(head))
+    return head + crc.to_bytes(4, "little") + payload

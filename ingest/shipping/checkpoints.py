@@ -192,11 +192,6 @@ class Checkpoints(StateFile):
             ).fetchall()
             _drop(connection, [folder for (folder,) in old if folder not in keep])
 
-    def drop(self, folders: Iterable[str]) -> None:
-        """Forgets captures, whatever became of them."""
-        with self._transaction() as connection:
-            _drop(connection, folders)
-
     def forget_sink(self) -> None:
         """Forgets what was shipped, and to which streams; not what is learnt."""
         with self._transaction() as connection:

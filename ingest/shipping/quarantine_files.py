@@ -148,7 +148,7 @@ def remove_leftovers(folder: str) -> None:
 
 def read_lines(folder: str, name: str) -> Iterator[Line]:
     """All lines, in the order in which they were written. Raises StoreError."""
-    for line, _ in _read(folder, name):
+    for line, _ in read_bytes(folder, name):
         yield line
 
 
@@ -184,14 +184,15 @@ def _write_new(folder: str, name: str, new: str, decide: Decide) -> bool:
     size = 0
     fd = os.open(new, _NEW_FLAGS, 0o600)
     with open(fd, "wb") as file:
-        for line, raw in _read(folder, name):
+        for line, raw in read_bytes(folder, name):
             size += file.write(decide(line, raw))
         file.flush()
         os.fsync(fd)
     return size > 0
 
 
-def _read(folder: str, name: str) -> Iterator[tuple[Line, bytes]]:
+def read_bytes(folder: str, name: str) -> Iterator[tuple[Line, bytes]]:
+    """The same, with the bytes of each."""
     uid = _uid(name)
     with _opened(folder, name) as fd, open(fd, "rb", closefd=False) as file:
         offset = 0

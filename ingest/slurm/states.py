@@ -323,7 +323,7 @@ class SlurmStates:
     def _uid(self, user: str) -> int:
         """Looked up once a round: that may be a question to a directory."""
         if user not in self._uids:
-            self._uids[user] = _uid_of(user)
+            self._uids[user] = uid_of(user)
         return self._uids[user]
 
     def _home(self, one: Waiting) -> str:
@@ -438,7 +438,7 @@ def _of_loki_itself(failed: Mapping[str, QueryError], asked: int) -> QueryError 
     return None
 
 
-def _uid_of(user: str) -> int:
+def uid_of(user: str) -> int:
     """-1 where this machine doesn't know the user. A number is what a scheduler says that doesn't know the name."""
     if user.isascii() and user.isdigit():
         return int(user)

@@ -24,13 +24,18 @@ from ingest.sqlite_file import (
     open_reader,
     open_writer,
     remove_database,
+    rewrite,
+    rewrite_wholly,
     store_errors,
     transaction,
 )
 from logshipper.errors import StoreError
+from logshipper.fault_points import fault_point
 
 __all__ = ["Catalogue", "Tombstone", "make_again", "read_summary", "summarise"]
 
+FILE = "catalogue.db"
+UNFINISHED = ".new"  # behind the name of one that is being made
 VERSION = 1
 SCHEMA = """
 CREATE TABLE job (
@@ -143,8 +148,35 @@ class Catalogue:
             )
 
     def forget(self, job_id: str) -> None:
+        """Nothing of its summary stands in the file then. It is the last one to know a job that is removed, so whoever
+        is killed before that finds the job, without its words, and removes it again."""
         with self._errors():
+            found = self._connection.execute("SELECT summary FROM job WHERE job_id = ?", (job_id,)).fetchone()
+            try:
+                if found:
+                    self.put(replace(_summary_from_json(found[0]), name=job_id, reason=""))
+            except (ValueError, TypeError, AttributeError) as error:
+                raise DamagedError(self.path, f"is damaged: {error}") from None
+            rewrite(self._connection)
+            fault_point("store_summary_blanked")
             self._connection.execute("DELETE FROM job WHERE job_id = ?", (job_id,))
+
+    def replace(self, summary: JobSummary) -> None:
+        """Nothing of the one before stands in the file then."""
+        with self._errors():
+            self.put(summary)
+            rewrite_wholly(self._connection, self.path)
+
+    def words(self, job_id: str) -> list[str]:
+        """Texts of a job's summary that are the job's own."""
+        with self._errors():
+            found = self._connection.execute("SELECT summary FROM job WHERE job_id = ?", (job_id,)).fetchone()
+        summary = _summary_from_json(found[0]) if found else None
+        return [summary.name, summary.reason, summary.account, summary.partition] if summary else []
+
+    def job_ids(self) -> set[str]:
+        with self._errors():
+            return {job_id for (job_id,) in self._connection.execute("SELECT job_id FROM job")}
 
     def rebuild(self, jobs_folder: str) -> list[str]:
         """Enters all jobs that have a database; returns what couldn't be read, a sentence each."""
@@ -168,7 +200,7 @@ class Catalogue:
 def make_again(path: str, jobs_folder: str, *, wal: bool) -> tuple[Catalogue, list[str]]:
     """A catalogue where there is none, or in the place of a damaged one, which is moved aside; and what couldn't be
     read. It is put into place whole. The caller holds the store's lock."""
-    made = f"{path}.new"
+    made = f"{path}{UNFINISHED}"
     remove_database(made)
     connection = open_writer(made, SCHEMA, VERSION, wal=wal)
     catalogue = Catalogue(made, _inode_of(made), connection)

@@ -4,10 +4,13 @@ were given, so that whoever is stopped in between leaves them to the next import
 import json
 import os
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ingest.sqlite_file import UnwritableError
 from logshipper.errors import os_words
+
+if TYPE_CHECKING:
+    from ingest.capture.purge_pattern import LinePattern
 
 FILE = "importing.marks"
 
@@ -61,6 +64,45 @@ class MarksOnTheirWay:
         if self._noted:
             os.unlink(self._path)
             self._noted = False
+
+
+def forget(root: str, job_id: str) -> None:
+    """Those of a job that goes. The caller holds the store's lock. Raises UnwritableError."""
+    path = os.path.join(root, FILE)
+    try:
+        with open(path, encoding="ascii") as file:
+            lines = [line for line in file if line.endswith("\n") and not _is_of(line, job_id)]
+        with open(f"{path}.new", "w", encoding="ascii", opener=_private) as file:
+            file.writelines(lines)
+        os.replace(f"{path}.new", path)
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        raise _unreadable(root, error) from None
+
+
+def _unreadable(root: str, error: OSError | ValueError) -> UnwritableError:
+    words = os_words(error) if isinstance(error, OSError) else f"isn't what was written: {error}"
+    return UnwritableError(os.path.join(root, FILE), words)
+
+
+def purge(root: str, job_id: str, pattern: "LinePattern", *, dry_run: bool) -> int:
+    """Forgets a job's where any of them has the pattern; how many have. Likewise. Raises UnwritableError."""
+    try:
+        with open(os.path.join(root, FILE), encoding="ascii") as file:
+            found = sum(_is_of(line, job_id) and pattern.has(line) for line in file if line.endswith("\n"))
+    except FileNotFoundError:
+        return 0
+    except (OSError, ValueError) as error:
+        raise _unreadable(root, error) from None
+    if found and not dry_run:
+        forget(root, job_id)
+    return found
+
+
+def _is_of(line: str, job_id: str) -> bool:
+    found = json.loads(line)
+    return isinstance(found, list) and found[:1] == [job_id]
 
 
 def _private(path: str, flags: int) -> int:

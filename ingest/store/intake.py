@@ -19,7 +19,7 @@ from ingest.capture.capture_folder import CaptureFolder, Identity, Life, list_fo
 from ingest.capture.job import RUNNING, JobSummary, TakenIn
 from ingest.capture.learning import learn, new_account
 from ingest.capture.purge_pattern import LinePattern
-from ingest.capture.purge_segments import Purged, purge_segments
+from ingest.capture.purge_segments import Purged, purge_capture
 from ingest.capture.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
 from ingest.sqlite_file import UnwritableError
 from ingest.store.catalogue import Catalogue, summarise
@@ -166,7 +166,7 @@ class Intake:
 
     def purge(self, job_id: str, pattern: LinePattern, *, dry_run: bool) -> Purged:
         """Overwrites the job's lines that have a pattern, in what is spooled. The caller holds the store's lock."""
-        found = [purge_segments(folder, pattern, dry_run=dry_run) for folder, _ in self._folders_of(job_id)]
+        found = [purge_capture(folder, pattern, dry_run=dry_run) for folder, _ in self._folders_of(job_id)]
         return Purged(sum(one.lines for one in found), [file for one in found for file in one.files])
 
     def _folders_of(self, job_id: str) -> Iterator[tuple[CaptureFolder, Identity]]:

@@ -8,8 +8,8 @@ entry counts for as long as its job has had as many records; where it can't be r
 import json
 import os
 import sqlite3
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, closing
 
 import orjson
 
@@ -22,6 +22,7 @@ from ingest.sqlite_file import (
     open_reader,
     open_writer,
     remove_database,
+    rewrite,
     store_errors,
     transaction,
 )
@@ -39,16 +40,24 @@ CREATE TABLE key_values (
 MAX_BYTES = 32_768  # of a job's values; one that has more is read from its own database each time
 MAX_WAITING = 500  # jobs whose values are written together
 
+IsKnown = Callable[[str, int], bool]
+
 
 class KeyCache:
-    """The cache of one store, read as a whole when first asked. writable: whether it may be written."""
+    """The cache of one store, read as a whole when first asked. known: held while it is written, says of a job and its
+    database's stamp whether they are still these: what was read of a job that somebody has removed or purged meanwhile
+    isn't written; writable: whether it may be written."""
 
-    def __init__(self, root: str, *, wal: bool, writable: bool) -> None:
+    def __init__(
+        self, root: str, known: Callable[[], AbstractContextManager[IsKnown]], *, wal: bool, writable: bool
+    ) -> None:
         self._path = os.path.join(root, FILE)
+        self._known = known
         self._wal = wal
         self._writable = writable
         self._held: dict[str, tuple[int, int, str]] | None = None
         self._waiting: dict[str, tuple[int, int, str]] = {}
+        self._stamps: dict[str, int] = {}  # of those that wait
 
     def get(self, job: JobSummary) -> Mapping[str, KeyValues] | None:
         """By key's name; None where they aren't known."""
@@ -62,12 +71,13 @@ class KeyCache:
         except (ValueError, TypeError, AttributeError):
             return None
 
-    def put(self, job: JobSummary, values: Mapping[str, KeyValues]) -> None:
-        """Remembers a job's values; `flush` writes them."""
+    def put(self, job: JobSummary, values: Mapping[str, KeyValues], stamp: int) -> None:
+        """Remembers a job's values; `flush` writes them. stamp: of its database, before they were read."""
         text = json.dumps(values)
         if not self._writable or len(text) > MAX_BYTES:
             return
         self._waiting[job.job_id] = (job.started_ns, job.records, text)
+        self._stamps[job.job_id] = stamp
         if self._held is not None:
             self._held[job.job_id] = self._waiting[job.job_id]
         if len(self._waiting) >= MAX_WAITING:
@@ -77,19 +87,30 @@ class KeyCache:
         waiting, self._waiting = self._waiting, {}
         if not waiting:
             return
-        rows = [(job_id, *held) for job_id, held in waiting.items()]
-        self._write("INSERT OR REPLACE INTO key_values VALUES (?, ?, ?, ?)", rows)
+        stamps, self._stamps = self._stamps, {}
+        with self._known() as known:
+            rows = [(job_id, *held) for job_id, held in waiting.items() if known(job_id, stamps[job_id])]
+            if rows:
+                self._write("INSERT OR REPLACE INTO key_values VALUES (?, ?, ?, ?)", rows)
 
     def forget(self, job_id: str) -> None:
+        """Nothing of a job stands in the file then. The caller holds the store's lock."""
         self._waiting.pop(job_id, None)
         if self._held is not None:
             self._held.pop(job_id, None)
-        if os.path.exists(self._path):
-            self._write("DELETE FROM key_values WHERE job_id = ?", [(job_id,)])
+        if not os.path.exists(self._path):
+            return
+        try:
+            writer = open_writer(self._path, SCHEMA, VERSION, wal=self._wal)
+            with closing(writer) as connection, store_errors(self._path):
+                connection.execute("DELETE FROM key_values WHERE job_id = ?", (job_id,))
+                rewrite(connection)
+        except StoreError:
+            self.remove()  # it is but a cache
 
     def remove(self) -> None:
         """All of it: a value that was purged may stand there."""
-        self._held, self._waiting = {}, {}
+        self._held, self._waiting, self._stamps = {}, {}, {}
         remove_database(self._path)
 
     def _read(self) -> dict[str, tuple[int, int, str]]:
@@ -108,7 +129,7 @@ class KeyCache:
             return {}
         return {job_id: (started_ns, records, held) for job_id, started_ns, records, held in rows}
 
-    def _write(self, statement: str, rows: "list[tuple[str]] | list[tuple[str, int, int, str]]") -> None:
+    def _write(self, statement: str, rows: list[tuple[str, int, int, str]]) -> None:
         try:
             writer = open_writer(self._path, SCHEMA, VERSION, wal=self._wal)
             with closing(writer) as connection, store_errors(self._path), transaction(connection):

@@ -16,14 +16,14 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ingest.capture.job import NAME, Capture, JobEvent, JobSummary, LogLine, MetadataRecord, Position, TakenIn
 from ingest.capture.summary import find_job
 from ingest.metadata.key_values import KeyValues
-from ingest.sqlite_file import DamagedError, UnfinishedError, UnwritableError, remove_database
+from ingest.sqlite_file import DamagedError, UnfinishedError, UnwritableError
 from ingest.store.catalogue import Catalogue, make_again
 from ingest.store.key_cache import KeyCache
 from ingest.store.private_files import is_private, make_files_private
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ingest.store.intake import Intake, Progress, SpooledCapture
     from ingest.store.job_imports import JobImports
     from ingest.store.job_reader import JobReader
+    from ingest.store.job_traces import JobPlace
 
 __all__ = ["Capture", "JobEvent", "JobSummary", "LocalStore", "LogLine", "MetadataRecord", "Position", "TakenIn"]
 
@@ -79,7 +80,7 @@ class LocalStore:
         self._find_root(create)
         self.is_writable = os.stat(self.root).st_uid == self._owner and os.access(self.root, os.W_OK | os.X_OK)
         self._catalogue = self._open_catalogue()
-        self._values = KeyCache(self.root, wal=self.uses_wal, writable=self.is_writable)
+        self._values = KeyCache(self.root, self._known_jobs, wal=self.uses_wal, writable=self.is_writable)
         self._made_intake: Intake | None = None
 
     def _find_root(self, create: bool) -> None:
@@ -237,6 +238,26 @@ class LocalStore:
         return self._intake.signature()
 
     @contextmanager
+    def _known_jobs(self) -> "Iterator[Callable[[str, int], bool]]":
+        """Whether a job is there and its database is as its stamp says, while nobody changes that; none is where others
+        have the store's lock."""
+        known: set[str] = set()
+        with ExitStack() as until:
+            try:
+                if until.enter_context(self._locked(time.monotonic())) and self._catalogue.is_in_place():
+                    known = self._catalogue.job_ids()
+            except StoreError:
+                pass  # only a cache isn't written
+            yield lambda job_id, stamp: job_id in known and self._stamp(job_id) == stamp
+
+    def _stamp(self, job_id: str) -> int:
+        """Another one once the job's database was purged."""
+        try:
+            return os.stat(self._path_of(job_id)).st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
+    @contextmanager
     def importing(self, mark: "Mark", *, again: bool = False) -> Iterator["JobImports"]:
         """What takes in imported jobs; the store's lock is held meanwhile: not for long at a time. mark, again: see
         there. Raises StoreError."""
@@ -307,9 +328,10 @@ class LocalStore:
         """The last, least and greatest value of each key of a job's metadata by its name. Raises as `open` does."""
         values = self._values.get(job)
         if values is None:
+            stamp = self._stamp(job.job_id)
             with self.reader_of(job) as reader:
                 values = reader.key_values()
-            self._values.put(job, values)
+            self._values.put(job, values, stamp)
         return values
 
     def reader_of(self, job: JobSummary) -> "JobReader":
@@ -345,9 +367,13 @@ class LocalStore:
             raise UnknownJob(job_id, f"{job_id!r} is no job id")
         return os.path.join(self._jobs, f"{job_id}.db")
 
-    def remove(self, job_id: str) -> None:
-        """Removes all of a job: what is spooled of it, its database, its summary. Late segments of it won't be taken
-        in any more. Raises UnknownJob; StoreError where the job runs, or nothing can be written."""
+    def remove(self, job_id: str) -> list[str]:
+        """Removes all of a job: what is spooled of it, its database, its summary, its marks: none of it stands in a
+        file then, or once nobody has the store open. Late segments of it won't be taken in any more. Returns files that
+        were moved aside as damaged, and have it. Raises UnknownJob; StoreError where the job runs, or nothing can be
+        written."""
+        from ingest.store.job_traces import remove_traces
+
         path = self._path_of(job_id)
         summary = next((job for job in self.jobs() if job.job_id == job_id), None)
         if summary is None and not os.path.exists(path):
@@ -374,30 +400,38 @@ class LocalStore:
             for reader in list(self._readers):
                 if reader.path == path:
                     reader.close()
-            remove_database(path)
+            left = remove_traces(self._place_of(job_id))
+            self._values.forget(job_id)
             fault_point("store_database_removed")
             self._catalogue.forget(job_id)
-            self._values.forget(job_id)
+        return left
 
     def purge(self, job_id: str, pattern: "LinePattern", *, dry_run: bool) -> "Purged":
-        """Overwrites a job's lines that have a pattern, in its database and in what is spooled of it; how many there
-        are. dry_run: only counts. Raises UnknownJob, StoreError."""
-        path = self._path_of(job_id)
+        """Overwrites what has a pattern of a job's lines, names, tags and notes, in all of the store; how much that is.
+        dry_run: only counts. Raises UnknownJob, StoreError."""
+        from ingest.store.job_purge import purge_job
+
+        self._path_of(job_id)
         if not self.is_writable:
             raise StoreError(self.root, "can't be written, so nothing can be purged")
-        from ingest.capture.purge_segments import Purged
-        from ingest.store.purge_store import purge_database
-
         with self._locked(time.monotonic() + LOCK_SECS) as held:
             if not held:
                 raise StoreError(self.root, "another program is taking in: try again")
-            spooled = self._intake.purge(job_id, pattern, dry_run=dry_run)
-            if not os.path.exists(path):
-                return spooled
+            self._follow_catalogue()
             if not dry_run:
                 self._values.remove()
-            stored = purge_database(path, pattern, wal=self.uses_wal, dry_run=dry_run)
-        return Purged(spooled.lines + stored, spooled.files + ([path] if stored else []))
+            return purge_job(self._place_of(job_id), self._intake, self._catalogue, pattern, dry_run=dry_run)
+
+    def not_purged(self, job_id: str, pattern: "LinePattern") -> list[str]:
+        """What `purge` leaves as it is and may have the pattern, a sentence each. Raises StoreError."""
+        from ingest.store.job_purge import not_purged
+
+        return not_purged(self._place_of(job_id), pattern)
+
+    def _place_of(self, job_id: str) -> "JobPlace":
+        from ingest.store.job_traces import JobPlace
+
+        return JobPlace(self.root, job_id, self.uses_wal)
 
     def _last_attempt(self, path: str, job_id: str) -> int:
         from ingest.store.job_reader import JobReader

@@ -1,11 +1,17 @@
-"""Takes lines out of a job's database in a local store: each is overwritten by as many asterisks, in all tables.
-Neither the file nor its write-ahead log holds anything of them any more."""
+"""Takes lines out of a job's database in a local store: each is overwritten by as many asterisks, in all tables; what
+was learnt of the keys of its metadata is learnt again. Neither the file nor its write-ahead log holds anything of them
+any more."""
 
+import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 
-from ingest.capture.purge_pattern import LinePattern, masked, masked_json
-from ingest.sqlite_file import UnwritableError, open_writer, store_errors, transaction
+from ingest.capture.purge_masks import masked, masked_json, masked_lines
+from ingest.capture.purge_pattern import LinePattern
+from ingest.metadata.metadata_keys import parse_record
+from ingest.metadata.x_axis import XAxis
+from ingest.sqlite_file import open_writer, rewrite_wholly, store_errors, transaction
 from ingest.store.child_rows import has_children
 from ingest.store.job_db import SCHEMA, VERSION, packed_text, unpacked_text
 
@@ -15,75 +21,103 @@ Mask = Callable[[bytes], bytes]
 
 
 def purge_database(path: str, pattern: LinePattern, *, wal: bool, dry_run: bool) -> int:
-    """How many lines, events and live lines had the pattern. dry_run: only counts. The caller holds the store's lock.
-    Raises StoreError."""
-    connection = open_writer(path, SCHEMA, VERSION, wal=wal, create=False)
-    try:
-        with store_errors(path):
-            connection.execute("PRAGMA secure_delete=ON")
-            with transaction(connection):
-                found = _purge_blocks(connection, path, pattern, dry_run=dry_run)
-                _purge_texts(connection, "record", "line", _whole(pattern), dry_run=dry_run)  # blocks have them, too
-                found += _purge_texts(connection, "status", "text", _whole(pattern), dry_run=dry_run)
-                events = _texts_of(pattern)
-                found += _purge_texts(connection, "event", "event", events, dry_run=dry_run)
-                if _is_imported(connection):  # what its own system says of it, and of its parts
-                    found += _purge_texts(connection, "capture", "account", events, dry_run=dry_run)
-                if has_children(lambda query: connection.execute(query).fetchall()):
-                    found += _purge_texts(connection, "child", "details", events, dry_run=dry_run)
-            if found and not dry_run:
-                _settle(connection, path)
+    """How many lines, events, live lines and names had the pattern. dry_run: only counts. The caller holds the store's
+    lock. Raises StoreError."""
+    with closing(open_writer(path, SCHEMA, VERSION, wal=wal, create=False)) as connection, store_errors(path):
+        with transaction(connection):
+            found = _Purge(connection, path, pattern, dry_run).run()
+        if found and not dry_run:
+            rewrite_wholly(connection, path)
+    return found
+
+
+class _Purge:
+    def __init__(self, connection: sqlite3.Connection, path: str, pattern: LinePattern, dry_run: bool) -> None:
+        self._connection = connection
+        self._path = path
+        self._pattern = pattern
+        self._dry_run = dry_run
+
+    def run(self) -> int:
+        """How much had the pattern."""
+        found = self._blocks()
+        records = self._texts("record", "line", self._whole)  # blocks have them, too, and count
+        found += self._texts("block", "attrs", self._json)
+        found += self._texts("status", "text", self._whole)
+        found += self._texts("event", "event", self._json)
+        found += self._texts("capture", "account", self._json)
+        found += self._texts("capture", "step", self._whole)
+        if has_children(lambda query: self._connection.execute(query).fetchall()):
+            found += self._texts("child", "details", self._others_json)
+            found += self._texts("child_change", "source_from", self._whole)
+            found += self._texts("child_change", "source_to", self._whole)
+            found += self._names_of_children()
+        return found + self._axes(learn=records > 0)
+
+    def _whole(self, text: bytes) -> bytes:
+        return masked(text) if self._pattern.has(text) else text
+
+    def _json(self, text: bytes) -> bytes:
+        return masked_json(text, self._pattern)
+
+    def _others_json(self, text: bytes) -> bytes:
+        return masked_json(text, self._pattern, own_levels=0)
+
+    def _blocks(self) -> int:
+        found, last = 0, -1
+        query = "SELECT id, codec, text FROM block WHERE id > ? ORDER BY id LIMIT ?"
+        while rows := self._connection.execute(query, (last, _PAGE)).fetchall():
+            last = rows[-1][0]
+            for number, codec, stored in rows:
+                text, hits = masked_lines(unpacked_text(codec, stored, self._path), self._pattern)
+                found += hits
+                if hits and not self._dry_run:
+                    values = (*packed_text(text), number)
+                    self._connection.execute("UPDATE block SET codec = ?, text = ? WHERE id = ?", values)
         return found
-    finally:
-        connection.close()
+
+    def _texts(self, table: str, column: str, mask: Mask) -> int:
+        rows = self._connection.execute(f"SELECT rowid, {column} FROM {table} WHERE {column} <> ''")  # noqa: S608  names of our own
+        found = [(new, number) for number, text in rows if (new := mask(text.encode()).decode()) != text]
+        if not self._dry_run:
+            self._connection.executemany(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", found)  # noqa: S608  likewise
+        return len(found)
+
+    def _names_of_children(self) -> int:
+        """No two may have the same: their numbers tell them apart."""
+        rows = self._connection.execute("SELECT id, name FROM child")
+        found = [(f"{'*' * len(name)}{its_id}", its_id) for its_id, name in rows if self._has_name(name)]
+        if not self._dry_run:
+            self._connection.executemany("UPDATE child SET name = ? WHERE id = ?", found)
+        return len(found)
+
+    def _has_name(self, name: str) -> bool:
+        return not name.startswith("*") and self._pattern.has(name)
+
+    # ---- what was learnt of keys
+
+    def _axes(self, *, learn: bool) -> int:
+        """How many captures have a key with the pattern. learn: records of theirs were masked."""
+        rows = self._connection.execute("SELECT id, x_axis FROM capture").fetchall()
+        keyed = [number for number, x_axis in rows if any(map(self._pattern.has, _keys(x_axis)))]
+        if not self._dry_run:
+            for number in [number for number, _ in rows] if learn else keyed:
+                values = (self._learnt_again(number).to_json(), number)
+                self._connection.execute("UPDATE capture SET x_axis = ? WHERE id = ?", values)
+        return len(keyed)
+
+    def _learnt_again(self, capture: int) -> XAxis:
+        axis = XAxis()
+        query = "SELECT line, time_ns FROM record WHERE capture = ? ORDER BY id"
+        for line, time_ns in self._connection.execute(query, (capture,)):
+            record = parse_record(line.encode())
+            if record is not None:
+                axis.add(record, time_ns)
+        return axis
 
 
-def _purge_blocks(connection: sqlite3.Connection, path: str, pattern: LinePattern, *, dry_run: bool) -> int:
-    found, last = 0, -1
-    while True:
-        rows = connection.execute(
-            "SELECT id, codec, text FROM block WHERE id > ? ORDER BY id LIMIT ?", (last, _PAGE)
-        ).fetchall()
-        if not rows:
-            return found
-        last = rows[-1][0]
-        for number, codec, stored in rows:
-            lines = unpacked_text(codec, stored, path).split(b"\n")
-            hits = [at for at, line in enumerate(lines) if line and pattern.has(line)]
-            found += len(hits)
-            for at in hits:
-                lines[at] = masked(lines[at])
-            if hits and not dry_run:
-                values = (*packed_text(b"\n".join(lines)), number)
-                connection.execute("UPDATE block SET codec = ?, text = ? WHERE id = ?", values)
-
-
-def _is_imported(connection: sqlite3.Connection) -> bool:
-    query = "SELECT 1 FROM capture WHERE ifnull(json_extract(account, '$.origin'), '') <> ''"
-    return connection.execute(query).fetchone() is not None
-
-
-def _purge_texts(connection: sqlite3.Connection, table: str, column: str, mask: Mask, *, dry_run: bool) -> int:
-    rows = connection.execute(f"SELECT rowid, {column} FROM {table} WHERE {column} <> ''")  # noqa: S608  names of our own
-    found = [(new, number) for number, text in rows if (new := mask(text.encode()).decode()) != text]
-    if not dry_run:
-        connection.executemany(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", found)  # noqa: S608  likewise
-    return len(found)
-
-
-def _whole(pattern: LinePattern) -> Mask:
-    return lambda text: masked(text) if pattern.has(text) else text
-
-
-def _texts_of(pattern: LinePattern) -> Mask:
-    return lambda text: masked_json(text, pattern)
-
-
-def _settle(connection: sqlite3.Connection, path: str) -> None:
-    """Old pages go: those that are free, and those in the write-ahead log."""
-    connection.execute("VACUUM")
-    busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-    if busy:
-        raise UnwritableError(
-            path, "another program reads it: the lines are gone, but may stand in PATH-wal: try again"
-        )
+def _keys(x_axis: str) -> Iterator[str]:
+    state = json.loads(x_axis)
+    for path, _ in (*state.get("numbers", ()), *state.get("others", ())):
+        yield from path
+        yield ".".join(path)

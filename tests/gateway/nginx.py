@@ -17,7 +17,8 @@ from tests.servers.running import READY_TIMEOUT_SECS, Server, free_port
 from tests.tls_gateway import Authority, Pair
 
 DEPLOYED = ROOT / "deploy" / "gateway"
-GRAFANA, CONTROLLER = "grafana.example.org", "slurmctld.example.org"  # as deploy/gateway names them
+# as deploy/gateway names them
+GRAFANA, CONTROLLER, PURGER = "grafana.example.org", "slurmctld.example.org", "purge.example.org"
 SECRET = "s3cretOfGrafanaAlone"  # noqa: S105  of these tests
 QUESTION = "/loki/api/v1/query"
 _MAIN = """\
@@ -48,6 +49,7 @@ class SiteCertificates(NamedTuple):
     neighbour: Pair
     node: Pair
     controller: Pair
+    purger: Pair
 
 
 def site_certificates(folder: Path) -> SiteCertificates:
@@ -60,6 +62,7 @@ def site_certificates(folder: Path) -> SiteCertificates:
         grafana.issue("neighbour"),
         agents.issue("node7"),
         agents.issue(CONTROLLER),
+        agents.issue(PURGER),
     )
 
 

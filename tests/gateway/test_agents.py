@@ -49,10 +49,10 @@ def test_agents_push_to_any_one_tenant(site: Site) -> None:
         assert line in lines_of(site, tenant)
 
 
-@pytest.mark.parametrize("tenant", [None, "", "ann|ben", "ann,ben", "a b", "a/b", "\u00e4", "a" * 151])
+@pytest.mark.parametrize("tenant", [None, "", "ann|ben", "ann,ben", "a b", "a/b", "\u00e4", "a" * 151, "fake"])
 def test_agents_push_to_no_two_tenants_and_to_none(site: Site, tenant: str | None) -> None:
     assert asked(site, PUSH, tenant, "node", "POST", pushed("nowhere")).status in (400, 403)
-    assert "nowhere" not in lines_of(site, ANN) + lines_of(site, BEN)
+    assert "nowhere" not in lines_of(site, ANN) + lines_of(site, BEN) + lines_of(site, "fake")
 
 
 @pytest.mark.parametrize("who", ["", "grafana", "neighbour"])
@@ -71,6 +71,7 @@ def test_a_node_reads_no_user_s_jobs(site: Site) -> None:
         assert answer.status == 403
         assert site.seen_of(BEN, answer.body) == []
     assert asked(site, target, "nobody!", "node").status == 200
+    assert asked(site, target, "fake", "controller").status == 403, "of all users, from before tenants"
     for user in (ANN, BEN):
         controller = asked(site, target, user, "controller")
         assert controller.status == 200

@@ -1,10 +1,14 @@
 """Who asks is Grafana's word, and Grafana's alone: what others send, or send through Grafana, changes nothing."""
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
+from ingest.config.server_access import ServerAccess
+from ingest.loki.client import Client
+from ingest.loki.push import Entry
 from tests.gateway.conftest import ANN, BEN, Site, started
 from tests.gateway.nginx import SECRET, Answer, Nginx, SiteCertificates, question
 
@@ -133,12 +137,22 @@ def test_what_is_no_user_s_name_reads_nothing(site: Site, name: str) -> None:
     assert is_denied(site, site.gateway.as_grafana(name, all_of(site), (TENANT, BEN)), 403, 400)
 
 
-@pytest.mark.parametrize("name", ["b", "_ben", "ben.k", "ben-1", "b" * 32, "fake", "anonymous", "be"])
+@pytest.mark.parametrize("name", ["b", "_ben", "ben.k", "ben-1", "b" * 32, "anonymous", "be"])
 def test_a_user_without_jobs_reads_nothing(site: Site, name: str) -> None:
     answer = site.gateway.as_grafana(name, all_of(site))
     assert answer.status == 200
     assert b'"result":[]' in answer.body
     assert not any(site.seen_of(user, answer.body) for user in (ANN, BEN))
+
+
+def test_a_user_called_as_the_tenant_of_what_was_stored_before_tenants_reads_nothing(site: Site) -> None:
+    """Loki calls it `fake`: it holds all users' jobs from before."""
+    with Client(ServerAccess(url=site.loki.url, tenant="fake")) as before_tenants:
+        before_tenants.push({"service_name": "logshipper"}, [Entry(time.time_ns(), "of all users")])
+        assert before_tenants.query(f"count_over_time({ALL}[1h])")
+    answer = site.gateway.as_grafana("fake", all_of(site))
+    assert is_denied(site, answer, 403), answer
+    assert site.gateway.as_grafana("faker", all_of(site)).status == 200
 
 
 def test_whom_grafana_names_nobody_for_reads_nothing(site: Site) -> None:

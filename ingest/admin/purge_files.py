@@ -1,0 +1,106 @@
+"""Takes a job's lines out of the files of a node's state_dir: the quarantine, what `fsck` took out of it as unreadable,
+and measurements of senders that nobody knows. Also while the agent runs."""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from ingest.admin.fsck import UNREADABLE
+from ingest.capture.purge_masks import masked, masked_json
+from ingest.capture.purge_pattern import EVERY_LINE, LinePattern
+from ingest.shipping import quarantine_files
+from ingest.telegraf import unidentified
+from logshipper.errors import StoreError, os_words
+
+_JOB_ID = re.compile(rb'"job_id" ?: ?"([^"]*)"')
+_OPEN_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class StateFiles:
+    """sink_dirs: state_dir itself, and those of its sinks. Raises StoreError."""
+
+    def __init__(self, state_dir: str, sink_dirs: Sequence[str], job_id: str, pattern: LinePattern) -> None:
+        self._quarantines = [os.path.join(one, quarantine_files.FOLDER) for one in sink_dirs]
+        self._unreadable = [os.path.join(one, UNREADABLE) for one in sink_dirs]
+        kept_apart = os.path.join(state_dir, unidentified.FOLDER, unidentified.FILE)
+        self._unidentified = [kept_apart, f"{kept_apart}.1"]  # it becomes the second one, so it is gone through first
+        self._job_id = job_id.encode()
+        self._pattern = pattern
+
+    def purge(self, *, dry_run: bool) -> dict[str, int]:
+        """How many lines there were, by place; but for the quarantine, only where there were any. dry_run: only counts.
+        The caller holds the rewriter's lock."""
+        found = {
+            "quarantine": sum(self._purge_quarantine(folder, dry_run=dry_run) for folder in self._quarantines),
+            UNREADABLE: sum(_mask_lines(path, self._mask_torn, dry_run=dry_run) for path in self._unreadable),
+            "telegraf": sum(_mask_lines(path, self._mask_unknown, dry_run=dry_run) for path in self._unidentified),
+        }
+        return {place: count for place, count in found.items() if count or place == "quarantine"}
+
+    def _purge_quarantine(self, folder: str, *, dry_run: bool) -> int:
+        if not dry_run:
+            quarantine_files.remove_leftovers(folder)
+        found = 0
+        for name in quarantine_files.names(folder):
+            count = sum(self._is_meant(line, raw) for line, raw in quarantine_files.read_bytes(folder, name))
+            if count and not dry_run:
+                quarantine_files.rewrite(folder, name, lambda line, raw: b"" if self._is_meant(line, raw) else raw)
+            found += count
+        return found
+
+    def _is_meant(self, line: quarantine_files.Line, raw: bytes) -> bool:
+        entry = line.entry
+        if entry is None:
+            return self._is_torn_meant(raw)
+        if entry.job_id.encode() != self._job_id:
+            return False
+        texts = (entry.line, entry.words, *entry.metadata.values())
+        return self._pattern is EVERY_LINE or any(map(self._pattern.has, texts))
+
+    def _is_torn_meant(self, raw: bytes) -> bool:
+        """Of a line that is no entry nobody knows whose it is, unless it says so."""
+        named = _JOB_ID.search(raw)
+        is_ours = named is not None and named[1] == self._job_id
+        if self._pattern is EVERY_LINE:
+            return is_ours and bool(raw.strip(b"*\n"))
+        return (is_ours or named is None) and self._pattern.has(raw.rstrip(b"\n"))
+
+    def _mask_torn(self, raw: bytes) -> bytes:
+        return masked(raw) if self._is_torn_meant(raw) else raw
+
+    def _mask_unknown(self, raw: bytes) -> bytes:
+        """Whose they are nobody knows: with a pattern all that have it, and of all of a job none."""
+        return raw if self._pattern is EVERY_LINE else masked_json(raw, self._pattern)
+
+
+def _mask_lines(path: str, mask: Callable[[bytes], bytes], *, dry_run: bool) -> int:
+    """Overwrites lines in place: others append to the file, or rename it, meanwhile. How many."""
+    try:
+        fd = os.open(path, _OPEN_FLAGS | (os.O_RDONLY if dry_run else os.O_RDWR))
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise StoreError(path, f"can't be opened: {os_words(error)}") from None
+    found = 0
+    try:
+        for offset, line in _lines(fd):
+            new = mask(line)
+            found += new != line
+            if new != line and not dry_run and os.pwrite(fd, new, offset) != len(new):
+                raise StoreError(path, "can't be written to the end")
+        if found and not dry_run:
+            os.fsync(fd)
+    except OSError as error:
+        raise StoreError(path, f"can't be purged: {os_words(error)}") from None
+    finally:
+        os.close(fd)
+    return found
+
+
+def _lines(fd: int) -> Iterator[tuple[int, bytes]]:
+    """Offset and bytes of each, without its LF."""
+    with open(fd, "rb", closefd=False) as file:
+        offset = 0
+        while line := file.readline(quarantine_files.MAX_ENTRY_BYTES):
+            yield offset, line.rstrip(b"\n")
+            offset += len(line)

@@ -1,0 +1,82 @@
+"""The forms in which one text may stand in a line: as it is, without colours, with the escapes of JSON resolved, and
+both of them again for JSON within JSON. Pure.
+
+A secret that a job has printed in colours, or as a value of JSON, stands in none of its bytes: it is looked for in each
+form, and a place in a form is known by its place in the line.
+"""
+
+import re
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+MAX_LEVELS = 4  # of JSON within JSON: the quarantine's file, an entry, and what a job has put in there
+MAY_DIFFER = r"[\x1b\\]"  # of lines that have other forms, for RE2 as well
+_COLOUR = re.compile("\x1b\\[[0-9;:]*m")
+_ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})(?:\\u([dD][c-fC-F][0-9a-fA-F]{2}))?|(["\\/bfnrt]))')
+_NAMED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+class Form(NamedTuple):
+    """text: of a line; at: where in the line each of its characters begins, and, last, where the line ends."""
+
+    text: str
+    at: Sequence[int]
+
+
+def forms(line: str) -> Iterator[str]:
+    """Each one once; most lines have but one."""
+    yield line
+    for _ in range(MAX_LEVELS):
+        if "\x1b" in line:
+            line = _COLOUR.sub("", line)
+            yield line
+        if "\\" not in line:
+            return
+        line = _ESCAPE.sub(_character, line)
+        yield line
+
+
+def spans(line: str, pattern: "re.Pattern[str]") -> Iterator[str]:
+    """Pieces of the line in which its forms have the pattern."""
+    form = Form(line, range(len(line) + 1))
+    steps = ((_COLOUR, lambda _: ""), (_ESCAPE, _character)) * MAX_LEVELS
+    for found in pattern.finditer(line):
+        yield line[found.start() : found.end()]
+    for step, value in steps:
+        resolved = _replaced(form, step, value)
+        if resolved is form:
+            continue
+        form = resolved
+        for found in pattern.finditer(form.text):
+            yield line[form.at[found.start()] : form.at[found.end() - 1] + _width(form, found.end() - 1)]
+
+
+def _width(form: Form, at: int) -> int:
+    """How much of the line one character of a form takes."""
+    return form.at[at + 1] - form.at[at]
+
+
+def _replaced(form: Form, step: "re.Pattern[str]", value: "Callable[[re.Match[str]], str]") -> Form:
+    parts: list[str] = []
+    at = array("q")
+    last = 0
+    for found in step.finditer(form.text):
+        new = value(found)
+        parts += [form.text[last : found.start()], new]
+        at.extend(form.at[last : found.start()])
+        at.extend([form.at[found.start()]] * len(new))
+        last = found.end()
+    if not parts:
+        return form
+    at.extend(form.at[last:])
+    return Form("".join(parts) + form.text[last:], at)
+
+
+def _character(found: "re.Match[str]") -> str:
+    if found[3]:
+        return _NAMED.get(found[3], found[3])
+    first = int(found[1], 16)
+    if found[2] and 0xD800 <= first < 0xDC00:
+        return chr(0x10000 + ((first - 0xD800) << 10) + (int(found[2], 16) - 0xDC00))
+    return chr(first) + (chr(int(found[2], 16)) if found[2] else "")

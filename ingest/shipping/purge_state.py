@@ -1,0 +1,82 @@
+"""Takes a job's name and keys out of an agent's `state.db`: what it remembers of captures that it has shipped, for a
+week. Its own lines never stand there."""
+
+import json
+import os
+import sqlite3
+from contextlib import closing
+from typing import NamedTuple
+
+from ingest.capture.purge_masks import masked_json
+from ingest.capture.purge_pattern import EVERY_LINE, LinePattern
+from ingest.metadata.x_axis import XAxis
+from ingest.shipping.checkpoints import SCHEMA, VERSION
+from ingest.sqlite_file import open_reader, open_writer, rewrite_wholly, store_errors, transaction
+
+_JSON_COLUMNS = (("shipped", "identity"), ("shipped", "account"), ("learnt", "account"))
+
+
+class _Cell(NamedTuple):
+    """table, column, folder: where it stands; new: what is to stand there, None for no row."""
+
+    table: str
+    column: str
+    folder: str
+    new: str | None
+
+
+def purge_state(path: str, job_id: str, pattern: LinePattern, *, dry_run: bool) -> int:
+    """How many values had the pattern; of all of a job what is remembered goes. dry_run: only counts, also while the
+    agent runs; else the caller holds its lock. Raises StoreError."""
+    if not os.path.exists(path):
+        return 0
+    opened = open_reader(path, VERSION) if dry_run else open_writer(path, SCHEMA, VERSION, wal=True, create=False)
+    with closing(opened) as connection, store_errors(path):
+        cells = _meant(connection, job_id, pattern)
+        if cells and not dry_run:
+            with transaction(connection):
+                for cell in cells:
+                    _write(connection, cell)
+            rewrite_wholly(connection, path)
+    return len(cells)
+
+
+def _meant(connection: sqlite3.Connection, job_id: str, pattern: LinePattern) -> list[_Cell]:
+    folders = _folders(connection, job_id)
+    tables = ("shipped", "learnt")
+    held = {table: _of(connection, table, "folder", folders) for table in tables}
+    if pattern is EVERY_LINE:
+        return [_Cell(table, "folder", folder, None) for table in tables for folder in held[table]]
+    cells: list[_Cell] = []
+    for table, column in _JSON_COLUMNS:
+        for folder, text in _of(connection, table, column, folders).items():
+            new = masked_json(text.encode(), pattern).decode()
+            cells += [_Cell(table, column, folder, new)] if new != text else []
+    none_learnt = XAxis().to_json()
+    for folder, text in _of(connection, "learnt", "x_axis", folders).items():
+        if text != none_learnt and pattern.has(text):  # begun again: the records it was learnt of are gone
+            cells.append(_Cell("learnt", "x_axis", folder, none_learnt))
+    return cells
+
+
+def _folders(connection: sqlite3.Connection, job_id: str) -> set[str]:
+    """Of the job's captures; of those of which nothing was shipped only the folder's name says whose they are."""
+    shipped = connection.execute("SELECT folder, identity FROM shipped").fetchall()
+    of_job = {folder for folder, identity in shipped if json.loads(identity).get("job_id") == job_id}
+    learnt = {folder for (folder,) in connection.execute("SELECT folder FROM learnt")} - {
+        folder for folder, _ in shipped
+    }
+    return of_job | {folder for folder in learnt if folder.rpartition("@")[0] == job_id}
+
+
+def _of(connection: sqlite3.Connection, table: str, column: str, folders: set[str]) -> dict[str, str]:
+    rows = connection.execute(f"SELECT folder, {column} FROM {table}")  # noqa: S608  names of our own
+    return {folder: text for folder, text in rows if folder in folders}
+
+
+def _write(connection: sqlite3.Connection, cell: _Cell) -> None:
+    if cell.new is None:
+        connection.execute(f"DELETE FROM {cell.table} WHERE folder = ?", (cell.folder,))  # noqa: S608  likewise
+    else:
+        statement = f"UPDATE {cell.table} SET {cell.column} = ? WHERE folder = ?"  # noqa: S608  likewise
+        connection.execute(statement, (cell.new, cell.folder))

@@ -1,0 +1,69 @@
+"""Takes a pattern out of all that a store's folder holds of one job. The caller holds the store's lock."""
+
+import os
+from collections.abc import Callable
+
+from ingest.capture.purge_pattern import LinePattern
+from ingest.capture.purge_segments import Purged
+from ingest.sqlite_file import UnwritableError
+from ingest.store import due_marks, marks_file
+from ingest.store.catalogue import Catalogue, read_summary
+from ingest.store.intake import Intake
+from ingest.store.job_traces import JobPlace, moved_aside, remove_unfinished
+from ingest.store.purge_store import purge_database
+
+
+def purge_job(place: JobPlace, intake: Intake, catalogue: Catalogue, pattern: LinePattern, *, dry_run: bool) -> Purged:
+    """How many lines, names, tags and notes have it, and in which files. dry_run: only counts. Raises StoreError; where
+    a file can't be written now, once it has gone through the others."""
+    spooled = intake.purge(place.job_id, pattern, dry_run=dry_run)
+    if not dry_run:
+        remove_unfinished(place)
+    steps: dict[str, Callable[[], int]] = {
+        place.database: lambda: _purge_database(place, pattern, dry_run=dry_run),
+        catalogue.path: lambda: _purge_summary(place, catalogue, pattern, dry_run=dry_run),
+        os.path.join(place.root, marks_file.FILE): lambda: marks_file.purge_marks(
+            place.root, place.job_id, pattern, wal=place.wal, dry_run=dry_run
+        ),
+        os.path.join(place.root, due_marks.FILE): lambda: due_marks.purge(
+            place.root, place.job_id, pattern, dry_run=dry_run
+        ),
+    }
+    lines, files = spooled.lines, list(spooled.files)
+    failed: list[UnwritableError] = []
+    for path, step in steps.items():
+        try:
+            found = step()
+        except UnwritableError as error:
+            failed.append(error)
+        else:
+            lines += found
+            files += [path] if found else []
+    if failed:
+        raise failed[0]
+    return Purged(lines, files)
+
+
+def _purge_database(place: JobPlace, pattern: LinePattern, *, dry_run: bool) -> int:
+    if not os.path.exists(place.database):
+        return 0
+    return purge_database(place.database, pattern, wal=place.wal, dry_run=dry_run)
+
+
+def _purge_summary(place: JobPlace, catalogue: Catalogue, pattern: LinePattern, *, dry_run: bool) -> int:
+    """The job's database has what is in it, too, and counts."""
+    found = sum(map(pattern.has, catalogue.words(place.job_id)))
+    if dry_run or not found or not os.path.exists(place.database):
+        return found
+    summary = read_summary(place.database, place.job_id)
+    if summary is not None:
+        catalogue.replace(summary)
+    return 0
+
+
+def not_purged(place: JobPlace, pattern: LinePattern) -> list[str]:
+    """What stays as it is and may have it, a sentence each."""
+    left = [f"{path}: was moved aside as damaged, and isn't looked into: remove it" for path in moved_aside(place)]
+    if pattern.has(place.job_id):
+        left.append(f"the job's id has it, which names files: `logshipper rm {place.job_id}`")
+    return left

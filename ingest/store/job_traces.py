@@ -1,0 +1,77 @@
+"""What a store's folder holds of a job, spool and catalogue apart: its database, what was said of it, and what
+somebody has left of it who was stopped, or who moved a damaged file aside. The caller holds the store's lock."""
+
+import glob
+import os
+from typing import NamedTuple
+
+from ingest.sqlite_file import SUFFIXES, DamagedError, UnwritableError, remove_database
+from ingest.store import catalogue, due_marks, marks_file, new_databases
+from logshipper.errors import os_words
+
+_MOVED_ASIDE = ("*.db.damaged*", "jobs/*.db.damaged*")
+_READ_BYTES = 1 << 20
+
+
+class JobPlace(NamedTuple):
+    """root: the store's folder; wal: see sqlite_file."""
+
+    root: str
+    job_id: str
+    wal: bool
+
+    @property
+    def database(self) -> str:
+        return os.path.join(self.root, "jobs", f"{self.job_id}.db")
+
+
+def remove_traces(place: JobPlace) -> list[str]:
+    """Returns files that were moved aside and have other jobs, too: these are the user's to remove. Raises
+    StoreError."""
+    try:
+        remove_database(place.database)
+        for aside in glob.glob(f"{glob.escape(place.database)}.damaged*"):
+            os.unlink(aside)
+    except OSError as error:
+        raise UnwritableError(error.filename or place.database, f"can't be removed: {os_words(error)}") from None
+    remove_unfinished(place)
+    due_marks.forget(place.root, place.job_id)
+    left: list[str] = []
+    try:
+        marks_file.forget_marks(place.root, place.job_id, wal=place.wal)
+    except DamagedError:
+        left = [os.path.join(place.root, f"{marks_file.FILE}{suffix}") for suffix in SUFFIXES]
+    return [*(path for path in left if _names(path, place.job_id)), *moved_aside(place)]
+
+
+def remove_unfinished(place: JobPlace) -> None:
+    """What an import, or whoever made the catalogue again, left half-made: it is made again. Raises StoreError."""
+    unfinished = os.path.join(place.root, new_databases.FOLDER, f"{place.job_id}.db")
+    try:
+        remove_database(unfinished)
+        remove_database(os.path.join(place.root, f"{catalogue.FILE}{catalogue.UNFINISHED}"))
+    except OSError as error:
+        raise UnwritableError(error.filename or unfinished, f"can't be removed: {os_words(error)}") from None
+
+
+def moved_aside(place: JobPlace) -> list[str]:
+    """Files that were moved aside as damaged, and name the job, or are named after it. Raises StoreError."""
+    paths = [path for pattern in _MOVED_ASIDE for path in glob.glob(os.path.join(glob.escape(place.root), pattern))]
+    own = f"{place.database}."
+    return sorted(path for path in paths if path.startswith(own) or _names(path, place.job_id))
+
+
+def _names(path: str, job_id: str) -> bool:
+    """Whether a file has the job's id anywhere."""
+    wanted, before = job_id.encode(), b""
+    try:
+        with open(path, "rb") as file:
+            while part := file.read(_READ_BYTES):
+                if wanted in before + part:
+                    return True
+                before = part[-len(wanted) :]
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise UnwritableError(path, f"can't be read: {os_words(error)}") from None
+    return False

@@ -1,0 +1,134 @@
+"""A secret is gone from a real Loki in whatever form it stands there, and nothing else is."""
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ingest.admin import purge_loki
+from ingest.admin.purge_loki import LokiPurge
+from ingest.capture.purge_pattern import LinePattern, pattern_of
+from ingest.loki.client import Client, Result
+from ingest.loki.logql import quoted
+from ingest.loki.push import Entry
+from tests.node_agents import NodeAgent, entries_of
+from tests.secret_oracle import SECRETS, Secret, has
+from tests.servers.running import LokiServer
+
+CLUSTER = "forms"
+OTHER = "something else"
+
+
+def lines_with(secret: Secret) -> list[str]:
+    text, printed = secret
+    return [
+        f"a line: {printed}",
+        f"{printed} begins it",
+        json.dumps({"step": 1, "token": printed}),
+        json.dumps({"step": 1, "token": printed}, ensure_ascii=False),
+        json.dumps({text: 1}),
+        json.dumps({"event": "odd", "data": {"of": [text, json.dumps({"within": printed})]}}),
+    ]
+
+
+def lines_without(secret: Secret) -> list[str]:
+    beginning = secret.text[:4]
+    return [
+        OTHER,
+        f"\x1b[31m{OTHER}\x1b[0m",
+        json.dumps({"a": f"{beginning}\\ \u00e4"}),
+        f"C:\\{beginning}",
+        '{"a": "\\\\"}',
+    ]
+
+
+def push(loki: LokiServer, job_id: str, lines: list[str], *, step: str = "") -> None:
+    begin_ns = time.time_ns() - 60 * 10**9
+    metadata = {"job_id": job_id, **({"step": step} if step else {})}
+    entries = [Entry(begin_ns + at, line, metadata) for at, line in enumerate(lines)]
+    with Client(loki.url) as client:
+        for kind in ("log", "event"):
+            client.push({"service_name": "logshipper", "cluster": CLUSTER, "kind": kind, "host": "n1"}, entries)
+
+
+def test_a_secret_is_gone_in_every_form(servers: None, tmp_path: Path) -> None:
+    job_of = {name: uuid.uuid4().hex[:12] for name in SECRETS}
+    with LokiServer(deletes=True) as loki:
+        agent = NodeAgent(tmp_path, loki.url, cluster=CLUSTER)
+        agent.state.mkdir()
+        for name, secret in SECRETS.items():
+            push(loki, job_of[name], lines_with(secret) + lines_without(secret))
+            push(loki, "neighbour", lines_with(secret))
+        for name, secret in SECRETS.items():
+            asked = ("purge", "--job", job_of[name], "--fixed", secret.text, "--since", "1h")
+            tried = agent.call(*asked, "--dry-run", "--json")
+            assert json.loads(tried.stdout)["lines"]["loki"] == 2 * len(lines_with(secret)), (name, tried.stdout)
+            assert agent.call(*asked, "--yes", "--wait", "1s").returncode == 3, "its parts haven't heard of it"
+        loki.stop()
+        loki.start()
+        for name, secret in SECRETS.items():
+            asked = ("purge", "--job", job_of[name], "--fixed", secret.text, "--since", "1h")
+            done = agent.call(*asked, "--yes", "--wait", "30s", "--json")
+            assert done.returncode == 0, (name, done.stderr)
+        with Client(loki.url) as client:
+            found = entries_of(client, CLUSTER)
+    for name, secret in SECRETS.items():
+        left = [entry.line for entry in found if entry.metadata["job_id"] == job_of[name]]
+        assert not any(has(secret.text, line) for line in left)
+        assert sorted(left) == sorted(2 * lines_without(secret)), name
+    assert sum(entry.metadata["job_id"] == "neighbour" for entry in found) == 2 * 6 * len(SECRETS)
+
+
+def test_what_stands_with_every_line_is_said(servers: None, tmp_path: Path) -> None:
+    with LokiServer(deletes=True) as loki:
+        agent = NodeAgent(tmp_path, loki.url, cluster=CLUSTER)
+        agent.state.mkdir()
+        push(loki, "job1", [OTHER], step="hunter2")
+        done = agent.call("purge", "--job", "job1", "--fixed", "hunter2", "--since", "1h", "--yes", "--wait", "1s")
+    assert done.returncode == 3
+    assert "the job's step has it, which stands with every line in Loki" in done.stderr
+
+
+class Answering:
+    """A Loki that has these lines, and counts what is asked."""
+
+    answer_date_ns = None
+
+    def __init__(self, lines: list[str], pattern: LinePattern) -> None:
+        self._lines = lines
+        self._pattern = pattern
+
+    def query(self, logql: str, *, time_ns: int | None = None) -> list[Result]:
+        return []
+
+    def entries(self, logql: str, begin_ns: int, end_ns: int) -> Iterator[Entry]:
+        if "event" not in logql:
+            yield from (Entry(begin_ns, line) for line in self._lines if not self._pattern.python.search(line))
+
+    def delete(self, logql: str, begin_ns: int, end_ns: int) -> str:
+        raise AssertionError
+
+
+def test_requests_are_few_and_short_whatever_forms_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    pattern = pattern_of("g\u00e4h[0-9]*", None)
+    lines = [json.dumps(f"g\u00e4h{number}") for number in range(3000)]
+    purge = LokiPurge(Answering([*lines, *lines], pattern), "c", "job1", pattern)
+    span = purge.look(60)
+    assert span.lines == 6000
+    assert 2 < len(span.queries) < 30
+    assert max(map(len, span.queries)) < 2 * purge_loki.MAX_QUERY_CHARS
+    monkeypatch.setattr(purge_loki, "MAX_REQUESTS", 2)
+    assert len(purge.look(60).queries) <= 4
+    (words,) = purge.still_there(0)
+    assert "in too many forms, or too long ones" in words
+
+
+def test_an_anchored_pattern_names_whole_lines() -> None:
+    pattern = pattern_of("^g\u00e4h\\b", None)
+    purge = LokiPurge(Answering(["g\\u00e4h (x)", "a g\\u00e4h (x)"], pattern), "c", "job1", pattern)
+    (query,) = purge.look(60).queries[1:]
+    assert query.endswith(f" |~ {quoted('^(?:' + re.escape(chr(92).join(('g', 'u00e4h (x)'))) + ')$')}")
