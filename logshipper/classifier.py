@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from logshipper import commands
 from logshipper.masks import MASK
 from logshipper.policies import Obedience, Policies
-from logshipper.renderer import Fed, Renderer
+from logshipper.renderer import Block, Fed, Renderer
 from logshipper.segment import Json, Stream
 from logshipper.stream_log import CaptureLog, Event, Lines, StreamLog
 
@@ -81,12 +81,12 @@ class Classifier:
         state = self._streams[stream]
         renderer = state.renderer
         state.bytes += len(data)
-        begin = 0
+        begin = self._feed_half_command(state, data, now) if state.half_command is not None else 0
         while begin < len(data):
             fed = renderer.feed(data, now, begin)
             state.sort(fed.blocks, now)
             begin = fed.consumed
-            self._meet_command(state, fed, now)
+            self._meet_command(_CommandLine(state, fed), now)
 
     def measured(self, records: Sequence[bytes], arrived_at: float) -> int:
         """Takes metadata that the job didn't print but sent (logshipper/measurements.py), as if it stood on stdout,
@@ -111,9 +111,10 @@ class Classifier:
     def end(self, stream: Stream, now: float) -> None:
         """The stream is over: its half line is a line, its screen and repeats are final."""
         state = self._streams[stream]
+        self._end_half_command(state, now)
         fed = state.renderer.end_line(now)
         state.sort(fed.blocks, now)
-        self._meet_command(state, fed, now)
+        self._meet_command(_CommandLine(state, fed), now)
         state.settle(now)
         for capped in (self._user_events, self._refusals):
             capped.say_left_out(self._log)
@@ -142,103 +143,130 @@ class Classifier:
 
     # ---- commands and policies
 
-    def _meet_command(self, state: StreamLog, fed: Fed, now: float) -> None:
+    def _feed_half_command(self, state: StreamLog, data: bytes, now: float) -> int:
+        """The rest of a line that was cut off by a change of the mode. Returns how much of data that is."""
+        half = state.half_command
+        end = data.find(b"\n") + 1
+        if half is None or not end:
+            state.half_command = half and half.fed(data)
+            return len(data)
+        state.half_command = half.fed(data[: end - 1])
+        state.renderer.line_feeds += 1
+        self._end_half_command(state, now)
+        return end
+
+    def _end_half_command(self, state: StreamLog, now: float) -> None:
+        half, state.half_command = state.half_command, None
+        if half is not None:
+            line = _CommandLine(state, half.rendered(now), is_half=True)
+            if line.text:
+                self._meet_command(line, now)
+            else:
+                line.keep(now)
+
+    def _meet_command(self, line: "_CommandLine", now: float) -> None:
         """Obeys a line that holds a command, or leaves it as the ordinary line that it is."""
-        if fed.command is None:
+        if not line.text:
             return
-        line = commands.AMID_LINE + fed.command if fed.is_part else fed.command
-        asked = commands.parse(line) if self._obey else None
-        obedience = self._policies.obedience(state.stream)
+        asked = commands.parse(line.text) if self._obey else None
+        obedience = self._policies.obedience(line.state.stream)
         if isinstance(asked, commands.UserEvent) and obedience is Obedience.ALL:
-            self._take_user_event(state, asked, line)
+            self._take_user_event(line, asked)
         elif isinstance(asked, commands.Command) and asked.verb == "resume":
-            self._resume(state, asked, now)
+            self._resume(line, asked, now)
         elif isinstance(asked, commands.Command) and obedience is Obedience.ALL:
-            self._obey_command(state, asked, line, now)
+            self._obey_command(line, asked, now)
         elif isinstance(asked, commands.Command):
-            self._obey_fenced(state, asked, line, now)
+            self._obey_fenced(line, asked, now)
         elif isinstance(asked, commands.Refused):
-            self._obey_refused(state, fed, asked, line, now)
+            self._obey_refused(line, asked, now)
         else:
-            state.sort(state.renderer.keep_command(), now)
+            line.keep(now)
 
-    def _obey_command(self, state: StreamLog, command: commands.Command, line: bytes, now: float) -> None:
-        state.renderer.take_command()
-        state.tally.commands += 1
-        before = self.mode
+    def _obey_command(self, line: "_CommandLine", command: commands.Command, now: float) -> None:
+        stream, before, was_fenced = line.state.stream, self.mode, self._policies.fenced()
+        line.obey()
+        text = line.text
         if command.verb == "mode":
-            self._policies.set_mode(state.stream, command.value)
+            self._policies.set_mode(stream, command.value)
         else:
-            self._policies.stop(state.stream, command.value, is_certain=True)
-            line = self._masked_command(command)
+            self._policies.stop(stream, command.value, is_certain=True)
+            text = self._masked_command(command)
         self._apply_policies(now)
-        state.take_command(line)
-        self._say_mode(before, state.stream)
+        line.state.take_command(text)
+        self._say_mode(before, stream)
         if command.verb == "stop":
-            self._say_fenced(state.stream)
+            self._say_fenced(stream, was_fenced)
         elif commands.width(self.mode) > commands.width(command.value):
-            self._refuse(state.stream, _IN_DOUBT.format(f"{self.mode} on the other stream"))
+            self._refuse(stream, _IN_DOUBT.format(f"{self.mode} on the other stream"))
 
-    def _obey_fenced(self, state: StreamLog, command: commands.Command, line: bytes, now: float) -> None:
+    def _obey_fenced(self, line: "_CommandLine", command: commands.Command, now: float) -> None:
         """A fence is in force, or may be: then what narrows is obeyed."""
-        may_obey = self._policies.obedience(state.stream) is Obedience.NARROWING
+        stream = line.state.stream
+        may_obey = self._policies.obedience(stream) is Obedience.NARROWING
         if command.verb == "stop" and may_obey:
-            self._obey_command(state, command, line, now)
+            self._obey_command(line, command, now)
             return
-        state.sort(state.renderer.keep_command(), now)
-        if command.verb != "mode":
+        if command.verb == "stop":
+            line.keep_as(self._masked_command(command), now)
             return
+        line.keep(now)
         narrows = commands.width(command.value) > commands.width(self.mode)
         if may_obey:
-            self._narrow(state.stream, command.value, now, "to be safe: a stop token may be in force")
+            self._narrow(stream, command.value, now, "to be safe: a stop token may be in force")
+        else:
+            self._policies.ignore(stream, command.value)
         if narrows != may_obey and command.value != self.mode:
-            self._refuse(state.stream, "a stop token may be in force" if may_obey else _FENCED)
+            self._refuse(stream, "a stop token may be in force" if may_obey else _FENCED)
 
-    def _resume(self, state: StreamLog, command: commands.Command, now: float) -> None:
-        was_fenced = self._policies.fenced()
-        found = self._policies.resume(state.stream, command.value, is_certain=True)
+    def _resume(self, line: "_CommandLine", command: commands.Command, now: float) -> None:
+        stream, before, was_fenced = line.state.stream, self.mode, self._policies.fenced()
+        found = self._policies.resume(stream, command.value, is_certain=True)
         if found is None:
-            state.sort(state.renderer.keep_command(), now)
+            line.keep_as(self._masked_command(command), now)
             return
-        state.renderer.take_command()
-        state.tally.commands += 1
-        state.take_command(self._masked_command(command))
+        line.obey()
+        line.state.take_command(self._masked_command(command))
+        self._apply_policies(now)
+        self._say_mode(before, stream, " (it was asked for behind the stop token)")
         if not found:
-            self._refuse(state.stream, _IN_DOUBT.format("stop on the other stream"))
+            self._refuse(stream, _IN_DOUBT.format("stop on the other stream"))
         elif was_fenced and not self._policies.fenced():
-            self._log.event("commands_resumed", "commands are obeyed", stream=state.stream.name.lower())
+            self._log.event("commands_resumed", "commands are obeyed", stream=stream.name.lower())
 
-    def _obey_refused(self, state: StreamLog, fed: Fed, refused: commands.Refused, line: bytes, now: float) -> None:
+    def _obey_refused(self, line: "_CommandLine", refused: commands.Refused, now: float) -> None:
         """A malformed command: what of it narrows is obeyed."""
-        stream = state.stream
+        stream, was_fenced = line.state.stream, self._policies.fenced()
         obedience = self._policies.obedience(stream)
         resumed = None
         if refused.resume is not None:
             resumed = self._policies.resume(stream, refused.resume, is_certain=False)
         if obedience is Obedience.NONE:
             refused = refused._replace(narrow=None, stop=None)
-        for token in (refused.stop, refused.resume if resumed is not None else None):
-            self._log.masks.add(token or "")
-        if not fed.is_part and (refused.stop is not None or resumed is not None):
-            state.renderer.take_command()
-            state.tally.commands += 1
-            text = self._log.masks.masked(line[: refused.begin]) if state.mode == "enabled" else b""
-            verb = "stop" if refused.stop is not None else "resume"
-            state.take_command(text + self._masked_command(commands.Command(verb, "")))
-        elif refused.narrow is not None and refused.has_tail:
-            state.renderer.take_command()  # what follows on the line was printed after it
-            state.tally.dropped += 1
-        else:
-            state.sort(state.renderer.keep_command(), now)
+        self._keep_refused(line, refused, resumed is not None, now)
         if refused.stop is not None:
-            self._policies.stop(stream, refused.stop, is_certain=bool(refused.stop))
-            self._say_fenced(stream)
+            self._policies.stop(stream, refused.stop, is_certain=False)
+            self._say_fenced(stream, was_fenced)
         if obedience is not Obedience.NONE or resumed is not None:
             self._refuse(
                 stream, refused.reason, f"is no command: {refused.reason}. The right form: {commands.RIGHT_FORM}"
             )
         if refused.narrow is not None:
             self._narrow(stream, refused.narrow, now, "to be safe: it names this mode")
+
+    def _keep_refused(self, line: "_CommandLine", refused: commands.Refused, has_resumed: bool, now: float) -> None:
+        """An ordinary line, unless it holds a token, or text that was printed behind what narrows."""
+        for token in (refused.stop, refused.resume):
+            self._log.masks.add(token or "")
+        if (refused.stop is not None or has_resumed) and not line.is_part:
+            line.obey()
+            before = self._log.masks.masked(line.text[: refused.begin]) if line.state.mode == "enabled" else b""
+            verb = "stop" if refused.stop is not None else "resume"
+            line.state.take_command(before + self._masked_command(commands.Command(verb, "")))
+        elif refused.narrow is not None and refused.has_tail and not line.is_part:
+            line.drop()
+        else:
+            line.keep(now)
 
     def _narrow(self, stream: Stream, mode: str, now: float, why: str) -> None:
         """Also where the mode in force is narrower: another command may undo that one."""
@@ -254,20 +282,18 @@ class Classifier:
                 continue
             if state.mode == "disabled":
                 self._disabled_until = now
-            if state.mode != "enabled":
-                state.renderer.drop_half_line()  # part of a line was printed under the old mode: what it is isn't known
-            state.settle(now)
-            state.mode = mode
+            state.change_mode(mode, now)
 
-    def _take_user_event(self, state: StreamLog, asked: commands.UserEvent, line: bytes) -> None:
+    def _take_user_event(self, line: "_CommandLine", asked: commands.UserEvent) -> None:
         """In each mode: it is for the logger. Past MAX_USER_EVENTS it is a line of the log only."""
-        state.renderer.take_command()
-        state.tally.commands += 1
-        masked = self._log.masks.masked(line)
-        state.take_command(masked)
-        event = asked if masked == line else commands.parse(masked)
-        if self._user_events.take(self._log) and isinstance(event, commands.UserEvent):
-            self._log.out.append(Event({**event.record(), "stream": state.stream.name.lower()}))
+        line.obey()
+        masked = self._log.masks.masked(line.text)
+        line.state.take_command(masked)
+        event = asked if masked == line.text else commands.parse(masked)
+        if not isinstance(event, commands.UserEvent):
+            event = commands.UserEvent({"name": MASK.decode()})  # a token stood where JSON has no text
+        if self._user_events.take(self._log):
+            self._log.out.append(Event({**event.record(), "stream": line.state.stream.name.lower()}))
 
     def _masked_command(self, command: commands.Command) -> bytes:
         self._log.masks.add(command.value)
@@ -281,9 +307,10 @@ class Classifier:
             details = {"from": before, "to": self.mode}
             self._log.event("mode_changed", message, stream=stream.name.lower(), **details)
 
-    def _say_fenced(self, stream: Stream) -> None:
-        message = "commands are not obeyed until the stop token comes again"
-        self._log.event("commands_fenced", message, stream=stream.name.lower())
+    def _say_fenced(self, stream: Stream, was_fenced: bool) -> None:
+        if not was_fenced:
+            message = "commands are not obeyed until the stop token comes again"
+            self._log.event("commands_fenced", message, stream=stream.name.lower())
 
     def _refuse(self, stream: Stream, reason: str, message: str = "") -> None:
         if self._refusals.take(self._log):
@@ -291,6 +318,46 @@ class Classifier:
             self._log.event(
                 "command_refused", f"a line with /LOGCOMMAND {words}", stream=stream.name.lower(), reason=reason
             )
+
+
+class _CommandLine:
+    """A rendered line that may hold a command, until it is known what becomes of it. text: b"" where there is none;
+    is_half: its begin was printed under another mode, so it is a command or nothing."""
+
+    __slots__ = ("_is_half", "is_part", "state", "text")
+
+    def __init__(self, state: StreamLog, fed: Fed, *, is_half: bool = False) -> None:
+        self.state = state
+        self.text = fed.command or b""
+        self.is_part = fed.is_part
+        self._is_half = is_half
+
+    def keep(self, now: float) -> None:
+        """It is an ordinary line."""
+        if self._is_half:
+            self.state.tally.dropped += 1
+        else:
+            self.state.sort(self.state.renderer.keep_command(), now)
+
+    def keep_as(self, text: bytes, now: float) -> None:
+        """It is an ordinary line that reads otherwise, where it can be changed."""
+        if self._is_half or self.is_part:
+            self.keep(now)
+            return
+        self.state.renderer.take_command()
+        self.state.sort([Block(text + b"\n")], now)
+
+    def obey(self) -> None:
+        self._take()
+        self.state.tally.commands += 1
+
+    def drop(self) -> None:
+        self._take()
+        self.state.tally.dropped += 1
+
+    def _take(self) -> None:
+        if not self._is_half:
+            self.state.renderer.take_command()
 
 
 class _Capped:

@@ -19,7 +19,7 @@ from logshipper.segment import MAX_LINE_BYTES
 
 _PRINTABLE = bytes([*range(0x20, 0x7F), *range(0x80, 0x100), 0x0A])
 _CUT_OFF = re.compile(rb"\x1b(?:\[[0-9;:]{0,64}|\()?\Z")
-_IGNORED = re.compile(rb"\x1b(?:\(B|\[0?K)")  # "ASCII characters"; erasing to the right, where nothing is
+_IGNORED = re.compile(rb"\x1b\(B|(?<!\r)\x1b\[0?K")  # "ASCII characters"; erasing to the right, where nothing is
 _MAX_REST = 256  # bytes
 _ZWJ = ZWJ.encode()
 
@@ -44,7 +44,8 @@ def coloured_text(data: bytes, open_line: bytes) -> tuple[bytes, bytes] | None:
     shown = SGR.sub(b"", text)
     if len(rest) > _MAX_REST or shown.translate(None, _PRINTABLE):
         return None
-    return (text, rest) if commands.find(open_line + shown) < 0 else None
+    border = open_line[-len(commands.PREFIX) :] + shown[: len(commands.PREFIX) + 1]
+    return (text, rest) if max(map(commands.find, (shown, border, open_line))) < 0 else None
 
 
 class ColouredRenderer(Renderer):
@@ -71,7 +72,7 @@ class ColouredRenderer(Renderer):
         pen = self._screen.pen.style if self._on_screen else self._pen
         if pen == PLAIN and b"\x1b" not in data and b"\x1b" not in open_line:
             return plain_text(data, self._screen.columns, open_line)
-        if open_line.endswith(_ZWJ):
+        if open_line.endswith(_ZWJ) or self._open.command:
             return None
         return coloured_text(data, stripped(bytes(open_line)))
 

@@ -141,6 +141,7 @@ class ColouredLine(LongLine):
             cut = last
         part, rest = bytes(text[:cut]), bytes(text[cut:])
         style = style_of(part)
+        self._note_command()
         self.parts += 1
         lines.block(part + change(style, PLAIN) + b"\n", str(self.parts))
         if (found := SGR.match(rest)) is not None:

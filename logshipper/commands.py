@@ -15,7 +15,7 @@ from logshipper.config import MODES
 from logshipper.segment import Json
 
 PREFIX = b"/LOGCOMMAND"
-_ANY_CASE = re.compile(b"(?i)" + PREFIX)
+_ANY_CASE = re.compile(rb"(?i)%s(?![\w/.-])" % PREFIX)  # no path, no other name
 AMID_LINE = "…".encode()  # stands for the parts of a line that are gone
 MAX_BYTES = 64 << 10
 MAX_TOKEN_CHARS = 256
@@ -63,11 +63,13 @@ class Refused(NamedTuple):
 
 _MAX_ODD_BYTES = 4 << 10  # of a malformed command: more aren't looked at
 _MEANT = re.compile(rb"(?i)\b(?:mode|stop|resume|event|enabled|metadata|disabled)\b")
-_AFTER_VERB = rb"""(?i)\b%s["']?\s*[:=]\s*["']?([^"'},]{0,256})"""
+_AFTER_VERB = rb"""(?i)\s*\{?\s*["']?%s["']?\s*[:=]\s*["']?([^"'},]{0,256})"""  # the first key is what is asked for
 _WRITTEN = {verb: re.compile(_AFTER_VERB % verb.encode()) for verb in ("stop", "resume")}
 _QUOTED = rb"""(?:'[^'\\]*'|"[^"\\]*")"""
-_PYTHON_PAIR = re.compile(rb"\s*(%s)\s*:\s*(%s|[\w.+-]+)\s*" % (_QUOTED, _QUOTED))
-_PYTHON_OBJECT = re.compile(rb"\{%s(?:,%s)*,?\s*\}" % (_PYTHON_PAIR.pattern, _PYTHON_PAIR.pattern))
+_PYTHON_PAIR = re.compile(rb"(%s)\s*:\s*(%s|[\w.+-]+)\s*" % (_QUOTED, _QUOTED))
+_PYTHON_OBJECT = re.compile(rb"\{\s*%s(?:,\s*%s)*(?:,\s*)?\}" % (_PYTHON_PAIR.pattern, _PYTHON_PAIR.pattern))
+_NARROW_WORD = re.compile(rb"(?i)\b(?:metadata|disabled)\b")
+_MEANT_AT_ONCE = re.compile(rb"(?i)\s*(?:[{:=\"']|(?:\w+\s+)?(?:metadata|disabled)\b)")  # not amid a sentence
 _ONE_KEY = "the object must hold one key: mode, stop, resume or event"
 
 
@@ -86,6 +88,15 @@ def find(text: bytes | bytearray) -> int:
         return -1
     found = _ANY_CASE.search(text)
     return found.start() if found is not None else -1
+
+
+def size_of_half(text: bytes) -> int:
+    """How many bytes at the end of text may be the begin of a command."""
+    begin = find(text)
+    if begin >= 0:
+        return len(text) - begin
+    end = text[-len(PREFIX) :].upper()
+    return next((size for size in range(len(PREFIX), 0, -1) if end.endswith(PREFIX[:size])), 0)
 
 
 def parse(line: bytes) -> Command | UserEvent | Refused | None:
@@ -135,9 +146,14 @@ def _behind_text(begin: int, rest: bytes) -> Refused | None:
 def _refused(reason: str, line: bytes, begin: int) -> Refused:
     """begin: where PREFIX stands, at the line's begin or behind blanks."""
     rest = line[begin + len(PREFIX) :]
-    given = _object(rest) or {}
-    stop, resume = (_token(given, verb) if verb in given else _written(rest, verb) for verb in ("stop", "resume"))
-    return Refused(reason, begin, _named_narrow_mode(line), stop, resume, not rest.rstrip().endswith(b"}"))
+    given = _object(rest)
+    if given is None:
+        stop, resume = _written(rest, "stop"), _written(rest, "resume")
+    else:
+        stop, resume = _token(given, "stop"), _token(given, "resume")
+    is_exact = not begin and line.startswith(PREFIX)
+    narrow = _named_narrow_mode(rest) if is_exact or _MEANT_AT_ONCE.match(rest) else None
+    return Refused(reason, begin, narrow, stop, resume, not rest.rstrip().endswith(b"}"))
 
 
 def _object(rest: bytes) -> Json | None:
@@ -165,7 +181,7 @@ def _token(given: Json, verb: str) -> str | None:
 
 def _written(rest: bytes, verb: str) -> str | None:
     """The token that stands behind a verb in text that is no object."""
-    found = _WRITTEN[verb].search(rest[:_MAX_ODD_BYTES])
+    found = _WRITTEN[verb].match(rest[:_MAX_ODD_BYTES])
     if found is None:
         return None
     text = found[1].decode(errors="replace").strip()
@@ -234,10 +250,7 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 
-def _named_narrow_mode(line: bytes) -> str | None:
+def _named_narrow_mode(rest: bytes) -> str | None:
     """A job that prints a dict's repr means to hide what follows: its token must not leak for two wrong quotes."""
-    lower = line.lower()
-    for mode in reversed(MODES[1:]):
-        if mode.encode() in lower:
-            return mode
-    return None
+    named = {word.lower().decode() for word in _NARROW_WORD.findall(rest)}
+    return next((mode for mode in reversed(MODES[1:]) if mode in named), None)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from logshipper import commands
 from logshipper.segment import MAX_LINE_BYTES
 
-_COMMAND_BYTES = 1 << 10  # of a command at the end of a long line: what is longer may be torn
+_BEGIN_BYTES = 4096  # of a long line that begins like a command
 
 
 class Block(NamedTuple):
@@ -59,14 +59,17 @@ class FinalLines:
 class LongLine:
     """A line that isn't ended: its text so far, without the parts that were given out because it grew too long.
 
+    parts: how many were given out. command: the line's begin, if it begins like a command and parts are gone.
+
     Where it is cut depends on its text alone: after MAX_LINE_BYTES, less what would tear a character or a command.
     """
 
-    __slots__ = ("parts", "text")
+    __slots__ = ("command", "parts", "text")
 
     def __init__(self) -> None:
         self.text = bytearray()
         self.parts = 0
+        self.command = b""
 
     def is_blank(self) -> bool:
         return not self.parts and not self.text.strip(b" ")
@@ -79,13 +82,25 @@ class LongLine:
         """Its text as a line that ends here."""
         return bytes(self.text)
 
+    def part(self) -> bytes | None:
+        """What stands for the parts that are gone; None where there are none. AMID_LINE at its end: more follows."""
+        if not self.parts:
+            return None
+        return self.command + commands.AMID_LINE
+
+    def _note_command(self) -> None:
+        if not self.parts:
+            begin = bytes(self.text[:_BEGIN_BYTES])
+            self.command = begin if begin.lstrip()[: len(commands.PREFIX)].upper() == commands.PREFIX else b""
+
     def add(self, text: bytes, lines: FinalLines) -> None:
         self.text += text
         while len(self.text) > MAX_LINE_BYTES:
             cut = MAX_LINE_BYTES
             while self.text[cut] & 0xC0 == 0x80:
                 cut -= 1
-            cut = cut - _of_command(bytes(self.text[max(cut - _COMMAND_BYTES, 0) : cut])) or cut
+            cut = cut - commands.size_of_half(bytes(self.text[max(cut - commands.MAX_BYTES, 0) : cut])) or cut
+            self._note_command()
             part, self.text = self.text, self.text[cut:]
             part[cut:] = b"\n"
             self.parts += 1
@@ -99,13 +114,4 @@ class LongLine:
             lines.block(bytes(self.text) + b"\n")
         self.text.clear()
         self.parts = 0
-
-
-def _of_command(text: bytes) -> int:
-    """How many bytes at the end of text may be the begin of a command."""
-    begin = commands.find(text)
-    if begin >= 0:
-        return len(text) - begin
-    lower = text.lower()
-    sizes = range(len(commands.PREFIX) - 1, 0, -1)
-    return next((size for size in sizes if lower.endswith(commands.PREFIX[:size].lower())), 0)
+        self.command = b""

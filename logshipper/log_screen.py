@@ -401,19 +401,31 @@ class LogScreen(Screen):
         """The text of the line that LF would end here, if it holds /LOGCOMMAND and was drawn since it ended; of a line
         that is too long its last part."""
         row = self.rows[self.y]
-        if not row.fresh or self.is_alternate:
+        if not row.fresh:
             return None
         is_one_row = row.head is None and not ((self.y and self.rows[self.y - 1].wrapped) or row.wrapped)
         if is_one_row and "/" not in row.cells:
             return None
         row.end = self.x if self._end < 0 else self._end
-        text = self._text_of(self.rows[self._group_of(self.y)])
-        return text if commands.find(text.encode()) >= 0 else None
+        rows = self.rows[self._group_of(self.y)]
+        text = self._text_of(rows)
+        is_command = (rows[0].head is not None and rows[0].head.command) or commands.find(text.encode()) >= 0
+        return text if is_command else None
 
-    def is_long_line(self) -> bool:
-        """Whether parts of the cursor's line were given out."""
+    def part(self) -> bytes | None:
+        """What stands for the begin of the cursor's line, where that can only be kept; None where it needn't."""
+        if self.is_alternate:
+            return commands.AMID_LINE
         head = self.rows[self._group_of(self.y).start].head
-        return head is not None and head.parts > 0
+        return None if head is None else head.part()
+
+    def half_line(self) -> str:
+        """The text of the cursor's line, if it was drawn since it ended; "" of one that is too long."""
+        row = self.rows[self.y]
+        if not row.fresh or self.part() is not None:
+            return ""
+        row.end = self.x if self._end < 0 else self._end
+        return self._text_of(self.rows[self._group_of(self.y)])
 
     @staticmethod
     def _text_of(rows: list[Row]) -> str:
@@ -489,7 +501,7 @@ class LogScreen(Screen):
             now, self.now = self.now, touched
             head = self.rows[self.y].head = self.line_type() if open_line.parts else None
             if head is not None:
-                head.parts = open_line.parts
+                head.parts, head.command = open_line.parts, open_line.command
             self._draw_again(open_line.text.decode())
             self.now = now
 
@@ -508,6 +520,6 @@ class LogScreen(Screen):
             if any(not row.clean and self._is_news(row, row.text()) for row in rows[group]):
                 head = rows[group.start].head
                 text = self._text_of(rows[group])
-                if text.strip(" ") and not (head is not None and head.parts):
+                if text.strip(" ") and (head is None or not head.parts):
                     texts.append(text)
         return texts

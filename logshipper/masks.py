@@ -7,7 +7,7 @@ MASK = b"***"
 MAX_TOKENS = 1000  # the oldest makes room: each costs a search of all text
 MIN_CHARS = 8  # shorter ones could stand anywhere
 MIN_SHOWN = 4  # of a token that the end of a text has cut off
-_ESCAPED = re.compile(rb'(?:\\u[0-9A-Fa-f]{4})++|\\["\\/bfnrt]')  # several units at once: they may be one character
+_ESCAPED = re.compile(rb'(?:\\u[0-9A-Fa-f]{4})+|\\["\\/bfnrt]')  # several units at once: they may be one character
 
 
 class Masks:
@@ -16,7 +16,9 @@ class Masks:
     __slots__ = ("_patterns", "longest")
 
     def __init__(self) -> None:
-        self._patterns: dict[bytes, re.Pattern[bytes]] = {}  # by token, in UTF-8; the oldest first
+        self._patterns: dict[
+            bytes, re.Pattern[bytes] | None
+        ] = {}  # by token, in UTF-8; the oldest first; made when met
         self.longest = 0
 
     def __bool__(self) -> bool:
@@ -27,31 +29,35 @@ class Masks:
             return
         if len(self._patterns) >= MAX_TOKENS:
             del self._patterns[next(iter(self._patterns))]
-        self._patterns[token.encode()] = pattern(token)
+        self._patterns[token.encode()] = None
         self.longest = max(self.longest, sum(6 * len(char.encode("utf-16-be")) // 2 for char in token))
 
     def masked(self, text: bytes) -> bytes:
         if not self._patterns:
             return text
         plain = _ESCAPED.sub(_unescaped, text) if b"\\" in text else text
-        for token, forms in self._patterns.items():
+        for token in self._patterns:
             if token in text or (plain is not text and token in plain):
-                text = forms.sub(MASK, text)
+                text = self._pattern(token).sub(MASK, text)
         return text
+
+    def _pattern(self, token: bytes) -> re.Pattern[bytes]:
+        """Matches the token in UTF-8 and in each way that JSON can write it."""
+        found = self._patterns[token]
+        if found is None:
+            found = self._patterns[token] = re.compile(b"".join(map(_forms, token.decode())))
+        return found
 
     def masked_open(self, text: bytes) -> bytes:
         """As `masked`, of text that may go on: what may be the begin of a token isn't shown either."""
         text = self.masked(text)
+        if self._patterns and b"\\" in text[-self.longest :]:
+            return text[: -self.longest] + MASK  # escapes hide where a token begins
         for token in self._patterns:
             for size in range(min(len(token), len(text)), MIN_SHOWN - 1, -1):
                 if text.endswith(token[:size]):
                     return text[:-size] + MASK
         return text
-
-
-def pattern(token: str) -> re.Pattern[bytes]:
-    """Matches the token in UTF-8 and in each way that JSON can write it."""
-    return re.compile(b"".join(map(_forms, token)))
 
 
 def _forms(char: str) -> bytes:

@@ -5,10 +5,13 @@ What is known: a stream's own commands are in order, and what is read of a strea
 after all that had been read before that. So:
 - A command supersedes the other stream's last one only if its own stream was seen empty since that one was read.
   Otherwise both stand, and the narrower one holds: a command that may be the older one never widens.
+- A fence is certain on its own stream only: on the other one, and behind a malformed `stop` or `resume`, what narrows
+  is obeyed, and what widens isn't.
 - Text that is read of a stream may be older than each command that was read of the other one since the stream was seen
   empty: it obeys the narrowest of these, and of what was in force before them.
 """
 
+from collections import deque
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -27,27 +30,35 @@ class Obedience(Enum):
     NONE = auto()  # a fence is in force
 
 
+MAX_RESUMED = 16  # tokens that are remembered until the other stream is seen empty
+
+
 class Fence(NamedTuple):
-    """From a stop token to its `resume`. is_certain: False where either of the two was malformed."""
+    """From a stop token to its `resume`. token: "" for a fence that nothing ends. is_certain: False where either of the
+    two was malformed, or came from the other stream, perhaps too early. outer: the uncertain one around it."""
 
     token: str
     is_certain: bool
+    outer: "Fence | None" = None
 
 
 class Policy:
     """What one stream obeys; see the module's docstring.
 
     said: the mode that its last command asked for, None where there was none, or the other stream's superseded it.
-    fence: the one that its own last `stop` began.
+    fence: the one that its own last `stop` began. ignored: the narrowest mode that was asked for within it. resumed:
+    tokens that the other stream gave for fences which aren't known.
     """
 
-    __slots__ = ("_before", "_fence_unread", "_unread", "fence", "other", "said", "was_empty")
+    __slots__ = ("_before", "_fence_unread", "_unread", "fence", "ignored", "other", "resumed", "said", "was_empty")
 
     def __init__(self) -> None:
         self.other = self
         self.said: str | None = None
         self.was_empty = True  # since the other's last command about the mode was read
         self.fence: Fence | None = None
+        self.ignored = _WIDEST
+        self.resumed: deque[str] = deque(maxlen=MAX_RESUMED)
         self._unread = _WIDEST  # the narrowest mode that the other said since this one was seen empty
         self._before = _WIDEST  # the narrowest one in force before these, if not older than the last own command
         self._fence_unread = False  # since it was seen empty the other began or ended a fence
@@ -56,6 +67,7 @@ class Policy:
         self._unread = self._before = _WIDEST
         self._fence_unread = False
         self.was_empty = True
+        self.resumed.clear()
 
     def command_read(self) -> None:
         """What was in force before is older than what follows on this stream."""
@@ -76,9 +88,7 @@ class Policy:
     def obedience(self) -> Obedience:
         if self.fence is not None:
             return Obedience.NONE if self.fence.is_certain else Obedience.NARROWING
-        if self._fence_unread or (self.other.fence is not None and not self.other.fence.is_certain):
-            return Obedience.NARROWING
-        return Obedience.ALL if self.other.fence is None else Obedience.NONE
+        return Obedience.NARROWING if self._fence_unread or self.other.fence is not None else Obedience.ALL
 
     def knows_fence_of_other(self) -> bool:
         """Whether what is read now was printed after the other stream's fence began."""
@@ -135,27 +145,39 @@ class Policies:
     # ---- fences
 
     def stop(self, stream: Stream, token: str, *, is_certain: bool) -> None:
-        """A fence begins on the stream. token: "" for one that nothing ends."""
+        """A fence begins on the stream, or in its uncertain one. token: "" for one that nothing ends."""
         policy = self._of[stream]
-        policy.fence = Fence(token, is_certain)
+        policy.fence = Fence(token, is_certain and token not in policy.resumed, policy.fence)
+        policy.ignored = _WIDEST
         policy.other.other_fence_changed()
+
+    def ignore(self, stream: Stream, mode: str) -> None:
+        """A command within the stream's certain fence: it counts if the fence was over by then."""
+        policy = self._of[stream]
+        policy.ignored = narrowest(policy.ignored, mode)
 
     def resume(self, stream: Stream, token: str, *, is_certain: bool) -> bool | None:
         """Ends the fence with this token, or makes it less certain. False: the token may be older than the fence, which
-        stays; None: there is no such fence."""
+        stays, but isn't certain any more; None: there is no such fence."""
         policy = self._of[stream]
         if policy.fence is not None and policy.fence.token == token:
-            policy.fence = None if is_certain else Fence(token, False)
+            policy.fence = policy.fence.outer if is_certain else policy.fence._replace(is_certain=False)
             policy.other.other_fence_changed()
             return True
         fence = policy.other.fence
         if not token or fence is None or fence.token != token:
+            policy.other.resumed.append(token)
             return None
-        if not policy.knows_fence_of_other():
-            return False
-        policy.other.fence = None if is_certain else Fence(token, False)
+        is_newer = policy.knows_fence_of_other()
+        policy.other.fence = fence.outer if is_certain and is_newer else fence._replace(is_certain=False)
         policy.other.other_fence_changed()
-        return True
+        if policy.other.ignored != _WIDEST:
+            self.narrow(self._stream_of(policy.other), policy.other.ignored)
+            policy.other.ignored = _WIDEST
+        return is_newer
+
+    def _stream_of(self, policy: Policy) -> Stream:
+        return next(stream for stream, one in self._of.items() if one is policy)
 
     def fenced(self) -> bool:
         """Whether any fence is in force."""

@@ -38,7 +38,8 @@ class Fed(NamedTuple):
 
     command: None, or the text of a line that holds /LOGCOMMAND, in any case, and that ended at `consumed`, up to the
     cursor's place: keep_command or take_command must be called before anything else is fed.
-    is_part: the command stands in the last part of a line over MAX_LINE_BYTES, which can only be kept.
+    is_part: the line can only be kept, as its begin is gone (it is over MAX_LINE_BYTES), or it isn't the log's (on the
+    alternate screen). Then the command is its begin, if that is one, else what stands at its end behind other text.
     """
 
     blocks: list[Block]
@@ -96,12 +97,14 @@ class Renderer:
             self._piece_bytes = _AFTER_COMMAND_BYTES if self._command is not None else min(2 * most, _PLAIN_BYTES)
             self.line_feeds += line_feeds.count(piece if used == len(piece) else piece[:used])
             at += used
-        return Fed(self._lines.take(), at, self._command, self._is_part())
+        return self._fed(at)
 
-    def _is_part(self) -> bool:
-        if self._command is None:
-            return False
-        return self._screen.is_long_line() if self._on_screen else bool(self._open.parts)
+    def _fed(self, consumed: int) -> Fed:
+        blocks, command = self._lines.take(), self._command
+        if command is None:
+            return Fed(blocks, consumed, None)
+        part = self._screen.part() if self._on_screen else self._open.part()
+        return Fed(blocks, consumed, command if part is None else part + command, part is not None)
 
     def keep_command(self) -> list[Block]:
         """The command's line is a line like any other."""
@@ -128,7 +131,7 @@ class Renderer:
         if self._on_screen:
             if self._screen.has_half_line():
                 self._end_on_screen()
-        elif commands.find(self._open.text) >= 0:
+        elif self._open.command or commands.find(self._open.text) >= 0:
             self._command = self._open.whole()
             if not self._open.parts:
                 self._open = self.line_type()
@@ -138,7 +141,7 @@ class Renderer:
             line = self._open
             self._open = self.line_type()
             self._give_out(line.whole() + b"\n")
-        return Fed(self._lines.take(), 0, self._command, self._is_part())
+        return self._fed(0)
 
     def _end_on_screen(self) -> None:
         command = self._screen.command()
@@ -169,6 +172,29 @@ class Renderer:
         self._open = self.line_type()
         if self._on_screen:
             self._screen.drop_half_lines()
+
+    def take_half_command(self) -> tuple[bytes, bytes]:
+        """Takes out the line that isn't ended, if it may be a command: the text before that, the command's bytes."""
+        if self._command is not None:
+            return b"", b""
+        text = self._screen.half_line().encode() if self._on_screen else self._half_line()
+        begin = len(text) - commands.size_of_half(text)
+        if begin == len(text):
+            return b"", b""
+        rest = self._rest
+        if self._on_screen:
+            self._screen.take_line()
+        else:
+            self._open = self.line_type()
+            self._rest = self._last = b""
+        return text[:begin], (commands.AMID_LINE if text[:begin].strip() else text[:begin]) + text[begin:] + rest
+
+    def _half_line(self) -> bytes:
+        return b"" if self._open.parts else self._open.plain()
+
+    def size(self) -> tuple[int, int]:
+        """Columns and rows."""
+        return self._screen.columns, self._screen.height
 
     def resize(self, columns: int, rows: int) -> None:
         """The terminal has another size."""
@@ -292,7 +318,7 @@ class Renderer:
         first = lines.index(b"\n")
         if self._open.parts or len(self._open.text) + first > MAX_LINE_BYTES:
             self._open.add(lines[:first], self._lines)
-            if commands.find(self._open.text) >= 0:
+            if self._open.command or commands.find(self._open.text) >= 0:
                 self._command = bytes(self._open.text)
             else:
                 self._end_long()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from logshipper import commands, metadata
 from logshipper.masks import MASK, Masks
-from logshipper.renderer import Block, Renderer
+from logshipper.renderer import Block, Fed, Renderer
 from logshipper.segment import Json, Kind, Stream
 
 REPEAT_SECS = 10.0
@@ -75,8 +75,24 @@ class CaptureLog:
             self.event("json_hint", hint.text, stream=stream.name.lower(), reason=hint.reason)
 
 
+class HalfCommand:
+    """A line that isn't ended, begun under another mode: it is a command or nothing. raw: its bytes."""
+
+    def __init__(self, raw: bytes, size: tuple[int, int]) -> None:
+        self._raw = raw
+        self._size = size
+
+    def fed(self, data: bytes) -> "HalfCommand":
+        """With what follows; more than any command has isn't kept."""
+        return HalfCommand((self._raw + data)[: commands.MAX_BYTES + 1], self._size)
+
+    def rendered(self, now: float) -> Fed:
+        return Renderer(*self._size).feed(self._raw + b"\n", now)
+
+
 class StreamLog:
-    """One stream: what its renderer shows, by the stream's own mode. capture: what it shares with the other; collapse:
+    """One stream: what its renderer shows, by the stream's own mode. half_command: what was cut off by a change of it;
+    capture: what it shares with the other; collapse:
     repeats and blank lines; snapshot_secs: between two looks at a bar that runs, 0 for none."""
 
     __slots__ = (
@@ -94,6 +110,7 @@ class StreamLog:
         "_status",
         "_status_looked_at",
         "bytes",
+        "half_command",
         "mode",
         "renderer",
         "stream",
@@ -111,6 +128,7 @@ class StreamLog:
         snapshot_secs: float,
         collapse: bool,
     ) -> None:
+        self.half_command: HalfCommand | None = None
         self.stream = stream
         self.renderer = renderer
         self.mode = mode
@@ -153,13 +171,13 @@ class StreamLog:
 
     def take_record(self, record: bytes) -> None:
         """Takes metadata that the job didn't print but sent."""
+        record = self._capture.masks.masked(record)
         keys = metadata.keys_of(record)
         if self.mode == "disabled" or not isinstance(keys, tuple):
             self.tally.dropped += 1
             return
         self.end_run()
-        number = self._capture.number(keys)
-        self._write(Kind.METADATA, self._capture.masks.masked(record) + b"\n", 1, {"n": number})
+        self._write(Kind.METADATA, record + b"\n", 1, {"n": self._capture.number(keys)})
         self.tally.stored += 1
 
     def take_command(self, line: bytes) -> None:
@@ -213,6 +231,19 @@ class StreamLog:
         if self._status:
             self._write_status(b"")
         self._start_afresh()
+
+    def change_mode(self, mode: str, now: float) -> None:
+        """All that the stream shows is dealt with under the old mode. A half line may be a command all the same."""
+        before, half = self.renderer.take_half_command()
+        if half and self.half_command is None:
+            self.half_command = HalfCommand(half, self.renderer.size())
+        if self.mode != "enabled":
+            self.renderer.drop_half_line()  # part of a line was printed under the old mode: what it is isn't known
+        self.settle(now)
+        if before.strip() and self.mode == "enabled":
+            self.sort([Block(before + b"\n")], now)
+            self.settle(now)
+        self.mode = mode
 
     def end_run(self) -> None:
         """Another line comes: a run of repeats, and a run of blank lines, is over."""

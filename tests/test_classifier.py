@@ -198,6 +198,140 @@ def test_what_narrows_counts_where_the_mode_is_narrower_already() -> None:
     assert (made.mode, _lines(made, Kind.LOG, stream=OUT)) == ("disabled", [])
 
 
+@pytest.mark.parametrize("tier", [b"", b"\x1b[A"])
+@pytest.mark.parametrize("before", [b"", b"Loading..."])
+@pytest.mark.parametrize("mode", ["enabled", "metadata", "disabled"])
+@pytest.mark.parametrize("colours", [False, True])
+def test_a_change_of_the_mode_amid_a_commands_line(tier: bytes, before: bytes, mode: str, colours: bool) -> None:
+    """Wherever the line was cut when the other stream's commands were read: it is obeyed, and its text is nowhere."""
+    line = before + DISABLE.strip()
+    for at in range(len(before) + 1, len(line) + 1):
+        made = Classifier(mode, keep_colours=colours)
+        made.feed(OUT, b"a\n" + tier + line[:at], 1.0)
+        made.feed(ERR, METADATA + ENABLE + METADATA + ENABLE, 1.0)
+        made.feed(OUT, line[at:] + b"\r\n", 1.0)
+        made.seen_empty(OUT, 1.0)
+        made.feed(OUT, b"secret\n", 1.0)
+        made.end(OUT, 2.0)
+        items = made.take()
+        assert (made.mode, b"secret" in b"".join(_lines(items))) == ("disabled", False), at
+        assert made.ledger()["stdout"]["pending"] == 0
+
+
+def test_a_change_of_the_mode_amid_a_stop() -> None:
+    """Its token isn't logged, and it fences."""
+    made = Classifier("enabled")
+    made.feed(OUT, STOP[:-1], 1.0)
+    made.feed(ERR, METADATA, 1.0)
+    made.feed(OUT, b"\n" + ENABLE, 1.0)
+    assert made.mode == "metadata"
+    assert "token-12345" not in str(made.take())
+
+
+def test_half_a_line_that_is_no_command_is_dropped() -> None:
+    """What its begin was isn't known under the new mode; the next line is logged."""
+    made = Classifier("enabled")
+    made.feed(OUT, b"/logs", 1.0)
+    made.feed(ERR, DISABLE + ENABLE, 1.0)
+    made.seen_empty(OUT, 1.0)
+    made.feed(OUT, b"/x\nnext\n", 1.0)
+    made.feed(OUT, b"/LOG", 1.0)
+    made.feed(ERR, DISABLE + ENABLE, 1.0)
+    made.seen_empty(OUT, 1.0)
+    made.feed(OUT, b"S\nlast\n", 1.0)
+    items = made.take()
+    assert _lines(items, Kind.LOG) == [b"/logs", b"/x", b"next", b"last"]
+    assert made.ledger()["stdout"]["dropped"] == 1
+
+
+def test_a_long_line_that_begins_with_a_command() -> None:
+    """What it asks for narrows, though its begin is gone when it ends."""
+    for line in (DISABLE.strip(), b" " + DISABLE.strip(), DISABLE.strip() + b" " * 5000):
+        made = Classifier("enabled")
+        made.feed(OUT, line + b"x" * (MAX_LINE_BYTES + 100) + b"\nsecret\n", 1.0)
+        assert (made.mode, _lines(made)[-1:] == [b"secret"]) == ("disabled", False)
+        made = Classifier("disabled")
+        widening = line.replace(b"disabled", b"enabled") + b" " * (MAX_LINE_BYTES + 100)
+        made.feed(OUT, widening + b"\nsecret\n", 1.0)
+        assert (made.mode, _lines(made)) == ("disabled", [])
+
+
+def test_a_command_on_the_alternate_screen_narrows() -> None:
+    for command, mode in ((DISABLE, "disabled"), (ENABLE, "enabled")):
+        made = Classifier("enabled" if command is DISABLE else "metadata")
+        made.feed(OUT, b"\x1b[?1049h" + command + b"\x1b[?1049lsecret\n", 1.0)
+        items = made.take()
+        assert b"secret" not in b"".join(_lines(items))
+        assert "command_refused" in _events(items)
+        assert made.mode != "enabled", mode
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'/LOGCOMMAND {"event":{"name":"early stop: 5","loss":NaN}}',
+        b'/LOGCOMMAND {"event":{"stop":"now","loss":NaN}}',
+        b'Example:  /LOGCOMMAND {"stop":"TOKEN"}',
+        b"/LOGCOMMAND {'stop': 'TOKEN'}",
+    ],
+)
+def test_what_only_looks_like_a_stop_keeps_no_narrowing_command_out(line: bytes) -> None:
+    made = _run((OUT, line + b"\n" + DISABLE + b"secret\n"))
+    assert made.mode == "disabled"
+    assert b"secret" not in b"".join(_lines(made))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"/logcommands/metadata.json",
+        b"/LOGCOMMAND_DISABLED=1",
+        b"/opt/logcommand/disabled/x",
+        b"   /LOGCOMMAND lines are ignored when commands are disabled",
+    ],
+)
+def test_paths_and_prose_switch_nothing_off(line: bytes) -> None:
+    made = _run((OUT, line + b"\n"))
+    assert (made.mode, _lines(made)) == ("enabled", [line])
+
+
+def test_escapes_behind_a_token_that_are_none() -> None:
+    made = _run((OUT, STOP + b"x \\u006e\\users\n\\ud83d \\u00\n"))
+    assert _lines(made, Kind.LOG) == [b"x \\u006e\\users", b"\\ud83d \\u00"]
+
+
+def test_tokens_in_what_is_sent_and_in_events() -> None:
+    """A number that is masked is no number: the record is dropped, the event keeps its name for it."""
+    made = Classifier("enabled")
+    made.feed(OUT, b'/LOGCOMMAND {"stop":"12345678"}\n/LOGCOMMAND {"resume":"12345678"}\n', 1.0)
+    made.measured([b'{"x":12345678}', b'{"x":1}'], 1.0)
+    made.feed(OUT, b'/LOGCOMMAND {"event":{"n":12345678}}\n', 1.0)
+    items = made.take()
+    assert _lines(items, Kind.METADATA) == [b'{"x":1}']
+    assert "12345678" not in str(items)
+    assert _events(items)[-1] == "user_event"
+
+
+def test_an_unknown_resume_shows_no_token() -> None:
+    made = _run((ERR, RESUME), (OUT, STOP + DISABLE + b"secret\n"))
+    items = made.take()
+    assert made.mode == "disabled"
+    assert "token-12345" not in str(items)
+    assert b"secret" not in b"".join(_lines(items))
+
+
+def test_a_status_ends_before_what_an_escape_may_hide() -> None:
+    made = Classifier("enabled")
+    made.feed(OUT, b'/LOGCOMMAND {"stop":"secret\\"token123"}\nworking {"t":"secret\\"token12', 1.0)
+    made.tick(20.0)
+    assert "secret" not in str(_lines(made, Kind.STATUS))
+
+
+def test_many_stops_are_one_event() -> None:
+    made = _run((OUT, b"/LOGCOMMAND stop=\n" * 2000))
+    assert _events(made.take()).count("commands_fenced") == 1
+
+
 def test_events_of_refused_commands_have_a_limit() -> None:
     """What comes after it is counted."""
     made = _run((OUT, b"/LOGCOMMAND x\n" * (classifier.MAX_REFUSALS + 7)))
@@ -314,7 +448,7 @@ def test_stop_token() -> None:
     made = _run((OUT, text))
     items = made.take()
     assert made.mode == "metadata"
-    assert _lines(items, Kind.LOG) == [DISABLE.strip(), b'/LOGCOMMAND {"resume":"wrong"}', b"said ***"]
+    assert _lines(items, Kind.LOG) == [DISABLE.strip(), b'/LOGCOMMAND {"resume":"***"}', b"said ***"]
     assert _lines(items, Kind.COMMAND) == [
         b'/LOGCOMMAND {"stop":"***"}',
         b'/LOGCOMMAND {"resume":"***"}',
@@ -345,7 +479,7 @@ def test_a_stale_resume_does_not_end_the_other_streams_fence() -> None:
     made.seen_empty(OUT, 1.0)
     made.feed(OUT, ENABLE, 1.0)
     items = made.take()
-    assert (made.mode, _events(items)) == ("disabled", ["commands_fenced", "command_refused"])
+    assert (made.mode, _events(items)) == ("disabled", ["commands_fenced", "command_refused", "command_refused"])
     assert "token-12345" not in str(items)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from logshipper.commands import narrowest, width
-from logshipper.policies import Obedience, Policies, Policy
+from logshipper.policies import Obedience, Policies
 from logshipper.segment import Stream
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
@@ -17,7 +17,7 @@ MODES = ("enabled", "metadata", "disabled")
 ODD = "odd"  # before a mode: what may be a command, and only narrows
 _ITEMS = (TEXT, *MODES)
 _ODD_ITEMS = (TEXT, "enabled", "disabled", f"{ODD} disabled")
-_FIELDS = [name for name in Policy.__slots__ if name != "other"]
+_FIELDS = ("_before", "_unread", "said", "was_empty")  # of a policy, that modes depend on
 
 
 class Printed(NamedTuple):
@@ -167,9 +167,8 @@ def test_a_fence_is_certain_on_its_own_stream_only() -> None:
     policies.stop(OUT, "t", is_certain=True)
     assert policies.obedience(OUT) is Obedience.NONE
     assert policies.obedience(ERR) is Obedience.NARROWING  # what is read may have been printed before
-    assert policies.resume(ERR, "t", is_certain=True) is False  # so may this
     policies.seen_empty(ERR)
-    assert policies.obedience(ERR) is Obedience.NONE
+    assert policies.obedience(ERR) is Obedience.NARROWING  # stdout may have ended it by now
     assert policies.resume(ERR, "other", is_certain=True) is None
     assert policies.resume(ERR, "t", is_certain=True) is True
     assert policies.obedience(ERR) is Obedience.ALL
@@ -187,6 +186,43 @@ def test_a_malformed_stop_or_resume_leaves_a_fence_that_what_narrows_passes() ->
     assert policies.obedience(OUT) is Obedience.ALL
     policies.stop(OUT, "", is_certain=False)
     assert policies.resume(ERR, "", is_certain=True) is None
+    assert policies.obedience(OUT) is Obedience.NARROWING
+
+
+def test_a_resume_that_may_be_older_ends_no_fence() -> None:
+    """But somebody knows the token, so what narrows is obeyed."""
+    policies = Policies("enabled")
+    policies.stop(OUT, "t", is_certain=True)
+    assert policies.resume(ERR, "t", is_certain=True) is False
+    assert policies.obedience(OUT) is Obedience.NARROWING
+
+
+def test_a_resume_that_is_read_before_its_stop() -> None:
+    policies = Policies("enabled")
+    assert policies.resume(ERR, "t", is_certain=True) is None
+    policies.stop(OUT, "t", is_certain=True)
+    assert policies.obedience(OUT) is Obedience.NARROWING
+    policies.resume(OUT, "t", is_certain=True)
+    policies.seen_empty(OUT)
+    policies.stop(OUT, "t", is_certain=True)  # this one is newer
+    assert policies.obedience(OUT) is Obedience.NONE
+
+
+def test_what_a_fence_ignored_counts_where_the_other_stream_had_ended_it() -> None:
+    policies = Policies("enabled")
+    policies.stop(OUT, "t", is_certain=True)
+    policies.seen_empty(ERR)
+    policies.ignore(OUT, "disabled")  # printed after stderr's resume, read before it
+    assert policies.resume(ERR, "t", is_certain=True) is True
+    assert policies.mode_of(OUT) == "disabled"
+
+
+def test_a_fence_within_an_uncertain_one_ends_there() -> None:
+    """Whoever is kept from widening can't make a fence of his own and end that."""
+    policies = Policies("disabled")
+    policies.stop(OUT, "", is_certain=False)
+    policies.stop(OUT, "x", is_certain=True)
+    assert policies.resume(OUT, "x", is_certain=True) is True
     assert policies.obedience(OUT) is Obedience.NARROWING
 
 
