@@ -10,7 +10,7 @@ MODES: tuple[str, ...] = ("enabled", "metadata", "disabled")  # from the widest 
 COLORS: tuple[str, ...] = ("strip", "keep")
 MIN_SNAPSHOTS_SECS, MAX_SNAPSHOTS_SECS = 10.0, 24 * 3600.0
 _INTERVAL = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([smh])")
-_BLANK = rb"(?:[ \t]*(?:#[^\r\n]*)?\r?\n)*"
+_BLANK = rb"(?:[ \t]*+(?:#[^\r\n]*+)?\r?\n)*+"  # possessive: three in a row must not try each way to share lines
 _TRIVIAL = re.compile(
     _BLANK
     + rb"(?:---[ \t]*(?:\r?\n|\Z))?"

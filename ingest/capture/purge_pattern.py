@@ -12,8 +12,8 @@ from ingest.loki.logql import quoted
 from logshipper.errors import ConfigError
 
 MAX_PATTERN_CHARS = 1000
-_FLAGS = re.compile(r"\(\?([a-zA-Z]*)-?([a-zA-Z]*)[:)]")
-_TEXT = re.compile(rb'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_FLAGS = re.compile(r"\(\?([a-zA-Z]{0,9})-?([a-zA-Z]{0,9})[:)]")
+_TEXT = re.compile(rb'"((?:[^"\\]++|\\.)*+)("?)', re.DOTALL)  # one that has no end, too
 _ODD = (
     (re.compile(r"(?<!\\)(?:\\\\)*\\[ZuUN]"), "an escape that RE2 hasn't (\\Z, \\u, \\U, \\N)"),
     (re.compile(r"\[\[?[:.=]"), "a class such as [[:alpha:]], which Python reads otherwise"),
@@ -108,4 +108,4 @@ def masked(line: bytes) -> bytes:
 
 def masked_json(text: bytes, pattern: LinePattern) -> bytes:
     """JSON as long as it was, whose texts that have the pattern are masked."""
-    return _TEXT.sub(lambda found: b'"' + masked(found[1]) + b'"' if pattern.has(found[1]) else found[0], text)
+    return _TEXT.sub(lambda found: b'"' + masked(found[1]) + found[2] if pattern.has(found[1]) else found[0], text)
