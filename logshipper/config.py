@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from logshipper.errors import ConfigError
+from logshipper.safe_text import safe
 
 MODES: tuple[str, ...] = ("enabled", "metadata", "disabled")  # from the widest to the narrowest
 COLORS: tuple[str, ...] = ("strip", "keep")
@@ -169,8 +170,7 @@ def _load_yaml(content: bytes, source: str) -> object:
 
 def _shown(value: object) -> str:
     text = value if isinstance(value, str) else repr(value)
-    clean = "".join(char if char.isprintable() else "?" for char in text[:60])
-    return f"`{clean}{'...' if len(text) > 60 else ''}`"
+    return f"`{safe(text[:60])}{'...' if len(text) > 60 else ''}`"
 
 
 def _listed(words: tuple[str, ...] | dict[str, Any]) -> str:

@@ -8,6 +8,8 @@ import os
 import select
 from time import monotonic
 
+from logshipper.safe_text import safe_lines
+
 LOOK_SECS = 2.0
 BUSY_SECS = 10.0  # where the machine is too busy to look: waiting for a processor isn't the home's time
 _GLANCE_SECS = 0.1
@@ -78,7 +80,7 @@ def say(text: str) -> None:
     it mustn't land in stdout, as `print` would have it, and CMD runs all the same."""
     try:
         if os.get_inheritable(2):  # else the caller had closed it, and the number is another file's
-            os.write(2, f"{text}\n".encode("utf-8", "backslashreplace"))
+            os.write(2, safe_lines(f"{text}\n").encode("utf-8", "backslashreplace"))
     except OSError:
         pass
 

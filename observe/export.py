@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from ingest.progress_bar import Bar
 from ingest.text_table import plural
 from logshipper.errors import LogshipperError, UsageError
+from logshipper.safe_text import safe
 from logshipper.segment import Stream
 from observe.export_rows import LOGS, METADATA, RowWriter, Sources
 from observe.export_text import CsvWriter, JsonlWriter
@@ -17,7 +18,7 @@ from observe.new_file import check_new, ending_of, new_file
 from observe.opening import known_jobs
 from observe.output import Output, print_json
 from observe.running import say
-from observe.words import count, safe
+from observe.words import count
 
 if TYPE_CHECKING:
     from ingest.store.stores import Reader, Store

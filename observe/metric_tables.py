@@ -8,12 +8,13 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from logshipper.safe_text import safe
 from observe.opening import overlay_of
 from observe.output import Cell, Column, Output, print_json
 from observe.running import say
 from observe.store_api import Store
 from observe.tables import ATTEMPT, TASK, TIME, Columns
-from observe.words import NS, local, number, safe, utc
+from observe.words import NS, local, number, utc
 
 if TYPE_CHECKING:
     from ingest.store.stores import Store as AnyStore
