@@ -112,8 +112,8 @@ def write_picture(args: argparse.Namespace, answer: Answer) -> None:
         Output().line(f"Wrote {safe(path)}. {safe(answer.title)}")
 
 
-def write_csv(path: str, answer: Answer) -> None:
-    rows = CsvRows()
+def write_csv(path: str, answer: Answer, *, raw: bool = False) -> None:
+    rows = CsvRows(raw=raw)
     lines = [rows.row(titles) for titles in [answer.titles or ("series", "time", answer.unit)]]
     lines += [rows.row(row) for row in answer.rows or _point_rows(answer)]
     text = "".join(f"{line}\n" for line in lines)

@@ -51,7 +51,7 @@ class _Written:
 
 def call(args: argparse.Namespace) -> int:
     form = _format(args)
-    open_writer = _writers(form)
+    open_writer = _writers(form, raw=args.raw_cells)
     into_folder = _is_folder(args.output)
     kinds = _kinds(args, into_folder)
     with known_jobs(args, args.jobs) as (store, job_ids, unknown):
@@ -87,14 +87,14 @@ def _format(args: argparse.Namespace) -> str:
     return ending
 
 
-def _writers(form: str) -> Callable[[BinaryIO], RowWriter]:
+def _writers(form: str, *, raw: bool) -> Callable[[BinaryIO], RowWriter]:
     if form == PARQUET:
         from observe.export_parquet import ParquetWriter  # late: it needs pyarrow, which is optional
 
         return ParquetWriter
     if form == JSONL:
         return JsonlWriter
-    return lambda file: CsvWriter(file, "\t" if form == TSV else ",")
+    return lambda file: CsvWriter(file, "\t" if form == TSV else ",", raw=raw)
 
 
 def _is_folder(output: str) -> bool:

@@ -42,7 +42,7 @@ def call(args: argparse.Namespace) -> int:
         elif args.format == "jsonl":
             _print_jsonl(asked)
         elif args.format == "csv":
-            _print_csv(asked)
+            _print_csv(asked, raw=args.raw_cells)
         else:
             _print_table(asked, args)
     return 0
@@ -124,8 +124,8 @@ def _rebuilt(values: dict[Path, str]) -> str:
     return rebuilt({names[path]: value for path, value in values.items()})
 
 
-def _print_csv(asked: _Asked) -> None:
-    for line in records_as_csv(asked.oldest_first, asked.paths):
+def _print_csv(asked: _Asked, *, raw: bool) -> None:
+    for line in records_as_csv(asked.oldest_first, asked.paths, raw=raw):
         write_data(line)
 
 
