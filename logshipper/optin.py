@@ -8,8 +8,6 @@ import os
 import select
 from time import monotonic
 
-from logshipper.safe_text import safe_lines
-
 LOOK_SECS = 2.0
 BUSY_SECS = 10.0  # where the machine is too busy to look: waiting for a processor isn't the home's time
 _GLANCE_SECS = 0.1
@@ -80,6 +78,8 @@ def say(text: str) -> None:
     it mustn't land in stdout, as `print` would have it, and CMD runs all the same."""
     try:
         if os.get_inheritable(2):  # else the caller had closed it, and the number is another file's
+            from logshipper.safe_text import safe_lines  # late: it imports re, and this is each job's start
+
             os.write(2, safe_lines(f"{text}\n").encode("utf-8", "backslashreplace"))
     except OSError:
         pass
