@@ -95,7 +95,7 @@ def _cpu_secs_of(call: object, *args: object) -> float:
 
 @pytest.mark.parametrize("text", ['{"a": x' + "\n" * 200_000, '{"count":' + " " * 200_000 + "x"])
 def test_an_import_of_hostile_text(text: str, tmp_path: Path) -> None:
-    """200 KB of either took minutes."""
+    """40 KB took 5 s and 1.3 s, and twice as much four times that."""
     path = tmp_path / "jobs.json"
     path.write_text(text)
     faults = Faults(lambda words: None)
@@ -107,7 +107,7 @@ def test_an_import_of_hostile_text(text: str, tmp_path: Path) -> None:
     "line", [b'{"a":' + b"[" * 60 + b"NaN" + b" " * 600 + b"}", b'{"a":"' + b'\\"' * 200_000 + b"}"]
 )
 def test_a_line_of_a_job_that_is_meant_to_stall_its_capture(line: bytes) -> None:
-    """The first one would have taken years."""
+    """Of the first one each bracket doubled the time: 109 s with 24 of them."""
     assert _cpu_secs_of(keys_of, line) < 5
 
 
