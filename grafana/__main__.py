@@ -11,6 +11,7 @@ from ingest.config.server_access import ServerAccess
 from ingest.console_script import run_command
 from logshipper import __version__
 from logshipper.errors import ConfigError
+from logshipper.safe_text import safe_lines
 
 if TYPE_CHECKING:
     from grafana.apply import Step
@@ -180,9 +181,7 @@ def _show(step: "Step", *, dry_run: bool) -> None:
     text = f"{step.done:9} {step.what}{': ' if step.words else ''}{step.words}\n"
     if step.diff and (dry_run or step.done == "refused"):
         text += step.diff
-    # what others wrote into Grafana may hold anything
-    text = "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)
-    sys.stdout.write(text)
+    sys.stdout.write(safe_lines(text))  # what others wrote into Grafana may hold anything
     sys.stdout.flush()
 
 

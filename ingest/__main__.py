@@ -11,6 +11,7 @@ from ingest.config import agent_config
 from ingest.console_script import run_command
 from ingest.node import prepare
 from logshipper import __version__
+from logshipper.safe_text import safe_lines
 from logshipper.spool import store_root
 
 _EXAMPLES = """examples:
@@ -138,7 +139,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _say(words: str) -> None:
-    sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {words}\n")
+    sys.stderr.write(safe_lines(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {words}\n"))
     sys.stderr.flush()
 
 
@@ -150,7 +151,7 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     root = store_root(options.store)
     if not user_agent.serve(root, _say, idle_secs=options.idle_secs):
-        sys.stderr.write(f"logshipper-agent: another agent is at work on {root}\n")
+        sys.stderr.write(safe_lines(f"logshipper-agent: another agent is at work on {root}\n"))
         return 1
     return 0
 
@@ -168,7 +169,7 @@ def _status(options: argparse.Namespace) -> int:
 
 def _validate(options: argparse.Namespace) -> int:
     agent_config.load(options.config)
-    sys.stdout.write(f"{options.config}: right\n")
+    sys.stdout.write(safe_lines(f"{options.config}: right\n"))
     return 0
 
 

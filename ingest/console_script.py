@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from logshipper.errors import ConfigError, LogshipperError
+from logshipper.safe_text import safe_lines
 
 
 def run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
@@ -20,10 +21,10 @@ def run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None
         return int(options.call(options))
     except ConfigError as error:
         for problem in error.problems:
-            sys.stderr.write(f"{parser.prog}: {error.source}: {problem}\n")
+            sys.stderr.write(safe_lines(f"{parser.prog}: {error.source}: {problem}\n"))
         return 1
     except LogshipperError as error:
-        sys.stderr.write(f"{parser.prog}: {error}\n")
+        sys.stderr.write(safe_lines(f"{parser.prog}: {error}\n"))
         return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would complain at its end

@@ -5,6 +5,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from logshipper.safe_text import safe
+
 _PATIENCE_SECS = 0.5  # a progress bar only where it takes longer
 _REDRAW_SECS = 0.1
 
@@ -37,7 +39,7 @@ class Bar:
         bar = ("━" * filled + "┄" * (24 - filled)) if self._fancy else ("#" * filled + "." * (24 - filled))
         percent = min(100 * done // total, 100)
         amounts = f"{self._amount(done)} of {self._amount(total)}{self._unit}"
-        sys.stderr.write(f"\r\x1b[K{self._title} {bar} {percent:3d}%  {amounts}{note}")
+        sys.stderr.write(f"\r\x1b[K{safe(self._title)} {bar} {percent:3d}%  {amounts}{safe(note)}")
         sys.stderr.flush()
 
     def clear(self) -> None:

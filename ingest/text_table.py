@@ -2,15 +2,15 @@
 
 from collections.abc import Container, Sequence
 
-_UNSAFE = dict.fromkeys((*range(32), *range(127, 160)), "�")
+from logshipper.safe_text import safe
 
 
 def printed_table(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> str:
     """Rows as lines of text, columns aligned. right: the columns that stand right."""
-    safe = [[cell.translate(_UNSAFE) for cell in row] for row in rows]
-    widths = [max(len(row[column]) for row in safe) for column in range(len(safe[0]))]
+    shown = [[safe(cell) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in shown) for column in range(len(shown[0]))]
     lines = []
-    for row in safe:
+    for row in shown:
         cells = [
             cell.rjust(width) if column in right else cell.ljust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))

@@ -7,6 +7,7 @@ import sys
 from logshipper import config, optin, spool
 from logshipper.errors import ConfigError
 from logshipper.filesystem import network_type
+from logshipper.safe_text import safe
 
 _MEANS = {
     "enabled": "all output of your jobs is logged",
@@ -48,7 +49,7 @@ def check(file: str | None, *, as_json: bool) -> int:
 
 
 def _print(path: str, state: str, settings: config.Config, problems: list[str]) -> None:
-    shown = path.replace(os.path.expanduser("~") + "/", "~/", 1)
+    shown = safe(path.replace(os.path.expanduser("~") + "/", "~/", 1))
     if state == optin.ABSENT:
         print(f"{shown} doesn't exist: you have not opted in, and your cluster jobs aren't captured.")
         print("To opt in: touch ~/.logoptin")
@@ -59,7 +60,7 @@ def _print(path: str, state: str, settings: config.Config, problems: list[str]) 
     elif problems:
         print(f"{shown} is refused; your jobs run untouched, and nothing is logged until a /LOGCOMMAND says so:")
         for problem in problems:
-            print(f"  - {problem}")
+            print(f"  - {safe(problem)}")
     else:
         print(f"{shown} is well: you have opted in.")
         print(f"  mode: {settings.mode:<9} {_MEANS[settings.mode]}")
@@ -77,9 +78,9 @@ def _print(path: str, state: str, settings: config.Config, problems: list[str]) 
         print(f"  context: {'on' if settings.context else 'off':<6} how your jobs were started {known}")
     root = spool.store_root()
     network = network_type(root)
-    print(f"Jobs that you run by `logshipper run` are kept in {root}")
+    print(f"Jobs that you run by `logshipper run` are kept in {safe(root)}")
     if network:
-        print(f"  ({network} file system: their spool is {spool.spool_root(root, network)}, on this host)")
+        print(f"  ({network} file system: their spool is {safe(spool.spool_root(root, network))}, on this host)")
     sys.stdout.write(f"\n{WARNING}\n")
 
 

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from logshipper import __version__, optin, run_command
 from logshipper.errors import LogshipperError, UsageError
+from logshipper.safe_text import safe_lines
 
 _OWN_COMMANDS = ("run", "check")
 _CALLED_ELSEWHERE = {
@@ -58,7 +59,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         return _main(words)
     except LogshipperError as error:
-        print(f"logshipper: {error}", file=sys.stderr)
+        print(safe_lines(f"logshipper: {error}"), file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
     except KeyboardInterrupt:
         return 130

@@ -5,12 +5,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from logshipper.errors import ConfigError
+from logshipper.safe_text import safe
 
 MODES: tuple[str, ...] = ("enabled", "metadata", "disabled")  # from the widest to the narrowest
 COLORS: tuple[str, ...] = ("strip", "keep")
 MIN_SNAPSHOTS_SECS, MAX_SNAPSHOTS_SECS = 10.0, 24 * 3600.0
 _INTERVAL = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([smh])")
-_BLANK = rb"(?:[ \t]*(?:#[^\r\n]*)?\r?\n)*"
+_BLANK = rb"(?:[ \t]*+(?:#[^\r\n]*+)?\r?\n)*+"  # possessive: three in a row must not try each way to share lines
 _TRIVIAL = re.compile(
     _BLANK
     + rb"(?:---[ \t]*(?:\r?\n|\Z))?"
@@ -169,8 +170,7 @@ def _load_yaml(content: bytes, source: str) -> object:
 
 def _shown(value: object) -> str:
     text = value if isinstance(value, str) else repr(value)
-    clean = "".join(char if char.isprintable() else "?" for char in text[:60])
-    return f"`{clean}{'...' if len(text) > 60 else ''}`"
+    return f"`{safe(text[:60])}{'...' if len(text) > 60 else ''}`"
 
 
 def _listed(words: tuple[str, ...] | dict[str, Any]) -> str:

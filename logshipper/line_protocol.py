@@ -29,7 +29,7 @@ _BLANKS = re.compile(r" +")
 _ESCAPED = re.compile(r"\\([,= ])")
 _ESCAPED_IN_STRING = re.compile(r'\\(["\\])')
 _INT = re.compile(r"[-+]?[0-9]{1,20}[iu]", re.ASCII)
-_FLOAT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,5})?", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][-+]?[0-9]{1,5})?", re.ASCII)
 _TIME = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _NOT_FINITE = re.compile(r"[-+]?(nan|inf|infinity)", re.I)
 _BOOLEANS = {**dict.fromkeys(("t", "T", "true", "True", "TRUE"), True),

@@ -15,7 +15,8 @@ MAX_DEPTH = 512
 _MAX_INT_DIGITS = 4000  # Python refuses longer ones: quadratic time
 _LOOKS_LIKE_OBJECT = re.compile(rb'\{[ \t]*["}]')
 _LOOKS_LIKE_REPR = re.compile(rb"\{'[^']*': ")
-_DEEP = re.compile(rb"(?:[\[{][^\]}\"]*){%d}" % MAX_DEPTH)
+_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)  # one that has no end, too: no quote in it is tried again
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class Hint(NamedTuple):
@@ -69,7 +70,7 @@ def _screen() -> Callable[[bytes], Any]:  # Any: JSON
 def _keys_the_slow_way(line: bytes) -> tuple[str, ...] | Hint | None:
     if not _LOOKS_LIKE_OBJECT.match(line):
         return REPR_HINT if _LOOKS_LIKE_REPR.match(line) else None
-    if _DEEP.search(line) and _depth(line) > MAX_DEPTH:
+    if line.count(b"{") + line.count(b"[") > MAX_DEPTH and _depth(line) > MAX_DEPTH:
         return None
     try:
         value = json.loads(line, parse_constant=_refuse_constant, parse_int=_lenient_int)
@@ -98,7 +99,7 @@ def _is_json_but_for_constants(line: bytes) -> bool:
 def _depth(line: bytes) -> int:
     """The deepest nesting, strings left aside."""
     depth = deepest = 0
-    for byte in re.sub(rb'"(?:[^"\\]|\\.)*"', b"", line):
+    for byte in _STRINGS.sub(b"", line).translate(None, _NO_BRACKETS):
         if byte in b"[{":
             depth += 1
             deepest = max(deepest, depth)

@@ -9,6 +9,7 @@ import select
 import time
 
 from logshipper.errors import ConfigError, SpoolError, os_words
+from logshipper.safe_text import safe
 from logshipper.spool import Capture, check_job_id, open_capture
 
 DEFAULT_PATH = "/run/logshipper/agent.sock"
@@ -103,8 +104,7 @@ def _take(path: str, answer: bytes, name: str) -> Capture:
         raise SpoolError(path, "what answers isn't the node's agent" if answer else "the node's agent didn't answer")
     refused = told.get("error")
     if isinstance(refused, str):
-        printable = "".join(char if char.isprintable() else "\ufffd" for char in refused[:1000])
-        raise SpoolError(path, f"the node's agent refuses: {printable}")
+        raise SpoolError(path, f"the node's agent refuses: {safe(refused[:1000])}")
     folder, job_id, attempt = told.get("path"), told.get("job_id"), told.get("attempt")
     try:
         if not (isinstance(folder, str) and os.path.isabs(folder) and isinstance(job_id, str) and job_id):

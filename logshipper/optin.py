@@ -78,7 +78,9 @@ def say(text: str) -> None:
     it mustn't land in stdout, as `print` would have it, and CMD runs all the same."""
     try:
         if os.get_inheritable(2):  # else the caller had closed it, and the number is another file's
-            os.write(2, f"{text}\n".encode("utf-8", "backslashreplace"))
+            from logshipper.safe_text import safe_lines  # late: it imports re, and this is each job's start
+
+            os.write(2, safe_lines(f"{text}\n").encode("utf-8", "backslashreplace"))
     except OSError:
         pass
 

@@ -54,7 +54,7 @@ def _show(args: argparse.Namespace, answer: Answer, unknown: Sequence[UnknownJob
         unknown_ones = [{"name": error.name, "reason": str(error)} for error in unknown]
         print_json(document(args, answer) | {"unknown": unknown_ones})
     elif args.csv:
-        write_csv(args.csv, answer)
+        write_csv(args.csv, answer, raw=args.raw_cells)
     elif args.png or args.svg:
         write_picture(args, answer)
     else:

@@ -10,15 +10,16 @@ from typing import TypeAlias
 from ingest.metadata.x_axis import XChoice
 from ingest.text_table import plural
 from logshipper.errors import LogshipperError
+from logshipper.safe_text import safe
 from observe.csv_rows import CsvRows
 from observe.documents import Document
 from observe.gantt_chart import GanttChart
 from observe.new_file import new_file
 from observe.opening import store_place
-from observe.output import Cell, Column, Output, Styled
+from observe.output import Cell, Column, Output, Styled, write_data
 from observe.points import Points
 from observe.series import CLOCK_WORDS, Graph
-from observe.words import NS, duration, local_with_zone, safe, utc
+from observe.words import NS, duration, local_with_zone, utc
 
 SCHEMA = "logshipper.analyze/1"
 _SCATTERED = 7  # the rule of an X that is in no order
@@ -111,13 +112,13 @@ def write_picture(args: argparse.Namespace, answer: Answer) -> None:
         Output().line(f"Wrote {safe(path)}. {safe(answer.title)}")
 
 
-def write_csv(path: str, answer: Answer) -> None:
-    rows = CsvRows()
+def write_csv(path: str, answer: Answer, *, raw: bool = False) -> None:
+    rows = CsvRows(raw=raw)
     lines = [rows.row(titles) for titles in [answer.titles or ("series", "time", answer.unit)]]
     lines += [rows.row(row) for row in answer.rows or _point_rows(answer)]
     text = "".join(f"{line}\n" for line in lines)
     if path == "-":
-        sys.stdout.write(text)
+        write_data(text)
         return
     with new_file(path, force=True, option="--csv") as file:
         file.write(text.encode())

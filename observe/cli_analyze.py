@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from observe import completers
 from observe.cli_lists import event_state, state_names
-from observe.cli_options import Parser, add_command, add_json, add_source, completed, whole_number
+from observe.cli_options import Parser, add_command, add_json, add_raw_cells, add_source, completed, whole_number
 
 if TYPE_CHECKING:
     from observe.cli_options import Subparsers
@@ -65,6 +65,7 @@ def add_analyze(subparsers: "Subparsers[Parser]") -> None:
     how.add_argument("--png", metavar="FILE", help="write a picture instead; `-` is standard output")
     how.add_argument("--svg", metavar="FILE", help="likewise, as SVG")
     how.add_argument("--csv", metavar="FILE", help="likewise, the points as CSV")
+    add_raw_cells(parser)
     add_json(how, "for programs: the points as JSON, described in docs/analytics.md")
     add_source(parser)
 

@@ -5,7 +5,17 @@ from typing import TYPE_CHECKING
 
 from observe import completers
 from observe.cli_lists import seconds_number
-from observe.cli_options import JOB_HELP, Parser, add_command, add_job, add_json, add_source, completed, whole_number
+from observe.cli_options import (
+    JOB_HELP,
+    Parser,
+    add_command,
+    add_job,
+    add_json,
+    add_raw_cells,
+    add_source,
+    completed,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from observe.cli_options import Subparsers
@@ -134,6 +144,7 @@ def add_metadata(subparsers: "Subparsers[Parser]") -> None:
         "--limit", type=whole_number, metavar="N", help="only the newest N (default: all; a table on a terminal: 50)"
     )
     parser.add_argument("--all", action="store_true", help="all records")
+    add_raw_cells(parser)
     parser.add_argument("--attempt", type=whole_number, metavar="N", help="of a restarted job: only this attempt")
     numbers = parser.add_mutually_exclusive_group()
     numbers.add_argument("--summary", action="store_true", help="last, min, max, mean, std and count of each number")
@@ -173,6 +184,7 @@ def add_export(subparsers: "Subparsers[Parser]") -> None:
     parser.add_argument(
         "-o", "--output", default="./", metavar="FILE|FOLDER/", help="default: ./, that is JOB/metadata.csv and so on"
     )
+    add_raw_cells(parser)
     parser.add_argument("--force", action="store_true", help="replace files that are there")
     add_json(parser)
     add_source(parser)

@@ -94,6 +94,15 @@ def add_json(
     parser.add_argument("--json", action="store_true", help=what)
 
 
+def add_raw_cells(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--raw-cells",
+        action="store_true",
+        help="CSV, TSV: leave cells that begin with = + - @ and are no numbers as they are (default: a ' before them, "
+        "so that no spreadsheet calculates them)",
+    )
+
+
 def whole_number(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} isn't a whole number")

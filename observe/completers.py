@@ -59,8 +59,8 @@ def keys(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]
 
 
 def _jobs(prefix: str, args: argparse.Namespace) -> dict[str, str]:
+    from logshipper.safe_text import safe
     from observe.opening import opened_local
-    from observe.words import safe
 
     found: dict[str, str] = {}
     with opened_local(_with_store(args)) as store:

@@ -13,16 +13,34 @@ if TYPE_CHECKING:
     from ingest.capture.job import MetadataRecord
 
 
+_FORMULA_BEGINS = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")  # the last ones: the same, of full width
+
+
+def no_formula(text: str) -> str:
+    """A cell that a spreadsheet shows, and doesn't calculate: what jobs print is anybody's words. Numbers stay."""
+    return f"'{text}" if text.startswith(_FORMULA_BEGINS) and not _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text and text == text.strip()
+
+
 class CsvRows:
     """Rows of cells as text, without the LF that is to end them. Cells with a CR or an LF are quoted, in all versions
-    of Python: the csv module's own line end, CR LF, is what makes it do so."""
+    of Python: the csv module's own line end, CR LF, is what makes it do so. raw: cells that a spreadsheet would take
+    for a formula stay as they are."""
 
-    def __init__(self, delimiter: str = ",") -> None:
+    def __init__(self, delimiter: str = ",", *, raw: bool = False) -> None:
+        self._raw = raw
         self._text = io.StringIO(newline="")
         self._writer = csv.writer(self._text, delimiter=delimiter, lineterminator="\r\n")
 
     def row(self, cells: Sequence[str]) -> str:
-        self._writer.writerow(cells)
+        self._writer.writerow(cells if self._raw else map(no_formula, cells))
         row = self._text.getvalue()[:-2]
         self._text.seek(0)
         self._text.truncate()
@@ -48,16 +66,16 @@ def titles_of(paths: Iterable[Path]) -> list[str]:
 
 
 def records_as_csv(
-    records: "Callable[[], Iterable[MetadataRecord]]", wanted: Sequence[Path] | None = None
+    records: "Callable[[], Iterable[MetadataRecord]]", wanted: Sequence[Path] | None = None, *, raw: bool = False
 ) -> Iterator[str]:
     """Lines of CSV: `_time`, `_attempt` and a column per key, nested ones as `a.b`. records: gives all of them, twice:
-    the columns are known only when every record was seen. wanted: the columns, where not all are."""
+    the columns are known only when every record was seen. wanted: the columns, where not all are. raw: see CsvRows."""
     paths: dict[Path, None] = dict.fromkeys(wanted or ())
     if wanted is None:
         for record in records():
             for path in flat(record.line):
                 paths.setdefault(path)
-    rows = CsvRows()
+    rows = CsvRows(raw=raw)
     titles = titles_of(paths)
     yield rows.row([*own_titles(titles, ("_time", "_attempt")), *titles]) + "\n"
     for record in records():

@@ -10,15 +10,16 @@ from itertools import islice, takewhile
 from typing import Any
 
 from logshipper.errors import UsageError
+from logshipper.safe_text import safe
 from observe.conditions import time_ns
 from observe.documents import Document, moment
 from observe.event_log import EventLog, EventQuery, StateEvent
 from observe.opening import chosen_jobs, is_from_loki, overlay_of, say_where_else, store_place
-from observe.output import Cell, Column, Output, Styled, natural_widths, print_json, to_json
+from observe.output import Cell, Column, Output, Styled, natural_widths, print_json, to_json, write_json
 from observe.running import say
 from observe.show import event_words
 from observe.store_api import Store
-from observe.words import NS, STATE_STYLES, exit_words, local, local_with_zone, safe
+from observe.words import NS, STATE_STYLES, exit_words, local, local_with_zone
 
 SCHEMA = "logshipper.events/1"
 EXIT_UNKNOWN = 1
@@ -150,7 +151,7 @@ def _new(events: "Iterator[StateEvent] | EventQuery", shown: dict[str, StateEven
 
 def _print_line(args: argparse.Namespace, event: StateEvent) -> None:
     if args.json:
-        sys.stdout.write(to_json({"schema": SCHEMA, **_document(event)}) + "\n")
+        write_json(to_json({"schema": SCHEMA, **_document(event)}) + "\n")
         return
     out = Output()
     time_words, job, kind, before, after, told = _row(out, event)

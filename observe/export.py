@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from ingest.progress_bar import Bar
 from ingest.text_table import plural
 from logshipper.errors import LogshipperError, UsageError
+from logshipper.safe_text import safe
 from logshipper.segment import Stream
 from observe.export_rows import LOGS, METADATA, RowWriter, Sources
 from observe.export_text import CsvWriter, JsonlWriter
@@ -17,7 +18,7 @@ from observe.new_file import check_new, ending_of, new_file
 from observe.opening import known_jobs
 from observe.output import Output, print_json
 from observe.running import say
-from observe.words import count, safe
+from observe.words import count
 
 if TYPE_CHECKING:
     from ingest.store.stores import Reader, Store
@@ -50,7 +51,7 @@ class _Written:
 
 def call(args: argparse.Namespace) -> int:
     form = _format(args)
-    open_writer = _writers(form)
+    open_writer = _writers(form, raw=args.raw_cells)
     into_folder = _is_folder(args.output)
     kinds = _kinds(args, into_folder)
     with known_jobs(args, args.jobs) as (store, job_ids, unknown):
@@ -86,14 +87,14 @@ def _format(args: argparse.Namespace) -> str:
     return ending
 
 
-def _writers(form: str) -> Callable[[BinaryIO], RowWriter]:
+def _writers(form: str, *, raw: bool) -> Callable[[BinaryIO], RowWriter]:
     if form == PARQUET:
         from observe.export_parquet import ParquetWriter  # late: it needs pyarrow, which is optional
 
         return ParquetWriter
     if form == JSONL:
         return JsonlWriter
-    return lambda file: CsvWriter(file, "\t" if form == TSV else ",")
+    return lambda file: CsvWriter(file, "\t" if form == TSV else ",", raw=raw)
 
 
 def _is_folder(output: str) -> bool:

@@ -72,10 +72,10 @@ class CsvWriter:
     are known, each with the columns that were known when it was written.
     """
 
-    def __init__(self, file: BinaryIO, delimiter: str = ",") -> None:
+    def __init__(self, file: BinaryIO, delimiter: str = ",", *, raw: bool = False) -> None:
         self._file = file
         self._delimiter = delimiter
-        self._rows = CsvRows(delimiter)
+        self._rows = CsvRows(delimiter, raw=raw)
         self._paths: dict[Path, int] = {}
         self._waiting: BinaryIO | None = None
         self._wider_from: list[tuple[int, int]] = []  # from which row on there are how many columns

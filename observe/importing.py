@@ -15,11 +15,12 @@ from ingest.store.due_marks import DueMarks
 from ingest.store.local_store import LocalStore
 from ingest.text_table import plural
 from logshipper.errors import ConfigError, UsageError
+from logshipper.safe_text import safe
 from observe.opening import overlay_of, store_folder, take_in
 from observe.output import print_json
 from observe.overlay import MAX_NOTE_CHARS, MAX_TAGS, Marks, Overlay, Place, parse_change
 from observe.running import say
-from observe.words import safe, size
+from observe.words import size
 
 SCHEMA = "logshipper.import/1"
 EXIT_LEFT_OUT = 1

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from logshipper.safe_text import safe, safe_json
 from logshipper.segment import Kind, Stream
 from observe.documents import line_document
 from observe.output import Output, cells_wide
-from observe.words import is_further_part, local, safe, safe_coloured, uncoloured
+from observe.words import is_further_part, local, safe_coloured, uncoloured
 
 if TYPE_CHECKING:
     from ingest.capture.job import LogLine
@@ -57,8 +58,13 @@ class Writer:
 class JsonWriter(Writer):
     """One JSON document a line."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._terminal = sys.stdout.isatty()
+
     def write(self, line: "LogLine", whose: str = "") -> None:
-        self._put(orjson.dumps(line_document(line), option=orjson.OPT_APPEND_NEWLINE).decode())
+        text = orjson.dumps(line_document(line), option=orjson.OPT_APPEND_NEWLINE).decode()
+        self._put(safe_json(text) if self._terminal else text)
 
 
 class TextWriter(Writer):
@@ -82,6 +88,7 @@ class TextWriter(Writer):
         self._end_line()
         stamp = f"{whose}: " if whose else ""
         stamp += f"{local(line.time_ns, millis=True)} " if self._times else ""
+        stamp = safe(stamp)
         self._put((f"\x1b[{_DIM}m{stamp}{_RESET}" if stamp and self._out.colour else stamp) + self._dressed(line))
         self._open = source
 

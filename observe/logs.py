@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ingest.text_table import plural
 from logshipper.errors import QueryError, StoreError, UsageError
+from logshipper.safe_text import safe
 from logshipper.segment import Kind, Stream
 from observe.follow_keys import LEAVE, NEXT, Keys, keys_read
 from observe.follow_nodes import Nodes, View
@@ -20,7 +21,7 @@ from observe.log_writers import JsonWriter, TextWriter, Writer
 from observe.opening import check_attempt, opened_job, take_in
 from observe.output import Output
 from observe.running import say
-from observe.words import exit_words, safe, uncoloured
+from observe.words import exit_words, uncoloured
 
 if TYPE_CHECKING:
     from ingest.capture.job import JobSummary, LogLine, Position

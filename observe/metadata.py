@@ -1,7 +1,6 @@
 """`logshipper metadata JOB`: its metadata records as a table, as the exact lines, as CSV, or for programs."""
 
 import argparse
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,14 +9,15 @@ import orjson
 
 from ingest.metadata.metadata_keys import names_of
 from ingest.text_table import plural
+from logshipper.safe_text import safe
 from observe.asked import UnknownKey, pick_keys
 from observe.csv_rows import own_titles, records_as_csv, titles_of
 from observe.documents import record_document
 from observe.opening import check_attempt, opened_job
-from observe.output import Cell, Column, Output, Styled, cells_wide, widen
+from observe.output import Cell, Column, Output, Styled, cells_wide, widen, write_data, write_json
 from observe.records import Path, at_path, flat, is_number, rebuilt, shown, split
 from observe.running import say
-from observe.words import local, safe, utc
+from observe.words import local, utc
 
 if TYPE_CHECKING:
     from ingest.capture.job import MetadataRecord
@@ -42,7 +42,7 @@ def call(args: argparse.Namespace) -> int:
         elif args.format == "jsonl":
             _print_jsonl(asked)
         elif args.format == "csv":
-            _print_csv(asked)
+            _print_csv(asked, raw=args.raw_cells)
         else:
             _print_table(asked, args)
     return 0
@@ -111,12 +111,12 @@ def _print_documents(asked: _Asked) -> None:
     for record in asked.oldest_first():
         line = record.line if asked.paths is None else _rebuilt(asked.picked(record.line))
         head = orjson.dumps(record_document(record)).decode()
-        sys.stdout.write(f'{head[:-1]},"record":{line}}}\n')  # numbers keep every digit
+        write_json(f'{head[:-1]},"record":{line}}}\n')  # numbers keep every digit
 
 
 def _print_jsonl(asked: _Asked) -> None:
     for record in asked.oldest_first():
-        sys.stdout.write((record.line if asked.paths is None else _rebuilt(asked.picked(record.line))) + "\n")
+        write_json((record.line if asked.paths is None else _rebuilt(asked.picked(record.line))) + "\n")
 
 
 def _rebuilt(values: dict[Path, str]) -> str:
@@ -124,9 +124,9 @@ def _rebuilt(values: dict[Path, str]) -> str:
     return rebuilt({names[path]: value for path, value in values.items()})
 
 
-def _print_csv(asked: _Asked) -> None:
-    for line in records_as_csv(asked.oldest_first, asked.paths):
-        sys.stdout.write(line)
+def _print_csv(asked: _Asked, *, raw: bool) -> None:
+    for line in records_as_csv(asked.oldest_first, asked.paths, raw=raw):
+        write_data(line)
 
 
 @dataclass(slots=True)

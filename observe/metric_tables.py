@@ -1,19 +1,19 @@
 """`metadata --summary`, `--sets`, `--by KEY`: the numbers of a job's metadata, summed up, by sets of keys, merged."""
 
 import argparse
-import csv
 import json
 import math
-import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from logshipper.safe_text import safe
+from observe.csv_rows import CsvRows
 from observe.opening import overlay_of
-from observe.output import Cell, Column, Output, print_json
+from observe.output import Cell, Column, Output, print_json, write_data
 from observe.running import say
 from observe.store_api import Store
 from observe.tables import ATTEMPT, TASK, TIME, Columns
-from observe.words import NS, local, number, safe, utc
+from observe.words import NS, local, number, utc
 
 if TYPE_CHECKING:
     from ingest.store.stores import Store as AnyStore
@@ -56,7 +56,7 @@ def _print_summary(job: "Job", asked: Columns, args: argparse.Namespace) -> None
         print_json({"schema": SUMMARY_SCHEMA, "job_id": job.job_id, "name": job.name, "state": job.state,
                     "keys": [dict(zip(("key", *_SUMMARY), _finite(row), strict=True)) for row in rows]})  # fmt: skip
     elif args.format == "csv":
-        _write_csv(["key", *_SUMMARY], rows)
+        _write_csv(["key", *_SUMMARY], rows, raw=args.raw_cells)
     else:
         columns = [Column("key"), *(Column(name, right=True) for name in _SUMMARY)]
         Output().table(columns, [[str(row[0]), *(number(value) for value in row[1:])] for row in rows])
@@ -78,7 +78,7 @@ def _print_sets(job: "Job", sets: list[Columns], args: argparse.Namespace) -> No
             *(_texts(name, columns[name], brief=out.terminal and args.format != "csv") for name in names), strict=True
         )
         if args.format == "csv":
-            _write_csv(names, rows)
+            _write_csv(names, rows, raw=args.raw_cells)
         else:
             titles = [Column(name, right=name != TIME, flexible=True) for name in names]
             out.table(titles, [list[Cell](row) for row in rows])
@@ -97,7 +97,12 @@ def _finite(values: Iterable[object]) -> list[object]:
     return [None if isinstance(value, float) and not math.isfinite(value) else value for value in values]
 
 
-def _write_csv(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(titles)
-    writer.writerows([json.dumps(value) if isinstance(value, float) else value for value in row] for row in rows)
+def _write_csv(titles: Sequence[str], rows: Iterable[Sequence[object]], *, raw: bool) -> None:
+    lines = CsvRows(raw=raw)
+    write_data(lines.row(titles) + "\n")
+    for row in rows:
+        write_data(lines.row([_csv_cell(value) for value in row]) + "\n")
+
+
+def _csv_cell(value: object) -> str:
+    return "" if value is None else json.dumps(value) if isinstance(value, float) else str(value)

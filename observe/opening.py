@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ingest.progress_bar import Bar
 from logshipper.errors import ConfigError, StoreError, UnknownJob, UsageError
+from logshipper.safe_text import safe
 from observe.running import say
 from observe.selectors import resolve_each
 from observe.waiting import Watch, WatchedEntries
-from observe.words import count, safe, size
+from observe.words import count, size
 
 if TYPE_CHECKING:
     from ingest.config.server_access import ServerAccess

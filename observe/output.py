@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from observe.words import safe
+from logshipper.safe_text import safe, safe_json, safe_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -292,4 +292,14 @@ def print_json(value: object) -> None:
         text = orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_PASSTHROUGH_SUBCLASS).decode()
     except TypeError:  # Raw texts, integers of more than 64 bits, lone surrogates
         text = to_json(value, indent="  ")
-    sys.stdout.write(text + "\n")
+    write_json(text + "\n")
+
+
+def write_json(text: str) -> None:
+    """Writes JSON: on a terminal with nothing raw in it that one obeys."""
+    sys.stdout.write(safe_json(text) if sys.stdout.isatty() else text)
+
+
+def write_data(text: str) -> None:
+    """Writes text that is for programs, such as CSV: as it is, but safe on a terminal."""
+    sys.stdout.write(safe_lines(text) if sys.stdout.isatty() else text)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ingest.text_table import plural
 from logshipper.errors import LogshipperError, UsageError
+from logshipper.safe_text import safe
 from observe.curves import NONE, RAW, Trace, Treatment
 from observe.documents import job_heading
 from observe.graph_notes import left_out_of, rule_words
@@ -20,7 +21,7 @@ from observe.plot_runs import Runs, Wanted, common_x, facets_of, is_plain
 from observe.points import Points
 from observe.running import say
 from observe.series import KEY_PREFIX, TIME, Graph, Request, graphs, numeric_keys
-from observe.words import count, safe
+from observe.words import count
 
 if TYPE_CHECKING:
     from ingest.store.stores import Reader, Store

@@ -13,10 +13,10 @@ Path = tuple[str, ...]
 
 FLAT_DEPTH = 4  # keys below that stay JSON in a flat table
 
-_STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 # a key and its value; the value is empty where it is an object or an array
 MEMBER = re.compile(rf"[{{,]\s*({_STRING})\s*:\s*({_STRING}|[^\s,\]}}{{\[\"]+|)\s*", re.DOTALL)
-_NESTING = re.compile(rf"{_STRING}|[\[\]{{}}]", re.DOTALL)
+_NESTING = re.compile(rf"{_STRING}?|[\[\]{{}}]", re.DOTALL)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 

@@ -18,12 +18,13 @@ from ingest.progress_bar import Bar
 from logshipper.classifier import Classifier
 from logshipper.errors import LogshipperError, os_words
 from logshipper.last_screen import LastScreen
+from logshipper.safe_text import safe
 from logshipper.segment import Kind, Stream
 from logshipper.stream_log import Lines
 from logshipper.terminal import BATCH_COLUMNS, BATCH_ROWS
 from observe.output import Output
 from observe.running import say
-from observe.words import is_further_part, safe, size
+from observe.words import is_further_part, safe_coloured, size
 
 _READ_BYTES = 256 << 10
 _STEP_BYTES = 64 << 10  # rendered and written at once: what comes out may be many times as much
@@ -212,9 +213,9 @@ class _Log:
         self._put(text)
 
     def _put(self, text: bytes) -> None:
-        """No control characters are in it: the renderer leaves none."""
+        """The renderer leaves no control characters; others that a terminal had better not get are taken out there."""
         if self._out.terminal:
-            sys.stdout.write(text.decode())  # in what the terminal can show
+            sys.stdout.write("\n".join(map(safe_coloured, text.decode().split("\n"))))  # in what it can show
         else:
             sys.stdout.buffer.write(text)
 
@@ -234,4 +235,4 @@ class _Screen:
         return None
 
     def end(self, now: float) -> None:
-        sys.stdout.write("".join(f"{row}\n" for row in self._screen.rows()))
+        sys.stdout.write("".join(f"{safe(row)}\n" for row in self._screen.rows()))

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 
 from logshipper.errors import LogshipperError, os_words
+from logshipper.safe_text import safe_lines
 
 Call = Callable[[argparse.Namespace], int]
 
@@ -44,7 +45,7 @@ def guarded(call: Call) -> Call:
 def say(text: str) -> None:
     """A sentence on stderr, marked as this program's own."""
     sys.stdout.flush()
-    sys.stderr.write(f"logshipper: {text}\n")
+    sys.stderr.write(safe_lines(f"logshipper: {text}\n"))
     sys.stderr.flush()
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ingest.text_table import plural
+from logshipper.safe_text import safe
 from observe.documents import (
     STREAM_NAMES,
     Document,
@@ -28,7 +29,6 @@ from observe.words import (
     exit_words,
     local,
     number,
-    safe,
     size,
     times_smaller,
     when,

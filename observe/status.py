@@ -4,8 +4,9 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from logshipper.safe_text import safe
 from observe.info import EXIT_UNKNOWN, found_of, print_found, totals_words
-from observe.words import exit_short, safe
+from observe.words import exit_short
 
 if TYPE_CHECKING:
     from observe.job_info import JobInfo

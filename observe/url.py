@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ingest.config.site import SYSTEM_PATH, Site, look, user_file
 from logshipper.errors import ConfigError, QueryError, UnknownJob
+from logshipper.safe_text import safe, safe_lines
 from observe.opening import metrics_of, resolve
 from observe.running import say
-from observe.words import RUNNING_STATES, safe
+from observe.words import RUNNING_STATES
 
 if TYPE_CHECKING:
     from ingest.loki.store import LokiStore
@@ -74,7 +75,7 @@ def call(args: argparse.Namespace) -> int:
         if not name:
             raise ConfigError("JOB", ["which job? Only inside a Slurm job it may be left out"])
         page = _page(site, problems, args, name)
-    sys.stdout.write(site.grafana.job_page(*page) + "\n")
+    sys.stdout.write(safe_lines(site.grafana.job_page(*page) + "\n"))
     return 0
 
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from ingest.text_table import plural
 from logshipper.errors import QueryError, UnknownJob
+from logshipper.safe_text import safe
 from observe.documents import job_document
 from observe.opening import no_jobs_yet, opened, overlay_of, resolve_several, store_place, take_in
 from observe.output import print_json
 from observe.overlay import Place
 from observe.running import say
-from observe.words import exit_short, safe
+from observe.words import exit_short
 
 if TYPE_CHECKING:
     from ingest.capture.job import JobSummary

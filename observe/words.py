@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from logshipper.colours import SEQUENCES
+from logshipper.safe_text import safe
 
 NS = 1_000_000_000
 NOT_IN_LOKI = (
@@ -43,14 +44,6 @@ STATE_STYLES = {
 }
 
 _RESETS = re.compile("\x1b\\[0?(?=[;m])")  # a sequence that begins with switching everything off
-
-# C0, DEL and C1: a terminal obeys them, so text that others wrote must never bring one there
-_CONTROLS = dict.fromkeys((*range(0x20), 0x7F, *range(0x80, 0xA0)), "\N{REPLACEMENT CHARACTER}")
-
-
-def safe(text: str) -> str:
-    """The text with each control character replaced: fit for a terminal, one line."""
-    return text if text.isprintable() else text.translate(_CONTROLS)
 
 
 def uncoloured(text: str) -> str:

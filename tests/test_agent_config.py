@@ -157,6 +157,33 @@ def test_a_tenant_by_user_of_any_loki_hides_job_values() -> None:
     assert (found, config.metrics.job_values, config.loki.tenant_by) == ([], False, "")
 
 
+@pytest.mark.parametrize(
+    ("metrics", "is_open"),
+    [
+        ({}, False),
+        ({"listen": "127.3.2.1:9310"}, False),
+        ({"listen": "[::1]:9310"}, False),
+        ({"listen": "localhost:9310"}, False),
+        ({"listen": ""}, False),
+        ({"listen": ":9310", "username": "prometheus"}, False),
+        ({"listen": ":9310", "cert_file": "/c", "client_ca_file": "/ca"}, False),
+        ({"listen": ":9310", "cert_file": "/c"}, True),  # TLS alone asks nobody who they are
+        ({"listen": ":9310"}, True),
+        ({"listen": "0.0.0.0:9310"}, True),
+        ({"listen": "[::]:9310"}, True),
+        ({"listen": "10.1.2.3:9310"}, True),
+        ({"listen": "127.example.org:9310"}, True),
+        ({"listen": "localhost.example.org:9310"}, True),
+    ],
+)
+def test_jobs_are_shown_by_default_where_not_everybody_reads(metrics: dict[str, Any], is_open: bool) -> None:
+    def shown(**more: Any) -> bool:  # Any: TOML
+        return parse({"loki": LOKI, "metrics": {**metrics, **more}})[0].metrics.job_values
+
+    assert shown() is not is_open
+    assert (shown(job_values=True), shown(job_values=False)) == (True, False)
+
+
 # ---- what is wrong
 
 

@@ -61,7 +61,12 @@ def test_manifests_fit_each_other_and_the_code(tmp_path: Path) -> None:
     (job,) = documents("job.yaml")
     _, settings, daemons = documents("agent.yaml")
     config = tmp_path / "agent.toml"
-    config.write_text(settings["data"]["agent.toml"])
+    secret = tmp_path / "password"
+    secret.write_text("x\n")
+    secret.chmod(0o400)
+    config.write_text(settings["data"]["agent.toml"].replace("/etc/logshipper-metrics/password", str(secret)))
+    metrics = agent_config.load(str(config)).metrics
+    assert (metrics.is_open, metrics.job_values) == (False, True)  # a node's port, which any pod reaches
     spool = agent_config.load(str(config)).agent.spool_dir
     pod, agent = job["spec"]["template"]["spec"], daemons["spec"]["template"]["spec"]
     hosts = [{v["name"]: v["hostPath"]["path"] for v in one["volumes"] if "hostPath" in v} for one in (pod, agent)]
@@ -76,6 +81,11 @@ def test_manifests_fit_each_other_and_the_code(tmp_path: Path) -> None:
     assert (FOLDER / "logshipper").read_text().startswith(f"#!{brought}/bin/python3 ")
     assert pod["containers"][0]["command"][0] == f"{brought}/libexec/capture-job"
     assert agent["hostPID"]
+    volumes = {volume["name"]: volume for volume in agent["volumes"]}
+    (password,) = [one["name"] for one in agent["containers"][0]["volumeMounts"]
+                   if f"{one['mountPath']}/password" in settings["data"]["agent.toml"]]  # fmt: skip
+    assert volumes[password]["secret"]["defaultMode"] == 0o400
+    assert "optional" not in volumes[password]["secret"]
     unit = (ROOT / "deploy" / "systemd" / "logshipper-agent.service").read_text()
     (bounding,) = [line for line in unit.splitlines() if line.startswith("CapabilityBoundingSet=")]
     added = agent["containers"][0]["securityContext"]["capabilities"]["add"]

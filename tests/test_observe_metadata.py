@@ -4,6 +4,7 @@ import argparse
 import csv
 import io
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,9 @@ from tests.test_observe_records import OBJECTS, R19
 def asked(reader: FakeReader, **options: Any) -> metadata._Asked:
     defaults = {"attempt": None, "limit": None, "all": False, "keys": None}
     return metadata._Asked(reader, argparse.Namespace(**{**defaults, **options}))  # type: ignore[arg-type]  # a fake
+
+
+print_csv = partial(metadata._print_csv, raw=True)
 
 
 def printed(function: Any, *arguments: Any) -> str:
@@ -40,7 +44,7 @@ def test_jsonl_is_what_was_printed(values: list[dict[str, object]]) -> None:
 @given(st.lists(OBJECTS, min_size=1, max_size=5))
 def test_csv_reads_back(values: list[dict[str, object]]) -> None:
     lines = [json.dumps(value) for value in values]
-    text = printed(metadata._print_csv, asked(FakeReader(lines)))
+    text = printed(print_csv, asked(FakeReader(lines)))
     header, *rows = list(csv.reader(io.StringIO(text, newline="")))
     assert len(rows) == len(lines)
     assert len(set(header)) == len(header), "no two columns are called the same"
@@ -54,7 +58,7 @@ def test_csv_reads_back(values: list[dict[str, object]]) -> None:
 def test_r19_in_every_format() -> None:
     reader = FakeReader(R19)
     assert printed(metadata._print_jsonl, asked(reader)) == "".join(f"{line}\n" for line in R19)
-    header, *rows = csv.DictReader(io.StringIO(printed(metadata._print_csv, asked(reader)))), ()
+    header, *rows = csv.DictReader(io.StringIO(printed(print_csv, asked(reader)))), ()
     first, second, third = list(header)
     assert rows == [()]
     assert (first["loss"], first["acc"], first["flops"]) == ("7.2355865", "0.00123", "")
@@ -71,14 +75,12 @@ def test_exact_numbers_survive() -> None:
     line = f'{{"n": {"7" * 400}, "x": 1.0000000000000000000001, "y": 1e999, "z": -0.0}}'
     out = printed(metadata._print_documents, asked(FakeReader([line])))
     assert out.rstrip().endswith(f'"record":{line}}}')
-    assert f",{'7' * 400},1.0000000000000000000001,1e999,-0.0" in printed(
-        metadata._print_csv, asked(FakeReader([line]))
-    )
+    assert f",{'7' * 400},1.0000000000000000000001,1e999,-0.0" in printed(print_csv, asked(FakeReader([line])))
 
 
 def test_csv_columns_of_awkward_keys() -> None:
     lines = ['{"a.b": 1, "a": {"b": 2, "c": [1, 2], "e": {}}, "_time": "x", "q\\"": "1,\\"2\\"\\n\\r"}']
-    header, row = list(csv.reader(io.StringIO(printed(metadata._print_csv, asked(FakeReader(lines))), newline="")))
+    header, row = list(csv.reader(io.StringIO(printed(print_csv, asked(FakeReader(lines))), newline="")))
     assert header == ["__time", "_attempt", '"a.b"', "a.b", "a.c", "a.e", "_time", '"q\\""']
     assert row[2:] == ["1", "2", "[1, 2]", "{}", "x", '1,"2"\n\r']
 
@@ -89,7 +91,7 @@ def test_chosen_keys() -> None:
     assert printed(metadata._print_jsonl, asked(reader, keys="loss,v.x")) == (
         '{"loss": 0.50, "v.x": 1.0}\n{"loss": 0.25}\n'
     )
-    assert printed(metadata._print_csv, asked(reader, keys="loss,v.x")).splitlines()[1].endswith(",1,0.50,1.0")
+    assert printed(print_csv, asked(reader, keys="loss,v.x")).splitlines()[1].endswith(",1,0.50,1.0")
     assert printed(metadata._print_jsonl, asked(reader, keys="v")) == '{"v": {"x": 1.0}}\n'
     with pytest.raises(Exception, match="did you mean epoch"):
         asked(reader, keys="epochs")

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logshipper.safe_text import safe, safe_json, safe_lines, without_controls
 from observe import output, words
 from observe.asked import UnknownKey, pick_keys
 from observe.ticks import axis_range, labels, ticks, time_unit
@@ -14,17 +15,33 @@ from observe.ticks import axis_range, labels, ticks, time_unit
 NS = 10**9
 
 
+UNSAFE = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F),
+                                 *range(0x2066, 0x206A), *range(0xD800, 0xE000))]  # fmt: skip
+any_text = st.text(st.characters() | st.sampled_from(UNSAFE))
+
+
 @settings(deadline=None)
-@given(st.text())
+@given(any_text)
 def test_nothing_that_a_terminal_obeys_is_safe(text: str) -> None:
-    shown = words.safe(text)
-    assert len(shown) == len(text)
-    assert not any(ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0 for char in shown)
+    for shown, kept in ((safe(text), ""), (safe_lines(text), "\n")):
+        assert len(shown) == len(text)
+        assert not set(shown) & (set(UNSAFE) - set(kept))
+        shown.encode()
+    assert not any(ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0 for char in without_controls(text))
+
+
+@settings(deadline=None)
+@given(any_text)
+def test_json_is_made_safe_and_says_the_same(text: str) -> None:
+    shown = safe_json(json.dumps({text: text}, ensure_ascii=False))
+    assert not set(shown) & (set(UNSAFE) - {"\n"})
+    assert json.loads(shown) == json.loads(json.dumps({text: text}))
 
 
 def test_safe_keeps_what_is_harmless() -> None:
-    assert words.safe("epoch 1: 100%|██████| é 日本 ⚠️") == "epoch 1: 100%|██████| é 日本 ⚠️"
-    assert words.safe("\x1b[31m\x9b\x07\t") == "�[31m���"
+    assert safe("epoch 1: 100%|██████| é 日本 ⚠️") == "epoch 1: 100%|██████| é 日本 ⚠️"
+    assert safe("\x1b[31m\x9b\x07\t") == "�[31m���"
+    assert safe("safe\u202etxt.exe") == "safe�txt.exe"
 
 
 @pytest.mark.parametrize(

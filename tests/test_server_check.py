@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,7 @@ from ingest.config.agent_config import (
     MetricsSection,
     PrometheusSection,
     RemoteWriteSection,
+    parse,
 )
 from ingest.config.loki_section import LokiSection
 from ingest.config.metrics_access import MetricsAccess
@@ -47,6 +49,23 @@ def config_for(folder: Path, *, loki: str = "", prometheus: str = "", listen: st
         MetricsSection(listen),
         PrometheusSection(ServerAccess(url=prometheus, timeout_secs=5)),
     )
+
+
+@pytest.mark.parametrize(
+    ("metrics", "words"),
+    [
+        ({"listen": ":9310", "job_values": True}, "whoever reaches :9310 reads jobs' ids"),
+        ({"listen": "10.1.2.3:9310"}, "is off: 10.1.2.3:9310 asks for no password"),
+        ({"listen": ":9310", "username": "prometheus"}, ""),
+        ({"listen": "[::1]:9310"}, ""),
+        ({"listen": ""}, ""),
+    ],
+)
+def test_it_says_who_reads_the_jobs(metrics: dict[str, Any], words: str) -> None:
+    config, _ = parse({"loki": {"url": "http://x"}, "metrics": metrics})
+    found = [finding for finding in check_node(config) if finding.about == "[metrics] job_values"]
+    assert [finding.level for finding in found] == ["note"] * bool(words)
+    assert not words or (words in found[0].words and "password_file" in found[0].mend)
 
 
 def make_folder(path: str, mode: int) -> None:

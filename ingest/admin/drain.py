@@ -18,6 +18,7 @@ from ingest.slurm.waiting import FILE as SLURM_FILE
 from ingest.slurm.waiting import read_counts
 from ingest.text_table import plural, shown_size
 from ingest.user_agent import running_agent
+from logshipper.safe_text import safe
 
 SCHEMA = "logshipper-agent.drain/1"
 EXIT_LEFT = 3
@@ -179,4 +180,4 @@ def _print(document: dict[str, Any]) -> None:  # Any: as made above
         )
     if document["slurm_waiting"]:
         lines.append(f"{document['slurm_waiting']} ends of Slurm's jobs aren't told yet: they stay in state_dir")
-    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.write("".join(f"{safe(line)}\n" for line in lines))

@@ -14,6 +14,7 @@ from ingest.sqlite_file import SUFFIXES
 from ingest.text_table import shown_size
 from ingest.user_agent import take_lock
 from logshipper.errors import ConfigError, StoreError, os_words
+from logshipper.safe_text import safe
 
 EXIT_LEFT = 3
 
@@ -34,7 +35,8 @@ def call(config: AgentConfig, shown: str, *, discard_quarantine: bool) -> int:
         size = quarantine_files.size(folder)
         if size and not discard_quarantine:
             sys.stderr.write(
-                f"logshipper-agent: {shown_size(size)} that {shown} refused lie in {folder}/{quarantine_files.FOLDER}: "
+                f"logshipper-agent: {shown_size(size)} that {safe(shown)} refused lie in "
+                f"{safe(folder)}/{quarantine_files.FOLDER}: "
                 "`replay` sends them while its table is in the configuration, --discard-quarantine gives them up\n"
             )
             return EXIT_LEFT
@@ -43,7 +45,7 @@ def call(config: AgentConfig, shown: str, *, discard_quarantine: bool) -> int:
         raise StoreError(error.filename or state_dir, f"can't be removed: {os_words(error)}") from None
     finally:
         os.close(lock)
-    sys.stdout.write(f"{shown} is forgotten\n")
+    sys.stdout.write(f"{safe(shown)} is forgotten\n")
     return 0
 
 

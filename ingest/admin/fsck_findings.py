@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from ingest.text_table import plural
+from logshipper.safe_text import safe
 
 SCHEMA = "logshipper-agent.fsck/1"
 EXIT_WRONG = 3
@@ -55,7 +56,7 @@ def show(examined: Examined, *, as_json: bool) -> int:
 def _shown(fault: Fault) -> str:
     where = fault.path if fault.offset < 0 else f"{fault.path}: at byte {fault.offset}"
     done = "mended: " if fault.mended else ""
-    return f"{fault.level:5} {where}: {fault.what}\n        {fault.means}; {done}{fault.does}\n"
+    return f"{fault.level:5} {safe(f'{where}: {fault.what}')}\n        {safe(f'{fault.means}; {done}{fault.does}')}\n"
 
 
 def _sum_up(examined: Examined, wrong: int) -> None:

@@ -20,6 +20,7 @@ from ingest.sqlite_file import UnwritableError
 from ingest.store.local_store import LocalStore
 from ingest.text_table import plural
 from logshipper.errors import ConfigError, QueryError, UnknownJob
+from logshipper.safe_text import safe, safe_lines
 
 EXIT_LEFT = 3
 EXIT_DECLINED = 1
@@ -133,7 +134,7 @@ def _may(options: argparse.Namespace, report: Report, pattern: LinePattern) -> i
         sys.stderr.write("logshipper-agent: purge asks only on a terminal; give --yes to purge without being asked\n")
         return EXIT_USAGE
     what = "All of" if pattern is EVERY_LINE else "Lines of"
-    sys.stderr.write(f"{what} job {report.job_id}: {_amounts(report)}. Purge them for good? [y/N] ")
+    sys.stderr.write(safe(f"{what} job {report.job_id}: {_amounts(report)}. Purge them for good? [y/N] "))
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
         return None
@@ -190,7 +191,7 @@ def _told(report: Report, *, as_json: bool) -> int:
     else:
         sys.stdout.write(f"{'Found' if report.dry_run else 'Purged'}: {_amounts(report)}\n")
         for place, request in report.requests.items():
-            sys.stdout.write(f"Loki's delete request{f' of {place}' if place else ''}: {request}\n")
+            sys.stdout.write(safe_lines(f"Loki's delete request{f' of {place}' if place else ''}: {request}\n"))
     for words in report.left:
-        sys.stderr.write(f"logshipper-agent: {words}\n")
+        sys.stderr.write(safe_lines(f"logshipper-agent: {words}\n"))
     return EXIT_LEFT if report.left else 0

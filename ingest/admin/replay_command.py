@@ -23,6 +23,7 @@ from ingest.shipping.sink_states import chosen_sinks
 from ingest.stop_signals import set_by_signals
 from ingest.text_table import plural, printed_table
 from logshipper.errors import LogshipperError
+from logshipper.safe_text import safe_lines
 
 EXIT_REFUSED = 3
 _SCHEMA = "logshipper-agent.replay/1"
@@ -45,13 +46,14 @@ def call(options: argparse.Namespace, config: AgentConfig) -> int:
             errors += [error] if error is not None else []
     _print_tallies(tallies, as_json=options.json)
     for left in errors[:-1]:
-        sys.stderr.write(f"logshipper-agent: {left}\n")
+        sys.stderr.write(safe_lines(f"logshipper-agent: {left}\n"))
     if errors:
         raise errors[-1]
     untried = {name: tally for name, tally in tallies.items() if tally.left}
     for name, tally in untried.items():
         of_sink = f"{name}: " if len(tallies) > 1 else ""
-        sys.stderr.write(f"logshipper-agent: {of_sink}{tally.why or 'stopped'}; {tally.left} entries weren't tried\n")
+        words = f"{of_sink}{tally.why or 'stopped'}; {tally.left} entries weren't tried"
+        sys.stderr.write(safe_lines(f"logshipper-agent: {words}\n"))
     if untried:
         return 1
     return EXIT_REFUSED if any(tally.refused for tally in tallies.values()) else 0
@@ -76,7 +78,7 @@ def _replay(
 
     def say(words: str) -> None:
         bar.clear()
-        sys.stderr.write(f"logshipper-agent: {words}\n")
+        sys.stderr.write(safe_lines(f"logshipper-agent: {words}\n"))
 
     ask = None if options.no_query or config.influxdb else client  # what is sent there twice stands there once
     replayer = Replayer(config, chosen, push, ask, stop, say, bar, options.timeout)
@@ -107,7 +109,7 @@ def _print_tallies(tallies: Mapping[str, Tally], *, as_json: bool) -> None:
             f"{tally.refused.total()} refused again, {tally.left} not tried\n"
         )
         for reason, count in tally.refused.most_common():
-            sys.stdout.write(f"  {count} {reason}: {tally.words[reason][:_WORDS]}\n")
+            sys.stdout.write(safe_lines(f"  {count} {reason}: {tally.words[reason][:_WORDS]}\n"))
 
 
 def _as_json(tallies: Sequence[Tally]) -> dict[str, object]:

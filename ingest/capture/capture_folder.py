@@ -23,6 +23,7 @@ from ingest.capture.job import NAME
 from ingest.capture.segment_reader import SpoolPosition, list_segments, segment_name
 from logshipper.errors import SpoolError, StoreError, os_words
 from logshipper.measurements import PORT_FILE
+from logshipper.safe_text import without_controls
 from logshipper.spool import COUNTERS_BYTES, Counters, read_counters, started_of
 from logshipper.spool_room import LIMITS_FILE
 
@@ -34,7 +35,6 @@ _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO)  # what was looked for may well be there
 _FOLDER_NAME = re.compile(rf"({NAME.pattern})@([0-9]{{1,9}})\..*")
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class Identity(NamedTuple):
@@ -363,7 +363,7 @@ def _process_runs(pid: int, started: int, uid: int) -> bool:
 
 
 def _words(value: object) -> str:
-    return _UNPRINTABLE.sub("\ufffd", value[:256]) if isinstance(value, str) else ""
+    return without_controls(value[:256]) if isinstance(value, str) else ""
 
 
 def _whole(value: object, otherwise: int, below: int = 1 << 31) -> int:

@@ -13,7 +13,7 @@ from ingest.loki.logql import quoted
 from logshipper.errors import ConfigError
 
 MAX_PATTERN_CHARS = 1000
-_FLAGS = re.compile(r"\(\?([a-zA-Z]*)-?([a-zA-Z]*)[:)]")
+_FLAGS = re.compile(r"\(\?([a-zA-Z]{0,9})-?([a-zA-Z]{0,9})[:)]")
 _ODD = (
     (re.compile(r"(?<!\\)(?:\\\\)*\\[ZuUN]"), "an escape that RE2 hasn't (\\Z, \\u, \\U, \\N)"),
     (re.compile(r"\[\[?[:.=]"), "a class such as [[:alpha:]], which Python reads otherwise"),

@@ -6,7 +6,7 @@ import socket
 import stat
 
 from ingest.checks.findings import Finding
-from ingest.config.agent_config import AgentConfig, listen_address
+from ingest.config.agent_config import AgentConfig, MetricsSection, listen_address
 from ingest.config.metrics_access import MetricsAccess, MetricsGuard
 from ingest.node.job_socket import GREETING
 from ingest.servers.server_calls import excerpt
@@ -31,7 +31,21 @@ def check_node(config: AgentConfig) -> list[Finding]:
         *_socket(agent.socket),
         *_port(config.metrics.listen),
         *_access(config.metrics.access),
+        *_readers(config.metrics),
     ]
+
+
+def _readers(metrics: MetricsSection) -> list[Finding]:
+    """Who reads what jobs are called and print."""
+    if not metrics.is_open:
+        return []
+    about = "[metrics] job_values"
+    fix = "Set username and password_file, or cert_file, key_file and client_ca_file"
+    if metrics.job_values:
+        words = f"whoever reaches {metrics.listen} reads jobs' ids, users, keys and values, without a password"
+        return [Finding("note", about, words, f"{fix}; or let a firewall admit only Prometheus.")]
+    words = f"is off: {metrics.listen} asks for no password, so Prometheus gets nothing of jobs"
+    return [Finding("note", about, words, f"{fix}; `job_values = true` shows jobs to whoever reaches the port.")]
 
 
 def _access(access: MetricsAccess) -> list[Finding]:

@@ -6,7 +6,7 @@ import urllib.parse
 from collections.abc import Mapping
 
 from ingest.checks.findings import Finding
-from ingest.config.agent_config import AgentConfig, listen_address
+from ingest.config.agent_config import AgentConfig, is_loopback, listen_address
 from ingest.metrics.prometheus import Client, Target
 from ingest.metrics.remote_write import EMPTY, MAX_OFF_SECS, RemoteWriteClient, own_labels, probe
 from ingest.servers.server_units import duration_secs, words_of_secs
@@ -91,7 +91,7 @@ def _scraped(client: Client, config: AgentConfig) -> list[Finding]:
     if not own:
         words = f"nothing at {config.metrics.listen} is scraped, of {len(targets)} targets"
         mend = f"scrape_configs: a job with the target {config.agent.host}:{config.metrics.listen.rpartition(':')[2]}"
-        loopback = config.metrics.listen.startswith(("127.", "localhost", "[::1]"))
+        loopback = is_loopback(config.metrics.listen)
         more = "; and from elsewhere [metrics] listen must not be a loopback address." if loopback else "."
         return [Finding("wrong", "prometheus scrape", words, mend + more)]
     return [finding for target in own for finding in _target(target, config.metrics.expire_secs)]

@@ -5,6 +5,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple, TextIO
 
+from logshipper.safe_text import safe
+
 Level = Literal["ok", "note", "wrong"]
 _WIDTH = 100
 
@@ -26,8 +28,8 @@ def print_findings(findings: Sequence[Finding], out: TextIO | None = None) -> No
     for level in ranks:
         for finding in findings:
             if finding.level == level:
-                print(f"{level:5} {finding.about}: {finding.words}", file=stream)
-                for line in textwrap.wrap(finding.mend, _WIDTH):
+                print(safe(f"{level:5} {finding.about}: {finding.words}"), file=stream)
+                for line in textwrap.wrap(safe(finding.mend), _WIDTH):
                     print(f"        {line}", file=stream)
     counts = {level: sum(finding.level == level for finding in findings) for level in ranks}
     print(f"{counts['ok']} ok, {counts['note']} to note, {counts['wrong']} wrong", file=stream)

@@ -1,8 +1,9 @@
 """The node agent's configuration: a TOML file into frozen dataclasses, every problem of it at once (docs/agent.md)."""
 
+import ipaddress
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 
 from ingest.capture.job import NAME
@@ -46,8 +47,8 @@ class AgentSection:
 @dataclass(frozen=True)
 class MetricsSection:
     """listen: address and port of /metrics, "" for none; access: who may read it; job_values: whether jobs' ids, keys
-    and values are shown; expire_secs: how long after its end a job's series stay; max_captures, max_keys: of all, and
-    of a job; max_label_bytes: keys that are longer are left out."""
+    and values are shown, by default unless is_open; expire_secs: how long after its end a job's series stay;
+    max_captures, max_keys: of all, and of a job; max_label_bytes: keys that are longer are left out."""
 
     listen: str = "127.0.0.1:9310"
     access: MetricsAccess = field(default_factory=MetricsAccess)
@@ -56,6 +57,12 @@ class MetricsSection:
     max_captures: int = 2000
     max_keys: int = 100
     max_label_bytes: int = 128
+
+    @property
+    def is_open(self) -> bool:
+        """Whether whoever reaches this node reads /metrics: it listens on more than loopback, and wants no
+        credentials."""
+        return bool(self.listen) and not is_loopback(self.listen) and not self.access.wants_credentials
 
 
 @dataclass(frozen=True)
@@ -173,6 +180,8 @@ def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, li
     loki_table, further_tables = _loki_tables(tables.get("loki", {}))
     loki = fill(LokiSection, loki_table, "loki", problems)
     metrics = fill(MetricsSection, tables.get("metrics", {}), "metrics", problems)
+    if metrics.is_open and "job_values" not in _names(tables.get("metrics")):
+        metrics = replace(metrics, job_values=False)
     prometheus = fill(PrometheusSection, tables.get("prometheus", {}), "prometheus", problems)
     slurm = fill(SlurmSection, tables.get("slurm", {}), "slurm", problems)
     remote_write = fill(RemoteWriteSection, tables.get("remote_write", {}), "remote_write", problems)
@@ -193,6 +202,10 @@ def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, li
     sections = agent, loki, metrics, prometheus, slurm, remote_write, telegraf
     config = AgentConfig(*sections, path, further, influxdbs=influxdbs)
     return config, problems
+
+
+def _names(table: object) -> Collection[object]:
+    return table if isinstance(table, Mapping) else ()
 
 
 _LOKI_OPTIONS = [option.name for option in fields(LokiSection)]
@@ -355,3 +368,12 @@ def listen_address(text: str) -> tuple[str, int] | None:
     if found is None or int(found[2]) > 65535:
         return None
     return found[1].strip("[]"), int(found[2])
+
+
+def is_loopback(listen: str) -> bool:
+    """Whether only this machine reaches the address `HOST:PORT`."""
+    host = (listen_address(listen) or ("", 0))[0]
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host in ("localhost", "ip6-localhost")

@@ -31,6 +31,10 @@ class MetricsAccess:
     username: str = ""
     password_file: str = ""
 
+    @property
+    def wants_credentials(self) -> bool:
+        return bool(self.username or self.client_ca_file)
+
     def problems(self) -> list[str]:
         """What is wrong with these options of [metrics], a sentence each; files are looked at."""
         found = []

@@ -15,8 +15,9 @@ from ingest.imports.faults import Faults
 from ingest.imports.plain_json import MAX_DEPTH, TooDeep, parse_any, parse_object, plain
 from ingest.imports.source_file import MAX_LINE_BYTES, Line, SourceFile, Unreadable
 
-_PAGE_HEAD = re.compile(r'\s*\{(?:\s*"(?:count|next|previous)"\s*:\s*[^\[\]{},]*,)*\s*"results"\s*:\s*\[')
-_NEXT = re.compile(r"\}\s*,\s*(?=\{)|\n\s*(?=\{)")  # where an element may begin
+# The text is anybody's: possessive, and no two repetitions that take the same blanks, so that the time stays linear.
+_PAGE_HEAD = re.compile(r'\s*+\{(?:\s*+"(?:count|next|previous)"\s*+:[^\[\]{},]*+,)*+\s*+"results"\s*+:\s*+\[')
+_NEXT = re.compile(r"\}\s*+,\s*+(?=\{)|\n[^\S\n]*+(?=\{)")  # where an element may begin
 _LOOKED_AT = 50  # lines, for one that tells the form of a file
 _DECODER = json.JSONDecoder()
 

@@ -1,17 +1,17 @@
 """What couldn't be read of imported files: counted, and told with file and line."""
 
-import re
 from collections.abc import Callable
+
+from logshipper.safe_text import safe
 
 MAX_TOLD = 20  # of one import; the others are counted
 MAX_FILES = 100_000  # that are known to be left out
 _MAX_CHARS = 200
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # of names and values, which may be hostile
 
 
 def shown(text: str) -> str:
     """The text for people: one line of printable characters, not too long."""
-    text = _UNPRINTABLE.sub("\ufffd", text[: _MAX_CHARS + 1])
+    text = safe(text[: _MAX_CHARS + 1])
     return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}…"
 
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime, tzinfo
 
 from ingest.capture.job import Json
+from logshipper.safe_text import without_controls
 
 MAX_NAME_CHARS = 255
 MAX_TEXT_CHARS = 4096
 MAX_TIME_NS = 1 << 62
 _NS = 1_000_000_000
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -27,7 +27,7 @@ def text_of(value: object, what: str = "", most: int = MAX_TEXT_CHARS) -> str:
         value = str(value)
     if not isinstance(value, str) or (what and not value):
         raise BadValue(f"{what or 'a value'} is missing, or no text")
-    return _UNPRINTABLE.sub("\ufffd", value[:most])
+    return without_controls(value[:most])
 
 
 def object_of(value: object) -> Json:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ingest.loki.account import MAX_CAPTURES, STREAMS, CaptureKey, Entry, capture_key
 from logshipper.colours import SEQUENCES
+from logshipper.safe_text import without_controls
 from logshipper.segment import Kind, Stream
 
 KINDS = {"log": Kind.LOG, "metadata": Kind.METADATA, "command": Kind.COMMAND}
@@ -21,7 +22,6 @@ _HEAD_CHARS = 250
 _HEAD = re.compile(r"[^%]{0,200}?[0-9]+(?:\.[0-9]+)?%|(?:[^0-9]{0,100}[0-9]+(?:\.[0-9]+)?){1,2}", re.ASCII)
 _NUMBER = re.compile(r"[ 0]*[0-9]+(?:\.[0-9]+)?", re.ASCII)
 _MAX_BAR_CHARS = 4096  # of a line, with its colours
-_CONTROLS = dict.fromkeys((*range(0x20), 0x7F, *range(0x80, 0xA0)), "\N{REPLACEMENT CHARACTER}")
 _NO_ATTRS: Mapping[str, Any] = MappingProxyType({})  # Any: JSON
 
 
@@ -68,7 +68,7 @@ def clean(text: str) -> str:
     if text.isprintable():
         return text
     pieces = SEQUENCES.split(text)
-    pieces[::2] = [piece.translate(_CONTROLS) for piece in pieces[::2]]
+    pieces[::2] = map(without_controls, pieces[::2])
     return "".join(pieces)
 
 

@@ -17,7 +17,7 @@ from ingest.loki.push import sized, varint
 STALE = struct.pack("<Q", 0x7FF0_0000_0000_0002)  # the NaN that says: this series is over
 MAX_TIME_MS = (1 << 42) - 1
 _SAMPLE_BYTES = 16  # of a Sample: tag and value, tag and time
-_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
+_LABEL = re.compile(r'(?<![a-zA-Z0-9_])([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(r"\\(.)")
 _ESCAPES = {"n": "\n"}
 _NUMBER = struct.Struct("<d")

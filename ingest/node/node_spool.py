@@ -23,6 +23,7 @@ from ingest.config.agent_config import AgentSection
 from ingest.text_table import plural
 from logshipper.errors import ConfigError, SpoolError, SpoolFull, os_words
 from logshipper.fault_points import fault_point
+from logshipper.safe_text import without_controls
 from logshipper.spool import NAME_CHARS, check_job_id, short_id
 from logshipper.spool_room import LIMITS_FILE, Marks
 
@@ -35,7 +36,6 @@ _MAX_WHOLE = (1 << 31) - 1
 _MAX_UID = (1 << 32) - 2  # the last one means "none" to chown(2)
 _STEP = re.compile(r"[\x20-\x7e]{0,64}")
 _WORD = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{0,128}")  # names of users, accounts, partitions
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class TooManyCaptures(SpoolError):
@@ -364,7 +364,7 @@ def _encode(agent: AgentSection, identity: NodeIdentity) -> bytes:
     fields: dict[str, str | int] = {"version": 1, "cluster": agent.cluster, "host": agent.host or os.uname().nodename}
     fields |= identity._asdict()
     del fields["gid"]
-    fields["name"] = _UNPRINTABLE.sub("\ufffd", identity.name[:256]) or identity.job_id
+    fields["name"] = without_controls(identity.name[:256]) or identity.job_id
     for name in ("array_job_id", "array_task_id"):
         if not fields[name]:
             del fields[name]

@@ -23,6 +23,7 @@ from ingest.slurm.waiting import OUTCOMES, read_counts
 from ingest.text_table import plural, printed_table, shown_size
 from ingest.user_agent import running_agent
 from logshipper.errors import LogshipperError
+from logshipper.safe_text import safe
 
 SCHEMA = "logshipper-agent.node-status/1"
 _COUNTED_BYTES = 64 << 20  # of the quarantine
@@ -346,7 +347,7 @@ def _print(document: dict[str, Any]) -> None:  # Any: as made above
         lines.append(f"telegraf {document['telegraf']['listen']}: lines since the agent's start: {counts or 'none'}")
         trouble = document["telegraf"].get("trouble")
         lines += [f"         {trouble}"] if trouble else []
-    sys.stdout.write("\n".join(lines) + "\n\n")
+    sys.stdout.write("".join(f"{safe(line)}\n" for line in lines) + "\n")
     if not document["jobs"]:
         sys.stdout.write("no jobs\n")
         return

@@ -8,6 +8,7 @@ import sys
 from ingest.config.agent_config import AgentConfig
 from ingest.node.node_spool import NodeIdentity, prepare_capture
 from logshipper.errors import ConfigError, LogshipperError
+from logshipper.safe_text import safe_lines
 
 EXAMPLES = """examples:
   logshipper-agent prepare --job-id 4711 --user ann --step 0 --task 3 --name train.py
@@ -39,13 +40,13 @@ def call(options: argparse.Namespace, config: AgentConfig) -> int:
         identity = _identity(options)
         path = prepare_capture(config.agent, identity)
     except LogshipperError as error:
-        sys.stderr.write(f"logshipper-agent prepare: {error}\n")
+        sys.stderr.write(safe_lines(f"logshipper-agent prepare: {error}\n"))
         return 1
     if options.json:
         facts = {"path": path, "cluster": config.agent.cluster, "host": config.agent.host, **identity._asdict()}
         sys.stdout.write(json.dumps(facts) + "\n")
     else:
-        sys.stdout.write(path + "\n")
+        sys.stdout.write(safe_lines(path + "\n"))
     return 0
 
 

@@ -45,7 +45,7 @@ OUTAGE_SECS = 5.0  # after which others will come back at the same time
 RESTART_SECS = 1.0  # without an answer: Loki may have been started anew
 SAY_AGAIN_SECS = 600.0  # the same trouble, while it lasts, or where it comes and goes
 STALE_SECS = 1200.0  # how long after its pause a stream that nobody has anything for counts as failing
-_COUNTS = re.compile(r"[0-9]+|\{[^}]*\}")  # in Loki's words: another one each time
+_COUNTS = re.compile(r"[0-9]+|\{[^}]*+(?:\}|\Z)")  # in Loki's words: another one each time
 _BEHIND = re.compile(r"oldest acceptable timestamp is:? (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
 
 

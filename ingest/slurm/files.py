@@ -12,7 +12,7 @@ FOLDERS = ("/etc/slurm", "/etc/slurm-llnl", "/run/slurm/conf")  # the last one: 
 MAX_FILE_BYTES = 1 << 20
 MAX_FILES = 64
 MAX_PLUGIN_BYTES = 16 << 20
-_PAIR = re.compile(r'([A-Za-z][A-Za-z0-9_]*)\s*[+-]?=\s*("[^"]*"|\S*)')
+_PAIR = re.compile(r'(?<![A-Za-z0-9_])([A-Za-z][A-Za-z0-9_]*)\s*[+-]?=\s*("[^"]*"|\S*)')
 _KINDS = ("required", "optional", "include")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")

@@ -8,7 +8,6 @@ One capture that can't be taken in (damaged, newer, another user's) never holds 
 
 import fcntl
 import os
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -26,12 +25,12 @@ from ingest.store.catalogue import Catalogue, summarise
 from ingest.store.job_db import CaptureRow, JobWriter
 from logshipper.errors import LogshipperError, StoreError, os_words
 from logshipper.fault_points import fault_point
+from logshipper.safe_text import safe
 from logshipper.spool import keep_attempts
 
 BATCH_BYTES = 4 << 20
 MAX_PROBLEMS = 100  # told by one run
 _LOCK_POLL_SECS = 0.02
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # of names in the spool, which may be hostile
 
 Progress = Callable[[int, int], None]
 
@@ -119,7 +118,7 @@ class Intake:
                 self._take_job(spool_fd, its_id, captures, run)
         finally:
             os.close(spool_fd)
-        told = list(dict.fromkeys(_UNPRINTABLE.sub("\ufffd", problem) for problem in run.problems))
+        told = list(dict.fromkeys(safe(problem) for problem in run.problems))
         if len(told) > MAX_PROBLEMS:
             told = [*told[:MAX_PROBLEMS], f"and {len(told) - MAX_PROBLEMS} more problems"]
         return TakenIn(run.complete, told)

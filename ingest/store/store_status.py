@@ -9,6 +9,7 @@ from ingest.capture.capture_folder import Life
 from ingest.store.intake import SpooledCapture
 from ingest.store.local_store import LocalStore
 from ingest.text_table import printed_table, shown_size
+from logshipper.safe_text import safe
 
 SCHEMA = "logshipper-agent.status/1"
 
@@ -43,7 +44,7 @@ def status(root: str, *, as_json: bool) -> int:
         }
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
         return 0
-    sys.stdout.write(f"store  {root}\nspool  {store.spool}\nagent  {at_work}\n\n")
+    sys.stdout.write(f"store  {safe(root)}\nspool  {safe(store.spool)}\nagent  {at_work}\n\n")
     if not jobs:
         sys.stdout.write("no jobs\n")
         return 0

@@ -1,0 +1,97 @@
+"""The regular expressions of the product, found in its source, and how each is applied."""
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+PACKAGES = ("logshipper", "ingest", "observe", "grafana")
+_ROOT = Path(__file__).resolve().parent.parent
+_METHODS = {"match": "match", "fullmatch": "fullmatch", "search": "search", "sub": "sub", "subn": "sub",
+            "split": "sub", "findall": "sub", "finditer": "sub"}  # fmt: skip
+_WORST = "search"  # where it isn't seen how one is applied: it begins again at each place
+
+Expression = re.Pattern[str] | re.Pattern[bytes]
+
+
+class Found(NamedTuple):
+    """place: the file and the expression's name, or its call's text. expression: None where its text isn't known
+    before it runs. uses: methods that it is applied by."""
+
+    place: str
+    expression: Expression | None
+    uses: tuple[str, ...]
+
+
+class _Source:
+    def __init__(self, path: Path) -> None:
+        self.path = str(path.relative_to(_ROOT))
+        self.tree = ast.parse(path.read_text("utf-8"))
+        self.parents = {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+
+    def compile_calls(self) -> Iterator[tuple[ast.Call, str]]:
+        """Calls of functions of `re`, with the function's name."""
+        for node in ast.walk(self.tree):
+            func = node.func if isinstance(node, ast.Call) else None
+            if not isinstance(node, ast.Call) or not isinstance(func, ast.Attribute):
+                continue
+            if ast.unparse(func.value) == "re" and func.attr in ("compile", *_METHODS):
+                yield node, func.attr
+
+    def value(self, call: ast.Call, function: str) -> Expression | None:
+        """The compiled expression, as the module's own names have it."""
+        flags = [word for word in call.keywords if word.arg == "flags"]
+        most = 2 if function == "compile" else 1  # of others the second is the text
+        made = ast.Call(ast.Attribute(ast.Name("re", ast.Load()), "compile", ast.Load()), call.args[:most], flags)
+        if function in ("match", "fullmatch", "search") and len(call.args) == 3:
+            made.args.append(call.args[2])
+        module = importlib.import_module(self.path.removesuffix(".py").replace("/", ".").removesuffix(".__init__"))
+        try:
+            expression = ast.fix_missing_locations(ast.Expression(made))
+            value: Expression = eval(compile(expression, self.path, "eval"), dict(vars(module)))  # noqa: S307  our own
+        except NameError:  # of a function's arguments
+            return None
+        return value
+
+    def name_of(self, call: ast.Call) -> str:
+        """What the compiled expression is assigned to, at once or bound to a method; "" for all else."""
+        parent = self.parents[call]
+        if isinstance(parent, ast.Attribute):
+            parent = self.parents[parent]
+        if isinstance(parent, ast.Assign) and len(parent.targets) == 1:
+            return ast.unparse(parent.targets[0])
+        return ""
+
+    def uses(self) -> Iterator[tuple[str, str]]:
+        """Names, and methods of expressions that are called or taken of them."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Attribute) and node.attr in _METHODS:
+                yield ast.unparse(node.value).rpartition(".")[2], _METHODS[node.attr]
+
+
+def all_expressions() -> list[Found]:
+    paths = (path for package in PACKAGES for path in sorted((_ROOT / package).rglob("*.py")))
+    sources = [_Source(path) for path in paths]
+    uses: dict[str, set[str]] = {}
+    own_uses: dict[tuple[str, str], set[str]] = {}
+    for source in sources:
+        for name, use in source.uses():
+            uses.setdefault(name, set()).add(use)
+            own_uses.setdefault((source.path, name), set()).add(use)
+    found = []
+    for source in sources:
+        for call, function in source.compile_calls():
+            name = source.name_of(call) if function == "compile" else ""
+            applied: set[str] = set()
+            parent = source.parents[call]
+            if function != "compile":
+                applied = {_METHODS[function]}
+            elif isinstance(parent, ast.Attribute):
+                applied = {_METHODS[parent.attr]} if parent.attr in _METHODS else set()
+            elif name:  # a private one is its own module's
+                applied = own_uses.get((source.path, name), set()) if name[:1] == "_" else uses.get(name, set())
+            place = f"{source.path}:{name or ast.unparse(call)}"
+            found.append(Found(place, source.value(call, function), tuple(sorted(applied or {_WORST}))))
+    return found

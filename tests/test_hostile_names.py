@@ -1,0 +1,226 @@
+"""Names that users and jobs choose never reach a terminal raw, whatever command prints them."""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import termios
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from ingest.__main__ import build_parser as agent_parser
+from ingest.__main__ import main as agent
+from ingest.shipping import quarantine_files
+from ingest.store.marks_file import FILE
+from logshipper.cli import build_parser
+from logshipper.segment import Kind
+from observe.overlay import Change, Overlay, Place
+from tests.captured_runs import ROOT, TIMEOUT_SECS
+from tests.reading_store import SpooledCapture
+from tests.shipping_node import ShippingNode, soon_ns
+from tests.test_reading_terminal import SGR
+
+# a title, a cleared screen, C1's CSI, a new line of its own, text from right to left, a line separator
+HOSTILE = "a\x1b]0;title\x07b\x1b[2Jc\x9b2Jd\x08e\x00f\ng\u202eh\u2066i\u2028j\x85k"
+NAME = HOSTILE.replace("\x00", "") + "\udcff\udc9b"  # a file's: any bytes but NUL, also such as are no UTF-8
+OBEYED = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+OWN = re.compile(r"\r?\x1b\[\d*[KJA]|\r\x1b\[K|\x1b\[\?25[lh]|\r\n|\x1b\[6n")  # what our own bars and pages send
+
+SERVED = "its page is looked at by tests/page/test_hostile.py"
+NOT_TRIED = {"open": SERVED, "serve": SERVED, "run": "prints what CMD prints, unchanged"}
+ESCAPED = json.dumps(HOSTILE)
+COMMANDS: dict[str, list[list[str]]] = {
+    "check": [[], ["--json"]],
+    "ls": [[], ["--json"], ["--columns", "*"], ["--by-state"], ["--all", "--columns", "id,name,tags.k,host"], [NAME],
+           ["--filter", f"{NAME}<3"], ["--sort", NAME], ["--name", NAME]],
+    "show": [["last"], ["last", "--json"], [NAME]],
+    "info": [["last"], ["last", "--json"], [NAME]],
+    "status": [["last"], ["last", "--json"], [NAME]],
+    "logs": [["last"], ["last", "--json"], ["last", "--times"], ["last", "--color", "always"], ["last", "--grep", "a"],
+             [NAME]],
+    "monitor": [["last"]],
+    "metadata": [["last"], ["last", "--format", "jsonl"], ["last", "--format", "csv"], ["last", "--json"],
+                 ["last", "--summary"], ["last", "--keys", NAME], [NAME]],
+    "export": [["last", "--output", "{out}/"], ["last", "--output", "{out}/" + NAME.replace("/", "") + ".csv"],
+               [NAME, "--output", "{out}/"]],
+    "plot": [["last"], ["last", "--y", NAME], ["last", "--json"], ["last", "--png", "{out}/" + NAME], [NAME]],
+    "events": [[], ["--json"], ["last"], [NAME]],
+    "allocations": [[], ["--json"]],
+    "analyze": [["throughput"], ["utilization"], ["nodes"], ["overheads"], ["gantt"], ["throughput", NAME],
+                ["nodes", "--csv", "-"]],
+    "wait": [["last", "--timeout", "0"], [NAME]],
+    "diff": [["last", "other"], ["last", "other", "--json"], ["last", NAME]],
+    "tag": [["last"], ["last", "+" + NAME], ["last", f"k={NAME}"], [NAME]],
+    "annotate": [["last"], [NAME, "x"], ["last", NAME]],
+    "url": [["last"], [NAME]],
+    "import": [[system, "{out}/" + NAME] for system in ("qcg", "balsam", "xt")]
+    + [["balsam", "{out}/jobs.json"], ["balsam", "{out}/none" + NAME]],
+    "render": [["{out}/" + NAME], ["{out}/none" + NAME], ["{out}/raw"], ["--screen", "{out}/raw"]],
+    "completion": [[NAME]],
+    "rm": [["last", "--yes"], [NAME, "--yes"]],
+}  # fmt: skip
+LINES = [[command, *words] for command, lines in COMMANDS.items() for words in lines]
+AGENT_LINES: dict[str, list[list[str]]] = {
+    "status": [[], ["--json"], ["--store"]],
+    "validate": [[], ["--config", NAME]],
+    "check": [[], ["--json"]],
+    "replay": [["--dry-run"], ["--dry-run", "--json"], [], ["--sink", NAME]],
+    "purge": [["--job", NAME, "--no-loki", "--dry-run"], ["--job", "job1", "--no-loki", "--dry-run"],
+              ["--job", "job1", "--no-loki", "--yes", "--grep", NAME]],
+    "fsck": [[], ["--json"], ["--store"], ["--repair"]],
+    "drain": [["--timeout", "0"], ["--json", "--timeout", "0"]],
+    "forget": [[NAME]],
+    "prepare": [["--job-id", NAME, "--user", "root"], ["--job-id", "job7", "--user", NAME],
+                ["--job-id", "job8", "--user", "root", "--name", NAME, "--json"]],
+    "run": [["--store", "{out}/none" + NAME, "--idle-secs", "0"]],
+}  # fmt: skip
+
+
+def _commands(parser: argparse.ArgumentParser) -> set[str]:
+    (choices,) = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return set(choices)
+
+
+def test_every_command_is_tried() -> None:
+    assert _commands(build_parser()) == {*COMMANDS, *NOT_TRIED}
+    assert _commands(agent_parser()) == set(AGENT_LINES)
+
+
+def check_safe(text: str, words: list[str]) -> None:
+    shown = SGR.sub("", OWN.sub("\n", text))
+    found = OBEYED.search(shown)
+    assert found is None, (words, shown[max(0, found.start() - 200) : found.end() + 50])
+
+
+def on_a_terminal(command: list[str], environment: dict[str, str]) -> tuple[str, int]:
+    """What it prints, and its exit code."""
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (40, 200))
+    child = subprocess.Popen(command, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    shown = bytearray()
+    with suppress(OSError):  # EIO: whoever had it open has ended
+        while data := os.read(ours, 65536):
+            shown += data
+    os.close(ours)
+    return shown.decode("utf-8", "surrogateescape"), child.wait(TIMEOUT_SECS)
+
+
+# ---- a user's own
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of hostile names: of a job, its metadata's keys, tags, note, host and step, of what lies in the spool,
+    and of files that it is told to read."""
+    root = tmp_path_factory.mktemp("hostile") / "store"
+    for job_id in ("other", "k3f9x2"):
+        with SpooledCapture(root, job_id, name=HOSTILE, host=HOSTILE.replace("\x00", ""), step=HOSTILE) as job:
+            job.lines(HOSTILE)
+            job.stderr(HOSTILE, kind=Kind.NOTE)
+            for epoch in (1, 2):
+                job.metadata(
+                    f'{{"epoch": {epoch}, {ESCAPED}: {epoch}, "s{job_id}": {ESCAPED}, "\u202e\x9b": "\x7f\x9b"}}'
+                )
+            job.event("odd", message=HOSTILE, more=HOSTILE)
+            job.event(HOSTILE, message=HOSTILE)
+            job.status(HOSTILE)
+            job.end()
+    for folder in (root / "spool", root / "spool" / NAME):
+        folder.mkdir(exist_ok=True)
+        (folder / f"file{NAME}").write_text("x")
+    segments = next((root / "spool").glob("k3f9x2*")) / "segments"
+    (segments / f"00{NAME}.seg").write_text("x")
+    (root / "jobs").mkdir(exist_ok=True)
+    (root / "jobs" / f"{NAME}.db").write_text("x")
+    overlay = Overlay(str(root / FILE))
+    for job_id in ("k3f9x2", "other"):
+        overlay.tag(Place(job_id), [Change("k", HOSTILE), Change(HOSTILE, "")])
+        overlay.annotate(Place(job_id), HOSTILE)
+    out = root.parent / "out"
+    out.mkdir()
+    (out / NAME).write_text(HOSTILE + "\n")
+    (out / "raw").write_text(HOSTILE + "\n")
+    (out / "jobs.json").write_text(json.dumps([{"id": 1, HOSTILE: HOSTILE, "state": HOSTILE, "workdir": HOSTILE}]))
+    return root
+
+
+@pytest.mark.parametrize("words", LINES, ids=[" ".join(map(ascii, line))[:60] for line in LINES])
+def test_commands_of_users(store: Path, words: list[str]) -> None:
+    told = [word.replace("{out}", str(store.parent / "out")).replace("\x00", "") for word in words]
+    environment = {**os.environ, "TERM": "xterm-256color", "LOGSHIPPER_STORE": str(store), "PYTHONPATH": str(ROOT),
+                   "HOME": str(store.parent), "LC_ALL": "C.UTF-8"}  # fmt: skip
+    shown, code = on_a_terminal([sys.executable, "-m", "logshipper", *told], environment)
+    check_safe(shown, words)
+    assert code in (0, 1, 2, 3, 4, 124), (words, shown)
+
+
+# ---- a node's
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> ShippingNode:
+    """A node whose jobs chose hostile names, and made files of such names wherever they may."""
+    (tmp_path / "node").mkdir()
+    node = ShippingNode(tmp_path / "node")
+    capture = node.capture("job1", soon_ns(), name=HOSTILE, user="u\u202ex\u2066", step="s")
+    capture.lines([HOSTILE, "b"])
+    capture.event(HOSTILE, message=HOSTILE)
+    spool = Path(node.config.agent.spool_dir)
+    (spool / NAME).mkdir()
+    (spool / NAME / "identity.json").write_text(json.dumps({"job_id": HOSTILE, "user": HOSTILE}))
+    (spool / f"file{NAME}").write_text("x")
+    (capture.segments / f"00{NAME}.seg").write_text("x")
+    (capture.segments / "0000000000000009.seg").write_bytes(b"x" * 100)
+    os.symlink(NAME, capture.segments / "0000000000000010.seg")
+    (capture.path / f"more{NAME}").write_text("x")
+    state = Path(node.config.agent.state_dir)
+    for folder in (state / "quarantine", state / "sinks" / NAME / "quarantine"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (f".rewritten-{NAME}", f"2026-01-01.u0{NAME}.jsonl", "2026-01-01.u0.jsonl"):
+            (folder / name).write_text(json.dumps({"job_id": HOSTILE, "words": HOSTILE, "reason": HOSTILE}) + "\n")
+    (state / "sinks" / NAME / "state.db").write_text("x")
+    (state / f"state{NAME}.db").write_text("x")
+    return node
+
+
+AGENT_COMMANDS = [[command, *words] for command, lines in AGENT_LINES.items() for words in lines]
+
+
+@pytest.mark.parametrize("words", AGENT_COMMANDS, ids=[" ".join(map(ascii, line))[:60] for line in AGENT_COMMANDS])
+def test_commands_of_admins(
+    node: ShippingNode, store: Path, words: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "agent.toml"
+    agent_table = {"cluster": "testing", "host": "n1", "spool_dir": node.config.agent.spool_dir,
+                   "state_dir": node.config.agent.state_dir, "socket": str(tmp_path / "socket")}  # fmt: skip
+    lines = [f"{name} = {json.dumps(value)}" for name, value in agent_table.items()]
+    config.write_text("\n".join(["[agent]", *lines, "[loki]", 'url = "http://127.0.0.1:9"', "timeout_secs = 1"]))
+    told = [word.replace("{out}", str(tmp_path)) for word in words]
+    if told[-1] == "--store":
+        told.append(str(store))
+    elif "--config" not in told and told[0] != "run":
+        told += ["--config", str(config)]
+    node.end()
+    try:
+        try:
+            code = agent(told)
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else -1
+    finally:
+        node.begin()
+        node.close()
+    assert code in (0, 1, 2, 3), words
+    out, err = capfd.readouterr()
+    check_safe(out + err, words)
+
+
+def test_the_quarantine_s_names_are_hostile_ones_of_its_own(node: ShippingNode) -> None:
+    """What the tests above rely on: such files are looked at."""
+    folder = str(Path(node.config.agent.state_dir) / "quarantine")
+    assert quarantine_files.leftovers(folder) != []
+    node.close()

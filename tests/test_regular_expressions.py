@@ -1,0 +1,118 @@
+"""No text, however hostile, makes a regular expression of ours take more than linear time."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from ingest.imports.entries import read_any
+from ingest.imports.faults import Faults
+from ingest.imports.source_file import SourceFile
+from logshipper import config
+from logshipper.errors import ConfigError
+from logshipper.metadata import keys_of
+from tests.adversaries import Expression, secs_at, slow_text
+from tests.expressions import Found, all_expressions
+
+# Built while it runs. Those that people type are their own: they look in logs with them, in their own process.
+BUILT = {
+    "logshipper/cell_width.py:re.compile(pattern)": "classes of characters, one repetition at most",
+    "ingest/capture/purge_pattern.py:re.compile(re.escape(text))": "no repetition in it",
+    "ingest/capture/purge_pattern.py:re.compile(grep, re.ASCII)": "`purge --grep`, of an admin",
+    "ingest/capture/purge_pattern.py:compiled": "`purge --grep`, of an admin",
+    "ingest/servers/call_failures.py:re.compile(pattern, re.I)": "of a table; the text is cut to MAX_EXCERPT_CHARS",
+    "observe/columns.py:matches": "a wildcard of the reader's, by fnmatch",
+    "observe/conditions.py:search": "a condition of the reader's",
+    "observe/listing.py:matches": "a wildcard of the reader's, by fnmatch",
+    "observe/logs.py:re.compile(text)": "`logs --grep`, of the reader",
+    "observe/selectors.py:wanted": "a wildcard of the reader's, by fnmatch",
+    "grafana/resolved.py:re.compile(pattern[1:-1].replace('(?<', '(?P<'))": "a dashboard of ours",
+}
+# Of texts that nobody else writes.
+OWN = {
+    "grafana/lint.py:_VARIABLE": "dashboards, as the code makes them",
+    "observe/conditions.py:_CONDITION": "a condition, which the reader typed",
+}
+# More than linear, of texts that are cut before: so many characters at most.
+CUT = {
+    "ingest/influxdb/influxdb_sink.py:_CONFLICT": 1000,  # MAX_EXCERPT_CHARS
+    "ingest/servers/call_failures.py:re.search('HTTP request.* to (an )?HTTPS', words, re.I)": 1000,
+    "ingest/loki/lines.py:_NUMBER": 500,  # 2 * _HEAD_CHARS
+}
+_MOST_SECS = 0.5  # of a text that is cut
+_FOUND = {found.place: found for found in all_expressions()}
+
+
+@pytest.mark.parametrize("place", [place for place, found in _FOUND.items() if found.expression and place not in OWN])
+def test_time_is_linear_whatever_the_text_is(place: str) -> None:
+    found = _FOUND[place]
+    assert found.expression is not None
+    for use in found.uses:
+        if place in CUT:
+            assert secs_at(found.expression, use, CUT[place]) < _MOST_SECS
+        else:
+            assert slow_text(found.expression, use) is None, use
+
+
+def test_every_expression_is_tried_or_has_its_reason() -> None:
+    assert {place for place, found in _FOUND.items() if found.expression is None} == set(BUILT)
+    assert {*CUT, *OWN} <= set(_FOUND)
+
+
+def test_expressions_are_found_wherever_they_are() -> None:
+    known: dict[str, Found] = _FOUND
+    assert "search" in known["ingest/imports/entries.py:_NEXT"].uses
+    assert "match" in known["ingest/imports/entries.py:_PAGE_HEAD"].uses
+    assert any("field type conflict" in place for place in known)  # in a table
+    assert any(place.startswith("grafana/check.py:re.match(") for place in known)  # in a function
+
+
+@pytest.mark.parametrize(
+    ("expression", "use"),
+    [
+        (re.compile(r"\}\s*,\s*(?=\{)|\n\s*(?=\{)"), "search"),  # a search that begins again at each place
+        (re.compile(r'\s*\{(?:\s*"count"\s*:\s*[^{},]*,)*\s*"results"'), "match"),  # two that take the same
+        (re.compile(rb"(?:[ \t]*\n)*(?:---\n)?(?:[ \t]*\n)*"), "fullmatch"),
+        (re.compile(r"(a+)+b"), "match"),  # one in another
+        (re.compile(rb"(?:[\[{][^\]}\"]*){512}"), "search"),
+        (re.compile(r'"(?:[^"\\]|\\.)*"'), "sub"),
+        (re.compile(r"[0-9]+\.?[0-9]*x"), "fullmatch"),
+    ],
+)
+def test_expressions_that_are_known_to_be_slow_are_found(expression: Expression, use: str) -> None:
+    assert slow_text(expression, use) is not None
+
+
+# ---- where such text came from
+
+
+def _cpu_secs_of(call: object, *args: object) -> float:
+    began = time.thread_time()
+    call(*args)  # type: ignore[operator]
+    return time.thread_time() - began
+
+
+@pytest.mark.parametrize("text", ['{"a": x' + "\n" * 200_000, '{"count":' + " " * 200_000 + "x"])
+def test_an_import_of_hostile_text(text: str, tmp_path: Path) -> None:
+    """40 KB took 5 s and 1.3 s, and twice as much four times that."""
+    path = tmp_path / "jobs.json"
+    path.write_text(text)
+    faults = Faults(lambda words: None)
+    assert _cpu_secs_of(list, read_any(SourceFile(str(path), faults), faults)) < 5
+    assert faults.left_out == 1
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"a":' + b"[" * 60 + b"NaN" + b" " * 600 + b"}", b'{"a":"' + b'\\"' * 200_000 + b"}"]
+)
+def test_a_line_of_a_job_that_is_meant_to_stall_its_capture(line: bytes) -> None:
+    """Of the first one each bracket doubled the time: 109 s with 24 of them."""
+    assert _cpu_secs_of(keys_of, line) < 5
+
+
+def test_a_long_logoptin() -> None:
+    content = b"\n" * 60_000
+    assert _cpu_secs_of(config.parse, content, "~/.logoptin") < 5
+    with pytest.raises(ConfigError):
+        config.parse(content + b"x", "~/.logoptin")
