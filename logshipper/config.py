@@ -11,15 +11,7 @@ MODES: tuple[str, ...] = ("enabled", "metadata", "disabled")  # from the widest 
 COLORS: tuple[str, ...] = ("strip", "keep")
 MIN_SNAPSHOTS_SECS, MAX_SNAPSHOTS_SECS = 10.0, 24 * 3600.0
 _INTERVAL = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([smh])")
-_BLANK = rb"(?:[ \t]*+(?:#[^\r\n]*+)?\r?\n)*+"  # possessive: three in a row must not try each way to share lines
-_TRIVIAL = re.compile(
-    _BLANK
-    + rb"(?:---[ \t]*(?:\r?\n|\Z))?"
-    + _BLANK
-    + rb"(?:\{\}[ \t]*(?:\r?\n|\Z))?"
-    + _BLANK
-    + rb"[ \t]*(?:#[^\r\n]*)?"
-)
+_TRIVIAL: tuple[list[bytes], ...] = ([], [b"---"], [b"{}"], [b"---", b"{}"])  # lines besides blank ones and comments
 
 
 class Config(NamedTuple):
@@ -40,12 +32,18 @@ class Config(NamedTuple):
     context: bool = False
 
 
+def _lines_of(content: bytes) -> list[bytes]:
+    """Those that are neither blank nor comments, without blanks at their ends."""
+    lines = [line.rstrip(b" \t\r") for line in content.split(b"\n")]
+    return [line for line in lines if line and line.lstrip(b" \t")[:1] != b"#"]
+
+
 def parse(content: bytes, source: str) -> Config:
     """The configuration in a file's content. source: the file's name, for errors.
 
     Raises ConfigError with every problem found.
     """
-    if _TRIVIAL.fullmatch(content):  # PyYAML costs 20 ms: most files are empty
+    if _lines_of(content) in _TRIVIAL:  # PyYAML costs 20 ms: most files are empty
         return Config()
     value = _load_yaml(content, source)
     if value is None:

@@ -17,6 +17,8 @@ from tests.expressions import Found, all_expressions
 
 # Built while it runs. Those that people type are their own: they look in logs with them, in their own process.
 BUILT = {
+    "logshipper/masks.py:re.compile(b''.join(map(_forms, token.decode())))": "no repetition in it",
+    "logshipper/commands.py:re.compile(_AFTER_VERB % verb.encode())": "match only, one repetition of what differs",
     "logshipper/cell_width.py:re.compile(pattern)": "classes of characters, one repetition at most",
     "ingest/capture/purge_pattern.py:re.compile(re.escape(text))": "no repetition in it",
     "ingest/capture/purge_pattern.py:re.compile(grep, re.ASCII)": "`purge --grep`, of an admin",
@@ -39,6 +41,8 @@ CUT = {
     "ingest/influxdb/influxdb_sink.py:_CONFLICT": 1000,  # MAX_EXCERPT_CHARS
     "ingest/servers/call_failures.py:re.search('HTTP request.* to (an )?HTTPS', words, re.I)": 1000,
     "ingest/loki/lines.py:_NUMBER": 500,  # 2 * _HEAD_CHARS
+    "ingest/store/private_files.py:_IN_JOBS": 255,  # names of files
+    "ingest/store/private_files.py:_IN_SPOOL": 255,
 }
 _MOST_SECS = 0.5  # of a text that is cut
 _FOUND = {found.place: found for found in all_expressions()}

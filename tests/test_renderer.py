@@ -330,8 +330,9 @@ def test_taken_command_leaves_no_row(make: type[Renderer]) -> None:
     assert _text(made.flush()) == "A\nB\nc\n"
 
 
-def test_command_on_the_alternate_screen_is_none(make: type[Renderer]) -> None:
-    assert _stopped(make(), f"\x1b[?1049h{COMMAND}\n")[2] is None
+def test_command_on_the_alternate_screen_stands_behind_other_text(make: type[Renderer]) -> None:
+    fed = make().feed(f"\x1b[?1049h{COMMAND}\n".encode(), 0.0)
+    assert (fed.command, fed.is_part) == (f"…{COMMAND}".encode(), True)
 
 
 def test_end_line_reports_a_command_without_its_line_feed(make: type[Renderer]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ingest.capture.purge_pattern import LinePattern
 
-_TOKEN = re.compile(rb'"((?:[^"\\]|\\.)*)"|[{}\[\]:,]', re.DOTALL)
+_TOKEN = re.compile(rb'"((?:[^"\\]++|\\.)*+)"?|[{}\[\]:,]', re.DOTALL)  # a text without an end, too
 _DATA = b"data"  # of an event: what the job told, numbers, too
 _NOTHING = b' *"{}[],:'  # what is left of it where all of its texts are masked
 _OWN_KEYS = frozenset((b"import", b"n", b"repeat", b"part"))  # of imports, and of lines' attributes
