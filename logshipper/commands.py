@@ -15,7 +15,8 @@ from logshipper.config import MODES
 from logshipper.segment import Json
 
 PREFIX = b"/LOGCOMMAND"
-_ANY_CASE = re.compile(rb"(?i)%s(?![\w/.-])" % PREFIX)  # no path, no other name
+_NAME = PREFIX[1:]
+_ANY_CASE = re.compile(rb"/(?:%s(?![_/.])|(?i:%s)(?![\w/.-]))" % (_NAME, _NAME))  # no path, no other name
 AMID_LINE = "…".encode()  # stands for the parts of a line that are gone
 MAX_BYTES = 64 << 10
 MAX_TOKEN_CHARS = 256
@@ -68,8 +69,8 @@ _WRITTEN = {verb: re.compile(_AFTER_VERB % verb.encode()) for verb in ("stop", "
 _QUOTED = rb"""(?:'[^'\\]*'|"[^"\\]*")"""
 _PYTHON_PAIR = re.compile(rb"(%s)\s*:\s*(%s|[\w.+-]+)\s*" % (_QUOTED, _QUOTED))
 _PYTHON_OBJECT = re.compile(rb"\{\s*%s(?:,\s*%s)*(?:,\s*)?\}" % (_PYTHON_PAIR.pattern, _PYTHON_PAIR.pattern))
-_NARROW_WORD = re.compile(rb"(?i)\b(?:metadata|disabled)\b")
-_MEANT_AT_ONCE = re.compile(rb"(?i)\s*(?:[{:=\"']|(?:\w+\s+)?(?:metadata|disabled)\b)")  # not amid a sentence
+_NARROW_WORD = re.compile(rb"(?i)\b(?:metadata|disabled)")  # a bar may stand right behind it
+_MEANT_AT_ONCE = re.compile(rb"(?i)\s*(?:[{:=\"']|(?:\w+[\s:=]+)?(?:metadata|disabled))")  # not amid a sentence
 _ONE_KEY = "the object must hold one key: mode, stop, resume or event"
 
 
