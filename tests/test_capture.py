@@ -367,9 +367,7 @@ def test_a_read_only_store(home: Home) -> None:
 
 
 @pytest.fixture
-def small_tmpfs(home: Home) -> Path:
-    if os.getuid() != 0:
-        pytest.skip("only root can mount a small tmpfs")
+def small_tmpfs(root_user: None, home: Home) -> Path:
     home.store.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k,mode=0700", "none", str(home.store)])
     if mounted.returncode:

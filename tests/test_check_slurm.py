@@ -59,9 +59,8 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-    if os.geteuid() != 0:
-        pytest.skip("root's files are looked at")
+def node(root_user: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    """Root's files are looked at."""
     for folder in (tmp_path, *tmp_path.parents[:2]):
         folder.chmod(0o755)  # an ordinary user runs the node's python
     found = Node(tmp_path)
