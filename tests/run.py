@@ -5,7 +5,7 @@ As root, after the last tier, what was skipped, and all that bad input does, run
 faults (an unreadable file, a read-only folder) don't exist for root. Nothing of the system or of the clone is changed
 for it.
 
-Other arguments go to pytest, in one run. Exit code: pytest's, of the first that failed.
+Arguments after a tier, and others, go to pytest. Exit code: pytest's, of the first that failed.
 """
 
 import os
@@ -40,10 +40,10 @@ NOT_COPIED = (".venv", ".git", "__pycache__", ".*_cache", ".hypothesis", "build"
 
 def main(arguments: Sequence[str]) -> int:
     group = _as_from_a_shell()
-    if len(arguments) != 1 or arguments[0] not in RUNS:
+    tier, *options = arguments or [""]
+    if tier not in RUNS:
         return _run(arguments, group)
-    tier = arguments[0]
-    status = _run_tier(tier, group)
+    status = _run_tier(tier, options, group)
     if status == TESTS_FAILED:
         status = _run_alone(_noted(tier, FAILED), group)
     if not status and tier == ALL and os.geteuid() == 0:
@@ -53,13 +53,13 @@ def main(arguments: Sequence[str]) -> int:
     return status
 
 
-def _run_tier(tier: str, group: int | None) -> int:
+def _run_tier(tier: str, options: Sequence[str], group: int | None) -> int:
     for outcome in (SKIPPED, FAILED, TIMES):
         (OUTCOMES / tier / outcome).unlink(missing_ok=True)
     plugins = ["-p", "tests.tools.outcomes", OPTION, str(OUTCOMES / tier), "-p", "tests.tools.workers"]
     workers = ["-n", str(WORKERS), "--dist", "loadscope", "--no-loadscope-reorder"]
     tests = ["-m", " or ".join(RUNS[tier]), *(["tests"] if tier == ALL else places(RUNS[tier]))]
-    status = _run(["-q", *plugins, *workers, *tests], group)
+    status = _run(["-q", *plugins, *workers, *options, *tests], group)
     print(f"Where the time went: {(OUTCOMES / tier / TIMES).relative_to(ROOT)}", flush=True)
     return status
 

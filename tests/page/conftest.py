@@ -1,6 +1,6 @@
 """One browser for all tests of the page: Debian's Chromium, driven by Playwright; stores with fixture jobs, served.
 
-Where there is no Chromium, tests are skipped and say so; in `make test` as root on Debian, which installs it,
+Where there is no Chromium, tests are skipped and say so; in `make test-all` as root on Debian, which installs it,
 they fail.
 """
 

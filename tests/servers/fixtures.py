@@ -1,5 +1,5 @@
 """`loki` and `prometheus` for tests: one of each for the whole session. Where their programs aren't there, tests are
-skipped and say so; in `make test`, which gets them beforehand, they fail."""
+skipped and say so; in `make test-all`, which gets them beforehand, they fail."""
 
 import os
 from collections.abc import Iterator
