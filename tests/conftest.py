@@ -76,12 +76,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """One in a file that stands in no row has no marker, and tests/test_tiers.py fails."""
     for item in items:
         tier = tier_of(item.path, getattr(item, "fixturenames", ()))
         if tier is not None:
             item.add_marker(tier)
-        limit = item.get_closest_marker("timeout")
-        if limit is not None:
-            item.add_marker(pytest.mark.timeout(scaled(limit.args[0])), append=False)
+        if config.getoption("timeout") is None:
+            own = item.get_closest_marker("timeout")
+            limit = own.args[0] if own else float(config.getini("timeout"))
+            item.add_marker(pytest.mark.timeout(scaled(limit)), append=False)

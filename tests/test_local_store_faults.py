@@ -22,10 +22,11 @@ from logshipper.errors import StoreError, UnknownJob
 from logshipper.segment import Stream
 from tests import crashing
 from tests.segment_factory import CaptureWriter, age, make_capture
+from tests.tools.waiting import scaled
 
 BOTH = (Stream.STDOUT, Stream.STDERR)
 ROOT = Path(__file__).resolve().parent.parent
-CHILD_SECS = 60
+CHILD_SECS = scaled(60)
 ordinary_user_only = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 
 

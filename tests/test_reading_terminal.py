@@ -13,9 +13,10 @@ import pytest
 from logshipper.segment import Kind, Stream
 from observe.output import cells_wide
 from tests.reading_store import SpooledCapture, training
+from tests.tools.waiting import scaled
 
 ROOT = Path(__file__).resolve().parent.parent
-DEADLINE_SECS = 30.0
+DEADLINE_SECS = scaled(30.0)
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 HOSTILE = "a\x1b]0;title\x07b\x1b[2Jc\x9bd\x08e\x00f\u2028g"
 

@@ -18,6 +18,7 @@ from logshipper.segment import Stream
 from logshipper.spool import COUNTERS_BYTES
 from tests.captured_runs import wait_until
 from tests.slurm_player import KEEPER, RELAY, SIDECAR, Node, Played, late_python, node, python
+from tests.tools.waiting import scaled
 
 __all__ = ["node"]  # a fixture
 
@@ -249,7 +250,7 @@ def test_missing_keeper_leaves_the_task_untouched(node: Node) -> None:
 # ---- nobody waits for a sidecar that hangs
 
 
-END_SECS = 3.0
+END_SECS = scaled(3.0)
 
 
 def stop_sidecar(node: Node) -> int:

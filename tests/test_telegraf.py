@@ -20,6 +20,7 @@ from tests.captured_runs import ROOT, Home, comm_of, wait_until
 from tests.other_users import ANN, as_user, needs_root
 from tests.servers.running import free_port
 from tests.telegraf_clients import INVALID, SETTLED, SNIPPETS, connected, needs_pytelegraf
+from tests.tools.waiting import scaled
 
 pytestmark = needs_pytelegraf
 
@@ -99,10 +100,10 @@ def test_a_mode_holds_for_what_is_sent_as_for_what_is_printed(home: Home) -> Non
 import time
 def say(mode):
     print('/LOGCOMMAND {{"mode":"' + mode + '"}}', flush=True)
-    time.sleep(0.5)  # its own order and the print's aren't promised
+    time.sleep({scaled(0.5)})  # its own order and the print's aren't promised
 def send(name):
     client.metric(name, 1)
-    time.sleep(0.5)
+    time.sleep({scaled(0.5)})
 send('before'); say('disabled'); send('secret'); say('metadata'); send('after'); print('a line')
 """
     assert home.run(sys.executable, "-c", script, options=("--telegraf",)).returncode == 0
@@ -187,7 +188,7 @@ def _send_and_stay(port: int) -> None:
             with socket.create_connection((LOOPBACK, port)) as tcp, contextlib.suppress(ConnectionError):
                 tcp.sendall(b"forged value=2\n")
                 assert tcp.recv(1) == b""
-        time.sleep(1.0)
+        time.sleep(scaled(1.0))
 
 
 # ---- whose a socket is
