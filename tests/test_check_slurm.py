@@ -16,8 +16,6 @@ from ingest.checks.findings import Finding, exit_code
 from ingest.config.agent_config import AgentConfig, AgentSection, SlurmSection
 from ingest.slurm.files import MAX_FILES, plugin_version, read_conf, read_stack
 from logshipper import __version__
-from tests import slurm_player
-from tests.slurm import gate, plugin
 
 SETTINGS = Path(__file__).resolve().parent.parent / "deploy" / "slurm" / "spank" / "settings.c"
 
@@ -325,10 +323,8 @@ def test_odd_files(tmp_path: Path) -> None:
     assert read_stack("/nowhere") == ([], [])
 
 
-def test_a_plugins_version(tmp_path: Path) -> None:
-    if missing := slurm_player.missing():
-        gate.lacking(missing)
-    built = plugin.build(tmp_path)
+def test_a_plugins_version(binaries: Path, tmp_path: Path) -> None:
+    built = binaries / "logshipper.so"
     said = subprocess.run(["slurmd", "-V"], capture_output=True, text=True) if shutil.which("slurmd") else None
     found = plugin_version(str(built))
     assert found is not None

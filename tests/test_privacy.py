@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from logshipper.classifier import Classifier
 from logshipper.segment import Stream
 from logshipper.stream_log import Lines
+from tests.model_settings import examples
 
 _COMMAND = '/LOGCOMMAND {"mode":"%s"}\n'
 # what a program does with text on a terminal: lines, half lines, bars, repeats, cursor moves, erasing, JSON
@@ -90,7 +91,7 @@ def _is_allowed(write: _Write) -> bool:
 
 
 @given(_jobs(), st.data())
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_nothing_leaks(job: _Job, data: st.DataObject) -> None:
     made = Classifier(job.start)
     pipes: dict[Stream, list[tuple[int, bytes]]] = {Stream.STDOUT: [], Stream.STDERR: []}
@@ -142,7 +143,7 @@ def _check(job: _Job, began: dict[int, int], read_until: dict[int, int], logged:
 
 
 @given(st.lists(st.sampled_from(_SHAPES), max_size=6), st.sampled_from(["disabled", "metadata"]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_what_comes_after_enabling_is_as_on_a_fresh_screen(shapes: list[str], start: str) -> None:
     """R11: the screen, repeats and half lines start afresh."""
     made, fresh = Classifier(start), Classifier("enabled")

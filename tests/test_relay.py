@@ -24,6 +24,7 @@ from logshipper.handover import BUFFER_BYTES, FRAME_BYTES, SidecarLink
 from logshipper.output import Output
 from logshipper.relay import TURN_BYTES, NoSink, Owner, Relay
 from logshipper.side_pipe import HEADER, SideType
+from tests.model_settings import examples
 from tests.relay_tools import ROOT, wait_for
 from tests.tools.waiting import scaled
 
@@ -406,7 +407,7 @@ def test_held_back_is_bounded(one_file: Bench) -> None:
     assert got.count(b"x") >= HELD_BYTES
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from([OUT, ERR]), st.integers(0, 9000), st.booleans(), st.integers(0, 2)), max_size=40

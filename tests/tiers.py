@@ -60,6 +60,13 @@ _PLACES = {
 ROWS: Mapping[str, str] = {place: tier for tier, places in _PLACES.items() for place in places.split()}
 
 
+def worker_of(file: Path) -> str:
+    """Tests with the same answer run in one worker, one after another: those of a row, and all that need the C parts,
+    which are built once for them."""
+    row = row_of(file)
+    return "test_slurm" if row.startswith(("test_slurm_", "test_check_slurm")) else row
+
+
 def row_of(file: Path) -> str:
     """What would be the row of a file."""
     return file.relative_to(TESTS).with_suffix("").parts[0]

@@ -1,5 +1,5 @@
-"""A plugin for pytest-xdist: all tests of a row of tests/tiers.py (a file, or a folder with what it shares) run in one
-worker, one after another; the worker that is free takes the next row."""
+"""A plugin for pytest-xdist: tests that share something (tests/tiers.py: a file, or a folder) run in one worker, one
+after another; the worker that is free takes the next."""
 
 from pathlib import Path
 
@@ -7,13 +7,13 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling, Scheduling
 
-from tests.tiers import row_of
+from tests.tiers import worker_of
 
 
-class _ByRow(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+class _Together(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     def _split_scope(self, nodeid: str) -> str:
-        return row_of(Path(nodeid.partition("::")[0]).resolve())
+        return worker_of(Path(nodeid.partition("::")[0]).resolve())
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
-    return _ByRow(config, log)
+    return _Together(config, log)
