@@ -40,9 +40,10 @@ def start(store: Path, *words: str, columns: int = 80, rows: int = 40, **environ
 
 
 def screen(store: Path, *words: str, code: int = 0, **options: Any) -> str:  # Any: of start
-    """All that a command shows, lines ended by LF. options: of start."""
+    """All that a command leaves on the screen, lines ended by LF. options: of start."""
     child = start(store, *words, **options)
     text = str(child.read()).replace("\r\n", "\n")
+    text = re.sub(r"[^\n]*\r\x1b\[K", "", text)  # a progress bar, where a busy machine takes long
     child.close()
     assert child.exitstatus == code, text
     return text

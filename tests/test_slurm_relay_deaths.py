@@ -60,6 +60,7 @@ def test_sidecar_is_killed(node: Node, content: bytes) -> None:
     played = start_waiting(node)
     [pid] = node.process(SIDECAR)
     os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not node.processes(SIDECAR), "the sidecar dies, while the task runs")
     finish_waiting(played)
     wait_until(lambda: not node.processes(KEEPER), "the keeper ends")
     [logged] = node.readable()
