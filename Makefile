@@ -2,21 +2,25 @@
 # PYTHON=/path/to/python3 chooses the Python that .venv is made by.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-servers test lint fuzz model soak order-stress bench bench-grafana bench-slurm lock slurm-plugin wheel deb rpm clean venv-demo venv-dev
+.PHONY: help demo demo-servers check test test-all lint fuzz model soak order-stress bench bench-grafana bench-slurm lock slurm-plugin wheel deb rpm clean venv-demo venv-dev
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
 PY := .venv/bin/python
 CODE := logshipper ingest observe grafana examples benchmarks tests
 step = @requirements/step.sh
-# what is required isn't skipped; `off` leaves it out. Root on Debian, where namespaces may be made, gets installed what
-# Slurm's tests need, and Debian's Chromium
+# `make test-all`: what is required isn't skipped; `off` leaves it out. Root on Debian, where namespaces may be made, gets
+# installed what Slurm's tests need, and Debian's Chromium; LOGSHIPPER_TEST_PACKAGES=no prevents that
+ifneq ($(filter test-all,$(MAKECMDGOALS)),)
 export LOGSHIPPER_TEST_SERVERS ?= required
+ifneq ($(LOGSHIPPER_TEST_PACKAGES),no)
 ifndef LOGSHIPPER_TEST_BROWSER # asked once, not for each recipe
 export LOGSHIPPER_TEST_BROWSER := $(shell [ "$$(id -u)" -ne 0 ] || ! apt-cache show chromium >/dev/null 2>&1 || echo required)
 endif
 ifndef LOGSHIPPER_TEST_SLURM # likewise
 export LOGSHIPPER_TEST_SLURM := $(shell [ "$$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null || ! unshare --mount --pid --fork true 2>/dev/null || echo required)
+endif
+endif
 endif
 
 help: ## says what there is
@@ -30,17 +34,22 @@ demo-servers: venv-dev ## the same in a real Loki and Prometheus, through the no
 	@$(PY) -m tests.servers.build loki prometheus
 	@KEEP=$(KEEP) $(PY) -m examples.demo_servers
 
-test: ## style and types, all tests, the built wheel in an environment of its own
+check: lint ## style, types, the tests of the pure parts (a minute)
+	@$(PY) tests/run.py check
+
+test: lint ## style, types, all tests that need no server, no root and no package of the system (some minutes)
+	@$(PY) tests/run.py core
+
+test-all: ## `make test`; real servers and schedulers, what root must do (half an hour; root on Debian: installs packages)
 	@requirements/system.sh
 	@$(MAKE) venv-dev
-	@$(MAKE) lint
+	@$(PY) -m tests.servers.meanwhile $(MAKE) test
 	@requirements/tool.sh qcg
 	@requirements/tool.sh kubernetes
 	@requirements/tool.sh balsam
 	@requirements/tool.sh xtlib
 	@requirements/telegraf.sh
-	@$(PY) -m tests.servers.build
-	@$(PY) tests/run.py
+	@$(PY) tests/run.py all
 
 lint: venv-dev ## ruff and mypy --strict
 	$(step) 'Style: ruff check' $(PY) -m ruff check .
@@ -50,8 +59,9 @@ lint: venv-dev ## ruff and mypy --strict
 fuzz: venv-dev ## feeds the renderer a million random streams (half an hour; COUNT=N, SEED=N; failures in fuzz-failures/)
 	@$(PY) -m tests.fuzz --count $(or $(COUNT),1000000) --seed $(or $(SEED),0)
 
-model: venv-dev ## drives the spool, the checkpoints and the agent at random against models of them (an hour; COUNT=N)
+model: venv-dev ## drives the spool, the checkpoints and the agent at random against models of them, then all property tests (two hours; COUNT=N)
 	@LOGSHIPPER_MODEL_EXAMPLES=$(or $(COUNT),5000) $(PY) -m pytest -q -p no:cacheprovider --timeout=0 tests/test_model_*.py
+	@LOGSHIPPER_MODEL_EXAMPLES=$(or $(COUNT),5000) $(PY) -m pytest -q -p no:cacheprovider --timeout=0 -m 'hypothesis and not all' tests
 
 soak: venv-dev ## jobs, a real Loki and faults at random; counts every line (half an hour; MINUTES=N, SEED=N)
 	@$(PY) -m tests.servers.build loki

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Before tests that root runs on Debian or Ubuntu: programs that some tests drive (tmux, an editor, a pager, shells, nginx,
+# Before `make test-all`, as root on Debian or Ubuntu: programs that some tests drive (tmux, an editor, a pager, shells, nginx,
 # InfluxDB, GNU parallel, ssh, Open MPI, Chromium; where the tests of the Slurm parts are asked for, Slurm, munge, Grid
 # Engine, and what plugin and packages are built and tried by). No service is started, now or at the next boot.
 # Never for an ordinary user, never fatal: tests of programs that aren't there are skipped, or fail, and say so.
@@ -7,7 +7,7 @@ set -eu
 cd "$(dirname "$0")/.."
 . requirements/step.sh
 
-[ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1 || exit 0
+[ "${LOGSHIPPER_TEST_PACKAGES-}" != no ] && [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1 || exit 0
 
 # PACKAGE=SERVICE, where the service isn't called as the package
 SERVICES="nginx influxdb munge slurmctld slurmd gridengine-master gridengine-exec openssh-server=ssh"
@@ -58,8 +58,9 @@ fi
 
 apt_install() { apt-get -qq update && apt-get -qq install --no-install-recommends --no-remove "$@"; }
 export DEBIAN_FRONTEND=noninteractive
-# shellcheck disable=SC2086  # lists
-step "Installing$missing by apt-get, for the tests (you are root; LOGSHIPPER_TEST_PACKAGES= prevents it)" apt_install $missing ||
+echo "As you are root, these Debian packages are installed for the tests (LOGSHIPPER_TEST_PACKAGES=no prevents it):$missing"
+# shellcheck disable=SC2086  # a list
+step "Installing them by apt-get" apt_install $missing ||
     echo "Tests of these are left out."
 # shellcheck disable=SC2086  # a list
 [ -z "$services" ] || ! command -v systemctl >/dev/null 2>&1 || systemctl --quiet disable $services >/dev/null 2>&1 || :

@@ -5,13 +5,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.tools.waiting import scaled, wait_until
+
+__all__ = ["wait_until"]  # for the tests of what is run here
 ROOT = Path(__file__).resolve().parent.parent
-TIMEOUT_SECS = 60.0
+TIMEOUT_SECS = scaled(60.0)
 
 
 class Home:
@@ -71,14 +73,6 @@ class Home:
         """All that lies in spool and store, as it lies there, and what the store gives out of it."""
         raw = b"".join(path.read_bytes() for path in self.store.rglob("*") if path.is_file())
         return raw + self.call("logs", "last").stdout + self.call("show", "last", "--json").stdout
-
-
-def wait_until(condition: Callable[[], object], what: str, timeout_secs: float = TIMEOUT_SECS) -> None:
-    """Waits for a condition, looking every few milliseconds. Raises AssertionError that names what was waited for."""
-    deadline = time.monotonic() + timeout_secs
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_secs:g} s: {what}"
-        time.sleep(0.005)
 
 
 def sidecar_of(relay_pid: int) -> int:

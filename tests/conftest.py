@@ -1,10 +1,9 @@
-"""What all tests share: nothing of the user's own home and store is read or written, and `make test` (tests/run.py)
-learns what was skipped or failed, to run it once more."""
+"""What all tests share: nothing of the user's own home and store is read or written, each test has the marker of its
+tier (tests/tiers.py), and limits are those of this machine (tests/tools/waiting.py)."""
 
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import hypothesis
 import pytest
@@ -13,6 +12,8 @@ from logshipper import launchers
 from tests.programs.score import pytest_terminal_summary
 from tests.servers.fixtures import influxdb, influxdb_1_8, influxdbs, loki, prometheus, servers
 from tests.slurm_player import binaries
+from tests.tiers import MARKERS, tier_of
+from tests.tools.waiting import SLOWNESS, scaled, slowness
 
 # fixtures for all tests, and a hook
 __all__ = [
@@ -26,12 +27,7 @@ __all__ = [
     "servers",
 ]
 
-OUTCOMES_PATH = "LOGSHIPPER_TEST_OUTCOMES"  # path; with `.skipped`, `.failed` behind it: these tests' ids, one a line
-
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-_skipped: list[str] = []
-_failed: dict[str, None] = {}
 
 hypothesis.settings.register_profile("busy", deadline=None)  # no machine is quiet while tests run
 hypothesis.settings.load_profile("busy")
@@ -48,6 +44,7 @@ def own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             patch.delenv(name, raising=False)
         for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "PYTHONUNBUFFERED", "PYTHONWARNINGS"):
             patch.delenv(name, raising=False)
+        patch.setenv(SLOWNESS, str(slowness()))
         patch.setenv("HOME", str(home))
         patch.setenv("LOGSHIPPER_STORE", str(home / "store"))
         yield
@@ -61,15 +58,31 @@ def own_signals() -> Iterator[None]:
     assert [signal.getsignal(signo) for signo in ENDING] == before, "a signal's handler was left behind"
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.skipped and not hasattr(report, "wasxfail"):
-        _skipped.append(report.nodeid)
-    if report.failed:
-        _failed[report.nodeid] = None  # once, though its end may fail, too
+@pytest.fixture(scope="session")
+def root_user() -> None:
+    """For what only root can do."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can do this")
 
 
-def pytest_sessionfinish() -> None:
-    path = os.environ.get(OUTCOMES_PATH)
-    if path:
-        for outcome, tests in (("skipped", _skipped), ("failed", _failed)):
-            Path(f"{path}.{outcome}").write_text("".join(f"{nodeid}\n" for nodeid in tests))
+@pytest.fixture(scope="session")
+def program_of_others() -> None:
+    """For tests that run a program of others', in an environment of its own (tests/tools_of_others.py)."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for tier, what in MARKERS.items():
+        config.addinivalue_line("markers", f"{tier}: {what}")
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """One in a file that stands in no row has no marker, and tests/test_tiers.py fails."""
+    for item in items:
+        tier = tier_of(item.path, getattr(item, "fixturenames", ()))
+        if tier is not None:
+            item.add_marker(tier)
+        if config.getoption("timeout") is None:
+            own = item.get_closest_marker("timeout")
+            limit = own.args[0] if own else float(config.getini("timeout"))
+            item.add_marker(pytest.mark.timeout(scaled(limit)), append=False)

@@ -1,5 +1,4 @@
-"""How long the tests run that drive real parts at random against a simple model: some seconds each in `make test`,
-as long as wanted in `make model`."""
+"""How long random tests run: some seconds each in `make test`, as long as wanted in `make model`."""
 
 import os
 
@@ -8,10 +7,15 @@ from hypothesis import HealthCheck, settings
 _EXAMPLES = os.environ.get("LOGSHIPPER_MODEL_EXAMPLES")  # of each test, instead of its own number
 
 
-def model_settings(examples: int, steps: int) -> settings:
-    """examples: courses that are tried; steps: of each, at most."""
+def examples(usual: int) -> int:
+    """How many a property test tries."""
+    return int(_EXAMPLES or usual)
+
+
+def model_settings(tries: int, steps: int) -> settings:
+    """Of tests that drive real parts against a simple model. tries: courses that are tried; steps: of each, at most."""
     return settings(
-        max_examples=int(_EXAMPLES or examples),
+        max_examples=examples(tries),
         stateful_step_count=steps,
         deadline=None,
         print_blob=True,

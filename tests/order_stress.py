@@ -109,6 +109,11 @@ def a_run(seed: int) -> Run:
     return Run(steps, chance.random() < 0.6, chance.choice(READERS), killed, secs)
 
 
+def telling_runs(count: int) -> list[Run]:
+    """The first ones with something to keep out: enough for each kind of reader, and of each death."""
+    return [run for run in map(a_run, range(10 * count)) if len(run.kept_out()) > 2][:count]
+
+
 class ByRun:
     """Captures by `logshipper run`, each in a home of its own."""
 

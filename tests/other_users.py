@@ -21,7 +21,7 @@ from tests.captured_runs import ROOT
 
 ANN, BEN = 65534, 12345  # neither owns anything; the second one has no entry in the user database
 NOT_FOR_JOBS = "__pycache__ mypy* ruff* numpy* matplotlib* mpl_toolkits PIL pillow* fontTools hypothesis* pip*".split()
-needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as two other users")
+needs_root = pytest.mark.usefixtures("root_user")  # tests/conftest.py; the test is of `make test-all`
 
 
 class Forked:

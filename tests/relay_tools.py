@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +16,15 @@ import pytest
 
 from logshipper.spool import read_counters
 from tests.captured_runs import comm_of
+from tests.tools.waiting import scaled
+from tests.tools.waiting import wait_until as wait_for
 
+__all__ = ["wait_for"]  # for the tests of what is driven here
 ROOT = Path(__file__).resolve().parent.parent
-WAIT_SECS = 20.0  # for what happens at once unless something is broken
+WAIT_SECS = scaled(20.0)  # for what happens at once unless something is broken
 _MARK = "LOGSHIPPER_TEST_MARK"
 
 Event = dict[str, Any]  # Any: JSON
-
-
-def wait_for(condition: Callable[[], object], what: str, secs: float = WAIT_SECS) -> None:
-    until = time.monotonic() + secs
-    while not condition():
-        if time.monotonic() > until:
-            pytest.fail(f"not within {secs:g} s: {what}")
-        time.sleep(0.005)  # between two looks at a condition
 
 
 @contextlib.contextmanager
@@ -42,7 +37,7 @@ def nothing_left() -> Iterator[None]:
             yield
         finally:
             own = f"{_MARK}={mark}".encode()
-            until = time.monotonic() + 5.0
+            until = time.monotonic() + WAIT_SECS
             while (left := _marked(own)) and time.monotonic() < until:
                 time.sleep(0.01)
             names = [f"{pid} {comm_of(pid)}" for pid in left]

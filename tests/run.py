@@ -1,10 +1,11 @@
-"""Runs the test-suite (`make test`) in two halves beside each other, as most tests wait for something: what takes a
-cluster or a package, and the rest. What fails there runs once more, alone, as what waits for something may fail on a
-machine that is too busy: where it passes then, that is said, with its name. As root, what was skipped, and all that bad
-input does, runs once more as an ordinary user: many faults (an unreadable file, a read-only folder) don't exist for
-root. Nothing of the system or of the clone is changed for it.
+"""Runs the tests of a tier (tests/tiers.py): `tests/run.py check|core|all`, for `make check`, `make test` and the rest
+of `make test-all`. Two workers share them, as most tests wait for something. What fails there runs once more, alone, as
+what waits for something may fail on a machine that is too busy: where it passes then, that is printed, with its name.
+As root, after the last tier, what was skipped, and all that bad input does, runs once more as an ordinary user: many
+faults (an unreadable file, a read-only folder) don't exist for root. Nothing of the system or of the clone is changed
+for it.
 
-Arguments go to pytest, in one run. Exit code: pytest's, of the first that failed.
+Arguments after a tier, and others, go to pytest. Exit code: pytest's, of the first that failed.
 """
 
 import os
@@ -15,12 +16,22 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.tiers import ALL, CHECK, CORE, places  # noqa: E402
+from tests.tools.outcomes import FAILED, OPTION, SKIPPED, TIMES  # noqa: E402
+
+OUTCOMES = ROOT / "build" / "tests"  # a folder for each tier
+RUNS = {CHECK: (CHECK,), CORE: (CHECK, CORE), ALL: (ALL,)}  # the tiers that each command's own run has
+LEFT_OUT = {
+    CHECK: "Left out here: all that runs processes, servers or a browser. `make test` runs most of it.",
+    CORE: "Left out here: real servers, schedulers, others' programs, what root must do. `make test-all` runs them.",
+}
+WORKERS = 2
 AS_ORDINARY_USER = ("tests/test_capture.py", "tests/test_config.py")  # bad input: an ordinary user's, so all of it
-BESIDE = ("tests/slurm", "tests/sge", "tests/grafana", "tests/gateway", "tests/test_packages.py")  # the second half
 MAX_AGAIN = 10  # more failures aren't a busy machine's
 TESTS_FAILED = 1  # pytest's exit code
 NOBODY = 65534  # the ordinary user: owns nothing, and is there on every Linux
@@ -28,74 +39,63 @@ NOT_COPIED = (".venv", ".git", "__pycache__", ".*_cache", ".hypothesis", "build"
 
 
 def main(arguments: Sequence[str]) -> int:
-    if not arguments:
-        print(f"Beside the tests below run those of {', '.join(BESIDE)}; what they say follows at the end", flush=True)
-    halves = [list(arguments)] if arguments else [[f"--ignore={path}" for path in BESIDE], list(BESIDE)]
-    scratch = Path(tempfile.mkdtemp(prefix="logshipper-test-"))
-    try:
-        group = _as_from_a_shell()
-        status = _run_halves(halves, scratch, group)
-        if status == TESTS_FAILED and not arguments:
-            status = _run_alone(_noted(scratch, "failed"), group)
-        if status or os.geteuid() != 0:
-            return status
-        skipped = _noted(scratch, "skipped")
-    finally:
-        shutil.rmtree(scratch)
-    if not arguments:
-        skipped = [*AS_ORDINARY_USER, *(test for test in skipped if not test.startswith(AS_ORDINARY_USER))]
-    return _run_as_ordinary_user(skipped) if skipped else 0
+    group = _as_from_a_shell()
+    tier, *options = arguments or [""]
+    if tier not in RUNS:
+        return _run(arguments, group)
+    status = _run_tier(tier, options, group)
+    if status == TESTS_FAILED:
+        status = _run_alone(_noted(tier, FAILED), group)
+    if not status and tier == ALL and os.geteuid() == 0:
+        status = _run_as_ordinary_user(_for_ordinary_user())
+    if tier in LEFT_OUT:
+        print(LEFT_OUT[tier], flush=True)
+    return status
 
 
-def _run_halves(halves: Sequence[Sequence[str]], scratch: Path, group: int | None) -> int:
-    """Only the first is seen while it runs."""
-    running: list[tuple[subprocess.Popen[bytes], Path | None]] = []
-    with ExitStack() as stack:
-        for number, arguments in enumerate(halves):
-            output = scratch / f"output{number}" if number else None
-            process = subprocess.Popen(
-                _pytest(sys.executable, [*arguments, *(["-o", "cache_dir=.pytest_cache/beside"] if number else [])]),
-                cwd=ROOT,
-                env={**os.environ, "LOGSHIPPER_TEST_OUTCOMES": str(scratch / str(number))},
-                stdin=subprocess.DEVNULL,
-                stdout=stack.enter_context(output.open("wb")) if output else None,
-                stderr=subprocess.STDOUT if output else None,
-                process_group=group,
-            )
-            stack.callback(_end, process)
-            running.append((process, output))
-        for process, output in running:
+def _run_tier(tier: str, options: Sequence[str], group: int | None) -> int:
+    for outcome in (SKIPPED, FAILED, TIMES):
+        (OUTCOMES / tier / outcome).unlink(missing_ok=True)
+    plugins = ["-p", "tests.tools.outcomes", OPTION, str(OUTCOMES / tier), "-p", "tests.tools.workers"]
+    workers = ["-n", str(WORKERS), "--dist", "loadscope", "--no-loadscope-reorder"]
+    tests = ["-m", " or ".join(RUNS[tier]), *(["tests"] if tier == ALL else places(RUNS[tier]))]
+    status = _run(["-q", *plugins, *workers, *options, *tests], group)
+    print(f"Where the time went: {(OUTCOMES / tier / TIMES).relative_to(ROOT)}", flush=True)
+    return status
+
+
+def _run(arguments: Sequence[str], group: int | None) -> int:
+    """Interrupted here, pytest ends as it does by itself: servers and clusters that it started are stopped."""
+    with subprocess.Popen(
+        _pytest(sys.executable, arguments), cwd=ROOT, stdin=subprocess.DEVNULL, process_group=group
+    ) as process:
+        try:
+            return process.wait()
+        except BaseException:
+            process.send_signal(signal.SIGINT)
             process.wait()
-            if output:
-                print(f"Beside them: {' '.join(BESIDE)}", flush=True)
-                sys.stdout.buffer.write(output.read_bytes())
-                sys.stdout.flush()
-    return max(
-        (process.returncode for process, _ in running), key=lambda status: (status not in (0, TESTS_FAILED), status)
-    )
+            raise
 
 
-def _noted(scratch: Path, outcome: str) -> list[str]:
-    """The ids of the tests with an outcome, as tests/conftest.py writes them."""
-    return [test for file in sorted(scratch.glob(f"*.{outcome}")) for test in file.read_text().splitlines()]
+def _noted(tier: str, outcome: str) -> list[str]:
+    """The ids of the tests with an outcome, of the last run of a tier."""
+    file = OUTCOMES / tier / outcome
+    return file.read_text().splitlines() if file.exists() else []
 
 
 def _run_alone(failed: Sequence[str], group: int | None) -> int:
     if not 0 < len(failed) <= MAX_AGAIN:
         return TESTS_FAILED
     print(f"{len(failed)} failed (above); they run once more, alone", flush=True)
-    command = _pytest(sys.executable, failed)
-    status = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, process_group=group).returncode
+    status = _run(failed, group)
     if not status:
-        print("Failed beside the others, passed alone:", *failed, sep="\n    ", flush=True)
+        print("Failed next to the others, passed alone:", *failed, sep="\n    ", flush=True)
     return status
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Interrupted here, a half ends as pytest does: servers and clusters that it started are stopped."""
-    if process.poll() is None:
-        process.send_signal(signal.SIGINT)
-        process.wait()
+def _for_ordinary_user() -> list[str]:
+    skipped = [test for tier in (CORE, ALL) for test in _noted(tier, SKIPPED)]
+    return [*AS_ORDINARY_USER, *(test for test in skipped if not test.startswith(AS_ORDINARY_USER))]
 
 
 def _as_from_a_shell() -> int | None:

@@ -21,11 +21,12 @@ from logshipper.segment import Frame, FrameType, Kind, Stream
 from tests.captured_runs import ROOT, comm_of, wait_until
 from tests.other_users import ANN, ordinary_python
 from tests.slurm import gate
+from tests.tools.waiting import scaled
 
 SOURCE = ROOT / "deploy" / "slurm" / "spank"
 HEADER = Path("/usr/include/slurm/spank.h")
 RELAY, KEEPER, SIDECAR = "logship-relay", "logship-keeper", "logshipper-side"
-TIMEOUT_SECS = 60
+TIMEOUT_SECS = scaled(60)
 
 
 def missing() -> str:

@@ -17,10 +17,11 @@ from pathlib import Path
 import pytest
 
 from logshipper.renderer import Renderer
+from tests.tools.waiting import scaled
 
 COLUMNS, ROWS = 160, 50
-PROGRAM_SECS = 60.0
-TMUX_SECS = 30.0
+PROGRAM_SECS = scaled(60.0)
+TMUX_SECS = scaled(30.0)
 _END = "all shown"
 _ATTRIBUTES = re.compile(r"\x1b\[[0-9;:]*m|\x1b\]8;[^\x1b\x07]*(?:\x07|\x1b\\)")
 _SHIFT = re.compile("([\x0e\x0f])")

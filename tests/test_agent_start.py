@@ -22,12 +22,13 @@ from tests.captured_runs import ROOT, TIMEOUT_SECS, wait_until
 from tests.faulty_server import FaultyServer, Said
 from tests.node_agents import NodeAgent
 from tests.other_users import ANN, needs_root, open_folder, ordinary_python
+from tests.tools.waiting import scaled
 
 __all__ = ["open_folder"]  # a fixture
 
 NOWHERE = "http://127.0.0.1:1"
-START_SECS = 10.0  # on a busy machine; half a second otherwise
-A_LITTLE_SECS = 3.0
+START_SECS = scaled(5.0)  # half a second, as a rule
+A_LITTLE_SECS = scaled(3.0)
 
 
 def made(path: Path, mode: int) -> None:

@@ -14,6 +14,7 @@ from observe.job_tasks import tasks_of_jobs
 from observe.task_analytics import Task, gantt, launch_overheads, statistics_of
 from tests.import_tools import RECORDED
 from tests.test_analytics_oracles import asked_of, bars, is_same, same_statistics
+from tests.tools_of_others import needs_program_of_others
 
 RAN = {"SUCCEED", "FAILED"}  # QCG's own reader stops at other ends
 
@@ -43,6 +44,7 @@ def test_all_tasks_are_there_and_those_that_never_ran_stop_nothing(qcg: list[Tas
     assert found["bad"].cores == {"node1": ["0", "1"]}
 
 
+@needs_program_of_others
 def test_they_are_as_qcgs_own_report_has_them(qcg: list[Task]) -> None:
     (theirs,) = asked_of("qcg", [{"report": [one for one in report() if one["state"] in RAN], "rtimes": {}}])
     names = {entry["name"] for entry in report() if entry["state"] in RAN}
@@ -97,6 +99,7 @@ def secs(text: str) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
 
+@needs_program_of_others
 def test_reports_of_imported_events_are_as_balsams_own(balsam: list[dict[str, Any]]) -> None:
     events = [
         [one["job_id"], secs(one["timestamp"]), one["from_state"], one["to_state"], one["data"]] for one in balsam

@@ -33,6 +33,7 @@ from tests.two_stores import TwoStores, note_opened, source, store, two_stores
 
 __all__ = ["source", "store"]  # fixtures
 BEGAN_NS = time.time_ns() - 600 * NS
+WRITTEN = [f"a{number}" for number in range(1, 6)]  # others get random ids, of six letters and digits
 
 
 def write_jobs(store: Path) -> None:
@@ -69,18 +70,18 @@ def both(
 
 
 def ids(jobs: observe.Jobs) -> list[str]:
-    return [job.job_id for job in jobs if job.job_id.startswith("a")]
+    return [job.job_id for job in jobs if job.job_id in WRITTEN]
 
 
 def test_jobs_are_listed_filtered_and_sorted(store: observe.Store) -> None:
     assert ids(store.jobs("a1-a5")) == ["a5", "a4", "a3", "a2", "a1"]
-    assert ids(store.jobs("a*", state="failed")) == ["a3", "a1"]
+    assert ids(store.jobs("a?", state="failed")) == ["a3", "a1"]
     assert ids(store.jobs(name="run?.py", limit=2)) == ["a3", "a2"]
-    assert ids(store.jobs("a*", filter=["loss<0.5", "epoch>=2"])) == ["a4", "a2", "a1"]
-    assert ids(store.jobs("a*", filter="loss:exists:false")) == ["a5"]
-    assert ids(store.jobs("a*", filter=f"val_loss={2**70}")) == ["a3"]
-    assert ids(store.jobs("a*", filter="opt.momentum=0.9", sort="lr", reverse=True)) == ["a3", "a2", "a1"]
-    assert ids(store.jobs("a*", sort="loss", limit=2)) == ["a1", "a4"]
+    assert ids(store.jobs("a?", filter=["loss<0.5", "epoch>=2"])) == ["a4", "a2", "a1"]
+    assert ids(store.jobs("a?", filter="loss:exists:false")) == ["a5"]
+    assert ids(store.jobs("a?", filter=f"val_loss={2**70}")) == ["a3"]
+    assert ids(store.jobs("a?", filter="opt.momentum=0.9", sort="lr", reverse=True)) == ["a3", "a2", "a1"]
+    assert ids(store.jobs("a?", sort="loss", limit=2)) == ["a1", "a4"]
     jobs = store.jobs("a2", "nobody", "x*")
     assert ids(jobs) == ["a2"]
     assert [error.name for error in jobs.unknown] == ["nobody", "x*"]
@@ -198,7 +199,7 @@ def test_keys_axis_and_events(store: observe.Store) -> None:
 
 
 def changes(events: Iterable[observe.StateEvent]) -> list[tuple[str, str, str]]:
-    return [(event.job_id, event.from_state, event.to_state) for event in events if event.job_id.startswith("a")]
+    return [(event.job_id, event.from_state, event.to_state) for event in events if event.job_id in WRITTEN]
 
 
 def test_changes_of_states(store: observe.Store) -> None:
@@ -286,7 +287,7 @@ def test_marks_are_kept_and_choose(store: observe.Store, source: str) -> None:
     job.tag("-best", "-seed", "-source")
     job.annotate("")
     job.star(False)
-    assert ids(store.jobs("a*", tags="best")) == []
+    assert ids(store.jobs("a?", tags="best")) == []
 
 
 def test_a_closed_store_answers_no_more(store: observe.Store) -> None:
@@ -310,9 +311,9 @@ def answer(both: TwoStores, source: str, capsys: pytest.CaptureFixture[str], *wo
     "words",
     [
         ("ls", "a1-a5", "--columns", "id,state,loss=Loss:.3f,opt.momentum,lines,exit,records,name"),
-        ("ls", "a*", "--filter", "loss<0.5", "--sort", "loss", "--limit", "2"),
+        ("ls", "a?", "--filter", "loss<0.5", "--sort", "loss", "--limit", "2"),
         ("ls", "a1-a5", "--columns", "id,loss.min,epoch.count,metrics.*", "--sort", "loss.max"),
-        ("ls", "a*", "--by-state"),
+        ("ls", "a?", "--by-state"),
         ("ls", "a1", "nobody", "--columns", "id,val_loss"),
         ("wait", "--all", "a1-a3"),
         ("wait", "--any", "a4", "a1"),
@@ -323,7 +324,7 @@ def answer(both: TwoStores, source: str, capsys: pytest.CaptureFixture[str], *wo
         ("events", "a1-a5"),
         ("events", "a1-a5", "--changes"),
         ("events", "a4", "nobody", "--oldest-first"),
-        ("events", "a*", "--to-state", "RUN_ERROR", "--limit", "1"),
+        ("events", "a?", "--to-state", "RUN_ERROR", "--limit", "1"),
     ],
     ids=" ".join,
 )

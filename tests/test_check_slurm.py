@@ -1,10 +1,12 @@
 """`logshipper-agent check` on a node with Slurm: files as admins write them, with one fault each."""
 
+import itertools
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +18,6 @@ from ingest.checks.findings import Finding, exit_code
 from ingest.config.agent_config import AgentConfig, AgentSection, SlurmSection
 from ingest.slurm.files import MAX_FILES, plugin_version, read_conf, read_stack
 from logshipper import __version__
-from tests import slurm_player
-from tests.slurm import gate, plugin
 
 SETTINGS = Path(__file__).resolve().parent.parent / "deploy" / "slurm" / "spank" / "settings.c"
 
@@ -59,10 +59,12 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-    if os.geteuid() != 0:
-        pytest.skip("root's files are looked at")
-    for folder in (tmp_path, *tmp_path.parents[:2]):
+def node(root_user: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    """Root's files are looked at."""
+    of_the_test = itertools.takewhile(
+        lambda folder: folder != Path(tempfile.gettempdir()), (tmp_path, *tmp_path.parents)
+    )
+    for folder in of_the_test:
         folder.chmod(0o755)  # an ordinary user runs the node's python
     found = Node(tmp_path)
     monkeypatch.setenv("SLURM_CONF", str(found.conf))
@@ -326,10 +328,8 @@ def test_odd_files(tmp_path: Path) -> None:
     assert read_stack("/nowhere") == ([], [])
 
 
-def test_a_plugins_version(tmp_path: Path) -> None:
-    if missing := slurm_player.missing():
-        gate.lacking(missing)
-    built = plugin.build(tmp_path)
+def test_a_plugins_version(binaries: Path, tmp_path: Path) -> None:
+    built = binaries / "logshipper.so"
     said = subprocess.run(["slurmd", "-V"], capture_output=True, text=True) if shutil.which("slurmd") else None
     found = plugin_version(str(built))
     assert found is not None

@@ -11,6 +11,7 @@ from logshipper import classifier, stream_log
 from logshipper.classifier import Classifier
 from logshipper.segment import MAX_LINE_BYTES, Kind, Stream
 from logshipper.stream_log import Event, Lines
+from tests.model_settings import examples
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
 ENABLE = b'/LOGCOMMAND {"mode":"enabled"}\n'
@@ -727,7 +728,7 @@ _pieces = st.lists(
 
 
 @given(_pieces, st.sampled_from(["enabled", "metadata", "disabled"]))
-@settings(max_examples=200)
+@settings(max_examples=examples(80))
 def test_the_ledger_balances(steps: list[tuple[Stream, bytes]], mode: str) -> None:
     """ARCHITECTURE, Names: read = stored + collapsed + blank + dropped + commands + pending + lost, at any time."""
     made = Classifier(mode)
@@ -754,7 +755,7 @@ def _check_balance(made: Classifier, stored: int) -> None:
 
 
 @given(_pieces, st.integers(1, 7))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_any_split_gives_the_same(steps: list[tuple[Stream, bytes]], size: int) -> None:
     """R15's arrow."""
     whole, split = Classifier("enabled"), Classifier("enabled")

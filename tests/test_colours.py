@@ -20,6 +20,7 @@ from logshipper.segment import Json, Kind, Stream
 from logshipper.stream_log import Event, Lines
 from observe.words import safe_coloured
 from tests.captured_runs import Home
+from tests.model_settings import examples
 from tests.reading_store import SpooledCapture
 from tests.test_reading_terminal import screen
 
@@ -102,7 +103,7 @@ _WORDS = (
 
 
 @given(st.lists(st.sampled_from(_WORDS), max_size=30), st.integers(1, 20))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_all_else_is_as_with_strip(words: list[str], cut: int) -> None:
     """Kinds, order, attributes, events and the account; and the texts, without their colours."""
     data = "".join(words).encode()

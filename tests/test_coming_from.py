@@ -20,7 +20,7 @@ from tests.captured_runs import ROOT, TIMEOUT_SECS
 from tests.coming_from import prepare
 from tests.import_tools import RECORDED
 from tests.servers.running import free_port
-from tests.tools_of_others import python_of
+from tests.tools_of_others import needs_program_of_others, python_of
 
 DOCS = {name: ROOT / "docs" / f"coming-from-{name}.md" for name in ("xt", "qcg", "balsam", "mlo")}
 _ROW = re.compile(r"^\| (?P<theirs>.+?) \| `(?P<ours>.+)` \| (?P<note>.*?)\|$", re.MULTILINE)
@@ -270,6 +270,7 @@ def test_each_of_xts_commands_is_on_the_page() -> None:
     assert [name for name in listed(XT_COMMANDS) if f"`xt {name}`" not in text and f"`xt {name} " not in text] == []
 
 
+@needs_program_of_others
 def test_these_are_all_of_xts_commands() -> None:
     """By xtlib's own source: functions that it decorates with `@command`, which may give another name."""
     (package,) = python_of("xtlib").parents[1].glob("lib/python*/site-packages/xtlib")

@@ -23,6 +23,7 @@ from logshipper.segment import Kind, Stream
 from observe.record_columns import ColumnMaker, is_exact
 from observe.records import flat
 from tests.loki_job import push_spool
+from tests.model_settings import examples
 from tests.reading_store import SpooledCapture, training
 from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer
@@ -227,7 +228,7 @@ SHAPES = st.lists(st.tuples(RECORD, st.integers(1, 40)), min_size=1, max_size=4)
 @example([({"loss": "0.0021601671513147600"}, 1)], ": ", ", ")
 @example([({"loss": '"0.5"'}, 40), ({"loss": "0.5"}, 40)], ": ", ", ")
 @example([({"loss": '"a\\", \\"epoch\\": 1"'}, 40), ({"loss": "1", "epoch": "2"}, 1)], ": ", ", ")
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_columns_are_what_the_lines_hold(shapes: list[tuple[dict[str, str], int]], colon: str, comma: str) -> None:
     """Whichever way they were read: all lines alike, several shapes mixed, or line by line."""
     lines = [

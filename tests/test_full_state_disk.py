@@ -14,6 +14,7 @@ from logshipper.spool_room import LIMITS_FILE
 from tests.captured_runs import wait_until
 from tests.conservation import all_problems, balances_in_loki, line_of, places
 from tests.node_agents import NodeAgent, client, cluster, entries_of
+from tests.other_users import needs_root
 from tests.segment_factory import SECOND_NS, CaptureWriter, make_ledger
 from tests.servers.running import LokiServer
 from tests.small_disk import fill, small_disk
@@ -30,6 +31,7 @@ def living(made: Path) -> Iterator[CaptureWriter]:
         yield CaptureWriter.in_node_spool(made, start_ns=time.time_ns() - 60 * SECOND_NS)
 
 
+@needs_root
 def test_metrics_and_limits_go_on(loki: LokiServer, client: Client, cluster: str, tmp_path: Path) -> None:
     limits = {"job_spool_soft_max_bytes": 1 << 20, "job_spool_hard_max_bytes": 2 << 20}
     agent = NodeAgent(tmp_path / "node", loki.url, cluster=cluster, agent=limits)

@@ -126,7 +126,7 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def place(servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with LokiServer() as loki, PrometheusServer() as prometheus:
         yield Place(tmp_path_factory.mktemp("place"), loki, prometheus)
 

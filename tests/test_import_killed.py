@@ -14,13 +14,14 @@ from observe.overlay import Overlay
 from tests import crashing
 from tests.captured_runs import ROOT
 from tests.import_tools import RECORDED, contents, store
+from tests.tools.waiting import scaled
 
 __all__ = ["store"]  # fixture
 IMPORTING = (
     "import_written", "import_committed", "imports_marked", "imports_synced", "import_named", "imports_named",
 )  # fmt: skip
 ONCE = ("imports_marked", "imports_synced", "imports_named")  # for all jobs together
-CHILD_SECS = 60
+CHILD_SECS = scaled(60)
 PATHS = {"balsam": RECORDED / "balsam", "qcg": RECORDED / "qcg", "xt": RECORDED / "xt"}
 
 

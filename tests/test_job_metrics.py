@@ -18,6 +18,7 @@ from ingest.metrics import job_metrics as job_metrics_module
 from ingest.metrics.job_metrics import MAX_JOB_KEYS, MAX_KEYS_TOLD, JobMetrics
 from ingest.metrics.job_series import LEDGER_ACCOUNTS, SLURM_END, number_text
 from tests.job_views import SECOND, START_NS, FakeCapture, Labels, auto_ranks, job_metrics, samples
+from tests.model_settings import examples
 
 CAPTURE: Labels = (("attempt", "1"), ("step", ""), ("task", "0"))
 
@@ -265,7 +266,7 @@ def test_hostile_names_are_labels_and_nothing_else(name: str) -> None:
         assert facts["user"] == name
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.dictionaries(st.text(max_size=6), st.integers(0, 3), max_size=6), st.text(max_size=6))
 def test_any_keys_and_names_give_text_that_parses_to_what_went_in(record: dict[str, int], name: str) -> None:
     jobs = job_metrics()

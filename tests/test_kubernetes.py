@@ -19,7 +19,7 @@ from tests.node_agents import NodeAgent, client, cluster, entries_of
 from tests.other_users import needs_root, open_folder
 from tests.servers.running import LokiServer
 from tests.slurm import machine, plugin
-from tests.tools_of_others import python_of
+from tests.tools_of_others import needs_program_of_others, python_of
 
 __all__ = ["client", "cluster", "open_folder"]
 FOLDER = ROOT / "deploy" / "kubernetes"
@@ -44,6 +44,7 @@ def validated(*files: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([program, "--strict", *map(str, files)], capture_output=True, text=True, timeout=60)
 
 
+@needs_program_of_others
 def test_manifests_are_valid(tmp_path: Path) -> None:
     said = validated(*MANIFESTS)
     assert said.returncode == 0, said.stdout + said.stderr

@@ -297,7 +297,7 @@ def test_tmux(home: Home) -> None:
     if shutil.which("tmux") is None:
         pytest.skip("tmux isn't installed")
     server = ["tmux", "-L", "logshipper", "-f", "/dev/null"]
-    environment = {**home.environment, "TMUX_TMPDIR": str(home.folder), "TERM": "xterm"}
+    environment = {**home.environment, "TMUX_TMPDIR": str(home.folder), "TERM": "xterm", "SHELL": "/bin/sh"}
     command = (
         f"{RUN.replace('run --', 'run --job-id mine --')} sh -c 'tty; echo out; exit 5'; echo $? > {home.folder}/code"
     )

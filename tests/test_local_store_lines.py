@@ -17,6 +17,7 @@ from ingest.store.job_reader import JobReader
 from ingest.store.local_store import LocalStore, LogLine, Position
 from logshipper.errors import StoreError
 from logshipper.segment import Kind, Stream
+from tests.model_settings import examples
 from tests.segment_factory import CaptureWriter, memory_folder
 
 BOTH = (Stream.STDOUT, Stream.STDERR)
@@ -93,7 +94,7 @@ def texts(lines: Iterator[LogLine]) -> list[str]:
     return [line.text for line in lines]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(STEPS)
 def test_lines_come_in_order_of_time_each_once(steps: list[Step]) -> None:
     with job_and_store() as (job, store):
@@ -111,7 +112,7 @@ def test_lines_come_in_order_of_time_each_once(steps: list[Step]) -> None:
         assert sorted(metadata) == sorted(w.text for w in job.written if w.kind is Kind.METADATA)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(STEPS, st.integers(0, 40))
 def test_the_tail_is_the_end_of_all(steps: list[Step], tail: int) -> None:
     with job_and_store() as (job, store):
@@ -127,7 +128,7 @@ def test_the_tail_is_the_end_of_all(steps: list[Step], tail: int) -> None:
         assert len(texts(reader.lines(streams=BOTH, kinds=[Kind.METADATA], tail=tail))) == min(tail, len(only))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(STEPS, max_size=4), st.data())
 def test_following_from_any_position_misses_nothing_and_repeats_nothing(
     parts: list[list[Step]], data: st.DataObject
@@ -198,7 +199,7 @@ def test_writing_goes_on_while_somebody_reads_slowly() -> None:
         assert len(texts(reading)) == 599
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(1, 300), st.integers(0, 200), st.data())
 def test_texts_of_any_blocks(sizes: list[int], most: int, few: int, data: st.DataObject) -> None:
     """Large or small, in any order, and some that are gone."""

@@ -16,6 +16,7 @@ from logshipper.errors import QueryError
 from logshipper.segment import Stream
 from tests.loki_fake import FakeLoki
 from tests.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, texts
+from tests.model_settings import examples
 from tests.segment_factory import SECOND_NS as NS
 from tests.segment_factory import make_ledger
 
@@ -101,7 +102,7 @@ def test_reading_goes_on_in_the_midst(fake: FakeLoki) -> None:
             list(reader.lines(streams=BOTH, after=first[-1].position))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 40), st.integers(0, 2), st.integers(0, 25)), max_size=40, unique_by=lambda x: x[:2]

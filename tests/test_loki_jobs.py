@@ -20,6 +20,7 @@ from logshipper.segment import Json
 from tests.loki_fake import FakeLoki
 from tests.loki_job import push_spool
 from tests.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, read, texts
+from tests.model_settings import examples
 from tests.segment_factory import SECOND_NS as NS
 from tests.segment_factory import make_capture, make_ledger
 
@@ -158,7 +159,7 @@ FIELDS = (
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -192,7 +193,7 @@ def test_hostile_events_never_raise_and_never_forge(
         observe_everything(reader)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_the_order_of_arrival_does_not_matter(random: Any) -> None:
     """Events as a job makes them, taken in any order and some of them twice."""

@@ -17,6 +17,7 @@ from ingest.loki.push import (
     encode_push,
     to_utf8,
 )
+from tests.model_settings import examples
 from tests.push_decoder import Pushed, decode, decompress
 
 LABELS = {"cluster": "local", "kind": "log"}
@@ -48,7 +49,7 @@ def sent(metadata: dict[str, str]) -> list[tuple[str, str]]:
     return sorted((name, value) for name, value in metadata.items() if value)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(60))
 @given(st.lists(lines_of_all_lengths, max_size=40), times, metadatas)
 def test_block_is_read_as_it_was_meant(lines: list[bytes], time_ns: int, metadata: dict[str, str]) -> None:
     body = assemble(LABELS, [encode_block(lines, time_ns, encode_metadata(metadata))])
@@ -92,7 +93,7 @@ def test_times_that_loki_has_not(time_ns: int) -> None:
         encode_block([b"a", b"b"], time_ns)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.builds(Entry, times, st.text(max_size=100), metadatas), max_size=4))
 def test_entries_with_times_and_metadata_of_their_own(entries: list[Entry]) -> None:
     _, found = decode(encode_push(LABELS, entries))

@@ -15,6 +15,7 @@ from logshipper.segment import Kind, Stream
 from tests.loki_fake import FakeLoki
 from tests.loki_job import pieces, push_spool
 from tests.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, read, texts
+from tests.model_settings import examples
 from tests.reading_store import SpooledCapture, assert_spans, training
 from tests.segment_factory import SECOND_NS as NS
 from tests.segment_factory import CaptureWriter, make_ledger
@@ -142,7 +143,7 @@ def test_ties_are_in_the_order_of_captures(fake: FakeLoki) -> None:
     assert texts(read(fake, tail=5)) == expected[1:]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.tuples(st.text(alphabet="aäß😀 ", max_size=40), st.sampled_from(["", "1", "2", "3/3"])), max_size=8),
     st.integers(4, 12),

@@ -23,6 +23,7 @@ from logshipper.segment import Stream
 from tests.captured_runs import wait_until
 from tests.modelled_loki import HOUR_NS, ModelledLoki, refused, throttled, unreachable
 from tests.servers.running import LokiServer
+from tests.tools.waiting import scaled
 
 SECOND_NS = 10**9
 IDENTITY = Identity("job1", 1, "", 0, "train.py", "me", "n1", "testing")
@@ -195,7 +196,7 @@ def test_stop_ends_a_wait_at_once() -> None:
     thread.start()
     wait_until(lambda: sink.loki.requests or not thread.is_alive(), "the first try")
     sink.stop.set()
-    thread.join(10)
+    thread.join(scaled(10))
     assert not thread.is_alive()
     assert [type(error) for error in raised] == [Stopped]
     assert sink.loki.stored == []

@@ -20,6 +20,7 @@ from logshipper.errors import ConfigError
 from tests.access_setup import BASIC, PASSWORD, Certificates, made, plain_environment, secret
 from tests.captured_runs import wait_until
 from tests.tls_gateway import Pair, locked
+from tests.tools.waiting import scaled
 
 __all__ = ["made", "plain_environment"]  # fixtures
 
@@ -38,12 +39,12 @@ class Served:
         """Status and body. ca: None for plain HTTP."""
         connection: http.client.HTTPConnection
         if ca is None:
-            connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=20)
+            connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=scaled(20))
         else:
             context = ssl.create_default_context(cafile=str(ca))
             if client is not None:
                 context.load_cert_chain(client.cert, client.key)
-            connection = http.client.HTTPSConnection("127.0.0.1", self.server.port, timeout=20, context=context)
+            connection = http.client.HTTPSConnection("127.0.0.1", self.server.port, timeout=scaled(20), context=context)
         try:
             connection.request("GET", path, headers={"Authorization": authorization} if authorization else {})
             answer = connection.getresponse()
@@ -58,7 +59,7 @@ class Served:
 
     def certificate(self) -> bytes:
         """What a client is shown now."""
-        return ssl.get_server_certificate(("127.0.0.1", self.server.port), timeout=20).encode()
+        return ssl.get_server_certificate(("127.0.0.1", self.server.port), timeout=scaled(20)).encode()
 
 
 @contextmanager
@@ -84,7 +85,7 @@ def test_a_password_is_wanted_for_metrics_and_not_for_health(tmp_path: Path) -> 
         assert served.refused("unauthorized") == 7
         for header in (f"Basic {BASIC}", f"basic  {BASIC} "):
             assert served.get(None, authorization=header)[0] == 200, header
-        connection = http.client.HTTPConnection("127.0.0.1", served.server.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", served.server.port, timeout=scaled(20))
         connection.request("GET", "/metrics")
         assert connection.getresponse().getheader("WWW-Authenticate") == 'Basic realm="logshipper-agent"'
         connection.close()
@@ -163,7 +164,7 @@ def test_who_does_not_shake_hands_holds_nobody_up(
     monkeypatch.setattr(metrics_server, "MAX_CONNECTIONS", 2)
     with serving(**tls(made)) as served:
         monkeypatch.setattr(metrics_server, "HEAD_SECS", 60.0)
-        mute = [socket.create_connection(("127.0.0.1", served.server.port), timeout=20) for _ in range(4)]
+        mute = [socket.create_connection(("127.0.0.1", served.server.port), timeout=scaled(20)) for _ in range(4)]
         assert served.get(made.own)[0] == 200
         assert served.refused("busy") >= 2
         monkeypatch.setattr(metrics_server, "HEAD_SECS", 0.2)
@@ -185,7 +186,7 @@ def test_who_does_not_take_an_answer_over_tls_is_ended(made: Certificates, monke
         monkeypatch.setattr(served.server._server, "rendered", lambda accept, gzip: (large, "text/plain"))
         context = ssl.create_default_context(cafile=str(made.own))
         with (
-            socket.create_connection(("127.0.0.1", served.server.port), timeout=20) as plain,
+            socket.create_connection(("127.0.0.1", served.server.port), timeout=scaled(20)) as plain,
             context.wrap_socket(plain, server_hostname="127.0.0.1") as slow,
         ):
             slow.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")

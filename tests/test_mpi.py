@@ -1,6 +1,5 @@
 """Ranks of a real mpirun: one stream for each, nothing twice, its exit code; by hand and in a run."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -9,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.captured_runs import Home
-from tests.servers.build import SETTING
+from tests.tools.packages import are_installed
 
 RUN = [sys.executable, "-m", "logshipper", "run", "--"]
 RANKS = 3
 SCRIPT = "echo of $OMPI_COMM_WORLD_RANK; echo err $OMPI_COMM_WORLD_RANK >&2"
-_WANTED = os.environ.get(SETTING, "")  # at import: tests see no setting of the caller's
 
 
 @pytest.fixture
@@ -27,7 +25,7 @@ def mpirun() -> list[str]:
     program = shutil.which("mpirun.openmpi")
     if program is None:
         words = "Open MPI's mpirun isn't installed: requirements/system.sh installs it"
-        if _WANTED == "required":
+        if are_installed():
             pytest.fail(words)
         pytest.skip(words)
     return [program, "--allow-run-as-root", "--oversubscribe", "-np", str(RANKS)]

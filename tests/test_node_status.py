@@ -240,10 +240,8 @@ def test_jobs_with_something_in_the_spool_come_first(node: ShippingNode, capsys:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of the deployed configuration; root's own store is there, and no agent."""
-    if os.geteuid() != 0:
-        pytest.skip("an ordinary user without --config means the own store")
+def place(root_user: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of the deployed configuration; root's own store is there, and no agent. An ordinary user would mean a store."""
     monkeypatch.setattr(agent_config, "DEFAULT_PATH", str(tmp_path / "agent.toml"))
     monkeypatch.setenv("LOGSHIPPER_AGENT_SOCKET", str(tmp_path / "agent.sock"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from observe import metadata, records
+from tests.model_settings import examples
 from tests.observe_fake import STARTED_NS, FakeReader
 from tests.test_observe_records import OBJECTS, R19
 
@@ -33,14 +34,14 @@ def printed(function: Any, *arguments: Any) -> str:
     return out.getvalue()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(OBJECTS, min_size=1, max_size=5))
 def test_jsonl_is_what_was_printed(values: list[dict[str, object]]) -> None:
     lines = [json.dumps(value) for value in values]
     assert printed(metadata._print_jsonl, asked(FakeReader(lines))) == "".join(f"{line}\n" for line in lines)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(OBJECTS, min_size=1, max_size=5))
 def test_csv_reads_back(values: list[dict[str, object]]) -> None:
     lines = [json.dumps(value) for value in values]

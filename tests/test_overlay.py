@@ -28,6 +28,7 @@ from observe.overlay import (
     parse_change,
 )
 from tests.captured_runs import ROOT
+from tests.model_settings import examples
 from tests.reading_store import Ask, ask, training
 
 JOB = Place("k3f9x2")
@@ -150,7 +151,7 @@ _NAMES = st.text(st.characters(categories=("L", "N", "P", "S")), min_size=1, max
 
 
 @given(st.lists(st.tuples(_NAMES, st.none() | st.sampled_from(["", "1", "x y", "=+-"])), max_size=12))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_any_changes_end_as_their_last_words(changes: list[tuple[str, str | None]]) -> None:
     expected: dict[str, str] = {}
     for name, value in changes:

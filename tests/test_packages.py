@@ -57,10 +57,9 @@ class Built(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def tools() -> None:
+def tools(root_user: None) -> None:
+    """What packages are built, and run where they would be installed, by."""
     gate.skip_if_off()
-    if os.geteuid() != 0:
-        pytest.skip("packages are built, and run where they would be installed, by root only")
     for program, package in PROGRAMS.items():
         if shutil.which(program) is None:
             gate.lacking(f"{program} isn't installed; requirements/system.sh does it (Debian: {package})")

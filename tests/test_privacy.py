@@ -14,6 +14,7 @@ from logshipper.classifier import Classifier
 from logshipper.commands import narrowest
 from logshipper.segment import Stream
 from logshipper.stream_log import Lines
+from tests.model_settings import examples
 
 _COMMAND = '/LOGCOMMAND {"mode":"%s"}\n'
 # what a program does with text on a terminal: lines, half lines, bars, repeats, cursor moves, erasing, JSON
@@ -102,13 +103,13 @@ def _is_allowed(write: _Write, mode: str) -> bool:
 
 
 @given(_jobs(), st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_nothing_leaks(job: _Job, data: st.DataObject) -> None:
     _read(job, data, small_pieces=True)
 
 
 @given(_jobs(("%s\n",)), st.data())
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_nothing_leaks_between_the_streams(job: _Job, data: st.DataObject) -> None:
     """Plain lines only, so that more of what is tried is the order of commands."""
     _read(job, data, small_pieces=data.draw(st.booleans()))
@@ -167,7 +168,7 @@ def _check(job: _Job, began: dict[int, int], read_until: dict[int, int], logged:
 
 
 @given(st.lists(st.sampled_from(_SHAPES), max_size=6), st.sampled_from(["disabled", "metadata"]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_what_comes_after_enabling_is_as_on_a_fresh_screen(shapes: list[str], start: str) -> None:
     """R11: the screen, repeats and half lines start afresh."""
     made, fresh = Classifier(start), Classifier("enabled")

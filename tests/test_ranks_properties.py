@@ -12,6 +12,7 @@ from ingest.metadata.ranks import alphabetical_code, json_path, rule_of
 from ingest.metadata.x_axis import XAxis, merge_all
 from ingest.metrics.job_metrics import JobMetrics
 from tests.job_views import FakeCapture, answer, auto_ranks, job_metrics
+from tests.model_settings import examples
 
 KEYS: tuple[Path, ...] = (
     *(("a",), ("b",), ("val/acc",), ("progress",), ("epoch",), ("äz",), ("öa",)),
@@ -100,7 +101,7 @@ def put(record: dict[str, object], path: Path, value: object) -> None:
 # ---- (a) while the job runs
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(clusters())
 def test_an_exported_rank_never_falls_and_never_vanishes(cluster: Cluster) -> None:
     before: list[dict[tuple[str, str], float]] = [{} for _ in cluster.agents]
@@ -114,7 +115,7 @@ def test_an_exported_rank_never_falls_and_never_vanishes(cluster: Cluster) -> No
 # ---- (b) once it is over
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(clusters())
 def test_the_answer_over_all_agents_is_the_choice_over_all_captures(cluster: Cluster) -> None:
     *_, final = cluster.run()
@@ -165,7 +166,7 @@ def places_agree(nodes: list[dict[Path, Trend]], alike: list[Path]) -> bool:
     return deciding == sorted(set(deciding))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.sets(st.sampled_from("abcdeghkmpz")), min_size=1, max_size=4))
 def test_ties_go_by_the_alphabet_whatever_keys_each_agent_knows(known: list[set[str]]) -> None:
     cluster = Cluster(list(range(len(known))), [])

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from logshipper.cli import main
 from logshipper.last_screen import LastScreen
 from tests.captured_runs import ROOT, TIMEOUT_SECS, Home, wait_until
+from tests.model_settings import examples
 from tests.terminal_oracle import Tmux, run_python, tmux
 
 __all__ = ["tmux"]  # a fixture
@@ -173,7 +174,7 @@ def test_colours_are_kept_where_asked_for(more: tuple[str, ...], render: Render,
     assert b"\x1b" not in ok(render(*more, path))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.lists(st.sampled_from([b"", b" ", b"a", b"a ", b"b", b'{"a": 1}', b"\x1b[Kc"]), max_size=30), st.integers(1, 99)
 )
@@ -247,7 +248,7 @@ _CONTROLS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.lists(st.one_of(_LINES, _CONTROLS), max_size=6).map(b"".join), max_size=6))
 def test_what_is_left_out_isn_t_on_the_screen(pieces: list[bytes]) -> None:
     quick, all_drawn = LastScreen(7, 4), _AllDrawn(7, 4)

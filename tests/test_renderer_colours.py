@@ -12,6 +12,7 @@ from logshipper import coloured_renderer, coloured_screen, final_lines, renderer
 from logshipper.coloured_renderer import ColouredRenderer
 from logshipper.colours import PLAIN, SGR, beginning, normalised, stripped, styled
 from logshipper.renderer import Block, Renderer
+from tests.model_settings import examples
 
 _TEXT = (
     "a",
@@ -117,7 +118,7 @@ def _outcome(made: Renderer, stream: Timed, cut: int = 1 << 20) -> tuple[list[by
 
 
 @given(_streams, _sizes, st.integers(1, 12))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_tiers_and_cuts_agree_and_strip_is_the_same_without_colours(
     stream: Timed, size: tuple[int, int], cut: int
 ) -> None:
@@ -132,7 +133,7 @@ def test_tiers_and_cuts_agree_and_strip_is_the_same_without_colours(
 
 
 @given(st.lists(_easy_words, max_size=20).map(_bytes), _sizes)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_coloured_stretches_alternate_with_bars(piece: bytes, size: tuple[int, int]) -> None:
     """Where tiers change: the screen learns what went by it, colours and all."""
     stretch = b"".join(b"\x1b[3%dmstretch\x1b[0m %d\n" % (n % 8, n) for n in range(100))

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logshipper.renderer import Block, Renderer
+from tests.model_settings import examples
 
 _PLAIN = (
     *("a", "hello world", " ", "   ", "\n", "\n", "\r\n", "\r\r\n", "\t", "x" * 13, "line\n" * 6),
@@ -158,7 +159,7 @@ def _add(out: list[tuple[str, bool, bytes]], blocks: list[Block]) -> None:
 
 
 @given(_streams(), _sizes, st.lists(st.integers(1, 12), min_size=1, max_size=5))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_tiers_and_splits_agree(stream: Timed, size: tuple[int, int], cuts: list[int]) -> None:
     whole = _outcome(Renderer(*size), stream)
     assert _outcome(Renderer(*size), _split(stream, [1])) == whole
@@ -171,7 +172,7 @@ def test_tiers_and_splits_agree(stream: Timed, size: tuple[int, int], cuts: list
     st.lists(st.one_of(_words, st.sampled_from(_COMMANDS)), max_size=30),
     st.lists(st.integers(1, 12), min_size=1, max_size=5),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_commands_are_met_in_every_tier_and_split(words: list[str], cuts: list[int]) -> None:
     stream = [(_bytes(words), 0.0)]
     whole = _outcome(Renderer(), stream)
@@ -180,7 +181,7 @@ def test_commands_are_met_in_every_tier_and_split(words: list[str], cuts: list[i
 
 
 @given(st.lists(_plain, min_size=1, max_size=4), _sizes)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_plain_streams_alternate_with_bars(pieces: list[bytes], size: tuple[int, int]) -> None:
     """Plain stretches longer than the screen between bars: where tiers change."""
     stretch = b"".join(b"stretch %d\n" % n for n in range(60))
@@ -194,7 +195,7 @@ def test_plain_streams_alternate_with_bars(pieces: list[bytes], size: tuple[int,
     st.lists(st.text(_OF_THEIR_OWN, max_size=30), max_size=30),
     st.integers(1, 50),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_plain_lines_come_out_once_and_in_order(lines: list[str], cut: int) -> None:
     data = "".join(f"{line}\n" for line in lines).encode()
     if b"\n/LOGCOMMAND" in b"\n" + data:
@@ -206,7 +207,7 @@ def test_plain_lines_come_out_once_and_in_order(lines: list[str], cut: int) -> N
 
 
 @given(_streams(), _streams(), _sizes)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_discard_and_flush_forget_everything(before: Timed, after: Timed, size: tuple[int, int]) -> None:
     """R11: what comes after is what a renderer makes of it that has seen nothing else."""
     for forget in ("discard", "flush"):
@@ -225,7 +226,7 @@ def test_discard_and_flush_forget_everything(before: Timed, after: Timed, size: 
 
 
 @given(_streams(), _sizes, st.lists(_sizes, min_size=1, max_size=3))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_resizing_raises_nothing_and_counts_stay_sane(
     stream: Timed, size: tuple[int, int], sizes: list[tuple[int, int]]
 ) -> None:
@@ -244,7 +245,7 @@ def test_resizing_raises_nothing_and_counts_stay_sane(
 
 
 @given(_streams(), _sizes)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_tick_is_due_when_next_tick_says(stream: Timed, size: tuple[int, int]) -> None:
     made = Renderer(*size)
     for data, now in stream:

@@ -47,7 +47,7 @@ class Killed(BaseException):
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShippingNode]:
     monkeypatch.setattr(tests.modelled_loki, "MAX_LINE_BYTES", LIMIT)
-    node = ShippingNode(tmp_path)
+    node = ShippingNode(tmp_path, settle_secs=0.01)
     yield node
     node.close()
 

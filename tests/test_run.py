@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from logshipper.spool import read_counters
-from tests.relay_tools import ROOT, Driver, nothing_left, python, wait_for
+from tests.relay_tools import ROOT, WAIT_SECS, Driver, nothing_left, python, wait_for
 
 FLOOD_LINES = 1_000_000
 
@@ -195,7 +195,7 @@ def test_who_feeds_stdin_learns_that_it_was_closed(driver: Driver) -> None:
             os.write(write, b"x" * 4096)
     os.close(write)
     process.terminate()
-    assert process.wait(30) == -signal.SIGTERM
+    assert process.wait(WAIT_SECS) == -signal.SIGTERM
 
 
 def test_no_fd_leaks_into_cmd(driver: Driver) -> None:
@@ -213,7 +213,7 @@ def test_fd_of_the_caller_reaches_cmd_and_is_let_go(driver: Driver) -> None:
     assert os.read(read, 10) == b""  # CMD closed it, and runs on
     assert process.poll() is None
     os.close(read)
-    process.communicate(b"x", timeout=30)
+    process.communicate(b"x", timeout=WAIT_SECS)
     assert process.returncode == 0
 
 
@@ -412,7 +412,7 @@ def test_command_substitution_ends(driver: Driver) -> None:
         ["sh", "-c", script, "sh", *driver.argv("sh", "-c", "echo hi")],
         env=driver.environment(),
         capture_output=True,
-        timeout=30,
+        timeout=WAIT_SECS,
     )
     assert done.stdout == b"<hi>\n"
 
@@ -420,12 +420,12 @@ def test_command_substitution_ends(driver: Driver) -> None:
 def test_head_ends_a_flood(driver: Driver, options: tuple[str, ...]) -> None:
     """`logshipper run -- yes | head -1` ends at once, with head's output; yes dies of SIGPIPE, not of EIO."""
     process = driver.start("yes", serve="digest", options=options, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    head = subprocess.run(["head", "-1"], stdin=process.stdout, capture_output=True, timeout=30)
+    head = subprocess.run(["head", "-1"], stdin=process.stdout, capture_output=True, timeout=WAIT_SECS)
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.close()
     assert head.stdout == b"y\n"
-    assert process.wait(30) == -signal.SIGPIPE
+    assert process.wait(WAIT_SECS) == -signal.SIGPIPE
     assert process.stderr.read() == b""
     process.stderr.close()
     assert {event["stream"] for event in driver.seen("closed")} == {1, 2}
@@ -443,7 +443,7 @@ except OSError as error: os.write(2, b'%d' % error.errno)
     process = driver.start(*python(code), stdout=write, stderr=subprocess.PIPE)
     os.close(write)
     os.close(read)
-    assert process.communicate(timeout=30)[1] == b"5"
+    assert process.communicate(timeout=WAIT_SECS)[1] == b"5"
     assert process.returncode == 0
 
 
@@ -456,7 +456,7 @@ def test_cmd_closes_its_stdout(driver: Driver, options: tuple[str, ...]) -> None
     assert process.stdout is not None
     assert process.stdout.read() == b"last\n"
     assert process.poll() is None
-    assert process.communicate(b"\n", timeout=30)[1] == b"on\n"
+    assert process.communicate(b"\n", timeout=WAIT_SECS)[1] == b"on\n"
     assert process.returncode == 5
 
 
@@ -476,7 +476,7 @@ for n in range(1000): os.write(2, b'%d\\n' % n)
     while b"999\n" not in got:  # while nobody reads stdout
         got += os.read(process.stderr.fileno(), 1 << 16)
     assert process.stdout.read() == b"x" * 4096 * 500  # and nothing was lost
-    process.communicate(timeout=30)
+    process.communicate(timeout=WAIT_SECS)
     assert process.returncode == 0
 
 
@@ -489,7 +489,7 @@ def test_slow_reader_gets_all(driver: Driver) -> None:
     while chunk := os.read(process.stdout.fileno(), 500):
         got += chunk
     assert got == expected
-    assert process.wait(30) == 0
+    assert process.wait(WAIT_SECS) == 0
     process.stdout.close()
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from tests.captured_runs import comm_of
-from tests.relay_tools import Driver, is_alive, nothing_left, python, state, wait_for
+from tests.relay_tools import WAIT_SECS, Driver, is_alive, nothing_left, python, state, wait_for
 
 # prints, waits for a line on its stdin, prints on; both streams
 WAITING = """
 import os, sys
 print('before', flush=True)
 os.write(2, b'err before\\n')
-while os.read(0, 1) != b'\\n': pass
+while os.read(0, 1) not in (b'\\n', b''): pass
 for n in range(5000): print('after', n)
 os.write(2, b'err after\\n')
 sys.exit(7)
@@ -62,7 +62,7 @@ def test_sidecar_is_killed(driver: Driver, options: tuple[str, ...]) -> None:
     assert comm_of(pid) == "logshipper-side"
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not is_alive(pid), "the sidecar dies")
-    out, err = process.communicate(b"\n", timeout=30)
+    out, err = process.communicate(b"\n", timeout=WAIT_SECS)
     assert (process.returncode, out) == (7, b"before\n" + AFTER)
     line = b"logshipper: output is missing from the log, as the logging process was killed by signal 9\n"
     assert sorted(err.splitlines(True)) == sorted([b"err before\n", b"err after\n", line])
@@ -73,13 +73,13 @@ def test_account_goes_on_without_a_sidecar(driver: Driver) -> None:
     process = start(driver)
     driver.wait_captured(b"before")
     os.kill(driver.plan()["pid"], signal.SIGKILL)
-    out, _ = process.communicate(b"\n", timeout=30)
+    out, _ = process.communicate(b"\n", timeout=WAIT_SECS)
     assert driver.counted() == (len(out), 5001, 21, 2)
 
 
 def test_sidecar_crashes_at_its_start(driver: Driver, options: tuple[str, ...]) -> None:
     process = start(driver, serve="crash", options=options)
-    out, err = process.communicate(b"\n", timeout=30)
+    out, err = process.communicate(b"\n", timeout=WAIT_SECS)
     assert (process.returncode, out) == (7, b"before\n" + AFTER)
     assert err.count(b"logshipper: ") == 1
     assert b"RuntimeError: made to crash\n" in err
@@ -87,7 +87,7 @@ def test_sidecar_crashes_at_its_start(driver: Driver, options: tuple[str, ...]) 
 
 def test_sidecar_ends_without_a_word(driver: Driver) -> None:
     process = start(driver, serve="die")
-    out, err = process.communicate(b"\n", timeout=30)
+    out, err = process.communicate(b"\n", timeout=WAIT_SECS)
     assert (process.returncode, out) == (7, b"before\n" + AFTER)
     assert err.count(b"logshipper: ") == 1
 
@@ -132,7 +132,7 @@ def test_sidecar_tells_of_its_troubles(driver: Driver) -> None:
     process.stdin.flush()
     assert process.stderr.readline() == b"half whole\n"
     assert process.stderr.readline() == b"logshipper: the disk is full\n"
-    process.communicate(b"\n", timeout=30)
+    process.communicate(b"\n", timeout=WAIT_SECS)
     assert process.returncode == 0
 
 
@@ -145,7 +145,7 @@ def test_own_line_where_no_line_ends(driver: Driver) -> None:
     assert process.stderr is not None
     assert process.stderr.readline() == b"bar\n"
     assert process.stderr.readline() == b"logshipper: the disk is full\n"
-    process.communicate(b"\n", timeout=30)
+    process.communicate(b"\n", timeout=WAIT_SECS)
     assert driver.captured(2) == b"bar"  # ours isn't the job's
 
 
@@ -160,7 +160,7 @@ def test_sidecar_is_beside_the_job(driver: Driver) -> None:
     for signo in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGTSTP):
         os.kill(pid, signo)
     os.kill(plan["cmd_pid"], signal.SIGTERM)
-    process.communicate(timeout=30)
+    process.communicate(timeout=WAIT_SECS)
     assert process.returncode == -signal.SIGTERM
     assert driver.seen("exit")
 
@@ -176,7 +176,7 @@ def test_relay_is_killed(driver: Driver, options: tuple[str, ...]) -> None:
     driver.wait_captured(b"err before", 2)
     plan = driver.plan()
     process.kill()
-    process.wait(30)
+    process.wait(WAIT_SECS)
     wait_for(lambda: driver.seen("take_over"), "the sidecar takes over")
     assert is_alive(plan["cmd_pid"])
     assert process.stdin is not None
@@ -197,7 +197,7 @@ def test_relay_is_killed_in_a_flood(driver: Driver) -> None:
         process = driver.start("seq", "300000", serve="digest", stdout=file, stderr=file)
         wait_for(lambda: out.stat().st_size > 300_000, "the flood begins")
         process.kill()
-        process.wait(30)
+        process.wait(WAIT_SECS)
     wait_for(lambda: driver.seen("digest"), "the flood ends")
     written = out.read_bytes()
     whole = "".join(f"{n}\n" for n in range(1, 300001)).encode()
@@ -215,7 +215,7 @@ def test_relay_and_reader_are_gone(driver: Driver) -> None:
     plan = driver.plan()
     os.read(read, 100)
     process.kill()
-    process.wait(30)
+    process.wait(WAIT_SECS)
     wait_for(lambda: driver.seen("take_over"), "the sidecar takes over")
     os.close(read)
     wait_for(lambda: not is_alive(plan["cmd_pid"]), "yes ends")
@@ -233,4 +233,4 @@ def test_suspended_relay_does_not_blame_the_sidecar(driver: Driver) -> None:
     wait_for(lambda: state(process.pid) != "T", "the relay goes on")
     assert is_alive(pid)
     os.kill(driver.plan()["cmd_pid"], signal.SIGTERM)
-    assert process.wait(30) == -signal.SIGTERM
+    assert process.wait(WAIT_SECS) == -signal.SIGTERM

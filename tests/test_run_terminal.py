@@ -335,6 +335,7 @@ def test_relay_is_killed(driver: Driver, on_terminal: Starter) -> None:
     cooked = attributes(shell)
     shell.sendline(" ".join(driver.argv("sh", "-c", f"'echo ready; read x < {go}; echo on'")))
     shell.expect("ready")
+    driver.wait_captured(b"ready\r\n")  # the terminal may have it earlier
     assert is_raw(shell)
     plan = driver.plan()
     os.kill(plan["relay_pid"], signal.SIGKILL)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ingest.capture.segment_reader import Outcome, SegmentReader, SpoolPosition
 from logshipper import segment
 from logshipper.segment import FILE_HEADER_BYTES, Kind, Stream
+from tests.model_settings import examples
 from tests.segment_factory import memory_folder
 
 
@@ -90,7 +91,7 @@ def is_in_order(texts: list[bytes], made: Made) -> bool:
     return -1 not in places and places == sorted(set(places))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(captures(), st.sampled_from([1, 60, 1 << 40]))
 def test_undamaged_captures_are_read_whole(made: Made, max_bytes: int) -> None:
     with folder_of(made.files) as folder:
@@ -99,7 +100,7 @@ def test_undamaged_captures_are_read_whole(made: Made, max_bytes: int) -> None:
     assert outcome is Outcome.CLOSED
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(captures(), st.data())
 def test_overwritten_bytes_cost_the_frames_that_they_hit_and_no_other(made: Made, data: st.DataObject) -> None:
     hit: set[tuple[int, int]] = set()
@@ -118,7 +119,7 @@ def test_overwritten_bytes_cost_the_frames_that_they_hit_and_no_other(made: Made
     assert set(intact) <= set(texts)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(captures(), st.data())
 def test_inserted_and_deleted_bytes_cost_only_the_frames_there(made: Made, data: st.DataObject) -> None:
     number = data.draw(st.sampled_from(sorted(made.files)))
@@ -134,7 +135,7 @@ def test_inserted_and_deleted_bytes_cost_only_the_frames_there(made: Made, data:
     assert set(intact) <= set(texts)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(captures(), st.data())
 def test_truncation_anywhere_keeps_all_before_it(made: Made, data: st.DataObject) -> None:
     number = data.draw(st.sampled_from(sorted(made.files)))
@@ -147,7 +148,7 @@ def test_truncation_anywhere_keeps_all_before_it(made: Made, data: st.DataObject
         read_all(folder, alive=True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.one_of(st.binary(max_size=200), st.just(segment.FRAME_MAGIC), st.just(b"LOGSEG\r\n")), max_size=8))
 def test_any_bytes_at_all_never_raise(pieces: list[bytes]) -> None:
     for begin in (b"", segment.encode_file_header(1, 5)):

@@ -13,6 +13,7 @@ from logshipper import segment, segment_writer
 from logshipper.errors import SpoolError, SpoolFull
 from logshipper.segment import FrameType, Kind, Stream
 from logshipper.segment_writer import SegmentWriter
+from tests.tools.waiting import scaled
 
 
 def _frames(folder: Path) -> Iterator[tuple[str, segment.Frame]]:
@@ -72,7 +73,7 @@ def test_what_is_written_is_synced_soon(tmp_path: Path, monkeypatch: pytest.Monk
     writer = SegmentWriter(str(tmp_path), 1)
     armed = True
     writer.write(_line(b"a"), 1)
-    assert synced.wait(timeout=10), "no sync within 10 s"
+    assert synced.wait(timeout=scaled(10)), "no sync within 10 s"
     writer.close(2)
 
 
@@ -164,7 +165,7 @@ def test_a_failed_sync_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fdatasync", fdatasync)
         writer.write(_line(b"a"), 1)
-        assert failed.wait(timeout=10)
+        assert failed.wait(timeout=scaled(10))
         with pytest.raises(SpoolError, match="input/output error"):
             writer.sync()
     deadline = threading.Event()

@@ -34,6 +34,7 @@ from ingest.loki.client import Client
 from ingest.metrics.prometheus import Target
 from tests.captured_runs import wait_until
 from tests.faulty_server import FaultyServer, Said
+from tests.other_users import needs_root
 from tests.servers.running import LokiServer, PrometheusServer
 from tests.tls_gateway import Authority
 
@@ -317,9 +318,8 @@ def test_folders(tmp_path: Path) -> None:
     assert (first.level, "name a folder of its own" in first.mend) == ("wrong", True), "it isn't for us to change"
 
 
+@needs_root
 def test_folder_of_somebody_else(tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can give a folder away")
     config = config_for(tmp_path)
     os.mkdir(config.agent.state_dir, 0o700)
     os.chown(config.agent.state_dir, 12345, -1)

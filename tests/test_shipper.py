@@ -28,6 +28,7 @@ from tests.modelled_loki import HOUR_NS, unreachable
 from tests.push_decoder import Pushed
 from tests.segment_factory import make_ledger
 from tests.shipping_node import NodeCapture, ShippingNode, soon_ns
+from tests.tools.waiting import scaled
 
 SECOND_NS = 10**9
 REPLAY = 'replay="'
@@ -400,7 +401,7 @@ def test_stop_in_an_outage_ends_a_round_and_the_next_agent_sends_all(tmp_path: P
     thread.start()
     wait_until(lambda: node.loki.requests, "the first try")
     node.stop.set()
-    thread.join(20)
+    thread.join(scaled(20))
     assert not thread.is_alive()
     assert [type(error) for error in raised] == [Stopped]
     node.stop.clear()
@@ -430,7 +431,7 @@ def test_the_shippers_thread_survives_what_a_round_raises(node: ShippingNode, mo
         wait_until(lambda: node.loki.lines('kind="log"') == ["one"], "it is shipped all the same", 15)
     finally:
         node.stop.set()
-        thread.join(10)
+        thread.join(scaled(10))
     assert sum("tried again from the last checkpoint" in words for words in node.said) == 2
 
 
@@ -460,7 +461,7 @@ def test_what_comes_after_a_silence_is_shipped_at_once(node: ShippingNode) -> No
     finally:
         node.stop.set()
         wake.set()
-        thread.join(10)
+        thread.join(scaled(10))
     assert not thread.is_alive()
 
 
@@ -564,7 +565,7 @@ def test_many_late_entries_are_dealt_with_in_time(node: ShippingNode) -> None:
     node.learn()
     begin = time.process_time()
     node.ship()
-    assert time.process_time() - begin < 5.0, "no work that grows by the square"
+    assert time.process_time() - begin < scaled(5.0), "no work that grows by the square"
     assert len(node.loki.lines('kind="log"', REPLAY)) == 16_000
 
 

@@ -15,6 +15,7 @@ from tests.captured_runs import wait_until
 from tests.other_users import needs_root
 from tests.slurm import gate
 from tests.slurm_player import Node, checked_node
+from tests.tools.waiting import scaled
 
 SLURMSTEPD = "/usr/sbin/slurmstepd"
 SLURM_CONF = """
@@ -356,7 +357,7 @@ class Looker:
 
     def move(self, started: int | None = None) -> str:
         """What the mover says."""
-        return self.start_mover(started).communicate(timeout=20)[0]
+        return self.start_mover(started).communicate(timeout=scaled(20))[0]
 
     def status(self) -> str:
         return Path(f"/proc/{self.process.pid}/status").read_text()
@@ -406,8 +407,8 @@ def test_number_of_who_looks_is_nobody_elses_while_it_is_moved(looker: Looker, s
         wait_until(lambda: "State:\tZ" in looker.status(), "it is dead")
     assert os.waitpid(looker.process.pid, os.WNOHANG) == (0, 0)
     assert looker.procs.read_text() == str(looker.process.pid)
-    assert mover.communicate(timeout=20)[0] == ""
-    assert looker.process.wait(20) == -signo
+    assert mover.communicate(timeout=scaled(20))[0] == ""
+    assert looker.process.wait(scaled(20)) == -signo
 
 
 @needs_root

@@ -422,6 +422,7 @@ def test_nested_and_interactive_steps_are_left_alone(node: Node) -> None:
     assert node.run("true", words=("nested=1", "job=3", "tasks=2")).captured() == [True, True]
 
 
+@needs_root  # an ordinary user's sidecar may see them, where user namespaces are forbidden
 def test_how_a_task_was_started_is_known_where_that_is_asked_for(node: Node) -> None:
     """`context: true`: of the task's own program, not of the daemon that forked it. Its folder and environment aren't
     for a sidecar to see, whose user namespace is its own."""

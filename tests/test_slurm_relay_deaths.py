@@ -18,6 +18,7 @@ from logshipper.segment import Stream
 from logshipper.spool import COUNTERS_BYTES
 from tests.captured_runs import wait_until
 from tests.slurm_player import KEEPER, RELAY, SIDECAR, Node, Played, late_python, node, python
+from tests.tools.waiting import scaled
 
 __all__ = ["node"]  # a fixture
 
@@ -26,7 +27,7 @@ WAITING = """
 import os, sys
 print('before', flush=True)
 os.write(2, b'err before\\n')
-while os.read(0, 1) != b'\\n': pass
+while os.read(0, 1) not in (b'\\n', b''): pass
 for n in range(5000): print('after', n)
 os.write(2, b'err after\\n')
 sys.exit(7)
@@ -59,6 +60,7 @@ def test_sidecar_is_killed(node: Node, content: bytes) -> None:
     played = start_waiting(node)
     [pid] = node.process(SIDECAR)
     os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not node.processes(SIDECAR), "the sidecar dies, while the task runs")
     finish_waiting(played)
     wait_until(lambda: not node.processes(KEEPER), "the keeper ends")
     [logged] = node.readable()
@@ -249,7 +251,7 @@ def test_missing_keeper_leaves_the_task_untouched(node: Node) -> None:
 # ---- nobody waits for a sidecar that hangs
 
 
-END_SECS = 3.0
+END_SECS = scaled(3.0)
 
 
 def stop_sidecar(node: Node) -> int:

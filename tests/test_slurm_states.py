@@ -34,6 +34,7 @@ from logshipper.errors import QueryError, StoreError
 from tests.loki_fake import FakeLoki
 from tests.loki_pushing import Pushing
 from tests.modelled_loki import ModelledLoki, Stored, throttled, unreachable
+from tests.other_users import needs_root
 
 NS = 10**9
 HOUR_NS = 3600 * NS
@@ -847,7 +848,7 @@ def test_a_directory_in_the_way(controller: Controller) -> None:
     assert len([line for line in controller.said if "can't be removed" in line]) == 1
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@needs_root  # alone can give a file away
 def test_a_record_of_somebody_elses(controller: Controller) -> None:
     os.chown(controller.write(), 65534, 65534)
     controller.turn()

@@ -16,6 +16,7 @@ from logshipper.classifier import Classifier
 from logshipper.segment import Kind, Stream
 from logshipper.stream_log import Lines
 from tests.captured_runs import Home, wait_until
+from tests.model_settings import examples
 from tests.test_reading_terminal import start
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
@@ -100,7 +101,7 @@ _steps = st.lists(
 
 
 @given(_steps)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_lines_and_account_are_as_without(steps: list[tuple[Stream, bytes, float]]) -> None:
     found = []
     for secs in (0.0, 10.0):

@@ -7,6 +7,7 @@ import pytest
 
 from logshipper import filesystem, spool
 from logshipper.errors import ConfigError, SpoolError
+from tests.other_users import needs_root
 
 _MOUNTS = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -101,7 +102,7 @@ def test_folders_of_others_are_refused(tmp_path: Path) -> None:
         spool.create_capture(str(tmp_path / "link"), "x")
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to somebody else")
+@needs_root  # alone can give a folder to somebody else
 def test_a_folder_of_another_user(tmp_path: Path) -> None:
     os.chown(tmp_path, 12345, 12345)
     with pytest.raises(SpoolError, match="belongs to another user"):

@@ -20,6 +20,7 @@ from logshipper.segment import Stream
 from logshipper.spool_room import LIMITS_BYTES, LIMITS_FILE, Marks, SpoolRoom, parse_marks
 from tests.captured_runs import wait_until
 from tests.node_agents import NodeAgent, Proxy, entries_of
+from tests.other_users import needs_root
 from tests.servers.running import LokiServer
 from tests.shipping_node import NodeCapture, ShippingNode, soon_ns
 from tests.small_disk import fill, small_disk
@@ -250,6 +251,7 @@ print("last", file=sys.stderr)
 """
 
 
+@needs_root
 def test_a_full_spool_costs_stderr_first_metadata_last_and_mends_itself(loki: LokiServer, tmp_path: Path) -> None:
     release = tmp_path / "release"
     with small_disk(tmp_path / "spool", 64 << 20, 0o711) as disk, Proxy(loki.url) as proxy, Client(loki.url) as client:
@@ -290,6 +292,7 @@ def first_missing(lines: list[str]) -> int:
     return next(number for number in range(1, max(numbers) + 2) if number not in numbers)
 
 
+@needs_root
 def test_a_full_disk_of_checkpoints_holds_and_nothing_is_sent_twice(loki: LokiServer, tmp_path: Path) -> None:
     with (
         small_disk(tmp_path / "state", 4 << 20, 0o700) as disk,
@@ -311,6 +314,7 @@ def test_a_full_disk_of_checkpoints_holds_and_nothing_is_sent_twice(loki: LokiSe
     assert proxy.pushes < 30
 
 
+@needs_root
 def test_an_agent_that_finds_no_room_for_its_checkpoints_says_so_and_starts_once_there_is(
     loki: LokiServer, tmp_path: Path
 ) -> None:

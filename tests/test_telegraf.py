@@ -20,6 +20,7 @@ from tests.captured_runs import ROOT, Home, comm_of, wait_until
 from tests.other_users import ANN, as_user, needs_root
 from tests.servers.running import free_port
 from tests.telegraf_clients import INVALID, SETTLED, SNIPPETS, connected, needs_pytelegraf
+from tests.tools.waiting import scaled
 
 pytestmark = needs_pytelegraf
 
@@ -171,7 +172,7 @@ def _send_and_stay(port: int) -> None:
             with socket.create_connection((LOOPBACK, port)) as tcp, contextlib.suppress(ConnectionError):
                 tcp.sendall(b"forged value=2\n")
                 assert tcp.recv(1) == b""
-        time.sleep(1.0)
+        time.sleep(scaled(1.0))
 
 
 # ---- whose a socket is

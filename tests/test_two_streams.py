@@ -2,27 +2,18 @@
 runs of `make order-stress`."""
 
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from logshipper.classifier import Classifier
 from logshipper.segment import Stream
-from tests.order_stress import ByPlugin, ByRun, Run, a_run, captured
-from tests.slurm_player import binaries
-
-__all__ = ["binaries"]  # a fixture
+from tests.order_stress import ByRun, captured, telling_runs
 
 RUNS = 24
 
 
-def _runs() -> list[Run]:
-    """Those with something to keep out, of each kind of reader and of each death."""
-    return [run for run in map(a_run, range(10 * RUNS)) if len(run.kept_out()) > 2][:RUNS]
-
-
 def test_the_runs_are_of_all_kinds() -> None:
-    runs = _runs()
+    runs = telling_runs(RUNS)
     assert {run.reader for run in runs} == {"fast", "slow", "blocked", "one file"}
     assert {run.killed for run in runs} >= {"", "relay", "sidecar"}
     assert {run.tty for run in runs} == {True, False}
@@ -31,21 +22,15 @@ def test_the_runs_are_of_all_kinds() -> None:
 @pytest.mark.parametrize("number", range(RUNS))
 def test_nothing_that_was_kept_out_is_stored(number: int) -> None:
     with ExitStack() as stack:
-        leaks, _ = captured(ByRun(stack), _runs()[number])
+        leaks, _ = captured(ByRun(stack), telling_runs(RUNS)[number])
     assert leaks == []
-
-
-def test_nothing_that_was_kept_out_is_stored_by_the_plugin(binaries: Path) -> None:
-    with ExitStack() as stack:
-        by = ByPlugin(stack, binaries)
-        assert [captured(by, run)[0] for run in _runs()] == [[]] * RUNS
 
 
 def test_the_oracle_knows_what_is_kept_out() -> None:
     """Each secret that it names is dropped where the streams are read one after the other, in either order; of the
     others some are logged."""
     logged = 0
-    for run in _runs():
+    for run in telling_runs(RUNS):
         for order in ((1, 2), (2, 1)):
             made = Classifier("enabled")
             for stream in order:

@@ -19,17 +19,11 @@ from ingest.store.local_store import LocalStore, TakenIn
 from ingest.user_agent import Agent, AgentLog, running_agent, serve, take_lock
 from logshipper.segment import Stream
 from tests.segment_factory import CaptureWriter, age, make_capture
+from tests.tools.waiting import scaled, wait_until
 
 BOTH = (Stream.STDOUT, Stream.STDERR)
 PACKAGES = Path(__file__).resolve().parent.parent
-WAIT_SECS = 30.0
-
-
-def wait_until(is_so: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + WAIT_SECS
-    while not is_so():
-        assert time.monotonic() < deadline, f"not within {WAIT_SECS} s: {what}"
-        time.sleep(0.02)
+WAIT_SECS = scaled(30.0)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ingest.metadata.metadata_keys import parse_record
 from ingest.metadata.x_axis import XAxis, XChoice, merge_all
+from tests.model_settings import examples
 
 Number: TypeAlias = int | float
 Record: TypeAlias = dict[str, object]
@@ -118,7 +119,7 @@ def short(choice: XChoice) -> tuple[str | None, int]:
     return choice.key, choice.rule
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(tasks(), max_size=4))
 def test_choice_is_the_oracle_s_r24_r25_r26(job: list[Task]) -> None:
     axis = merge_all(map(learn, job))
@@ -127,7 +128,7 @@ def test_choice_is_the_oracle_s_r24_r25_r26(job: list[Task]) -> None:
         assert short(axis.x_for(key)) == own_choice_of(job, key)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(tasks(), st.data())
 def test_going_on_from_json_at_any_record_is_as_good_as_the_whole(task: Task, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(task)))
@@ -140,7 +141,7 @@ def test_going_on_from_json_at_any_record_is_as_good_as_the_whole(task: Task, da
     assert short(axis.choose()) == choice_of([task])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(tasks(), tasks(), tasks())
 def test_merging_is_associative_and_commutative(one: Task, two: Task, three: Task) -> None:
     a, b, c = learn(one), learn(two, 100), learn(three, 200)
@@ -151,7 +152,7 @@ def test_merging_is_associative_and_commutative(one: Task, two: Task, three: Tas
     assert XAxis.from_json(a.merge(b).to_json()).to_json() == a.merge(b).to_json()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(0, 200), st.integers(150, 260), st.integers(0, 200))
 def test_merging_past_the_limit_of_keys_is_associative_too(first: int, count: int, other: int) -> None:
     a = learn([{f"k{number:03d}": number for number in range(first, first + count)}])
@@ -161,7 +162,7 @@ def test_merging_past_the_limit_of_keys_is_associative_too(first: int, count: in
     assert a.merge(b).merge(c).to_json() == a.merge(b.merge(c)).to_json()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(tasks(), min_size=1, max_size=3))
 def test_counts_and_extremes_of_keys(job: list[Task]) -> None:
     records = [record for task in job for record in task]

@@ -8,6 +8,8 @@ import pytest
 
 from tests.servers.build import SETTING
 
+# a test that runs one asks for it, and is of `make test-all`, which installs them
+needs_program_of_others = pytest.mark.usefixtures("program_of_others")
 _WANTED = os.environ.get(SETTING, "")  # at import: tests see no setting of the caller's
 
 

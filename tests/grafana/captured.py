@@ -34,6 +34,7 @@ from tests.node_agents import NodeAgent, Proxy
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS
 from tests.servers.running import LokiServer, PrometheusServer
+from tests.tools.waiting import scaled
 
 CLUSTER = "grafana-test"
 HOSTS = ("n1", "n2", "n10")
@@ -41,7 +42,7 @@ CONTROLLER = "slurmctl"
 LATE_SECS, OLD_SECS = 2 * 3600, 60 * 86400
 USER, ACCOUNT, PARTITION = "ann.o'x", "physics", "gpu-a"  # of the job on three nodes
 AT_ONCE = 4
-WAIT_SECS = 60.0
+WAIT_SECS = scaled(60.0)
 PAD_BEFORE_MS, PAD_AFTER_MS = 60_000, 120_000  # around a job, as the page of jobs links to it
 SCRAPE_MS = 1000
 

@@ -11,9 +11,10 @@ import requests
 
 from tests.grafana.frames import NUMBER, OTHER, STRING, TIME, Field, Frame, Json
 from tests.grafana.interpolation import Text, Variable
+from tests.tools.waiting import scaled
 
 POINTS = 1000  # a wide panel has about as many pixels
-TIMEOUT_SECS = 30.0
+TIMEOUT_SECS = scaled(30.0)
 _STEPS_MS = (
     (10, 1), (15, 10), (35, 20), (75, 50), (150, 100), (350, 200), (750, 500), (1500, 1000), (3500, 2000),
     (7500, 5000), (12500, 10000), (17500, 15000), (25000, 20000), (45000, 30000), (90000, 60000), (210000, 120000),

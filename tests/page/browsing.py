@@ -8,12 +8,13 @@ from types import TracebackType
 from playwright.sync_api import Browser, BrowserContext, Page, Request
 
 from observe.page.server import PageServer
+from tests.tools.waiting import scaled
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PICTURES = ROOT / "build" / "page-pictures"  # test output: what each page looks like
 WIDE, PHONE = 1500, 360
 HEIGHT = 900
-WAIT_MS = 15_000  # for anything that a page is to show
+WAIT_MS = scaled(15_000)  # for anything that a page is to show
 FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",

@@ -1,6 +1,6 @@
 """One browser for all tests of the page: Debian's Chromium, driven by Playwright; stores with fixture jobs, served.
 
-Where there is no Chromium, tests are skipped and say so; in `make test` as root on Debian, which installs it,
+Where there is no Chromium, tests are skipped and say so; in `make test-all` as root on Debian, which installs it,
 they fail.
 """
 
@@ -17,10 +17,11 @@ from observe.page.server import PageServer
 from tests.page.browsing import FLAGS, PICTURES, WAIT_MS, Browsing
 from tests.page.graph_jobs import graph_jobs
 from tests.page.jobs import fixture_jobs
+from tests.tools.waiting import scaled
 
 SETTING = "LOGSHIPPER_TEST_BROWSER"  # required, off, or "": skipped where there is none
 _WANTED = os.environ.get(SETTING, "")  # at import: tests see no setting of the caller's
-LAUNCH_MS = 60_000
+LAUNCH_MS = scaled(60_000)
 
 
 @pytest.fixture(scope="session")

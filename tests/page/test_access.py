@@ -14,8 +14,9 @@ from observe.page import server as page_server
 from observe.page.access import Access, foreign, write_redirect
 from observe.page.server import POLICY, PageServer
 from tests.page.jobs import TRAINED
+from tests.tools.waiting import scaled
 
-SECS = 20.0
+SECS = scaled(20.0)
 
 
 class Client:

@@ -16,9 +16,10 @@ import pytest
 from logshipper.cli import main
 from tests.page.jobs import TRAINED
 from tests.reading_store import training
+from tests.tools.waiting import scaled
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SECS = 30.0
+SECS = scaled(30.0)
 LINK = re.compile(r"http://127\.0\.0\.1:(\d+)/[\w-]{16}/\?token=[\w-]{43}(&view=\S+)?\n")
 
 

@@ -15,8 +15,9 @@ from logshipper.segment import Kind, Stream
 from observe.page import copied
 from observe.page.copied import Copies, Copy
 from observe.page.logs import Log, View
+from tests.tools.waiting import scaled
 
-DEADLINE_SECS = 20.0
+DEADLINE_SECS = scaled(20.0)
 CAPTURES = [SimpleNamespace(capture=1, attempt=1), SimpleNamespace(capture=2, attempt=2)]
 
 

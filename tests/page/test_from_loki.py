@@ -18,10 +18,11 @@ from tests.page.test_access import Client
 from tests.reading_store import SpooledCapture, training
 from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer
+from tests.tools.waiting import scaled
 
 JOB, LONG = "page-same", "page-long"
 LINES = 12_000
-DEADLINE_SECS = 60.0
+DEADLINE_SECS = scaled(60.0)
 
 Documents = tuple[dict[str, Any], dict[str, Any]]  # Any: JSON
 

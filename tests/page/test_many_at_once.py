@@ -10,11 +10,12 @@ from typing import Any
 from observe.page.server import PageServer
 from tests.page.test_access import Client
 from tests.reading_store import SpooledCapture
+from tests.tools.waiting import scaled
 
 JOB = "r5t8aa"
 LINES, ROUND = 3_000, 100
 THREADS = 8
-JOIN_SECS = 60.0
+JOIN_SECS = scaled(60.0)
 
 
 class Asking(threading.Thread):

@@ -1,8 +1,7 @@
 """`loki` and `prometheus` for tests: one of each for the whole session. Where their programs aren't there, tests are
-skipped and say so; in `make test`, which gets them beforehand, they fail."""
+skipped and say so; in `make test-all`, which gets them beforehand, they fail."""
 
 import os
-import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -18,6 +17,7 @@ from tests.servers.running import (
     loki_program,
     prometheus_program,
 )
+from tests.tools.packages import are_installed
 
 _WANTED = os.environ.get(SETTING, "")  # at import: tests see no setting of the caller's
 
@@ -56,7 +56,7 @@ def influxdbs() -> None:
     try:
         influxdb_program()
     except ServerMissing as missing:
-        if _WANTED == "required" and os.geteuid() == 0 and shutil.which("apt-get"):
+        if are_installed():
             pytest.fail(str(missing))
         pytest.skip(str(missing))
 

@@ -25,11 +25,12 @@ from tests.servers import prometheus_package
 from tests.servers.build import INFLUXDB, LOKI, ROOT
 from tests.servers.places import ServerMissing
 from tests.servers.prometheus_package import PrometheusProgram
+from tests.tools.waiting import scaled
 
 COMPOSE = ROOT / "deploy" / "compose"
-READY_TIMEOUT_SECS = 60.0
-STOP_TIMEOUT_SECS = 20.0
-ANSWER_TIMEOUT_SECS = 10.0
+READY_TIMEOUT_SECS = scaled(60.0)
+STOP_TIMEOUT_SECS = scaled(20.0)
+ANSWER_TIMEOUT_SECS = scaled(10.0)
 TAIL_LINES = 15
 PORTS = range(12000, 30000)  # below Linux' ephemeral ones: a stopped server's port isn't taken by a connection
 NOT_BUILT = "{} isn't there: python -m tests.servers.build gets it"

@@ -1,0 +1,38 @@
+"""Each test is of exactly one tier, so one command runs it."""
+
+import pytest
+
+from tests import conftest, tiers
+from tests.captured_runs import ROOT
+
+
+def test_each_file_has_a_tier() -> None:
+    none = [file for file in tiers.TESTS.rglob("test_*.py") if tiers.tier_of(file) not in tiers.MARKERS]
+    assert none == [], "these stand in no row of tests/tiers.py"
+
+
+def test_no_place_is_of_two_tiers_and_none_is_gone() -> None:
+    rows = [place for places in tiers._PLACES.values() for place in places.split()]
+    assert len(rows) == len(set(rows))
+    assert [place for place in tiers.places(tiers.MARKERS) if not (ROOT / place).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("fixtures", "tier"), [((), tiers.CHECK), (("tmp_path",), tiers.CHECK), (("tmp_path", "root_user"), tiers.ALL)]
+)
+def test_a_fixture_that_needs_more_decides(fixtures: tuple[str, ...], tier: str) -> None:
+    assert tiers.tier_of(tiers.TESTS / "test_screen.py", fixtures) == tier
+
+
+def test_a_file_in_no_row() -> None:
+    assert tiers.tier_of(tiers.TESTS / "test_new.py", ("servers",)) is None
+
+
+@pytest.mark.parametrize("name", sorted(tiers.FIXTURES))
+def test_fixtures_that_decide_are_there(name: str) -> None:
+    """One that was renamed would decide nothing any more."""
+    assert hasattr(conftest, name)
+
+
+def test_markers_are_given(request: pytest.FixtureRequest) -> None:
+    assert [mark.name for mark in request.node.iter_markers() if mark.name in tiers.MARKERS] == [tiers.CHECK]

@@ -1,0 +1,79 @@
+"""A plugin of pytest that tests/run.py gives a folder (`--outcomes`): it leaves there the ids of the tests that were
+skipped or failed, and where the time went."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from _pytest.fixtures import FixtureDef, SubRequest
+
+OPTION = "--outcomes"
+SKIPPED, FAILED, TIMES = "skipped", "failed", "times"  # files of the folder
+SLOWEST = 40
+_PROPERTY = "fixture"  # of a test's report: name and seconds of one that was set up for it
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(OPTION, type=Path, help="a folder for the ids of skipped and failed tests, and their times")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    folder = config.getoption(OPTION)
+    if folder is not None and not hasattr(config, "workerinput"):  # a worker reports to whoever started it
+        config.pluginmanager.register(_Outcomes(folder), "outcomes")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: "FixtureDef[object]", request: SubRequest) -> Iterator[None]:
+    begin = time.monotonic()
+    try:
+        return (yield)
+    finally:
+        took = (fixturedef.argname, time.monotonic() - begin)
+        request._pyfuncitem.user_properties.append((_PROPERTY, took))
+
+
+class _Outcomes:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._skipped: list[str] = []
+        self._failed: dict[str, None] = {}  # once, though its end may fail, too
+        self._tests: dict[str, float] = defaultdict(float)
+        self._fixtures: dict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and not hasattr(report, "wasxfail"):
+            self._skipped.append(report.nodeid)
+        if report.failed:
+            self._failed[report.nodeid] = None
+        self._tests[report.nodeid] += report.duration
+        if report.when == "teardown":
+            for name, value in report.user_properties:
+                if name == _PROPERTY:
+                    assert isinstance(value, tuple)
+                    self._fixtures[f"{value[0]} of {_file(report.nodeid)}"] += value[1]
+
+    def pytest_sessionfinish(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for outcome, tests in ((SKIPPED, self._skipped), (FAILED, self._failed)):
+            (self._folder / outcome).write_text("".join(f"{nodeid}\n" for nodeid in tests))
+        files: dict[str, float] = defaultdict(float)
+        for nodeid, secs in self._tests.items():
+            files[_file(nodeid)] += secs
+        parts = (
+            _table("Seconds of files, with their fixtures", files, len(files)),
+            _table(f"Seconds of the {SLOWEST} slowest tests, with their fixtures", self._tests, SLOWEST),
+            _table(f"Seconds of the {SLOWEST} slowest fixtures", self._fixtures, SLOWEST),
+        )
+        (self._folder / TIMES).write_text("\n".join(parts))
+
+
+def _table(title: str, seconds: Mapping[str, float], rows: int) -> str:
+    slowest = sorted(seconds.items(), key=lambda row: -row[1])[:rows]
+    return f"# {title}\n" + "".join(f"{secs:9.2f}  {name}\n" for name, secs in slowest)
+
+
+def _file(nodeid: str) -> str:
+    return nodeid.partition("::")[0]

@@ -1,0 +1,23 @@
+"""A plugin of pytest: files, and the tests in each, in an order that `--shuffle SEED` decides."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", type=int, required=True, metavar="SEED", help="in random order")
+
+
+@pytest.hookimpl(trylast=True)  # tests of one file stay together: what they share is set up once
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    chance = random.Random(config.getoption("--shuffle"))
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    order = list(files.values())
+    chance.shuffle(order)
+    for tests in order:
+        chance.shuffle(tests)
+    items[:] = [item for tests in order for item in tests]

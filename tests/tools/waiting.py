@@ -1,0 +1,46 @@
+"""Waits for conditions. Limits are for a quiet machine; how much longer things take here is measured once, at the
+start of the tests; the processes that they start find it in their environment."""
+
+import functools
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+WAIT_SECS = 60.0  # for what happens at once unless something is broken
+LOOK_SECS = 0.005  # between two looks at a condition
+SLOWNESS = "LOGSHIPPER_TEST_SLOWNESS"
+_START_SECS = 0.02  # a Python's start, on the machine that limits are written for
+_STARTS = 10
+_MOST = 10.0
+_OTHER_TESTS = 2.0  # other tests run next to these
+
+
+@functools.cache
+def slowness() -> float:
+    """How many times longer than on a quiet machine things may take: by the start of processes now, and by what is
+    running beside us according to the kernel. At least 1, at most 10."""
+    if SLOWNESS in os.environ:
+        return float(os.environ[SLOWNESS])
+    begin = time.monotonic()
+    for _ in range(_STARTS):
+        subprocess.run([sys.executable, "-I", "-S", "-c", ""], check=True)
+    measured = (time.monotonic() - begin) / _STARTS / _START_SECS
+    crowd = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return min(max(_OTHER_TESTS * measured, crowd, 1.0), _MOST)
+
+
+def scaled(secs: float) -> float:
+    """A limit for this machine, now."""
+    return secs * slowness()
+
+
+def wait_until(condition: Callable[[], object], what: str, timeout_secs: float = WAIT_SECS) -> None:
+    """Looks every few milliseconds. Raises AssertionError that names what was waited for. timeout_secs: of a quiet
+    machine."""
+    limit = scaled(timeout_secs)
+    deadline = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {limit:g} s: {what}"
+        time.sleep(LOOK_SECS)

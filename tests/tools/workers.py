@@ -1,0 +1,19 @@
+"""A plugin for pytest-xdist: tests that share something (tests/tiers.py: a file, or a folder) run in one worker, one
+after another; the worker that is free takes the next."""
+
+from pathlib import Path
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling, Scheduling
+
+from tests.tiers import worker_of
+
+
+class _Together(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    def _split_scope(self, nodeid: str) -> str:
+        return worker_of(Path(nodeid.partition("::")[0]).resolve())
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    return _Together(config, log)
