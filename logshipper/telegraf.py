@@ -209,13 +209,13 @@ class Listener:
     def _ready(self, wait_secs: float) -> set[int]:
         """Fds with something to read; of the others it is noted that they were empty."""
         begin = time.monotonic()
-        ready = {fd for fd, _ in self._poll.poll(_milliseconds(wait_secs))}
+        ready = {fd for fd, _ in self._poll.poll(0)}  # first: who sends all the time ends each wait
         for fd, connection in self._connections.items():
             if fd not in ready:
                 connection.empty_at = begin
         if self._sockets.tcp is not None and self._sockets.tcp.fileno() not in ready:
             self._accepted_at = begin
-        return ready
+        return ready or {fd for fd, _ in self._poll.poll(_milliseconds(wait_secs))}
 
     def _turn(self, ready: set[int]) -> int:
         """What was taken, in usual lines."""

@@ -310,6 +310,9 @@ def event_words(event: Document) -> str:
         before, after = event.get("source_from") or event.get("from"), event.get("source_to") or event.get("to")
         return f"from {before} to {after}" if before else f"{after}"
     message = event.get("message")
+    if event.get("event") == "mode_changed":
+        words = f"mode changed from {event.get('from', '?')} to {event.get('to', '?')}"
+        return message if isinstance(message, str) and message.startswith(words) else words
     if isinstance(message, str) and message:
         return message
     return str(event.get("event", "")).replace("_", " ") or "an event without a name"

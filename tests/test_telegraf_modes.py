@@ -154,6 +154,19 @@ def test_what_waited_in_the_kernel_while_disabled_is_never_recorded(home: Home, 
     assert home.show()["ledger"]["stdout"]["dropped"] >= 1
 
 
+def test_who_sends_all_the_time_is_recorded_again(home: Home) -> None:
+    """By TCP, whose bytes have no times: a connection that is never quiet for long is looked at all the same."""
+    code = "say('disabled'); by_tcp('secret'); time.sleep(0.5); say('enabled')"
+    sending = "[(by_tcp(f'after{n}'), time.sleep(0.02)) for n in range(150)]"
+    with running(home) as job:
+        job.do(code)
+        job.do(sending)
+        job.send_until_recorded("by_udp", "last")
+    found = [key for record in job.records() for key in record]
+    assert b"secret" not in home.stored_bytes()
+    assert sum(key.startswith("after") for key in found) > 50
+
+
 def test_what_is_sent_right_after_a_command_is_under_that_command(home: Home) -> None:
     """By no means is the measurement the slower one."""
     turn = "say('disabled'); by_udp('secret'); by_tcp('secret'); time.sleep(0.06); say('enabled'); time.sleep(0.1)"
