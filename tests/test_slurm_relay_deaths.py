@@ -298,7 +298,7 @@ def test_hung_sidecar_and_a_full_side_pipe(node: Node) -> None:
     go = node.folder / "go"
     node.opt_in(b"tty: false\n")
     with own_output("pipe", node.folder / "own") as out:
-        played = node.start(*python(FILLING), str(go), stdout=out, settings=("stall_secs=60", "drain_secs=10"))
+        played = node.start(*python(FILLING), str(go), stdout=out, settings=("stall_secs=20", "drain_secs=10"))
         wait_until(lambda: any(b"begun" in one.lines() for one in node.readable()), "the sidecar has begun")
         stop_sidecar(node)
         go.touch()
