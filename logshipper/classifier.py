@@ -81,7 +81,7 @@ class Classifier:
         state = self._streams[stream]
         renderer = state.renderer
         state.bytes += len(data)
-        begin = self._feed_half_command(state, data, now) if state.half_command is not None else 0
+        begin = self._feed_half_command(state, data, now)
         while begin < len(data):
             fed = renderer.feed(data, now, begin)
             state.sort(fed.blocks, now)
@@ -146,9 +146,11 @@ class Classifier:
     def _feed_half_command(self, state: StreamLog, data: bytes, now: float) -> int:
         """The rest of a line that was cut off by a change of the mode. Returns how much of data that is."""
         half = state.half_command
+        if half is None:
+            return 0
         end = data.find(b"\n") + 1
-        if half is None or not end:
-            state.half_command = half and half.fed(data)
+        if not end:
+            state.half_command = half.fed(data)
             return len(data)
         state.half_command = half.fed(data[: end - 1])
         state.renderer.line_feeds += 1

@@ -177,7 +177,7 @@ class Renderer:
         """Takes out the line that isn't ended, if it may be a command: the text before that, the command's bytes."""
         if self._command is not None:
             return b"", b""
-        text = self._screen.half_line().encode() if self._on_screen else self._half_line()
+        text = self._half_line()
         begin = len(text) - commands.size_of_half(text)
         if begin == len(text):
             return b"", b""
@@ -190,6 +190,8 @@ class Renderer:
         return text[:begin], (commands.AMID_LINE if text[:begin].strip() else text[:begin]) + text[begin:] + rest
 
     def _half_line(self) -> bytes:
+        if self._on_screen:
+            return self._screen.half_line().encode()
         return b"" if self._open.parts else self._open.plain()
 
     def size(self) -> tuple[int, int]:

@@ -92,8 +92,8 @@ class HalfCommand:
 
 class StreamLog:
     """One stream: what its renderer shows, by the stream's own mode. half_command: what was cut off by a change of it;
-    capture: what it shares with the other; collapse:
-    repeats and blank lines; snapshot_secs: between two looks at a bar that runs, 0 for none."""
+    capture: what it shares with the other; collapse: repeats and blank lines; snapshot_secs: between two looks at a bar
+    that runs, 0 for none."""
 
     __slots__ = (
         "_capture",

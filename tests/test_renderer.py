@@ -292,7 +292,7 @@ def test_command_byte_by_byte_and_with_blanks(make: type[Renderer]) -> None:
 @pytest.mark.parametrize("before", ["x", " ", "\x1b[5C", "\t", "50%|███   |"])
 @pytest.mark.parametrize("command", [COMMAND, COMMAND.lower()])
 def test_anywhere_on_a_line(before: str, command: str, make: type[Renderer]) -> None:
-    """It is told whole, and isn't final before it is said what it is."""
+    """The whole line is reported, and isn't final before the caller says what it is."""
     made = make()
     fed = made.feed(f"a\n{before}{command}\nb\n".encode(), 0.0)
     shown = before.replace("\x1b[5C", " " * 5).expandtabs(8) + command

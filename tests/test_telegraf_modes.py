@@ -47,7 +47,7 @@ for line in sys.stdin:
 
 
 class Job:
-    """A captured job that does what it is told, line by line."""
+    """A captured job that runs the code it is sent, line by line."""
 
     def __init__(self, home: Home, process: "subprocess.Popen[bytes]") -> None:
         self.home = home
