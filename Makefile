@@ -7,7 +7,7 @@
 MAKEFLAGS += --no-print-directory
 
 PY := .venv/bin/python
-CODE := logshipper ingest observe grafana examples benchmarks tests
+CODE := logshipper ingest/logshipper_ingest observe/logshipper_observe grafana/logshipper_grafana examples benchmarks tests
 step = @requirements/step.sh
 # `make test-all`: what is required isn't skipped; `off` leaves it out. Root on Debian, where namespaces may be made, gets
 # installed what Slurm's tests need, and Debian's Chromium; LOGSHIPPER_TEST_PACKAGES=no prevents that
@@ -83,7 +83,7 @@ bench-grafana: venv-dev ## measures a job page's queries in a Loki of 1,000 host
 bench-slurm: venv-dev ## measures what capture costs a Slurm job (as root, with Slurm installed; nothing else should run)
 	@$(PY) -m benchmarks.slurm
 
-lock: ## writes requirements/*.lock anew (UPGRADE=1: the newest of everything)
+lock: ## writes requirements/*.lock (UPGRADE=1: the newest of everything)
 	@requirements/lock.sh
 
 slurm-plugin: ## builds the Slurm plugin and its keeper, in deploy/slurm/spank/build

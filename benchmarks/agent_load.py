@@ -11,8 +11,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.shipping import WAIT_SECS, spool_capture
-from ingest.config.server_access import ServerAccess
-from ingest.loki.client import Client
+from logshipper_ingest.config.server_access import ServerAccess
+from logshipper_ingest.loki.client import Client
 from tests.node_agents import NodeAgent
 from tests.servers.running import LokiServer
 

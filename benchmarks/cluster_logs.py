@@ -1,5 +1,5 @@
 """A cluster's day of logs in Loki: made up, encoded by the agent's own code, so with the labels and the structured
-metadata that it writes. Each host runs one job an hour; further jobs are put beside them."""
+metadata that it writes. Each host runs one job an hour; further jobs are put next to them."""
 
 import threading
 from collections import defaultdict
@@ -11,12 +11,12 @@ from heapq import merge
 from itertools import chain
 from typing import Any
 
-from ingest.capture.capture_account import LEDGER_COUNTS, BlockRow, EventRow, Rows
-from ingest.capture.capture_folder import Identity
-from ingest.loki.client import Client
-from ingest.loki.push import assemble, compress, encode_metadata
-from ingest.shipping.entries import Chunk, EntryBuilder, Metadata, StreamKey, json_line
 from logshipper.segment import Kind, Stream
+from logshipper_ingest.capture.capture_account import LEDGER_COUNTS, BlockRow, EventRow, Rows
+from logshipper_ingest.capture.capture_folder import Identity
+from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.push import assemble, compress, encode_metadata
+from logshipper_ingest.shipping.entries import Chunk, EntryBuilder, Metadata, StreamKey, json_line
 from tests.servers.running import LokiServer
 
 Json = dict[str, Any]  # Any: JSON

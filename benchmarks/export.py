@@ -1,4 +1,4 @@
-"""`logshipper export` of a million records as Parquet, beside pyarrow writing them alone.
+"""`logshipper export` of a million records as Parquet, next to pyarrow writing them alone.
 
     .venv/bin/python -m benchmarks.export                 # five minutes; --help says what can be changed
 

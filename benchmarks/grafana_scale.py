@@ -18,12 +18,12 @@ from typing import Any
 import requests
 
 from benchmarks.cluster_logs import CLUSTER, CONTROLLER, HOUR_SECS, LIMITS, SECOND_NS, Filler, Job, host_name, usual_job
-from grafana import links
-from ingest.config.agent_config import MetricsSection
-from ingest.metadata.metadata_keys import parse_record
-from ingest.metadata.x_axis import XAxis
-from ingest.metrics.job_metrics import CaptureView, JobMetrics
-from ingest.metrics.metrics_server import AgentMetrics, MetricsServer
+from logshipper_grafana import links
+from logshipper_ingest.config.agent_config import MetricsSection
+from logshipper_ingest.metadata.metadata_keys import parse_record
+from logshipper_ingest.metadata.x_axis import XAxis
+from logshipper_ingest.metrics.job_metrics import CaptureView, JobMetrics
+from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer
 from tests.captured_runs import wait_until
 from tests.grafana.captured import PAD_AFTER_MS, PAD_BEFORE_MS
 from tests.grafana.pages import Page, Source
@@ -151,8 +151,8 @@ class Bench:
                 self._measure("a job", number, self.small, loki, source)
                 before = number
             self._measure("ten times the job", before, self.large, loki, source)
-            self._measure("the job beside a flood", before, self.quiet, loki, source)
-            self._measure("the job beside a flood, in its stream", before, self.alike, loki, source)
+            self._measure("the job next to a flood", before, self.quiet, loki, source)
+            self._measure("the job next to a flood, in its stream", before, self.alike, loki, source)
             forgotten = usual_job(4, BEGIN_HOUR - 12, self.day_ns, 0)
             self._measure("an hour's job that Prometheus has forgotten", before, forgotten, loki, source)
 

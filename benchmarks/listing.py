@@ -13,10 +13,10 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from ingest.capture.job import JobSummary
-from ingest.metadata.key_values import KeyValues
-from ingest.sqlite_file import transaction
-from ingest.store.local_store import LocalStore
+from logshipper_ingest.capture.job import JobSummary
+from logshipper_ingest.metadata.key_values import KeyValues
+from logshipper_ingest.sqlite_file import transaction
+from logshipper_ingest.store.local_store import LocalStore
 
 NS = 10**9
 STATES = ("COMPLETED",) * 7 + ("FAILED", "CANCELLED", "TIMEOUT")

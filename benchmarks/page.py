@@ -17,7 +17,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from observe.page.server import PageServer
+from logshipper_observe.page.server import PageServer
 from tests.page.browsing import FLAGS, WAIT_MS
 from tests.page.conftest import options
 from tests.page.test_access import Client

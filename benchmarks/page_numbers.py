@@ -11,8 +11,8 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect, sync_playwright
 
-from ingest.store.local_store import LocalStore
-from observe.page.server import PageServer
+from logshipper_ingest.store.local_store import LocalStore
+from logshipper_observe.page.server import PageServer
 from tests.page.browsing import FLAGS, Browsing
 from tests.page.conftest import options
 from tests.reading_store import SpooledCapture

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import requests
 
-from ingest.config.agent_config import MetricsSection
-from ingest.metrics.job_metrics import JobMetrics
-from ingest.metrics.job_series import LEDGER_ACCOUNTS
-from ingest.metrics.metrics_server import AgentMetrics, MetricsServer, exposition
+from logshipper_ingest.config.agent_config import MetricsSection
+from logshipper_ingest.metrics.job_metrics import JobMetrics
+from logshipper_ingest.metrics.job_series import LEDGER_ACCOUNTS
+from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer, exposition
 from tests.captured_runs import wait_until
 from tests.job_views import FakeCapture
 from tests.servers.progress import Progress

@@ -1,4 +1,4 @@
-"""The renderer alone, beside pyte: in one process, without pipes, in 64 KiB chunks; and what floods cost it."""
+"""The renderer alone, next to pyte: in one process, without pipes, in 64 KiB chunks; and what floods cost it."""
 
 import statistics
 import time
@@ -63,7 +63,7 @@ def beside_pyte(medians: Callable[..., dict[str, tuple[float, float]]]) -> None:
     streams = {"plain lines of 90 bytes": b"".join(LINE % number for number in range(200_000))}
     for name, program in PROGRAMS.items():
         streams[name] = b"".join(data for data, _ in run_python(program))
-    print("\n### The renderer alone, beside pyte\n\n| | MB | MB/s | pyte's MB/s | times pyte |\n|---|---|---|---|---|")
+    print("\n### The renderer alone, next to pyte\n\n| | MB | MB/s | pyte's MB/s | times pyte |\n|---|---|---|---|---|")
     for name, data in streams.items():
         part = data[:PEER_BYTES]
         found = medians(ours=lambda data=data: (0.0, _ours(data)), pyte=lambda part=part: (0.0, _pyte(part)))

@@ -99,7 +99,7 @@ class Bench:
             print(f"| {names[name]} | {wall:.2f} | {megabytes / wall:.0f} | {script / wall:.2f} | {per_million:.2f} |")
 
     def _filling(self, out: Path) -> tuple[float, float]:
-        """`logshipper run` beside the user's own agent, which takes the lines into the local store; CPU of all."""
+        """`logshipper run` next to the user's own agent, which takes the lines into the local store; CPU of all."""
         agent = subprocess.Popen([AGENT, "run", "--idle-secs", "600"], stderr=subprocess.DEVNULL, env=self.environment)
         time.sleep(1)  # its start isn't what is measured
         with out.open("wb") as file:

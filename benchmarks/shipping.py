@@ -1,4 +1,4 @@
-"""What the node agent costs beside Promtail, syslog-ng and rsyslog: from spooled segments, or a log file, to a sink."""
+"""What the node agent costs next to Promtail, syslog-ng and rsyslog: from spooled segments, or a log, to a sink."""
 
 import http.server
 import os
@@ -12,11 +12,11 @@ from pathlib import Path
 
 import requests
 
-from ingest.capture.segment_reader import segment_name
-from ingest.config.agent_config import AgentSection
-from ingest.node.node_spool import NodeIdentity, prepare_capture
 from logshipper import segment
 from logshipper.segment import Kind, Stream
+from logshipper_ingest.capture.segment_reader import segment_name
+from logshipper_ingest.config.agent_config import AgentSection
+from logshipper_ingest.node.node_spool import NodeIdentity, prepare_capture
 from tests.node_agents import NodeAgent
 from tests.servers.build import PROMTAIL
 from tests.servers.running import free_port

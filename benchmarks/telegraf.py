@@ -2,7 +2,7 @@
 
 python -m benchmarks.telegraf [--rounds 5] [--secs 3] [--senders 2]
 
-Senders are processes that send as fast as they can; each row is a limit, `max_lines_per_sec`, beside a bare recvfrom
+Senders are processes that send as fast as they can; each row is a limit, `max_lines_per_sec`, next to a bare recvfrom
 loop. CPU is that of the listener's process, parsing included.
 """
 

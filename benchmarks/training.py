@@ -1,4 +1,4 @@
-"""A training loop that prints: what capture slows it down by, and how long it waits at the end; beside wandb.
+"""A training loop that prints: what capture slows it down by, and how long it waits at the end; next to wandb.
 
 wandb is in an environment of its own (requirements/tool.sh wandb), offline, and prints WANDB_LINES: it takes minutes
 for a million. Each program measures itself: lines a second of its loop, seconds from the loop's end to its own.

@@ -52,7 +52,7 @@ def show_terminal(demo: Demo, raw: bytes) -> None:
     redraws = len(BAR.findall(raw.decode(errors="replace")))
     lines = raw.decode(errors="replace").split("\n")
     demo.say(
-        f"{len(raw):,} bytes: {len(lines):,} lines, progress bars drawn anew {redraws:,} times, the same warning "
+        f"{len(raw):,} bytes: {len(lines):,} lines, progress bars drawn again {redraws:,} times, the same warning "
         f"{sum(line.count(WARNING) for line in lines):,} times. A piece of it, control characters made visible:"
     )
     demo.say()

@@ -18,10 +18,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from examples.demo_console import Demo, capture, finish
-from ingest.loki.client import Client as Loki
-from ingest.loki.push import Entry
-from ingest.metrics.prometheus import Client as Prometheus
 from logshipper.errors import LogshipperError
+from logshipper_ingest.loki.client import Client as Loki
+from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.metrics.prometheus import Client as Prometheus
 from tests.servers.places import ServerMissing
 from tests.servers.running import LokiServer, PrometheusServer, ServerFailed, free_port
 
@@ -62,7 +62,7 @@ class Agent:
     def __init__(self, config: Path, log: Path, *, stay: bool) -> None:
         self.stay = stay
         self.log = log
-        command = [sys.executable, "-m", "ingest", "run", "--config", str(config)]
+        command = [sys.executable, "-m", "logshipper_ingest", "run", "--config", str(config)]
         with log.open("wb") as said:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True

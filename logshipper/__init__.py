@@ -1,17 +1,84 @@
-"""The capture side: relay, renderer, classifier and spool, run as the user beside the job; `emit`, `event` for code."""
+"""Capture: what runs next to a job, as its user. Relay, renderer, classifier and spool; imports no other package.
+
+For code, this one import: `emit`, `event` for a job to print records and events; the rest reads what was captured
+(docs/python-api.md):
+
+from logshipper import Store
+with Store.local() as store:
+    for job in store.jobs(state="completed", filter="loss<0.3"):
+        print(job.job_id, job.metrics("epoch", "loss"))
+"""
 
 TYPE_CHECKING = False  # typing itself costs more than all else that a captured job's start imports
 if TYPE_CHECKING:
-    from logshipper.emitting import emit as emit
-    from logshipper.emitting import event as event
+    from logshipper.emitting import emit, event
+    from logshipper.errors import ConfigError, LogshipperError, QueryError, StoreError, UnknownJob
+    from logshipper_observe.analytics import Report, available_nodes, throughput_report, utilization_report
+    from logshipper_observe.asked import UnknownKey
+    from logshipper_observe.batch_jobs import BatchJob
+    from logshipper_observe.event_log import EventLog, StateEvent
+    from logshipper_observe.info_lookup import Found
+    from logshipper_observe.job_api import Event, Job, Line, Record
+    from logshipper_observe.job_info import Iterations, JobInfo, Metric
+    from logshipper_observe.store_api import Jobs, Store, TimedOut
+    from logshipper_observe.tables import Columns, Rollup
 
 __version__ = "0.1.0"
+__all__ = [
+    "BatchJob",
+    "Columns",
+    "ConfigError",
+    "Event",
+    "EventLog",
+    "Found",
+    "Iterations",
+    "Job",
+    "JobInfo",
+    "Jobs",
+    "Line",
+    "LogshipperError",
+    "Metric",
+    "QueryError",
+    "Record",
+    "Report",
+    "Rollup",
+    "StateEvent",
+    "Store",
+    "StoreError",
+    "TimedOut",
+    "UnknownJob",
+    "UnknownKey",
+    "available_nodes",
+    "emit",
+    "event",
+    "throughput_report",
+    "utilization_report",
+]
+
+_MODULES = {
+    "logshipper.emitting": "emit event",
+    "logshipper.errors": "ConfigError LogshipperError QueryError StoreError UnknownJob",
+    "logshipper_observe.analytics": "Report available_nodes throughput_report utilization_report",
+    "logshipper_observe.asked": "UnknownKey",
+    "logshipper_observe.batch_jobs": "BatchJob",
+    "logshipper_observe.event_log": "EventLog StateEvent",
+    "logshipper_observe.info_lookup": "Found",
+    "logshipper_observe.job_api": "Event Job Line Record",
+    "logshipper_observe.job_info": "Iterations JobInfo Metric",
+    "logshipper_observe.store_api": "Jobs Store TimedOut",
+    "logshipper_observe.tables": "Columns Rollup",
+}
 
 
 def __getattr__(name: str) -> object:
-    """Both are imported when they are asked for: every captured job waits for what this module imports."""
-    if name not in ("emit", "event"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from logshipper import emitting
+    """Imported when asked for: every captured job waits for what this module imports."""
+    for module, names in _MODULES.items():
+        if name in names.split():
+            from importlib import import_module
 
-    return getattr(emitting, name)
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -3,10 +3,12 @@
 import sys
 
 from logshipper import coerced_locale
+from logshipper.search_path import put_installed_first
 
 
 def main() -> int:
     """Runs the command line; returns the exit code."""
+    put_installed_first()
     words = sys.argv[1:]
     if words[:1] == ["run"]:
         return _run(words[1:])

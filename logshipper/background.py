@@ -1,4 +1,4 @@
-"""Processes beside the job. They hold nothing that the job's caller may wait for: `x=$(logshipper run ...)` ends
+"""Processes next to the job. They hold nothing that the job's caller may wait for: `x=$(logshipper run ...)` ends
 when the last holder of its pipe is gone."""
 
 import os
@@ -57,7 +57,7 @@ def shed(name: str, keep: "Collection[int]") -> None:
 
 
 def close_inherited() -> None:
-    """Closes what the caller passed on beside fds 0 to 2: CMD has it, and who waits for its end waits for CMD's."""
+    """Closes what the caller passed on besides fds 0 to 2: CMD has it, and who waits for its end waits for CMD's."""
     try:
         entries = os.listdir("/proc/self/fd")
     except OSError:

@@ -1,4 +1,4 @@
-"""Captures a batch script's output where the cluster has no compiled plugin: started beside the script's shell by
+"""Captures a batch script's output where the cluster has no compiled plugin: started next to the script's shell by
 deploy/slurm/hooks/batch-output, which gives by WORD=VALUE what it holds (numbers of fds) and whose output it is.
 
 The script's shell writes into pipes, from which this process relays to the job's own stdout and stderr first and to a
@@ -67,7 +67,7 @@ class BatchOutput(Owner):
         self._sidecar = SidecarLink(self._say)
 
     def begin(self) -> None:
-        """Raises OSError where something can't be had: then nothing of this run has begun."""
+        """Raises OSError where a resource isn't available: then nothing of this run has begun."""
         words, counters = self._words, self._settings.capture.counters
         plan = SidecarPlan(
             masters={stream: fds[0] for stream, fds in words.streams().items()},

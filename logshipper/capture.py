@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Settings(NamedTuple):
-    """What the sidecar needs to know beside the plan. problems: why ~/.logoptin was refused; start_agent: has
+    """What the sidecar needs to know besides the plan. problems: why ~/.logoptin was refused; start_agent: has
     the spool taken into the store; it may be called again. In the node's spool that is the node agent's work.
     argv, cwd: how CMD was started; None where only its process tells. nodes: that the job has, 0 where nobody says."""
 
@@ -85,7 +85,7 @@ def _covered(arguments: Arguments, looked: tuple[str, bytes]) -> tuple[int, ...]
 
 
 def _collector(sockets: "Sockets", made: spool.Capture) -> "Collector | None":
-    """None where no process can be had for it."""
+    """None where no process is available for it."""
     from logshipper.measurements import start_collector
 
     try:
@@ -96,14 +96,14 @@ def _collector(sockets: "Sockets", made: spool.Capture) -> "Collector | None":
 
 
 def _telegraf(port: int) -> "Sockets | None":
-    """Where the command may send measurements; port 0: a free one. Raises ConfigError where the port can't be had."""
+    """Where the command may send measurements; port 0: a free one. Raises ConfigError where it isn't available."""
     from logshipper.telegraf import LOOPBACK, open_sockets
 
     try:
         return open_sockets(LOOPBACK, port)
     except OSError as error:
         if port:
-            reason = f"{port} can't be had: {os_words(error)}; another one, or --telegraf, which takes a free one"
+            reason = f"{port} isn't available: {os_words(error)}; another one, or --telegraf, which takes a free one"
             raise ConfigError("--telegraf-port", [reason]) from None
         optin.say(f"logshipper: no measurements of this run are taken: {os_words(error)}")
         return None
@@ -131,7 +131,7 @@ def _make(store: str | None, name: str, job_id: str | None) -> tuple[spool.Captu
 
     def start_agent() -> None:
         if wants_agent:
-            from ingest.agent_start import start
+            from logshipper_ingest.agent_start import start
 
             start(root)
 

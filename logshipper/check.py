@@ -1,4 +1,4 @@
-"""`logshipper check`: what the own ~/.logoptin means, in words."""
+"""`logshipper check`: what your ~/.logoptin means, in words."""
 
 import json
 import os

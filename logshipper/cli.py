@@ -90,7 +90,7 @@ def _main(words: list[str]) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line, for parsing, completion and the documentation's checks."""
-    from observe.cli import add_commands
+    from logshipper_observe.cli import add_commands
 
     parser = _Parser(
         prog="logshipper",

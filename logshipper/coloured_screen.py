@@ -1,6 +1,6 @@
 """A screen whose cells have styles (`colors: keep`): what SGR selects is drawn with, and stays in the lines. Pure.
 
-Styles are kept beside a row's cells, one for each; cells beyond the last one are plain. What is erased, inserted or
+Styles are kept next to a row's cells, one for each; cells beyond the last one are plain. What is erased, inserted or
 skipped is plain as well, whatever the background: as in tmux without `bce`.
 """
 

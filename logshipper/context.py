@@ -1,6 +1,6 @@
 """How a job was started, for `context: true` in ~/.logoptin: command line, folder, some environment, git's state.
 
-Gathered beside the job, by a process of its own that may take GATHER_SECS: git on a slow disk, or a home that hangs,
+Gathered next to the job, by a process of its own that may take GATHER_SECS: git on a slow disk, or a home that hangs,
 holds up neither the job nor its log; the end of a shorter job's capture waits for it. Values that are called like
 secrets are masked (logshipper/masking.py), and the environment is an allow-list; the command line and git's diff are
 recorded as they are otherwise: the documentation of the option says so.
@@ -46,7 +46,7 @@ SCHEDULER = (
 
 
 class Started:
-    """How the job was started. argv, cwd: None where they are to be had from the process `pid`, which a daemon of the
+    """How the job was started. argv, cwd: None where they are available from the process `pid`, which a daemon of the
     scheduler is about to turn into the job's own."""
 
     __slots__ = ("argv", "cwd", "pid")

@@ -39,7 +39,7 @@ _said: set[str] = set()
 
 def _renew_lock() -> None:
     """In a forked child another thread's hold on the lock would never end."""
-    global _lock  # noqa: PLW0603  the only state, beside what was said
+    global _lock  # noqa: PLW0603  the only state, besides what was said
     _lock = _thread.RLock()
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 class LogshipperError(Exception):
-    """Base of all; `str(error)` is fit to be shown to a user: what is wrong, where, and the mend."""
+    """Base of all; `str(error)` is fit to be shown to a user: what is wrong, where, and the fix."""
 
 
 class ConfigError(LogshipperError):

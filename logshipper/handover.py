@@ -20,7 +20,7 @@ from logshipper.side_pipe import SideType
 
 SIDE_PIPE_BYTES = 1 << 20  # wished for; any size is accepted (the user's 65th pipe of this size is refused or shrunk)
 FRAME_BYTES = 64 << 10
-BUFFER_BYTES = 256 << 10  # waiting beside a full pipe; then the streams aren't read
+BUFFER_BYTES = 256 << 10  # waiting next to a full pipe; then the streams aren't read
 STALL_SECS = 10.0
 COMM = "logshipper-side"  # as ps shows it; 15 characters at most
 _INT = struct.Struct("@i")

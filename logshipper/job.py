@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class BatchJob:
-    """CMD as a child beside us.
+    """CMD as a child next to us.
 
     pid, pidfd: CMD's (pidfd -1 where the kernel has none). wait_status: None while it runs. stop_signal: with which
     we should stop, once all output is out; 0: not at all. size: (columns, rows) of its terminals.
@@ -78,7 +78,7 @@ class BatchJob:
             pass  # before Linux 5.3; or dead and reaped by the monitor
 
     def attach(self, relay: "Relay") -> None:
-        """Watches what belongs to CMD beside its output."""
+        """Watches what belongs to CMD besides its output."""
 
     def changed(self, pid: int, status: int) -> None:
         """A child stopped, went on, or ended."""

@@ -72,11 +72,11 @@ def await_exec(argv: list[str], pid: int, failed: int) -> None:
 
 def refusal(argv: list[str], error: int) -> CaptureError:
     """CMD can't be run: exit code 127 where there is none, else 126."""
-    words = f"{argv[0]}: {os.strerror(error)}{_mend(argv[0], error)}"
+    words = f"{argv[0]}: {os.strerror(error)}{_fix(argv[0], error)}"
     return CaptureError(words, 127 if error == errno.ENOENT else 126)
 
 
-def _mend(name: str, error: int) -> str:
+def _fix(name: str, error: int) -> str:
     """What people most often meant by a name that can't be run; "" where nobody knows."""
     try:
         if error == errno.EACCES and "/" in name:

@@ -54,7 +54,7 @@ class Place:
 
 class _Launcher:
     """present: variables that are all there, and not empty. job_id: "" where this isn't its job after all. restarts:
-    how often the job began anew; None: nobody tells. step: the variable that has it. apart: see Place."""
+    how often the job restarted; None: nobody tells. step: the variable that has it. apart: see Place."""
 
     __slots__ = ("apart", "job_id", "name", "present", "restarts", "step")
 
@@ -129,7 +129,7 @@ def _condor_restarts(environment: "Environment") -> int | None:
 
 
 def _condor_ad(environment: "Environment") -> dict[str, str]:
-    """`Name = value` lines of the job's ClassAd, as condor_starter writes it beside the job."""
+    """`Name = value` lines of the job's ClassAd, as condor_starter writes it next to the job."""
     try:
         fd = os.open(environment["_CONDOR_JOB_AD"], os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         try:
@@ -163,7 +163,7 @@ _LAUNCHERS = (
     _Launcher("PBS", ("PBS_JOBID",), _pbs_job),
     _Launcher("LSF", ("LSB_JOBID",), _lsf_job),
     _Launcher("HTCondor", ("_CONDOR_JOB_AD",), _condor_job, _condor_restarts),
-    # set by the manifest, from metadata.name; a container that is started anew is the pod's next attempt
+    # set by the manifest, from metadata.name; a container that is restarted is the pod's next attempt
     _Launcher("Kubernetes", ("KUBERNETES_SERVICE_HOST", "POD_NAME"), _one("POD_NAME"), lambda _: None),
 )
 _RANKS = (

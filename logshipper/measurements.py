@@ -69,7 +69,7 @@ class Collector(NamedTuple):
 
 
 def start_collector(sockets: Sockets, others: int) -> Collector:
-    """Forks, and closes the sockets here; it is at work then. others: the user whose measurements count beside our
+    """Forks, and closes the sockets here; it is at work then. others: the user whose measurements count besides our
     own's. Raises OSError."""
     port = sockets.port
     fds: list[int] = []
@@ -233,10 +233,11 @@ class Measurements:
         found = []
         while self._waiting and (first := self._waiting[0]).due <= now:
             mark = first.mark
-            first.undecided = mark is None or any(had < wanted for had, wanted in zip(taken, mark, strict=True))
-            if first.undecided and now < first.give_up_at:
-                first.due = now + HOLD_SECS
-                break
+            if mark is None or any(had < wanted for had, wanted in zip(taken, mark, strict=True)):
+                if now < first.give_up_at:
+                    first.due = now + HOLD_SECS
+                    break
+                first.undecided = True
             found.append(self._pop())
         return found
 

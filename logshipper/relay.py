@@ -94,7 +94,7 @@ class Relay:
         # one for all reads: a fresh object of 64 KiB for each of the pty's 4 KiB costs page faults
         self._unsent = unsent
         self._buffer = memoryview(bytearray(BUFFER_BYTES)) if unsent is None else unsent.buffer
-        self._fresh = True  # something was handed over, or listened to anew, since the last empty notice
+        self._fresh = True  # something was handed over, or listened to again, since the last empty notice
         self._burst = 0  # bytes since the last silence
         self._sink_due = 0.0
         self._shared = pair(channels)

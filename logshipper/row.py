@@ -111,7 +111,7 @@ class Row:
             elif isinstance(self.cells, str):
                 self.cells = self.cells[:begin]
             else:
-                self._mend(begin)
+                self._fix(begin)
                 self.cells = self.cells[:begin]
         if begin < self.end <= end:
             self.end = begin
@@ -126,7 +126,7 @@ class Row:
             return
         self._replace(x, x, [" "] * count)
         if len(self.cells) > columns:
-            self._mend(columns)
+            self._fix(columns)
             self.cells = self.cells[:columns]
 
     def delete(self, x: int, count: int) -> None:
@@ -140,7 +140,7 @@ class Row:
             self.cells = list(self.cells)
         return self.cells
 
-    def _mend(self, x: int) -> None:
+    def _fix(self, x: int) -> None:
         """Both halves of a wide character become blank where the cut before cell x would part them."""
         cells = self.cells
         if not isinstance(cells, str) and 0 < x < len(cells) and cells[x] == "":
@@ -152,8 +152,8 @@ class Row:
             blanks = " " * (begin - len(cells))
             self.cells = cells[:begin] + blanks + "".join(new) + cells[end:]
             return
-        self._mend(begin)
-        self._mend(end)
+        self._fix(begin)
+        self._fix(end)
         cells = self._as_list()
         cells.extend([" "] * (begin - len(cells)))
         cells[begin:end] = new

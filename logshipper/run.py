@@ -85,7 +85,7 @@ def run(options: RunOptions) -> int:
             give_up(options.capture, error.exit_code)
         raise
     except (OSError, MemoryError, termios.error) as error:
-        # no fd, process, memory or terminal to be had: the job matters more
+        # no fd, process, memory or terminal available: the job matters more
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         _write_at_once(_own_lines([f"nothing of this run is logged: {reason}"], True))
         inherited.restore()
@@ -99,7 +99,7 @@ def run(options: RunOptions) -> int:
 
 
 class RelayProcess(Owner):
-    """P0. __init__ and start raise OSError where something can't be had: then CMD doesn't run yet."""
+    """P0. __init__ and start raise OSError where a resource isn't available: then CMD doesn't run yet."""
 
     def __init__(self, options: RunOptions) -> None:
         self._options = options
@@ -138,7 +138,7 @@ class RelayProcess(Owner):
             raise
 
     def begin(self) -> None:
-        """CMD runs: from here on nothing that can't be had may matter to it."""
+        """CMD runs: from here on it doesn't suffer by what isn't available."""
         forbid_core_files()
         started_ns = time.time_ns()
         for fd in self._streams.slaves.values():

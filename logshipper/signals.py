@@ -141,7 +141,7 @@ def _let_through(signo: int) -> None:
 
 
 def ignore_in_background() -> None:
-    """For processes beside the job: nothing that is sent to the job's group, or by an impatient user, ends them."""
+    """For processes next to the job: nothing that is sent to the job's group, or by an impatient user, ends them."""
     for signo in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(signo, _do_nothing)  # not SIG_IGN: what they exec would inherit that
     for signo in JOB_CONTROL:

@@ -1,7 +1,7 @@
 """How much room a capture has in the spool: on its disk, and by the limits of the node's agent (docs/agent.md,
 "Limits of the spool"). Imported by every sidecar: light imports only.
 
-The agent, which knows all captures of a job and a user, says in a file beside `segments/` how large this capture's
+The agent, which knows all captures of a job and a user, says in a file next to `segments/` how large this capture's
 segments may be. The file is root's, so that nothing of the job's own (its environment, say) raises a limit; and it
 holds while no agent runs. Past the first mark the sidecar takes output at SLOW_BYTES_PER_SEC, and the bounded side pipe
 slows the job with it (R28); past the second, log lines are left out, and the job runs at full speed again. On a disk

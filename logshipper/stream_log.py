@@ -69,7 +69,7 @@ class CaptureLog:
         return number
 
     def hint(self, hint: metadata.Hint, stream: Stream) -> None:
-        """Says what nearly was metadata, and the mend: once for each reason."""
+        """Says what nearly was metadata, and the fix: once for each reason."""
         if hint.reason not in self._hinted:
             self._hinted.add(hint.reason)
             self.event("json_hint", hint.text, stream=stream.name.lower(), reason=hint.reason)

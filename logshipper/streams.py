@@ -26,7 +26,7 @@ class Streams:
     def __init__(
         self, tty: bool, counters: "mmap | None", say: "Callable[[str], None]", leave: tuple[int, ...] = ()
     ) -> None:
-        """Raises OSError where not even pipes can be had."""
+        """Raises OSError where not even pipes are available."""
         self.real = terminal.RealTerminal() if tty and not leave and terminal.is_interactive() else None
         self.tty = tty
         self.size = terminal.batch_size() if self.real is None else terminal.size_of(0) or terminal.UNKNOWN_SIZE
@@ -37,7 +37,7 @@ class Streams:
             try:
                 pairs = {stream: terminal.open_pty(self.size, like) for stream in given}
             except OSError as error:
-                say(f"CMD gets pipes, as there is no terminal to be had: {error.strerror or error}")
+                say(f"CMD gets pipes, as there is no terminal available: {error.strerror or error}")
                 self.tty, self.real = False, None
         if not self.tty:
             pairs = {stream: os.pipe() for stream in given}

@@ -21,13 +21,13 @@ _TAILS = ("", "\x00", "a")
 _POOL = "aZ0 \t\n\r\"'\\,.:;=-_/@%${}[]()<>|*\x1b\x00\x7fé\ud800"
 _CATEGORIES = {"CATEGORY_DIGIT": "0", "CATEGORY_SPACE": " \n", "CATEGORY_WORD": "a0", "CATEGORY_NOT_DIGIT": "a ",
                "CATEGORY_NOT_SPACE": "a", "CATEGORY_NOT_WORD": " ,"}  # fmt: skip
-_FIRST_LENGTHS = (14, 2000)  # a short one first: some take time that is exponential
+_FIRST_LENGTHS = (14, 1000)  # a short one first: some take time that is exponential
 _SHORT = 50  # such texts grow by 3, all others to twice their length
 _STEPS = 3
 _MAX_GROWTH = 3  # in a step: a linear one takes twice as long then, a quadratic one 4 times, an exponential one 8 times
 _CLEAR_SECS = 0.1
-_MAX_SECS = 1.0
-_SUSPICIOUS_SECS = 0.0005
+_MAX_SECS = 0.4
+_SUSPICIOUS_SECS = 0.00025
 _SLOW_SECS = 0.02
 _LONG = 20
 _parser: Any = importlib.import_module("re._parser")  # Any: a private module, which typeshed hasn't

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.tools.sources import SOURCES
 from tests.tools.waiting import scaled, wait_until
 
 __all__ = ["wait_until"]  # for the tests of what is run here
-ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_SECS = scaled(60.0)
 
 
@@ -28,7 +28,7 @@ class Home:
             "PATH": "/usr/local/bin:/usr/bin:/bin",  # a folder there that may not be searched would turn 127 into 126
             "LOGSHIPPER_STORE": str(self.store),
             "LOGSHIPPER_AGENT": "on" if agent else "off",
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": SOURCES,
         }
 
     def opt_in(self, content: bytes = b"") -> None:
@@ -90,7 +90,7 @@ def sidecar_of(relay_pid: int) -> int:
 
 def comm_of(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
+        return os.fsdecode(Path(f"/proc/{pid}/comm").read_bytes()).strip()
     except OSError:
         return ""
 

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import observe
+import logshipper
 from logshipper.segment import Kind, Stream
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
@@ -34,7 +34,7 @@ def prepare(store: Path) -> None:
             code=code,
             started_ns=began_ns - (300 - attempt * 50) * NS,
         )
-    with observe.Store.local(store) as opened:
+    with logshipper.Store.local(store) as opened:
         for pattern, tags in _TAGS.items():
             for found in opened.jobs(pattern):
                 found.tag(*tags)

@@ -9,6 +9,7 @@ import hypothesis
 import pytest
 
 from logshipper import launchers
+from tests.model_settings import MANY_EXAMPLES
 from tests.programs.score import pytest_terminal_summary
 from tests.servers.fixtures import influxdb, influxdb_1_8, influxdbs, loki, prometheus, servers
 from tests.slurm_player import binaries
@@ -29,8 +30,9 @@ __all__ = [
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-hypothesis.settings.register_profile("busy", deadline=None)  # no machine is quiet while tests run
-hypothesis.settings.load_profile("busy")
+# no machine is quiet while tests run; the same examples each time, but where many are wanted (`make model`)
+hypothesis.settings.register_profile("tests", deadline=None, derandomize=not MANY_EXAMPLES)
+hypothesis.settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from ingest.capture.capture_account import LEDGER_COUNTS
-from ingest.config.agent_config import AgentSection
-from ingest.loki.push import Entry
-from ingest.node.node_spool import NodeIdentity, prepare_capture
-from ingest.store.local_store import LocalStore
 from logshipper.segment import Json, Stream
+from logshipper_ingest.capture.capture_account import LEDGER_COUNTS
+from logshipper_ingest.config.agent_config import AgentSection
+from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.node.node_spool import NodeIdentity, prepare_capture
+from logshipper_ingest.store.local_store import LocalStore
 from tests.segment_factory import HOUR_NS, SECOND_NS, CaptureWriter, make_ledger
 
 STREAMS = ("stdout", "stderr")

@@ -69,14 +69,14 @@ def _logshipper(words: list[str]) -> int:
 
 
 def _agent(words: list[str]) -> int:
-    from ingest.__main__ import main
+    from logshipper_ingest.cli import main
 
     return main(words)
 
 
 def _take_in(words: list[str]) -> int:
-    from ingest.store import intake
-    from ingest.store.local_store import LocalStore
+    from logshipper_ingest.store import intake
+    from logshipper_ingest.store.local_store import LocalStore
 
     intake.BATCH_BYTES = BATCH_BYTES
     with LocalStore(words[0], create=True) as store:
@@ -85,7 +85,7 @@ def _take_in(words: list[str]) -> int:
 
 
 def _remove(words: list[str]) -> int:
-    from ingest.store.local_store import LocalStore
+    from logshipper_ingest.store.local_store import LocalStore
 
     with LocalStore(words[0]) as store:
         store.remove(words[1])

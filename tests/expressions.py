@@ -1,14 +1,15 @@
 """The regular expressions of the product, found in its source, and how each is applied."""
 
 import ast
+import functools
 import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-PACKAGES = ("logshipper", "ingest", "observe", "grafana")
-_ROOT = Path(__file__).resolve().parent.parent
+from tests.tools.sources import PACKAGES, ROOT
+
 _METHODS = {"match": "match", "fullmatch": "fullmatch", "search": "search", "sub": "sub", "subn": "sub",
             "split": "sub", "findall": "sub", "finditer": "sub"}  # fmt: skip
 _WORST = "search"  # where it isn't seen how one is applied: it begins again at each place
@@ -26,14 +27,18 @@ class Found(NamedTuple):
 
 
 class _Source:
-    def __init__(self, path: Path) -> None:
-        self.path = str(path.relative_to(_ROOT))
-        self.tree = ast.parse(path.read_text("utf-8"))
-        self.parents = {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+    def __init__(self, package: Path, path: Path) -> None:
+        self.path = str(path.relative_to(ROOT))
+        self.module = ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
+        self.nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+
+    @functools.cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        return {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
 
     def compile_calls(self) -> Iterator[tuple[ast.Call, str]]:
         """Calls of functions of `re`, with the function's name."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             func = node.func if isinstance(node, ast.Call) else None
             if not isinstance(node, ast.Call) or not isinstance(func, ast.Attribute):
                 continue
@@ -47,7 +52,7 @@ class _Source:
         made = ast.Call(ast.Attribute(ast.Name("re", ast.Load()), "compile", ast.Load()), call.args[:most], flags)
         if function in ("match", "fullmatch", "search") and len(call.args) == 3:
             made.args.append(call.args[2])
-        module = importlib.import_module(self.path.removesuffix(".py").replace("/", ".").removesuffix(".__init__"))
+        module = importlib.import_module(self.module)
         try:
             expression = ast.fix_missing_locations(ast.Expression(made))
             value: Expression = eval(compile(expression, self.path, "eval"), dict(vars(module)))  # noqa: S307  our own
@@ -66,14 +71,13 @@ class _Source:
 
     def uses(self) -> Iterator[tuple[str, str]]:
         """Names, and methods of expressions that are called or taken of them."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Attribute) and node.attr in _METHODS:
                 yield ast.unparse(node.value).rpartition(".")[2], _METHODS[node.attr]
 
 
 def all_expressions() -> list[Found]:
-    paths = (path for package in PACKAGES for path in sorted((_ROOT / package).rglob("*.py")))
-    sources = [_Source(path) for path in paths]
+    sources = [_Source(package, path) for package in PACKAGES for path in sorted(package.rglob("*.py"))]
     uses: dict[str, set[str]] = {}
     own_uses: dict[tuple[str, str], set[str]] = {}
     for source in sources:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from ingest.store.local_store import LocalStore
 from logshipper.cli import main
 from logshipper.segment import Stream
+from logshipper_ingest.store.local_store import LocalStore
 
 RECORDED = Path(__file__).parent / "imports"
 Import = Callable[..., tuple[int, str, str]]

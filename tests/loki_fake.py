@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from ingest.loki.push import Entry
 from logshipper.errors import QueryError
+from logshipper_ingest.loki.push import Entry
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _MATCHER = re.compile(rf"([a-z_]+)(=~|!~|!=|=)({_STRING}),?")

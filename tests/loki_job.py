@@ -7,13 +7,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
-from ingest.capture.capture_account import STREAM_NAMES, BlockRow, EventRow, Rows
-from ingest.capture.capture_folder import CaptureFolder, Identity, Life, list_folders
-from ingest.capture.learning import learn, new_account
-from ingest.capture.segment_reader import Outcome, SegmentReader, SpoolPosition
-from ingest.loki.push import Entry
-from ingest.metadata.x_axis import XAxis
 from logshipper.segment import Json, Kind
+from logshipper_ingest.capture.capture_account import STREAM_NAMES, BlockRow, EventRow, Rows
+from logshipper_ingest.capture.capture_folder import CaptureFolder, Identity, Life, list_folders
+from logshipper_ingest.capture.learning import learn, new_account
+from logshipper_ingest.capture.segment_reader import Outcome, SegmentReader, SpoolPosition
+from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.metadata.x_axis import XAxis
 
 HOST = "node1"
 _KINDS = {Kind.LOG: "log", Kind.NOTE: "log", Kind.METADATA: "metadata", Kind.COMMAND: "command"}

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-import observe.opening
-from ingest.capture.job import LogLine
-from ingest.loki.push import Entry
-from ingest.loki.store import LokiStore
+import logshipper_observe.opening
 from logshipper.cli import main
 from logshipper.segment import Json, Stream
+from logshipper_ingest.capture.job import LogLine
+from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.loki.store import LokiStore
 from tests.loki_fake import FakeLoki
 from tests.segment_factory import SECOND_NS as NS
 
@@ -29,7 +29,7 @@ def asking(fake: FakeLoki, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     def open_fake(args: argparse.Namespace) -> LokiStore:
         return LokiStore(fake, cluster=args.cluster, since_secs=args.since or 7 * 86_400)
 
-    monkeypatch.setattr(observe.opening, "_open_loki", open_fake)
+    monkeypatch.setattr(logshipper_observe.opening, "_open_loki", open_fake)
     monkeypatch.setenv("LOGSHIPPER_LOKI_URL", "http://loki.invalid")
 
     def run(*words: str) -> tuple[int, str, str]:

@@ -5,6 +5,7 @@ import os
 from hypothesis import HealthCheck, settings
 
 _EXAMPLES = os.environ.get("LOGSHIPPER_MODEL_EXAMPLES")  # of each test, instead of its own number
+MANY_EXAMPLES = _EXAMPLES is not None
 
 
 def examples(usual: int) -> int:

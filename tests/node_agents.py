@@ -18,13 +18,14 @@ from typing import Any
 
 import pytest
 
-from ingest.loki.client import Client
-from ingest.loki.push import Entry
+from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.push import Entry
 from tests import crashing
-from tests.captured_runs import ROOT, TIMEOUT_SECS, wait_until
+from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.faulty_server import Said, say
 from tests.server_thread import ServerThread, forwarded
 from tests.servers.running import LokiServer
+from tests.tools.sources import ROOT, SOURCES
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ class NodeAgent:
     @property
     def environment(self) -> dict[str, str]:
         """For jobs that are to be captured by this agent."""
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "LOGSHIPPER_AGENT_SOCKET": str(self.socket)}
+        environment = {**os.environ, "PYTHONPATH": SOURCES, "LOGSHIPPER_AGENT_SOCKET": str(self.socket)}
         environment.pop("LOGSHIPPER_STORE", None)
         return environment
 
@@ -82,9 +83,9 @@ class NodeAgent:
         self, *, crash_at: str = "", times: int = 1, wait: bool = True, by: Sequence[str] = (), path: Path = ROOT
     ) -> "NodeAgent":
         """crash_at: a fault point where it kills itself, when it comes there for the n-th time. by: what runs it in
-        place of Python's `-m ingest`; path: where its packages are."""
+        place of Python's `-m logshipper_ingest`; path: where its packages are."""
         words = ["run", "--config", str(self.config)]
-        command = [*(by or (sys.executable, "-m", "ingest")), *words]
+        command = [*(by or (sys.executable, "-m", "logshipper_ingest")), *words]
         if crash_at:
             command = crashing.command(crash_at, times, self.folder / f"crashed-{crash_at}", "logshipper-agent", *words)
         with self.log.open("ab") as log:
@@ -126,10 +127,10 @@ class NodeAgent:
     def call(self, *words: str, crash_at: str = "") -> "subprocess.CompletedProcess[str]":
         """`logshipper-agent WORDS --config ...`. crash_at: a fault point where it kills itself."""
         words = (*words, "--config", str(self.config))
-        command = [sys.executable, "-m", "ingest", *words]
+        command = [sys.executable, "-m", "logshipper_ingest", *words]
         if crash_at:
             command = crashing.command(crash_at, 1, self.folder / f"crashed-{crash_at}", "logshipper-agent", *words)
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "PYTHONPATH": SOURCES}
         return subprocess.run(
             command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_SECS
         )
@@ -179,7 +180,7 @@ class _ProxyServer(http.server.ThreadingHTTPServer):
 class Proxy(ServerThread):
     """Between an agent and Loki. answer: called with a push's number (from 1); what it returns (status, headers, body)
     is answered instead of Loki's answer, None lets it through. after: Loki gets the push first, but the agent isn't
-    told what it said. pushes: how many came. fault: the same by half of a push's body, until `mended`: what takes long
+    told what it said. pushes: how many came. fault: the same by half of a push's body, until `fixed`: what takes long
     ends then; a 204 is said after Loki has taken the push. look: called with each body. shift_secs: of the time that
     it tells."""
 
@@ -188,7 +189,7 @@ class Proxy(ServerThread):
         self.fault: Callable[[bytes], Said | None] = lambda _: None
         self.look: Callable[[bytes], object] = lambda _: None
         self.faults = 0
-        self._mended = threading.Event()
+        self._fixed = threading.Event()
         self.after = False
         self.pushes = 0
         self.times: list[float] = []
@@ -218,7 +219,7 @@ class Proxy(ServerThread):
                     proxy.faults += 1
                     if fault.status == 204 and proxy.pass_on(self.path, dict(self.headers), body)[0] != 204:
                         raise ConnectionError
-                    say(self, fault, proxy._mended)
+                    say(self, fault, proxy._fixed)
                     return
                 proxy.pushes += 1
                 proxy.times.append(time.monotonic())
@@ -245,13 +246,13 @@ class Proxy(ServerThread):
     def broken(self, fault: Callable[[bytes], Said | None]) -> None:
         """From now on."""
         self.faults = 0
-        self._mended.clear()
+        self._fixed.clear()
         self.fault = fault
 
-    def mended(self) -> None:
+    def fixed(self) -> None:
         """From now on; what still takes long ends."""
         self.fault = lambda _: None
-        self._mended.set()
+        self._fixed.set()
 
     def pass_on(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, Mapping[str, str], bytes]:
         passed = {"Content-Type": headers["Content-Type"]}

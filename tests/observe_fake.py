@@ -1,12 +1,12 @@
-"""A job in memory with the reading side's interface, for tests of `observe` that need no store."""
+"""A job in memory with the reading side's interface, for tests of reading that need no store."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from ingest.capture.job import Capture, JobSummary, MetadataRecord
-from ingest.metadata.metadata_keys import parse_record, raw_value
-from ingest.metadata.x_axis import KeyStats, XAxis, XChoice, merge_all
 from logshipper.segment import Stream
+from logshipper_ingest.capture.job import Capture, JobSummary, MetadataRecord
+from logshipper_ingest.metadata.metadata_keys import parse_record, raw_value
+from logshipper_ingest.metadata.x_axis import KeyStats, XAxis, XChoice, merge_all
 
 STARTED_NS = 1_780_000_000_000_000_000
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.captured_runs import ROOT
+from tests.tools.sources import INGEST, LOGSHIPPER, SOURCES
 
 ANN, BEN = 65534, 12345  # neither owns anything; the second one has no entry in the user database
 NOT_FOR_JOBS = "__pycache__ mypy* ruff* numpy* matplotlib* mpl_toolkits PIL pillow* fontTools hypothesis* pip*".split()
@@ -87,7 +87,7 @@ def open_folder() -> Iterator[Path]:
 def ordinary_python(*, copied: bool = False) -> tuple[str, str] | None:
     """A Python that ordinary users can run with our packages, and its PYTHONPATH; None where there is none. copied:
     where they can't pass the folders of what a capture needs, it is copied for them, until this process ends."""
-    path = os.pathsep.join((str(ROOT), sysconfig.get_path("purelib")))
+    path = os.pathsep.join((SOURCES, sysconfig.get_path("purelib")))
     found = _runs_with(path)
     if found is None and copied and os.geteuid() == 0:
         site = Path(tempfile.mkdtemp(prefix="logshipper-test-", dir="/tmp"))
@@ -115,8 +115,8 @@ def _runs_with(path: str) -> str | None:
 
 def copy_packages(site: Path) -> None:
     """What a capture needs, into a folder that anybody may read."""
-    for name in ("logshipper", "ingest"):
-        shutil.copytree(ROOT / name, site / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for package in (LOGSHIPPER, INGEST):
+        shutil.copytree(package, site / package.name, ignore=shutil.ignore_patterns("__pycache__"))
     ignored = shutil.ignore_patterns(*NOT_FOR_JOBS)
     shutil.copytree(sysconfig.get_path("purelib"), site, dirs_exist_ok=True, symlinks=True, ignore=ignored)
     subprocess.run(["chmod", "-R", "a+rX", str(site)], check=True)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ingest.store.stores import Reader
 from logshipper.cli import main
 from logshipper.segment import Json, Kind, Stream
+from logshipper_ingest.store.stores import Reader
 from tests.segment_factory import SECOND_NS as NS
 from tests.segment_factory import CaptureWriter, age, make_ledger
 

@@ -16,11 +16,11 @@ import pytest
 
 from logshipper.spool import read_counters
 from tests.captured_runs import comm_of
+from tests.tools.sources import SOURCES
 from tests.tools.waiting import scaled
 from tests.tools.waiting import wait_until as wait_for
 
 __all__ = ["wait_for"]  # for the tests of what is driven here
-ROOT = Path(__file__).resolve().parent.parent
 WAIT_SECS = scaled(20.0)  # for what happens at once unless something is broken
 _MARK = "LOGSHIPPER_TEST_MARK"
 
@@ -95,7 +95,7 @@ class Driver:
 
     def environment(self) -> dict[str, str]:
         """To run it from any folder."""
-        return {**os.environ, "PYTHONPATH": str(ROOT)}
+        return {**os.environ, "PYTHONPATH": SOURCES}
 
     def run(
         self,

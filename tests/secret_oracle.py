@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import cramjam
 
-_COLOUR = re.compile(r"(?:\x1b|\\+u001[bB])\[[0-9;:]*m")
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _ESCAPES = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _NAMED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _LEVELS = 4

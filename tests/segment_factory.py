@@ -240,7 +240,7 @@ def make_capture(
 
 
 def age(path: Path, secs: float) -> None:
-    """Makes a capture's directory look older, so that it is no longer taken for one in the making."""
+    """Makes a capture's directory look older, so that it is no longer taken for one being created."""
     then = time.time() - secs
     for entry in (path / "identity.json", path):
         if entry.exists():

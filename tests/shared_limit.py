@@ -5,13 +5,13 @@ import random
 from itertools import count
 from typing import NamedTuple
 
-from ingest.servers.backoff import Backoff
-from ingest.shipping.loki_sink import OUTAGE_SECS
-from ingest.shipping.pace import Pace
+from logshipper_ingest.servers.backoff import Backoff
+from logshipper_ingest.shipping.loki_sink import OUTAGE_SECS
+from logshipper_ingest.shipping.pace import Pace
 
 LIMIT, BURST = 4 << 20, 6 << 20  # Loki's defaults
 BATCH_BYTES = 1_000_000
-STREAMS = 4  # that an agent sends beside each other
+STREAMS = 4  # that an agent sends next to each other
 ROUND_TRIP_SECS = 0.02
 
 

@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from ingest.capture.capture_folder import CaptureFolder, Life
-from ingest.capture.segment_reader import Outcome, SegmentReader, SpoolPosition
 from logshipper.segment import Frame, FrameType, Kind, Stream
-from tests.captured_runs import ROOT, comm_of, wait_until
+from logshipper_ingest.capture.capture_folder import CaptureFolder, Life
+from logshipper_ingest.capture.segment_reader import Outcome, SegmentReader, SpoolPosition
+from tests.captured_runs import comm_of, wait_until
 from tests.other_users import ANN, ordinary_python
 from tests.slurm import gate
+from tests.tools.sources import ROOT, SOURCES
 from tests.tools.waiting import scaled
 
 SOURCE = ROOT / "deploy" / "slurm" / "spank"
@@ -177,7 +178,7 @@ class Node:
         self._play = binaries / "test" / "play-step"
         found = ordinary_python(copied=True)
         self.uid = ANN if os.getuid() == 0 and found else os.getuid()
-        python, path = found or (sys.executable, os.pathsep.join([str(ROOT), *filter(None, sys.path)]))
+        python, path = found or (sys.executable, os.pathsep.join([SOURCES, *filter(None, sys.path)]))
         self.python = self.script("python", f'PYTHONPATH={path} exec {python} "$@"')
         if os.getuid() == 0:
             os.chown(self.home, self.uid, self.uid)
@@ -302,7 +303,7 @@ def _command_line(pid: int) -> bytes:
 
 @contextlib.contextmanager
 def hung_folder(path: Path) -> Iterator[None]:
-    """A file system that never answers: FUSE without anybody behind it. Skips where it can't be had."""
+    """A file system that never answers: FUSE without anybody behind it. Skips where it isn't available."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)

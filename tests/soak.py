@@ -19,12 +19,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ingest.config import agent_config
-from ingest.config.server_access import ServerAccess
-from ingest.loki.client import Client
-from ingest.loki.push import Entry
-from ingest.store.local_store import LocalStore
-from tests.captured_runs import ROOT, comm_of, wait_until
+from logshipper_ingest.config import agent_config
+from logshipper_ingest.config.server_access import ServerAccess
+from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.store.local_store import LocalStore
+from tests.captured_runs import comm_of, wait_until
 from tests.conservation import (
     Balance,
     Place,
@@ -42,6 +42,7 @@ from tests.node_agents import NodeAgent, Proxy, entries_of
 from tests.servers.running import LokiServer
 from tests.test_fault_points import MAKING, SHIPPING
 from tests.test_loki_side_faults import FAULTS
+from tests.tools.sources import ROOT
 
 EPOCH_SECS = 40.0  # of jobs and faults, before the calm
 CALM_TIMEOUT_SECS = 300.0
@@ -119,7 +120,7 @@ class Soak:
         self.proxy.broken(FAULTS[name])
         time.sleep(self._chance.uniform(0.5, 8))
         self.faults[f"Loki: {name}"] += self.proxy.faults > 0
-        self.proxy.mended()
+        self.proxy.fixed()
 
     def _kill_of_a_job(self, running: list[Running], name: str) -> None:
         alive = [job for job in running if job.process.poll() is None and _sidecar(job.process.pid)]

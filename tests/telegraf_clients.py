@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from tests.captured_runs import ROOT
 from tests.servers.build import SETTING
+from tests.tools.sources import ROOT
 
 PLACE = ROOT / ".venv" / "telegraf"
 _IS_THERE = (PLACE / "telegraf" / "client.py").exists()

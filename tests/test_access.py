@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from ingest.checks.check_loki import check_loki
-from ingest.config import agent_config
-from ingest.config.server_access import ServerAccess
-from ingest.loki.client import Client, Entry
 from logshipper.cli import main
 from logshipper.errors import RejectedPushError, RetryablePushError
+from logshipper_ingest.checks.check_loki import check_loki
+from logshipper_ingest.config import agent_config
+from logshipper_ingest.config.server_access import ServerAccess
+from logshipper_ingest.loki.client import Client, Entry
 from tests.access_setup import (
     BASIC,
     LABELS,
@@ -59,9 +59,9 @@ def written_site(folder: Path, url: str, options: Mapping[str, Any]) -> str:
 
 
 def wrong_of_check(agent: NodeAgent) -> str:
-    """What `check` finds wrong with Loki, with its mends."""
+    """What `check` finds wrong with Loki, with its fixes."""
     found = [finding for finding in check_loki(agent_config.load(str(agent.config))) if finding.level == "wrong"]
-    return "; ".join(f"{finding.about}: {finding.words} {finding.mend}" for finding in found)
+    return "; ".join(f"{finding.about}: {finding.words} {finding.fix}" for finding in found)
 
 
 # ---- what is right
@@ -123,7 +123,7 @@ def test_several_tenants_can_be_named_and_are_loki_s_to_allow(tenants: LokiServe
 def test_all_waits_until_all_is_right_and_nothing_is_told_before(
     made: Certificates, loki: LokiServer, cluster: str, tmp_path: Path
 ) -> None:
-    """One fault after the other, each mended while the agent runs."""
+    """One fault after the other, each fixed while the agent runs."""
     password = secret(tmp_path, "password", PASSWORD)
     options = {"ca_file": str(made.own), "username": "ann", "password_file": password, **with_certificate(made.client)}
     soon = {"retry_max_secs": 0.2}
@@ -196,7 +196,7 @@ def test_a_token_that_changes_while_the_agent_runs(
             agent.run("echo", "after")
             wait_until(lambda: 401 in gateway.statuses(), "the old token is refused")
             assert agent.captures()
-            Path(token).write_text("")  # as while it is written anew
+            Path(token).write_text("")  # as while it is rewritten
             wait_until(
                 lambda: f"token_file: {token}: holds no secret" in agent.log.read_text(), "an empty file is said"
             )

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ingest.config.server_access import ServerAccess
-from ingest.loki.client import Client, Entry
-from ingest.servers.call_failures import hidden
 from logshipper.errors import PushError, QueryError, RejectedPushError, RetryablePushError
+from logshipper_ingest.config.server_access import ServerAccess
+from logshipper_ingest.loki.client import Client, Entry
+from logshipper_ingest.servers.call_failures import hidden
 from tests.access_setup import (
     LABELS,
     NEXT_TOKEN,
@@ -51,7 +51,7 @@ def test_a_token_is_read_again_after_a_refusal_only(status: int, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("words", "mend"),
+    ("words", "fix"),
     [
         (PAGE, "look at cert_file and key_file"),
         (b"Client sent an HTTP request to an HTTPS server.\n", "url must begin with https://"),
@@ -60,12 +60,12 @@ def test_a_token_is_read_again_after_a_refusal_only(status: int, tmp_path: Path)
         (b"tenant ID 'a b' contains unsupported character ' '", "look at tenant"),
     ],
 )
-def test_a_400_that_is_not_about_the_entries_is_tried_again(words: bytes, mend: str) -> None:
+def test_a_400_that_is_not_about_the_entries_is_tried_again(words: bytes, fix: str) -> None:
     with FaultyServer(Said(400, words)) as server, Client(server.url) as client:
         with pytest.raises(RetryablePushError) as caught:
             client.push(LABELS, [Entry(1, "x")])
         assert caught.value.status == 0
-        assert mend in caught.value.excerpt
+        assert fix in caught.value.excerpt
         server.answer(Said(400, b"entry for stream '{cluster=\"a\"}' has timestamp too old: 2020-01-01T00:00:00Z"))
         with pytest.raises(RejectedPushError) as refused:
             client.push(LABELS, [Entry(1, "x")])

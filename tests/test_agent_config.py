@@ -1,4 +1,4 @@
-"""The agent's configuration: all that is wrong with it is said at once, with table, option and mend."""
+"""The agent's configuration: all that is wrong with it is said at once, with table, option and fix."""
 
 import dataclasses
 import os
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ingest.config import agent_config
-from ingest.config.agent_config import SECTIONS, AgentConfig, listen_address, load, parse, read
-from ingest.config.server_access import ServerAccess, read_secret
 from logshipper.errors import ConfigError
+from logshipper_ingest.config import agent_config
+from logshipper_ingest.config.agent_config import SECTIONS, AgentConfig, listen_address, load, parse, read
+from logshipper_ingest.config.server_access import ServerAccess, read_secret
 
 LOKI = {"url": "http://127.0.0.1:3100"}
 

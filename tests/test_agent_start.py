@@ -14,14 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from ingest.config import agent_config
-from ingest.node.node_agent import NodeAgent as InProcess
-from ingest.user_agent import running_agent
 from logshipper.errors import LogshipperError
-from tests.captured_runs import ROOT, TIMEOUT_SECS, wait_until
+from logshipper_ingest.config import agent_config
+from logshipper_ingest.node.node_agent import NodeAgent as InProcess
+from logshipper_ingest.user_agent import running_agent
+from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.faulty_server import FaultyServer, Said
 from tests.node_agents import NodeAgent
 from tests.other_users import ANN, needs_root, open_folder, ordinary_python
+from tests.tools.sources import SOURCES
 from tests.tools.waiting import scaled
 
 __all__ = ["open_folder"]  # a fixture
@@ -239,7 +240,7 @@ def test_an_ordinary_user_with_the_folders_of_root(which: str, open_folder: Path
         agent.spool.rmdir()
         words = f"{agent.spool}: permission denied; [agent] spool_dir names another place"
     ran = subprocess.run(
-        [python, "-P", "-m", "ingest", "run", "--config", str(agent.config)],
+        [python, "-P", "-m", "logshipper_ingest", "run", "--config", str(agent.config)],
         env={"PYTHONPATH": packages, "PATH": "/usr/bin:/bin"}, cwd="/", user=ANN, group=ANN, extra_groups=[],
         capture_output=True, text=True, timeout=TIMEOUT_SECS, check=False,
     )  # fmt: skip
@@ -293,9 +294,9 @@ def test_a_signal_at_any_moment_of_its_end_does_no_harm(tmp_path: Path) -> None:
 
 def start_by(agent: NodeAgent, shell: str) -> None:
     """By a shell's line; "$@" is the command. It is ready afterwards."""
-    command = ["sh", "-c", shell, "sh", sys.executable, "-m", "ingest", "run", "--config", str(agent.config)]
+    command = ["sh", "-c", shell, "sh", sys.executable, "-m", "logshipper_ingest", "run", "--config", str(agent.config)]
     subprocess.run(
-        command, cwd=agent.folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, timeout=TIMEOUT_SECS
+        command, cwd=agent.folder, env={**os.environ, "PYTHONPATH": SOURCES}, check=True, timeout=TIMEOUT_SECS
     )
     wait_until(agent.socket.exists, "the agent is ready")
 

@@ -3,20 +3,19 @@
 import re
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 import yaml
 
-from ingest.metrics.metrics_server import AgentMetrics, MetricsServer
-from ingest.metrics.remote_write import RemoteWriteMetrics
+from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer
+from logshipper_ingest.metrics.remote_write import RemoteWriteMetrics
 from tests.captured_runs import wait_until
 from tests.exported_metrics import exported
 from tests.servers.running import PrometheusServer, free_port, prometheus_program
+from tests.tools.sources import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "deploy" / "prometheus"
 RULES = [FOLDER / "logshipper-recording.yml", FOLDER / "logshipper-alerts.yml"]
 UNIT_TESTS = FOLDER / "tests" / "alerts.yml"

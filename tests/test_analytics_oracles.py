@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from observe.analytics import Report, available_nodes, throughput_report, utilization_report
-from observe.task_analytics import (
+from logshipper_observe.analytics import Report, available_nodes, throughput_report, utilization_report
+from logshipper_observe.task_analytics import (
     Span,
     Statistics,
     Task,
@@ -29,7 +29,7 @@ from observe.task_analytics import (
     launch_overheads,
     statistics_of,
 )
-from tests.captured_runs import ROOT
+from tests.tools.sources import ROOT
 from tests.tools_of_others import python_of
 
 CASES = 400  # of each kind

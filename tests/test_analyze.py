@@ -18,15 +18,16 @@ from typing import Any
 import matplotlib as mpl
 import pytest
 
-import observe
+import logshipper
 from logshipper.cli import main
 from logshipper.launchers import NODE_COUNTS
-from observe.analyze import _within
-from observe.words import utc
-from tests.captured_runs import ROOT, TIMEOUT_SECS
+from logshipper_observe.analyze import _within
+from logshipper_observe.words import utc
+from tests.captured_runs import TIMEOUT_SECS
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer, PrometheusServer
+from tests.tools.sources import ROOT
 from tests.two_stores import HOST, TwoStores, two_stores
 
 T0_NS = 1_777_636_800 * NS  # 2026-05-01 12:00 UTC
@@ -51,7 +52,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "store"
     monkeypatch.setenv("LOGSHIPPER_STORE", str(root))
     make(root)
-    with observe.Store.local(root) as opened:
+    with logshipper.Store.local(root) as opened:
         for job in opened.jobs("123", "124"):
             job.tag("experiment=foo")
     return root
@@ -108,8 +109,8 @@ foo_batchjobs = BatchJob.objects.filter(
 times, node_counts = available_nodes(foo_batchjobs)
 """
 IMPORTS = """
-from observe import BatchJob, EventLog
-from observe.analytics import available_nodes, throughput_report, utilization_report
+from logshipper import BatchJob, EventLog
+from logshipper_observe.analytics import available_nodes, throughput_report, utilization_report
 from matplotlib import pyplot as plt
 """
 
@@ -162,7 +163,7 @@ def test_balsams_available_nodes(store: Path) -> None:
 
 
 def test_allocations_are_queried_as_batch_jobs(store: Path) -> None:
-    every = observe.BatchJob.objects
+    every = logshipper.BatchJob.objects
     assert [one.id for one in every.order_by("start_time").filter(filter_tags={"experiment": "foo"})] == ["123", "124"]
     assert {one.id for one in every.filter(scheduler_id=[125, 126], state="finished")} == {"125", "126"}
     assert every.filter(state="running").count() == 0
@@ -181,9 +182,9 @@ def test_a_restarted_job_has_two_allocations_and_a_running_one_is_open(tmp_path:
         job.end(1, time_ns=T0_NS + 60 * NS)
     with SpooledCapture(root, "7", 2, started_ns=T0_NS + 90 * NS, nodes=3, suffix="bbbb") as job:
         job.beat()
-        with observe.Store.local(root) as opened:
-            found = list(observe.BatchJob.over(opened).order_by("start_time"))
-            times, nodes = observe.available_nodes(found)
+        with logshipper.Store.local(root) as opened:
+            found = list(logshipper.BatchJob.over(opened).order_by("start_time"))
+            times, nodes = logshipper.available_nodes(found)
     assert [(one.attempt, one.state, one.num_nodes, one.is_running) for one in found] == [
         (1, "FAILED", 2, False), (2, "RUNNING", 3, True)
     ]  # fmt: skip
@@ -195,8 +196,8 @@ def test_nodes_are_at_least_those_that_a_job_was_seen_on(tmp_path: Path) -> None
     for task in range(3):
         with SpooledCapture(root, "8", started_ns=T0_NS, task=task, host=f"n{task}", suffix=f"s{task}") as job:
             job.end()
-    with observe.Store.local(root) as opened:
-        assert [one.num_nodes for one in observe.BatchJob.over(opened)] == [3]
+    with logshipper.Store.local(root) as opened:
+        assert [one.num_nodes for one in logshipper.BatchJob.over(opened)] == [3]
 
 
 @pytest.mark.parametrize(
@@ -215,8 +216,8 @@ def test_the_scheduler_says_how_many_nodes_a_run_has(tmp_path: Path, told: dict[
     environment = {**plain, "LOGSHIPPER_STORE": str(tmp_path), "LOGSHIPPER_AGENT": "off", **told}
     command = [sys.executable, "-m", "logshipper", "run", "--", "true"]
     assert subprocess.run(command, env=environment, cwd=ROOT, timeout=TIMEOUT_SECS).returncode == 0
-    with observe.Store.local(tmp_path) as opened:
-        assert [one.num_nodes for one in observe.BatchJob.over(opened)] == [nodes]
+    with logshipper.Store.local(tmp_path) as opened:
+        assert [one.num_nodes for one in logshipper.BatchJob.over(opened)] == [nodes]
 
 
 def test_the_command_lists_allocations(ask: Ask) -> None:
@@ -364,10 +365,10 @@ def test_a_run_of_no_time_is_not_shown_as_less_than_nothing() -> None:
     """As one is that Slurm ended, to the second, before its node saw it begin: its end comes first."""
     moment = datetime.fromtimestamp(T0_NS // NS, UTC)
     events = [
-        observe.StateEvent("a", "7", T0_NS, "QUEUED", "RUNNING", {"num_nodes": 4}),
-        observe.StateEvent("b", "7", T0_NS, "RUNNING", "FAILED"),
+        logshipper.StateEvent("a", "7", T0_NS, "QUEUED", "RUNNING", {"num_nodes": 4}),
+        logshipper.StateEvent("b", "7", T0_NS, "RUNNING", "FAILED"),
     ]
-    times, nodes = observe.utilization_report(events)
+    times, nodes = logshipper.utilization_report(events)
     assert nodes == [-4, 0]
     assert _within(times, nodes, (None, None)) == ([moment], [0])
 
@@ -486,17 +487,17 @@ def both(
 
 
 def test_both_stores_have_the_same_analytics(both: TwoStores, capsys: pytest.CaptureFixture[str]) -> None:
-    def reports(store: observe.Store) -> list[Any]:
-        events = observe.EventLog(store).filter(job_id=[123, 124, 125, 126])
+    def reports(store: logshipper.Store) -> list[Any]:
+        events = logshipper.EventLog(store).filter(job_id=[123, 124, 125, 126])
         return [
-            observe.throughput_report(events), observe.throughput_report(events, to_state="FAILED"),
-            observe.utilization_report(events), observe.utilization_report(events, node_weighting=False),
-            observe.available_nodes(observe.BatchJob.over(store)),
+            logshipper.throughput_report(events), logshipper.throughput_report(events, to_state="FAILED"),
+            logshipper.utilization_report(events), logshipper.utilization_report(events, node_weighting=False),
+            logshipper.available_nodes(logshipper.BatchJob.over(store)),
         ]  # fmt: skip
 
     with both.local() as here, both.loki() as there:
         ours, theirs = reports(here), reports(there)
-        assert [one.num_nodes for one in observe.BatchJob.over(there)] == [1, 1, 2, 4]
+        assert [one.num_nodes for one in logshipper.BatchJob.over(there)] == [1, 1, 2, 4]
     assert ours == theirs
     assert all(report[0] for report in ours)
     for name in ("throughput", "utilization", "nodes", "overheads", "gantt"):

@@ -1,4 +1,4 @@
-"""Analytics of what was imported: of a real run of QCG-PilotJob, beside its own report, and of Balsam's exports."""
+"""Analytics of what was imported: of a real run of QCG-PilotJob, next to its own report, and of Balsam's exports."""
 
 import json
 from collections.abc import Iterator
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import observe
+import logshipper
 from logshipper.cli import main
-from observe.job_tasks import tasks_of_jobs
-from observe.task_analytics import Task, gantt, launch_overheads, statistics_of
+from logshipper_observe.job_tasks import tasks_of_jobs
+from logshipper_observe.task_analytics import Task, gantt, launch_overheads, statistics_of
 from tests.import_tools import RECORDED
 from tests.test_analytics_oracles import asked_of, bars, is_same, same_statistics
 from tests.tools_of_others import needs_program_of_others
@@ -28,7 +28,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def qcg(store: Path) -> Iterator[list[Task]]:
     assert main(["import", "qcg", str(RECORDED / "qcg"), "--timezone", "UTC"]) == 0
-    with observe.Store.local(store) as opened:
+    with logshipper.Store.local(store) as opened:
         yield list(tasks_of_jobs(opened))
 
 
@@ -107,15 +107,15 @@ def test_reports_of_imported_events_are_as_balsams_own(balsam: list[dict[str, An
     states = ["JOB_FINISHED", "RUN_DONE", "POSTPROCESSED", "RUNNING", "RESTART_READY", "RUN_ERROR", "RUN_TIMEOUT"]
     cases: list[dict[str, Any]] = [{"ask": "throughput", "events": events, "to_state": state} for state in states]
     cases += [{"ask": ask, "events": events} for ask in ("utilization", "jobs")]
-    imported = observe.EventLog.objects.filter()
+    imported = logshipper.EventLog.objects.filter()
     for case, theirs in zip(cases, asked_of("balsam", cases), strict=True):
         if case["ask"] == "throughput":
-            ours: observe.Report[datetime, Any] = observe.throughput_report(imported, to_state=case["to_state"])
+            ours: logshipper.Report[datetime, Any] = logshipper.throughput_report(imported, to_state=case["to_state"])
         else:
-            ours = observe.utilization_report(imported, node_weighting=case["ask"] == "utilization")
+            ours = logshipper.utilization_report(imported, node_weighting=case["ask"] == "utilization")
         assert theirs[0], case
         assert is_same(ours, theirs), case
-    of_one = observe.utilization_report(observe.EventLog.objects.filter(tags={"experiment": "foo", "n": "102"}))
+    of_one = logshipper.utilization_report(logshipper.EventLog.objects.filter(tags={"experiment": "foo", "n": "102"}))
     assert of_one[1] == [0.125, 0], "one of eight on its node"
 
 
@@ -142,15 +142,15 @@ def test_waits_of_balsams_jobs_are_from_their_first_state_or_their_last_run_to_t
 
 def test_allocations_of_balsam(balsam: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
     """One was, one runs, one waits."""
-    mine = observe.BatchJob.objects.filter(filter_tags={"experiment": "foo"}).order_by("start_time")
+    mine = logshipper.BatchJob.objects.filter(filter_tags={"experiment": "foo"}).order_by("start_time")
     assert [(one.scheduler_id, one.num_nodes, one.is_running) for one in mine] == [
         ("456", 8, False), ("457", 4, True), ("", 2, False)
     ]  # fmt: skip
-    times, nodes = observe.available_nodes(mine)
+    times, nodes = logshipper.available_nodes(mine)
     assert [time.strftime("%H:%M") for time in times] == ["09:30", "10:00", "10:30"]
     assert nodes == [8, 12, 4]
-    assert observe.BatchJob.objects.filter(scheduler_id=456)[0].state == "COMPLETED"
-    assert observe.BatchJob.objects.filter(filter_tags={"experiment": "bar"}).count() == 0
+    assert logshipper.BatchJob.objects.filter(scheduler_id=456)[0].state == "COMPLETED"
+    assert logshipper.BatchJob.objects.filter(filter_tags={"experiment": "bar"}).count() == 0
     capsys.readouterr()
     assert main(["analyze", "nodes", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

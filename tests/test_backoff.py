@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.servers.backoff import MAX_ASKED_SECS, Allowance, Backoff
+from logshipper_ingest.servers.backoff import MAX_ASKED_SECS, Allowance, Backoff
 
 jitters = st.floats(0, 1)
 

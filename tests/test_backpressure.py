@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ingest.config.server_access import ServerAccess
-from ingest.loki.client import Client
-from ingest.shipping import loki_sink
 from logshipper.errors import PushError
 from logshipper.segment import Stream
+from logshipper_ingest.config.server_access import ServerAccess
+from logshipper_ingest.loki.client import Client
+from logshipper_ingest.shipping import loki_sink
 from tests.modelled_loki import refused, throttled
 from tests.node_agents import NodeAgent, entries_of
 from tests.servers.running import LokiServer
@@ -180,7 +180,7 @@ def test_what_a_tenant_is_refused_goes_in_smaller_pushes(node: ShippingNode, mon
 
 def test_a_round_is_as_small_as_the_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or else a quiet job would wait until minutes of another's flood are through."""
-    monkeypatch.setattr("ingest.shipping.pace.START_BYTES_PER_SEC", 40_000)
+    monkeypatch.setattr("logshipper_ingest.shipping.pace.START_BYTES_PER_SEC", 40_000)
     node = ShippingNode(tmp_path, tenant_max_bytes_per_sec=4_000_000)
     waited: list[float] = []
     monkeypatch.setattr(node.sink, "_wait", waited.append)

@@ -12,9 +12,10 @@ import pytest
 
 from logshipper import batch_output, config
 from logshipper.segment import Stream
-from tests.captured_runs import ROOT, TIMEOUT_SECS, comm_of, wait_until
+from tests.captured_runs import TIMEOUT_SECS, comm_of, wait_until
 from tests.node_agents import NodeAgent
 from tests.slurm_player import Logged
+from tests.tools.sources import ROOT, SOURCES
 
 HOOK = ROOT / "deploy" / "slurm" / "hooks" / "batch-output"
 LINES = "".join(f"{n}\n" for n in range(1, 20_001)).encode()
@@ -40,7 +41,7 @@ class Batch:
         self.note = Path(f"/tmp/logshipper-batch-{self.job_id}")
 
     def write_python(self, text: str) -> None:
-        lines = f"#!/bin/sh\nPYTHON_HERE={sys.executable} PYTHONPATH={ROOT}\nexport PYTHONPATH\n{text}\n"
+        lines = f"#!/bin/sh\nPYTHON_HERE={sys.executable} PYTHONPATH={SOURCES}\nexport PYTHONPATH\n{text}\n"
         self.python.write_text(lines)
         self.python.chmod(0o755)
 

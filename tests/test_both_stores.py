@@ -1,4 +1,4 @@
-"""`observe.Store` over a local store, and over a real Loki and Prometheus that the node agent fills: every question
+"""`logshipper.Store` over a local store, and over a real Loki and Prometheus that the node agent fills: every question
 has the same answer. The same tests for both, and generated jobs whose answers are compared."""
 
 import dataclasses
@@ -19,12 +19,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-import observe
-from ingest.capture.job import JobSummary
-from ingest.loki.store import LokiStore
-from ingest.metadata.key_values import KeyValues
+import logshipper
 from logshipper.cli import main
 from logshipper.segment import Kind
+from logshipper_ingest.capture.job import JobSummary
+from logshipper_ingest.loki.store import LokiStore
+from logshipper_ingest.metadata.key_values import KeyValues
 from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.reading_store import SpooledCapture, training
 from tests.segment_factory import SECOND_NS as NS
@@ -69,11 +69,11 @@ def both(
     yield from two_stores(folder, loki, prometheus, f"t{uuid.uuid4().hex[:10]}", write_jobs)
 
 
-def ids(jobs: observe.Jobs) -> list[str]:
+def ids(jobs: logshipper.Jobs) -> list[str]:
     return [job.job_id for job in jobs if job.job_id in WRITTEN]
 
 
-def test_jobs_are_listed_filtered_and_sorted(store: observe.Store) -> None:
+def test_jobs_are_listed_filtered_and_sorted(store: logshipper.Store) -> None:
     assert ids(store.jobs("a1-a5")) == ["a5", "a4", "a3", "a2", "a1"]
     assert ids(store.jobs("a?", state="failed")) == ["a3", "a1"]
     assert ids(store.jobs(name="run?.py", limit=2)) == ["a3", "a2"]
@@ -87,7 +87,7 @@ def test_jobs_are_listed_filtered_and_sorted(store: observe.Store) -> None:
     assert [error.name for error in jobs.unknown] == ["nobody", "x*"]
 
 
-def test_jobs_are_read_when_it_is_their_turn(store: observe.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_are_read_when_it_is_their_turn(store: logshipper.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ids(store.jobs("a1")) == ["a1"], "all is taken in, which looks at what has ended"
     asked = []
     read = store._store.key_values
@@ -101,9 +101,9 @@ def test_jobs_are_read_when_it_is_their_turn(store: observe.Store, monkeypatch: 
     assert (first.job_id, asked) == ("a3", ["a3"])
 
 
-def test_a_job_by_any_of_its_names(store: observe.Store) -> None:
+def test_a_job_by_any_of_its_names(store: logshipper.Store) -> None:
     assert store.job("a4").job_id == store.job("train.py").job_id == "a4"
-    with pytest.raises(observe.UnknownJob) as error:
+    with pytest.raises(logshipper.UnknownJob) as error:
         store.job("run9.py")
     assert "run" in str(error.value.suggestions)
     job = store.job("a3")
@@ -115,7 +115,7 @@ def test_a_job_by_any_of_its_names(store: observe.Store) -> None:
     assert store.job("a4").summary.attempts == 2
 
 
-def test_lines(store: observe.Store) -> None:
+def test_lines(store: logshipper.Store) -> None:
     job = store.job("a1")
     lines = list(job.lines())
     assert [line.text for line in lines[:3]] == ["Training", "größer ✓", lines[2].text]
@@ -128,7 +128,7 @@ def test_lines(store: observe.Store) -> None:
     assert [line.kind for line in store.job("a5").lines()] == ["log", "note"]
 
 
-def test_records_are_exact(store: observe.Store) -> None:
+def test_records_are_exact(store: logshipper.Store) -> None:
     records = list(store.job("a3").records())
     assert records[0].line == '{"lr": 0.30000000000000004, "model": "mlp", "opt": {"name": "sgd", "momentum": 0.9}}'
     assert records[-1].values == {"epoch": 5, "val_loss": 2**70}
@@ -139,7 +139,7 @@ def test_records_are_exact(store: observe.Store) -> None:
     assert list(store.job("a5").records()) == []
 
 
-def test_metrics_are_columns(store: observe.Store) -> None:
+def test_metrics_are_columns(store: logshipper.Store) -> None:
     job = store.job("a1")
     columns = job.metrics()
     assert list(columns) == ["_time", "_attempt", "_task", "epoch", "loss", "lr", "opt.momentum", "val_loss"]
@@ -159,13 +159,13 @@ def test_metrics_are_columns(store: observe.Store) -> None:
     ]
     assert store.job("a3").metrics("val_loss")["val_loss"] == [float(2**70)]
     assert [len(column) for column in store.job("a5").metrics().values()] == [0, 0, 0]
-    with pytest.raises(observe.UnknownKey) as error:
+    with pytest.raises(logshipper.UnknownKey) as error:
         job.metrics("los")
     assert error.value.suggestions[0] == "loss"
     assert store.job("a4").metrics("loss", attempt=2)["_attempt"] == [2, 2]
 
 
-def test_columns_fit_numpy_and_matplotlib(store: observe.Store) -> None:
+def test_columns_fit_numpy_and_matplotlib(store: logshipper.Store) -> None:
     numpy = pytest.importorskip("numpy")
     columns = store.job("a1").metrics("epoch", "loss")
     array = numpy.array(columns["loss"], float)
@@ -176,7 +176,7 @@ def test_columns_fit_numpy_and_matplotlib(store: observe.Store) -> None:
     assert line.get_xydata().shape == (6, 2)
 
 
-def test_rollup(store: observe.Store) -> None:
+def test_rollup(store: logshipper.Store) -> None:
     rollup = store.job("a1").rollup()
     losses = [1.0, 0.5, 1 / 3, 0.25, 0.2]
     mean = sum(losses) / 5
@@ -186,7 +186,7 @@ def test_rollup(store: observe.Store) -> None:
     assert rollup["lr"].std == 0.0
 
 
-def test_keys_axis_and_events(store: observe.Store) -> None:
+def test_keys_axis_and_events(store: logshipper.Store) -> None:
     job = store.job("a1")
     keys = job.keys()
     assert {key.key: (key.count, key.last) for key in keys}["val_loss"] == (1, "1")
@@ -198,12 +198,12 @@ def test_keys_axis_and_events(store: observe.Store) -> None:
     assert [capture.state for capture in store.job("a4").captures()] == ["COMPLETED", "CANCELLED"]
 
 
-def changes(events: Iterable[observe.StateEvent]) -> list[tuple[str, str, str]]:
+def changes(events: Iterable[logshipper.StateEvent]) -> list[tuple[str, str, str]]:
     return [(event.job_id, event.from_state, event.to_state) for event in events if event.job_id in WRITTEN]
 
 
-def test_changes_of_states(store: observe.Store) -> None:
-    log = observe.EventLog(store)
+def test_changes_of_states(store: logshipper.Store) -> None:
+    log = logshipper.EventLog(store)
     of_a4 = [
         ("a4", "RUNNING", "CANCELLED"), ("a4", "REQUEUED", "RUNNING"), ("a4", "COMPLETED", "REQUEUED"),
         ("a4", "RUNNING", "COMPLETED"), ("a4", "QUEUED", "RUNNING"),
@@ -230,27 +230,27 @@ def test_changes_of_states(store: observe.Store) -> None:
         log.order_by("state")
 
 
-def test_events_of_tagged_jobs(store: observe.Store) -> None:
+def test_events_of_tagged_jobs(store: logshipper.Store) -> None:
     store.job("a3").tag("experiment=foo", "+x")
-    log = observe.EventLog(store)
+    log = logshipper.EventLog(store)
     assert {event.job_id for event in log.filter(tags={"experiment": "foo", "x": ""})} == {"a3"}
     assert log.filter(tags={"experiment": "bar"}).count() == 0
     store.job("a3").tag("-experiment", "-x")
 
 
-def test_no_job_is_opened_before_its_events_are_due(store: observe.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_job_is_opened_before_its_events_are_due(store: logshipper.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = note_opened(store, monkeypatch)
-    log = observe.EventLog(store).filter(job_id=["a1", "a4", "a5"])
+    log = logshipper.EventLog(store).filter(job_id=["a1", "a4", "a5"])
     assert changes(log[:2]) == [("a5", "RUNNING", "COMPLETED"), ("a5", "QUEUED", "RUNNING")]
     assert opened == [], "a5 ran once: its summary tells it"
     assert changes(log[2:3]) == [("a4", "RUNNING", "CANCELLED")]
     assert opened == ["a4"]
 
 
-def test_waiting(store: observe.Store) -> None:
+def test_waiting(store: logshipper.Store) -> None:
     assert store.wait_all("a1", "a2", "a4", timeout_secs=30) == {"a1": "FAILED", "a2": "COMPLETED", "a4": "CANCELLED"}
     assert store.wait_any("a2", timeout_secs=30) == ("a2", "COMPLETED")
-    with pytest.raises(observe.UnknownJob):
+    with pytest.raises(logshipper.UnknownJob):
         store.wait_all("a1", "nobody")
 
 
@@ -276,7 +276,7 @@ def test_a_running_job_is_waited_for_in_loki(both: TwoStores, tmp_path: Path, mo
         assert job.wait(TIMEOUT_SECS) == 3
 
 
-def test_marks_are_kept_and_choose(store: observe.Store, source: str) -> None:
+def test_marks_are_kept_and_choose(store: logshipper.Store, source: str) -> None:
     job = store.job("a2")
     assert dict(job.tag("+best", "seed=1", f"source={source}")) == {"best": "", "seed": "1", "source": source}
     job.annotate("look at the loss")
@@ -290,7 +290,7 @@ def test_marks_are_kept_and_choose(store: observe.Store, source: str) -> None:
     assert ids(store.jobs("a?", tags="best")) == []
 
 
-def test_a_closed_store_answers_no_more(store: observe.Store) -> None:
+def test_a_closed_store_answers_no_more(store: logshipper.Store) -> None:
     job = store.job("a1")
     store.close()
     store.close()
@@ -410,7 +410,7 @@ def write_generated(store: Path, job_id: str, attempts: "list[tuple[list[Any], t
             job.end(None if signal else exit_code or 0, signal)
 
 
-def everything(store: observe.Store, job_id: str) -> dict[str, Any]:
+def everything(store: logshipper.Store, job_id: str) -> dict[str, Any]:
     """All that is said of a job, but for its cluster."""
     (job,) = store.jobs(job_id)
     summaries = [dataclasses.replace(found.summary, cluster="") for found in (job, job.refresh(), store.job(job_id))]

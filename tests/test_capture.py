@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest.config.agent_config import AgentSection
-from ingest.node.job_socket import JobSocket
+from logshipper_ingest.config.agent_config import AgentSection
+from logshipper_ingest.node.job_socket import JobSocket
 from tests.captured_runs import Home, kill, sidecar_of, wait_until
 
 
@@ -203,7 +203,8 @@ def test_no_command(home: Home, command: list[str], code: int) -> None:
 @pytest.mark.parametrize(
     "words",
     [["logshipper", "-h"], ["logshipper"], ["logshipper", "ls", "--help"], ["logshipper", "run", "--help"],
-     ["ingest", "--help"], ["ingest", "run", "--help"], ["grafana", "apply", "--help"]],
+     ["logshipper_ingest", "--help"], ["logshipper_ingest", "run", "--help"],
+     ["logshipper_grafana", "apply", "--help"]],
 )  # fmt: skip
 def test_help_that_nobody_reads_ends_without_a_word(words: list[str]) -> None:
     """`logshipper --help | head -1`, and head is gone already."""

@@ -2,8 +2,10 @@
 
 import pytest
 
-from ingest.capture import capture_account
-from ingest.capture.capture_account import (
+from logshipper import segment
+from logshipper.segment import Frame, FrameType, Json, Kind, Stream
+from logshipper_ingest.capture import capture_account
+from logshipper_ingest.capture.capture_account import (
     AHEAD_BYTES,
     MAX_EVENTS,
     MAX_UNPARSED,
@@ -11,10 +13,8 @@ from ingest.capture.capture_account import (
     CaptureAccount,
     Rows,
 )
-from ingest.capture.job import UNRESPONSIVE_NS
-from ingest.metadata.x_axis import XAxis
-from logshipper import segment
-from logshipper.segment import Frame, FrameType, Json, Kind, Stream
+from logshipper_ingest.capture.job import UNRESPONSIVE_NS
+from logshipper_ingest.metadata.x_axis import XAxis
 from tests.segment_factory import SECOND_NS, START_NS, make_ledger
 
 

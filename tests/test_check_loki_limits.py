@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ingest.checks.check_loki_limits import check_limits
-from ingest.checks.findings import Finding
-from ingest.config.loki_section import LokiSection
-from ingest.servers.server_units import duration_secs, size_bytes, words_of_bytes, words_of_secs
+from logshipper_ingest.checks.check_loki_limits import check_limits
+from logshipper_ingest.checks.findings import Finding
+from logshipper_ingest.config.loki_section import LokiSection
+from logshipper_ingest.servers.server_units import duration_secs, size_bytes, words_of_bytes, words_of_secs
 
 DEFAULTS: dict[str, Any] = {
     "schema_config": {"configs": [{"from": "2024-01-01", "store": "tsdb", "schema": "v13"}]},
@@ -111,7 +111,7 @@ def test_each_limit(path: str, value: object, level: str | None) -> None:
     findings = check_limits(limits_with(path, value), SECTION)
     changed = [finding for finding in findings if finding.about == f"loki {name}"]
     assert [finding.level for finding in changed] == ([level] if level else [])
-    assert all(bool(finding.mend) for finding in changed if finding.level == "wrong")
+    assert all(bool(finding.fix) for finding in changed if finding.level == "wrong")
 
 
 def test_schema_of_today_counts() -> None:
@@ -133,7 +133,7 @@ def test_agent_that_sends_as_fast_as_it_can() -> None:
 def test_agent_that_sends_more_than_a_tenant_may(rate: int) -> None:
     found = check_limits(DEFAULTS, replace(SECTION, tenant_max_bytes_per_sec=rate))
     assert levels(found)["loki ingestion_rate_mb"] == "note"
-    assert "tenant_max_bytes_per_sec = 3984588" in the(found, "loki ingestion_rate_mb").mend
+    assert "tenant_max_bytes_per_sec = 3984588" in the(found, "loki ingestion_rate_mb").fix
 
 
 def test_both_grpc_limits_are_needed_and_retention_is_told() -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from ingest.__main__ import main
-from ingest.checks import check_slurm
-from ingest.checks.findings import Finding, exit_code
-from ingest.config.agent_config import AgentConfig, AgentSection, SlurmSection
-from ingest.slurm.files import MAX_FILES, plugin_version, read_conf, read_stack
 from logshipper import __version__
+from logshipper_ingest.checks import check_slurm
+from logshipper_ingest.checks.findings import Finding, exit_code
+from logshipper_ingest.cli import main
+from logshipper_ingest.config.agent_config import AgentConfig, AgentSection, SlurmSection
+from logshipper_ingest.slurm.files import MAX_FILES, plugin_version, read_conf, read_stack
 
 SETTINGS = Path(__file__).resolve().parent.parent / "deploy" / "slurm" / "spank" / "settings.c"
 
@@ -76,7 +76,7 @@ def node(root_user: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def words(findings: list[Finding], level: str) -> str:
-    return "\n".join(f"{finding.words} {finding.mend}" for finding in findings if finding.level == level)
+    return "\n".join(f"{finding.words} {finding.fix}" for finding in findings if finding.level == level)
 
 
 def test_all_is_well(node: Node) -> None:
@@ -146,7 +146,7 @@ def test_required(node: Node) -> None:
 
 
 def test_included_files(node: Node) -> None:
-    """By a path beside the file, with a pattern; slurm.conf says which plugstack.conf it is."""
+    """By a path next to the file, with a pattern; slurm.conf says which plugstack.conf it is."""
     folder = node.folder / "stack.d"
     folder.mkdir()
     shutil.move(node.stack, folder / "10-logshipper.conf")

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from ingest.capture.capture_account import CaptureAccount
-from ingest.capture.capture_folder import Identity
-from ingest.capture.segment_reader import SpoolPosition
-from ingest.metadata.x_axis import XAxis
-from ingest.shipping.checkpoints import Checkpoints, Counts, Learnt, Shipped, read_state
 from logshipper.errors import StoreError
+from logshipper_ingest.capture.capture_account import CaptureAccount
+from logshipper_ingest.capture.capture_folder import Identity
+from logshipper_ingest.capture.segment_reader import SpoolPosition
+from logshipper_ingest.metadata.x_axis import XAxis
+from logshipper_ingest.shipping.checkpoints import Checkpoints, Counts, Learnt, Shipped, read_state
 
 DAY_NS = 86400 * 10**9
 IDENTITY = Identity("job1", 1, "0.run1", 3, "trai\u00f1.py \ufffd", "ann", "n1", "local", 1000, "phys", "gpu")
@@ -128,7 +128,7 @@ def test_what_somebody_removed_before_it_was_shipped_is_forgotten_as_well(checkp
     assert checkpoints.learnt("removed unshipped") is None
 
 
-# ---- reading beside the agent
+# ---- reading next to the agent
 
 
 def test_status_reads_beside_a_running_agent(checkpoints: Checkpoints, path: str) -> None:

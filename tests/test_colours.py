@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.loki.lines import begins_alike, clean
-from ingest.shipping.entries import split
 from logshipper import batch_output, slurm_sidecar
 from logshipper.classifier import Classifier
 from logshipper.cli import main
@@ -18,7 +16,9 @@ from logshipper.colours import stripped
 from logshipper.config import Config
 from logshipper.segment import Json, Kind, Stream
 from logshipper.stream_log import Event, Lines
-from observe.words import safe_coloured
+from logshipper_ingest.loki.lines import begins_alike, clean
+from logshipper_ingest.shipping.entries import split
+from logshipper_observe.words import safe_coloured
 from tests.captured_runs import Home
 from tests.model_settings import examples
 from tests.reading_store import SpooledCapture

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 import logshipper
-import observe
 from logshipper.cli import main
-from tests.captured_runs import ROOT, TIMEOUT_SECS
+from tests.captured_runs import TIMEOUT_SECS
 from tests.coming_from import prepare
 from tests.import_tools import RECORDED
 from tests.servers.running import free_port
+from tests.tools.sources import ROOT, SOURCES
 from tests.tools_of_others import needs_program_of_others, python_of
 
 DOCS = {name: ROOT / "docs" / f"coming-from-{name}.md" for name in ("xt", "qcg", "balsam", "mlo")}
@@ -204,7 +204,7 @@ def place(prepared: Path, tmp_path: Path, line: str, monkeypatch: pytest.MonkeyP
         shutil.copytree(RECORDED / name, tmp_path / "here" / name)
     monkeypatch.chdir(tmp_path / "here")
     for name, value in {
-        "PATH": f"{prepared / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "HOME": str(tmp_path),
+        "PATH": f"{prepared / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": SOURCES, "HOME": str(tmp_path),
         "LOGSHIPPER_STORE": str(store), "LOGSHIPPER_AGENT": "off",
     }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
@@ -212,13 +212,13 @@ def place(prepared: Path, tmp_path: Path, line: str, monkeypatch: pytest.MonkeyP
 
 
 def said_by(line: str, capfd: pytest.CaptureFixture[str]) -> str:
-    """What a right-hand side says: of Python the value, of a command its output, and then what it says beside it."""
+    """What a right-hand side says: of Python the value, of a command its output, and then what it says next to it."""
     if line.startswith("logshipper."):
         eval(line, {"logshipper": logshipper})  # noqa: S307  the documentation's own words
         return capfd.readouterr().out
     if not line.startswith("logshipper "):
-        with observe.Store.default() as store:
-            value = eval(line, {"store": store, "EventLog": observe.EventLog})  # noqa: S307
+        with logshipper.Store.default() as store:
+            value = eval(line, {"store": store, "EventLog": logshipper.EventLog})  # noqa: S307
             return repr(list(value) if line.startswith("EventLog") else value)
     if not line.startswith((*SERVES, "logshipper run")) and not any(mark in line for mark in ("|", ">", "$(")):
         code = main(shlex.split(line)[1:])

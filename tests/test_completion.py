@@ -9,10 +9,11 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from observe.completion import SHELLS
-from tests.captured_runs import ROOT, TIMEOUT_SECS
+from logshipper_observe.completion import SHELLS
+from tests.captured_runs import TIMEOUT_SECS
 from tests.reading_store import training
 from tests.tools.packages import are_installed
+from tests.tools.sources import SOURCES
 
 LINES = {
     "logshipper ev": "events",
@@ -35,14 +36,14 @@ LINES = {
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """With the commands on PATH, and a job in the store."""
     home = tmp_path_factory.mktemp("home")
-    for name, module in (("logshipper", "logshipper"), ("logshipper-agent", "ingest")):
+    for name, module in (("logshipper", "logshipper"), ("logshipper-agent", "logshipper_ingest")):
         program = home / "bin" / name
         program.parent.mkdir(exist_ok=True)
         program.write_text(f'#!/bin/sh\nexec {sys.executable} -m {module} "$@"\n')
         program.chmod(0o755)
     training(home / "store", name="train.py")
     return {
-        "PATH": f"{home / 'bin'}:{os.environ['PATH']}", "HOME": str(home), "PYTHONPATH": str(ROOT),
+        "PATH": f"{home / 'bin'}:{os.environ['PATH']}", "HOME": str(home), "PYTHONPATH": SOURCES,
         "LOGSHIPPER_STORE": str(home / "store"), "TERM": "dumb", "LC_ALL": "C.UTF-8",
     }  # fmt: skip
 

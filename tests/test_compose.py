@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from ingest.config.agent_config import AgentConfig, listen_address, parse
-from tests.captured_runs import ROOT
+from logshipper_ingest.config.agent_config import AgentConfig, listen_address, parse
 from tests.servers.build import LOKI
 from tests.servers.running import COMPOSE, loki_program, prometheus_program
+from tests.tools.sources import ROOT
 
 Document = dict[str, Any]  # Any: YAML of ours
 DOCKERFILE = COMPOSE / "agent" / "Dockerfile"

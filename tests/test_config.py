@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from logshipper import config, optin
 from logshipper.config import Config
 from logshipper.errors import ConfigError
+from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.mark.parametrize(
@@ -86,7 +85,7 @@ def test_options(content: bytes, wanted: Config) -> None:
         (b"? [a, b]\n: c\n", "isn't YAML"),
     ],
 )
-def test_malformed_is_refused_with_the_mend(content: bytes, said: str) -> None:
+def test_malformed_is_refused_with_the_fix(content: bytes, said: str) -> None:
     """R13's arrow: whatever is malformed fails closed, and says why in plain words."""
     with pytest.raises(ConfigError) as refused:
         config.parse(content, "/home/x/.logoptin")
@@ -220,6 +219,7 @@ def test_the_look_imports_nothing_heavy() -> None:
         "logshipper",
         "logshipper.__main__",
         "logshipper.coerced_locale",
+        "logshipper.search_path",
         "logshipper.optin",
         "select",
     }

@@ -118,6 +118,6 @@ def test_the_users_agent_as_well(tmp_path: Path, home: Home) -> None:
 
 
 def test_an_agent_whose_caller_may_leave_one_as_well(home: Home) -> None:
-    code = f"from ingest.agent_start import start; start({str(home.store)!r})"
+    code = f"from logshipper_ingest.agent_start import start; start({str(home.store)!r})"
     subprocess.run([sys.executable, "-c", code], check=True, env=home.environment, preexec_fn=allow)
     assert limit_of(agent_of(home)) == NONE

@@ -4,15 +4,14 @@ import argparse
 import json
 import re
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-import observe
-from ingest.__main__ import build_parser as agent_parser
+import logshipper
 from logshipper.cli import build_parser
+from logshipper_ingest.cli import build_parser as agent_parser
+from tests.tools.sources import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "coverage.md"
 _CELLS = re.compile(r"^\| (.+) \| (.+) \| (.+) \| (.+) \|$", re.MULTILINE)
 ROWS = [row for row in _CELLS.findall(PAGE.read_text()) if row[0] != "capability"]
@@ -49,7 +48,7 @@ def titles(dashboard: str) -> set[str]:
 
 @cache
 def assets() -> str:
-    return "".join(path.read_text() for path in (ROOT / "observe" / "page" / "assets").iterdir())
+    return "".join(path.read_text() for path in (ROOT / "observe" / "logshipper_observe" / "page" / "assets").iterdir())
 
 
 @pytest.mark.parametrize("row", ROWS, ids=ids)
@@ -57,8 +56,8 @@ def test_commands_and_functions_exist(row: tuple[str, ...]) -> None:
     cell = row[1]
     assert named(cell) or "](" in cell
     for name in named(cell):
-        if name.startswith("observe."):
-            found: object = observe
+        if name.startswith("logshipper."):
+            found: object = logshipper
             for part in name.split(".")[1:]:
                 found = getattr(found, part)
             assert callable(found), name

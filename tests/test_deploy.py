@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ingest.__main__ import build_parser
-from ingest.config.agent_config import SECTIONS, AgentConfig, read
-from ingest.config.toml_section import read_toml
+from logshipper_ingest.cli import build_parser
+from logshipper_ingest.config.agent_config import SECTIONS, AgentConfig, read
+from logshipper_ingest.config.toml_section import read_toml
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
 EXAMPLE = DEPLOY / "agent.toml"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ingest.metrics import disk_metrics
-from ingest.metrics.disk_metrics import DiskMetrics, QuarantineMetrics
-from ingest.metrics.metrics_server import AgentMetrics
-from ingest.shipping.quarantine import Quarantine
+from logshipper_ingest.metrics import disk_metrics
+from logshipper_ingest.metrics.disk_metrics import DiskMetrics, QuarantineMetrics
+from logshipper_ingest.metrics.metrics_server import AgentMetrics
+from logshipper_ingest.shipping.quarantine import Quarantine
 
 
 def value(metrics: AgentMetrics, name: str, **labels: str) -> float:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ingest.__main__ import main
-from ingest.admin import drain
-from ingest.loki.client import Client
+from logshipper_ingest.admin import drain
+from logshipper_ingest.cli import main
+from logshipper_ingest.loki.client import Client
 from tests.captured_runs import wait_until
 from tests.node_agents import NodeAgent, Proxy, entries_of
 from tests.servers.running import LokiServer

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,8 @@ from logshipper.classifier import Classifier
 from logshipper.segment import Kind, Stream
 from logshipper.stream_log import Lines
 from tests.test_docs import FENCE
+from tests.tools.sources import ROOT, SOURCES
 
-ROOT = Path(__file__).resolve().parent.parent
 Printed = Callable[..., Any]
 
 
@@ -165,7 +164,7 @@ def test_whatever_it_is_the_line_is_metadata(value: object, key: str) -> None:
 
 def script(text: str, **options: Any) -> "subprocess.CompletedProcess[str]":
     """A program of its own. options: of subprocess.run."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": SOURCES}
     return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, env=environment, timeout=60,
                           **options)  # fmt: skip
 

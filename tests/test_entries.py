@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.capture.capture_account import BlockRow, EventRow, Rows, StatusRow
-from ingest.capture.capture_folder import Identity
-from ingest.loki.push import assemble
-from ingest.shipping.entries import (
+from logshipper.segment import Kind, Stream
+from logshipper_ingest.capture.capture_account import BlockRow, EventRow, Rows, StatusRow
+from logshipper_ingest.capture.capture_folder import Identity
+from logshipper_ingest.loki.push import assemble
+from logshipper_ingest.shipping.entries import (
     Chunk,
     EntryBuilder,
     StreamKey,
@@ -22,7 +23,6 @@ from ingest.shipping.entries import (
     split,
     with_replay,
 )
-from logshipper.segment import Kind, Stream
 from tests.push_decoder import Pushed, decode
 
 T0 = 1_750_000_000_000_000_000

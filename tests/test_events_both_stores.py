@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-import observe
-from ingest.capture.capture_account import MAX_EVENTS
-from ingest.store.job_reader import JobReader
+import logshipper
 from logshipper.cli import main
 from logshipper.segment import Kind
-from observe import event_log
-from observe.event_log import EventQuery
+from logshipper_ingest.capture.capture_account import MAX_EVENTS
+from logshipper_ingest.store.job_reader import JobReader
+from logshipper_observe import event_log
+from logshipper_observe.event_log import EventQuery
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer, PrometheusServer
@@ -86,11 +86,11 @@ def both(
 
 
 @pytest.fixture
-def log(store: observe.Store) -> EventQuery:
-    return observe.EventLog(store)
+def log(store: logshipper.Store) -> EventQuery:
+    return logshipper.EventLog(store)
 
 
-def changes(events: "EventQuery | list[observe.StateEvent]") -> list[tuple[str, str]]:
+def changes(events: "EventQuery | list[logshipper.StateEvent]") -> list[tuple[str, str]]:
     return [(event.from_state, event.to_state) for event in events]
 
 
@@ -126,7 +126,7 @@ def test_data_is_contained(log: EventQuery, wanted: dict[str, Any], fits: bool) 
     assert log.filter(job_id="e1", kind="user_event", data=wanted).count() == fits + (not wanted)
 
 
-def test_a_late_heartbeat_is_said_once_and_taken_back(log: EventQuery, store: observe.Store) -> None:
+def test_a_late_heartbeat_is_said_once_and_taken_back(log: EventQuery, store: logshipper.Store) -> None:
     query = log.filter(job_id="e2").order_by("timestamp")
     assert changes(query) == [
         ("QUEUED", "RUNNING"), ("RUNNING", "UNRESPONSIVE"), ("UNRESPONSIVE", "RUNNING"), ("RUNNING", "UNRESPONSIVE"),
@@ -224,7 +224,7 @@ def test_how_many_jobs_are_held_open_changes_nothing(log: EventQuery, monkeypatc
 @pytest.mark.parametrize(
     "names", [(), ("user_event",), ("heartbeat_lost", "heartbeat_found"), ("lines_lost", 'x"y'), ("größer",)]
 )
-def test_a_reader_gives_what_is_asked_for(store: observe.Store, names: tuple[str, ...], newest_first: bool) -> None:
+def test_a_reader_gives_what_is_asked_for(store: logshipper.Store, names: tuple[str, ...], newest_first: bool) -> None:
     for job_id in ("e1", "e2", "e6", "e7"):
         with store._store.open(job_id) as reader:
             everything = list(reader.events())
@@ -251,11 +251,11 @@ def test_the_newest_of_very_many_events_are_read_alone(both: TwoStores, monkeypa
 
     monkeypatch.setattr(JobReader, "_fetch", counted)
     with both.local() as store:
-        assert len(observe.EventLog(store).filter(job_id="e6", own=True)[:10]) == 10
+        assert len(logshipper.EventLog(store).filter(job_id="e6", own=True)[:10]) == 10
         assert 0 < texts < MAX_EVENTS / 3
         after = store.job("e6").summary.started_ns + 100 * NS
         texts = 0
-        found = observe.EventLog(store).filter(
+        found = logshipper.EventLog(store).filter(
             job_id="e6", own=True, timestamp_after=datetime.fromtimestamp(after / NS, UTC), timestamp_before=None
         )
         assert found.count() < 100
@@ -269,7 +269,7 @@ def test_allocations(log: EventQuery) -> None:
 
 
 def test_only_jobs_that_may_matter_are_opened(
-    log: EventQuery, store: observe.Store, monkeypatch: pytest.MonkeyPatch
+    log: EventQuery, store: logshipper.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = note_opened(store, monkeypatch)
     assert len(log.filter(job_id=["e1", "e2", "e6"])[:2]) == 2

@@ -10,11 +10,11 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from ingest.config import agent_config
-from ingest.loki.client import Client
-from ingest.store.local_store import LocalStore
 from logshipper.fault_points import NAMES
-from tests.captured_runs import ROOT, TIMEOUT_SECS, wait_until
+from logshipper_ingest.config import agent_config
+from logshipper_ingest.loki.client import Client
+from logshipper_ingest.store.local_store import LocalStore
+from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.conservation import (
     Place,
     all_problems,
@@ -33,6 +33,7 @@ from tests.servers.running import LokiServer
 from tests.test_import_killed import IMPORTING
 from tests.test_local_store_faults import REMOVING, TAKING_IN
 from tests.test_sinks import BETWEEN_SINKS
+from tests.tools.sources import INGEST, LOGSHIPPER, ROOT
 
 __all__ = ["client", "cluster"]  # fixtures
 # by how often it is come to
@@ -59,7 +60,7 @@ def test_every_fault_point_is_one_that_something_is_killed_at() -> None:
 
 
 def test_the_code_has_every_fault_point_once_and_no_other() -> None:
-    sources = [path for package in ("logshipper", "ingest") for path in sorted((ROOT / package).rglob("*.py"))]
+    sources = [path for package in (LOGSHIPPER, INGEST) for path in sorted(package.rglob("*.py"))]
     found = Counter(name for path in sources for name in re.findall(r'\bfault_point\("(\w+)"\)', path.read_text()))
     assert found == Counter(list(NAMES))
 

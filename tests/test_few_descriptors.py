@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from ingest.capture import capture_folder
-from ingest.capture.capture_folder import CaptureFolder, Life
-from ingest.config import agent_config
-from ingest.loki.client import Client
-from ingest.metrics.metrics_server import exposition
 from logshipper.segment import Json
 from logshipper.spool import Counters
+from logshipper_ingest.capture import capture_folder
+from logshipper_ingest.capture.capture_folder import CaptureFolder, Life
+from logshipper_ingest.config import agent_config
+from logshipper_ingest.loki.client import Client
+from logshipper_ingest.metrics.metrics_server import exposition
 from tests.conservation import Place, all_problems, balances_in_loki, spool
 from tests.node_agents import NodeAgent, client, cluster, entries_of
 from tests.segment_factory import make_ledger
@@ -127,7 +127,7 @@ def test_more_captures_than_there_are_descriptors_for(
     sent: dict[Place, int] = {}
     for number in range(CAPTURES):
         sent |= spool(section, f"job{number}", LINES)
-    with agent.start(by=("prlimit", f"--nofile={LIMIT}:{LIMIT}", sys.executable, "-m", "ingest")):
+    with agent.start(by=("prlimit", f"--nofile={LIMIT}:{LIMIT}", sys.executable, "-m", "logshipper_ingest")):
         agent.wait_shipped()
         assert agent.stop() == 0
     assert all_problems(balances_in_loki(entries_of(client, cluster), sent)) == {}

@@ -19,21 +19,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import observe.follow_nodes
-import observe.logs
-from ingest.capture.job import Capture, LogLine, Position
-from ingest.loki.client import Client
-from ingest.loki.push import Entry
+import logshipper_observe.follow_nodes
+import logshipper_observe.logs
 from logshipper.cli import main
 from logshipper.segment import Kind, Stream
-from observe.cli_lists import seconds_number
-from observe.follow_nodes import Nodes, View
-from observe.log_place import Place
+from logshipper_ingest.capture.job import Capture, LogLine, Position
+from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.push import Entry
+from logshipper_observe.cli_lists import seconds_number
+from logshipper_observe.follow_nodes import Nodes, View
+from logshipper_observe.log_place import Place
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer
-from tests.test_reading import DEADLINE_SECS, ROOT, command
+from tests.test_reading import DEADLINE_SECS, command
 from tests.test_reading_terminal import start
+from tests.tools.sources import SOURCES
 
 ONE = Capture(1, 1, "", 0, "gpu1", "RUNNING", None, 0, 1, None, "enabled", "", {}, 160, 50, True)
 
@@ -122,8 +123,8 @@ def test_one_node_has_nothing_to_switch_to() -> None:
 
 
 def test_what_is_held_has_a_cap(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observe.follow_nodes, "MAX_HELD_LINES", 3)
-    monkeypatch.setattr(observe.follow_nodes, "MAX_HELD_CHARS", 10)
+    monkeypatch.setattr(logshipper_observe.follow_nodes, "MAX_HELD_LINES", 3)
+    monkeypatch.setattr(logshipper_observe.follow_nodes, "MAX_HELD_CHARS", 10)
     view.turn(1)
     for number in range(5):
         view.takes(line(2, str(number)))
@@ -223,7 +224,7 @@ def test_the_terminal_is_left_as_it_was(
 ) -> None:
     """By ESC, by Ctrl-C and by a signal."""
     script = f"trap : INT; stty -g; {sys.executable} -m logshipper logs 4711 -f; echo =$?; stty -g"
-    environment = {**os.environ, "LOGSHIPPER_STORE": str(store), "TERM": "xterm", "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "LOGSHIPPER_STORE": str(store), "TERM": "xterm", "PYTHONPATH": SOURCES}
     options: dict[str, Any] = {"encoding": "utf-8", "timeout": DEADLINE_SECS}  # Any: pexpect
     child = pexpect.spawn("sh", ["-c", script], env=environment, **options)
     before = child.readline()
@@ -339,7 +340,7 @@ def test_nodes_and_places_in_a_real_loki(
     def interrupt(poll: "select.poll", secs: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(observe.logs, "_pause", interrupt)
+    monkeypatch.setattr(logshipper_observe.logs, "_pause", interrupt)
     words = ["logs", job, "--follow", "--from", "loki", "--loki-url", loki.url]
     assert main(words) == 130
     out, err = capsys.readouterr()

@@ -1,5 +1,5 @@
 """What is damaged on a node's disk is told: where, what it means for the lines, what becomes of it. What can be read
-stays readable, whatever is mended."""
+stays readable, whatever is fixed."""
 
 import json
 import os
@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import tests.modelled_loki
-from ingest.__main__ import main
-from ingest.admin.fsck import Fsck
-from ingest.admin.fsck_findings import Examined, Fault
-from ingest.store.local_store import LocalStore
-from ingest.store.marks_file import FILE
-from ingest.user_agent import take_lock
-from observe.overlay import Change, Overlay, Place
+from logshipper_ingest.admin.fsck import Fsck
+from logshipper_ingest.admin.fsck_findings import Examined, Fault
+from logshipper_ingest.cli import main
+from logshipper_ingest.store.local_store import LocalStore
+from logshipper_ingest.store.marks_file import FILE
+from logshipper_ingest.user_agent import take_lock
+from logshipper_observe.overlay import Change, Overlay, Place
 from tests.node_agents import NodeAgent
 from tests.other_users import needs_root
 from tests.segment_factory import CaptureWriter
@@ -168,8 +168,8 @@ def test_a_spool_that_anybody_may_list(node: ShippingNode) -> None:
     spool = node.folder / "spool"
     spool.chmod(0o755)
     (fault,) = faults(node)
-    assert (fault.what, fault.mended) == ("has mode 0755, and must have 0711", False)
-    assert [fault.mended for fault in faults(node, repair=True)] == [True]
+    assert (fault.what, fault.fixed) == ("has mode 0755, and must have 0711", False)
+    assert [fault.fixed for fault in faults(node, repair=True)] == [True]
     assert faults(node) == []
 
 
@@ -188,10 +188,10 @@ def test_a_damaged_database_is_moved_aside_and_nothing_comes_twice(node: Shippin
         lock = take_lock(str(state))
         assert lock is not None
         (running,) = faults(node, repair=True)
-        assert (running.mended, "not while the agent runs" in running.does) == (False, True)
+        assert (running.fixed, "not while the agent runs" in running.does) == (False, True)
         os.close(lock)
         (fault,) = faults(node, repair=True)
-        assert fault.mended
+        assert fault.fixed
         assert [path.read_bytes()[:4] for path in state.glob("state.db.damaged-*")] == [b"xxxx"], "it is kept"
         node.begin()
         assert faults(node) == []
@@ -203,7 +203,7 @@ def test_a_damaged_database_is_moved_aside_and_nothing_comes_twice(node: Shippin
 def test_another_database_is_moved_aside(node: ShippingNode) -> None:
     (node.folder / "state" / "slurm.db").write_text("no database, for certain" * 100)
     (fault,) = faults(node, repair=True)
-    assert (os.path.basename(fault.path), fault.level, fault.mended) == ("slurm.db", "wrong", True)
+    assert (os.path.basename(fault.path), fault.level, fault.fixed) == ("slurm.db", "wrong", True)
     assert len(list((node.folder / "state").glob("slurm.db.damaged-*"))) == 1
     assert faults(node) == []
 
@@ -226,7 +226,7 @@ def test_unreadable_lines_of_the_quarantine(node: ShippingNode, monkeypatch: pyt
         ("wrong", 0, "8 bytes are no entry"),
         ("wrong", 8 + len(good), "the last line, of 6 bytes, is torn"),
     ]
-    assert all(fault.mended for fault in faults(node, repair=True))
+    assert all(fault.fixed for fault in faults(node, repair=True))
     assert [path.read_bytes() for path in folder.iterdir()] == [good]
     assert (node.folder / "state" / "quarantine.unreadable").read_bytes() == b'garbage\n{"torn\n'
     assert faults(node) == []
@@ -271,7 +271,7 @@ def test_as_it_is_called(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["fsck", "--config", str(agent.config)]) == 3
     shown = capsys.readouterr().out
     assert f"wrong {agent.spool}: has mode 0700, and must have 0711\n" in shown
-    assert "1 wrong, 0 to note, 0 mended" in shown
+    assert "1 wrong, 0 to note, 0 fixed" in shown
     assert main(["fsck", "--repair", "--config", str(agent.config)]) == 0
-    assert "mended: --repair sets it" in capsys.readouterr().out
+    assert "fixed: --repair sets it" in capsys.readouterr().out
     assert main(["fsck", "--store", str(tmp_path / "none")]) == 1

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ingest.config import agent_config
-from ingest.loki.client import Client
-from ingest.node.node_spool import NodeIdentity, prepare_capture
 from logshipper.spool_room import LIMITS_FILE
+from logshipper_ingest.config import agent_config
+from logshipper_ingest.loki.client import Client
+from logshipper_ingest.node.node_spool import NodeIdentity, prepare_capture
 from tests.captured_runs import wait_until
 from tests.conservation import all_problems, balances_in_loki, line_of, places
 from tests.node_agents import NodeAgent, client, cluster, entries_of

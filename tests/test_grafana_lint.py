@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from grafana import links
-from grafana.lint import panels_of, problems
-from grafana.render import FOLDER
+from logshipper_grafana import links
+from logshipper_grafana.lint import panels_of, problems
+from logshipper_grafana.render import FOLDER
 
 Json = dict[str, Any]  # Any: JSON
 NAME = f"{links.JOB}.json"

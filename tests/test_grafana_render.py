@@ -11,21 +11,21 @@ from pathlib import Path
 import pytest
 import yaml
 
-from grafana import job_console, links, queries, records
-from grafana.panels import PAGE_WIDTH, loki, panel, place, row
-from grafana.render import FOLDER, dashboards, differences, text_of, write
-from grafana.variables import label_pattern
-from ingest.capture.job import _WORST_LAST, SLURM_STATES, worst_state
-from ingest.metadata.metadata_keys import MAX_DEPTH
-from ingest.metadata.x_axis import _WORDS
-from tests.captured_runs import ROOT
+from logshipper_grafana import job_console, links, queries, records
+from logshipper_grafana.panels import PAGE_WIDTH, loki, panel, place, row
+from logshipper_grafana.render import FOLDER, dashboards, differences, text_of, write
+from logshipper_grafana.variables import label_pattern
+from logshipper_ingest.capture.job import SLURM_STATES, worst_state
+from logshipper_ingest.metadata.metadata_keys import MAX_DEPTH
+from logshipper_ingest.metadata.x_axis import _WORDS
+from tests.tools.sources import ROOT
 
 PROVISIONING = ROOT / "grafana" / "provisioning"
 COMPOSE = ROOT / "deploy" / "compose" / "grafana"
 
 
 def render(*words: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "grafana.render", *words]
+    command = [sys.executable, "-m", "logshipper_grafana.render", *words]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
 
 
@@ -50,7 +50,7 @@ def test_check_shows_what_differs(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert '-   "title": "Lines",\n' in done.stdout
     assert '+   "title": "Lines lost",\n' in done.stdout
-    assert "python -m grafana.render" in done.stderr
+    assert "python -m logshipper_grafana.render" in done.stderr
     assert '"title": "Lines"' in changed.read_text()  # nothing was written
 
 
@@ -114,9 +114,9 @@ def test_rules_and_states_are_those_of_the_stores() -> None:
     """The package stands alone at run time; what it repeats must stay the same."""
     assert {rule: words for rule, words in queries.RULES.items() if rule > 2} == _WORDS
     assert records.MAX_DEPTH == MAX_DEPTH
-    of_captures = [state for state in sorted(queries.STATES, key=queries.STATES.__getitem__) if state in _WORST_LAST]
-    for better, worse in itertools.pairwise(of_captures):
+    for better, worse in itertools.pairwise(sorted(SLURM_STATES, key=queries.STATES.__getitem__)):
         assert worst_state([worse, better]) == worst_state([better, worse]) == worse
+    assert worst_state(["COMPLETED", "TIMEOUT"]) == "TIMEOUT"
     assert max(queries.STATES, key=queries.STATES.__getitem__) == worst_state([*SLURM_STATES, "RUNNING"])
     assert {*queries.STATES} == {*SLURM_STATES, "RUNNING", "UNRESPONSIVE"}
 

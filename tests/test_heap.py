@@ -6,12 +6,13 @@ import sys
 
 import pytest
 
-from tests.captured_runs import ROOT, TIMEOUT_SECS
+from tests.captured_runs import TIMEOUT_SECS
+from tests.tools.sources import ROOT
 
 # three buffers as a round has them, again and again: how many new pages that takes, before and after
 PROGRAM = """
 import resource
-from ingest.heap import keep_freed_memory
+from logshipper_ingest.heap import keep_freed_memory
 
 def new_pages():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -17,13 +17,14 @@ import pexpect
 import pytest
 
 from logshipper.cli import main
-from observe.completion import SHELLS
-from tests.captured_runs import ROOT, TIMEOUT_SECS, wait_until
+from logshipper_observe.completion import SHELLS
+from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.import_tools import RECORDED
 from tests.node_agents import NodeAgent
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer, PrometheusServer
+from tests.tools.sources import SOURCES
 
 COMMANDS = ("ls", "show", "info", "status", "logs", "monitor", "metadata", "export", "plot", "events", "open", "serve",
             "wait", "diff", "tag", "annotate", "url", "rm", "render", "analyze", "allocations",
@@ -55,7 +56,7 @@ def told_by(*words: str) -> str:
 
 
 def examples_of(command: str) -> list[str]:
-    """Without the words beside them."""
+    """Without the words next to them."""
     lines = told_by(command, "--help").partition("examples:\n")[2].partition("\n\n")[0].splitlines()
     return [re.split(r"\s{5,}", line.strip())[0] for line in lines]
 
@@ -110,7 +111,7 @@ class Place:
             (folder / "site" / name).rename(folder / name)
         return {
             "PATH": f"{self._bin}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": SOURCES,
             "HOME": str(folder),
             "LANG": "C.UTF-8",
             "BROWSER": "true",

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.captured_runs import ROOT, Home
+from tests.captured_runs import Home
+from tests.tools.sources import ROOT, SOURCES
 
 HOOKS = ROOT / "deploy" / "launchers"
 # names that scripts like to use, names that no shell can have, an exported function of bash, quotes and line feeds
@@ -116,7 +117,7 @@ def test_a_fault_of_ours_costs_no_job_by_hand_either(home: Home) -> None:
     broken = home.folder / "broken"
     broken.mkdir()
     (broken / "sitecustomize.py").write_text("import logshipper.spool as s\ns.create_capture = lambda *_: 1 / 0\n")
-    done = home.run("sh", "-c", "echo out; exit 7", env={"PYTHONPATH": f"{broken}:{ROOT}"})
+    done = home.run("sh", "-c", "echo out; exit 7", env={"PYTHONPATH": f"{broken}:{SOURCES}"})
     assert (done.returncode, done.stdout) == (7, b"out\n")
     assert done.stderr == b"logshipper: nothing of this run is logged: ZeroDivisionError: division by zero\n"
 

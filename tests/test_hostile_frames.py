@@ -1,5 +1,5 @@
 """A job may write any frames into its segments, checksums and all: nothing of them ends in a fault of the agent's, and
-another job's lines are shipped and shown beside them."""
+another job's lines are shipped and shown next to them."""
 
 import json
 import struct
@@ -13,11 +13,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingest.capture.capture_account import NOT_A_JOBS, CaptureAccount, Rows
-from ingest.metadata.x_axis import XAxis
-from ingest.metrics.metrics_server import exposition
-from ingest.shipping.checkpoints import read_state
 from logshipper import segment
+from logshipper_ingest.capture.capture_account import NOT_A_JOBS, CaptureAccount, Rows
+from logshipper_ingest.metadata.x_axis import XAxis
+from logshipper_ingest.metrics.metrics_server import exposition
+from logshipper_ingest.shipping.checkpoints import read_state
 from tests.model_settings import model_settings
 from tests.segment_factory import memory_folder
 from tests.shipping_node import ShippingNode, soon_ns

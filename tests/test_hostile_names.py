@@ -12,17 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from ingest.__main__ import build_parser as agent_parser
-from ingest.__main__ import main as agent
-from ingest.shipping import quarantine_files
-from ingest.store.marks_file import FILE
 from logshipper.cli import build_parser
 from logshipper.segment import Kind
-from observe.overlay import Change, Overlay, Place
-from tests.captured_runs import ROOT, TIMEOUT_SECS
+from logshipper_ingest.cli import build_parser as agent_parser
+from logshipper_ingest.cli import main as agent
+from logshipper_ingest.shipping import quarantine_files
+from logshipper_ingest.store.marks_file import FILE
+from logshipper_observe.overlay import Change, Overlay, Place
+from tests.captured_runs import TIMEOUT_SECS
 from tests.reading_store import SpooledCapture
 from tests.shipping_node import ShippingNode, soon_ns
 from tests.test_reading_terminal import SGR
+from tests.tools.sources import SOURCES
 
 # a title, a cleared screen, C1's CSI, a new line of its own, text from right to left, a line separator
 HOSTILE = "a\x1b]0;title\x07b\x1b[2Jc\x9b2Jd\x08e\x00f\ng\u202eh\u2066i\u2028j\x85k"
@@ -152,7 +153,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("words", LINES, ids=[" ".join(map(ascii, line))[:60] for line in LINES])
 def test_commands_of_users(store: Path, words: list[str]) -> None:
     told = [word.replace("{out}", str(store.parent / "out")).replace("\x00", "") for word in words]
-    environment = {**os.environ, "TERM": "xterm-256color", "LOGSHIPPER_STORE": str(store), "PYTHONPATH": str(ROOT),
+    environment = {**os.environ, "TERM": "xterm-256color", "LOGSHIPPER_STORE": str(store), "PYTHONPATH": SOURCES,
                    "HOME": str(store.parent), "LC_ALL": "C.UTF-8"}  # fmt: skip
     shown, code = on_a_terminal([sys.executable, "-m", "logshipper", *told], environment)
     check_safe(shown, words)

@@ -1,5 +1,5 @@
 """What a job may put in place of its segments: it costs that job's own log. The agent's time and memory stay bounded,
-another user's lines are shipped beside it, and each refusal has a reason, a count and a line."""
+another user's lines are shipped next to it, and each refusal has a reason, a count and a line."""
 
 import os
 import socket
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from ingest.capture import segment_reader
-from ingest.capture.capture_folder import CaptureFolder
-from ingest.node.spool_overuse import SpoolOveruse
-from ingest.shipping import shares
 from logshipper import segment
 from logshipper.segment import FRAME_MAGIC, Kind, Stream
+from logshipper_ingest.capture import segment_reader
+from logshipper_ingest.capture.capture_folder import CaptureFolder
+from logshipper_ingest.node.spool_overuse import SpoolOveruse
+from logshipper_ingest.shipping import shares
 from tests.other_users import needs_root
 from tests.segment_factory import CaptureWriter
 from tests.shipping_node import NodeCapture, ShippingNode, soon_ns
@@ -313,7 +313,7 @@ def test_the_learner_goes_user_by_user(node: ShippingNode, monkeypatch: pytest.M
     captured(node, "b-honest", HONEST)
     captures = node.follow()
     clock = [0.0]
-    monkeypatch.setattr("ingest.metrics.learner.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("logshipper_ingest.metrics.learner.time.monotonic", lambda: clock[0])
     life = CaptureFolder.life
     looked_at: list[str] = []
 
@@ -332,6 +332,8 @@ def test_names_are_listed_until_it_has_begun_and_no_more(node: ShippingNode, mon
     hostile = captured(node, "hostile", HOSTILE)
     (capture,) = node.follow()
     capture.folder.life()
-    monkeypatch.setattr("ingest.capture.capture_folder.list_segments", lambda fd: pytest.fail("listed again"))
+    monkeypatch.setattr(
+        "logshipper_ingest.capture.capture_folder.list_segments", lambda fd: pytest.fail("listed again")
+    )
     with hostile:
         assert capture.folder.life().value == "live"

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from ingest.capture.job import Allocation
-from ingest.store.local_store import LocalStore
-from observe.overlay import Overlay, Place
+from logshipper_ingest.capture.job import Allocation
+from logshipper_ingest.store.local_store import LocalStore
+from logshipper_observe.overlay import Overlay, Place
 from tests.import_tools import RECORDED, Import, contents, store, take
 
 SITE = RECORDED / "balsam"

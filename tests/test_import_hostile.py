@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from ingest.imports.faults import Faults
-from ingest.imports.plain_json import MAX_DEPTH
-from ingest.imports.source_file import SourceFile, Unreadable
 from logshipper.cli import main
+from logshipper_ingest.imports.faults import Faults
+from logshipper_ingest.imports.plain_json import MAX_DEPTH
+from logshipper_ingest.imports.source_file import SourceFile, Unreadable
 from tests.captured_runs import wait_until
 from tests.import_tools import contents, store
 
@@ -129,7 +129,7 @@ def test_a_file_that_another_takes_the_place_of(tmp_path: Path) -> None:
     assert (lines(file), said) == ([b"two", b"three"], [])
     path.write_text("ONE\nTWO\nTHREE\nFOUR\n")
     assert lines(file) == [b"ONE", b"TWO", b"THREE", b"FOUR"]
-    assert said == [f"{path}: is another file: it is read anew"]
+    assert said == [f"{path}: is another file: it is read again"]
     os.truncate(path, 4)
     assert lines(file) == [b"ONE"]
     path.unlink()

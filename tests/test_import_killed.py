@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from ingest.store.local_store import LocalStore
 from logshipper.cli import main
-from observe.overlay import Overlay
+from logshipper_ingest.store.local_store import LocalStore
+from logshipper_observe.overlay import Overlay
 from tests import crashing
-from tests.captured_runs import ROOT
 from tests.import_tools import RECORDED, contents, store
+from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 
 __all__ = ["store"]  # fixture

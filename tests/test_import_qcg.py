@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from ingest.__main__ import main as agent_main
-from ingest.capture.job import NAME
-from ingest.imports import states
-from ingest.imports.faults import MAX_TOLD
-from ingest.imports.qcg import parse_allocation
-from ingest.imports.source_file import MAX_LINE_BYTES
-from ingest.imports.values import job_id_of, secs_of
-from ingest.store.local_store import LocalStore
 from logshipper.cli import main
-from observe.overlay import Overlay, Place
-from observe.words import state_of
+from logshipper_ingest.capture.job import NAME
+from logshipper_ingest.cli import main as agent_main
+from logshipper_ingest.imports import states
+from logshipper_ingest.imports.faults import MAX_TOLD
+from logshipper_ingest.imports.qcg import parse_allocation
+from logshipper_ingest.imports.source_file import MAX_LINE_BYTES
+from logshipper_ingest.imports.values import job_id_of, secs_of
+from logshipper_ingest.store.local_store import LocalStore
+from logshipper_observe.overlay import Overlay, Place
+from logshipper_observe.words import state_of
 from tests.captured_runs import wait_until
 from tests.import_tools import RECORDED, Import, contents, store, take
 from tests.reading_store import SpooledCapture
@@ -386,7 +386,7 @@ def test_one_that_never_ended_can_be_removed(take: Import, store: Path, run: Pat
 def test_a_secret_in_what_was_imported_is_purged(
     take: Import, store: Path, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also of what iterations and jobs say beside their states."""
+    """Also of what iterations and jobs say besides their states."""
     entries = [json.loads(line) for line in GOOD.splitlines()[:2]]
     entries[0]["execution"]["args"] = ["s3cr3t-token"]
     entries[1]["messages"] = "failed with s3cr3t-token"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ingest.store.local_store import LocalStore
 from logshipper.cli import main
-from observe.overlay import Overlay, Place
+from logshipper_ingest.store.local_store import LocalStore
+from logshipper_observe.overlay import Overlay, Place
 from tests.captured_runs import wait_until
 from tests.import_tools import RECORDED, Import, contents, store, take
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from ingest.config import agent_config
-from ingest.node.node_spool import NodeIdentity, prepare_capture
+from logshipper_ingest.config import agent_config
+from logshipper_ingest.node.node_spool import NodeIdentity, prepare_capture
 from tests.captured_runs import wait_until
 from tests.node_agents import NodeAgent, cluster
 from tests.segment_factory import SECOND_NS, CaptureWriter
@@ -165,7 +165,7 @@ def test_server_and_agent_are_killed_and_nothing_is_lost_or_twice(
                        for one in site.refused()) == Counter(odd)  # fmt: skip
 
 
-def test_credentials_that_are_wrong_hold_all_until_they_are_mended(
+def test_credentials_that_are_wrong_hold_all_until_they_are_fixed(
     influxdbs: None, loki: LokiServer, cluster: str, tmp_path: Path
 ) -> None:
     """By TLS, with a CA of one's own."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-import observe
+import logshipper
 from logshipper.cli import main
 from tests.captured_runs import Home, wait_until
 from tests.import_tools import RECORDED
@@ -54,12 +54,12 @@ def both(
 
 
 @pytest.fixture(params=["local", "loki"])
-def store(both: TwoStores, request: pytest.FixtureRequest) -> Iterator[observe.Store]:
+def store(both: TwoStores, request: pytest.FixtureRequest) -> Iterator[logshipper.Store]:
     with both.local() if request.param == "local" else both.loki() as opened:
         yield opened
 
 
-def test_unknown_names_are_reported_one_by_one(store: observe.Store) -> None:
+def test_unknown_names_are_reported_one_by_one(store: logshipper.Store) -> None:
     found = store.info("s0", "nobody", "again", "x9-x12")
     assert list(found) == ["s0", "again"]
     assert [error.name for error in found.unknown] == ["nobody", "x9-x12"]
@@ -68,7 +68,7 @@ def test_unknown_names_are_reported_one_by_one(store: observe.Store) -> None:
     assert [error.name for error in states.unknown] == ["nobody"]
 
 
-def test_info_of_one_job(store: observe.Store) -> None:
+def test_info_of_one_job(store: logshipper.Store) -> None:
     info = store.info("s1")["s1"]
     assert (info.job_id, info.name, info.status, info.exit_code) == ("s1", "sweep:1", "FAILED", 3)
     assert (info.wdir, info.total_cores, list(info.nodes.values())) == ("/data/run", 2, [[2, 3]])
@@ -80,12 +80,12 @@ def test_info_of_one_job(store: observe.Store) -> None:
     assert abs(info.time - (ended - began)) <= timedelta(microseconds=1), "both are cut to the microsecond"
     assert info.is_finished
     assert (info.iterations, info.childs, info.restarts) == (None, (), 0)
-    assert info.metrics["loss"] == observe.Metric(last=1, min=1, max=1)
+    assert info.metrics["loss"] == logshipper.Metric(last=1, min=1, max=1)
 
 
-def test_iterations_are_found_by_their_common_name(store: observe.Store) -> None:
+def test_iterations_are_found_by_their_common_name(store: logshipper.Store) -> None:
     info = store.info("sweep")["sweep"]
-    assert info.iterations == observe.Iterations(total=3, finished=3, failed=1)
+    assert info.iterations == logshipper.Iterations(total=3, finished=3, failed=1)
     assert [(child.name, child.iteration, child.status) for child in info.childs] == [
         ("sweep:0", 0, "COMPLETED"), ("sweep:1", 1, "FAILED"), ("sweep:2", 2, "COMPLETED"),
     ]  # fmt: skip
@@ -96,16 +96,16 @@ def test_iterations_are_found_by_their_common_name(store: observe.Store) -> None
     assert info.best("acc") is None
 
 
-def test_tasks_are_childs(store: observe.Store) -> None:
+def test_tasks_are_childs(store: logshipper.Store) -> None:
     info = store.info("ranks")["ranks"]
-    assert info.iterations == observe.Iterations(total=3, finished=3, failed=1)
+    assert info.iterations == logshipper.Iterations(total=3, finished=3, failed=1)
     assert {host: list(cores) for host, cores in info.nodes.items()} == {"n0": [0, 1], "n1": [2]}
     assert [(child.name, child.wdir) for child in info.childs] == [
         ("ranks:0", "/data/0"), ("ranks:1", "/data/1"), ("ranks:2", "/data/2"),
     ]  # fmt: skip
 
 
-def test_restarts_are_counted_and_in_the_history(store: observe.Store) -> None:
+def test_restarts_are_counted_and_in_the_history(store: logshipper.Store) -> None:
     info = store.info("again")["again"]
     assert info.restarts == 1
     assert [state for _, state in info.history] == ["RUNNING", "FAILED", "REQUEUED", "RUNNING", "COMPLETED"]
@@ -172,19 +172,19 @@ def test_monitor_tells_states_and_follows_the_log(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def qcg(tmp_path_factory: pytest.TempPathFactory) -> Iterator[observe.Store]:
+def qcg(tmp_path_factory: pytest.TempPathFactory) -> Iterator[logshipper.Store]:
     """What a real QCG-PilotJob wrote, imported."""
     store = tmp_path_factory.mktemp("qcg") / "store"
     assert main(["import", "qcg", str(RECORDED / "qcg"), "--timezone", "UTC", "--store", str(store)]) == 0
-    with observe.Store.local(store) as opened:
+    with logshipper.Store.local(store) as opened:
         yield opened
 
 
-def test_imported_iterations(qcg: observe.Store) -> None:
+def test_imported_iterations(qcg: logshipper.Store) -> None:
     """As `Manager.info(["sweep"], withChilds=True)` told them."""
     found = qcg.info("sweep", "sweep:4", "sweep:9", "hello", "wide", "never")
     assert [error.name for error in found.unknown] == ["sweep:9"]
-    assert found["sweep"].iterations == observe.Iterations(total=6, finished=6, failed=1)
+    assert found["sweep"].iterations == logshipper.Iterations(total=6, finished=6, failed=1)
     assert [child.name for child in found["sweep"].childs] == [f"sweep:{number}" for number in range(6)]
     failed = found["sweep:4"]
     assert (failed.status, failed.exit_code, failed.iteration) == ("FAILED", 1, 4)
@@ -196,7 +196,7 @@ def test_imported_iterations(qcg: observe.Store) -> None:
     assert found["never"].status == "CANCELLED"
 
 
-def test_imported_times_are_the_reports(qcg: observe.Store) -> None:
+def test_imported_times_are_the_reports(qcg: logshipper.Store) -> None:
     entries = map(json.loads, (RECORDED / "qcg" / "jobs.report").read_text().splitlines())
     report = {entry["name"]: entry for entry in entries}
     info = qcg.info("hello")["hello"]
@@ -216,11 +216,11 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_xts_runs_have_roll_ups_and_hyperparameters(others: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with observe.Store.local(others) as store:
+    with logshipper.Store.local(others) as store:
         run = store.info("run1.1")["run1.1"]
         assert (run.best("test-acc", maximize=True), run.metrics["train-loss"].max) == (0.6, 0.1)
         search = store.info("run1")["run1"]
-        assert search.iterations == observe.Iterations(total=2, finished=2, failed=1)
+        assert search.iterations == logshipper.Iterations(total=2, finished=2, failed=1)
         assert [child.name for child in search.childs] == ["run1.1", "run1.2"]
         assert search.best("test-acc", maximize=True) == 0.6
     assert main(["ls", "run1.*", "--columns", "name,hparams.lr,metrics.test-acc", "--store", str(others)]) == 0
@@ -238,7 +238,7 @@ def test_xts_runs_have_roll_ups_and_hyperparameters(others: Path, capsys: pytest
 
 
 def test_balsams_jobs(others: Path) -> None:
-    with observe.Store.local(others) as store:
+    with logshipper.Store.local(others) as store:
         info = store.info("103")["103"]
     assert (info.status, info.exit_code, info.wdir) == ("FAILED", 3, "sweep/job103")
     assert (info.nodes, info.total_nodes, info.total_cores) == ({}, 1, 2)

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 import yaml
 
-from ingest.config import agent_config
-from ingest.loki.client import Client
-from tests.captured_runs import ROOT, wait_until
+from logshipper_ingest.config import agent_config
+from logshipper_ingest.loki.client import Client
+from tests.captured_runs import wait_until
 from tests.node_agents import NodeAgent, client, cluster, entries_of
 from tests.other_users import needs_root, open_folder
 from tests.servers.running import LokiServer
 from tests.slurm import machine, plugin
+from tests.tools.sources import ROOT
 from tests.tools_of_others import needs_program_of_others, python_of
 
 __all__ = ["client", "cluster", "open_folder"]
@@ -154,7 +155,7 @@ ALONE = {"LOGSHIPPER_AGENT_SOCKET": "", "LOGSHIPPER_AGENT": "off"}
 
 @needs_root
 def test_with_the_nodes_agent(open_folder: Path, loki: LokiServer, client: Client, cluster: str) -> None:
-    """The pod is the job; a container that is started anew, its next attempt. SIGTERM leaves time for last words."""
+    """The pod is the job; a container that is restarted, its next attempt. SIGTERM leaves time for last words."""
     with NodeAgent(open_folder / "agent", loki.url, cluster=cluster) as agent:
         pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "POD_NAME": "train-0-x7k2p"}
         container = Container(open_folder, agent.spool, LOGSHIPPER_AGENT_SOCKET=str(agent.socket), **pod)

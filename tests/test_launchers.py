@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from logshipper import launchers, nesting, spool
-from tests.captured_runs import ROOT, Home, wait_until
+from tests.captured_runs import Home, wait_until
+from tests.tools.sources import ROOT, SOURCES
 
 RUN = f"{sys.executable} -m logshipper run --"
 
@@ -286,7 +287,7 @@ def test_a_fault_of_ours_in_a_hook_runs_the_command(home: Home) -> None:
     broken = home.folder / "broken"
     broken.mkdir()
     (broken / "sitecustomize.py").write_text("import logshipper.launchers as l\nl.find = lambda _: 1 / 0\n")
-    path = f"{broken}:{ROOT}"
+    path = f"{broken}:{SOURCES}"
     done = home.run("sh", "-c", "echo out; exit 7", options=["--if-opted-in"], env={"PYTHONPATH": path})
     assert (done.returncode, done.stdout) == (7, b"out\n")
     assert done.stderr == b"logshipper: nothing of this run is logged: ZeroDivisionError: division by zero\n"
@@ -402,7 +403,7 @@ HOOKS = ROOT / "deploy" / "launchers"
 
 @pytest.mark.parametrize("opted_in", [False, True])
 def test_condor_job_wrapper(opted_in: bool, home: Home) -> None:
-    """Called as condor_starter calls it, with the job's ClassAd beside the job. Debian has no HTCondor to try it in."""
+    """Called as condor_starter calls it, with the job's ClassAd next to the job. Debian has no HTCondor to try."""
     if opted_in:
         home.opt_in()
     (home.folder / ".job.ad").write_text("ClusterId = 12\nProcId = 3\n")

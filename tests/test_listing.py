@@ -12,21 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from ingest.capture.job import JobSummary
-from ingest.metadata.key_values import KeyValues
-from ingest.sqlite_file import transaction
-from ingest.store.key_cache import FILE
-from ingest.store.local_store import LocalStore
 from logshipper.cli import main
 from logshipper.errors import ConfigError, UnknownJob
-from observe.columns import parse_columns
-from observe.conditions import parse_condition, tag_condition
-from observe.overlay import Marks
-from observe.properties import Row
-from observe.selectors import pick
-from tests.captured_runs import ROOT, TIMEOUT_SECS
+from logshipper_ingest.capture.job import JobSummary
+from logshipper_ingest.metadata.key_values import KeyValues
+from logshipper_ingest.sqlite_file import transaction
+from logshipper_ingest.store.key_cache import FILE
+from logshipper_ingest.store.local_store import LocalStore
+from logshipper_observe.columns import parse_columns
+from logshipper_observe.conditions import parse_condition, tag_condition
+from logshipper_observe.overlay import Marks
+from logshipper_observe.properties import Row
+from logshipper_observe.selectors import pick
+from tests.captured_runs import TIMEOUT_SECS
 from tests.reading_store import Ask, SpooledCapture, asking
 from tests.segment_factory import SECOND_NS as NS
+from tests.tools.sources import SOURCES
 
 NOW_NS = 1_780_000_000 * NS
 LAST = {
@@ -317,7 +318,7 @@ def test_whoever_reads_may_go(words: list[str], tmp_path: Path) -> None:
     with closing(LocalStore(root, create=True)) as made, transaction(made._catalogue._connection):
         for number in range(2000):
             made._catalogue.put(summary(f"j{number}", f"train-{number}.py", started_ns=NOW_NS + number))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LOGSHIPPER_STORE": root}
+    environment = {**os.environ, "PYTHONPATH": SOURCES, "LOGSHIPPER_STORE": root}
     command = [sys.executable, "-m", "logshipper", *words]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -373,7 +374,7 @@ def test_a_cache_that_is_gone_or_spoilt_is_made_again(store: Path, spoil: str, a
 
 
 def test_a_purged_value_is_in_no_cache(store: Path) -> None:
-    from ingest.capture.purge_pattern import pattern_of
+    from logshipper_ingest.capture.purge_pattern import pattern_of
 
     with LocalStore(str(store)) as opened:
         opened.take_in()

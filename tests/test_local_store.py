@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from ingest.capture.capture_folder import CaptureFolder, Life
-from ingest.store.job_reader import JobReader
-from ingest.store.local_store import LocalStore
 from logshipper.errors import StoreError, UnknownJob
 from logshipper.segment import Kind, Stream
 from logshipper.spool import process_started
+from logshipper_ingest.capture.capture_folder import CaptureFolder, Life
+from logshipper_ingest.store.job_reader import JobReader
+from logshipper_ingest.store.local_store import LocalStore
 from tests.reading_store import assert_spans
 from tests.segment_factory import (
     SECOND_NS,
@@ -542,7 +542,7 @@ def test_a_removed_job_s_id_is_used_again_as_a_higher_attempt(store: LocalStore,
 
 
 def test_progress_and_the_deadline(store: LocalStore, spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.store.intake.BATCH_BYTES", 10_000)
+    monkeypatch.setattr("logshipper_ingest.store.intake.BATCH_BYTES", 10_000)
     capture = CaptureWriter(spool)
     for number in range(30):
         capture.lines([f"{number:04d}" + "x" * 995] * 4)
@@ -569,7 +569,7 @@ def test_a_job_that_prints_on_does_not_hold_taking_in_up(
         def print_on(done: int, total: int) -> None:
             capture.lines(["x" * 1000])
 
-        monkeypatch.setattr("ingest.store.intake.BATCH_BYTES", 500)
+        monkeypatch.setattr("logshipper_ingest.store.intake.BATCH_BYTES", 500)
         assert store.take_in(progress=print_on, deadline_secs=60).complete
 
 

@@ -1,4 +1,4 @@
-"""The store while others change it: databases in the making, removed, replaced, or damaged under whoever has them."""
+"""The store while others change it: databases being created, removed, replaced, or damaged under whoever has them."""
 
 import os
 import shutil
@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from ingest import sqlite_file
-from ingest.capture.job import JobSummary
-from ingest.sqlite_file import UnwritableError
-from ingest.store import job_db
-from ingest.store.catalogue import Catalogue
-from ingest.store.intake import intake_lock
-from ingest.store.job_db import JobWriter
-from ingest.store.local_store import LocalStore
 from logshipper.cli import main
 from logshipper.errors import StoreError, UnknownJob
 from logshipper.segment import Stream
-from observe.overlay import NO_MARKS, Change, Overlay, Place
-from observe.page.logs import Log, View
+from logshipper_ingest import sqlite_file
+from logshipper_ingest.capture.job import JobSummary
+from logshipper_ingest.sqlite_file import UnwritableError
+from logshipper_ingest.store import job_db
+from logshipper_ingest.store.catalogue import Catalogue
+from logshipper_ingest.store.intake import intake_lock
+from logshipper_ingest.store.job_db import JobWriter
+from logshipper_ingest.store.local_store import LocalStore
+from logshipper_observe.overlay import NO_MARKS, Change, Overlay, Place
+from logshipper_observe.page.logs import Log, View
 from tests.import_tools import RECORDED
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import make_capture
@@ -51,7 +51,7 @@ def as_tables(path: Path) -> None:
     JobWriter(str(path), wal=True).close()
 
 
-# ---- in the making, or gone
+# ---- being created, or gone
 
 
 @pytest.mark.parametrize("begin", [as_file, as_tables])
@@ -146,7 +146,7 @@ def test_a_catalogue_that_is_replaced_while_it_is_opened_is_not_taken_for_the_ne
         (root / "other.db").replace(path)
         return connection
 
-    monkeypatch.setattr("ingest.store.catalogue.open_writer", and_replaced)
+    monkeypatch.setattr("logshipper_ingest.store.catalogue.open_writer", and_replaced)
     with closing(Catalogue.open(str(path), wal=True)) as catalogue:
         assert not catalogue.is_in_place()
 
@@ -160,7 +160,7 @@ def spoil_tables(path: Path) -> None:
         file.write(b"\xff" * (path.stat().st_size - size))
 
 
-def test_damage_that_taking_in_finds_is_mended_at_once(root: Path) -> None:
+def test_damage_that_taking_in_finds_is_fixed_at_once(root: Path) -> None:
     spoil_tables(root / "catalogue.db")
     make_capture(root / "spool", "new222")
     with LocalStore(str(root)) as store:
@@ -181,7 +181,7 @@ def spoil_tombstones(path: Path) -> None:
         file.write(b"\xff" * size)
 
 
-def test_damage_that_only_removing_finds_is_mended(root: Path) -> None:
+def test_damage_that_only_removing_finds_is_fixed(root: Path) -> None:
     spoil_tombstones(root / "catalogue.db")
     with LocalStore(str(root)) as store:
         store.remove("good1")
@@ -189,7 +189,7 @@ def test_damage_that_only_removing_finds_is_mended(root: Path) -> None:
     assert not (root / "jobs" / "good1.db").exists()
 
 
-def test_damage_that_importing_finds_is_mended_for_the_next_time(root: Path) -> None:
+def test_damage_that_importing_finds_is_fixed_for_the_next_time(root: Path) -> None:
     spoil_tombstones(root / "catalogue.db")
     words = ["import", "xt", str(RECORDED / "xt"), "--store", str(root)]
     assert [main(words), main(words)] == [1, 0]
@@ -197,18 +197,18 @@ def test_damage_that_importing_finds_is_mended_for_the_next_time(root: Path) -> 
         assert len(store.jobs()) > 1
 
 
-def test_damage_that_another_program_has_mended_is_not_mended_again(root: Path) -> None:
+def test_damage_that_another_program_has_fixed_is_not_fixed_again(root: Path) -> None:
     with LocalStore(str(root)) as store:
         spoil_tables(root / "catalogue.db")
         with LocalStore(str(root)) as other:
             assert ids(other) == ["good1"]
-            mended = (root / "catalogue.db").stat().st_ino
+            fixed = (root / "catalogue.db").stat().st_ino
             assert ids(store) == ["good1"]
-        assert (root / "catalogue.db").stat().st_ino == mended
+        assert (root / "catalogue.db").stat().st_ino == fixed
 
 
 def test_a_catalogue_that_cannot_be_made_now_is_made_later(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.store.local_store.LOCK_SECS", 0.05)
+    monkeypatch.setattr("logshipper_ingest.store.local_store.LOCK_SECS", 0.05)
     (root / "catalogue.db").unlink()
     make_capture(root / "spool", "new222")
     with intake_lock(str(root / "intake.lock"), 0.0) as held:

@@ -13,19 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from ingest.capture.capture_folder import CaptureFolder
-from ingest.store import intake
-from ingest.store.catalogue import Catalogue
-from ingest.store.job_db import JobWriter
-from ingest.store.local_store import LocalStore, TakenIn
 from logshipper.errors import StoreError, UnknownJob
 from logshipper.segment import Stream
+from logshipper_ingest.capture.capture_folder import CaptureFolder
+from logshipper_ingest.store import intake
+from logshipper_ingest.store.catalogue import Catalogue
+from logshipper_ingest.store.job_db import JobWriter
+from logshipper_ingest.store.local_store import LocalStore, TakenIn
 from tests import crashing
 from tests.segment_factory import CaptureWriter, age, make_capture
+from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 
 BOTH = (Stream.STDOUT, Stream.STDERR)
-ROOT = Path(__file__).resolve().parent.parent
 CHILD_SECS = scaled(60)
 ordinary_user_only = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 
@@ -193,7 +193,7 @@ def test_a_damaged_or_missing_catalogue_is_made_again(filled: Path, break_it: ob
         assert store.take_in().problems == []
 
 
-def test_damage_within_the_catalogue_shows_later_and_is_mended(filled: Path) -> None:
+def test_damage_within_the_catalogue_shows_later_and_is_fixed(filled: Path) -> None:
     with closing(sqlite3.connect(filled / "catalogue.db")) as connection, connection:
         connection.execute("UPDATE job SET summary = 'nonsense'")
     with LocalStore(str(filled)) as store:
@@ -384,7 +384,7 @@ def test_files_that_may_not_grow_lose_nothing(root: Path, spool: Path) -> None:
         capture.lines(numbers[begin : begin + 500])
     capture.close()
     code = (
-        "import sys; from ingest.store.local_store import LocalStore\n"
+        "import sys; from logshipper_ingest.store.local_store import LocalStore\n"
         "print(LocalStore(sys.argv[1], create=True).take_in())"
     )
 
@@ -421,7 +421,7 @@ def small_disk(root_user: None, tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_is_said_reading_goes_on_and_room_mends_it(small_disk: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_said_reading_goes_on_and_room_fixes_it(small_disk: Path, tmp_path: Path) -> None:
     root, spool = small_disk / "store", tmp_path / "spool"
     make_capture(spool, "good1")
     with LocalStore(str(root), create=True, spool=str(spool)) as store:
@@ -496,7 +496,7 @@ def test_waiting_for_another_who_takes_in_is_bounded(root: Path, spool: Path) ->
 
 _TAKE_IN_UNTIL_STOPPED = """
 import os, sys
-from ingest.store.local_store import LocalStore
+from logshipper_ingest.store.local_store import LocalStore
 root, stop = sys.argv[1:]
 with LocalStore(root, create=True) as store:
     stopped = False

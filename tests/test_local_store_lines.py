@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.store import job_db, job_reader
-from ingest.store.job_reader import JobReader
-from ingest.store.local_store import LocalStore, LogLine, Position
 from logshipper.errors import StoreError
 from logshipper.segment import Kind, Stream
+from logshipper_ingest.store import job_db, job_reader
+from logshipper_ingest.store.job_reader import JobReader
+from logshipper_ingest.store.local_store import LocalStore, LogLine, Position
 from tests.model_settings import examples
 from tests.segment_factory import CaptureWriter, memory_folder
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ingest.config.server_access import ServerAccess
-from ingest.loki.client import MAX_RANGE_NS, Client, Entry
-from ingest.loki.push import assemble, compress, encode_block, encode_metadata
 from logshipper.errors import QueryError, RejectedPushError, RetryablePushError
+from logshipper_ingest.config.server_access import ServerAccess
+from logshipper_ingest.loki.client import MAX_RANGE_NS, Client, Entry
+from logshipper_ingest.loki.push import assemble, compress, encode_block, encode_metadata
 from tests.captured_runs import wait_until
 from tests.servers.running import LokiServer
 
@@ -83,7 +83,7 @@ def test_range_longer_than_a_question_may_be(client: Client, run: str) -> None:
 
 def test_range_in_parts(client: Client, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As longer ones than Loki takes are; shorter parts, since an empty month takes it seconds."""
-    monkeypatch.setattr("ingest.loki.client.MAX_RANGE_NS", 7)
+    monkeypatch.setattr("logshipper_ingest.loki.client.MAX_RANGE_NS", 7)
     begin_ns = time.time_ns() - 10**9
     push_block(client, {"run": run}, [b"%d" % at for at in range(30)], begin_ns)
     forward = list(client.entries(f'{{run="{run}"}}', begin_ns - 5, begin_ns + 29, page=3))
@@ -104,7 +104,7 @@ def test_pages_of_two(client: Client, run: str) -> None:
 
 def test_one_time_for_many(client: Client, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page full of one nanosecond can't be paged through: fewer than the limit come at once, more are an error."""
-    monkeypatch.setattr("ingest.loki.client.MAX_PAGE", 200)  # Loki takes seconds for 5,000 of them
+    monkeypatch.setattr("logshipper_ingest.loki.client.MAX_PAGE", 200)  # Loki takes seconds for 5,000 of them
     at_ns = time.time_ns() - 10**9
     selector = f'{{run="{run}"}}'
     client.push({"run": run}, [Entry(at_ns, f"{at}") for at in range(199)])

@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 
-import observe
-from ingest.loki import ahead
-from ingest.loki.account import UNRESPONSIVE_NS
-from ingest.loki.finding import Found
-from observe.job_events import StateEvent, Which, events_of
-from observe.overlay import Overlay
+import logshipper
+from logshipper_ingest.capture.job import SHIPPED_UNRESPONSIVE_NS
+from logshipper_ingest.loki import ahead
+from logshipper_ingest.loki.finding import Found
+from logshipper_observe.job_events import StateEvent, Which, events_of
+from logshipper_observe.overlay import Overlay
 from tests.loki_fake import FakeLoki
 from tests.loki_pushing import JOB, Pushing, open_store
 from tests.segment_factory import SECOND_NS as NS
@@ -25,8 +25,8 @@ def fake() -> FakeLoki:
     return FakeLoki()
 
 
-def opened(fake: FakeLoki) -> observe.Store:
-    return observe.Store(open_store(fake), Overlay.of_loki(tell=print))
+def opened(fake: FakeLoki) -> logshipper.Store:
+    return logshipper.Store(open_store(fake), Overlay.of_loki(tell=print))
 
 
 def push_jobs(fake: FakeLoki, *, ended: int, running: int = 0, events: int = 2) -> None:
@@ -59,7 +59,7 @@ def order(event: StateEvent) -> tuple[int, str]:
 
 def test_events_of_many_jobs_take_few_questions(fake: FakeLoki) -> None:
     push_jobs(fake, ended=JOBS - 30, running=30)
-    log = observe.EventLog(opened(fake)).filter(own=True)
+    log = logshipper.EventLog(opened(fake)).filter(own=True)
     found = list(log)
     assert len(fake.asked) < 20
     some = one_by_one(fake)
@@ -78,7 +78,7 @@ def test_what_is_not_asked_for_is_not_read(fake: FakeLoki) -> None:
     store = opened(fake)
     list(store.jobs())
     listing, handed = len(fake.asked), fake.handed
-    assert [event.data.get("step") for event in observe.EventLog(store).filter(own=True)[:3]] == [0, 1, None][::-1]
+    assert [event.data.get("step") for event in logshipper.EventLog(store).filter(own=True)[:3]] == [0, 1, None][::-1]
     assert len(fake.asked) == 2 * listing + 1
     assert fake.handed < 2 * handed + 5 * ahead.FIRST
 
@@ -86,17 +86,17 @@ def test_what_is_not_asked_for_is_not_read(fake: FakeLoki) -> None:
 def test_jobs_with_very_many_events_are_read_fewer_at_a_time(fake: FakeLoki, monkeypatch: pytest.MonkeyPatch) -> None:
     push_jobs(fake, ended=12, events=20)
     monkeypatch.setattr(ahead, "MOST_ENTRIES", 60)
-    found = list(observe.EventLog(opened(fake)).filter(own=True))
+    found = list(logshipper.EventLog(opened(fake)).filter(own=True))
     assert Counter(event.job_id for event in found) == {f"j{number}": 22 for number in range(12)}
     monkeypatch.setattr(ahead, "MOST_ENTRIES", 10)  # fewer than one job has
-    assert list(observe.EventLog(opened(fake)).filter(own=True)) == found
+    assert list(logshipper.EventLog(opened(fake)).filter(own=True)) == found
 
 
 def test_another_clusters_job_of_the_same_id_is_another_job(fake: FakeLoki) -> None:
     push_jobs(fake, ended=3)
     copies = [entry._replace(labels={**entry.labels, "cluster": "other"}) for entry in fake._entries]
     fake._entries += [entry for entry in copies if entry.metadata["job_id"] != "j2"]
-    found = list(observe.EventLog(opened(fake)).filter(own=True))
+    found = list(logshipper.EventLog(opened(fake)).filter(own=True))
     assert Counter((event.cluster, event.job_id) for event in found) == {
         ("local", "j0"): 4, ("local", "j1"): 4, ("local", "j2"): 4, ("other", "j0"): 4, ("other", "j1"): 4,
     }  # fmt: skip
@@ -105,7 +105,7 @@ def test_another_clusters_job_of_the_same_id_is_another_job(fake: FakeLoki) -> N
 
 def test_a_job_that_is_removed_meanwhile_is_told_by_its_summary(fake: FakeLoki) -> None:
     push_jobs(fake, ended=20)
-    events = iter(observe.EventLog(opened(fake)).filter(own=True))
+    events = iter(logshipper.EventLog(opened(fake)).filter(own=True))
     next(events)
     fake._entries.clear()
     kinds = Counter(event.kind for event in events)
@@ -124,12 +124,12 @@ def test_the_last_heartbeats_of_silent_jobs_are_found_among_many(fake: FakeLoki)
         for back in range(5):
             last.setdefault(f"j{number}", now_ns - (silent_secs + 1) * NS)
             job.event(BEAT, now_ns - began_ns - (silent_secs + 1 + 10 * back) * NS)
-    lost = observe.EventLog(opened(fake)).filter(to_state="UNRESPONSIVE")
+    lost = logshipper.EventLog(opened(fake)).filter(to_state="UNRESPONSIVE")
     found = {event.job_id: event.time_ns for event in lost}
     assert len(fake.asked) < 20
     silent = {f"j{number}" for number in range(60, 100)}
     assert set(found) == silent
-    assert all(last[job_id] < at_ns <= last[job_id] + UNRESPONSIVE_NS for job_id, at_ns in found.items())
+    assert all(last[job_id] < at_ns <= last[job_id] + SHIPPED_UNRESPONSIVE_NS for job_id, at_ns in found.items())
 
 
 def test_what_ran_where_prometheus_knows_no_agent_is_whole(fake: FakeLoki) -> None:

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.capture.job import Position
-from ingest.loki.account import CaptureKey
-from ingest.loki.push import Entry
-from ingest.loki.seen import Seen
 from logshipper.errors import QueryError
 from logshipper.segment import Stream
+from logshipper_ingest.capture.job import Position
+from logshipper_ingest.loki.account import CaptureKey
+from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.loki.seen import Seen
 from tests.loki_fake import FakeLoki
 from tests.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, texts
 from tests.model_settings import examples
@@ -193,7 +193,7 @@ def test_follow_prints_late_lines_and_ends_with_the_job(
         else:
             time.sleep(0.05)
 
-    monkeypatch.setattr("observe.logs._pause", pause)
+    monkeypatch.setattr("logshipper_observe.logs._pause", pause)
     code, out, err = ask("logs", JOB, "--follow")
     assert (code, out.split()) == (0, ["first", "second", "late", "third"])
     assert err.splitlines() == [
@@ -223,7 +223,7 @@ def test_an_outage_in_the_opening_is_waited_out(
             yield entry
 
     monkeypatch.setattr(fake, "entries", entries)
-    monkeypatch.setattr("observe.logs._pause", lambda poll, secs: paused.append(secs))
+    monkeypatch.setattr("logshipper_observe.logs._pause", lambda poll, secs: paused.append(secs))
     code, out, err = ask("logs", JOB, "--follow", *tail)
     assert (code, out.split()) == (0, ["1", "2", "3"] if tail else ["0", "1", "2", "3"])
     assert ("trying again for 10 minutes" in err) == bool(paused)
@@ -235,7 +235,7 @@ def test_without_follow_nothing_is_waited_for(fake: FakeLoki, ask: Ask) -> None:
     assert ask("logs", JOB) == (1, "", "logshipper: Loki in memory: HTTP 503: it starts\n")
 
 
-def test_what_no_waiting_mends_ends_following(fake: FakeLoki, ask: Ask) -> None:
+def test_what_no_waiting_fixes_ends_following(fake: FakeLoki, ask: Ask) -> None:
     fake.broken = QueryError("Loki in memory", 401, "who are you?")
     assert ask("logs", JOB, "--follow")[0] == 1
 
@@ -335,7 +335,7 @@ def test_a_silent_job_is_unresponsive(fake: FakeLoki) -> None:
 
 
 def test_what_was_read_takes_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.loki.seen.MAX_SPANS", 100)
+    monkeypatch.setattr("logshipper_ingest.loki.seen.MAX_SPANS", 100)
     seen, key = Seen(), CaptureKey(1, "", 0, "node1")
     for time_ns in range(1000, 3000, 2):
         seen.add(key, time_ns)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.loki.account import END_AHEAD_NS, JobAccount, JobKey
-from ingest.loki.finding import Found
-from ingest.loki.logql import any_of, quoted
-from ingest.loki.push import Entry
 from logshipper.errors import QueryError, UnknownJob
 from logshipper.segment import Json
+from logshipper_ingest.loki.account import END_AHEAD_NS, JobAccount, JobKey
+from logshipper_ingest.loki.finding import Found
+from logshipper_ingest.loki.logql import any_of, quoted
+from logshipper_ingest.loki.push import Entry
 from tests.loki_fake import FakeLoki
 from tests.loki_job import push_spool
 from tests.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, read, texts
@@ -231,10 +231,10 @@ def test_the_order_of_arrival_does_not_matter(random: Any) -> None:
 
 
 def observe_everything(reader: Any) -> None:  # Any: a reader, of which everything is asked
-    from observe.documents import capture_document, job_document
-    from observe.output import to_json
-    from observe.overlay import NO_MARKS
-    from observe.show import _document
+    from logshipper_observe.documents import capture_document, job_document
+    from logshipper_observe.output import to_json
+    from logshipper_observe.overlay import NO_MARKS
+    from logshipper_observe.show import _document
 
     json.loads(to_json(_document(reader, reader.summary, reader.keys(), "", time.time_ns(), NO_MARKS)))
     to_json([job_document(reader.summary, 0), *map(capture_document, reader.captures)])

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.store.local_store import LocalStore
 from logshipper.cli import main
 from logshipper.segment import Kind, Stream
+from logshipper_ingest.store.local_store import LocalStore
 from tests.loki_fake import FakeLoki
 from tests.loki_job import pieces, push_spool
 from tests.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, read, texts
@@ -217,7 +217,7 @@ def test_a_tail_reads_backward_and_little(fake: FakeLoki) -> None:
 
 
 def test_a_tail_that_is_too_long_to_be_kept_is_right(fake: FakeLoki, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.loki.reader.MAX_HELD", 10)
+    monkeypatch.setattr("logshipper_ingest.loki.reader.MAX_HELD", 10)
     began_ns = time.time_ns() - 100 * NS
     ranks = [Pushing(fake, began_ns=began_ns, host=f"node{task}", task=str(task)) for task in range(3)]
     for at_ns in range(20):

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import observe.logs
-from ingest.loki.client import Client
-from ingest.loki.push import Entry
-from ingest.loki.store import LokiStore
+import logshipper_observe.logs
 from logshipper.cli import main
 from logshipper.segment import Kind, Stream
+from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.loki.store import LokiStore
 from tests.loki_job import push_spool
 from tests.reading_store import SpooledCapture, training
 from tests.segment_factory import SECOND_NS as NS
@@ -135,12 +135,12 @@ def test_follow_prints_what_comes_and_ends_with_the_job(
     event(began_ns + 8 * NS, event="heartbeat", mode="enabled", lines=1)
     line(began_ns + 7 * NS, "first")
     steps = iter([lambda: line(began_ns + 9 * NS, "second"), finish])
-    pause = observe.logs._pause
+    pause = logshipper_observe.logs._pause
 
     def go_on(poll: "select.poll", secs: float) -> None:
         next(steps, lambda: pause(poll, secs))()
 
-    monkeypatch.setattr(observe.logs, "_pause", go_on)
+    monkeypatch.setattr(logshipper_observe.logs, "_pause", go_on)
     out = ask("logs", job, "--follow", "--from", "loki", "--loki-url", loki.url)
     assert out.split() == ["first", "second", "late", "third"]
 

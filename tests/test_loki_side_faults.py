@@ -15,18 +15,19 @@ from pathlib import Path
 
 import pytest
 
-from ingest.config import agent_config
-from ingest.loki.client import Client
-from ingest.loki.push import Entry, assemble, compress, encode_block
-from ingest.shipping.checkpoints import read_state
 from logshipper.errors import RejectedPushError
-from tests.captured_runs import ROOT, TIMEOUT_SECS, wait_until
+from logshipper_ingest.config import agent_config
+from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.push import Entry, assemble, compress, encode_block
+from logshipper_ingest.shipping.checkpoints import read_state
+from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.conservation import Place, all_problems, balances_in_loki, line_of, numbering, places, spool
 from tests.faulty_server import Said
 from tests.node_agents import NodeAgent, Proxy, client, cluster, entries_of
 from tests.push_decoder import decompress, fields
 from tests.segment_factory import HOUR_NS
 from tests.servers.running import LokiServer
+from tests.tools.sources import INGEST, LOGSHIPPER, ROOT
 
 __all__ = ["client", "cluster"]  # fixtures
 LINES = 300
@@ -117,7 +118,7 @@ def test_whatever_loki_answers(site: Site, client: Client) -> None:
             wait_until(lambda: site.proxy.faults >= least, f"pushes that meet: {fault}")  # noqa: B023  called at once
         finally:
             taken = site.proxy.pushes
-            site.proxy.mended()
+            site.proxy.fixed()
         wait_until(lambda: site.proxy.pushes > taken, f"a push after: {fault}")  # noqa: B023  called at once
     site.agent.wait_shipped()
     problems = all_problems(balances_in_loki(entries_of(client, site.cluster, selector='| job_id=~"fault.*"'), sent))
@@ -140,7 +141,7 @@ def test_a_head_that_drips_holds_no_push_and_no_sigterm(loki: LokiServer, cluste
             words = agent.status()["loki"]["trouble"]["words"]
             assert words == "no whole answer within 2 s: it comes too slowly"
             assert agent.stop() == 0
-        proxy.mended()
+        proxy.fixed()
         with agent, Client(loki.url) as client:
             agent.wait_shipped()
             assert all_problems(balances_in_loki(entries_of(client, cluster), sent)) == {}
@@ -228,8 +229,8 @@ def test_the_clock_is_set_back_and_forward(loki: LokiServer, client: Client, clu
 
 def test_an_upgrade_in_the_middle(loki: LokiServer, client: Client, cluster: str, tmp_path: Path) -> None:
     """Another version of the packages takes over while jobs print, and the first one again."""
-    for package in ("logshipper", "ingest"):
-        shutil.copytree(ROOT / package, tmp_path / "newer" / package)
+    for package in (LOGSHIPPER, INGEST):
+        shutil.copytree(package, tmp_path / "newer" / package.name)
     (tmp_path / "newer" / "logshipper" / "__init__.py").write_text('__version__ = "99.0.0"\n')
     agent = NodeAgent(tmp_path / "node", loki.url, cluster=cluster)
     sent: dict[Place, int] = {}
@@ -262,7 +263,7 @@ def test_the_name_service_is_gone(loki: LokiServer, client: Client, cluster: str
     url = f"http://loki.logshipper-test.invalid:{loki.port}"
     agent = NodeAgent(tmp_path / "node", url, cluster=cluster)
     enter = f'mount --bind {hosts} /etc/hosts && exec "$@"'
-    by = ["unshare", "--mount", "sh", "-c", enter, "sh", sys.executable, "-m", "ingest"]
+    by = ["unshare", "--mount", "sh", "-c", enter, "sh", sys.executable, "-m", "logshipper_ingest"]
     sent: dict[Place, int] = {}
     with agent.start(by=by):
         section = agent_config.load(str(agent.config)).agent

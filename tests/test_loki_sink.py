@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from ingest.capture.capture_account import BlockRow, Rows
-from ingest.capture.capture_folder import Identity
-from ingest.config.loki_section import LokiSection
-from ingest.loki.client import Client
-from ingest.loki.push import Entry, compress, encode_push
-from ingest.metrics.metrics_server import AgentMetrics
-from ingest.shipping import loki_sink
-from ingest.shipping.entries import Chunk, EntryBuilder, StreamKey
-from ingest.shipping.loki_sink import LokiSink, Stopped, TenantWaits
-from ingest.shipping.quarantine import Refusal
 from logshipper.errors import PushError, QueryError, RejectedPushError
 from logshipper.segment import Stream
+from logshipper_ingest.capture.capture_account import BlockRow, Rows
+from logshipper_ingest.capture.capture_folder import Identity
+from logshipper_ingest.config.loki_section import LokiSection
+from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.push import Entry, compress, encode_push
+from logshipper_ingest.metrics.metrics_server import AgentMetrics
+from logshipper_ingest.shipping import loki_sink
+from logshipper_ingest.shipping.entries import Chunk, EntryBuilder, StreamKey
+from logshipper_ingest.shipping.loki_sink import LokiSink, Stopped, TenantWaits
+from logshipper_ingest.shipping.quarantine import Refusal
 from tests.captured_runs import wait_until
 from tests.modelled_loki import HOUR_NS, ModelledLoki, refused, throttled, unreachable
 from tests.servers.running import LokiServer
@@ -107,7 +107,7 @@ def test_all_of_a_batch_goes_in_one_push_and_is_counted() -> None:
         (500, "everything waits"),
     ],
 )
-def test_what_somebody_has_to_mend_holds_everything_and_is_said_once(status: int, hint: str) -> None:
+def test_what_somebody_has_to_fix_holds_everything_and_is_said_once(status: int, hint: str) -> None:
     sink = Sink()
     error = refused(status, "dear me")
     sink.loki.script = [error, error, error]
@@ -225,7 +225,7 @@ def test_what_is_sent_again_counts_in_its_streams_rate_again(monkeypatch: pytest
 
 
 def test_loki_that_was_away_is_left_to_settle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.shipping.loki_sink.RESTART_SECS", 0.0)
+    monkeypatch.setattr("logshipper_ingest.shipping.loki_sink.RESTART_SECS", 0.0)
     sink = Sink(settle_secs=10.0)
     waits = waits_of(sink, monkeypatch)
     now_ns = time.time_ns()

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ingest.capture.job import JOB_ENDED
-from ingest.loki.finding import Found
-from ingest.loki.push import Entry
 from logshipper.errors import UnknownJob
-from observe.words import utc
+from logshipper_ingest.capture.job import JOB_ENDED
+from logshipper_ingest.loki.finding import Found
+from logshipper_ingest.loki.push import Entry
+from logshipper_observe.words import utc
 from tests.loki_fake import FakeLoki
 from tests.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, texts
 from tests.segment_factory import SECOND_NS as NS
@@ -144,7 +144,7 @@ def test_each_run_has_its_own_end(fake: FakeLoki) -> None:
 def test_of_several_words_on_one_run_the_best_counts(
     fake: FakeLoki, told: tuple[str | None, ...], expected: str
 ) -> None:
-    """Both hooks may be there, and a job that is over may be begun anew."""
+    """Both hooks may be there, and a job that is over may be restarted."""
     job = Pushing(fake)
     job.close()
     for number, state in enumerate(told):

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from ingest.config import metrics_access
-from ingest.config.metrics_access import MetricsAccess
-from ingest.metrics import metrics_server
-from ingest.metrics.metrics_server import AgentMetrics, MetricsServer
 from logshipper.errors import ConfigError
+from logshipper_ingest.config import metrics_access
+from logshipper_ingest.config.metrics_access import MetricsAccess
+from logshipper_ingest.metrics import metrics_server
+from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer
 from tests.access_setup import BASIC, PASSWORD, Certificates, made, plain_environment, secret
 from tests.captured_runs import wait_until
 from tests.tls_gateway import Pair, locked

@@ -4,14 +4,20 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from ingest.capture.job import RUNNING, UNRESPONSIVE
-from ingest.config.agent_config import MetricsSection
-from ingest.influxdb.influxdb_sink import REASONS as INFLUXDB_REASONS
-from ingest.metadata.ranks import REASONS, alphabetical_code, rank
-from ingest.metrics.job_metrics import MAX_JOB_KEYS, MAX_KEYS_TOLD
-from ingest.metrics.job_series import FAMILIES, LEDGER_ACCOUNTS
-from ingest.metrics.metrics_server import DEADLINE_SECS, HEAD_SECS, LEFT_OUT_REASONS, MAX_CONNECTIONS, SCRAPE_REASONS
-from ingest.metrics.remote_write import DROP_REASONS, MAX_OFF_SECS, MAX_SPLITS, PROBE
+from logshipper_ingest.capture.job import RUNNING, UNRESPONSIVE
+from logshipper_ingest.config.agent_config import MetricsSection
+from logshipper_ingest.influxdb.influxdb_sink import REASONS as INFLUXDB_REASONS
+from logshipper_ingest.metadata.ranks import REASONS, alphabetical_code, rank
+from logshipper_ingest.metrics.job_metrics import MAX_JOB_KEYS, MAX_KEYS_TOLD
+from logshipper_ingest.metrics.job_series import FAMILIES, LEDGER_ACCOUNTS
+from logshipper_ingest.metrics.metrics_server import (
+    DEADLINE_SECS,
+    HEAD_SECS,
+    LEFT_OUT_REASONS,
+    MAX_CONNECTIONS,
+    SCRAPE_REASONS,
+)
+from logshipper_ingest.metrics.remote_write import DROP_REASONS, MAX_OFF_SECS, MAX_SPLITS, PROBE
 from tests.exported_metrics import exported
 from tests.job_views import FakeCapture, job_metrics
 

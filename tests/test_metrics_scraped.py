@@ -12,8 +12,8 @@ import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
-from ingest.config.loki_section import LokiSection
-from ingest.metrics.prometheus import Client
+from logshipper_ingest.config.loki_section import LokiSection
+from logshipper_ingest.metrics.prometheus import Client
 from tests.access_setup import PASSWORD, Certificates, made, plain_environment, secret, with_certificate
 from tests.captured_runs import wait_until
 from tests.faulty_server import FaultyServer, Said

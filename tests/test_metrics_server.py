@@ -12,12 +12,12 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from ingest.config.agent_config import MetricsSection
-from ingest.metrics import metrics_server
-from ingest.metrics.job_metrics import JobMetrics
-from ingest.metrics.metrics_server import AgentMetrics, MetricsServer, exposition
 from logshipper import __version__
 from logshipper.errors import ConfigError
+from logshipper_ingest.config.agent_config import MetricsSection
+from logshipper_ingest.metrics import metrics_server
+from logshipper_ingest.metrics.job_metrics import JobMetrics
+from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer, exposition
 from tests.captured_runs import wait_until
 from tests.job_views import FakeCapture, job_metrics
 

@@ -24,11 +24,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from ingest.shipping import loki_sink
-from ingest.shipping import quarantine as quarantine_module
-from ingest.shipping import shipper as shipper_module
 from logshipper.errors import PushError, RejectedPushError, StoreError
 from logshipper.segment import Kind, Stream
+from logshipper_ingest.shipping import loki_sink
+from logshipper_ingest.shipping import quarantine as quarantine_module
+from logshipper_ingest.shipping import shipper as shipper_module
 from tests.model_settings import model_settings
 from tests.modelled_loki import NAME, ModelledLoki, refused, throttled, unreachable
 from tests.push_decoder import Pushed

@@ -14,16 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from ingest.loki.client import Client
-from ingest.loki.push import Entry
-from ingest.metrics.prometheus import Client as PrometheusClient
-from ingest.store.local_store import LocalStore
 from logshipper.segment import Kind, Stream
-from tests.captured_runs import ROOT, wait_until
+from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.metrics.prometheus import Client as PrometheusClient
+from logshipper_ingest.store.local_store import LocalStore
+from tests.captured_runs import wait_until
 from tests.node_agents import NodeAgent, Proxy, client, cluster, entries_of
 from tests.other_users import ANN, BEN, needs_root, open_folder, ordinary_python
 from tests.segment_factory import CaptureWriter
 from tests.servers.running import LokiServer, PrometheusServer
+from tests.tools.sources import SOURCES
 from tests.tools.waiting import scaled
 
 JOB = r"""
@@ -143,7 +144,7 @@ def test_reading_commands_tell_the_same_of_both_stores(loki: LokiServer, cluster
 def read(*words: str) -> str:
     """What a reading command prints, without what differs: where it was read, and how long ago that was."""
     command = [sys.executable, "-m", "logshipper", *words]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": SOURCES}
     done = subprocess.run(
         command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
     )
@@ -241,7 +242,7 @@ def test_loki_is_away(client: Client, cluster: str, tmp_path: Path) -> None:
 def test_nothing_is_dropped_whatever_loki_answers(
     loki: LokiServer, client: Client, cluster: str, tmp_path: Path, status: int
 ) -> None:
-    """What is told of it: somebody has to mend something; so it is with a 400 in words that aren't Loki's. All answers:
+    """What is told of it: somebody must fix something; so it is with a 400 in words that aren't Loki's. All answers:
     tests/test_loki_side_faults.py."""
     with Proxy(loki.url) as proxy:
         proxy.answer = lambda _: refusing(status)

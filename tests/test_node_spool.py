@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from ingest.config.agent_config import AgentConfig, AgentSection
-from ingest.node import node_spool, prepare
-from ingest.node.node_spool import NodeIdentity, NodeSpool, TooManyCaptures, prepare_capture
 from logshipper.errors import ConfigError, SpoolError, SpoolFull
-from tests.captured_runs import ROOT
+from logshipper_ingest.config.agent_config import AgentConfig, AgentSection
+from logshipper_ingest.node import node_spool, prepare
+from logshipper_ingest.node.node_spool import NodeIdentity, NodeSpool, TooManyCaptures, prepare_capture
 from tests.other_users import ANN, BEN, as_user, needs_root, open_folder, refused
+from tests.tools.sources import ROOT
 
 __all__ = ["open_folder"]
 ME = os.getuid()
@@ -130,7 +130,9 @@ def test_many_makers_at_once(tmp_path: Path) -> None:
     """The count holds also where several processes make captures; none is half made."""
     agent = _section(tmp_path, max_captures_per_user=20)
     code = (
-        "import sys; from ingest.node.node_spool import *; from ingest.config.agent_config import AgentSection\n"
+        "import sys\n"
+        "from logshipper_ingest.config.agent_config import AgentSection\n"
+        "from logshipper_ingest.node.node_spool import *\n"
         f"agent = AgentSection(cluster='c1', host='n1', spool_dir={agent.spool_dir!r}, max_captures_per_user=20)\n"
         "for n in range(12):\n"
         "    try: prepare_capture(agent, NodeIdentity('42', 1, '', n, 'x', "
@@ -256,7 +258,7 @@ def test_a_full_disk(open_folder: Path) -> None:
 
 @needs_root
 def test_what_users_can_do_in_the_spool(open_folder: Path) -> None:
-    """Into the own segments, and nowhere else: neither write, list, rename, replace nor remove."""
+    """Into its own segments, and nowhere else: neither write, list, rename, replace nor remove."""
     agent = _section(open_folder)
     own = Path(prepare_capture(agent, _identity(ANN)))
     other = Path(prepare_capture(agent, _identity(BEN)))

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from logshipper.errors import LogshipperError
-from observe.graph_png import write_png
-from observe.graph_text import drawn
-from observe.output import Output, cells_wide
-from observe.series import Graph, Request, graphs
+from logshipper_observe.graph_png import write_png
+from logshipper_observe.graph_text import drawn
+from logshipper_observe.output import Output, cells_wide
+from logshipper_observe.series import Graph, Request, graphs
 from tests.observe_fake import FakeReader
 
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -106,7 +106,7 @@ def test_png_that_cannot_be_written(tmp_path: Path) -> None:
         write_png(str(tmp_path / "nowhere" / "a.png"), some(training()), "t", "s")
 
 
-def test_without_matplotlib_the_mend_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_fix_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(LogshipperError, match=re.escape("pip install matplotlib")):
         write_png(str(tmp_path / "a.png"), some(training()), "t", "s")

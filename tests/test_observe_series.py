@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from observe import series
-from observe.asked import UnknownKey
-from observe.points import MAX_POINTS, Points
-from observe.series import Graph, Request, graphs
+from logshipper_observe import series
+from logshipper_observe.asked import UnknownKey
+from logshipper_observe.points import MAX_POINTS, Points
+from logshipper_observe.series import Graph, Request, graphs
 from tests.observe_fake import FakeReader
 
 

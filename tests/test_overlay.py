@@ -1,4 +1,4 @@
-"""Tags, notes and stars: the reader's own, beside a store; the last word counts; several writers at a time."""
+"""Tags, notes and stars: the reader's own, next to a store; the last word counts; several writers at a time."""
 
 import json
 import os
@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.store.local_store import LocalStore
-from ingest.store.marks_file import forget_marks
 from logshipper.errors import ConfigError, StoreError
-from observe.overlay import (
+from logshipper_ingest.store.local_store import LocalStore
+from logshipper_ingest.store.marks_file import forget_marks
+from logshipper_observe.overlay import (
     MAX_NOTE_CHARS,
     MAX_TAGS,
     NO_MARKS,
@@ -27,9 +27,9 @@ from observe.overlay import (
     own_file,
     parse_change,
 )
-from tests.captured_runs import ROOT
 from tests.model_settings import examples
 from tests.reading_store import Ask, ask, training
+from tests.tools.sources import ROOT
 
 JOB = Place("k3f9x2")
 __all__ = ["ask"]  # fixtures
@@ -135,7 +135,7 @@ def test_a_file_that_is_none_is_told(tmp_path: Path) -> None:
 
 def test_writers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     code = (
-        "import sys; from observe.overlay import *\n"
+        "import sys; from logshipper_observe.overlay import *\n"
         "overlay = Overlay(sys.argv[1])\n"
         "for n in range(15): overlay.tag(Place('k3f9x2'), [Change(f'w{sys.argv[2]}-{n}', '')])"
     )

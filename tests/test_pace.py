@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.shipping.pace import LEAST_BYTES_PER_SEC, START_BYTES_PER_SEC, Pace
+from logshipper_ingest.shipping.pace import LEAST_BYTES_PER_SEC, START_BYTES_PER_SEC, Pace
 from tests.shared_limit import LIMIT, after_an_outage
 
 MOST = 4_000_000.0

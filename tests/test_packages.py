@@ -21,13 +21,13 @@ from typing import NamedTuple
 
 import pytest
 
-from ingest.config import site
-from ingest.config.agent_config import AgentConfig, read
+from logshipper_ingest.config import site
+from logshipper_ingest.config.agent_config import AgentConfig, read
 from tests.slurm import gate
+from tests.tools.sources import ROOT
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for the builds
 
-ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ROOT / "deploy" / "packages"
 UNIT = ROOT / "deploy" / "systemd" / "logshipper-agent.service"
 BUILD_SECS = 300.0
@@ -327,8 +327,8 @@ def test_all_of_it_can_be_imported_and_nothing_is_missing(installed: Path) -> No
     script = """
 import importlib, pkgutil, re, sys
 from importlib import metadata
-import grafana, ingest, logshipper, observe
-for package in (logshipper, ingest, observe, grafana):
+import logshipper, logshipper_grafana, logshipper_ingest, logshipper_observe
+for package in (logshipper, logshipper_ingest, logshipper_observe, logshipper_grafana):
     assert package.__file__.startswith("/opt/logshipper/"), package.__file__
     for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         if not found.name.endswith(("__main__", ".export_parquet", ".record_columns")):  # these: the extra `parquet`

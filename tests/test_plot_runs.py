@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.loki.client import Client
 from logshipper.cli import main
-from observe.cli_graphs import layout
-from observe.curves import AGGREGATES, Trace, Treatment, smoothed, spread, treated
-from observe.points import Points
+from logshipper_ingest.loki.client import Client
+from logshipper_observe.cli_graphs import layout
+from logshipper_observe.curves import AGGREGATES, Trace, Treatment, smoothed, spread, treated
+from logshipper_observe.points import Points
 from tests.loki_job import push_spool
 from tests.reading_store import SpooledCapture
 from tests.servers.running import LokiServer

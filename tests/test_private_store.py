@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ingest.store.local_store import LocalStore
 from logshipper import spool
 from logshipper.errors import SpoolError, StoreError
 from logshipper.private_folder import claim_folder
-from observe.overlay import Overlay, Place
+from logshipper_ingest.store.local_store import LocalStore
+from logshipper_observe.overlay import Overlay, Place
 from tests.captured_runs import Home, wait_until
 from tests.import_tools import RECORDED
 from tests.other_users import needs_root

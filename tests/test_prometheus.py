@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ingest.metrics.prometheus import Client, Target
 from logshipper.errors import QueryError
+from logshipper_ingest.metrics.prometheus import Client, Target
 from tests.captured_runs import wait_until
 from tests.faulty_server import FaultyServer, Said
 from tests.servers.running import PrometheusServer

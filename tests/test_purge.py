@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 import tests.modelled_loki
-from ingest.__main__ import build_parser
-from ingest.admin import purge_command
-from ingest.capture.purge_pattern import pattern_of
-from ingest.loki.client import Client
-from ingest.loki.push import Entry
-from ingest.store.local_store import LocalStore
-from ingest.user_agent import take_lock
 from logshipper.errors import ConfigError, LogshipperError, StoreError, UnknownJob
 from logshipper.segment import Kind, Stream
+from logshipper_ingest.admin import purge_command
+from logshipper_ingest.capture.purge_pattern import pattern_of
+from logshipper_ingest.cli import build_parser
+from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.store.local_store import LocalStore
+from logshipper_ingest.user_agent import take_lock
 from tests.node_agents import NodeAgent, entries_of
 from tests.segment_factory import CaptureWriter
 from tests.servers.running import LokiServer

@@ -11,17 +11,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import tests.modelled_loki
-from ingest import sqlite_file
-from ingest.capture.purge_masks import masked_json, masked_lines
-from ingest.capture.purge_pattern import pattern_of
-from ingest.capture.text_forms import spans
-from ingest.metadata.x_axis import KeyStats
-from ingest.store.job_reader import JobReader
-from ingest.store.local_store import LocalStore
-from ingest.telegraf.unidentified import Unidentified
-from ingest.user_agent import take_lock
 from logshipper.segment import Kind, Stream
-from observe.overlay import Change, Overlay, Place
+from logshipper_ingest import sqlite_file
+from logshipper_ingest.capture.purge_masks import masked_json, masked_lines
+from logshipper_ingest.capture.purge_pattern import pattern_of
+from logshipper_ingest.capture.text_forms import spans
+from logshipper_ingest.metadata.x_axis import KeyStats
+from logshipper_ingest.store.job_reader import JobReader
+from logshipper_ingest.store.local_store import LocalStore
+from logshipper_ingest.telegraf.unidentified import Unidentified
+from logshipper_ingest.user_agent import take_lock
+from logshipper_observe.overlay import Change, Overlay, Place
 from tests.secret_oracle import SECRETS, Secret, has, holding
 from tests.segment_factory import CaptureWriter
 from tests.shipping_node import ShippingNode, soon_ns

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from ingest.admin import purge_loki
-from ingest.admin.purge_loki import LokiPurge
-from ingest.capture.purge_pattern import LinePattern, pattern_of
-from ingest.loki.client import Client, Result
-from ingest.loki.logql import quoted
-from ingest.loki.push import Entry
+from logshipper_ingest.admin import purge_loki
+from logshipper_ingest.admin.purge_loki import LokiPurge
+from logshipper_ingest.capture.purge_pattern import LinePattern, pattern_of
+from logshipper_ingest.loki.client import Client, Result
+from logshipper_ingest.loki.logql import quoted
+from logshipper_ingest.loki.push import Entry
 from tests.node_agents import NodeAgent, entries_of
 from tests.secret_oracle import SECRETS, Secret, has
 from tests.servers.running import LokiServer

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import observe
-from tests.captured_runs import ROOT
+import logshipper
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
+from tests.tools.sources import ROOT
 
 PAGE = ROOT / "docs" / "python-api.md"
 
@@ -44,40 +44,42 @@ def test_the_pages_examples_run(store: Path) -> None:
 
 
 def test_every_name_is_there() -> None:
-    assert dir(observe) == sorted(observe.__all__)
-    assert all(getattr(observe, name).__doc__ for name in observe.__all__ if name != "Columns")
+    assert dir(logshipper) == sorted(logshipper.__all__)
+    assert all(getattr(logshipper, name).__doc__ for name in logshipper.__all__ if name != "Columns")
     with pytest.raises(AttributeError, match="no_such"):
-        observe.no_such  # noqa: B018  that is the question
+        logshipper.no_such  # noqa: B018  that is the question
 
 
 def test_errors_of_the_page_are_all_there_are() -> None:
     rows = re.findall(r"^\| `(\w+)` \|", PAGE.read_text().split("## Errors")[1], re.M)
-    errors = {name for name in observe.__all__ if isinstance(getattr(observe, name), type)
-              and issubclass(getattr(observe, name), Exception)}  # fmt: skip
+    errors = {name for name in logshipper.__all__ if isinstance(getattr(logshipper, name), type)
+              and issubclass(getattr(logshipper, name), Exception)}  # fmt: skip
     assert set(rows) == errors - {"LogshipperError"} | {"ValueError"}
 
 
 def test_commands_start_without_the_library() -> None:
-    code = "import sys, observe, observe.cli; print([name for name in sys.modules if name.endswith('_api')])"
+    code = (
+        "import sys, logshipper, logshipper_observe.cli; print([name for name in sys.modules if name.endswith('_api')])"
+    )
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
 
 
 def test_a_store_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(observe.StoreError, match="no store here yet"):
-        observe.Store.local(tmp_path / "nothing")
+    with pytest.raises(logshipper.StoreError, match="no store here yet"):
+        logshipper.Store.local(tmp_path / "nothing")
     assert list(tmp_path.iterdir()) == [], "looking makes nothing"
 
 
 def test_waiting_ends_when_the_time_is_up(store: Path) -> None:
     with SpooledCapture(store, "runs") as job:
         job.beat()
-        with observe.Store.local() as opened:
+        with logshipper.Store.local() as opened:
             assert opened.wait_any("runs", timeout_secs=0) == (None, None)
-            with pytest.raises(observe.TimedOut) as error:
+            with pytest.raises(logshipper.TimedOut) as error:
                 opened.wait_all("a1", "runs", timeout_secs=0)
             assert error.value.left == ("runs",)
             assert opened.job("runs").is_running
         job.end()
-    with observe.Store.local() as opened:
+    with logshipper.Store.local() as opened:
         assert opened.wait_any("runs") == ("runs", "COMPLETED")

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.captured_runs import ROOT, Home, wait_until
+from tests.captured_runs import Home, wait_until
 from tests.import_tools import contents
+from tests.tools.sources import ROOT
 from tests.tools_of_others import python_of
 
 Json = Any  # Any: JSON

@@ -17,9 +17,9 @@ from logshipper.cli import main
 from logshipper.segment import Kind
 from tests.reading_store import Ask, SpooledCapture, ask, store, training
 from tests.segment_factory import SECOND_NS as NS
+from tests.tools.sources import ROOT, SOURCES
 from tests.tools.waiting import scaled
 
-ROOT = Path(__file__).resolve().parent.parent
 DEADLINE_SECS = scaled(30.0)
 ESCAPE = "\x1b"
 BOX = "─│┌┐└┘━┃╭╮╰╯"
@@ -35,7 +35,7 @@ def ok(answer: tuple[int, str, str]) -> str:
 
 def command(store: Path, *words: str, **options: Any) -> "subprocess.Popen[bytes]":
     """A process of its own. options: of Popen."""
-    environment = {**os.environ, "LOGSHIPPER_STORE": str(store), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "LOGSHIPPER_STORE": str(store), "PYTHONPATH": SOURCES}
     return subprocess.Popen([sys.executable, "-m", "logshipper", *words], env=environment, **options)
 
 
@@ -472,7 +472,7 @@ def test_broken_pipe_ends_silently(store: Path) -> None:
 def test_closed_streams_are_no_error_of_their_own(store: Path, words: list[str]) -> None:
     training(store)
     shell = f"{sys.executable} -m logshipper {' '.join(words)} <&- >&- 2>&-"
-    environment = {**os.environ, "LOGSHIPPER_STORE": str(store), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "LOGSHIPPER_STORE": str(store), "PYTHONPATH": SOURCES}
     done = subprocess.run(["/bin/sh", "-c", shell], env=environment, timeout=DEADLINE_SECS)
     assert done.returncode == (2 if words[0] == "rm" else 0)
 
@@ -546,7 +546,7 @@ def test_a_big_job_is_read_in_bounded_memory(store: Path) -> None:
             "words = Path('/proc/self/status').read_text().split(); peak = int(words[words.index('VmHWM:') + 1])\n"
             "sys.exit(code or peak > 100_000)  # KiB; some 30,000, as a rule"
         )
-        environment = {**os.environ, "LOGSHIPPER_STORE": str(store), "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "LOGSHIPPER_STORE": str(store), "PYTHONPATH": SOURCES}
         done = subprocess.run([sys.executable, "-c", script, *words], env=environment, capture_output=True, timeout=60)
         assert (done.returncode, done.stderr) == (0, b"")
         return done.stdout.splitlines()
@@ -626,7 +626,7 @@ def test_completion_script(shell: str, capsys: pytest.CaptureFixture[str]) -> No
 
 def completions(store: Path, line: str) -> list[str]:
     found = store.parent / "found"
-    environment = {**os.environ, "LOGSHIPPER_STORE": str(store), "PYTHONPATH": str(ROOT), "_ARGCOMPLETE": "1",
+    environment = {**os.environ, "LOGSHIPPER_STORE": str(store), "PYTHONPATH": SOURCES, "_ARGCOMPLETE": "1",
                    "_ARGCOMPLETE_SHELL": "bash", "_ARGCOMPLETE_IFS": "\n", "COMP_LINE": line,
                    "COMP_POINT": str(len(line)), "_ARGCOMPLETE_STDOUT_FILENAME": str(found)}  # fmt: skip
     done = subprocess.run(

@@ -11,11 +11,11 @@ import pexpect
 import pytest
 
 from logshipper.segment import Kind, Stream
-from observe.output import cells_wide
+from logshipper_observe.output import cells_wide
 from tests.reading_store import SpooledCapture, training
+from tests.tools.sources import SOURCES
 from tests.tools.waiting import scaled
 
-ROOT = Path(__file__).resolve().parent.parent
 DEADLINE_SECS = scaled(30.0)
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 HOSTILE = "a\x1b]0;title\x07b\x1b[2Jc\x9bd\x08e\x00f\u2028g"
@@ -33,7 +33,7 @@ def start(store: Path, *words: str, columns: int = 80, rows: int = 40, **environ
         "timeout": DEADLINE_SECS,
     }  # Any: pexpect
     base = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
-    base |= {"TERM": "xterm-256color", "LOGSHIPPER_STORE": str(store), "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
+    base |= {"TERM": "xterm-256color", "LOGSHIPPER_STORE": str(store), "PYTHONPATH": SOURCES, "PYTHONUTF8": "1"}
     child = pexpect.spawn(sys.executable, ["-m", "logshipper", *words], env={**base, **environment}, **options)
     child.delaybeforesend = None
     return child
@@ -250,12 +250,13 @@ def test_an_empty_store_is_friendly(store: Path) -> None:
 def test_a_long_taking_in_shows_a_bar() -> None:
     """The bar's own clock is not waited for: it is told that its patience is over."""
     script = (
-        "import sys; from ingest import progress_bar; from observe.words import size; progress_bar._PATIENCE_SECS = 0;"
+        "import sys; from logshipper_ingest import progress_bar;"
+        "from logshipper_observe.words import size; progress_bar._PATIENCE_SECS = 0;"
         "bar = progress_bar.Bar('Reading the spool', size);"
         "bar(5_000_000, 10_000_000); bar.clear(); print('done', file=sys.stderr)"
     )
     options: dict[str, Any] = {"encoding": "utf-8", "timeout": DEADLINE_SECS}  # Any: pexpect
-    environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
+    environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": SOURCES, "PYTHONUTF8": "1"}
     child = pexpect.spawn(sys.executable, ["-c", script], env=environment, **options)
     child.expect_exact("━━━━━━━━━━━━┄┄┄┄┄┄┄┄┄┄┄┄  50%  5.00 MB of 10.0 MB\r\x1b[Kdone")
     child.expect(pexpect.EOF)

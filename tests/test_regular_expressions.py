@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ingest.imports.entries import read_any
-from ingest.imports.faults import Faults
-from ingest.imports.source_file import SourceFile
 from logshipper import config
 from logshipper.errors import ConfigError
 from logshipper.metadata import keys_of
+from logshipper_ingest.imports.entries import read_any
+from logshipper_ingest.imports.faults import Faults
+from logshipper_ingest.imports.source_file import SourceFile
 from tests.adversaries import Expression, secs_at, slow_text
 from tests.expressions import Found, all_expressions
 
@@ -20,29 +20,29 @@ BUILT = {
     "logshipper/masks.py:re.compile(b''.join(map(_forms, token.decode())))": "no repetition in it",
     "logshipper/commands.py:re.compile(_AFTER_VERB % verb.encode())": "match only, one repetition of what differs",
     "logshipper/cell_width.py:re.compile(pattern)": "classes of characters, one repetition at most",
-    "ingest/capture/purge_pattern.py:re.compile(re.escape(text))": "no repetition in it",
-    "ingest/capture/purge_pattern.py:re.compile(grep, re.ASCII)": "`purge --grep`, of an admin",
-    "ingest/capture/purge_pattern.py:compiled": "`purge --grep`, of an admin",
-    "ingest/servers/call_failures.py:re.compile(pattern, re.I)": "of a table; the text is cut to MAX_EXCERPT_CHARS",
-    "observe/columns.py:matches": "a wildcard of the reader's, by fnmatch",
-    "observe/conditions.py:search": "a condition of the reader's",
-    "observe/listing.py:matches": "a wildcard of the reader's, by fnmatch",
-    "observe/logs.py:re.compile(text)": "`logs --grep`, of the reader",
-    "observe/selectors.py:wanted": "a wildcard of the reader's, by fnmatch",
-    "grafana/resolved.py:re.compile(pattern[1:-1].replace('(?<', '(?P<'))": "a dashboard of ours",
+    "ingest/logshipper_ingest/capture/purge_pattern.py:re.compile(re.escape(text))": "no repetition in it",
+    "ingest/logshipper_ingest/capture/purge_pattern.py:re.compile(grep, re.ASCII)": "`purge --grep`, of an admin",
+    "ingest/logshipper_ingest/capture/purge_pattern.py:compiled": "`purge --grep`, of an admin",
+    "ingest/logshipper_ingest/servers/call_failures.py:re.compile(pattern, re.I)": "of a table; the text is cut",
+    "observe/logshipper_observe/columns.py:matches": "a wildcard of the reader's, by fnmatch",
+    "observe/logshipper_observe/conditions.py:search": "a condition of the reader's",
+    "observe/logshipper_observe/listing.py:matches": "a wildcard of the reader's, by fnmatch",
+    "observe/logshipper_observe/logs.py:re.compile(text)": "`logs --grep`, of the reader",
+    "observe/logshipper_observe/selectors.py:wanted": "a wildcard of the reader's, by fnmatch",
+    "grafana/logshipper_grafana/resolved.py:re.compile(pattern[1:-1].replace('(?<', '(?P<'))": "a dashboard of ours",
 }
 # Of texts that nobody else writes.
 OWN = {
-    "grafana/lint.py:_VARIABLE": "dashboards, as the code makes them",
-    "observe/conditions.py:_CONDITION": "a condition, which the reader typed",
+    "grafana/logshipper_grafana/lint.py:_VARIABLE": "dashboards, as the code makes them",
+    "observe/logshipper_observe/conditions.py:_CONDITION": "a condition, which the reader typed",
 }
 # More than linear, of texts that are cut before: so many characters at most.
 CUT = {
-    "ingest/influxdb/influxdb_sink.py:_CONFLICT": 1000,  # MAX_EXCERPT_CHARS
-    "ingest/servers/call_failures.py:re.search('HTTP request.* to (an )?HTTPS', words, re.I)": 1000,
-    "ingest/loki/lines.py:_NUMBER": 500,  # 2 * _HEAD_CHARS
-    "ingest/store/private_files.py:_IN_JOBS": 255,  # names of files
-    "ingest/store/private_files.py:_IN_SPOOL": 255,
+    "ingest/logshipper_ingest/influxdb/influxdb_sink.py:_CONFLICT": 1000,  # MAX_EXCERPT_CHARS
+    "ingest/logshipper_ingest/servers/call_failures.py:re.search('HTTP request.* to (an )?HTTPS', words, re.I)": 1000,
+    "ingest/logshipper_ingest/loki/lines.py:_NUMBER": 500,  # 2 * _HEAD_CHARS
+    "ingest/logshipper_ingest/store/private_files.py:_IN_JOBS": 255,  # names of files
+    "ingest/logshipper_ingest/store/private_files.py:_IN_SPOOL": 255,
 }
 _MOST_SECS = 0.5  # of a text that is cut
 _FOUND = {found.place: found for found in all_expressions()}
@@ -66,10 +66,10 @@ def test_every_expression_is_tried_or_has_its_reason() -> None:
 
 def test_expressions_are_found_wherever_they_are() -> None:
     known: dict[str, Found] = _FOUND
-    assert "search" in known["ingest/imports/entries.py:_NEXT"].uses
-    assert "match" in known["ingest/imports/entries.py:_PAGE_HEAD"].uses
+    assert "search" in known["ingest/logshipper_ingest/imports/entries.py:_NEXT"].uses
+    assert "match" in known["ingest/logshipper_ingest/imports/entries.py:_PAGE_HEAD"].uses
     assert any("field type conflict" in place for place in known)  # in a table
-    assert any(place.startswith("grafana/check.py:re.match(") for place in known)  # in a function
+    assert any(place.startswith("grafana/logshipper_grafana/check.py:re.match(") for place in known)  # in a function
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,8 @@ from logshipper.output import Output
 from logshipper.relay import TURN_BYTES, NoSink, Owner, Relay
 from logshipper.side_pipe import HEADER, SideType
 from tests.model_settings import examples
-from tests.relay_tools import ROOT, wait_for
+from tests.relay_tools import wait_for
+from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 
 OUT, ERR = 1, 2  # streams; as flags as well

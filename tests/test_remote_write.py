@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from ingest.config.agent_config import RemoteWriteSection
-from ingest.config.server_access import ServerAccess
-from ingest.loki.push import compress
-from ingest.metadata.ranks import escape
-from ingest.metrics.prometheus import Client
-from ingest.metrics.remote_write import MAX_SPLITS, PROBE, TRIES, RemoteWrite, RemoteWriteMetrics
-from ingest.metrics.remote_write_encoding import MAX_TIME_MS, STALE, SeriesEncoder, encoded_time, split
+from logshipper_ingest.config.agent_config import RemoteWriteSection
+from logshipper_ingest.config.server_access import ServerAccess
+from logshipper_ingest.loki.push import compress
+from logshipper_ingest.metadata.ranks import escape
+from logshipper_ingest.metrics.prometheus import Client
+from logshipper_ingest.metrics.remote_write import MAX_SPLITS, PROBE, TRIES, RemoteWrite, RemoteWriteMetrics
+from logshipper_ingest.metrics.remote_write_encoding import MAX_TIME_MS, STALE, SeriesEncoder, encoded_time, split
 from tests.access_setup import PASSWORD, secret
 from tests.captured_runs import wait_until
 from tests.faulty_server import FaultyServer, Said
@@ -382,7 +382,7 @@ def test_samples_that_are_too_old_are_dropped_and_nothing_else(receiver: tuple[P
 def test_a_round_of_which_nothing_is_taken_is_not_looked_through_for_ever(
     receiver: tuple[PrometheusServer, bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock went back by half an hour; the sample beside, of a new series, is taken."""
+    """The clock went back by half an hour; the sample next to it, of a new series, is taken."""
     prometheus, has_window = receiver
     sender = Sender(f"{prometheus.url}/api/v1/write", max_samples=200)
     sender.series = {f"a{number}": 1.0 for number in range(600)}
@@ -394,7 +394,7 @@ def test_a_round_of_which_nothing_is_taken_is_not_looked_through_for_ever(
     sender.go_on(15.0)
     sender.one_round()
     assert sender.dropped() == {"too_old": 600}
-    assert len(sent) <= (4 if has_window else 2) * MAX_SPLITS + 30  # beside each 500 a sample of our own
+    assert len(sent) <= (4 if has_window else 2) * MAX_SPLITS + 30  # besides each 500 a sample of our own
 
 
 @pytest.mark.parametrize("receiver", [""], ids=["in order"], indirect=True)

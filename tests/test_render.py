@@ -21,9 +21,10 @@ from hypothesis import strategies as st
 
 from logshipper.cli import main
 from logshipper.last_screen import LastScreen
-from tests.captured_runs import ROOT, TIMEOUT_SECS, Home, wait_until
+from tests.captured_runs import TIMEOUT_SECS, Home, wait_until
 from tests.model_settings import examples
 from tests.terminal_oracle import Tmux, run_python, tmux
+from tests.tools.sources import ROOT
 
 __all__ = ["tmux"]  # a fixture
 
@@ -446,7 +447,7 @@ def test_bar_where_a_file_is_big(options: list[str], home: Home, file: Callable[
     path = file(b"a line\n" * 700_000)
     call = home.folder / "call.py"  # without waiting for half a second
     call.write_text(
-        "import sys\nfrom logshipper.cli import main\nfrom ingest import progress_bar\n"
+        "import sys\nfrom logshipper.cli import main\nfrom logshipper_ingest import progress_bar\n"
         f"progress_bar._PATIENCE_SECS = -1\nsys.exit(main({['render', *options, str(path)]}))\n"
     )
     for output, has_bar in ((" > out", True), (" | cat", bool(options)), ("", bool(options))):
@@ -525,4 +526,4 @@ def test_wrong_usage(render: Render, words: str, said: str) -> None:
 def test_capture_path_doesn_t_import_it() -> None:
     code = "import sys; from logshipper.cli import build_parser; build_parser(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True, cwd=ROOT)
-    assert not {"observe.render", "logshipper.renderer", "logshipper.screen"} & set(done.stdout.split())
+    assert not {"logshipper_observe.render", "logshipper.renderer", "logshipper.screen"} & set(done.stdout.split())

@@ -10,7 +10,7 @@ from tests.fuzz_streams import Case, check, make_case
 STREAMS = 1000
 FAULTS = {
     "an ESC joined to what follows a sequence": Case(160, 50, [(b"\x1b\x1b[K[K", 0.0)], [1, 5, 8]),
-    "the same, beside CR": Case(160, 50, [(b"a\r\n\x1b[\x1b[0mKb", 0.0)], [1, 5, 8]),
+    "the same, next to CR": Case(160, 50, [(b"a\r\n\x1b[\x1b[0mKb", 0.0)], [1, 5, 8]),
     "a wrapped line that goes on later": Case(
         12,
         4,

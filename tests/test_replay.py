@@ -18,18 +18,19 @@ from typing import Any
 import pytest
 
 import tests.modelled_loki
-from ingest.admin.replay import Asked, Chosen, Replayer, Tally
-from ingest.loki.client import Client
-from ingest.loki.push import Entry
-from ingest.shipping import quarantine_files
 from logshipper import fault_points
 from logshipper.errors import QueryError, StoreError
-from tests.captured_runs import ROOT, TIMEOUT_SECS
+from logshipper_ingest.admin.replay import Asked, Chosen, Replayer, Tally
+from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.shipping import quarantine_files
+from tests.captured_runs import TIMEOUT_SECS
 from tests.modelled_loki import throttled, unreachable
 from tests.node_agents import NodeAgent, entries_of
 from tests.segment_factory import SECOND_NS
 from tests.servers.running import LokiServer
 from tests.shipping_node import ShippingNode, soon_ns
+from tests.tools.sources import SOURCES
 
 LIMIT = 1000  # bytes of a line that the modelled Loki takes
 PRINTS = """
@@ -401,8 +402,8 @@ def completed(words: str) -> list[str]:
     with tempfile.NamedTemporaryFile() as out:
         line = f"logshipper-agent {words}"
         asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": out.name, "COMP_LINE": line,
-                 "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": "\n", "PYTHONPATH": str(ROOT)}  # fmt: skip
-        command = [sys.executable, "-m", "ingest"]
+                 "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": "\n", "PYTHONPATH": SOURCES}  # fmt: skip
+        command = [sys.executable, "-m", "logshipper_ingest"]
         subprocess.run(command, env={**os.environ, **asked}, check=True, timeout=TIMEOUT_SECS)
         return Path(out.name).read_text().split("\n") if Path(out.name).stat().st_size else []
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from logshipper.spool import read_counters
-from tests.relay_tools import ROOT, WAIT_SECS, Driver, nothing_left, python, wait_for
+from tests.relay_tools import WAIT_SECS, Driver, nothing_left, python, wait_for
+from tests.tools.sources import ROOT
 
 FLOOD_LINES = 1_000_000
 
@@ -124,7 +125,7 @@ def test_nothing_changes_for_who_shares_the_output(driver: Driver) -> None:
 
 
 def test_socket_as_output(driver: Driver) -> None:
-    """It can't be opened anew, so it is written to with care; 300 kB are more than fit in at once."""
+    """It can't be opened again, so it is written to with care; 300 kB are more than fit in at once."""
     import socket
 
     ours, theirs = socket.socketpair()
@@ -386,7 +387,7 @@ def test_job_runs_with_few_fds(driver: Driver, fds: int) -> None:
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 4])
 def test_job_runs_with_few_processes(driver: Driver, processes: int) -> None:
-    """`ulimit -u`, which counts threads: CMD, the sidecar, or the signals' thread can't be had."""
+    """`ulimit -u`, which counts threads: CMD, the sidecar, or the signals' thread isn't available."""
     if os.getuid() == 0:
         pytest.skip("root has as many processes as it likes")
     mine = 0
@@ -406,7 +407,7 @@ def test_job_runs_with_few_processes(driver: Driver, processes: int) -> None:
 
 
 def test_command_substitution_ends(driver: Driver) -> None:
-    """RELAY: whatever is started beside the job closes all inherited fds, or `x=$(logshipper run ...)` hangs."""
+    """RELAY: whatever is started next to the job closes all inherited fds, or `x=$(logshipper run ...)` hangs."""
     script = 'x=$("$@"); echo "<$x>"'
     done = subprocess.run(
         ["sh", "-c", script, "sh", *driver.argv("sh", "-c", "echo hi")],

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ingest.capture import segment_reader
-from ingest.capture.segment_reader import Batch, Damage, Outcome, SegmentReader, SpoolPosition
 from logshipper import segment
 from logshipper.segment import FRAME_HEADER_BYTES, Kind, Stream
+from logshipper_ingest.capture import segment_reader
+from logshipper_ingest.capture.segment_reader import Batch, Damage, Outcome, SegmentReader, SpoolPosition
 from tests.segment_factory import CaptureWriter
 
 MANY = 1 << 40  # bytes: all that is there

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from ingest.checks.check_loki import check_loki
-from ingest.checks.check_node import check_node
-from ingest.checks.check_prometheus import check_prometheus, is_own
-from ingest.checks.findings import Finding, as_document, exit_code, print_findings
-from ingest.checks.server_check import check
-from ingest.config.agent_config import (
+from logshipper_ingest.checks.check_loki import check_loki
+from logshipper_ingest.checks.check_node import check_node
+from logshipper_ingest.checks.check_prometheus import check_prometheus, is_own
+from logshipper_ingest.checks.findings import Finding, as_document, exit_code, print_findings
+from logshipper_ingest.checks.server_check import check
+from logshipper_ingest.config.agent_config import (
     AgentConfig,
     AgentSection,
     MetricsSection,
@@ -27,11 +27,11 @@ from ingest.config.agent_config import (
     RemoteWriteSection,
     parse,
 )
-from ingest.config.loki_section import LokiSection
-from ingest.config.metrics_access import MetricsAccess
-from ingest.config.server_access import ServerAccess
-from ingest.loki.client import Client
-from ingest.metrics.prometheus import Target
+from logshipper_ingest.config.loki_section import LokiSection
+from logshipper_ingest.config.metrics_access import MetricsAccess
+from logshipper_ingest.config.server_access import ServerAccess
+from logshipper_ingest.loki.client import Client
+from logshipper_ingest.metrics.prometheus import Target
 from tests.captured_runs import wait_until
 from tests.faulty_server import FaultyServer, Said
 from tests.other_users import needs_root
@@ -66,7 +66,7 @@ def test_it_says_who_reads_the_jobs(metrics: dict[str, Any], words: str) -> None
     config, _ = parse({"loki": {"url": "http://x"}, "metrics": metrics})
     found = [finding for finding in check_node(config) if finding.about == "[metrics] job_values"]
     assert [finding.level for finding in found] == ["note"] * bool(words)
-    assert not words or (words in found[0].words and "password_file" in found[0].mend)
+    assert not words or (words in found[0].words and "password_file" in found[0].fix)
 
 
 def make_folder(path: str, mode: int) -> None:
@@ -126,7 +126,7 @@ def test_target_that_is_down_or_somebody_elses(prometheus: PrometheusServer, tmp
         config = config_for(tmp_path, prometheus=prometheus.url, listen=up)
         slow = replace(config, metrics=replace(config.metrics, expire_secs=2.0))
         short = the(check_prometheus(slow), "prometheus scrape")
-        assert (short.level, short.mend) == (
+        assert (short.level, short.fix) == (
             "wrong",
             "[metrics] expire_secs = 3, so that 3 scrapes see a job's last values.",
         )
@@ -159,11 +159,11 @@ def test_gateway_that_forbids_all(fake: FaultyServer, tmp_path: Path) -> None:
         "wrong",
         f"Loki at {fake.url}: HTTP 403: forbidden; none of username and password_file, token_file, tenant is set",
     )
-    assert "token_file" in push.mend
+    assert "token_file" in push.fix
 
 
 @pytest.mark.parametrize(
-    ("said", "mend"),
+    ("said", "fix"),
     [
         (Said(404, b"404 page not found"), "There is no Loki at this address"),
         (Said(400, b"structured metadata is not allowed"), "allow_structured_metadata: true"),
@@ -172,12 +172,12 @@ def test_gateway_that_forbids_all(fake: FaultyServer, tmp_path: Path) -> None:
         (Said(400, b"entry has timestamp too new"), "see to NTP"),
     ],
 )
-def test_refused_pushes_and_their_mends(fake: FaultyServer, tmp_path: Path, said: Said, mend: str) -> None:
+def test_refused_pushes_and_their_fixs(fake: FaultyServer, tmp_path: Path, said: Said, fix: str) -> None:
     fake.answer(Said(200, b"ready"), Said(200, b'{"version":"3.7.6"}'), said, Said(403))
     findings = check_loki(config_for(tmp_path, loki=fake.url))
     assert the(findings, "loki version") == Finding("ok", "loki version", "3.7.6")
     assert the(findings, "loki push").level == "wrong"
-    assert mend in the(findings, "loki push").mend
+    assert fix in the(findings, "loki push").fix
 
 
 def test_pushes_without_reading(fake: FaultyServer, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_pushes_without_reading(fake: FaultyServer, tmp_path: Path) -> None:
 
 
 def test_entry_that_never_shows(fake: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.checks.check_loki.READ_BACK_SECS", 0.2)
+    monkeypatch.setattr("logshipper_ingest.checks.check_loki.READ_BACK_SECS", 0.2)
     nothing = b'{"status":"success","data":{"resultType":"streams","result":[]}}'
     fake.answer(Said(200), Said(200, b"{}"), Said(204), Said(200, nothing))
     finding = the(check_loki(config_for(tmp_path, loki=fake.url)), "loki query")
@@ -228,7 +228,7 @@ def test_remote_write(prometheus: PrometheusServer, tmp_path: Path) -> None:
     remote = RemoteWriteSection(ServerAccess(url=f"{prometheus.url}/api/v1/write", timeout_secs=5))
     found = check_prometheus(replace(config, remote_write=remote))
     refused = the(found, "remote write")
-    assert (refused.level, "remote-write-receiver" in refused.mend) == ("wrong", True)
+    assert (refused.level, "remote-write-receiver" in refused.fix) == ("wrong", True)
     assert "HTTP 404" in refused.words
     assert the(found, "prometheus scrape") == Finding(
         "note", "prometheus scrape", "this node isn't scraped: it has [remote_write]"
@@ -308,14 +308,14 @@ def test_folders(tmp_path: Path) -> None:
     spool.mkdir()
     spool.chmod(0o755)
     findings = check_node(config)
-    assert next((f.level, f.mend) for f in findings if f.about == "[agent] spool_dir") == (
+    assert next((f.level, f.fix) for f in findings if f.about == "[agent] spool_dir") == (
         "wrong",
         f"`chmod 711 {spool}`",
     )
     assert the(findings, "[agent] state_dir").words == f"{state} isn't a folder (nor may it be a link to one)"
     spool.chmod(0o1777)
     first = next(finding for finding in check_node(config) if finding.about == "[agent] spool_dir")
-    assert (first.level, "name a folder of its own" in first.mend) == ("wrong", True), "it isn't for us to change"
+    assert (first.level, "name a folder of its own" in first.fix) == ("wrong", True), "it isn't for us to change"
 
 
 @needs_root
@@ -342,7 +342,7 @@ def test_folder_without_room_or_on_a_network(tmp_path: Path, monkeypatch: pytest
         shown = os.statvfs_result(fields)
         monkeypatch.setattr("os.statvfs", lambda _, shown=shown: shown)
         assert check_node(config)[1].level == level, (free, files)
-    monkeypatch.setattr("ingest.checks.check_node.network_type", lambda _: "nfs4")
+    monkeypatch.setattr("logshipper_ingest.checks.check_node.network_type", lambda _: "nfs4")
     assert check_node(config)[0].words == f"{config.agent.spool_dir} is on nfs4"
 
 
@@ -385,7 +385,7 @@ def test_who_may_read_metrics(tmp_path: Path) -> None:
 
 def test_findings_are_shown() -> None:
     findings = [
-        Finding("wrong", "a", "is broken", "mend " * 40),
+        Finding("wrong", "a", "is broken", "fix " * 40),
         Finding("ok", "b", "fine"),
         Finding("note", "c", "known"),
     ]
@@ -393,7 +393,7 @@ def test_findings_are_shown() -> None:
     print_findings(findings, out)
     lines = out.getvalue().splitlines()
     assert lines[:3] == ["ok    b: fine", "note  c: known", "wrong a: is broken"]
-    assert all(len(line) <= 108 and line.startswith("        mend") for line in lines[3:-1])
+    assert all(len(line) <= 108 and line.startswith("        fix") for line in lines[3:-1])
     assert lines[-1] == "1 ok, 1 to note, 1 wrong"
     assert exit_code(findings) == 1
     assert exit_code(findings[1:]) == 0

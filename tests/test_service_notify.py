@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from ingest.node.service_notify import ServiceNotifier
-from tests.captured_runs import ROOT, TIMEOUT_SECS
+from logshipper_ingest.node.service_notify import ServiceNotifier
+from tests.captured_runs import TIMEOUT_SECS
 from tests.node_agents import NodeAgent
+from tests.tools.sources import ROOT
 
 UNIT = ROOT / "deploy" / "systemd" / "logshipper-agent.service"
 

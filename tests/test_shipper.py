@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from ingest.capture.capture_folder import Life
-from ingest.capture.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
-from ingest.shipping import shares
-from ingest.shipping.checkpoints import Shipped
-from ingest.shipping.loki_sink import Stopped
-from ingest.shipping.shipper import ship_until
 from logshipper import fault_points, segment
 from logshipper.errors import QueryError, StoreError
 from logshipper.segment import Kind, Stream
+from logshipper_ingest.capture.capture_folder import Life
+from logshipper_ingest.capture.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
+from logshipper_ingest.shipping import shares
+from logshipper_ingest.shipping.checkpoints import Shipped
+from logshipper_ingest.shipping.loki_sink import Stopped
+from logshipper_ingest.shipping.shipper import ship_until
 from tests.captured_runs import wait_until
 from tests.modelled_loki import HOUR_NS, unreachable
 from tests.push_decoder import Pushed
@@ -352,7 +352,7 @@ def test_a_commit_without_room_is_made_up_for(node: ShippingNode, monkeypatch: p
 
 
 def test_going_back_that_fails_as_well_loses_nothing(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failing disk: neither the commit nor the last checkpoint can be had for a while."""
+    """A failing disk: neither the commit nor the last checkpoint is available for a while."""
     whole(node, "job1", ["one"])
     whole(node, "job2", ["two"])
     node.learn()

@@ -1,4 +1,4 @@
-"""The sidecar's own process, here in the test's: what it does beside reading."""
+"""The sidecar's own process, here in the test's: what it does besides reading."""
 
 import os
 from collections.abc import Iterator

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-import observe
-from ingest.capture.job import UNRESPONSIVE_NS
-from ingest.capture.segment_reader import SegmentReader
+import logshipper
+from logshipper_ingest.capture.job import UNRESPONSIVE_NS
+from logshipper_ingest.capture.segment_reader import SegmentReader
 from tests.captured_runs import Home, wait_until
 from tests.node_agents import NodeAgent, cluster
 from tests.segment_factory import SECOND_NS, CaptureWriter
@@ -164,16 +164,16 @@ def running(home: Home, **more: Any) -> Iterator[None]:
             process.communicate(timeout=60)
 
 
-def states_of(store: observe.Store) -> list[tuple[str, str]]:
-    events = observe.EventLog(store).filter(job_id=store.job("s1").job_id).order_by("timestamp")
+def states_of(store: logshipper.Store) -> list[tuple[str, str]]:
+    events = logshipper.EventLog(store).filter(job_id=store.job("s1").job_id).order_by("timestamp")
     return [(event.from_state, event.to_state) for event in events]
 
 
-def is_in(store: observe.Store, state: str) -> bool:
+def is_in(store: logshipper.Store, state: str) -> bool:
     return store.job("s1").state == state
 
 
-def has_been_found(store: observe.Store) -> bool:
+def has_been_found(store: logshipper.Store) -> bool:
     return states_of(store) == FOUND
 
 
@@ -197,8 +197,8 @@ def test_a_stopped_sidecar_is_unresponsive_and_comes_back(
         wait_until(lambda: all(any(spool.glob("*@*/segments/lock")) for spool in spools), "both captures have begun")
         sidecars = [sidecar_of(spool) for spool in spools]
         assert all(sidecars)
-        local = stack.enter_context(observe.Store.local(home.store))
-        there = stack.enter_context(observe.Store.loki(loki.url, cluster=cluster))
+        local = stack.enter_context(logshipper.Store.local(home.store))
+        there = stack.enter_context(logshipper.Store.loki(loki.url, cluster=cluster))
         stores = (local, there)
         wait_until(lambda: [job.state for job in there.jobs("s1*")] == ["RUNNING"], "Loki knows the job")
         for pid in sidecars:
@@ -217,7 +217,7 @@ def test_a_stopped_sidecar_is_unresponsive_and_comes_back(
             wait_until(partial(is_in, store, "RUNNING"), "its heartbeat is back")
             wait_until(partial(has_been_found, store), "and that is an event")
             lost, found = (
-                observe.EventLog(store).filter(kind=kind)[0] for kind in ("heartbeat_lost", "heartbeat_found")
+                logshipper.EventLog(store).filter(kind=kind)[0] for kind in ("heartbeat_lost", "heartbeat_found")
             )
             assert 0 < (found.time_ns - lost.time_ns) / SECOND_NS < 60
             assert found.data["secs"] == pytest.approx((found.time_ns - lost.time_ns) / SECOND_NS + 20, abs=0.01)

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from ingest.capture.followed_capture import FollowedCapture
-from ingest.capture.segment_reader import list_segments
-from ingest.config import agent_config
-from ingest.loki.client import Client
-from ingest.loki.push import Entry
-from ingest.node.node_spool import NodeIdentity, prepare_capture
-from ingest.shipping.checkpoints import Checkpoints
 from logshipper.segment import Json
+from logshipper_ingest.capture.followed_capture import FollowedCapture
+from logshipper_ingest.capture.segment_reader import list_segments
+from logshipper_ingest.config import agent_config
+from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.node.node_spool import NodeIdentity, prepare_capture
+from logshipper_ingest.shipping.checkpoints import Checkpoints
 from tests.captured_runs import wait_until
 from tests.conservation import Place, all_problems, balances_in_loki, line_of, refused_in, spool
 from tests.faulty_server import Said
@@ -55,7 +55,7 @@ class Site:
         self.sent: dict[Place, int] = {}
 
     def made(self, **options: Json) -> NodeAgent:
-        """As configured anew; options: tables, in place of both Lokis'."""
+        """As configured again; options: tables, in place of both Lokis'."""
         quick = {"timeout_secs": self.timeout_secs, "retry_min_secs": 0.05, "retry_max_secs": 0.2}
         tables = options or {"loki": {}, "loki.national": {}}
         for table, values in tables.items():
@@ -90,9 +90,9 @@ class Site:
     def broken(self, name: str, said: Said) -> None:
         self.proxies[name].broken(lambda _: said)
 
-    def mended(self) -> None:
+    def fixed(self) -> None:
         for proxy in self.proxies.values():
-            proxy.mended()
+            proxy.fixed()
 
     def sink(self, name: str) -> Json:
         (found,) = [one for one in self.agent.status()["sinks"] if one["name"] == name]
@@ -120,7 +120,7 @@ def test_killed_between_the_checkpoints_of_two_lokis(site: Site) -> None:
         if late:
             behind, ahead = (site.sink(name) for name in (late, "national" if late == "loki" else "loki"))
             assert behind["ledger"]["shipped"] < ahead["ledger"]["shipped"]
-        site.mended()
+        site.fixed()
     with site.agent:
         site.agent.wait_shipped()
         assert {name: site.problems(name) for name in site.lokis} == {"loki": {}, "national": {}}
@@ -158,7 +158,7 @@ def test_one_of_both_is_down_for_a_while(site: Site, said: Said) -> None:
         assert "national doesn't take it, since " in drained.stdout
         wait_until(lambda: series(agent, 'logshipper_agent_lag_seconds{sink="national"}') > 500, "metrics tell it, too")
         assert series(agent, "logshipper_agent_lag_seconds") == 0
-        site.mended()
+        site.fixed()
         agent.wait_shipped()
         assert site.problems("national") == {}
         assert site.problems("loki") == {}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ingest.metrics.metrics_server import AgentMetrics, exposition
-from ingest.slurm.hours import HOUR_SECS, MAX_HOURS, Hours, HourSums, oldest_hour
-from ingest.slurm.record import EndRecord
-from ingest.slurm.waiting import Waiting, WaitingEnds
+from logshipper_ingest.metrics.metrics_server import AgentMetrics, exposition
+from logshipper_ingest.slurm.hours import HOUR_SECS, MAX_HOURS, Hours, HourSums, oldest_hour
+from logshipper_ingest.slurm.record import EndRecord
+from logshipper_ingest.slurm.waiting import Waiting, WaitingEnds
 
 HOUR = 480_000
 T0 = HOUR * HOUR_SECS

@@ -235,8 +235,8 @@ def test_directory_is_as_the_node_agent_makes_it(node: Node) -> None:
 
 
 def test_same_fields_as_the_node_agent(node: Node) -> None:
-    from ingest.config.agent_config import AgentSection
-    from ingest.node.node_spool import NodeIdentity, prepare_capture
+    from logshipper_ingest.config.agent_config import AgentSection
+    from logshipper_ingest.node.node_spool import NodeIdentity, prepare_capture
 
     node.run("true")
     [logged] = node.logged()
@@ -486,7 +486,7 @@ def test_64_tasks_at_once(node: Node, binaries: Path) -> None:
     node.keeper = binaries / "logshipper-keeper"  # as it is installed: sanitizers take much memory
     go = node.folder / "go"
     code = "for i in 1 2 3 4 5; do echo $PLAY_TASK $i; done; while [ ! -e $0 ]; do sleep 0.2; done; echo end"
-    played = node.start("sh", "-c", code, str(go), words=("tasks=64",))
+    played = node.start("sh", "-c", code, str(go), words=("tasks=64",), settings=("stall_secs=60",))
     relays = node.process(RELAY, 64)
     resident = max(resident_bytes(pid) for pid in relays)
     go.touch()
@@ -497,7 +497,7 @@ def test_64_tasks_at_once(node: Node, binaries: Path) -> None:
     )
     logged = node.logged(64)
     for task, one in enumerate(logged):
-        assert one.lines() == [b"%d %d" % (task, n) for n in range(1, 6)] + [b"end"]
+        assert one.lines() == [b"%d %d" % (task, n) for n in range(1, 6)] + [b"end"], played.said()
     assert resident < 2 << 20, resident
 
 

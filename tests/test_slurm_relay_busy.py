@@ -1,7 +1,8 @@
-"""Busy nodes and small limits: a Python that begins late costs no log, and what runs beside a task takes nothing of
+"""Busy nodes and small limits: a Python that begins late costs no log, and what runs next to a task takes nothing of
 what its user may have (tests/slurm_player.py plays slurmstepd)."""
 
 import fcntl
+import math
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from tests.captured_runs import wait_until
 from tests.other_users import needs_root
 from tests.slurm import gate
 from tests.slurm_player import RELAY, SIDECAR, Node, late_python, node, python
+from tests.tools.waiting import scaled
 
 __all__ = ["node"]  # a fixture
 
@@ -41,8 +43,9 @@ print('both')
 def test_who_keeps_nobody_waiting_is_not_given_up(node: Node) -> None:
     """The side pipe is full, but not the relay's own buffer: the job runs on, however long Python takes."""
     setting, go = late_python(node)
-    node.script("prints", "head -c 1100000 /dev/zero | tr '\\0' x; echo; sleep 4; echo end")
-    played = node.run(str(node.folder / "prints"), settings=(setting, "stall_secs=1", "drain_secs=0"))
+    stall_secs = math.ceil(scaled(1))  # of this too it must begin within, once Python runs
+    node.script("prints", f"head -c 1100000 /dev/zero | tr '\\0' x; echo; sleep {3 * stall_secs + 1}; echo end")
+    played = node.run(str(node.folder / "prints"), settings=(setting, f"stall_secs={stall_secs}", "drain_secs=0"))
     assert len(played.out) == 1_100_005
     go.touch()
     [logged] = node.logged()

@@ -112,12 +112,22 @@ def relayed(node: Node) -> int:
     return 0
 
 
+def once_told(node: Node, code: str) -> str:
+    """A task that begins when its relay is known: it may be over in some milliseconds."""
+    return f"while [ ! -e {node.folder}/begin ]; do sleep 0.01; done; {code}"
+
+
 def kill_relay(node: Node, after: int) -> None:
-    """Once it has read so many bytes."""
+    """Once it has read so many bytes of a task that waits to be told."""
     [pid] = node.process(RELAY)
-    wait_until(lambda: relayed(node) >= after, f"the relay has read {after} bytes")
-    os.kill(pid, signal.SIGKILL)
+    (node.folder / "begin").touch()
+    deadline = time.monotonic() + scaled(60)
+    while relayed(node) < after:  # without a pause, which may be longer than the rest of the task
+        assert time.monotonic() < deadline, f"the relay hasn't read {after} bytes"
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not node.processes(RELAY), "the relay is dead")
+    (node.folder / "begin").unlink()
 
 
 @contextlib.contextmanager
@@ -137,14 +147,15 @@ def own_output(kind: str, path: Path) -> Iterator[int]:
 @pytest.mark.parametrize("content", [b"", b"tty: false\n"])
 @pytest.mark.parametrize("kind", ["file", "append", "pipe"])
 def test_relay_is_killed_in_a_flood(node: Node, binaries: Path, kind: str, content: bytes) -> None:
-    """At any moment: not a byte of the own output is lost or comes twice, and not a line of the log."""
+    """At any moment: not a byte of its own output is lost or comes twice, and not a line of the log."""
     node.keeper = binaries / "logshipper-keeper"  # as it is installed: its course isn't the sanitizers'
     node.opt_in(content)
     chosen = random.Random(f"{kind} {content!r}")
     path = node.folder / "own"
     for job in range(1, 6):
         with own_output(kind, path) as out:
-            played = node.start("sh", "-c", f"seq {FLOOD}; exit 7", stdout=out, words=(f"job={job}",))
+            task = once_told(node, f"seq {FLOOD}; exit 7")
+            played = node.start("sh", "-c", task, stdout=out, words=(f"job={job}",))
             kill_relay(node, chosen.randrange(FLOOD))
             assert played.finish().code == 7
         [logged] = node.logged()
@@ -165,7 +176,7 @@ def test_relay_is_killed_between_streams_that_are_one_file(node: Node, binaries:
     letters = digits.translate(bytes.maketrans(b"0123456789", b"abcdefghij"))
     for job, after in enumerate([100_000, 300_000, 500_000], 1):
         with own_output("file", path) as out:
-            code = "seq 60000 & seq 60000 | tr 0-9 a-j >&2; wait"
+            code = once_told(node, "seq 60000 & seq 60000 | tr 0-9 a-j >&2; wait")
             played = node.start("sh", "-c", code, stdout=out, stderr=out, words=(f"job={job}",))
             kill_relay(node, after)
             assert played.finish().code == 0
@@ -182,7 +193,8 @@ def test_relay_is_killed_in_a_flood_before_python_runs(node: Node) -> None:
     """The task's writes wait meanwhile, they don't fail."""
     setting, go = late_python(node)
     with own_output("pipe", node.folder / "own") as out:
-        played = node.start("sh", "-c", f"seq {FLOOD}; exit 7", stdout=out, settings=(setting,))
+        task = once_told(node, f"seq {FLOOD}; exit 7")
+        played = node.start("sh", "-c", task, stdout=out, settings=(setting,))
         kill_relay(node, 100_000)
         assert played.process.poll() is None
         go.touch()

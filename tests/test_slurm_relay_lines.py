@@ -1,4 +1,4 @@
-"""The Slurm plugin in C, without Slurm: two streams that are one file, and the look at ~/.logoptin beside the job."""
+"""The Slurm plugin in C, without Slurm: two streams that are one file, and the look at ~/.logoptin next to the job."""
 
 import os
 import re

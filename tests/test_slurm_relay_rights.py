@@ -1,4 +1,4 @@
-"""What runs beside a task is its user's by uid alone: the user's own processes can't look into it, what it has in the
+"""What runs next to a task is its user's by uid alone: the user's own processes can't look into it, what it has in the
 kernel isn't charged to the user, and it sees how far the sidecar is (tests/slurm_player.py plays slurmstepd)."""
 
 import ctypes
@@ -155,7 +155,7 @@ def send_fds(count: int) -> int:
 
 @needs_root
 def test_fds_on_their_way_to_sidecars_are_not_the_users(node: Node, binaries: Path) -> None:
-    """A user has as many of them at most as one of the own processes may have files open: four are offered for each
+    """A user has as many of them at most as one of their own processes may have files open: four are offered for each
     capture, as long as it runs."""
     node.keeper = binaries / "logshipper-keeper"  # sanitizers take much memory
     node.python = Path("/bin/cat")  # any program: it takes none of them

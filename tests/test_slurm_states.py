@@ -15,22 +15,22 @@ from typing import Any, Literal
 
 import pytest
 
-from ingest.config.agent_config import parse
-from ingest.config.server_access import ServerAccess
-from ingest.loki.push import Entry
-from ingest.metrics.job_metrics import JobMetrics
-from ingest.metrics.job_series import SLURM_END, SLURM_START
-from ingest.metrics.metrics_server import AgentMetrics, exposition, utc_hour
-from ingest.shipping.checkpoints import Checkpoints
-from ingest.shipping.loki_sink import LokiSink
-from ingest.shipping.quarantine import Quarantine
-from ingest.slurm import captured as slurm_captured
-from ingest.slurm import intake as slurm_intake
-from ingest.slurm import states as slurm_states
-from ingest.slurm.states import ASKED_AFTER_SECS, SETTLE_SECS, SlurmStates
-from ingest.slurm.waiting import FILE, WaitingEnds, read_counts
 from logshipper import fault_points
 from logshipper.errors import QueryError, StoreError
+from logshipper_ingest.config.agent_config import parse
+from logshipper_ingest.config.server_access import ServerAccess
+from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.metrics.job_metrics import JobMetrics
+from logshipper_ingest.metrics.job_series import SLURM_END, SLURM_START
+from logshipper_ingest.metrics.metrics_server import AgentMetrics, exposition, utc_hour
+from logshipper_ingest.shipping.checkpoints import Checkpoints
+from logshipper_ingest.shipping.loki_sink import LokiSink
+from logshipper_ingest.shipping.quarantine import Quarantine
+from logshipper_ingest.slurm import captured as slurm_captured
+from logshipper_ingest.slurm import intake as slurm_intake
+from logshipper_ingest.slurm import states as slurm_states
+from logshipper_ingest.slurm.states import ASKED_AFTER_SECS, SETTLE_SECS, SlurmStates
+from logshipper_ingest.slurm.waiting import FILE, WaitingEnds, read_counts
 from tests.loki_fake import FakeLoki
 from tests.loki_pushing import Pushing
 from tests.modelled_loki import ModelledLoki, Stored, throttled, unreachable
@@ -381,7 +381,7 @@ def test_runs_are_told_apart_by_their_times(controller: Controller) -> None:
 
 
 def test_a_run_that_was_not_captured_gets_no_other_runs_captures(controller: Controller) -> None:
-    """The user opted out before the job was begun anew, or in."""
+    """The user opted out before the job was restarted, or in."""
     now = controller.now_ns() // NS
     controller.captured(ago_secs=500, attempt=2).close(100 * NS)
     controller.write(start=now - 900, end=now - 700)
@@ -551,7 +551,7 @@ def test_its_thread_goes_on_after_errors(controller: Controller, monkeypatch: py
 
 
 def shorter(most: float) -> Any:  # Any: a Backoff
-    from ingest.servers.backoff import Backoff
+    from logshipper_ingest.servers.backoff import Backoff
 
     return Backoff(most, most)
 

@@ -3,12 +3,12 @@
 import json
 import re
 import sys
+from contextlib import ExitStack
 from io import StringIO
 from pathlib import Path
 
 import pexpect
 import pyte
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -156,6 +156,7 @@ def await_word(word):
         assert time.monotonic() < deadline, word
         time.sleep(0.01)
 """
+WORDS = ("line", "over", "end")
 BARS = {
     "tqdm": """
 from tqdm import tqdm
@@ -189,53 +190,71 @@ await_word("end")
 }
 
 
-@pytest.mark.parametrize("name", BARS)
-def test_a_real_bar_live(tmp_path: Path, name: str) -> None:
-    home = Home(tmp_path)
-    words = tmp_path / "words"
-    words.mkdir()
-    with home.start("run", "--name", "bar", "--", sys.executable, "-c", WAIT + BARS[name], str(words)) as job:
-        try:
-            wait_until(lambda: "50%" in _status(home), "the bar's status")
-            child = start(home.store, "logs", "bar", "--follow", columns=60, rows=30)
-            seen = child.logfile_read = StringIO()
-            child.expect_exact("50%")
-            row = _shown(seen)[-1]
+class Bar:
+    """A job that draws a bar, in a store of its own."""
+
+    def __init__(self, folder: Path, name: str, stack: ExitStack) -> None:
+        folder.mkdir()
+        self.home = Home(folder)
+        self._words = folder / "words"
+        self._words.mkdir()
+        code = WAIT + BARS[name]
+        started = self.home.start("run", "--name", "bar", "--", sys.executable, "-c", code, str(self._words))
+        self.job = stack.enter_context(started)
+        stack.callback(self.let_go, *WORDS)
+
+    def let_go(self, *words: str) -> None:
+        for word in words:
+            (self._words / word).touch()
+
+    def status(self) -> str:
+        found = self.home.call("show", "bar", "--json")
+        status = json.loads(found.stdout)["live_status"] if found.returncode == 0 else {}
+        return str(status["stdout"]["text"]) if status else ""
+
+    def follow(self) -> None:
+        """On a terminal."""
+        self.reader = start(self.home.store, "logs", "bar", "--follow", columns=60, rows=30)
+        self._seen = self.reader.logfile_read = StringIO()
+
+    def shown(self) -> list[str]:
+        """What the terminal shows, with what has scrolled off; but for what is said of following."""
+        terminal = pyte.HistoryScreen(60, 30, history=1000)
+        text = re.sub(r"logshipper: following [^\r\n]*\r?\n", "", self._seen.getvalue())
+        pyte.Stream(terminal).feed(text)
+        above = ["".join(row[x].data for x in range(60)) for row in terminal.history.top]
+        rows = [row.rstrip() for row in [*above, *terminal.display]]
+        while rows and not rows[-1]:
+            rows.pop()
+        return rows
+
+
+def test_real_bars_live(tmp_path: Path) -> None:
+    """Side by side, as a status comes at most once in 10 s."""
+    with ExitStack() as stack:
+        bars = [Bar(tmp_path / name, name, stack) for name in BARS]
+        for bar in bars:
+            wait_until(lambda bar=bar: "50%" in bar.status(), "the bar's status")  # type: ignore[misc]
+            bar.follow()
+            bar.reader.expect_exact("50%")
+            row = bar.shown()[-1]
             assert row.startswith("epoch 1")
             assert row.endswith("…") or len(row) < 60, "one row, or it couldn't be cleared any more"
-            (words / "line").touch()
-            child.expect_exact("a line above")
-            child.expect_exact("50%")
-            assert _shown(seen)[:2] == ["begin", "a line above"], "the bar was erased, and drawn anew below"
-            assert len(_shown(seen)) == 3
-            (words / "over").touch()
-            wait_until(lambda: not _status(home), "the status withdrawn")
-            (words / "end").touch()
-            child.expect_exact("has ended: COMPLETED")
-            child.expect(pexpect.EOF)
-            child.close()
-        finally:
-            (words / "end").touch()
-        job.communicate(timeout=60)
-    shown = _shown(seen)
-    assert shown[:2] == ["begin", "a line above"]
-    assert not [row for row in shown if "50%" in row], "no running bar is left in what has scrolled by"
-    assert sum("100%" in row for row in shown) == 1
-    assert home.logs("bar")[:2] == ["begin", "a line above"]
-
-
-def _status(home: Home) -> str:
-    found = home.call("show", "bar", "--json")
-    status = json.loads(found.stdout)["live_status"] if found.returncode == 0 else {}
-    return str(status["stdout"]["text"]) if status else ""
-
-
-def _shown(seen: StringIO) -> list[str]:
-    """What a terminal of 60 columns shows of it, with what has scrolled off; but for what is said of following."""
-    terminal = pyte.HistoryScreen(60, 30, history=1000)
-    pyte.Stream(terminal).feed(re.sub(r"logshipper: following [^\r\n]*\r?\n", "", seen.getvalue()))
-    above = ["".join(row[x].data for x in range(60)) for row in terminal.history.top]
-    rows = [row.rstrip() for row in [*above, *terminal.display]]
-    while rows and not rows[-1]:
-        rows.pop()
-    return rows
+            bar.let_go("line")
+            bar.reader.expect_exact("a line above")
+            bar.reader.expect_exact("50%")
+            assert bar.shown()[:2] == ["begin", "a line above"], "the bar was erased, and drawn again below"
+            assert len(bar.shown()) == 3
+            bar.let_go("over")
+        for bar in bars:
+            wait_until(lambda bar=bar: not bar.status(), "the status withdrawn")  # type: ignore[misc]
+            bar.let_go("end")
+            bar.reader.expect_exact("has ended: COMPLETED")
+            bar.reader.expect(pexpect.EOF)
+            bar.reader.close()
+            bar.job.communicate(timeout=60)
+            shown = bar.shown()
+            assert shown[:2] == ["begin", "a line above"]
+            assert not [row for row in shown if "50%" in row], "no running bar is left in what has scrolled by"
+            assert sum("100%" in row for row in shown) == 1
+            assert bar.home.logs("bar")[:2] == ["begin", "a line above"]

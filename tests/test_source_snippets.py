@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-import observe
-from tests.captured_runs import ROOT, Home
+import logshipper
+from tests.captured_runs import Home
 from tests.coming_from import EPOCHS, prepare
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
+from tests.tools.sources import ROOT
 from tests.xt_names import CONTROL_C, ESCAPE, Console, Keys, RunStore, actual_x, names, run_record
 
 METADATA = """{"epoch": 1, "loss": 7.2355865, "acc": 0.00123}
@@ -95,14 +96,14 @@ def test_pegasus_metadata_lines_are_metadata_exactly(home: Home) -> None:
 
 
 @pytest.fixture(scope="module")
-def xt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[observe.Store]:
+def xt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[logshipper.Store]:
     folder = tmp_path_factory.mktemp("xt") / "store"
     prepare(folder)
-    with observe.Store.local(folder) as store:
+    with logshipper.Store.local(folder) as store:
         yield store
 
 
-def snippet(name: str, store: observe.Store, console: Console, **more: Any) -> Callable[..., Any]:
+def snippet(name: str, store: logshipper.Store, console: Console, **more: Any) -> Callable[..., Any]:
     """A function as XT has it; only the names of its modules are ours."""
     found = {**names(store, console), **more}
     path = ROOT / "tests" / "snippets" / f"xt_{name}.txt"
@@ -111,7 +112,7 @@ def snippet(name: str, store: observe.Store, console: Console, **more: Any) -> C
     return function
 
 
-def test_xt_metric_sets_become_frames_by_their_columns(xt: observe.Store) -> None:
+def test_xt_metric_sets_become_frames_by_their_columns(xt: logshipper.Store) -> None:
     console = Console()
     jobs = [*xt.jobs("run2264.1-run2264.3", "job201", sort="id")]
     builder = SimpleNamespace(
@@ -131,7 +132,7 @@ def test_xt_metric_sets_become_frames_by_their_columns(xt: observe.Store) -> Non
     assert "plotting 3 runs..." in console.text
 
 
-def test_xt_at_most_so_many_runs(xt: observe.Store) -> None:
+def test_xt_at_most_so_many_runs(xt: logshipper.Store) -> None:
     console = Console()
     builder = SimpleNamespace(
         run_log_records=[run_record(job, "ws5") for job in xt.jobs("run2264.*")], max_runs=2, x_col=None,
@@ -142,7 +143,7 @@ def test_xt_at_most_so_many_runs(xt: observe.Store) -> None:
     assert "plotting first 2 runs (use --max-runs to override)" in console.text
 
 
-def monitor(store: observe.Store, job: str, keys: list[str | None], **more: Any) -> str:
+def monitor(store: logshipper.Store, job: str, keys: list[str | None], **more: Any) -> str:
     """What XT's monitor prints of a job while these keys are pressed."""
     console = Console()
     Keys.typed = list(keys)
@@ -154,7 +155,7 @@ def monitor(store: observe.Store, job: str, keys: list[str | None], **more: Any)
     return console.text
 
 
-def test_xt_monitor_of_a_job_that_has_ended(xt: observe.Store) -> None:
+def test_xt_monitor_of_a_job_that_has_ended(xt: logshipper.Store) -> None:
     assert monitor(xt, "run26", []).splitlines() == [
         "==> monitoring: run26, node0 [logshipper] (press escape or control-c to exit, +/- to change node)",
         "==> node0 status: COMPLETED (completed)",
@@ -170,7 +171,7 @@ def test_xt_monitor_switches_nodes_and_keeps_each_ones_place(tmp_path: Path) -> 
     with (
         SpooledCapture(root, "two", task=0, suffix="t0", **options) as first,
         SpooledCapture(root, "two", task=1, suffix="t1", **options) as second,
-        observe.Store.local(root) as store,
+        logshipper.Store.local(root) as store,
     ):
         first.lines("a")
         second.lines("b")
@@ -187,7 +188,7 @@ def test_xt_monitor_switches_nodes_and_keeps_each_ones_place(tmp_path: Path) -> 
 def test_xt_monitor_asks_before_it_cancels(tmp_path: Path) -> None:
     root = tmp_path / "store"
     cancelled: list[str] = []
-    with SpooledCapture(root, "one") as job, observe.Store.local(root) as store:
+    with SpooledCapture(root, "one") as job, logshipper.Store.local(root) as store:
         job.lines("a")
         job.beat()
         for answer in ("n", "y"):
@@ -197,7 +198,7 @@ def test_xt_monitor_asks_before_it_cancels(tmp_path: Path) -> None:
     assert cancelled == ["one"]
 
 
-def test_xt_the_end_record_of_a_cancelled_run(xt: observe.Store) -> None:
+def test_xt_the_end_record_of_a_cancelled_run(xt: logshipper.Store) -> None:
     runs = RunStore(xt)
     context = {
         "node_index": 3, "ws": "ws5", "aggregate_dest": "job", "dest_name": "job2264", "primary_metric": "test-acc",
@@ -214,7 +215,7 @@ def test_xt_the_end_record_of_a_cancelled_run(xt: observe.Store) -> None:
 
 
 @pytest.mark.parametrize("is_aml", [False, True], ids=["direct", "aml"])
-def test_xt_the_end_record_of_a_run_that_closes_itself(xt: observe.Store, is_aml: bool) -> None:
+def test_xt_the_end_record_of_a_run_that_closes_itself(xt: logshipper.Store, is_aml: bool) -> None:
     """`close` of its Run: what it says of the run's end is what is known here."""
     runs = RunStore(xt)
     closed: list[str] = []
@@ -244,6 +245,6 @@ def test_xt_the_end_record_of_a_run_that_closes_itself(xt: observe.Store, is_aml
     )
 
 
-def test_xt_a_jobs_node(xt: observe.Store) -> None:
+def test_xt_a_jobs_node(xt: logshipper.Store) -> None:
     found = names(xt, Console())["job_helper"].get_job_backend(None, None, "job201")[1]
     assert snippet("get_service_node_info", xt, Console())(found, 3) == {"task": 3}

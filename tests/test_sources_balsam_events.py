@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-import observe
+import logshipper
 from logshipper.cli import main
-from observe.event_log import EventQuery
+from logshipper_observe.event_log import EventQuery
 from tests.import_tools import RECORDED
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
@@ -50,9 +50,9 @@ EventLog.objects.filter(timestamp_after=yesterday)  # Only events more recent th
 
 def run(snippet: str) -> Any:  # Any: what its last line gives
     """Runs it; what its last line, an expression, gives."""
-    text = textwrap.dedent(snippet).strip().replace("from balsam.api import", "from observe import")
+    text = textwrap.dedent(snippet).strip().replace("from balsam.api import", "from logshipper import")
     *before, last = text.split("\n")
-    known: dict[str, Any] = {"EventLog": observe.EventLog}
+    known: dict[str, Any] = {"EventLog": logshipper.EventLog}
     if last.startswith(" "):
         exec(text, known)  # noqa: S102  the document's own
         return None
@@ -70,8 +70,8 @@ def ran(job_id: str, end: str = "COMPLETED") -> list[tuple[str, str, str]]:
 
 
 @pytest.fixture(autouse=True)
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> observe.Store:
-    """Jobs 123 to 126 and 456 of last year, a minute apart, 124 begun anew after it failed; and `new`, of today."""
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> logshipper.Store:
+    """Jobs 123 to 126 and 456 of last year, a minute apart, 124 restarted after it failed; and `new`, of today."""
     folder = tmp_path / "store"
     for number, job_id in enumerate(("123", "124", "125", "126", "456")):
         with SpooledCapture(folder, job_id, started_ns=START_NS + number * 60 * NS) as job:
@@ -83,7 +83,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> observe.Store:
     with SpooledCapture(folder, "new") as job:
         job.end(3)
     monkeypatch.setenv("LOGSHIPPER_STORE", str(folder))
-    with observe.Store.local(folder) as opened:
+    with logshipper.Store.local(folder) as opened:
         opened.job("125").tag("experiment=ffn-1", "scale_nodes=512")
         opened.job("126").tag("experiment=ffn-1", "scale_nodes=64")
         opened.job("123").tag("experiment=foo")
@@ -135,7 +135,7 @@ def imported(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: py
     folder = tmp_path / "imported"
     assert main(["import", "balsam", str(RECORDED / "balsam"), "--store", str(folder)]) == 0
     monkeypatch.setenv("LOGSHIPPER_STORE", str(folder))
-    return observe.EventLog.objects.filter()
+    return logshipper.EventLog.objects.filter()
 
 
 def told(events: Iterable[Any]) -> list[tuple[int, str, str, datetime]]:  # Any: of Balsam or of here
@@ -197,7 +197,7 @@ def test_imported_states_keep_their_names(
     folder = str(tmp_path / "states")
     assert main(["import", "balsam", str(tmp_path / "events.json"), "--store", folder]) == 0
     monkeypatch.setenv("LOGSHIPPER_STORE", folder)
-    query = observe.EventLog.objects.filter().order_by("timestamp")
+    query = logshipper.EventLog.objects.filter().order_by("timestamp")
 
     def changes(events: EventQuery) -> list[tuple[str, str]]:
         return [(event.from_state, event.to_state) for event in events]
@@ -213,5 +213,5 @@ def test_imported_states_keep_their_names(
 
 
 def test_a_balsam_state_finds_captured_jobs_too() -> None:
-    found = observe.EventLog.objects.filter(job_id=["123", "456"], to_state="RUN_DONE")
+    found = logshipper.EventLog.objects.filter(job_id=["123", "456"], to_state="RUN_DONE")
     assert [(event.job_id, event.to_state) for event in found] == [("456", "COMPLETED"), ("123", "COMPLETED")]

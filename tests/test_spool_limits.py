@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from ingest.config.agent_config import AgentSection
-from ingest.loki.client import Client
-from ingest.loki.push import Entry
-from ingest.node.spool_limits import SpoolLimits
 from logshipper.segment import Stream
 from logshipper.spool_room import LIMITS_BYTES, LIMITS_FILE, Marks, SpoolRoom, parse_marks
+from logshipper_ingest.config.agent_config import AgentSection
+from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.node.spool_limits import SpoolLimits
 from tests.captured_runs import wait_until
 from tests.node_agents import NodeAgent, Proxy, entries_of
 from tests.other_users import needs_root
@@ -252,7 +252,7 @@ print("last", file=sys.stderr)
 
 
 @needs_root
-def test_a_full_spool_costs_stderr_first_metadata_last_and_mends_itself(loki: LokiServer, tmp_path: Path) -> None:
+def test_a_full_spool_costs_stderr_first_metadata_last_and_fixes_itself(loki: LokiServer, tmp_path: Path) -> None:
     release = tmp_path / "release"
     with small_disk(tmp_path / "spool", 64 << 20, 0o711) as disk, Proxy(loki.url) as proxy, Client(loki.url) as client:
         proxy.answer = away

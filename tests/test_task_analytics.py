@@ -5,9 +5,9 @@ import math
 
 import pytest
 
-from observe.gantt_chart import GanttChart
-from observe.output import Output
-from observe.task_analytics import (
+from logshipper_observe.gantt_chart import GanttChart
+from logshipper_observe.output import Output
+from logshipper_observe.task_analytics import (
     Span,
     Task,
     busy_share,

@@ -16,10 +16,11 @@ import pytest
 from logshipper.measurements import COMM
 from logshipper.socket_owner import SocketOwners
 from logshipper.telegraf import LOOPBACK, MAX_CONNECTIONS, open_sockets
-from tests.captured_runs import ROOT, Home, comm_of, wait_until
+from tests.captured_runs import Home, comm_of, wait_until
 from tests.other_users import ANN, as_user, needs_root
 from tests.servers.running import free_port
 from tests.telegraf_clients import INVALID, SETTLED, SNIPPETS, connected, needs_pytelegraf
+from tests.tools.sources import ROOT, SOURCES
 from tests.tools.waiting import scaled
 
 pytestmark = needs_pytelegraf
@@ -28,7 +29,7 @@ pytestmark = needs_pytelegraf
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     found = Home(tmp_path)
-    found.environment["PYTHONPATH"] = f"{ROOT}:{ROOT / '.venv' / 'telegraf'}"
+    found.environment["PYTHONPATH"] = f"{SOURCES}:{ROOT / '.venv' / 'telegraf'}"
     return found
 
 
@@ -134,7 +135,7 @@ def test_a_port_that_is_taken_is_told_before_the_command_runs(home: Home) -> Non
         port = str(taken.getsockname()[1])
         done = home.run("echo", "ran", options=("--telegraf-port", port))
     assert (done.returncode, done.stdout) == (125, b"")
-    assert f"--telegraf-port: {port} can't be had: address already in use; another one, or" in done.stderr.decode()
+    assert f"--telegraf-port: {port} isn't available: address already in use; another one, or" in done.stderr.decode()
     assert home.captures() == []
     assert home.run("echo", options=("--telegraf-port", "0")).returncode == 125
 

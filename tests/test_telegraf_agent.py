@@ -18,13 +18,14 @@ from typing import Any
 
 import pytest
 
-from ingest.loki.client import Client
 from logshipper.telegraf import LOOPBACK
-from tests.captured_runs import ROOT, TIMEOUT_SECS, wait_until
+from logshipper_ingest.loki.client import Client
+from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.node_agents import NodeAgent, client, cluster, entries_of
 from tests.other_users import ANN, Forked, as_user, needs_root
 from tests.servers.running import LokiServer, free_port
 from tests.telegraf_clients import PLACE, SETTLED, connected, needs_pytelegraf
+from tests.tools.sources import SOURCES
 
 __all__ = ["client", "cluster"]  # fixtures
 pytestmark = needs_pytelegraf
@@ -43,7 +44,7 @@ class Site:
     def start(self, script: str, job: str, **options: Any) -> "subprocess.Popen[bytes]":  # Any: of Popen
         script = f"{connected(repr(self.address))}\nsocket_path = {str(self.socket)!r}\n{script}\n{SETTLED}"
         words = [sys.executable, "-m", "logshipper", "run", "--job-id", job, "--", sys.executable, "-c", script]
-        environment = {**self.agent.environment, "PYTHONPATH": f"{ROOT}:{PLACE}", "HOME": str(self.agent.folder)}
+        environment = {**self.agent.environment, "PYTHONPATH": f"{SOURCES}:{PLACE}", "HOME": str(self.agent.folder)}
         return subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, **options)
 
     def send(self, script: str, job: str) -> None:

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from ingest.node.peer import job_ids_of
-from ingest.node.socket_file import bind
-from ingest.telegraf.senders import Senders
 from logshipper.socket_owner import Owner, processes_of
 from logshipper.telegraf import BATCH, BURST_SECS, LOOPBACK, Listener, Sender, open_sockets
+from logshipper_ingest.node.peer import job_ids_of
+from logshipper_ingest.node.socket_file import bind
+from logshipper_ingest.telegraf.senders import Senders
 from tests.captured_runs import wait_until
 from tests.other_users import ANN, BEN
 

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from ingest.capture.capture_folder import Life
-from ingest.config.agent_config import parse
-from ingest.telegraf.router import TelegrafRouter
 from logshipper import measurements
 from logshipper.classifier import Classifier
 from logshipper.measurements import MAX_WAIT_SECS, Collector, Measurements, waited_line
 from logshipper.stream_log import Lines
 from logshipper.telegraf import LOOPBACK
+from logshipper_ingest.capture.capture_folder import Life
+from logshipper_ingest.config.agent_config import parse
+from logshipper_ingest.telegraf.router import TelegrafRouter
 from tests.captured_runs import Home, comm_of, wait_until
 from tests.servers.running import free_port
 
@@ -360,3 +360,12 @@ def test_an_admin_may_have_text_kept(route: Callable[..., Routed], tmp_path: Pat
     routed = route(unidentified_max_bytes=10_000)
     routed.router._keep_apart("unidentified", "udp", -1, b"whose value=1i")
     assert "whose" in (tmp_path / "state" / "telegraf" / "unidentified.jsonl").read_text()
+
+
+def test_what_still_waits_at_the_end_is_decided() -> None:
+    piped = Piped()
+    piped.put(100.0, b'{"a":1}')
+    piped.sidecar.read(100.0)
+    assert piped.sidecar.ready(piped.sidecar.due, None, (5, 0)) == []
+    (batch,) = piped.sidecar.all()
+    assert not batch.undecided

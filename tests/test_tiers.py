@@ -3,7 +3,7 @@
 import pytest
 
 from tests import conftest, tiers
-from tests.captured_runs import ROOT
+from tests.tools.sources import ROOT
 
 
 def test_each_file_has_a_tier() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest.telegraf import unidentified
-from ingest.telegraf.unidentified import Unidentified
+from logshipper_ingest.telegraf import unidentified
+from logshipper_ingest.telegraf.unidentified import Unidentified
 
 
 def entries(folder: Path) -> list[str]:

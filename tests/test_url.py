@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import observe.url
-from ingest.config import site
-from ingest.config.site import Grafana
-from ingest.loki.store import LokiStore
+import logshipper_observe.url
 from logshipper.cli import main
 from logshipper.errors import QueryError
+from logshipper_ingest.config import site
+from logshipper_ingest.config.site import Grafana
+from logshipper_ingest.loki.store import LokiStore
 from tests.faulty_server import FaultyServer, Said
 from tests.loki_fake import FakeLoki
 from tests.loki_pushing import Pushing
@@ -29,7 +29,7 @@ Url = Callable[..., tuple[int, str, str]]
 @pytest.fixture(autouse=True)
 def no_system_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(site, "SYSTEM_PATH", str(tmp_path / "etc" / "site.toml"))
-    monkeypatch.setattr(observe.url, "SYSTEM_PATH", str(tmp_path / "etc" / "site.toml"))
+    monkeypatch.setattr(logshipper_observe.url, "SYSTEM_PATH", str(tmp_path / "etc" / "site.toml"))
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeLoki:
     def open_fake(_: site.Site, args: argparse.Namespace, said: list[str], *, by_id: bool) -> LokiStore:
         return LokiStore(fake, cluster=args.cluster, since_secs=args.since or 7 * 86_400, say=said.append)
 
-    monkeypatch.setattr(observe.url, "_open_store", open_fake)
+    monkeypatch.setattr(logshipper_observe.url, "_open_store", open_fake)
     return fake
 
 
@@ -131,7 +131,7 @@ def test_what_only_loki_can_tell_needs_it(name: str, fake: FakeLoki, url: Url) -
 
 
 def test_a_hung_loki_holds_up_for_a_stated_time(url: Url, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observe.url, "LOOK_SECS", 0.3)
+    monkeypatch.setattr(logshipper_observe.url, "LOOK_SECS", 0.3)
     with FaultyServer(Said(hang=True)) as server:
         text = f'[loki]\nurl = "{server.url}"\n[grafana]\nurl = "{GRAFANA}"'
         began = time.monotonic()
@@ -227,7 +227,7 @@ def test_every_character_is_escaped() -> None:
 
 
 def test_completion_asks_no_network(fake: FakeLoki) -> None:
-    from observe import completers
+    from logshipper_observe import completers
 
     assert completers.jobs_in_loki(prefix="", parsed_args=argparse.Namespace()) == ["last"]
     assert fake.asked == []

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from ingest import user_agent
-from ingest.__main__ import main
-from ingest.agent_start import start
-from ingest.store.local_store import LocalStore, TakenIn
-from ingest.user_agent import Agent, AgentLog, running_agent, serve, take_lock
 from logshipper.segment import Stream
+from logshipper_ingest import user_agent
+from logshipper_ingest.agent_start import start
+from logshipper_ingest.cli import main
+from logshipper_ingest.store.local_store import LocalStore, TakenIn
+from logshipper_ingest.user_agent import Agent, AgentLog, running_agent, serve, take_lock
 from tests.segment_factory import CaptureWriter, age, make_capture
+from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled, wait_until
 
 BOTH = (Stream.STDOUT, Stream.STDERR)
-PACKAGES = Path(__file__).resolve().parent.parent
 WAIT_SECS = scaled(30.0)
 
 
@@ -91,10 +91,12 @@ def test_the_daemon_follows_a_job_holding_nothing_of_whoever_started_it(
 
 
 def test_whoever_waits_for_the_output_of_the_starter_does_not_wait_for_the_agent(root: Path, spool: Path) -> None:
-    code = "import sys; from ingest.agent_start import start; print('started', flush=True); start(sys.argv[1])"
+    code = (
+        "import sys; from logshipper_ingest.agent_start import start; print('started', flush=True); start(sys.argv[1])"
+    )
     with CaptureWriter(spool):  # alive: the agent goes on
         found = subprocess.run(
-            [sys.executable, "-c", code, str(root)], cwd=PACKAGES, capture_output=True, text=True, timeout=WAIT_SECS
+            [sys.executable, "-c", code, str(root)], cwd=ROOT, capture_output=True, text=True, timeout=WAIT_SECS
         )
         assert (found.returncode, found.stdout, found.stderr) == (0, "started\n", "")
         wait_until(lambda: running_agent(str(root)), "the agent's lock")
@@ -114,11 +116,11 @@ def test_modules_in_the_caller_s_folder_are_not_taken_for_its_own(root: Path, sp
 
 
 def test_run_as_a_module_it_ends_when_idle_and_a_second_one_at_once(root: Path, spool: Path) -> None:
-    command = [sys.executable, "-m", "ingest.user_agent", "--store", str(root), "--idle-secs"]
+    command = [sys.executable, "-m", "logshipper_ingest.agent_start", "--store", str(root), "--idle-secs"]
     with CaptureWriter(spool) as capture:
-        first = subprocess.Popen([*command, "0"], cwd=PACKAGES)
+        first = subprocess.Popen([*command, "0"], cwd=ROOT)
         wait_until(lambda: running_agent(str(root)) == first.pid, "the first agent's lock")
-        second = subprocess.run([*command, "3600"], cwd=PACKAGES, timeout=WAIT_SECS)
+        second = subprocess.run([*command, "3600"], cwd=ROOT, timeout=WAIT_SECS)
         assert second.returncode == 0
         assert running_agent(str(root)) == first.pid
         capture.lines(["one"])
@@ -142,8 +144,8 @@ def test_killed_at_any_time_it_does_no_harm(root: Path, spool: Path) -> None:
 
 
 def test_starts_light() -> None:
-    code = "import sys, ingest.user_agent; print(' '.join(sorted(sys.modules)))"
-    found = subprocess.run([sys.executable, "-c", code], cwd=PACKAGES, capture_output=True, text=True, check=True)
+    code = "import sys, logshipper_ingest.user_agent; print(' '.join(sorted(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     heavy = {
         "requests",
         "urllib3",

@@ -1,4 +1,4 @@
-"""`wait` and `diff`: how jobs end is read anew; unknown ones are told, the others count."""
+"""`wait` and `diff`: how jobs end is read again; unknown ones are told, the others count."""
 
 import json
 import time
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ingest.store.local_store import LocalStore
 from logshipper.errors import QueryError
-from observe.wait import Waiting
+from logshipper_ingest.store.local_store import LocalStore
+from logshipper_observe.wait import Waiting
 from tests.reading_store import Ask, SpooledCapture, ask, store, training
 from tests.segment_factory import SECOND_NS as NS
 

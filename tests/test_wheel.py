@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ("pyproject.toml", "README.md", "LICENSE", "logshipper", "ingest", "observe", "grafana")
-PACKAGES = SOURCES[3:]
+from tests.tools.sources import GRAFANA, OBSERVE, PACKAGES, ROOT
+
+COPIED = ("pyproject.toml", "README.md", "LICENSE", "logshipper", "ingest", "observe", "grafana")
 BUILD_SECS = RUN_SECS = 100
 
 
@@ -25,10 +25,10 @@ BUILD_SECS = RUN_SECS = 100
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from a copy of the sources: building leaves folders behind."""
     tree = tmp_path_factory.mktemp("tree")
-    for name in SOURCES:
+    for name in COPIED:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, tree / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, tree / name)
     out = tmp_path_factory.mktemp("dist")
@@ -84,13 +84,15 @@ def test_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     tops = {name.split("/")[0] for name in names}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {*PACKAGES}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {package.name for package in PACKAGES}
     for package in PACKAGES:
-        assert f"{package}/py.typed" in names
-        sources = {str(path.relative_to(ROOT)) for path in (ROOT / package).rglob("*.py")}
+        assert f"{package.name}/py.typed" in names
+        sources = {str(path.relative_to(package.parent)) for path in package.rglob("*.py")}
         assert sources <= set(names)
-    for kind in ("grafana/dashboards/*.json", "grafana/provisioning/*/*.yaml", "observe/page/assets/*"):
-        files = {str(path.relative_to(ROOT)) for path in ROOT.glob(kind)}
+    for package, kind in (
+        (GRAFANA, "dashboards/*.json"), (GRAFANA, "provisioning/*/*.yaml"), (OBSERVE, "page/assets/*")
+    ):  # fmt: skip
+        files = {str(path.relative_to(package.parent)) for path in package.glob(kind)}
         assert files
         assert files <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import observe
-from ingest.capture.job import JobSummary
-from ingest.store.stores import Reader
+import logshipper
+from logshipper_ingest.capture.job import JobSummary
+from logshipper_ingest.store.stores import Reader
 from tests.node_agents import NodeAgent
 from tests.servers.running import LokiServer, PrometheusServer
 
@@ -40,11 +40,11 @@ class TwoStores:
             made.rename(self.agent.spool / capture.name)
         self.agent.wait_shipped()
 
-    def local(self) -> observe.Store:
-        return observe.Store.local(self.folder)
+    def local(self) -> logshipper.Store:
+        return logshipper.Store.local(self.folder)
 
-    def loki(self) -> observe.Store:
-        return observe.Store.loki(self.loki_url, prometheus_url=self._prometheus.url, cluster=self.agent.cluster)
+    def loki(self) -> logshipper.Store:
+        return logshipper.Store.loki(self.loki_url, prometheus_url=self._prometheus.url, cluster=self.agent.cluster)
 
     def options(self, source: str) -> list[str]:
         """Of a command that reads the one or the other."""
@@ -78,14 +78,14 @@ def source(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def store(both: TwoStores, source: str) -> Iterator[observe.Store]:
+def store(both: TwoStores, source: str) -> Iterator[logshipper.Store]:
     """One of the module's own fixture `both`."""
     with both.local() if source == "local" else both.loki() as opened:
         yield opened
         assert opened.problems == []
 
 
-def note_opened(store: observe.Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def note_opened(store: logshipper.Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The ids of jobs that events are read of, as they are opened."""
     opened: list[str] = []
     in_order = store._store.in_order

@@ -1,4 +1,4 @@
-"""The names that XT's own code calls, over `observe`: enough for the snippets of its documents that are about logs,
+"""The names that XT's own code calls, over our library: enough for the snippets of its documents that are about logs,
 metrics and runs to work on jobs that were captured here. A run's log records are the job itself; a node is a task."""
 
 import time
@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-import observe
-from observe.plot_runs import XT_KEYS
+import logshipper
+from logshipper_observe.plot_runs import XT_KEYS
 
 ESCAPE = "\x1b"
 CONTROL_C = "\x03"
@@ -36,7 +36,7 @@ class Frame:
         return Frame([*self._rows, *other._rows])
 
 
-def metric_sets(job: observe.Job) -> list[dict[str, Any]]:
+def metric_sets(job: logshipper.Job) -> list[dict[str, Any]]:
     """`run_helper.build_metrics_sets`: records that were logged together, by their keys."""
     found = []
     for columns in job.metric_sets():
@@ -47,12 +47,12 @@ def metric_sets(job: observe.Job) -> list[dict[str, Any]]:
 
 
 def actual_x(sets: list[dict[str, Any]], x: str | None, y: list[str]) -> str | None:
-    """XT's rule: the first of its names that stands beside Y."""
+    """XT's rule: the first of its names that stands next to Y."""
     beside = [keys for keys in (one["keys"] for one in sets) if not y or y[0] in keys]
     return x or next((name for name in XT_KEYS if any(name in keys for keys in beside)), None)
 
 
-def run_record(job: observe.Job, workspace: str) -> dict[str, Any]:
+def run_record(job: logshipper.Job, workspace: str) -> dict[str, Any]:
     """A run, as XT's database has it."""
     return {
         "_id": job.job_id, "node_index": 0, "job_id": job.tags.get("job", ""), "exper_name": job.name, "ws": workspace,
@@ -75,7 +75,7 @@ class Backend:
 
     STATES: ClassVar[Mapping[bool, str]] = {True: "completed", False: "running"}
 
-    def __init__(self, store: observe.Store, job_id: str) -> None:
+    def __init__(self, store: logshipper.Store, job_id: str) -> None:
         self._store = store
         self._job_id = job_id
 
@@ -112,9 +112,9 @@ class Keys:
 
 
 class RunStore:
-    """`store`: what XT records at a run's end, beside what is known here of the job."""
+    """`store`: what XT records at a run's end, besides what is known here of the job."""
 
-    def __init__(self, store: observe.Store) -> None:
+    def __init__(self, store: logshipper.Store) -> None:
         self.ended: list[dict[str, Any]] = []
         self._store = store
 
@@ -132,7 +132,7 @@ class RunStore:
     update_mongo_run_at_end = end_run
 
 
-def names(store: observe.Store, console: Console) -> dict[str, Any]:
+def names(store: logshipper.Store, console: Console) -> dict[str, Any]:
     """The globals of XT's modules."""
 
     def job_backend(_: Any, __: Any, job_id: str) -> tuple[Backend, dict[str, Any]]:

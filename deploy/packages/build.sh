@@ -4,7 +4,7 @@
 # Needs .venv (`make` makes it), Python 3.11, gcc, make, Slurm's headers, and dpkg-deb or rpmbuild.
 #
 # The same commit gives the same bytes: times are the last commit's (SOURCE_DATE_EPOCH), owners root, and no path of
-# this machine gets in. RELEASE=2 is for a package that is built anew from the same version.
+# this machine gets in. RELEASE=2 is for a package that is built again from the same version.
 # WHEELS=FOLDER keeps the downloaded wheels there, for the next time; hashes are checked either way.
 set -eu
 umask 022
@@ -80,7 +80,7 @@ download() {
         --dest "$scratch/wheels" "$@" -r requirements/runtime.lock
 }
 
-# from a copy: setuptools leaves folders beside its sources
+# from a copy: setuptools leaves folders next to its sources
 make_wheel() {
     mkdir "$scratch/source" &&
         cp -R pyproject.toml README.md LICENSE logshipper ingest observe grafana "$scratch/source" &&

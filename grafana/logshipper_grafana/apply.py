@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, NamedTuple
 
-from grafana.panels import Json
-from grafana.server import Grafana, Refused
-from grafana.wanted import (
+from logshipper.errors import ConfigError, QueryError
+from logshipper_grafana.panels import Json
+from logshipper_grafana.server import Grafana, Refused
+from logshipper_grafana.wanted import (
     FOLDER,
     UID_PREFIX,
     content,
@@ -21,14 +22,13 @@ from grafana.wanted import (
     wanted_dashboards,
     wanted_data_sources,
 )
-from logshipper.errors import ConfigError, QueryError
 
 Done = Literal["added", "changed", "removed", "unchanged", "kept", "refused"]
 CHANGES: tuple[Done, ...] = ("added", "changed", "removed")
 _FROM_A_FILE = "it comes from a file on Grafana's machine: change that, or take it away (docs/grafana.md)"
 _FORCE = "--force puts the code's in its place, --dry-run shows what differs"
 _ABOUT_ONE = (400, 403, 404, 409, 412, 422)  # of answers, those that say nothing about the next call
-_MENDS = {
+_FIXES = {
     "version-mismatch": "somebody saved it just now: run this again",
     "name-exists": "rename the other one, or give another --folder",
 }
@@ -79,10 +79,10 @@ def _tried(what: str, call: Callable[[str], Step]) -> Step:
     except QueryError as error:
         if error.status not in _ABOUT_ONE:
             raise
-        mend = _MENDS.get(error.kind, "") if isinstance(error, Refused) else ""
-        if error.status == 409 and not mend:
-            mend = "if somebody changed it just now, run this again"
-        return Step(what, "refused", f"{error}; {mend}" if mend else str(error))
+        fix = _FIXES.get(error.kind, "") if isinstance(error, Refused) else ""
+        if error.status == 409 and not fix:
+            fix = "if somebody changed it just now, run this again"
+        return Step(what, "refused", f"{error}; {fix}" if fix else str(error))
 
 
 # ---- data sources

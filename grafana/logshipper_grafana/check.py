@@ -4,16 +4,16 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from grafana.check_loki import check_loki
-from grafana.check_prometheus import check_prometheus
-from grafana.check_queries import Asking, check_queries, of_job
-from grafana.panels import Json
-from grafana.server import Grafana, as_options
-from grafana.wanted import UID_PREFIX, is_saved, wanted_dashboards, wanted_data_sources
-from ingest.checks.findings import Finding
-from ingest.config.server_access import ServerAccess
-from ingest.servers.call_failures import clean
 from logshipper.errors import QueryError
+from logshipper_grafana.check_loki import check_loki
+from logshipper_grafana.check_prometheus import check_prometheus
+from logshipper_grafana.check_queries import Asking, check_queries, of_job
+from logshipper_grafana.panels import Json
+from logshipper_grafana.server import Grafana, as_options
+from logshipper_grafana.wanted import UID_PREFIX, is_saved, wanted_dashboards, wanted_data_sources
+from logshipper_ingest.checks.findings import Finding
+from logshipper_ingest.config.server_access import ServerAccess
+from logshipper_ingest.servers.call_failures import clean
 
 KINDS = ("loki", "prometheus")
 LEAST_VERSION = (9, 4)
@@ -34,7 +34,7 @@ def check(access: ServerAccess, sought: Sought | None = None) -> list[Finding]:
     """All that is found; takes as long as the pages' queries do. Raises ConfigError where there is no grafana-client,
     and nothing else of its own."""
     # what others wrote into Grafana may hold anything
-    return [one._replace(words=clean(one.words), mend=clean(one.mend)) for one in _found(access, sought or Sought())]
+    return [one._replace(words=clean(one.words), fix=clean(one.fix)) for one in _found(access, sought or Sought())]
 
 
 def _found(access: ServerAccess, sought: Sought) -> list[Finding]:
@@ -80,17 +80,17 @@ def chosen_source(sources: list[Json], kind: str, uid: str) -> tuple[Json | None
     default or the first by name. Pure."""
     about = f"data source {kind}"
     wanted = uid or f"{UID_PREFIX}{kind}"
-    mend = f"logshipper-grafana apply --{kind}-url URL makes one."
+    fix = f"logshipper-grafana apply --{kind}-url URL makes one."
     named = next((one for one in sources if one.get("uid") == wanted), None)
     if named is not None and named.get("type") != kind:
         words = f"{wanted} is of the type {named.get('type')}"
-        return None, [Finding("wrong", about, words, f"Give it another uid, or remove it; then {mend}")]
+        return None, [Finding("wrong", about, words, f"Give it another uid, or remove it; then {fix}")]
     others = sorted((one for one in sources if one.get("type") == kind), key=_as_pages_choose)
     if named is None and uid:
         known = ", ".join(f"{one.get('uid')} ({one.get('name')})" for one in others) or "none"
         return None, [Finding("wrong", about, f"there is none with the uid {uid}", f"Of this type there are: {known}.")]
     if named is None and not others:
-        return None, [Finding("wrong", about, f"there is none of the type {kind}", mend[0].upper() + mend[1:])]
+        return None, [Finding("wrong", about, f"there is none of the type {kind}", fix[0].upper() + fix[1:])]
     if named is not None:
         first = others[0]
         if first is not named:
@@ -99,7 +99,7 @@ def chosen_source(sources: list[Json], kind: str, uid: str) -> tuple[Json | None
             return named, [Finding("note", about, words, note)]
         return named, [Finding("ok", about, f"{named.get('name')} ({wanted})")]
     words = f"{wanted} isn't there; {others[0].get('name')} ({others[0].get('uid')}) is looked at, which the pages take"
-    return others[0], [Finding("note", about, words, mend[0].upper() + mend[1:])]
+    return others[0], [Finding("note", about, words, fix[0].upper() + fix[1:])]
 
 
 def _as_pages_choose(source: Json) -> tuple[bool, str]:
@@ -113,19 +113,19 @@ def judged_source(source: Json) -> list[Finding]:
     options: dict[str, Any] = source.get("jsonData") or {}  # Any: JSON
     found: list[Finding] = []
     if source.get("access") not in (None, "proxy"):
-        mend = "On its page: Access: Server (proxy); browsers can't ask servers themselves any more."
-        found.append(Finding("wrong", about, f"its access is {source['access']}", mend))
+        fix = "On its page: Access: Server (proxy); browsers can't ask servers themselves any more."
+        found.append(Finding("wrong", about, f"its access is {source['access']}", fix))
     if kind == "prometheus" and options.get("httpMethod", "POST") != "POST":
-        mend = "On its page: HTTP method: POST; queries have some KB, which servers refuse in an address."
-        found.append(Finding("wrong", f"{about} httpMethod", str(options["httpMethod"]), mend))
+        fix = "On its page: HTTP method: POST; queries have some KB, which servers refuse in an address."
+        found.append(Finding("wrong", f"{about} httpMethod", str(options["httpMethod"]), fix))
     if kind == "loki":
         (wanted,) = (one for one in wanted_data_sources() if one["type"] == "loki")
         ours = {field["name"] for field in wanted["jsonData"]["derivedFields"]}
         there = {field.get("name") for field in options.get("derivedFields") or [] if isinstance(field, dict)}
         if not ours <= there:
-            mend = "logshipper-grafana apply adds it: in Explore a line then leads to its job's page."
+            fix = "logshipper-grafana apply adds it: in Explore a line then leads to its job's page."
             found.append(
-                Finding("note", f"{about} derivedFields", f"{', '.join(sorted(ours - there))} is missing", mend)
+                Finding("note", f"{about} derivedFields", f"{', '.join(sorted(ours - there))} is missing", fix)
             )
     return found
 
@@ -141,13 +141,13 @@ def _dashboards(grafana: Grafana) -> list[Finding]:
             found.append(Finding("wrong", about, str(error)))
             continue
         if there is None:
-            mend = "`logshipper-grafana apply`, or copy the file (docs/grafana.md)."
-            found.append(Finding("wrong", about, "isn't there, or the token may not see it", mend))
+            fix = "`logshipper-grafana apply`, or copy the file (docs/grafana.md)."
+            found.append(Finding("wrong", about, "isn't there, or the token may not see it", fix))
         elif is_saved(wanted, there.get("dashboard") or {}, message):
             found.append(Finding("ok", about, "is there, as in this version"))
         else:
-            mend = "`logshipper-grafana apply --dry-run` shows what differs."
-            found.append(Finding("note", about, "isn't the one of this version", mend))
+            fix = "`logshipper-grafana apply --dry-run` shows what differs."
+            found.append(Finding("note", about, "isn't the one of this version", fix))
     return found
 
 

@@ -5,15 +5,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from grafana.server import as_options
-from ingest.checks.check_loki_limits import LABELS, check_limits
-from ingest.checks.findings import Finding
-from ingest.config.loki_section import LokiSection
-from ingest.config.server_access import ServerAccess
-from ingest.loki.client import MAX_PAGE, Client
-from ingest.servers.server_calls import MAX_CONFIG_BYTES, Server, yaml_table
-from ingest.servers.server_units import duration_secs, size_bytes, words_of_bytes, words_of_secs
 from logshipper.errors import QueryError
+from logshipper_grafana.server import as_options
+from logshipper_ingest.checks.check_loki_limits import LABELS, check_limits
+from logshipper_ingest.checks.findings import Finding
+from logshipper_ingest.config.loki_section import LokiSection
+from logshipper_ingest.config.server_access import ServerAccess
+from logshipper_ingest.loki.client import MAX_PAGE, Client
+from logshipper_ingest.servers.server_calls import MAX_CONFIG_BYTES, Server, yaml_table
+from logshipper_ingest.servers.server_units import duration_secs, size_bytes, words_of_bytes, words_of_secs
 
 LOOK_BACK_NS = 86_400 * 10**9
 SERIES = 500  # Loki's own max_query_series
@@ -36,7 +36,7 @@ def check_loki(access: ServerAccess, now_ns: int | None = None) -> list[Finding]
             version = client.build_info().get("version", "")
         except QueryError as error:
             if error.status not in _KEPT_AWAY or not _answers(client, end_ns):
-                return [Finding("wrong", "loki", as_options(str(error)), reach_mend(error, "loki"))]
+                return [Finding("wrong", "loki", as_options(str(error)), reach_fix(error, "loki"))]
             version = _NOT_TOLD
         if not version:
             words = "what answers doesn't say which Loki it is"
@@ -44,7 +44,7 @@ def check_loki(access: ServerAccess, now_ns: int | None = None) -> list[Finding]
         return [_version(version), *_limits(client, access), *_labels(client, end_ns), *_metadata(client, end_ns)]
 
 
-def reach_mend(error: QueryError, kind: str) -> str:
+def reach_fix(error: QueryError, kind: str) -> str:
     """Why a data source's server isn't reached through Grafana."""
     if error.status in (502, 503, 504) or error.status == 0:
         return f"Does {kind.capitalize()} run, and does Grafana reach the data source's address?"
@@ -85,8 +85,8 @@ def _limits(client: Client, access: ServerAccess) -> list[Finding]:
         refused = error
     own = _tenant_limits(access)
     if refused is not None and not own:
-        mend = f"Ask whoever runs Loki for: {_NEEDED} (docs/grafana.md)."
-        return [Finding("note", "loki limits", f"weren't looked at: {as_options(str(refused))}", mend)]
+        fix = f"Ask whoever runs Loki for: {_NEEDED} (docs/grafana.md)."
+        return [Finding("note", "loki limits", f"weren't looked at: {as_options(str(refused))}", fix)]
     general = document.get("limits_config")
     return reading_limits({**document, "limits_config": {**(general if isinstance(general, dict) else {}), **own}})
 
@@ -154,21 +154,21 @@ def judged_labels(streams: list[dict[str, str]], others: list[dict[str, str]]) -
     looks_ours = [one for one in others if {"cluster", "host", "kind"} <= one.keys()]
     if not streams and looks_ours:
         names = ", ".join(sorted({one.get("service_name", "no service_name") for one in looks_ours}))
-        mend = f'Let nothing between agent and Loki change labels: service_name must stay "{_SERVICE}".'
-        return [Finding("wrong", "loki labels", f"streams look like the agents', but their service is {names}", mend)]
+        fix = f'Let nothing between agent and Loki change labels: service_name must stay "{_SERVICE}".'
+        return [Finding("wrong", "loki labels", f"streams look like the agents', but their service is {names}", fix)]
     if not streams:
-        mend = "`logshipper-agent check` on a node tells why, if jobs were captured."
-        return [Finding("note", "loki labels", "no agent sent anything in the last day", mend)]
+        fix = "`logshipper-agent check` on a node tells why, if jobs were captured."
+        return [Finding("note", "loki labels", "no agent sent anything in the last day", fix)]
     needed = ("cluster", "host", "kind")
     missing = [name for name in needed if any(name not in one for one in streams)]
     if missing:
-        mend = "Let nothing between agent and Loki drop labels: the pages' queries select by them."
-        return [Finding("wrong", "loki labels", f"streams without {', '.join(missing)}", mend)]
+        fix = "Let nothing between agent and Loki drop labels: the pages' queries select by them."
+        return [Finding("wrong", "loki labels", f"streams without {', '.join(missing)}", fix)]
     added = sorted({name for one in streams for name in one} - {*LABELS})
     if added:
         words = f"streams have labels that no agent gives: {', '.join(added)}"
-        mend = "A pipeline adds them; each further value is a stream of its own, which costs Loki memory."
-        return [Finding("note", "loki labels", words, mend)]
+        fix = "A pipeline adds them; each further value is a stream of its own, which costs Loki memory."
+        return [Finding("note", "loki labels", words, fix)]
     clusters = sorted({one["cluster"] for one in streams})
     words = f"{len(streams)} streams of the last day, of {_listed(clusters, 'cluster')}, are labelled as they should be"
     return [Finding("ok", "loki labels", words)]
@@ -193,7 +193,7 @@ def _metadata(client: Client, end_ns: int) -> list[Finding]:
         return [Finding("ok", "loki structured metadata", "entries say whose they are")]
     if "job_id" in entry.labels:
         words = "job_id is a label: each job is streams of its own"
-        mend = "Let nothing between agent and Loki make labels of structured metadata: Loki runs out of streams."
-        return [Finding("wrong", "loki structured metadata", words, mend)]
-    mend = "limits_config: allow_structured_metadata: true; and let nothing between agent and Loki drop it."
-    return [Finding("wrong", "loki structured metadata", "entries come without job_id: no page finds its job", mend)]
+        fix = "Let nothing between agent and Loki make labels of structured metadata: Loki runs out of streams."
+        return [Finding("wrong", "loki structured metadata", words, fix)]
+    fix = "limits_config: allow_structured_metadata: true; and let nothing between agent and Loki drop it."
+    return [Finding("wrong", "loki structured metadata", "entries come without job_id: no page finds its job", fix)]

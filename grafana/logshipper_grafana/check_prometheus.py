@@ -4,15 +4,15 @@ they give them? Asked through Grafana."""
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from grafana.check_loki import reach_mend
-from grafana.panels import Json
-from grafana.server import as_options
-from ingest.checks.check_prometheus import retention_secs
-from ingest.checks.findings import Finding
-from ingest.config.server_access import ServerAccess
-from ingest.metrics.prometheus import Client, Target
-from ingest.servers.server_units import duration_secs, words_of_secs
 from logshipper.errors import QueryError
+from logshipper_grafana.check_loki import reach_fix
+from logshipper_grafana.panels import Json
+from logshipper_grafana.server import as_options
+from logshipper_ingest.checks.check_prometheus import retention_secs
+from logshipper_ingest.checks.findings import Finding
+from logshipper_ingest.config.server_access import ServerAccess
+from logshipper_ingest.metrics.prometheus import Client, Target
+from logshipper_ingest.servers.server_units import duration_secs, words_of_secs
 
 LEAST_VERSION = (2, 33)  # queries have a negative offset
 MOST_SCRAPE_SECS = 100.0  # of a job's series, there for 300 s after its end, three scrapes
@@ -30,7 +30,7 @@ def check_prometheus(access: ServerAccess, source: Json) -> list[Finding]:
             version = client.build_info().get("version", "")
         except QueryError as error:
             if error.status != 404 or not _answers(client):
-                return [Finding("wrong", "prometheus", as_options(str(error)), reach_mend(error, "prometheus"))]
+                return [Finding("wrong", "prometheus", as_options(str(error)), reach_fix(error, "prometheus"))]
             version = ""
         try:
             agents = [one.labels for one in client.query(f"last_over_time({_BUILD_INFO}[1d])")]
@@ -60,8 +60,8 @@ def _version(version: str) -> Finding:
     if numbers is None:
         return Finding("note", "prometheus version", "isn't told; queries need what Prometheus 2.33 can")
     if (int(numbers[1]), int(numbers[2])) < LEAST_VERSION:
-        mend = "Prometheus 2.33 or newer: queries look at the day after the page's time (`offset -1d`)."
-        return Finding("wrong", "prometheus version", f"{version} is too old", mend)
+        fix = "Prometheus 2.33 or newer: queries look at the day after the page's time (`offset -1d`)."
+        return Finding("wrong", "prometheus version", f"{version} is too old", fix)
     return Finding("ok", "prometheus version", version)
 
 
@@ -73,8 +73,8 @@ def _retention(client: Client) -> Finding:
     secs = retention_secs(flags)
     words = f"{words_of_secs(secs)}; of older jobs the pages have what Loki knows"
     if secs < LEAST_RETENTION_SECS:
-        mend = "--storage.tsdb.retention.time=15d: lists, X and thinning come from Prometheus."
-        return Finding("note", "prometheus retention", words, mend)
+        fix = "--storage.tsdb.retention.time=15d: lists, X and thinning come from Prometheus."
+        return Finding("note", "prometheus retention", words, fix)
     return Finding("ok", "prometheus retention", words)
 
 
@@ -83,29 +83,29 @@ def judged_series(
 ) -> list[Finding]:
     """agents, jobs: labels of build_info and job_info in the last day; names: of metrics of jobs. Pure."""
     if not agents and not jobs:
-        mend = "scrape_configs: a job with each node's agent, port 9310 (docs/metrics.md)."
-        return [Finding("wrong", "prometheus series", f"no agent was scraped in the last day ({_BUILD_INFO})", mend)]
+        fix = "scrape_configs: a job with each node's agent, port 9310 (docs/metrics.md)."
+        return [Finding("wrong", "prometheus series", f"no agent was scraped in the last day ({_BUILD_INFO})", fix)]
     found: list[Finding] = []
     moved = sorted({name for one in (*agents, *jobs) for name in one if name.startswith("exported_")})
     if moved:
         names_given = ", ".join(name.removeprefix("exported_") for name in moved)
         words = f"agents' own labels were renamed: {', '.join(moved)}"
-        mend = f"scrape_configs: honor_labels: true, or no label {names_given} of the targets' own."
-        found.append(Finding("wrong", "prometheus labels", words, mend))
+        fix = f"scrape_configs: honor_labels: true, or no label {names_given} of the targets' own."
+        found.append(Finding("wrong", "prometheus labels", words, fix))
     missing = [name for name in _LABELS if any(name not in one for one in (*agents, *jobs))]
     if missing and not moved:
-        mend = "scrape_configs: let no metric_relabel_configs drop labels of logshipper_ metrics."
-        found.append(Finding("wrong", "prometheus labels", f"series without {', '.join(missing)}", mend))
+        fix = "scrape_configs: let no metric_relabel_configs drop labels of logshipper_ metrics."
+        found.append(Finding("wrong", "prometheus labels", f"series without {', '.join(missing)}", fix))
     if not missing and not moved:
         found.append(Finding("ok", "prometheus labels", f"{len(agents)} agents', as they give them"))
     if not jobs:
-        mend = "Nothing was captured since, or [metrics] job_values = false in the agents' configuration."
-        found.append(Finding("note", "prometheus series", "no captured job is known from the last day", mend))
+        fix = "Nothing was captured since, or [metrics] job_values = false in the agents' configuration."
+        found.append(Finding("note", "prometheus series", "no captured job is known from the last day", fix))
         return found
     lacking = [name for name in _OF_EACH_JOB if name not in {*names}]
     if lacking:
-        mend = "scrape_configs: let no metric_relabel_configs drop logshipper_ metrics."
-        found.append(Finding("wrong", "prometheus series", f"jobs are known, but not their {', '.join(lacking)}", mend))
+        fix = "scrape_configs: let no metric_relabel_configs drop logshipper_ metrics."
+        found.append(Finding("wrong", "prometheus series", f"jobs are known, but not their {', '.join(lacking)}", fix))
     else:
         count = len({(one.get("cluster"), one.get("job_id")) for one in jobs})
         found.append(Finding("ok", "prometheus series", f"{count} captured jobs of the last day are known"))
@@ -136,13 +136,13 @@ def judged_scrapes(targets: Sequence[Target], told_secs: float | None) -> list[F
     slowest = max(known)
     if slowest > MOST_SCRAPE_SECS:
         words = f"agents are scraped every {words_of_secs(slowest)} only"
-        mend = "scrape_configs: scrape_interval: 1m, or less: a job's series are there for 5 min after its end."
-        found.append(Finding("wrong", "prometheus scrape", words, mend))
+        fix = "scrape_configs: scrape_interval: 1m, or less: a job's series are there for 5 min after its end."
+        found.append(Finding("wrong", "prometheus scrape", words, fix))
     else:
         found.append(Finding("ok", "prometheus scrape", f"{len(targets)} agents, every {words_of_secs(slowest)}"))
     expected = 15.0 if told_secs is None else told_secs
     if slowest > expected:
         words = f"the data source's is {words_of_secs(expected)}, but agents are scraped every {words_of_secs(slowest)}"
-        mend = f"On the data source's page: Scrape interval {slowest:g}s; rates over less stay empty."
-        found.append(Finding("note", "data source timeInterval", words, mend))
+        fix = f"On the data source's page: Scrape interval {slowest:g}s; rates over less stay empty."
+        found.append(Finding("note", "data source timeInterval", words, fix))
     return found

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from grafana.panels import Json
-from grafana.resolved import Chosen, Option, chosen_of, filled, in_order, printed, query_of
-from grafana.server import as_options
-from grafana.wanted import wanted_dashboards
-from ingest.checks.findings import Finding
-from ingest.config.server_access import ServerAccess
-from ingest.loki import client as loki
-from ingest.metrics import prometheus
 from logshipper.errors import QueryError
+from logshipper_grafana.panels import Json
+from logshipper_grafana.resolved import Chosen, Option, chosen_of, filled, in_order, printed, query_of
+from logshipper_grafana.server import as_options
+from logshipper_grafana.wanted import wanted_dashboards
+from logshipper_ingest.checks.findings import Finding
+from logshipper_ingest.config.server_access import ServerAccess
+from logshipper_ingest.loki import client as loki
+from logshipper_ingest.metrics import prometheus
 
 RANGE_SECS = 3600
 STEP_SECS = 15.0
@@ -32,7 +32,7 @@ _BUILT_IN = {
     "__interval_ms": f"{STEP_SECS * 1000:.0f}",
     "__rate_interval": f"{4 * STEP_SECS:.0f}s",
 }
-_MENDS = (  # the first that is found in a server's words
+_FIXES = (  # the first that is found in a server's words
     ("max entries limit", "Loki, limits_config: max_entries_limit_per_query: 5000."),
     ("query time range exceeds", "Loki, limits_config: max_query_length: 30d1h."),
     ("maximum number of series", "Loki, limits_config: max_query_series: 500, or more."),
@@ -74,7 +74,7 @@ class _Page:
         with self._loki, self._prometheus:
             begun = time.monotonic()
             found = [*self._variables(), *self._panels(), *self._annotations()]
-            yield from (Finding("wrong", f"{about}, {what}", words, mend) for what, words, mend in found)
+            yield from (Finding("wrong", f"{about}, {what}", words, fix) for what, words, fix in found)
             if not found:
                 job = self._chosen.get("job") or self._chosen.get("jobs")
                 named = f" for the job {job.options[0].value}" if job and job.options[0].value else ""
@@ -174,6 +174,6 @@ def _panels_of(dashboard: Json) -> Iterator[Json]:
 
 
 def _said(error: QueryError) -> tuple[str, str]:
-    """What a finding says of it, and the mend."""
+    """What a finding says of it, and the fix."""
     words = as_options(str(error))
-    return words, next((mend for known, mend in _MENDS if known in words), "")
+    return words, next((fix for known, fix in _FIXES if known in words), "")

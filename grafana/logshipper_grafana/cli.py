@@ -7,14 +7,14 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ingest.config.server_access import ServerAccess
-from ingest.console_script import run_command
 from logshipper import __version__
 from logshipper.errors import ConfigError
 from logshipper.safe_text import safe_lines
+from logshipper_ingest.config.server_access import ServerAccess
+from logshipper_ingest.console_script import run_command
 
 if TYPE_CHECKING:
-    from grafana.apply import Step
+    from logshipper_grafana.apply import Step
 
 _CHANGES_WAIT = 3
 _EXAMPLES = """examples:
@@ -43,7 +43,7 @@ _CHECK_EXAMPLES = """It asks through Grafana, as the pages do, and changes nothi
 use, do Loki's limits and labels fit, does Prometheus scrape the agents, does each query of each page answer, for the
 newest captured job?
 
-exit codes: 0 all is well, 1 something is wrong (each with its mend), 2 wrong usage
+exit codes: 0 all is well, 1 something is wrong (each with its fix), 2 wrong usage
 
 examples:
   logshipper-grafana check --url https://grafana.example.org --token-file ~/grafana.token
@@ -100,7 +100,7 @@ def build_parser() -> argparse.ArgumentParser:
     check = add(
         "check",
         "do the dashboards find in a Grafana what they need?",
-        "Says whether the dashboards find in a Grafana what they need, and what to mend.",
+        "Says whether the dashboards find in a Grafana what they need, and what to fix.",
         _CHECK_EXAMPLES,
     )
     check.add_argument("--loki-uid", default="", metavar="UID", help="the data source (default: logshipper-loki)")
@@ -125,7 +125,7 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
 
 def _access(options: argparse.Namespace) -> ServerAccess:
     """Raises ConfigError with all that is wrong with the options."""
-    from grafana.server import as_options
+    from logshipper_grafana.server import as_options
 
     def path(given: str) -> str:
         return os.path.abspath(os.path.expanduser(given)) if given else ""
@@ -156,8 +156,8 @@ def _problem(option: str, problem: str) -> str:
 
 
 def _apply(options: argparse.Namespace) -> int:
-    from grafana.apply import CHANGES, Step, Wish, applied  # late: --help and completion need none of it
-    from grafana.server import Grafana
+    from logshipper_grafana.apply import CHANGES, Step, Wish, applied  # late: --help and completion need none of it
+    from logshipper_grafana.server import Grafana
 
     addresses = {"loki": options.loki_url, "prometheus": options.prometheus_url}
     wish = Wish(options.folder, addresses, options.dry_run, options.prune, options.force)
@@ -186,8 +186,8 @@ def _show(step: "Step", *, dry_run: bool) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from grafana.check import Sought, check
-    from ingest.checks.findings import as_document, exit_code, print_findings
+    from logshipper_grafana.check import Sought, check
+    from logshipper_ingest.checks.findings import as_document, exit_code, print_findings
 
     findings = check(_access(options), Sought(options.loki_uid, options.prometheus_uid, options.job))
     if options.json:
@@ -197,7 +197,3 @@ def _check(options: argparse.Namespace) -> int:
     else:
         print_findings(findings)
     return exit_code(findings)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,8 +1,8 @@
 """The page of a cluster: what is captured, and how capture does on its nodes."""
 
-from grafana import links, queries
-from grafana.cluster_analytics import analytics
-from grafana.panels import (
+from logshipper_grafana import links, queries
+from logshipper_grafana.cluster_analytics import analytics
+from logshipper_grafana.panels import (
     BLUE,
     GREEN,
     ORANGE,
@@ -24,11 +24,11 @@ from grafana.panels import (
     thresholds,
     time_graph,
 )
-from grafana.queries import JOB_ENDED
-from grafana.records import as_text as clean_text
-from grafana.states import COLORS
-from grafana.transforms import as_time, decoded, merged, ordered_by_time, organized, rows_with, sorted_by
-from grafana.variables import labels_of, places
+from logshipper_grafana.queries import JOB_ENDED
+from logshipper_grafana.records import as_text as clean_text
+from logshipper_grafana.states import COLORS
+from logshipper_grafana.transforms import as_time, decoded, merged, ordered_by_time, organized, rows_with, sorted_by
+from logshipper_grafana.variables import labels_of, places
 
 _CLUSTER = 'cluster="${cluster:raw}"'
 _AGENTS = f"logshipper_agent_build_info{{{_CLUSTER}, host=~`${{node:pipe}}`}}"

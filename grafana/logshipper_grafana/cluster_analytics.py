@@ -1,8 +1,8 @@
-"""The cluster page's analytics: throughput, utilization beside the nodes there are, run times and launch overheads,
+"""The cluster page's analytics: throughput, utilization next to the nodes there are, run times and launch overheads,
 busy nodes. Of captured jobs, but for what Slurm's controller counts of all jobs; the titles say which."""
 
-from grafana import queries
-from grafana.panels import (
+from logshipper_grafana import queries
+from logshipper_grafana.panels import (
     BLUE,
     GREY,
     ORANGE,
@@ -16,8 +16,8 @@ from grafana.panels import (
     table,
     time_graph,
 )
-from grafana.states import COLORS
-from grafana.transforms import as_time, merged, organized, sorted_by
+from logshipper_grafana.states import COLORS
+from logshipper_grafana.transforms import as_time, merged, organized, sorted_by
 
 _CLUSTER = 'cluster="${cluster:raw}"'
 _OF_CAPTURE = "job_id, attempt, step, task"
@@ -98,7 +98,7 @@ def _utilization() -> Json:
     return time_graph(
         "Utilization: nodes of running captured jobs",
         "A job counts as the nodes that its scheduler gave it, and at least those on which it is captured, but not "
-        "more than there are nodes with an agent; beside them these. Nodes of jobs that aren't captured don't count.",
+        "more than there are nodes with an agent; next to them these. Nodes of jobs that aren't captured don't count.",
         [
             prometheus(f"count(group by(host)({_AGENTS}))", legend="nodes with an agent", ref="A"),
             prometheus(f"sum({most}) or vector(0)", legend="nodes of captured jobs", ref="B"),

@@ -1,9 +1,9 @@
 """The page that compares jobs over one key that they share."""
 
-from grafana import links, queries, records, states
-from grafana.panels import Json, field, link, loki, place, prometheus, row, table, xy_graph
-from grafana.queries import over_range, thinned
-from grafana.transforms import (
+from logshipper_grafana import links, queries, records, states
+from logshipper_grafana.panels import Json, field, link, loki, place, prometheus, row, table, xy_graph
+from logshipper_grafana.queries import over_range, thinned
+from logshipper_grafana.transforms import (
     as_time,
     decoded,
     different_columns,
@@ -15,8 +15,8 @@ from grafana.transforms import (
     sorted_by,
     without_empty_frames,
 )
-from grafana.variables import ALPHABETICAL, HIDDEN, asked, label_pattern, labels_of, places
-from grafana.x_axis import CHOICE, X, over_x_or_number, x_choice
+from logshipper_grafana.variables import ALPHABETICAL, HIDDEN, asked, label_pattern, labels_of, places
+from logshipper_grafana.x_axis import CHOICE, X, over_x_or_number, x_choice
 
 _CLUSTER = 'cluster="${cluster:raw}"'
 _JOBS = f"{_CLUSTER}, job_id=~`${{jobs:pipe}}`"

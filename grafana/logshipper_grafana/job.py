@@ -1,8 +1,8 @@
 """The page of one job: who, where and how it went; what it printed; its numbers over time and over X."""
 
-from grafana import job_around, job_console, job_graphs, links, queries, states
-from grafana.job_variables import CHOSEN, variables
-from grafana.panels import (
+from logshipper_grafana import job_around, job_console, job_graphs, links, queries, states
+from logshipper_grafana.job_variables import CHOSEN, variables
+from logshipper_grafana.panels import (
     BLUE,
     GREEN,
     GREY,
@@ -21,9 +21,9 @@ from grafana.panels import (
     table,
     thresholds,
 )
-from grafana.queries import ACCOUNTS, job_events, job_lines, newest
-from grafana.records import as_text as clean_text
-from grafana.transforms import (
+from logshipper_grafana.queries import ACCOUNTS, job_events, job_lines, newest
+from logshipper_grafana.records import as_text as clean_text
+from logshipper_grafana.transforms import (
     as_text,
     as_time,
     decoded,

@@ -1,8 +1,8 @@
 """What was around the job: its nodes, and other jobs of its user."""
 
-from grafana import links, queries
-from grafana.panels import Json, field, link, prometheus, table, time_graph
-from grafana.transforms import as_time, merged, organized, rows_with
+from logshipper_grafana import links, queries
+from logshipper_grafana.panels import Json, field, link, prometheus, table, time_graph
+from logshipper_grafana.transforms import as_time, merged, organized, rows_with
 
 
 def nodes() -> list[Json]:

@@ -1,11 +1,23 @@
 """What the job printed: over time, as the terminal shows it, and as a table whose lines lead to their time."""
 
-from grafana import links
-from grafana.job_variables import CHOSEN
-from grafana.panels import BLUE, ORANGE, STACKED_BARS, Json, colored, field, link, loki, panel, table, time_graph
-from grafana.queries import MAX_ENTRIES, job_lines
-from grafana.records import as_text
-from grafana.transforms import as_time, decoded, ordered_by_time
+from logshipper_grafana import links
+from logshipper_grafana.job_variables import CHOSEN
+from logshipper_grafana.panels import (
+    BLUE,
+    ORANGE,
+    STACKED_BARS,
+    Json,
+    colored,
+    field,
+    link,
+    loki,
+    panel,
+    table,
+    time_graph,
+)
+from logshipper_grafana.queries import MAX_ENTRIES, job_lines
+from logshipper_grafana.records import as_text
+from logshipper_grafana.transforms import as_time, decoded, ordered_by_time
 
 _SEARCH = " |~ `(?i)${search:regex}`"
 _LEVELS_NOT_GUESSED = " | drop detected_level | label_format level=`unknown`"

@@ -1,9 +1,9 @@
 """The job's numbers: the table of its metadata, graphs over time and over X."""
 
-from grafana import links, queries, records
-from grafana.panels import Json, field, link, loki, table, time_graph, xy_graph
-from grafana.queries import MAX_ENTRIES, thinned
-from grafana.transforms import (
+from logshipper_grafana import links, queries, records
+from logshipper_grafana.panels import Json, field, link, loki, table, time_graph, xy_graph
+from logshipper_grafana.queries import MAX_ENTRIES, thinned
+from logshipper_grafana.transforms import (
     as_time,
     decoded,
     ordered_by_time,
@@ -12,7 +12,7 @@ from grafana.transforms import (
     sorted_by,
     without_empty_frames,
 )
-from grafana.x_axis import X, over_x_or_number, over_x_or_own
+from logshipper_grafana.x_axis import X, over_x_or_number, over_x_or_own
 
 # With `all` chosen each attempt and each task gets its own series, so that lines of different ones don't join.
 _SUFFIX = (
@@ -104,7 +104,7 @@ def without_x() -> Json:
     """Closed at first, since a graph without data says that something is missing."""
     return xy_graph(
         "Records without ${x}, over their number (${thinned})",
-        "Keys of records that X doesn't stand in, such as a training step's beside a validation's epoch. Records "
+        "Keys of records that X doesn't stand in, such as a training step's next to a validation's epoch. Records "
         "are counted by their set of keys. Missing data: every record with numbers has X.",
         [loki(_every() + records.without_x(X, suffix=_SUFFIX), lines=MAX_ENTRIES)],
         width=24,

@@ -1,8 +1,8 @@
 """The variables of a job's page. Those in addresses: cluster, job, attempt, task, host, xsel, y, stream, search."""
 
-from grafana import queries
-from grafana.panels import Json
-from grafana.variables import (
+from logshipper_grafana import queries
+from logshipper_grafana.panels import Json
+from logshipper_grafana.variables import (
     ALPHABETICAL,
     HIDDEN,
     NUMERICAL,
@@ -12,7 +12,7 @@ from grafana.variables import (
     places,
     typed,
 )
-from grafana.x_axis import CHOICE, X, x_choice
+from logshipper_grafana.x_axis import CHOICE, X, x_choice
 
 STREAMS = {"stdout": "stdout", "stdout|stderr": "stdout and stderr", "stderr": "stderr"}
 

@@ -1,7 +1,7 @@
 """The page that lists captured jobs."""
 
-from grafana import links, queries, states
-from grafana.panels import (
+from logshipper_grafana import links, queries, states
+from logshipper_grafana.panels import (
     BLUE,
     GREEN,
     RED,
@@ -17,8 +17,8 @@ from grafana.panels import (
     thresholds,
     time_graph,
 )
-from grafana.transforms import as_time, merged, organized, rows_with, sorted_by
-from grafana.variables import ALPHABETICAL, asked, label_pattern, labels_of, one_of, places, typed
+from logshipper_grafana.transforms import as_time, merged, organized, rows_with, sorted_by
+from logshipper_grafana.variables import ALPHABETICAL, asked, label_pattern, labels_of, one_of, places, typed
 
 _CLUSTER = 'cluster="${cluster:raw}"'
 _OF_INFO = ", ".join(

@@ -3,7 +3,7 @@
 import json
 from urllib.parse import quote
 
-from grafana.panels import Json
+from logshipper_grafana.panels import Json
 
 JOBS, JOB, COMPARE, CLUSTER = "logshipper-jobs", "logshipper-job", "logshipper-compare", "logshipper-cluster"
 SAME_TIME = "from=${__from}&to=${__to}"

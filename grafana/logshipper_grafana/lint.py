@@ -151,7 +151,7 @@ def _panels_are_bundled(dashboards: Dashboards) -> Faults:
         if panel.get("type") == "timeseries" and {"noValue", "decimals"} <= defaults.keys():
             yield (
                 name,
-                f"{called} has noValue and decimals: its axis has noValue beside what lies between",
+                f"{called} has noValue and decimals: its axis has noValue besides what lies between",
             )
         for step in panel.get("transformations", []):
             if step.get("id") not in TRANSFORMATIONS:

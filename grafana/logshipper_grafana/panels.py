@@ -4,7 +4,7 @@ page ids and places."""
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from grafana.variables import LOKI, PROMETHEUS
+from logshipper_grafana.variables import LOKI, PROMETHEUS
 
 Json = dict[str, Any]  # Any: JSON
 

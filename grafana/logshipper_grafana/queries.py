@@ -3,6 +3,8 @@
 A dashboard's variables hold text that goes into queries as it is: `raw`, where Grafana would escape, `pipe` for a|b.
 """
 
+from logshipper_ingest.capture.job import RUNNING, SHIPPED_UNRESPONSIVE_NS, SLURM_STATES, UNRESPONSIVE
+
 # The job's nodes in the selector, so that no other node's streams are read; its id is structured metadata.
 _CLUSTER = 'cluster="${cluster:raw}"'
 _HOSTS = "host=~`${host:pipe}`"
@@ -18,22 +20,9 @@ JOB_ENDED = "job_ended"  # what Slurm's controller says of a job's end
 SLURM_END = "logshipper_job_slurm_end_time_seconds"  # the same in Prometheus
 LATE = "1d"  # how much later than the page's time a job may have come to Prometheus
 
-STATES = {  # by how bad: the number is the rank (as in ingest.capture.job.worst_state, and RUNNING above all)
-    "COMPLETED": 0,
-    "CANCELLED": 1,
-    "PREEMPTED": 2,
-    "REQUEUED": 3,
-    "TIMEOUT": 4,
-    "DEADLINE": 5,
-    "OUT_OF_MEMORY": 6,
-    "FAILED": 7,
-    "NODE_FAIL": 8,
-    "BOOT_FAIL": 9,
-    "UNRESPONSIVE": 10,
-    "RUNNING": 11,
-}
+STATES = {state: rank for rank, state in enumerate((*SLURM_STATES, UNRESPONSIVE, RUNNING))}  # by how bad
 _ALIVE = ("UNRESPONSIVE", "RUNNING")
-_SILENT_SECS = 60  # of a heartbeat in Loki: the agent sends one every 10 s
+_SILENT_SECS = SHIPPED_UNRESPONSIVE_NS // 10**9
 _PLACE = "cluster, job_id, attempt, step, task"
 
 
@@ -161,7 +150,7 @@ def hosts() -> str:
 
 
 def shard() -> str:
-    """The label of the job's lines that tells them from most other jobs' (ingest.capture.job.job_shard)."""
+    """The label of the job's lines that tells them from most other jobs' (logshipper_ingest.capture.job.job_shard)."""
     named = 'label_replace(label_replace(vector(0), "job_id", `${job:raw}`, "", ""), "shard", "x", "", "")'
     return f'label_replace({named}, "shard", "$1", "job_id", ".*([0-9])")'
 
@@ -184,7 +173,7 @@ def or_else(series: str, label: str, value: str) -> str:
     return f'{series} or on() label_replace(vector(0), "{label}", "{value}", "", "")'
 
 
-# The rules in words (ingest.metadata.x_axis), by the rank's integer part; RULE_BY_HAND for all that somebody chose.
+# The rules in words (metadata.x_axis), by the rank's integer part; RULE_BY_HAND for all that somebody chose.
 RULES = {
     1: "the key progress",
     2: "the key epoch",

@@ -1,4 +1,4 @@
-"""Writes the dashboards as JSON, the same bytes each time: `python -m grafana.render`; `--check` only compares.
+"""Writes the dashboards as JSON, the same bytes each time: `python -m logshipper_grafana.render`; `--check` compares.
 
 Exit code 1 where a file isn't what the code makes, or is nobody's; the difference is on standard output.
 """
@@ -9,8 +9,8 @@ import json
 import sys
 from pathlib import Path
 
-from grafana import cluster, compare, job, jobs
-from grafana.panels import Json
+from logshipper_grafana import cluster, compare, job, jobs
+from logshipper_grafana.panels import Json
 
 FOLDER = Path(__file__).parent / "dashboards"
 SCHEMA_VERSION = 37  # Grafana 9.4's; newer versions migrate what they read
@@ -83,7 +83,9 @@ def _compared(folder: Path) -> dict[Path, tuple[str, str]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m grafana.render", description="Writes the dashboards as JSON.")
+    parser = argparse.ArgumentParser(
+        prog="python -m logshipper_grafana.render", description="Writes the dashboards as JSON."
+    )
     parser.add_argument(
         "--check", action="store_true", help="write nothing; show what differs, and fail if anything does"
     )
@@ -93,7 +95,7 @@ def main() -> int:
         difference = differences(options.folder)
         sys.stdout.write(difference)
         if difference:
-            sys.stderr.write("the files aren't what the code makes: python -m grafana.render\n")
+            sys.stderr.write("the files aren't what the code makes: python -m logshipper_grafana.render\n")
         return 1 if difference else 0
     for path in write(options.folder):
         sys.stdout.write(f"{path}\n")

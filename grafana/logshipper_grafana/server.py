@@ -1,5 +1,5 @@
 """Grafana's HTTP interface: paths and verbs are grafana-client's, the calls are this project's own (bounded, without
-redirects, no secret shown), and every failure says which address, which option, and the mend."""
+redirects, no secret shown), and every failure says which address, which option, and the fix."""
 
 import json
 import re
@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from grafana.panels import Json
-from ingest.config.server_access import ServerAccess
-from ingest.servers.server_calls import Answer, NoAnswer, Server
 from logshipper.errors import ConfigError, QueryError
+from logshipper_grafana.panels import Json
+from logshipper_ingest.config.server_access import ServerAccess
+from logshipper_ingest.servers.server_calls import Answer, NoAnswer, Server
 
 TAG = "logshipper"  # of all dashboards of ours
 MAX_ANSWER_BYTES = 64 << 20
@@ -19,7 +19,7 @@ FIRST_BY_UID = 11  # version from which data sources are asked for by uid
 MAX_HITS = 5000  # of a search: Grafana gives no more at once
 _FIRST = "Initial save"
 NEEDS = "the token needs a service account with the role Admin for data sources, Editor for folder and dashboards"
-_MENDS = {
+_FIXES = {
     401: "the token may have expired, or be of another Grafana",
     403: NEEDS,
     429: "too many calls at once: try later",
@@ -50,8 +50,8 @@ class Grafana:
         try:
             from grafana_client import GrafanaApi  # late: it isn't everybody's
         except ImportError:
-            mend = "isn't installed here: pip install 'grafana-client>=3.11.2,<4'"
-            raise ConfigError("grafana-client", [mend]) from None
+            fix = "isn't installed here: pip install 'grafana-client>=3.11.2,<4'"
+            raise ConfigError("grafana-client", [fix]) from None
         self.access = access
         self._server = Server("Grafana", access, MAX_ANSWER_BYTES)
         self._api = GrafanaApi()
@@ -216,7 +216,7 @@ class _Session:
             answer = self._server.call(method, path, body, headers)
         except NoAnswer as error:
             words = as_options(str(error))
-            if ";" not in words:  # or they have a mend
+            if ";" not in words:  # or they have a fix
                 words += "; does Grafana run there, is --url right, does a firewall stand between?"
             raise QueryError(self._server.name, 0, words) from None
         if not answer.complete:
@@ -231,13 +231,13 @@ class _Session:
 
     def _refused(self, answer: Answer, found: Any) -> Refused:
         words = as_options(self._server.refusal(answer))
-        mend = _MENDS.get(answer.status, "")
+        fix = _FIXES.get(answer.status, "")
         if answer.status == 404 and not isinstance(found, dict):  # Grafana's own have a message in JSON
-            mend = "is --url what stands before /api, with any path that Grafana is served below?"
+            fix = "is --url what stands before /api, with any path that Grafana is served below?"
         elif answer.status >= 500:
-            mend = "Grafana's own log, or that of a gateway before it, tells more"
+            fix = "Grafana's own log, or that of a gateway before it, tells more"
         kind = str(found.get("status") or "") if isinstance(found, dict) else ""
-        return Refused(self._server.name, answer.status, f"{words}; {mend}" if mend else words, kind)
+        return Refused(self._server.name, answer.status, f"{words}; {fix}" if fix else words, kind)
 
 
 def _parsed(body: bytes) -> Any:

@@ -1,7 +1,7 @@
 """How states, modes and losses look: the same on all pages. Each is told by a word, and by a colour besides."""
 
-from grafana.panels import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, Json, mapped
-from grafana.queries import STATES
+from logshipper_grafana.panels import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, Json, mapped
+from logshipper_grafana.queries import STATES
 
 COLORS = {
     "RUNNING": BLUE,

@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from grafana.panels import Json
-from grafana.render import dashboards, text_of
 from logshipper import __version__
+from logshipper_grafana.panels import Json
+from logshipper_grafana.render import dashboards, text_of
 
 DATA_SOURCES = Path(__file__).parent / "provisioning" / "datasources" / "logshipper.yaml"
 FOLDER = "logshipper"

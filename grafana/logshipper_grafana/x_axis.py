@@ -1,9 +1,9 @@
 """The X of graphs: the variables that choose it, and the queries that draw over it."""
 
-from grafana import queries, records
-from grafana.panels import Json, loki
-from grafana.queries import MAX_ENTRIES
-from grafana.variables import ALPHABETICAL, HIDDEN, asked, label_pattern
+from logshipper_grafana import queries, records
+from logshipper_grafana.panels import Json, loki
+from logshipper_grafana.queries import MAX_ENTRIES
+from logshipper_grafana.variables import ALPHABETICAL, HIDDEN, asked, label_pattern
 
 X = "${x:raw}"
 CHOICE = "${xsel:raw}"

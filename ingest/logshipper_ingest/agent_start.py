@@ -1,7 +1,12 @@
-"""Starts a store's agent, detached from the caller. Imported by the sidecar of every job: light imports only."""
+"""Starts a store's agent, detached from the caller. Imported by the sidecar of every job: light imports only.
+
+Run as a module, it is the new process: `python -m logshipper_ingest.agent_start --store DIR`.
+"""
 
 import os
 import sys
+
+import logshipper
 
 
 def start(root: str) -> None:
@@ -14,7 +19,14 @@ def start(root: str) -> None:
             if os.fork() == 0:
                 let_go(None)  # now: whoever waits for the end of the caller's output doesn't wait for Python's start
                 # -P: the caller's folder may have modules of these names
-                arguments = [sys.executable, "-P", "-m", "ingest.user_agent", "--store", os.path.abspath(root)]
+                arguments = [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "logshipper_ingest.agent_start",
+                    "--store",
+                    os.path.abspath(root),
+                ]
                 os.execve(sys.executable, arguments, _environment())
         finally:
             os._exit(0)
@@ -22,13 +34,11 @@ def start(root: str) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """With this package found even where it isn't installed."""
-    packages = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    environment = dict(os.environ)
-    if os.path.basename(packages) not in ("site-packages", "dist-packages"):
-        path = environment.get("PYTHONPATH", "")
-        environment["PYTHONPATH"] = f"{path}{os.pathsep}{packages}" if path else packages
-    return environment
+    """With our packages found even where they aren't installed."""
+    folders = [os.path.dirname(os.path.dirname(os.path.abspath(file))) for file in (__file__, logshipper.__file__)]
+    more = [path for path in folders if os.path.basename(path) not in ("site-packages", "dist-packages")]
+    paths = [*filter(None, [os.environ.get("PYTHONPATH")]), *more]
+    return {**os.environ, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})}
 
 
 def let_go(out: int | None) -> None:
@@ -43,3 +53,12 @@ def let_go(out: int | None) -> None:
                 os.close(fd)
             except OSError:
                 pass  # the listing's own, closed by now
+
+
+if __name__ == "__main__":
+    from logshipper.search_path import put_installed_first
+
+    put_installed_first()
+    from logshipper_ingest.user_agent import main
+
+    sys.exit(main())

@@ -5,14 +5,14 @@ import sys
 import time
 from collections.abc import Sequence
 
-from ingest import user_agent
-from ingest.admin import admin_commands
-from ingest.config import agent_config
-from ingest.console_script import run_command
-from ingest.node import prepare
 from logshipper import __version__
 from logshipper.safe_text import safe_lines
 from logshipper.spool import store_root
+from logshipper_ingest import user_agent
+from logshipper_ingest.admin import admin_commands
+from logshipper_ingest.config import agent_config
+from logshipper_ingest.console_script import run_command
+from logshipper_ingest.node import prepare
 
 _EXAMPLES = """examples:
   logshipper-agent validate --config /etc/logshipper/agent.toml    is it right? all that isn't, at once
@@ -113,7 +113,7 @@ def build_parser() -> argparse.ArgumentParser:
         "check",
         "does the configuration fit Loki, Prometheus and this node?",
         "Looks at Loki's and Prometheus' limits and labels, at clock, spool and socket, and where Slurm is\n"
-        "at its plugin and hooks; says what to mend.",
+        "at its plugin and hooks; says what to fix.",
         _CHECK_EXAMPLES,
     )
     check.add_argument(
@@ -145,7 +145,7 @@ def _say(words: str) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     if options.config:
-        from ingest.node.node_agent import NodeAgent  # late: what it imports takes a while
+        from logshipper_ingest.node.node_agent import NodeAgent  # late: what it imports takes a while
 
         NodeAgent(agent_config.load(options.config), _say).run()
         return 0
@@ -159,10 +159,10 @@ def _run(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     config = options.config or admin_commands.config_of_root(options.store)
     if config:
-        from ingest.node import node_status
+        from logshipper_ingest.node import node_status
 
         return node_status.status(agent_config.load(config), as_json=options.json)
-    from ingest.store import store_status
+    from logshipper_ingest.store import store_status
 
     return store_status.status(store_root(options.store), as_json=options.json)
 
@@ -174,7 +174,7 @@ def _validate(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from ingest.checks import server_check
+    from logshipper_ingest.checks import server_check
 
     findings = server_check.check(agent_config.load(options.config), options.plugstack)
     if options.json:
@@ -188,7 +188,3 @@ def _check(options: argparse.Namespace) -> int:
 
 def _prepare(options: argparse.Namespace) -> int:
     return prepare.call(options, agent_config.load(options.config))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

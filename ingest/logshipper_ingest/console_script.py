@@ -1,4 +1,4 @@
-"""How the admins' console scripts end: exit codes, and errors as lines that say what to mend."""
+"""How the admins' console scripts end: exit codes, and errors as lines that say what to fix."""
 
 import argparse
 import os

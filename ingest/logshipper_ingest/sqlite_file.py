@@ -1,6 +1,6 @@
 """SQLite files of a store: opened for writing or for reading, their versions checked, their errors put in words.
 
-A write-ahead log lets readers and the writer go on beside each other, but needs shared memory: so only where the file
+A write-ahead log lets readers and the writer go on next to each other, but needs shared memory: so only where the file
 lies on a local file system, else the rollback journal. Reading works where nothing can be written, too.
 """
 
@@ -37,7 +37,7 @@ class UnwritableError(StoreError):
 
 @contextmanager
 def store_errors(path: str) -> Iterator[None]:
-    """Turns SQLite's errors about the file at path into StoreError, in words, with the mend."""
+    """Turns SQLite's errors about the file at path into StoreError, in words, with the fix."""
     try:
         yield
     except sqlite3.Error as error:
@@ -116,7 +116,7 @@ def open_writer(
 
 
 def _make_private(path: str, *, create: bool) -> None:
-    """SQLite makes files as the umask has it; those beside a database get the database's mode. Nothing is opened: a
+    """SQLite makes files as the umask has it; those next to a database get the database's mode. Nothing is opened: a
     descriptor that is closed takes the locks of others in this process with it."""
     if create:
         with suppress(OSError):  # SQLite says what is wrong

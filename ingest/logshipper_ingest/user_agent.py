@@ -9,15 +9,14 @@ while. Killing it at any time does no harm: readers take in themselves.
 import argparse
 import fcntl
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 
-from ingest.agent_start import let_go
-from ingest.capture.capture_folder import Life
-from ingest.store.local_store import LocalStore
 from logshipper.background import forbid_core_files
 from logshipper.errors import LogshipperError, StoreError, os_words
+from logshipper_ingest.agent_start import let_go
+from logshipper_ingest.capture.capture_folder import Life
+from logshipper_ingest.store.local_store import LocalStore
 
 IDLE_SECS = 10.0
 STUCK_SECS = 60.0  # as long it tries on with what can't be taken in
@@ -146,7 +145,7 @@ def serve(root: str, say: Say, *, idle_secs: float = IDLE_SECS) -> bool:
 
 
 class AgentLog:
-    """agent.log, MAX_LOG_BYTES long at most: then it begins anew, and the old one is kept once, as agent.log.old."""
+    """agent.log, MAX_LOG_BYTES long at most: then it begins again, and the old one is kept once, as agent.log.old."""
 
     def __init__(self, root: str) -> None:
         self._path = os.path.join(root, "agent.log")
@@ -191,8 +190,10 @@ def detach(log: AgentLog) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """`python -m ingest.user_agent --store DIR`: the agent, detached but not forked; for whoever starts it."""
-    parser = argparse.ArgumentParser(prog="python -m ingest.user_agent", description=__doc__.partition("\n")[0])
+    """What `python -m logshipper_ingest.agent_start --store DIR` calls: the agent, detached but not forked."""
+    parser = argparse.ArgumentParser(
+        prog="python -m logshipper_ingest.agent_start", description=__doc__.partition("\n")[0]
+    )
     parser.add_argument("--store", required=True, metavar="DIR", help="the store's folder")
     parser.add_argument("--idle-secs", type=float, default=IDLE_SECS, help="ends after as long without work")
     options = parser.parse_args(arguments)
@@ -208,7 +209,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log(str(error))
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,13 +4,13 @@ import argparse
 from datetime import datetime
 from itertools import islice
 
-from observe.batch_jobs import BatchJob
-from observe.documents import Document
-from observe.opening import chosen_jobs, overlay_of, say_where_else, store_place
-from observe.output import Cell, Column, Output, Styled, print_json
-from observe.running import say
-from observe.store_api import Store
-from observe.words import STATE_STYLES, duration, local_with_zone, utc
+from logshipper_observe.batch_jobs import BatchJob
+from logshipper_observe.documents import Document
+from logshipper_observe.opening import chosen_jobs, overlay_of, say_where_else, store_place
+from logshipper_observe.output import Cell, Column, Output, Styled, print_json
+from logshipper_observe.running import say
+from logshipper_observe.store_api import Store
+from logshipper_observe.words import STATE_STYLES, duration, local_with_zone, utc
 
 SCHEMA = "logshipper.allocations/1"
 EXIT_UNKNOWN = 1

@@ -1,6 +1,6 @@
 """Throughput, utilization and nodes over time, of jobs' events and allocations: `(X, Y)` for a step plot. Pure.
 
-Events are `observe.StateEvent`s, or whatever has job_id, timestamp, from_state, to_state and data, as Balsam's have;
+Events are `logshipper.StateEvent`s, or whatever has job_id, timestamp, from_state, to_state and data, as Balsam's have;
 states may have any of the names that filters take. A job that gives no sign of life counts as running. Times without a
 zone are UTC.
 """
@@ -15,8 +15,8 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Protocol, TypeVar
 
-from ingest.text_table import plural
-from observe.words import RUNNING_STATES, STATE_ALIASES, STATES, state_of
+from logshipper_ingest.text_table import plural
+from logshipper_observe.words import RUNNING_STATES, STATE_ALIASES, STATES, state_of
 
 X = TypeVar("X")
 Y = TypeVar("Y")
@@ -56,7 +56,7 @@ class AnyAllocation(Protocol):
 
 class Report(tuple[list[X], list[Y]]):
     """`(X, Y)`, two lists of the same length: `plt.step(*report, where="post")`. notes: what was left out of it, or
-    taken for granted, a sentence each; they are logged as well, by the logger `observe.analytics`."""
+    taken for granted, a sentence each; they are logged as well, by the logger `logshipper_observe.analytics`."""
 
     notes: list[str]
 

@@ -7,26 +7,34 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ingest.progress_bar import Bar
 from logshipper.errors import UnknownJob, UsageError
-from observe.analytics import available_nodes, throughput_report, utilization_report
-from observe.analyze_answer import Answer, Between, document, mean_words, print_answer, write_csv, write_picture
-from observe.analyze_tasks import CORE, gantt_answer, overheads, sentence, which_jobs
-from observe.batch_jobs import BatchJob
-from observe.conditions import time_ns
-from observe.event_log import EventLog, EventQuery, StateEvent
-from observe.job_api import Job
-from observe.job_states import fits
-from observe.job_tasks import events_of_children
-from observe.new_file import check_ending
-from observe.opening import chosen_jobs, is_from_loki, metrics_of, overlay_of, say_where_else, site_of
-from observe.output import print_json
-from observe.store_api import Store
-from observe.waiting import Watch
-from observe.words import NS, count, duration
+from logshipper_ingest.progress_bar import Bar
+from logshipper_observe.analytics import available_nodes, throughput_report, utilization_report
+from logshipper_observe.analyze_answer import (
+    Answer,
+    Between,
+    document,
+    mean_words,
+    print_answer,
+    write_csv,
+    write_picture,
+)
+from logshipper_observe.analyze_tasks import CORE, gantt_answer, overheads, sentence, which_jobs
+from logshipper_observe.batch_jobs import BatchJob
+from logshipper_observe.conditions import time_ns
+from logshipper_observe.event_log import EventLog, EventQuery, StateEvent
+from logshipper_observe.job_api import Job
+from logshipper_observe.job_states import fits
+from logshipper_observe.job_tasks import events_of_children
+from logshipper_observe.new_file import check_ending
+from logshipper_observe.opening import chosen_jobs, is_from_loki, metrics_of, overlay_of, say_where_else, site_of
+from logshipper_observe.output import print_json
+from logshipper_observe.store_api import Store
+from logshipper_observe.waiting import Watch
+from logshipper_observe.words import NS, count, duration
 
 if TYPE_CHECKING:
-    from ingest.store.stores import Store as AnyStore
+    from logshipper_ingest.store.stores import Store as AnyStore
 
 EXIT_UNKNOWN = 1
 _DEFAULT_STATE = "COMPLETED"
@@ -84,8 +92,8 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _of_all_jobs(args: argparse.Namespace, between: Between) -> Answer:
-    from ingest.loki.store import DEFAULT_SINCE_SECS
-    from observe.analyze_hours import hours_throughput, hours_utilization
+    from logshipper_ingest.loki.store import DEFAULT_SINCE_SECS
+    from logshipper_observe.analyze_hours import hours_throughput, hours_utilization
 
     if not is_from_loki(args):
         raise UsageError("--all-jobs", ["Prometheus knows of them: give --from loki as well"])

@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
 
-from ingest.metadata.x_axis import XChoice
-from ingest.text_table import plural
 from logshipper.errors import LogshipperError
 from logshipper.safe_text import safe
-from observe.csv_rows import CsvRows
-from observe.documents import Document
-from observe.gantt_chart import GanttChart
-from observe.new_file import new_file
-from observe.opening import store_place
-from observe.output import Cell, Column, Output, Styled, write_data
-from observe.points import Points
-from observe.series import CLOCK_WORDS, Graph
-from observe.words import NS, duration, local_with_zone, utc
+from logshipper_ingest.metadata.x_axis import XChoice
+from logshipper_ingest.text_table import plural
+from logshipper_observe.csv_rows import CsvRows
+from logshipper_observe.documents import Document
+from logshipper_observe.gantt_chart import GanttChart
+from logshipper_observe.new_file import new_file
+from logshipper_observe.opening import store_place
+from logshipper_observe.output import Cell, Column, Output, Styled, write_data
+from logshipper_observe.points import Points
+from logshipper_observe.series import CLOCK_WORDS, Graph
+from logshipper_observe.words import NS, duration, local_with_zone, utc
 
 SCHEMA = "logshipper.analyze/1"
 _SCATTERED = 7  # the rule of an X that is in no order
@@ -31,7 +31,7 @@ Between: TypeAlias = tuple[datetime | None, datetime | None]
 @dataclass
 class Answer:
     """A report as it is shown. steps: by name X and Y of each curve, or points where scattered; table: rows of names
-    and cells; document: what JSON has of it beside that; chart: in the place of curves."""
+    and cells; document: what JSON has of it besides that; chart: in the place of curves."""
 
     title: str
     unit: str
@@ -65,7 +65,7 @@ def print_answer(answer: Answer) -> None:
         out.table(answer.columns, answer.table)
     graphs = _graphs(answer)
     if graphs:
-        from observe.graph_text import drawn
+        from logshipper_observe.graph_text import drawn
 
         out.line()
         sys.stdout.write("".join(f"{line}\n" for line in drawn(graphs, out)))
@@ -95,7 +95,7 @@ def _graphs(answer: Answer) -> list[Graph]:
 
 
 def write_picture(args: argparse.Namespace, answer: Answer) -> None:
-    from observe.graph_png import write_png
+    from logshipper_observe.graph_png import write_png
 
     path, form = (args.png, "png") if args.png else (args.svg, "svg")
     graphs = _graphs(answer)

@@ -1,17 +1,17 @@
 """The reports of `logshipper analyze --all-jobs`: throughput and utilization by hour of all jobs that Slurm ended, by
-the sums that its controller's agent told Prometheus (ingest/slurm/hours.py)."""
+the sums that its controller's agent told Prometheus (logshipper_ingest/slurm/hours.py)."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from ingest.loki.logql import quoted
-from observe.analyze_answer import Answer, Between, mean_words
-from observe.words import count
+from logshipper_ingest.loki.logql import quoted
+from logshipper_observe.analyze_answer import Answer, Between, mean_words
+from logshipper_observe.words import count
 
 if TYPE_CHECKING:
-    from ingest.loki.finding import Found, Metrics
+    from logshipper_ingest.loki.finding import Found, Metrics
 
 HOUR = timedelta(hours=1)
 NODE_SECS, JOBS = "logshipper_agent_slurm_hour_node_seconds", "logshipper_agent_slurm_hour_jobs"

@@ -4,15 +4,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ingest.progress_bar import Bar
-from ingest.text_table import plural
-from observe.analyze_answer import Answer, Between, utc_of
-from observe.documents import Document
-from observe.gantt_chart import GanttChart
-from observe.job_api import Job
-from observe.job_tasks import tasks_of, tasks_until
-from observe.output import Cell, Column, Styled
-from observe.task_analytics import (
+from logshipper_ingest.progress_bar import Bar
+from logshipper_ingest.text_table import plural
+from logshipper_observe.analyze_answer import Answer, Between, utc_of
+from logshipper_observe.documents import Document
+from logshipper_observe.gantt_chart import GanttChart
+from logshipper_observe.job_api import Job
+from logshipper_observe.job_tasks import tasks_of, tasks_until
+from logshipper_observe.output import Cell, Column, Styled
+from logshipper_observe.task_analytics import (
     Span,
     Statistics,
     Task,
@@ -27,10 +27,10 @@ from observe.task_analytics import (
     queue_waits,
     statistics_of,
 )
-from observe.words import count
+from logshipper_observe.words import count
 
 if TYPE_CHECKING:
-    from ingest.store.stores import Store as AnyStore
+    from logshipper_ingest.store.stores import Store as AnyStore
 
 CORE, NODE = "core", "node"  # of --by
 

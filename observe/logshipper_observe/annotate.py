@@ -2,9 +2,9 @@
 
 import argparse
 
-from observe.marking import print_marks
-from observe.opening import opened_job, overlay_of
-from observe.overlay import Place
+from logshipper_observe.marking import print_marks
+from logshipper_observe.opening import opened_job, overlay_of
+from logshipper_observe.overlay import Place
 
 
 def call(args: argparse.Namespace) -> int:

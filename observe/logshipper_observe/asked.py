@@ -3,8 +3,8 @@
 import difflib
 from collections.abc import Container, Iterable, Sequence
 
-from ingest.metadata.metadata_keys import names_of
 from logshipper.errors import LogshipperError
+from logshipper_ingest.metadata.metadata_keys import names_of
 
 
 class UnknownKey(LogshipperError):

@@ -1,4 +1,4 @@
-"""Allocations: the nodes that jobs had, from when until when. `observe.BatchJob`, queried as Balsam's is."""
+"""Allocations: the nodes that jobs had, from when until when. `logshipper.BatchJob`, queried as Balsam's is."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, overload
 
-from observe.analytics import is_running
-from observe.event_log import EventLog, StateEvent
-from observe.job_api import _moment
-from observe.store_api import Store
-from observe.words import RUNNING_STATES, state_of
+from logshipper_observe.analytics import is_running
+from logshipper_observe.event_log import EventLog, StateEvent
+from logshipper_observe.job_api import _moment
+from logshipper_observe.store_api import Store
+from logshipper_observe.words import RUNNING_STATES, state_of
 
 if TYPE_CHECKING:
-    from observe.job_api import Job
+    from logshipper_observe.job_api import Job
 
 _LAST = datetime.max.replace(tzinfo=UTC)  # what waits
 Opened: TypeAlias = Callable[[], AbstractContextManager[Store]]
@@ -73,7 +73,7 @@ class Wanted:
 
 
 class AllocationQuery:
-    """Allocations of a store, the one that began last first; read when they are gone through, each time anew."""
+    """Allocations of a store, the one that began last first; read each time that they are gone through."""
 
     def __init__(self, opened: Opened, wanted: Wanted) -> None:
         self._opened = opened
@@ -132,7 +132,7 @@ class AllocationQuery:
 
 
 class _Objects:
-    """`BatchJob.objects`: of the store that the environment names; opened anew for each query."""
+    """`BatchJob.objects`: of the store that the environment names; opened again for each query."""
 
     def __get__(self, instance: object, owner: type) -> AllocationQuery:
         return AllocationQuery(Store.default, Wanted())
@@ -213,7 +213,7 @@ def _several(values: "str | int | Sequence[str | int]") -> list[str]:
 
 def _states(text: str) -> Sequence[str]:
     """Balsam's `running` and `finished` of a batch job, and all that jobs have."""
-    from observe.words import STATES
+    from logshipper_observe.words import STATES
 
     name = state_of(text)
     if name == "FINISHED":

@@ -2,12 +2,20 @@
 
 from typing import TYPE_CHECKING
 
-from observe import completers
-from observe.cli_lists import event_state, state_names
-from observe.cli_options import Parser, add_command, add_json, add_raw_cells, add_source, completed, whole_number
+from logshipper_observe import completers
+from logshipper_observe.cli_lists import event_state, state_names
+from logshipper_observe.cli_options import (
+    Parser,
+    add_command,
+    add_json,
+    add_raw_cells,
+    add_source,
+    completed,
+    whole_number,
+)
 
 if TYPE_CHECKING:
-    from observe.cli_options import Subparsers
+    from logshipper_observe.cli_options import Subparsers
 
 REPORTS = ("throughput", "utilization", "nodes", "overheads", "gantt")
 

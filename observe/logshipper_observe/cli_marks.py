@@ -5,12 +5,21 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from observe import completers
-from observe.cli_options import JOB_HELP, Parser, add_command, add_job, add_json, add_source, add_store, completed
-from observe.words import NOT_IN_LOKI
+from logshipper_observe import completers
+from logshipper_observe.cli_options import (
+    JOB_HELP,
+    Parser,
+    add_command,
+    add_job,
+    add_json,
+    add_source,
+    add_store,
+    completed,
+)
+from logshipper_observe.words import NOT_IN_LOKI
 
 if TYPE_CHECKING:
-    from observe.cli_options import Subparsers
+    from logshipper_observe.cli_options import Subparsers
 
 _LOKI_OPTIONS = ("--from", "--site", "--loki-url", "--prometheus-url", "--cluster", "--since")
 
@@ -40,7 +49,7 @@ def add_tag(subparsers: "Subparsers[Parser]") -> None:
         "tag a job, or show its tags",
         "Tags a job: words (+TAG) or KEY=VALUE; -TAG takes one away. The last word\n"
         "counts. JOB may be a range (a3-a9) or have wildcards: then each is tagged. Tags are\n"
-        "your own: kept on the reading side, beside your store or in\n"
+        "your own: kept on the reading side, next to your store or in\n"
         "your data folder.",
         "examples:\n"
         "  logshipper tag last +baseline\n"
@@ -75,7 +84,7 @@ def add_annotate(subparsers: "Subparsers[Parser]") -> None:
         "annotate",
         "write a note on a job, or star it",
         "Writes a note on a job, in the place of the last one, or stars it. Notes and stars\n"
-        "are your own: kept on the reading side, beside your store or in your data folder.",
+        "are your own: kept on the reading side, next to your store or in your data folder.",
         "examples:\n"
         "  logshipper annotate last 'diverged after epoch 3: lr too high'\n"
         "  logshipper annotate k3f9x2 --star\n"

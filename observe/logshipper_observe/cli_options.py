@@ -4,9 +4,9 @@ import argparse
 import importlib
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from ingest.time_span import time_span
-from observe import completers
-from observe.running import guarded
+from logshipper_ingest.time_span import time_span
+from logshipper_observe import completers
+from logshipper_observe.running import guarded
 
 Parser = TypeVar("Parser", bound=argparse.ArgumentParser)
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def add_command(
     exit_codes: str = _EXIT_CODES,
     module: str = "",
 ) -> Parser:
-    """module: of `observe`, where it isn't called as the command is."""
+    """module: of this package, where it isn't called as the command is."""
     parser = subparsers.add_parser(
         name,
         help=summary,
@@ -35,7 +35,7 @@ def add_command(
     )
 
     def call(args: argparse.Namespace) -> int:
-        code = importlib.import_module(f"observe.{module or name}").call(args)
+        code = importlib.import_module(f"logshipper_observe.{module or name}").call(args)
         return int(code)
 
     parser.set_defaults(call=guarded(call))

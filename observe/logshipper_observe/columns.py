@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from logshipper.errors import UsageError
-from observe.properties import (
+from logshipper_observe.properties import (
     HPARAMS,
     METADATA,
     METRICS,
@@ -19,7 +19,7 @@ from observe.properties import (
     field_of,
     without_alias,
 )
-from observe.words import duration, local, local_with_zone, number
+from logshipper_observe.words import duration, local, local_with_zone, number
 
 _FORMAT = re.compile(r"[+ ]?0?[0-9]{0,2}[,_]?(?:\.[0-9]{1,2})?[deEfFgGn%]?", re.ASCII)
 

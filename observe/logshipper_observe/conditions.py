@@ -10,10 +10,10 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
-from ingest.time_span import time_span
 from logshipper.errors import UsageError
-from observe.properties import MISSING, Field, Kind, Row, Value, field_of, number_of
-from observe.words import NS, state_of
+from logshipper_ingest.time_span import time_span
+from logshipper_observe.properties import MISSING, Field, Kind, Row, Value, field_of, number_of
+from logshipper_observe.words import NS, state_of
 
 OPERATORS = ("=", "==", "<", "<=", ">", ">=", "!=", "<>", ":regex:", ":exists:")
 _CONDITION = re.compile(

@@ -3,18 +3,18 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from ingest.text_table import plural
 from logshipper.errors import UnknownJob
-from observe.documents import Document, job_heading
-from observe.job_context import shown_option
-from observe.opening import no_jobs_yet, opened, overlay_of, resolve, store_place, take_in
-from observe.options import differing, options_of
-from observe.output import Cell, Column, Output, Raw, Styled, print_json
-from observe.overlay import Place
-from observe.running import say
+from logshipper_ingest.text_table import plural
+from logshipper_observe.documents import Document, job_heading
+from logshipper_observe.job_context import shown_option
+from logshipper_observe.opening import no_jobs_yet, opened, overlay_of, resolve, store_place, take_in
+from logshipper_observe.options import differing, options_of
+from logshipper_observe.output import Cell, Column, Output, Raw, Styled, print_json
+from logshipper_observe.overlay import Place
+from logshipper_observe.running import say
 
 if TYPE_CHECKING:
-    from ingest.store.stores import Store
+    from logshipper_ingest.store.stores import Store
 
 SCHEMA = "logshipper.diff/1"
 EXIT_UNKNOWN = 1

@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from logshipper.segment import Stream
-from observe.output import Raw
-from observe.words import NS, uncoloured, utc
+from logshipper_observe.output import Raw
+from logshipper_observe.words import NS, uncoloured, utc
 
 if TYPE_CHECKING:
-    from ingest.capture.job import Capture, JobSummary, LogLine, MetadataRecord
-    from ingest.metadata.x_axis import KeyStats
-    from ingest.store.stores import Reader
-    from observe.overlay import Marks
+    from logshipper_ingest.capture.job import Capture, JobSummary, LogLine, MetadataRecord
+    from logshipper_ingest.metadata.x_axis import KeyStats
+    from logshipper_ingest.store.stores import Reader
+    from logshipper_observe.overlay import Marks
 
 Document: TypeAlias = dict[str, Any]  # Any: JSON
 

@@ -1,4 +1,4 @@
-"""Changes of jobs' states, and what jobs themselves tell: `observe.EventLog`, queried as Balsam's is.
+"""Changes of jobs' states, and what jobs themselves tell: `logshipper.EventLog`, queried as Balsam's is.
 
 Read lazily: jobs are merged by the newest (or oldest) time that an event of theirs can have, and one that ran once,
 its heartbeat never late, is not opened for its changes: its summary tells the two. What was asked of the last event is
@@ -14,11 +14,11 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any, ClassVar, TypeAlias, overload
 
-from ingest.capture.job import STATE_CHANGED, JobSummary
-from observe.job_events import StateEvent, Which, bounds, is_read, read_events
-from observe.job_states import fits
-from observe.store_api import Store
-from observe.words import NS
+from logshipper_ingest.capture.job import STATE_CHANGED, JobSummary
+from logshipper_observe.job_events import StateEvent, Which, bounds, is_read, read_events
+from logshipper_observe.job_states import fits
+from logshipper_observe.store_api import Store
+from logshipper_observe.words import NS
 
 __all__ = ["EventLog", "EventQuery", "StateEvent"]
 
@@ -69,7 +69,7 @@ class Wanted:
 
 
 class EventQuery:
-    """Events of a store, read when they are gone through, each time anew; `query[:10]` and `query[3]` read no further
+    """Events of a store, read each time that they are gone through; `query[:10]` and `query[3]` read no further
     than that."""
 
     def __init__(self, opened: Opened, wanted: Wanted) -> None:
@@ -149,7 +149,7 @@ class EventQuery:
 
 
 class _Objects:
-    """`EventLog.objects`: of the store that the environment names; opened anew for each query."""
+    """`EventLog.objects`: of the store that the environment names; opened again for each query."""
 
     def __get__(self, instance: object, owner: type) -> EventQuery:
         return EventQuery(Store.default, Wanted())

@@ -11,15 +11,15 @@ from typing import Any
 
 from logshipper.errors import UsageError
 from logshipper.safe_text import safe
-from observe.conditions import time_ns
-from observe.documents import Document, moment
-from observe.event_log import EventLog, EventQuery, StateEvent
-from observe.opening import chosen_jobs, is_from_loki, overlay_of, say_where_else, store_place
-from observe.output import Cell, Column, Output, Styled, natural_widths, print_json, to_json, write_json
-from observe.running import say
-from observe.show import event_words
-from observe.store_api import Store
-from observe.words import NS, STATE_STYLES, exit_words, local, local_with_zone
+from logshipper_observe.conditions import time_ns
+from logshipper_observe.documents import Document, moment
+from logshipper_observe.event_log import EventLog, EventQuery, StateEvent
+from logshipper_observe.opening import chosen_jobs, is_from_loki, overlay_of, say_where_else, store_place
+from logshipper_observe.output import Cell, Column, Output, Styled, natural_widths, print_json, to_json, write_json
+from logshipper_observe.running import say
+from logshipper_observe.show import event_words
+from logshipper_observe.store_api import Store
+from logshipper_observe.words import NS, STATE_STYLES, exit_words, local, local_with_zone
 
 SCHEMA = "logshipper.events/1"
 EXIT_UNKNOWN = 1
@@ -202,7 +202,7 @@ def _told(event: StateEvent) -> str:
 
 
 def said_of(event: StateEvent) -> str:
-    """An event in words, beside its states; "" where these say all."""
+    """An event in words, besides its states; "" where these say all."""
     if not event.to_state:
         return event.message or event_words({**event.data, "event": event.kind})
     code, signal = event.data.get("exit_code"), event.data.get("signal")

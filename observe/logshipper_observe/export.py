@@ -7,21 +7,21 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
-from ingest.progress_bar import Bar
-from ingest.text_table import plural
 from logshipper.errors import LogshipperError, UsageError
 from logshipper.safe_text import safe
 from logshipper.segment import Stream
-from observe.export_rows import LOGS, METADATA, RowWriter, Sources
-from observe.export_text import CsvWriter, JsonlWriter
-from observe.new_file import check_new, ending_of, new_file
-from observe.opening import known_jobs
-from observe.output import Output, print_json
-from observe.running import say
-from observe.words import count
+from logshipper_ingest.progress_bar import Bar
+from logshipper_ingest.text_table import plural
+from logshipper_observe.export_rows import LOGS, METADATA, RowWriter, Sources
+from logshipper_observe.export_text import CsvWriter, JsonlWriter
+from logshipper_observe.new_file import check_new, ending_of, new_file
+from logshipper_observe.opening import known_jobs
+from logshipper_observe.output import Output, print_json
+from logshipper_observe.running import say
+from logshipper_observe.words import count
 
 if TYPE_CHECKING:
-    from ingest.store.stores import Reader, Store
+    from logshipper_ingest.store.stores import Reader, Store
 
 SCHEMA = "logshipper.export/1"
 CSV, TSV, JSONL, PARQUET = "csv", "tsv", "jsonl", "parquet"
@@ -89,7 +89,7 @@ def _format(args: argparse.Namespace) -> str:
 
 def _writers(form: str, *, raw: bool) -> Callable[[BinaryIO], RowWriter]:
     if form == PARQUET:
-        from observe.export_parquet import ParquetWriter  # late: it needs pyarrow, which is optional
+        from logshipper_observe.export_parquet import ParquetWriter  # late: it needs pyarrow, which is optional
 
         return ParquetWriter
     if form == JSONL:

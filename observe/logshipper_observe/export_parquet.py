@@ -12,11 +12,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ingest.metadata.metadata_keys import names_of
 from logshipper.errors import LogshipperError
-from observe.csv_rows import own_titles
-from observe.documents import STREAM_NAMES
-from observe.export_rows import (
+from logshipper_ingest.metadata.metadata_keys import names_of
+from logshipper_observe.csv_rows import own_titles
+from logshipper_observe.documents import STREAM_NAMES
+from logshipper_observe.export_rows import (
     BLOCK_ROWS,
     LINE_TITLES,
     MAX_COLUMNS,
@@ -26,14 +26,14 @@ from observe.export_rows import (
     Sources,
     line_blocks,
 )
-from observe.words import uncoloured
+from logshipper_observe.words import uncoloured
 
 try:
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    from observe.record_columns import (
+    from logshipper_observe.record_columns import (
         EXACT_INTEGER,
         NUMBER_TEXT,
         Array,
@@ -46,9 +46,9 @@ except ImportError:
     raise LogshipperError("Parquet needs pyarrow, which isn't installed: pip install pyarrow") from None
 
 if TYPE_CHECKING:
-    from ingest.capture.job import LogLine, RecordBlock
-    from ingest.store.stores import Reader
-    from observe.records import Path
+    from logshipper_ingest.capture.job import LogLine, RecordBlock
+    from logshipper_ingest.store.stores import Reader
+    from logshipper_observe.records import Path
 
 GROUP_ROWS = 4 * BLOCK_ROWS
 _AT_WORK = 2  # blocks that are taken apart while the next one is read

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import orjson
 
-from ingest.metadata.metadata_keys import names_of
 from logshipper.errors import LogshipperError
-from observe.csv_rows import CsvRows, own_titles
-from observe.documents import line_document, record_document
-from observe.export_rows import (
+from logshipper_ingest.metadata.metadata_keys import names_of
+from logshipper_observe.csv_rows import CsvRows, own_titles
+from logshipper_observe.documents import line_document, record_document
+from logshipper_observe.export_rows import (
     LINE_TITLES,
     MAX_COLUMNS,
     SOURCE_TITLES,
@@ -20,12 +20,12 @@ from observe.export_rows import (
     line_blocks,
     record_blocks,
 )
-from observe.records import Path, cell, flat
-from observe.words import uncoloured, utc
+from logshipper_observe.records import Path, cell, flat
+from logshipper_observe.words import uncoloured, utc
 
 if TYPE_CHECKING:
-    from ingest.capture.job import LogLine
-    from ingest.store.stores import Reader
+    from logshipper_ingest.capture.job import LogLine
+    from logshipper_ingest.store.stores import Reader
 
 _ROWS = 1024  # that are written at a time
 _ROW_END = b"\xff\n"  # no UTF-8, so that it ends no cell's line

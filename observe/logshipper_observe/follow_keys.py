@@ -44,7 +44,7 @@ class Keys:
 @contextmanager
 def keys_read(*, wanted: bool) -> Iterator[Keys]:
     """Keys of standard input, where it is a terminal in whose foreground we are. It is left as it was, also where a
-    signal ends us, and set up anew where we were stopped and go on."""
+    signal ends us, and set up again where we were stopped and go on."""
     fd = _terminal() if wanted else None
     if fd is None:
         yield Keys(None)

@@ -1,9 +1,9 @@
-"""What is said beside a graph, in words: which X, by which rule, and what it doesn't show. Pure."""
+"""What is said next to a graph, in words: which X, by which rule, and what it doesn't show. Pure."""
 
 from collections.abc import Iterator
 
-from ingest.text_table import plural
-from observe.series import Graph
+from logshipper_ingest.text_table import plural
+from logshipper_observe.series import Graph
 
 
 def rule_words(graph: Graph) -> str:

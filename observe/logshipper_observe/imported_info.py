@@ -1,4 +1,4 @@
-"""What QCG-PilotJob, Balsam and XT told of a job that was imported, as `observe.JobInfo`."""
+"""What QCG-PilotJob, Balsam and XT told of a job that was imported, as `logshipper.JobInfo`."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
-from ingest.imports.qcg import parse_allocation
-from observe.job_info import MAX_CHILDS, Iterations, JobInfo, moment_of
+from logshipper_ingest.imports.qcg import parse_allocation
+from logshipper_observe.job_info import MAX_CHILDS, Iterations, JobInfo, moment_of
 
 if TYPE_CHECKING:
-    from ingest.capture.job import Child, Json
-    from ingest.store.stores import Reader
+    from logshipper_ingest.capture.job import Child, Json
+    from logshipper_ingest.store.stores import Reader
 
 
 def imported_info(base: JobInfo, reader: "Reader", *, childs: bool) -> JobInfo:

@@ -8,19 +8,19 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from datetime import UTC, tzinfo
 
-from ingest.imports.faults import Faults
-from ingest.imports.taking import Source, Taking
-from ingest.progress_bar import Bar
-from ingest.store.due_marks import DueMarks
-from ingest.store.local_store import LocalStore
-from ingest.text_table import plural
 from logshipper.errors import ConfigError, UsageError
 from logshipper.safe_text import safe
-from observe.opening import overlay_of, store_folder, take_in
-from observe.output import print_json
-from observe.overlay import MAX_NOTE_CHARS, MAX_TAGS, Marks, Overlay, Place, parse_change
-from observe.running import say
-from observe.words import size
+from logshipper_ingest.imports.faults import Faults
+from logshipper_ingest.imports.taking import Source, Taking
+from logshipper_ingest.progress_bar import Bar
+from logshipper_ingest.store.due_marks import DueMarks
+from logshipper_ingest.store.local_store import LocalStore
+from logshipper_ingest.text_table import plural
+from logshipper_observe.opening import overlay_of, store_folder, take_in
+from logshipper_observe.output import print_json
+from logshipper_observe.overlay import MAX_NOTE_CHARS, MAX_TAGS, Marks, Overlay, Place, parse_change
+from logshipper_observe.running import say
+from logshipper_observe.words import size
 
 SCHEMA = "logshipper.import/1"
 EXIT_LEFT_OUT = 1
@@ -50,14 +50,14 @@ def call(args: argparse.Namespace) -> int:
 def _source(args: argparse.Namespace, faults: Faults) -> Source:
     zone = _zone(args.timezone)
     if args.system == "qcg":
-        from ingest.imports.qcg import QcgSource
+        from logshipper_ingest.imports.qcg import QcgSource
 
         return QcgSource(args.paths, faults, zone=zone, name=args.run_name)
     if args.system == "balsam":
-        from ingest.imports.balsam import BalsamSource
+        from logshipper_ingest.imports.balsam import BalsamSource
 
         return BalsamSource(args.paths, faults, zone=zone or UTC, name=args.run_name)
-    from ingest.imports.xt import XtSource
+    from logshipper_ingest.imports.xt import XtSource
 
     return XtSource(args.paths, faults, zone=zone, name=args.run_name)
 
@@ -78,7 +78,7 @@ def _follow(taking: Taking, source: Source) -> None:
         taking.run(last=is_over)
         if is_over:
             return
-        time.sleep(max(POLL_SECS, time.monotonic() - begun))  # at most half of a CPU: a long console is read anew
+        time.sleep(max(POLL_SECS, time.monotonic() - begun))  # at most half of a CPU: a long console is read again
 
 
 def _tell(args: argparse.Namespace, taking: Taking, faults: Faults) -> None:

@@ -6,18 +6,18 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ingest.text_table import plural
-from observe.documents import Document
-from observe.opening import is_from_loki, no_jobs_yet, opened, resolve, say_where_else, store_place, take_in
-from observe.output import Cell, Column, Output, Styled, print_json
-from observe.running import say
-from observe.words import NS, STATE_STYLES, duration, exit_short, exit_words, local, number
+from logshipper_ingest.text_table import plural
+from logshipper_observe.documents import Document
+from logshipper_observe.opening import is_from_loki, no_jobs_yet, opened, resolve, say_where_else, store_place, take_in
+from logshipper_observe.output import Cell, Column, Output, Styled, print_json
+from logshipper_observe.running import say
+from logshipper_observe.words import NS, STATE_STYLES, duration, exit_short, exit_words, local, number
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from observe.info_lookup import Found
-    from observe.job_info import JobInfo
+    from logshipper_observe.info_lookup import Found
+    from logshipper_observe.job_info import JobInfo
 
 SCHEMA = "logshipper.info/1"
 EXIT_UNKNOWN = 1
@@ -50,7 +50,7 @@ def call(args: argparse.Namespace) -> int:
 def found_of(args: argparse.Namespace, *, childs: bool = True) -> "Found[JobInfo]":
     """Of `args.jobs`; childs: as in `infos`. Says on stderr which are unknown. Raises UnknownJob where there is no
     store."""
-    from observe.info_lookup import infos
+    from logshipper_observe.info_lookup import infos
 
     with opened(args) as store:
         if store is None:

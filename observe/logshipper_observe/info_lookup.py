@@ -6,12 +6,12 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from logshipper.errors import UnknownJob
-from observe.imported_info import child_of
-from observe.job_info import MAX_CHILDS, JobInfo, brief, group_of, info_of, totals
-from observe.selectors import iterations_of, resolve_each
+from logshipper_observe.imported_info import child_of
+from logshipper_observe.job_info import MAX_CHILDS, JobInfo, brief, group_of, info_of, totals
+from logshipper_observe.selectors import iterations_of, resolve_each
 
 if TYPE_CHECKING:
-    from ingest.store.stores import Store
+    from logshipper_ingest.store.stores import Store
 
 T = TypeVar("T")
 

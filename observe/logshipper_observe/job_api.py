@@ -1,22 +1,22 @@
-"""One job, as programs read it: `observe.Job`. What it printed is read when it is asked for, and page by page."""
+"""One job, as programs read it: `logshipper.Job`. What it printed is read when it is asked for, and page by page."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from ingest.capture.job import Capture, JobSummary
-from ingest.metadata.metadata_keys import Path
-from ingest.metadata.x_axis import KeyStats, XChoice
 from logshipper.segment import Kind, Stream
-from observe.asked import pick_keys
-from observe.documents import STREAM_NAMES
-from observe.overlay import Change, Marks, Overlay, Place, parse_change
-from observe.tables import Columns, Numbers, Rollup, columns_of, merged, numbers_of, rollups_of, sets_of
-from observe.words import NS, RUNNING_STATES
+from logshipper_ingest.capture.job import Capture, JobSummary
+from logshipper_ingest.metadata.metadata_keys import Path
+from logshipper_ingest.metadata.x_axis import KeyStats, XChoice
+from logshipper_observe.asked import pick_keys
+from logshipper_observe.documents import STREAM_NAMES
+from logshipper_observe.overlay import Change, Marks, Overlay, Place, parse_change
+from logshipper_observe.tables import Columns, Numbers, Rollup, columns_of, merged, numbers_of, rollups_of, sets_of
+from logshipper_observe.words import NS, RUNNING_STATES
 
 if TYPE_CHECKING:
-    from ingest.store.stores import Reader, Store
+    from logshipper_ingest.store.stores import Reader, Store
 
 StreamName: TypeAlias = Literal["stdout", "stderr", "both"]
 _STREAMS = {"stdout": (Stream.STDOUT,), "stderr": (Stream.STDERR,), "both": (Stream.STDOUT, Stream.STDERR)}

@@ -6,14 +6,14 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ingest.text_table import plural
 from logshipper.context import EVENT
-from observe.output import to_json
-from observe.records import shown, text_of
+from logshipper_ingest.text_table import plural
+from logshipper_observe.output import to_json
+from logshipper_observe.records import shown, text_of
 
 if TYPE_CHECKING:
-    from ingest.capture.job import JobEvent
-    from ingest.store.stores import Reader
+    from logshipper_ingest.capture.job import JobEvent
+    from logshipper_ingest.store.stores import Reader
 
 GIT_DIFF = "git.diff"
 

@@ -1,19 +1,19 @@
-"""What is asked of a job, or of one task of many, by name: `observe.JobInfo`, in the words of QCG-PilotJob's."""
+"""What is asked of a job, or of one task of many, by name: `logshipper.JobInfo`, in the words of QCG-PilotJob's."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from ingest.capture.job import JOB_ENDED, QUEUED, Capture, JobSummary
-from ingest.metadata.metadata_keys import Number
-from observe.job_context import contexts_of, cores_of, cwd_of
-from observe.job_events import changes_of
-from observe.properties import json_value
-from observe.words import NS, RUNNING_STATES
+from logshipper_ingest.capture.job import JOB_ENDED, QUEUED, Capture, JobSummary
+from logshipper_ingest.metadata.metadata_keys import Number
+from logshipper_observe.job_context import contexts_of, cores_of, cwd_of
+from logshipper_observe.job_events import changes_of
+from logshipper_observe.properties import json_value
+from logshipper_observe.words import NS, RUNNING_STATES
 
 if TYPE_CHECKING:
-    from ingest.store.stores import Reader
+    from logshipper_ingest.store.stores import Reader
 
 MAX_CHILDS = 10_000  # of a job's tasks or iterations, those that `childs` has
 NOT_ENDED = (*RUNNING_STATES, "REQUEUED", QUEUED)
@@ -46,7 +46,7 @@ class JobInfo:
     total_nodes, total_cores: None where none are known; wdir: "" where it isn't known; time: run time, so far while it
     runs; history: when (UTC) each state was entered; iteration: i; iterations, childs: where there are several tasks or
     iterations, these in order, MAX_CHILDS at most; messages: why, where the state needs a word; restarts: how often it
-    was begun anew; metrics: its keys with numbers.
+    was restarted; metrics: its keys with numbers.
     """
 
     job_id: str
@@ -107,7 +107,7 @@ def info_of(reader: "Reader", now_ns: int, *, childs: bool = True) -> JobInfo:
         metrics=_metrics(reader),
     )
     if job.origin:
-        from observe.imported_info import imported_info
+        from logshipper_observe.imported_info import imported_info
 
         return imported_info(base, reader, childs=childs)
     if len({(capture.step, capture.task) for capture in captures}) < 2:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from ingest.capture.job import HEARTBEAT_FOUND, HEARTBEAT_LOST, STATE_CHANGED, Capture, JobEvent
-from observe.words import STATES, state_of
+from logshipper_ingest.capture.job import HEARTBEAT_FOUND, HEARTBEAT_LOST, STATE_CHANGED, Capture, JobEvent
+from logshipper_observe.words import STATES, state_of
 
 QUEUED = "QUEUED"
 
@@ -27,7 +27,7 @@ def fits(wanted: str | None, state: str, other: str) -> bool:
     name = wanted.strip().upper()
     if state.upper() == name or not state:
         return bool(state)
-    if state in STATES:  # beside another system's it is that system's, too, and stands for itself
+    if state in STATES:  # besides another system's it is that system's, too, and stands for itself
         return state_of(name) == state and (not other or other in STATES)
     return name in STATES and state_of(state) == name != state_of(other)
 

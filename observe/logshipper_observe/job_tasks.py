@@ -1,22 +1,22 @@
-"""Tasks of a store's jobs, for `observe.task_analytics`: what was captured of them, and what their scheduler told."""
+"""Tasks of a store's jobs, for `task_analytics`: what was captured of them, and what their scheduler told."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ingest.capture.job import JOB_ENDED, QUEUED
-from ingest.imports.qcg import parse_allocation
-from observe.event_log import StateEvent
-from observe.job_events import REQUEUED
-from observe.store_api import Store
-from observe.task_analytics import Task
-from observe.words import NS, RUNNING_STATES
+from logshipper_ingest.capture.job import JOB_ENDED, QUEUED
+from logshipper_ingest.imports.qcg import parse_allocation
+from logshipper_observe.event_log import StateEvent
+from logshipper_observe.job_events import REQUEUED
+from logshipper_observe.store_api import Store
+from logshipper_observe.task_analytics import Task
+from logshipper_observe.words import NS, RUNNING_STATES
 
 if TYPE_CHECKING:
-    from ingest.capture.job import Capture, Json
-    from ingest.store.stores import Reader
-    from observe.job_api import Job
+    from logshipper_ingest.capture.job import Capture, Json
+    from logshipper_ingest.store.stores import Reader
+    from logshipper_observe.job_api import Job
 
 _STATE = "state"  # the event of an imported job's change
 _WAITING = (QUEUED, REQUEUED)

@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from logshipper.errors import UnknownJob
-from observe.columns import sort_key
-from observe.conditions import Condition
-from observe.overlay import NO_MARKS, Overlay, Place
-from observe.properties import MISSING, Field, Row
-from observe.selectors import WILDCARDS, pick
+from logshipper_observe.columns import sort_key
+from logshipper_observe.conditions import Condition
+from logshipper_observe.overlay import NO_MARKS, Overlay, Place
+from logshipper_observe.properties import MISSING, Field, Row
+from logshipper_observe.selectors import WILDCARDS, pick
 
 if TYPE_CHECKING:
-    from ingest.capture.job import JobSummary
-    from ingest.store.stores import Store
+    from logshipper_ingest.capture.job import JobSummary
+    from logshipper_ingest.store.stores import Store
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which jobs. selectors: as in observe.selectors, empty for all; states: empty for any; name: a part of it, or a
+    """Which jobs. selectors: as in selectors, empty for all; states: empty for any; name: a part of it, or a
     pattern; conditions: all must hold; sort: None for newest first; reverse: the other way round."""
 
     selectors: Sequence[str] = ()

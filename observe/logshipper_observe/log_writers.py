@@ -8,12 +8,12 @@ import orjson
 
 from logshipper.safe_text import safe, safe_json
 from logshipper.segment import Kind, Stream
-from observe.documents import line_document
-from observe.output import Output, cells_wide
-from observe.words import is_further_part, local, safe_coloured, uncoloured
+from logshipper_observe.documents import line_document
+from logshipper_observe.output import Output, cells_wide
+from logshipper_observe.words import is_further_part, local, safe_coloured, uncoloured
 
 if TYPE_CHECKING:
-    from ingest.capture.job import LogLine
+    from logshipper_ingest.capture.job import LogLine
 
 _WRITE_CHARS = 1 << 16
 _RESET = "\x1b[0m"

@@ -10,22 +10,22 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-from ingest.text_table import plural
 from logshipper.errors import QueryError, StoreError, UsageError
 from logshipper.safe_text import safe
 from logshipper.segment import Kind, Stream
-from observe.follow_keys import LEAVE, NEXT, Keys, keys_read
-from observe.follow_nodes import Nodes, View
-from observe.log_place import Place
-from observe.log_writers import JsonWriter, TextWriter, Writer
-from observe.opening import check_attempt, opened_job, take_in
-from observe.output import Output
-from observe.running import say
-from observe.words import exit_words, uncoloured
+from logshipper_ingest.text_table import plural
+from logshipper_observe.follow_keys import LEAVE, NEXT, Keys, keys_read
+from logshipper_observe.follow_nodes import Nodes, View
+from logshipper_observe.log_place import Place
+from logshipper_observe.log_writers import JsonWriter, TextWriter, Writer
+from logshipper_observe.opening import check_attempt, opened_job, take_in
+from logshipper_observe.output import Output
+from logshipper_observe.running import say
+from logshipper_observe.words import exit_words, uncoloured
 
 if TYPE_CHECKING:
-    from ingest.capture.job import JobSummary, LogLine, Position
-    from ingest.store.stores import Reader, Store
+    from logshipper_ingest.capture.job import JobSummary, LogLine, Position
+    from logshipper_ingest.store.stores import Reader, Store
 
 Answer = TypeVar("Answer")
 

@@ -3,14 +3,14 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from observe.documents import job_heading, moment
-from observe.opening import is_from_loki, store_place
-from observe.output import Cell, Output, Styled, print_json
-from observe.overlay import Marks
-from observe.running import say
+from logshipper_observe.documents import job_heading, moment
+from logshipper_observe.opening import is_from_loki, store_place
+from logshipper_observe.output import Cell, Output, Styled, print_json
+from logshipper_observe.overlay import Marks
+from logshipper_observe.running import say
 
 if TYPE_CHECKING:
-    from ingest.store.stores import Reader
+    from logshipper_ingest.store.stores import Reader
 
 SCHEMA = "logshipper.marks/1"
 

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from ingest.metadata.metadata_keys import names_of
-from ingest.text_table import plural
 from logshipper.safe_text import safe
-from observe.asked import UnknownKey, pick_keys
-from observe.csv_rows import own_titles, records_as_csv, titles_of
-from observe.documents import record_document
-from observe.opening import check_attempt, opened_job
-from observe.output import Cell, Column, Output, Styled, cells_wide, widen, write_data, write_json
-from observe.records import Path, at_path, flat, is_number, rebuilt, shown, split
-from observe.running import say
-from observe.words import local, utc
+from logshipper_ingest.metadata.metadata_keys import names_of
+from logshipper_ingest.text_table import plural
+from logshipper_observe.asked import UnknownKey, pick_keys
+from logshipper_observe.csv_rows import own_titles, records_as_csv, titles_of
+from logshipper_observe.documents import record_document
+from logshipper_observe.opening import check_attempt, opened_job
+from logshipper_observe.output import Cell, Column, Output, Styled, cells_wide, widen, write_data, write_json
+from logshipper_observe.records import Path, at_path, flat, is_number, rebuilt, shown, split
+from logshipper_observe.running import say
+from logshipper_observe.words import local, utc
 
 if TYPE_CHECKING:
-    from ingest.capture.job import MetadataRecord
-    from ingest.store.stores import Reader
+    from logshipper_ingest.capture.job import MetadataRecord
+    from logshipper_ingest.store.stores import Reader
 
 TERMINAL_LIMIT = 50  # records of a table on a terminal, unless asked otherwise
 _WIDE_CELL = 36  # columns that a value gets on a terminal before it is folded
@@ -32,7 +32,7 @@ def call(args: argparse.Namespace) -> int:
     with opened_job(args) as (store, job_id), store.open(job_id) as reader:
         check_attempt({capture.attempt for capture in reader.captures}, args.attempt)
         if args.summary or args.sets or args.by:
-            from observe import metric_tables
+            from logshipper_observe import metric_tables
 
             metric_tables.call(store, job_id, args)
             return 0

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from logshipper.safe_text import safe
-from observe.csv_rows import CsvRows
-from observe.opening import overlay_of
-from observe.output import Cell, Column, Output, print_json, write_data
-from observe.running import say
-from observe.store_api import Store
-from observe.tables import ATTEMPT, TASK, TIME, Columns
-from observe.words import NS, local, number, utc
+from logshipper_observe.csv_rows import CsvRows
+from logshipper_observe.opening import overlay_of
+from logshipper_observe.output import Cell, Column, Output, print_json, write_data
+from logshipper_observe.running import say
+from logshipper_observe.store_api import Store
+from logshipper_observe.tables import ATTEMPT, TASK, TIME, Columns
+from logshipper_observe.words import NS, local, number, utc
 
 if TYPE_CHECKING:
-    from ingest.store.stores import Store as AnyStore
-    from observe.job_api import Job
+    from logshipper_ingest.store.stores import Store as AnyStore
+    from logshipper_observe.job_api import Job
 
 SUMMARY_SCHEMA = "logshipper.metadata-summary/1"
 SETS_SCHEMA = "logshipper.metadata-sets/1"

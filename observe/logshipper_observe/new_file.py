@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: written beside their place under another name, moved there at the end."""
+"""Files that appear whole or not at all: written next to their place under another name, moved there at the end."""
 
 import os
 import re

@@ -9,22 +9,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeAlias
 
-from ingest.progress_bar import Bar
 from logshipper.errors import ConfigError, StoreError, UnknownJob, UsageError
 from logshipper.safe_text import safe
-from observe.running import say
-from observe.selectors import resolve_each
-from observe.waiting import Watch, WatchedEntries
-from observe.words import count, size
+from logshipper_ingest.progress_bar import Bar
+from logshipper_observe.running import say
+from logshipper_observe.selectors import resolve_each
+from logshipper_observe.waiting import Watch, WatchedEntries
+from logshipper_observe.words import count, size
 
 if TYPE_CHECKING:
-    from ingest.config.server_access import ServerAccess
-    from ingest.config.site import Site
-    from ingest.loki.finding import Metrics
-    from ingest.loki.store import LokiStore
-    from ingest.store.local_store import LocalStore
-    from ingest.store.stores import Store
-    from observe.overlay import Overlay
+    from logshipper_ingest.config.server_access import ServerAccess
+    from logshipper_ingest.config.site import Site
+    from logshipper_ingest.loki.finding import Metrics
+    from logshipper_ingest.loki.store import LokiStore
+    from logshipper_ingest.store.local_store import LocalStore
+    from logshipper_ingest.store.stores import Store
+    from logshipper_observe.overlay import Overlay
 
 LIST_SECS = 10.0  # how long taking in may hold up a list, and one job's reading
 JOB_SECS = 60.0
@@ -51,7 +51,7 @@ def is_from_loki(args: argparse.Namespace) -> bool:
 def _default_source(args: argparse.Namespace) -> str:
     if getattr(args, "store", None) is not None or os.environ.get("LOGSHIPPER_STORE"):
         return LOCAL
-    from ingest.config.site import default_source
+    from logshipper_ingest.config.site import default_source
 
     try:
         return default_source(os.environ, path=getattr(args, "site", None))
@@ -65,8 +65,8 @@ def where_else(args: argparse.Namespace) -> str:
     who say themselves what is to be read."""
     if args.source is not None or args.store is not None or os.environ.get("LOGSHIPPER_STORE") or is_from_loki(args):
         return ""
-    from ingest.config.site import is_known
     from logshipper.node_agent_socket import socket_path
+    from logshipper_ingest.config.site import is_known
 
     if _is_socket(socket_path()):
         return "runs on this node go to its agent: --from loki reads them"
@@ -128,7 +128,7 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def site_of(args: argparse.Namespace) -> "Site":
-    from ingest.config.site import find
+    from logshipper_ingest.config.site import find
 
     return find(os.environ, path=args.site, loki_url=args.loki_url, prometheus_url=args.prometheus_url)
 
@@ -157,8 +157,8 @@ def open_loki(
 ) -> "LokiStore":
     """A site's jobs. since_secs: None for the default; watch: tells a person who is waited for; progress, say: see
     LokiStore."""
-    from ingest.loki.client import Client
-    from ingest.loki.store import DEFAULT_SINCE_SECS, LokiStore
+    from logshipper_ingest.loki.client import Client
+    from logshipper_ingest.loki.store import DEFAULT_SINCE_SECS, LokiStore
 
     client = Client(site.loki)
 
@@ -180,8 +180,8 @@ def open_loki(
 
 def metrics_of(access: "ServerAccess", watch: Watch | None) -> "Metrics":
     """What asks a Prometheus. watch: tells a person who is waited for."""
-    from ingest.loki.finding import Found
-    from ingest.metrics.prometheus import Client
+    from logshipper_ingest.loki.finding import Found
+    from logshipper_ingest.metrics.prometheus import Client
 
     def ask(promql: str) -> list[Found]:
         with Client(access) as client, nullcontext() if watch is None else watch.waiting_for(client.name):
@@ -193,16 +193,16 @@ def metrics_of(access: "ServerAccess", watch: Watch | None) -> "Metrics":
 
 def overlay_of(store: "Store") -> "Overlay":
     """Where the reader's tags and notes of a store's jobs are."""
-    from ingest.store.local_store import LocalStore
-    from observe.overlay import Overlay
+    from logshipper_ingest.store.local_store import LocalStore
+    from logshipper_observe.overlay import Overlay
 
     return Overlay.of_local(store, tell=say) if isinstance(store, LocalStore) else Overlay.of_loki(tell=say)
 
 
 def open_folder(root: str) -> "LocalStore | None":
     """A local store; None where there is none yet."""
-    from ingest.store.local_store import LocalStore
     from logshipper.spool import spool_root
+    from logshipper_ingest.store.local_store import LocalStore
 
     if os.path.isdir(spool_root(root)):
         return LocalStore(root, create=True)

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from observe.constants import constants_of
-from observe.job_context import context_options
-from observe.output import to_json
-from observe.overlay import Marks
+from logshipper_observe.constants import constants_of
+from logshipper_observe.job_context import context_options
+from logshipper_observe.output import to_json
+from logshipper_observe.overlay import Marks
 
 if TYPE_CHECKING:
-    from ingest.store.stores import Reader
+    from logshipper_ingest.store.stores import Reader
 
 _OF_JOB = ("name", "user", "host", "cluster", "account", "partition", "mode")
 

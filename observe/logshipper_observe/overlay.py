@@ -1,7 +1,7 @@
 """Tags, notes and stars: what people say of jobs, kept by the reading side, never part of what was captured.
 
-One SQLite file of the user's own: beside the local store where that is the user's, else in the user's data folder
-(jobs in Loki, stores of others). Nobody else sees it. The last word counts. It is opened anew for each question, so
+One SQLite file of the user's own: next to the local store where that is the user's, else in the user's data folder
+(jobs in Loki, stores of others). Nobody else sees it. The last word counts. It is opened again for each question, so
 that threads and programs may use one at a time.
 """
 
@@ -14,15 +14,15 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ingest.sqlite_file import UnfinishedError, open_reader, open_writer, store_errors, transaction
-from ingest.store.marks_file import FILE, OF_STORE, SCHEMA, VERSION
 from logshipper.errors import ConfigError, SpoolError, StoreError, UsageError
 from logshipper.filesystem import network_type
 from logshipper.private_folder import claim_folder
 from logshipper.spool import OWN_NAMES, host_local_root
+from logshipper_ingest.sqlite_file import UnfinishedError, open_reader, open_writer, store_errors, transaction
+from logshipper_ingest.store.marks_file import FILE, OF_STORE, SCHEMA, VERSION
 
 if TYPE_CHECKING:
-    from ingest.store.local_store import LocalStore
+    from logshipper_ingest.store.local_store import LocalStore
 
 FOLDER = "logshipper-overlay"  # in the user's data folder
 MAX_TAGS = 64  # of a job
@@ -76,7 +76,7 @@ class Overlay:
 
     @classmethod
     def of_local(cls, store: "LocalStore", *, tell: Callable[[str], object] | None = None) -> "Overlay":
-        """Beside a store of the user's own; in the user's data folder for one that can't be written."""
+        """Next to a store of the user's own; in the user's data folder for one that can't be written."""
         if store.is_writable:
             return cls(os.path.join(store.root, FILE), tell=tell)
         return cls(own_file(os.environ), source=f"store:{store.root}", tell=tell)

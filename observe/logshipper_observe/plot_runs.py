@@ -6,19 +6,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ingest.metadata.x_axis import XChoice
-from ingest.text_table import plural
 from logshipper.errors import LogshipperError
-from observe.asked import UnknownKey, split_names
-from observe.curves import UNTREATED, Treatment, treated
-from observe.job_context import shown_option
-from observe.points import Points
-from observe.properties import without_alias
-from observe.series import CLOCK_WORDS, KEY_PREFIX, TIME, Graph, Request, captures_by_label, graphs, numeric_keys
+from logshipper_ingest.metadata.x_axis import XChoice
+from logshipper_ingest.text_table import plural
+from logshipper_observe.asked import UnknownKey, split_names
+from logshipper_observe.curves import UNTREATED, Treatment, treated
+from logshipper_observe.job_context import shown_option
+from logshipper_observe.points import Points
+from logshipper_observe.properties import without_alias
+from logshipper_observe.series import (
+    CLOCK_WORDS,
+    KEY_PREFIX,
+    TIME,
+    Graph,
+    Request,
+    captures_by_label,
+    graphs,
+    numeric_keys,
+)
 
 if TYPE_CHECKING:
-    from ingest.metadata.x_axis import KeyStats
-    from ingest.store.stores import Reader
+    from logshipper_ingest.metadata.x_axis import KeyStats
+    from logshipper_ingest.store.stores import Reader
 
 RUN, GROUP, COL = "run", "group", "col"
 GROUPS = (RUN, "node", "job", "experiment")
@@ -229,7 +238,7 @@ def common_x(wanted: Wanted, choices: Sequence[XChoice], keys: "Sequence[dict[st
 
 def facets_of(wanted: Sequence[str], options: Sequence[Mapping[str, str]]) -> list[str]:
     """What each job's graphs are told apart by: `lr=0.1, tags.set=a`. options: JSON texts of each job, as
-    observe.options has them. Raises LogshipperError for an option that no job has, and where none differs."""
+    options has them. Raises LogshipperError for an option that no job has, and where none differs."""
     known = {name for its in options for name in its}
     names: dict[str, None] = {}
     for name in wanted:

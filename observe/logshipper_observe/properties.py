@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from observe.overlay import Marks
-from observe.records import is_number, text_of
-from observe.words import NS
+from logshipper_observe.overlay import Marks
+from logshipper_observe.records import is_number, text_of
+from logshipper_observe.words import NS
 
 if TYPE_CHECKING:
-    from ingest.capture.job import JobSummary
-    from ingest.metadata.key_values import KeyValues
+    from logshipper_ingest.capture.job import JobSummary
+    from logshipper_ingest.metadata.key_values import KeyValues
 
 
 class Missing(Enum):

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from ingest.progress_bar import Bar
 from logshipper.classifier import Classifier
 from logshipper.errors import LogshipperError, os_words
 from logshipper.last_screen import LastScreen
@@ -22,16 +21,17 @@ from logshipper.safe_text import safe
 from logshipper.segment import Kind, Stream
 from logshipper.stream_log import Lines
 from logshipper.terminal import BATCH_COLUMNS, BATCH_ROWS
-from observe.output import Output
-from observe.running import say
-from observe.words import is_further_part, safe_coloured, size
+from logshipper_ingest.progress_bar import Bar
+from logshipper_observe.output import Output
+from logshipper_observe.running import say
+from logshipper_observe.words import is_further_part, safe_coloured, size
 
 _READ_BYTES = 256 << 10
 _STEP_BYTES = 64 << 10  # rendered and written at once: what comes out may be many times as much
 _BAR_BYTES = 4_000_000  # a smaller file is done before a bar would be drawn
 _STDIN = "standard input"
 _MOMENT = 0.0
-_MENDS = (
+_FIXES = (
     (FileNotFoundError, "is the name right? `logshipper logs JOB` prints what a job of the store has logged"),
     (IsADirectoryError, "name a file in it"),
     (PermissionError, "ask its owner, or pipe it in: `sudo cat FILE | logshipper render`"),
@@ -112,8 +112,8 @@ def _opened(name: str | None) -> Iterator[_Source]:
 
 
 def _refusal(name: str, error: Exception) -> LogshipperError:
-    mend = next((f"; {words}" for kind, words in _MENDS if isinstance(error, kind)), "")
-    return LogshipperError(f"{name}: {os_words(error)}{mend}")
+    fix = next((f"; {words}" for kind, words in _FIXES if isinstance(error, kind)), "")
+    return LogshipperError(f"{name}: {os_words(error)}{fix}")
 
 
 def _wants_bar(source: _Source, args: argparse.Namespace) -> bool:

@@ -4,15 +4,22 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from ingest.text_table import plural
 from logshipper.safe_text import safe
-from observe.opening import is_from_loki, no_jobs_yet, opened_local, resolve_several, say_where_else, take_in_for
-from observe.output import Output
-from observe.running import say
-from observe.words import NOT_IN_LOKI, local, size
+from logshipper_ingest.text_table import plural
+from logshipper_observe.opening import (
+    is_from_loki,
+    no_jobs_yet,
+    opened_local,
+    resolve_several,
+    say_where_else,
+    take_in_for,
+)
+from logshipper_observe.output import Output
+from logshipper_observe.running import say
+from logshipper_observe.words import NOT_IN_LOKI, local, size
 
 if TYPE_CHECKING:
-    from ingest.capture.job import JobSummary
+    from logshipper_ingest.capture.job import JobSummary
 
 EXIT_DECLINED = EXIT_UNKNOWN = 1
 EXIT_USAGE = 2

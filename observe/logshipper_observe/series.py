@@ -1,5 +1,5 @@
 """The points of a job's graphs: which X, which Y, one series per attempt, step and task. Memory is bounded
-(observe/points.py)."""
+(logshipper_observe/points.py)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from ingest.metadata.x_axis import KeyStats, XChoice
-from observe.asked import split_names, unknown_key
-from observe.points import Points
-from observe.records import Path, at_path, is_number
-from observe.words import NS
+from logshipper_ingest.metadata.x_axis import KeyStats, XChoice
+from logshipper_observe.asked import split_names, unknown_key
+from logshipper_observe.points import Points
+from logshipper_observe.records import Path, at_path, is_number
+from logshipper_observe.words import NS
 
 if TYPE_CHECKING:
-    from ingest.capture.job import Capture, MetadataRecord
-    from ingest.store.stores import Reader
+    from logshipper_ingest.capture.job import Capture, MetadataRecord
+    from logshipper_ingest.store.stores import Reader
 
 MAX_SERIES = 16
 Source = tuple[int, str, int]  # attempt, step, task

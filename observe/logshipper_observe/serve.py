@@ -2,7 +2,7 @@
 
 import argparse
 
-from observe.page.command import serve
+from logshipper_observe.page.command import serve
 
 
 def call(args: argparse.Namespace) -> int:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ingest.text_table import plural
 from logshipper.safe_text import safe
-from observe.documents import (
+from logshipper_ingest.text_table import plural
+from logshipper_observe.documents import (
     STREAM_NAMES,
     Document,
     capture_document,
@@ -17,11 +17,11 @@ from observe.documents import (
     key_document,
     moment,
 )
-from observe.job_info import totals
-from observe.opening import opened_job, overlay_of, store_place
-from observe.output import Cell, Column, Output, Styled, print_json
-from observe.overlay import Marks, Place
-from observe.words import (
+from logshipper_observe.job_info import totals
+from logshipper_observe.opening import opened_job, overlay_of, store_place
+from logshipper_observe.output import Cell, Column, Output, Styled, print_json
+from logshipper_observe.overlay import Marks, Place
+from logshipper_observe.words import (
     RUNNING_STATES,
     STATE_STYLES,
     count,
@@ -35,9 +35,9 @@ from observe.words import (
 )
 
 if TYPE_CHECKING:
-    from ingest.capture.job import JobEvent, JobSummary
-    from ingest.metadata.x_axis import KeyStats
-    from ingest.store.stores import Reader, Store
+    from logshipper_ingest.capture.job import JobEvent, JobSummary
+    from logshipper_ingest.metadata.x_axis import KeyStats
+    from logshipper_ingest.store.stores import Reader, Store
 
 SCHEMA = "logshipper.show/1"
 ACCOUNTS = ("stored", "collapsed", "blank", "dropped", "commands", "pending", "lost")  # `read` is their sum

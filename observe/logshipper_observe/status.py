@@ -5,11 +5,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from logshipper.safe_text import safe
-from observe.info import EXIT_UNKNOWN, found_of, print_found, totals_words
-from observe.words import exit_short
+from logshipper_observe.info import EXIT_UNKNOWN, found_of, print_found, totals_words
+from logshipper_observe.words import exit_short
 
 if TYPE_CHECKING:
-    from observe.job_info import JobInfo
+    from logshipper_observe.job_info import JobInfo
 
 SCHEMA = "logshipper.status/1"
 

@@ -1,4 +1,4 @@
-"""Jobs, as programs read them: `observe.Store`, over the local store or over Loki, with the same answers."""
+"""Jobs, as programs read them: `logshipper.Store`, over the local store or over Loki, with the same answers."""
 
 import os
 import time
@@ -6,23 +6,23 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ingest.capture.job import JobSummary
 from logshipper.errors import LogshipperError, StoreError, UnknownJob
 from logshipper.spool import store_root
-from observe.conditions import parse_condition, tag_condition
-from observe.job_api import Job
-from observe.listing import Asked, Listing
-from observe.opening import open_folder, open_loki
-from observe.overlay import Overlay, Place
-from observe.properties import field_of
-from observe.selectors import resolve_each
-from observe.words import state_of
+from logshipper_ingest.capture.job import JobSummary
+from logshipper_observe.conditions import parse_condition, tag_condition
+from logshipper_observe.job_api import Job
+from logshipper_observe.listing import Asked, Listing
+from logshipper_observe.opening import open_folder, open_loki
+from logshipper_observe.overlay import Overlay, Place
+from logshipper_observe.properties import field_of
+from logshipper_observe.selectors import resolve_each
+from logshipper_observe.words import state_of
 
 if TYPE_CHECKING:
-    from ingest.store.stores import Reader
-    from ingest.store.stores import Store as AnyStore
-    from observe.info_lookup import Found
-    from observe.job_info import JobInfo
+    from logshipper_ingest.store.stores import Reader
+    from logshipper_ingest.store.stores import Store as AnyStore
+    from logshipper_observe.info_lookup import Found
+    from logshipper_observe.job_info import JobInfo
 
 TAKE_IN_SECS = 60.0
 
@@ -36,7 +36,7 @@ class TimedOut(LogshipperError):
 
 
 class Jobs:
-    """The jobs that were asked for, each read when it is its turn; begun anew each time it is gone through.
+    """The jobs that were asked for, each read when it is its turn; restarted each time it is gone through.
 
     unknown: after that, an error for each selector that stood for no job.
     """
@@ -78,7 +78,7 @@ class Store:
     @classmethod
     def default(cls) -> "Store":
         """Where commands read without --from: the local store, or Loki where the site file says so."""
-        from ingest.config.site import default_source
+        from logshipper_ingest.config.site import default_source
 
         here = os.environ.get("LOGSHIPPER_STORE") or default_source(os.environ) == "local"
         return cls.local() if here else cls.loki()
@@ -96,7 +96,7 @@ class Store:
         """A site's Loki. url, prometheus_url: other addresses than the site file's; site: another site file; cluster:
         only jobs of this one; since_secs: how far back jobs are looked for, 7 days by default. Credentials are those of
         the site file. Raises ConfigError; a Loki that doesn't answer is a QueryError, later."""
-        from ingest.config.site import find
+        from logshipper_ingest.config.site import find
 
         file = None if site is None else os.fspath(site)
         found = find(os.environ, path=file, loki_url=url, prometheus_url=prometheus_url)
@@ -144,14 +144,14 @@ class Store:
 
         names: ids, names (of jobs NAME:0, NAME:1, ... one with these as its iterations), ranges and wildcards (found by
         ids). `unknown` has an error for each that stands for none; nothing is raised for these."""
-        from observe.info_lookup import infos
+        from logshipper_observe.info_lookup import infos
 
         self._take_in()
         return infos(self._store, names, self._store.resolve, time.time_ns())
 
     def status(self, *names: str) -> "Found[str]":
         """As `info`, the states alone."""
-        from observe.info_lookup import Found, infos
+        from logshipper_observe.info_lookup import Found, infos
 
         self._take_in()
         known = infos(self._store, names, self._store.resolve, time.time_ns(), childs=False)
@@ -200,7 +200,7 @@ class Store:
         return None, None
 
     def _waiting(self, selectors: Sequence[str], timeout_secs: float | None) -> "Waiting":
-        from observe.wait import Waiting
+        from logshipper_observe.wait import Waiting
 
         self._take_in()
         ids, unknown = resolve_each(selectors, self._store.resolve, self._store.jobs)
@@ -228,7 +228,7 @@ class Store:
 
 
 if TYPE_CHECKING:
-    from observe.wait import Waiting
+    from logshipper_observe.wait import Waiting
 
 
 def _several(texts: "str | Sequence[str]") -> Sequence[str]:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from ingest.text_table import plural
-from observe.analytics import Report
+from logshipper_ingest.text_table import plural
+from logshipper_observe.analytics import Report
 
 Core: TypeAlias = tuple[str, str]  # node and core; core "" where only nodes are known
 

@@ -8,15 +8,15 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ingest.config.site import SYSTEM_PATH, Site, look, user_file
 from logshipper.errors import ConfigError, QueryError, UnknownJob
 from logshipper.safe_text import safe, safe_lines
-from observe.opening import metrics_of, resolve
-from observe.running import say
-from observe.words import RUNNING_STATES
+from logshipper_ingest.config.site import SYSTEM_PATH, Site, look, user_file
+from logshipper_observe.opening import metrics_of, resolve
+from logshipper_observe.running import say
+from logshipper_observe.words import RUNNING_STATES
 
 if TYPE_CHECKING:
-    from ingest.loki.store import LokiStore
+    from logshipper_ingest.loki.store import LokiStore
 
 LOOK_SECS = 5.0  # in all, for the range of a job whose id is known
 _TIMEOUT_SECS = 2.0
@@ -123,8 +123,8 @@ def _page(site: Site, problems: list[str], args: argparse.Namespace, name: str) 
 
 def _open_store(site: Site, args: argparse.Namespace, said: list[str], *, by_id: bool) -> "LokiStore":
     """said: gets what went wrong and stops nothing. by_id: a job's script may wait, and the address is nearly known."""
-    from ingest.loki.client import Client
-    from ingest.loki.store import DEFAULT_SINCE_SECS, LokiStore
+    from logshipper_ingest.loki.client import Client
+    from logshipper_ingest.loki.store import DEFAULT_SINCE_SECS, LokiStore
 
     def quick(secs: float) -> float:
         return min(secs, _TIMEOUT_SECS) if by_id else secs

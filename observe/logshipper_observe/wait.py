@@ -6,19 +6,19 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ingest.text_table import plural
 from logshipper.errors import QueryError, UnknownJob
 from logshipper.safe_text import safe
-from observe.documents import job_document
-from observe.opening import no_jobs_yet, opened, overlay_of, resolve_several, store_place, take_in
-from observe.output import print_json
-from observe.overlay import Place
-from observe.running import say
-from observe.words import exit_short
+from logshipper_ingest.text_table import plural
+from logshipper_observe.documents import job_document
+from logshipper_observe.opening import no_jobs_yet, opened, overlay_of, resolve_several, store_place, take_in
+from logshipper_observe.output import print_json
+from logshipper_observe.overlay import Place
+from logshipper_observe.running import say
+from logshipper_observe.words import exit_short
 
 if TYPE_CHECKING:
-    from ingest.capture.job import JobSummary
-    from ingest.store.stores import Store
+    from logshipper_ingest.capture.job import JobSummary
+    from logshipper_ingest.store.stores import Store
 
 SCHEMA = "logshipper.wait/1"
 EXIT_UNKNOWN, EXIT_TIMED_OUT, EXIT_NOT_COMPLETED = 1, 3, 4
@@ -61,7 +61,7 @@ def call(args: argparse.Namespace) -> int:
 class Waiting:
     """Jobs of a store that are waited for. left: those that haven't ended; timeout_secs: None for ever.
 
-    A job counts as ended when it says so twice: a state that has just been told may still be mended.
+    A job counts as ended when it says so twice: a state that has just been told may still be fixed.
     """
 
     def __init__(self, store: "Store", ids: Sequence[str], *, timeout_secs: float | None = None) -> None:

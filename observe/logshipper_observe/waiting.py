@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from observe.running import say
+from logshipper_observe.running import say
 
 if TYPE_CHECKING:
-    from ingest.loki.account import Entry
-    from ingest.loki.reader import Direction, Entries
+    from logshipper_ingest.loki.account import Entry
+    from logshipper_ingest.loki.reader import Direction, Entries
 
 AFTER_SECS = 5.0
 _LOOK_SECS = 0.25

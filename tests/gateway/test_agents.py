@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import requests
 
-from ingest.checks.check_loki import check_loki
-from ingest.config import agent_config
-from ingest.config.server_access import ServerAccess
-from ingest.loki.client import Client
-from ingest.loki.push import Entry, compress, encode_push
+from logshipper_ingest.checks.check_loki import check_loki
+from logshipper_ingest.config import agent_config
+from logshipper_ingest.config.server_access import ServerAccess
+from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.push import Entry, compress, encode_push
 from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.gateway.conftest import ANN, BEN, Site, capture, new_job, tenant_agent
 from tests.gateway.nginx import Answer, question
@@ -113,7 +113,7 @@ def test_a_grafana_user_is_nothing_to_agents(site: Site) -> None:
 
 def findings(agent: NodeAgent) -> dict[str, tuple[str, str]]:
     found = check_loki(agent_config.load(str(agent.config)))
-    return {finding.about: (finding.level, f"{finding.words} {finding.mend}") for finding in found}
+    return {finding.about: (finding.level, f"{finding.words} {finding.fix}") for finding in found}
 
 
 def test_check_is_content_behind_the_gateway(site: Site, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import time
 import pytest
 import requests
 
-from ingest.loki.push import Entry, compress, encode_push
+from logshipper_ingest.loki.push import Entry, compress, encode_push
 from tests.captured_runs import TIMEOUT_SECS
 from tests.gateway.conftest import ANN, BEN, Site
 from tests.gateway.nginx import QUESTION, question
@@ -64,7 +64,7 @@ def test_questions_pass(site: Site, path: str, method: str) -> None:
 def test_everything_else_is_denied(site: Site, target: str) -> None:
     """With Loki's own answer as a control, for an owner of the tenant."""
     method, status = OTHERS.get(target, ("GET", 0))
-    entry = Entry(time.time_ns(), "pushed beside the gateway")
+    entry = Entry(time.time_ns(), "pushed next to the gateway")
     body = compress(encode_push({"a": "b"}, [entry])) if target.endswith("/push") else b""
     if status:
         headers = {"X-Scope-OrgID": "control", "Content-Type": "application/x-protobuf" if body else "text/plain"}

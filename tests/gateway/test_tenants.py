@@ -8,20 +8,21 @@ from typing import Any
 
 import pytest
 
-from ingest.config.agent_config import parse
-from ingest.shipping import shipper
-from ingest.shipping.checkpoints import Checkpoints
-from ingest.shipping.entries import StreamKey
-from ingest.shipping.tenants import BY_USER, NOBODYS, USER, tenant_of
-from ingest.slurm.states import uid_of
 from logshipper.segment import Stream
-from tests.captured_runs import ROOT, wait_until
+from logshipper_ingest.config.agent_config import parse
+from logshipper_ingest.shipping import shipper
+from logshipper_ingest.shipping.checkpoints import Checkpoints
+from logshipper_ingest.shipping.entries import StreamKey
+from logshipper_ingest.shipping.tenants import BY_USER, NOBODYS, USER, tenant_of
+from logshipper_ingest.slurm.states import uid_of
+from tests.captured_runs import wait_until
 from tests.gateway.conftest import ANN, Job, Site, capture, new_job, tenant_agent
 from tests.gateway.nginx import question
 from tests.modelled_loki import HOUR_NS, refused, throttled, unreachable
 from tests.node_agents import NodeAgent
 from tests.segment_factory import make_ledger
 from tests.shipping_node import ShippingNode, soon_ns
+from tests.tools.sources import ROOT
 
 OF_ANN, OF_BEN = 'tenant="ann"', 'tenant="ben"'
 
@@ -257,7 +258,9 @@ def test_a_chunk_of_several_batches_comes_through_as_well(tmp_path: Path, taken:
 def test_a_tenant_that_failed_is_tried_with_a_batch_of_one_capture(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.shipping.pace.START_BYTES_PER_SEC", 64 << 20)  # else the 429 slows it down for minutes
+    monkeypatch.setattr(
+        "logshipper_ingest.shipping.pace.START_BYTES_PER_SEC", 64 << 20
+    )  # else the 429 slows it down for minutes
     much(node, "a")
     much(node, "b")
     captured(node, "c", "ben", ["one"])

@@ -1,4 +1,4 @@
-"""A user reads the own jobs through the gateway, and nothing of another's by any question (R32)."""
+"""A user reads their own jobs through the gateway, and nothing of another's by any question (R32)."""
 
 import json
 import os
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ingest.config.server_access import ServerAccess
-from ingest.loki.client import Client
+from logshipper_ingest.config.server_access import ServerAccess
+from logshipper_ingest.loki.client import Client
 from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.gateway.conftest import ANN, BEN, ODD, Site
 from tests.gateway.nginx import answer_of, question
@@ -75,7 +75,7 @@ def test_no_question_finds_anything_of_another_user(site: Site, logql: str) -> N
         if logql in instants:
             bodies.append(asked(site, user, "query", query=logql))
         for body in bodies:
-            assert site.seen_of(user, body), f"{user} sees the own ones: {body[:300]!r}"
+            assert site.seen_of(user, body), f"{user} sees their own ones: {body[:300]!r}"
             assert site.seen_of(stranger, body) == []
             assert site.seen_of(ODD, body) == []
 

@@ -1,8 +1,8 @@
 """The fixture: jobs that the product itself captured, in real Loki and real Prometheus.
 
 Three agents (n1, n2, n10) run as on three nodes, a fourth one as on Slurm's controller, whose hook's record is written
-here, and Prometheus scrapes them. What can't be had in seconds is captured with a clock that is set back (`SHIFTED`),
-by the same programs:
+here, and Prometheus scrapes them. What isn't available in seconds is captured with a clock that is set back
+(`SHIFTED`), by the same programs:
 
 - *late*: captured two hours ago, while its agent had no Loki; shipped now, so that Prometheus learns of it two hours
   after its end;
@@ -23,9 +23,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ingest.config.agent_config import AgentSection
-from ingest.node.node_spool import NodeIdentity, prepare_capture
-from tests.captured_runs import ROOT, wait_until
+from logshipper_ingest.config.agent_config import AgentSection
+from logshipper_ingest.node.node_spool import NodeIdentity, prepare_capture
+from tests.captured_runs import wait_until
 from tests.grafana import printed
 from tests.grafana.frames import Json
 from tests.grafana.printed import Job
@@ -34,6 +34,7 @@ from tests.node_agents import NodeAgent, Proxy
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS
 from tests.servers.running import LokiServer, PrometheusServer
+from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 
 CLUSTER = "grafana-test"
@@ -112,7 +113,7 @@ class ShiftedAgent(NodeAgent):
         begun = self.log.read_text().count("ready:") if self.log.exists() else 0
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "ingest", "run", "--config", str(self.config)],
+                [sys.executable, "-m", "logshipper_ingest", "run", "--config", str(self.config)],
                 cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, stderr=log,
             )  # fmt: skip
         wait_until(lambda: self.log.read_text().count("ready:") > begun or self.has_ended(), "the agent is ready")

@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.captured_runs import ROOT
 from tests.grafana.frames import NUMBER, Frame, Json
 from tests.grafana.interpolation import ALL_TEXT, ALL_VALUE, Scope, Text, Variable, references, replaced
 from tests.grafana.sources import Asked, LokiSource, PrometheusSource, Range, with_table_names
 from tests.grafana.transformations import applied
 from tests.grafana.variable_options import options_of
+from tests.tools.sources import ROOT
 
 FOLDER = ROOT / "grafana" / "dashboards"
 Source = LokiSource | PrometheusSource

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from grafana import links
-from grafana.__main__ import main
-from grafana.render import text_of
-from grafana.wanted import content, wanted_dashboards, wanted_data_sources
-from tests.captured_runs import ROOT
+from logshipper_grafana import links
+from logshipper_grafana.cli import main
+from logshipper_grafana.render import text_of
+from logshipper_grafana.wanted import content, wanted_dashboards, wanted_data_sources
 from tests.faulty_server import FaultyServer, Said
 from tests.grafana import fake_grafana
 from tests.grafana.fake_grafana import ADMIN, EDITOR, PASSWORD, USER, VIEWER, FakeGrafana
 from tests.tls_gateway import Authority
+from tests.tools.sources import ROOT, SOURCES
 
 PAGES = sorted((links.JOBS, links.JOB, links.COMPARE, links.CLUSTER))
 LOKI, PROMETHEUS = "http://loki.example.org:3100", "http://prometheus.example.org:9090"
@@ -354,7 +354,7 @@ def test_a_folder_that_is_made_in_between(version: str, code: int, secret: Calla
         words = [
             sys.executable,
             "-m",
-            "grafana",
+            "logshipper_grafana",
             "apply",
             "--url",
             grafana.url,
@@ -516,18 +516,16 @@ def test_the_token_is_not_shown_where_it_is_repeated(
     assert "[hidden]" in err
 
 
-def test_without_the_library(tmp_path: Path, secret: Callable[[str], str]) -> None:
-    (tmp_path / "grafana_client.py").write_text("raise ImportError('not here')\n")
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+def test_without_the_library(secret: Callable[[str], str]) -> None:
+    code = "import sys; sys.modules['grafana_client'] = None; from logshipper_grafana.cli import main; sys.exit(main())"
+    environment = {**os.environ, "PYTHONPATH": SOURCES}
     words = ["apply", "--url", "http://x", "--token-file", secret(ADMIN)]
     done = subprocess.run(
-        [sys.executable, "-m", "grafana", *words], env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 1
-    assert (
-        done.stderr
-        == "logshipper-grafana: grafana-client: isn't installed here: pip install 'grafana-client>=3.11.2,<4'\n"
-    )
+    hint = "grafana-client: isn't installed here: pip install 'grafana-client>=3.11.2,<4'"
+    assert done.stderr == f"logshipper-grafana: {hint}\n"
 
 
 def test_diffs_are_fit_for_a_terminal(grafana: FakeGrafana, run: Run) -> None:

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 import yaml
 
-from grafana import links
-from grafana.__main__ import main
-from grafana.check import check, chosen_source, judged_source
-from grafana.check_loki import judged_labels, reading_limits
-from grafana.check_prometheus import judged_scrapes, judged_series
-from grafana.check_queries import Asking, check_queries
-from grafana.wanted import wanted_dashboards, wanted_data_sources
-from ingest.checks.findings import Finding
-from ingest.config.server_access import ServerAccess
-from ingest.loki.client import Client, Entry
-from ingest.metrics.prometheus import Target
+from logshipper_grafana import links
+from logshipper_grafana.check import check, chosen_source, judged_source
+from logshipper_grafana.check_loki import judged_labels, reading_limits
+from logshipper_grafana.check_prometheus import judged_scrapes, judged_series
+from logshipper_grafana.check_queries import Asking, check_queries
+from logshipper_grafana.cli import main
+from logshipper_grafana.wanted import wanted_dashboards, wanted_data_sources
+from logshipper_ingest.checks.findings import Finding
+from logshipper_ingest.config.server_access import ServerAccess
+from logshipper_ingest.loki.client import Client, Entry
+from logshipper_ingest.metrics.prometheus import Target
 from tests.captured_runs import wait_until
 from tests.faulty_server import FaultyServer, Said
 from tests.grafana import fake_grafana, printed
@@ -139,19 +139,19 @@ def test_limits_that_are_too_low(prometheus: PrometheusServer, token: Callable[[
         set_up(grafana, token(ADMIN), loki.url, prometheus.url)
         findings = check(access(grafana, token(ADMIN)))
     entries = the(findings, "loki max_entries_limit_per_query")
-    assert (entries.level, entries.mend) == ("wrong", "limits_config: max_entries_limit_per_query: 5000.")
+    assert (entries.level, entries.fix) == ("wrong", "limits_config: max_entries_limit_per_query: 5000.")
     assert the(findings, "loki max_query_length").level == "wrong"
     refused = [one for one in findings if one.about.startswith(f"page {links.JOB}, panel") and one.level == "wrong"]
     assert refused
-    assert any(one.mend == "Loki, limits_config: max_query_length: 30d1h." for one in refused)
+    assert any(one.fix == "Loki, limits_config: max_query_length: 30d1h." for one in refused)
 
 
 def test_entries_that_are_too_few_for_queries(prometheus: PrometheusServer, token: Callable[[str], str]) -> None:
     with LokiServer(limits={"max_entries_limit_per_query": 100}) as loki, FakeGrafana() as grafana:
         set_up(grafana, token(ADMIN), loki.url, prometheus.url)
         findings = check(access(grafana, token(ADMIN)))
-    mends = {one.mend for one in findings if one.about.startswith("page ") and one.level == "wrong"}
-    assert mends == {"Loki, limits_config: max_entries_limit_per_query: 5000."}
+    fixes = {one.fix for one in findings if one.about.startswith("page ") and one.level == "wrong"}
+    assert fixes == {"Loki, limits_config: max_entries_limit_per_query: 5000."}
 
 
 def test_structured_metadata_that_is_lost(prometheus: PrometheusServer, token: Callable[[str], str]) -> None:
@@ -205,7 +205,7 @@ def test_labels_of_targets_that_clash(honored: bool, level: str, loki: LokiServe
     assert found.level == level
     if not honored:
         assert found.words == "agents' own labels were renamed: exported_cluster"
-        assert "honor_labels: true, or no label cluster" in found.mend
+        assert "honor_labels: true, or no label cluster" in found.fix
 
 
 # ---- Grafana
@@ -216,7 +216,7 @@ def test_data_sources_that_arent_reached(loki: LokiServer, token: Callable[[str]
         set_up(grafana, token(ADMIN), NOWHERE, loki.url)
         findings = check(access(grafana, token(ADMIN)))
     found = the(findings, "loki")
-    assert (found.level, "HTTP 502" in found.words, "does Grafana reach" in found.mend) == ("wrong", True, True)
+    assert (found.level, "HTTP 502" in found.words, "does Grafana reach" in found.fix) == ("wrong", True, True)
     assert the(findings, "prometheus").level == "wrong", "it is a Loki"
     assert "weren't asked" in the(findings, "queries").words
 
@@ -226,7 +226,7 @@ def test_credentials_that_dont_fit(token: Callable[[str], str]) -> None:
         set_up(grafana, token(ADMIN), server.url, server.url)
         findings = check(access(grafana, token(ADMIN)))
     for kind in ("loki", "prometheus"):
-        assert the(findings, kind).mend == "The credentials on the data source's page in Grafana don't fit."
+        assert the(findings, kind).fix == "The credentials on the data source's page in Grafana don't fit."
 
 
 @pytest.mark.parametrize(("away", "level"), [((), "ok"), (("/config",), "ok"), (("/config", "/limits"), "note")])
@@ -242,7 +242,7 @@ def test_a_gateway_that_keeps_the_configuration_away(
         assert the(findings, "loki max_query_length").level == "ok"
     else:
         found = the(findings, "loki limits")
-        assert (found.level, "max_entries_limit_per_query" in found.mend) == ("note", True)
+        assert (found.level, "max_entries_limit_per_query" in found.fix) == ("note", True)
 
 
 @pytest.mark.parametrize(("away", "level"), [("/loki/api/v1/status/buildinfo", "note"), ("/loki/api/v1/", "wrong")])
@@ -317,7 +317,7 @@ def test_queries_that_fail_are_named(loki: LokiServer, prometheus: PrometheusSer
         f"panel {of_prometheus['title']!r}, query {of_prometheus['targets'][0]['refId']}",
     }
     assert all(one.level == "wrong" and "HTTP 400" in one.words for one in findings)
-    assert "Is the server as new as" in failed["variable dec"].mend
+    assert "Is the server as new as" in failed["variable dec"].fix
 
 
 def test_errors_within_an_answer_count(prometheus: PrometheusServer) -> None:
@@ -401,7 +401,7 @@ def test_limits(limits: Mapping[str, object], about: str, level: str) -> None:
     found = {one.about: one for one in reading_limits({"limits_config": limits})}
     one = found.get(f"loki {about}")
     assert (one.level if one else "") == level
-    assert one is None or one.level == "ok" or f"limits_config: {about}: " in one.mend
+    assert one is None or one.level == "ok" or f"limits_config: {about}: " in one.fix
 
 
 def test_limits_of_the_compose_file_are_well_and_only_those_for_reading_are_looked_at() -> None:
@@ -465,7 +465,7 @@ def test_series(
 ) -> None:
     found = judged_series(agents, jobs, names)
     assert {one.about: one.level for one in found} == levels
-    assert all(one.mend for one in found if one.level == "wrong")
+    assert all(one.fix for one in found if one.level == "wrong")
 
 
 def target(secs: float | None, health: str = "up") -> Target:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from grafana import links
 from logshipper.cli import main
-from observe.words import utc
+from logshipper_grafana import links
+from logshipper_observe.words import utc
 from tests.grafana.captured import CLUSTER, Fixture
 from tests.grafana.frames import NUMBER, TIME, Frame
 from tests.grafana.pages import Page

@@ -2,7 +2,7 @@
 
 import pytest
 
-from grafana import links
+from logshipper_grafana import links
 from tests.grafana import printed
 from tests.grafana.captured import PAD_AFTER_MS, PAD_BEFORE_MS, PARTITION, USER
 from tests.grafana.conftest import Opened

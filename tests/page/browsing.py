@@ -5,12 +5,13 @@ import re
 from pathlib import Path
 from types import TracebackType
 
+import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request
 
-from observe.page.server import PageServer
+from logshipper_observe.page.server import PageServer
+from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 PICTURES = ROOT / "build" / "page-pictures"  # test output: what each page looks like
 WIDE, PHONE = 1500, 360
 HEIGHT = 900
@@ -25,6 +26,8 @@ FLAGS = [
     "--hide-scrollbars",
     *(["--no-sandbox"] if os.geteuid() == 0 else []),  # Chromium's own refuses root
 ]
+# a window's width and its colours don't depend on each other
+each_look = pytest.mark.parametrize(("width", "dark"), [(PHONE, True), (WIDE, False)], ids=["phone-dark", "wide-light"])
 
 
 class Browsing:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 
-from observe.page.server import PageServer
+from logshipper_observe.page.server import PageServer
 from tests.page.browsing import FLAGS, PICTURES, WAIT_MS, Browsing
 from tests.page.graph_jobs import graph_jobs
 from tests.page.jobs import fixture_jobs
@@ -101,8 +101,13 @@ def serve() -> Iterator[Callable[[Path], PageServer]]:
 
 
 @pytest.fixture
-def browse(browser: Browser, served: PageServer, request: pytest.FixtureRequest) -> Iterator[Browsing]:
-    """Opens pages in a window; in the end none may have complained, or asked anybody but its own server."""
+def browse(
+    browser: Browser, served: PageServer, serve: Callable[[Path], PageServer], request: pytest.FixtureRequest
+) -> Iterator[Browsing]:
+    """Opens pages in a window; in the end none may have complained, or asked anybody but its own server.
+
+    serve: so that its servers end after the windows, which would complain of lost connections.
+    """
     PICTURES.mkdir(parents=True, exist_ok=True)
     with Browsing(browser, served, request.node.name) as browsing:
         yield browsing

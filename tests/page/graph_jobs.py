@@ -4,7 +4,7 @@ import json
 import math
 from pathlib import Path
 
-from ingest.store.local_store import LocalStore
+from logshipper_ingest.store.local_store import LocalStore
 from tests.page.jobs import STARTED_NS
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS

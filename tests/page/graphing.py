@@ -4,7 +4,7 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
-from observe.page.server import PageServer
+from logshipper_observe.page.server import PageServer
 from tests.page.browsing import Browsing
 
 _CHART = """async (panel) => {

@@ -9,14 +9,15 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from ingest.store.local_store import LocalStore
-from observe.page.server import PageServer
-from tests.page.browsing import FLAGS, PHONE, ROOT, Browsing
+from logshipper_ingest.store.local_store import LocalStore
+from logshipper_observe.page.server import PageServer
+from tests.page.browsing import FLAGS, PHONE, Browsing
 from tests.page.conftest import options
 from tests.page.graphing import pixel_of, wait_for_model
 from tests.page.jobs import STARTED_NS
 from tests.page.pictured_jobs import RUNNING, pictured_jobs
 from tests.reading_store import SpooledCapture
+from tests.tools.sources import ROOT
 
 FOLDER = ROOT / "docs" / "images"
 _WIDTH, _HEIGHT = 1100, 620

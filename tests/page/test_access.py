@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from observe.page import server as page_server
-from observe.page.access import Access, foreign, write_redirect
-from observe.page.server import POLICY, PageServer
+from logshipper_observe.page import server as page_server
+from logshipper_observe.page.access import Access, foreign, write_redirect
+from logshipper_observe.page.server import POLICY, PageServer
 from tests.page.jobs import TRAINED
 from tests.tools.waiting import scaled
 

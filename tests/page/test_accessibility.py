@@ -1,11 +1,10 @@
 """axe-core finds nothing serious on any page, light or dark; the page works with a keyboard alone."""
 
-import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from observe.page.server import PageServer
-from tests.page.browsing import PHONE, WIDE, Browsing
+from logshipper_observe.page.server import PageServer
+from tests.page.browsing import Browsing, each_look
 from tests.page.graph_jobs import AGAIN, CURVES, OTHER
 from tests.page.graphing import open_graphs, panel
 from tests.page.jobs import LONG, TRAINED
@@ -26,8 +25,7 @@ def found_by_axe(page: Page) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [PHONE, WIDE])
+@each_look
 def test_axe(browse: Browsing, width: int, dark: bool) -> None:
     page = browse.open(width=width, dark=dark, bypass_csp=True)
     expect(page.get_by_role("link", name="train.py")).to_be_visible()
@@ -56,8 +54,7 @@ def test_tab_reaches_everything(browse: Browsing) -> None:
     assert seen[0] == "To the content"
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [PHONE, WIDE])
+@each_look
 def test_axe_on_numbers(browse: Browsing, graphed: PageServer, width: int, dark: bool) -> None:
     """Graphs, with a legend, a tip and numbers open; the table, with a line and the columns open; jobs side by side."""
     page = open_graphs(browse, graphed, f"job/{AGAIN}/graphs", width=width, dark=dark, bypass_csp=True)

@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import pytest
 
-from ingest.capture.job import JobSummary
-from observe.page.jobs_api import facts_of
-from observe.page.server import PageServer
+from logshipper_ingest.capture.job import JobSummary
+from logshipper_observe.page.jobs_api import facts_of
+from logshipper_observe.page.server import PageServer
 from tests.page.test_access import Client
 from tests.reading_store import SpooledCapture
 

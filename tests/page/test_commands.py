@@ -16,9 +16,9 @@ import pytest
 from logshipper.cli import main
 from tests.page.jobs import TRAINED
 from tests.reading_store import training
+from tests.tools.sources import SOURCES
 from tests.tools.waiting import scaled
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 SECS = scaled(30.0)
 LINK = re.compile(r"http://127\.0\.0\.1:(\d+)/[\w-]{16}/\?token=[\w-]{43}(&view=\S+)?\n")
 
@@ -28,7 +28,7 @@ def command(*words: str, **environment: str) -> Iterator["subprocess.Popen[str]"
     """A process of its own, which is ended."""
     process = subprocess.Popen(
         [sys.executable, "-m", "logshipper", *words],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        env={**os.environ, "PYTHONPATH": SOURCES, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

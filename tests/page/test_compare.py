@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from observe.page.server import PageServer
-from tests.page.browsing import PHONE, WIDE, Browsing
+from logshipper_observe.page.server import PageServer
+from tests.page.browsing import Browsing, each_look
 from tests.page.graph_jobs import AGAIN, CURVES, HOSTILE, LONG, OTHER, PLAIN, XSS, curves_of
 from tests.page.graphing import colour_at, model, open_graphs, panel, theme_colour, wait_for_model
 from tests.reading_store import SpooledCapture
@@ -141,8 +141,7 @@ def test_jobs_without_anything_in_common(browse: Browsing, graphed: PageServer) 
     assert page.evaluate("window.attacked") is None
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [PHONE, WIDE])
+@each_look
 def test_comparing_fits(browse: Browsing, graphed: PageServer, width: int, dark: bool) -> None:
     page = open_graphs(browse, graphed, f"compare/{CURVES},{OTHER}", width=width, dark=dark)
     wait_for_model(page, "loss", "model.curves.length === 2")

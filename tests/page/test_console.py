@@ -7,7 +7,7 @@ from pathlib import Path
 
 from playwright.sync_api import Locator, Page, expect
 
-from observe.page.server import PageServer
+from logshipper_observe.page.server import PageServer
 from tests.captured_runs import wait_until
 from tests.page.browsing import PHONE, Browsing
 from tests.page.jobs import LONG, LONG_LINES, TRAINED, long_line

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from ingest.capture.job import LogLine, Position
 from logshipper.errors import QueryError, StoreError, UnknownJob
 from logshipper.segment import Kind, Stream
-from observe.page import copied
-from observe.page.copied import Copies, Copy
-from observe.page.logs import Log, View
+from logshipper_ingest.capture.job import LogLine, Position
+from logshipper_observe.page import copied
+from logshipper_observe.page.copied import Copies, Copy
+from logshipper_observe.page.logs import Log, View
 from tests.tools.waiting import scaled
 
 DEADLINE_SECS = scaled(20.0)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from observe.page import events_api
-from observe.page.server import PageServer
+from logshipper_observe.page import events_api
+from logshipper_observe.page.server import PageServer
 from tests.page.browsing import PHONE, Browsing
 from tests.page.conftest import options
 from tests.page.graphing import open_graphs, pixel_of, wait_for_model

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from ingest.loki.client import Client as LokiClient
 from logshipper.segment import Kind
-from observe.page.server import PageServer
+from logshipper_ingest.loki.client import Client as LokiClient
+from logshipper_observe.page.server import PageServer
 from tests.loki_job import push_spool
 from tests.page.browsing import Browsing
 from tests.page.conftest import options

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from observe.page import graphs_api
-from observe.page.server import PageServer
-from tests.page.browsing import PHONE, WIDE, Browsing
+from logshipper_observe.page import graphs_api
+from logshipper_observe.page.server import PageServer
+from tests.page.browsing import Browsing, each_look
 from tests.page.graph_jobs import (
     AGAIN,
     CURVES,
@@ -349,8 +349,7 @@ def test_jobs_without_a_number_say_so(browse: Browsing, graphed: PageServer) -> 
     expect(page.get_by_text("No record holds a number")).to_be_visible()
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [PHONE, WIDE])
+@each_look
 def test_graphs_fit_and_follow_the_theme(browse: Browsing, graphed: PageServer, width: int, dark: bool) -> None:
     page = open_graphs(browse, graphed, f"job/{CURVES}/graphs", width=width, dark=dark)
     assert page.evaluate("document.documentElement.scrollWidth") <= width

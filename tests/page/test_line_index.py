@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.store.job_reader import BlockHead
-from observe.page import line_index
-from observe.page.line_index import LineIndex, Slice
-from observe.page.search import Search
+from logshipper_ingest.store.job_reader import BlockHead
+from logshipper_observe.page import line_index
+from logshipper_observe.page.line_index import LineIndex, Slice
+from logshipper_observe.page.search import Search
 
 Lines = list[tuple[int, int, int]]  # time, block, place in the block
 

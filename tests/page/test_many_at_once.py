@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from observe.page.server import PageServer
+from logshipper_observe.page.server import PageServer
 from tests.page.test_access import Client
 from tests.reading_store import SpooledCapture
 from tests.tools.waiting import scaled

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from observe.page.server import PageServer
-from tests.page.browsing import PHONE, WIDE, Browsing
+from logshipper_observe.page.server import PageServer
+from tests.page.browsing import Browsing, each_look
 from tests.page.graph_jobs import CURVES, EPOCHS, HOSTILE, KEYS, LONG, LONG_RECORDS, WIDE_JOB, XSS, curves_of, long_line
 from tests.reading_store import SpooledCapture
 
@@ -166,8 +166,7 @@ def test_a_running_jobs_records_come(browse: Browsing, serve: Callable[[Path], P
         job.end()
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [PHONE, WIDE])
+@each_look
 def test_the_table_fits(browse: Browsing, graphed: PageServer, width: int, dark: bool) -> None:
     page = opened(browse, graphed, CURVES, width=width, dark=dark)
     assert page.evaluate("document.documentElement.scrollWidth") <= width

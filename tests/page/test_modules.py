@@ -13,7 +13,7 @@ from playwright.sync_api import Page
 
 from tests.page.graphing import PIXEL
 
-ASSETS = Path(__file__).resolve().parent.parent.parent / "observe" / "page" / "assets"
+ASSETS = Path(__file__).resolve().parent.parent.parent / "observe" / "logshipper_observe" / "page" / "assets"
 _MAX_LINES = 500  # of one module
 Colour = tuple[float, float, float]
 # how a colour looks to people without red, green, blue cones: Machado, Oliveira and Fernandes 2009, severity 1
@@ -125,7 +125,7 @@ def test_keys_are_shared_out_to_short_addresses(module: Any) -> None:
 
 
 def test_marks_stand_where_the_key_was_then(module: Any) -> None:
-    """Two tasks of a first attempt, one of a second, whose steps begin anew."""
+    """Two tasks of a first attempt, one of a second, whose steps begin again."""
     one, two = {"xs": [10, 20, 20, 30], "ys": [0, 10, 11, 21]}, {"xs": [12, 28], "ys": [100, 260]}
     again = {"xs": [50, 60], "ys": [0, 10]}
     courses = [again, {"xs": [], "ys": []}, one, two]

@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from observe.page.server import PageServer
+from logshipper_observe.page.server import PageServer
 from tests.page.graph_jobs import CURVES, HOSTILE, LONG, OTHER
 from tests.page.test_access import Client
 

@@ -3,16 +3,14 @@
 import re
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import expect
 
-import observe.page
-from tests.page.browsing import PHONE, WIDE, Browsing
+import logshipper_observe.page
+from tests.page.browsing import Browsing, each_look
 from tests.page.jobs import TRAINED
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [PHONE, WIDE])
+@each_look
 def test_jobs(browse: Browsing, width: int, dark: bool) -> None:
     page = browse.open(width=width, dark=dark)
     expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
@@ -20,8 +18,7 @@ def test_jobs(browse: Browsing, width: int, dark: bool) -> None:
     browse.picture(page)
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [PHONE, WIDE])
+@each_look
 def test_job(browse: Browsing, width: int, dark: bool) -> None:
     page = browse.open(f"job/{TRAINED}", width=width, dark=dark)
     expect(page.get_by_role("heading", name="train.py")).to_be_visible()
@@ -31,7 +28,7 @@ def test_job(browse: Browsing, width: int, dark: bool) -> None:
 
 def test_what_is_imported_at_first_is_fetched_at_once() -> None:
     """A chain of imports would be fetched link by link."""
-    assets = Path(observe.page.__file__).parent / "assets"
+    assets = Path(logshipper_observe.page.__file__).parent / "assets"
     waiting, imported = ["app.js"], set[str]()
     while waiting:
         found = re.findall(r'^import .* from "\./([\w.]+)";$', (assets / waiting.pop()).read_text(), re.MULTILINE)

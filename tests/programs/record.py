@@ -2,10 +2,10 @@
 
 Programs are run in /tmp/x, an empty folder and their home, with a PATH that begins with LOGSHIPPER_PROGRAMS (folders
 where they are installed, apart from the repository's own environment), as root under a host name of their own. tmux
-shows the bytes; its lines are kept beside them. Refused: output that names this machine, its user or its paths, and
+shows the bytes; its lines are kept next to them. Refused: output that names this machine, its user or its paths, and
 more than MAX_SIZE bytes, compressed.
 
---shown: asks tmux anew for what it shows of captures that are there.
+--shown: asks tmux again for what it shows of captures that are there.
 """
 
 import argparse

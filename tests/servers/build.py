@@ -2,19 +2,18 @@
 the tests.
 
 Loki, InfluxDB and Promtail are built from Go modules, once, which takes some minutes; afterwards this only says what
-there is. Exit code 1, with what to do, where one can't be had. LOGSHIPPER_TEST_SERVERS=off: nothing is done.
+there is. Exit code 1, with what to do, where one isn't available. LOGSHIPPER_TEST_SERVERS=off: nothing is done.
 """
 
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from tests.servers import prometheus_package
 from tests.servers.go import GoProgram
 from tests.servers.places import CACHE, ServerMissing
+from tests.tools.sources import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 LOKI = GoProgram("loki", ROOT / "tests" / "servers" / "loki", "github.com/grafana/loki/v3/cmd/loki")
 PROMTAIL = GoProgram("promtail", ROOT / "benchmarks" / "promtail", "github.com/grafana/loki/v3/clients/cmd/promtail")
 _INFLUXDB = "github.com/influxdata/influxdb"

@@ -80,7 +80,7 @@ def influxdb(influxdbs: None) -> Iterator[InfluxdbServer]:
 
 
 def _missing() -> str:
-    """Why servers can't be had here, "" where they can."""
+    """Why servers aren't available here, "" where they can."""
     try:
         loki_program()
         prometheus_program()

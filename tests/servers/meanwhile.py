@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.servers.build import ROOT
 from tests.servers.progress import Progress
+from tests.tools.sources import ROOT
 
 LOG = ROOT / "build" / "tests" / "servers.log"
 LOOK_SECS = 1.0

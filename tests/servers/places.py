@@ -17,7 +17,7 @@ LOCK_WAIT_SECS = 3600.0
 
 
 class ServerMissing(Exception):
-    """A server's program isn't there, or can't be had. str: why, and what to do about it."""
+    """A server's program isn't there, or can't be built. str: why, and what to do about it."""
 
 
 def _cache() -> Path:

@@ -13,7 +13,7 @@ REDRAW_SECS = 1.0
 
 
 class Progress:
-    """`with Progress("Building it") as progress:` prints `Building it ... 12 s`; doing: what is shown beside."""
+    """`with Progress("Building it") as progress:` prints `Building it ... 12 s`; doing: what is shown next to it."""
 
     def __init__(self, what: str) -> None:
         self.what = what

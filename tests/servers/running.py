@@ -22,9 +22,10 @@ import requests
 import yaml
 
 from tests.servers import prometheus_package
-from tests.servers.build import INFLUXDB, LOKI, ROOT
+from tests.servers.build import INFLUXDB, LOKI
 from tests.servers.places import ServerMissing
 from tests.servers.prometheus_package import PrometheusProgram
+from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 
 COMPOSE = ROOT / "deploy" / "compose"

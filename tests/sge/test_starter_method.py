@@ -67,7 +67,7 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="module")
 def runs(cell: SgeCell) -> dict[str, tuple[Run, Run, Run]]:
-    """Of each case three runs, begun beside each other: as Grid Engine starts it; by starter-method, of a user who
+    """Of each case three runs, begun next to each other: as Grid Engine starts it; by starter-method, of a user who
     didn't opt in; of one who did."""
     plain, out, opted = (cell.add_user(opted_in=opted_in) for opted_in in (False, False, True))
     found = {}

@@ -13,14 +13,15 @@ from typing import Any, Self
 
 import orjson
 
-from ingest.loki.client import Client
-from ingest.loki.push import Entry
-from tests.captured_runs import ROOT, wait_until
+from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.push import Entry
+from tests.captured_runs import wait_until
 from tests.node_agents import NodeAgent, entries_of
 from tests.servers.running import LokiServer
 from tests.slurm import machine, plugin
 from tests.slurm.cluster import NODES, SlurmCluster
 from tests.slurm.users import JobUser, processes_of
+from tests.tools.sources import SOURCES
 
 Stream = tuple[str, str, str, str]  # of a log: attempt, step, task, stdout or stderr
 SHIPPED_SECS = 20.0
@@ -35,8 +36,8 @@ class InsideAgent(NodeAgent):
         self.enter: list[str] = []
 
     def start(self, **_: object) -> "InsideAgent":
-        command = [*self.enter, sys.executable, "-m", "ingest", "run", "--config", str(self.config)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        command = [*self.enter, sys.executable, "-m", "logshipper_ingest", "run", "--config", str(self.config)]
+        environment = {**os.environ, "PYTHONPATH": SOURCES}
         begun = self._count()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, cwd="/", env=environment, stdin=subprocess.DEVNULL, stderr=log)

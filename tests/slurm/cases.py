@@ -75,7 +75,7 @@ def compare(cluster: CapturingCluster, case: Case, plain: Run, captured: Run) ->
 
 
 def both(cluster: CapturingCluster, case: Case) -> tuple[Run, Run]:
-    """The plain and the captured run, begun beside each other."""
+    """The plain and the captured run, begun next to each other."""
     return start(cluster, case, opted_in=False), start(cluster, case, opted_in=True)
 
 

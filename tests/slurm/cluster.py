@@ -285,7 +285,7 @@ class SlurmCluster:
             raise self.failed(f"scancel said {said.stderr.decode(errors='replace').strip()}")
 
     def requeue(self, job_id: str) -> None:
-        """Has a running job begin anew, and not after the two minutes that Slurm waits first. Raises SlurmFailed."""
+        """Has a running job begin again, and not after the two minutes that Slurm waits first. Raises SlurmFailed."""
         said = self.as_root("scontrol", "requeue", job_id)
         if said.returncode:
             raise self.failed(f"scontrol said {said.stderr.strip()}")

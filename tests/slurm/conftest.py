@@ -56,7 +56,7 @@ def user(cluster: CapturingCluster) -> Iterator[JobUser]:
 
 @pytest.fixture(scope="session")
 def begun(request: pytest.FixtureRequest, cluster: CapturingCluster) -> dict[str, tuple[cases.Run, cases.Run]]:
-    """Of each case of the table, the plain and the captured run: all that are to be tested run beside each other."""
+    """Of each case of the table, the plain and the captured run: all that are to be tested run next to each other."""
     params = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
     wanted = {case.name: case for param in params if isinstance(case := param.get("case"), cases.Case)}
     return {case.name: cases.both(cluster, case) for case in wanted.values()}

@@ -4,11 +4,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tests.captured_runs import ROOT
 from tests.servers.running import LokiServer
 from tests.slurm.capturing import CapturingCluster
 from tests.slurm.cluster import NODES
 from tests.slurm.users import JobUser
+from tests.tools.sources import ROOT
 
 HOOKS = ROOT / "deploy" / "slurm" / "hooks"
 CALLER = """#!/bin/sh

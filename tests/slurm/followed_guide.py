@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from tests.captured_runs import ROOT, wait_until
+from tests.captured_runs import wait_until
 from tests.servers.running import free_port
 from tests.slurm import machine
+from tests.tools.sources import ROOT
 
 GUIDE = ROOT / "deploy" / "slurm" / "README.md"
 UNIT = ROOT / "deploy" / "systemd" / "logshipper-agent.service"

@@ -17,7 +17,7 @@ SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 
 
 class SlurmMissing(Exception):
-    """A cluster can't be had on this machine. str: why, and what to do about it."""
+    """A cluster isn't available on this machine. str: why, and what to do about it."""
 
 
 def program(name: str) -> str:

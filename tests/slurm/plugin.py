@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.captured_runs import ROOT
 from tests.other_users import copy_packages
 from tests.slurm.machine import SlurmMissing
+from tests.tools.sources import ROOT
 
 SOURCE = ROOT / "deploy" / "slurm" / "spank"
 NOBODY = 65534

@@ -91,7 +91,7 @@ def test_forged_environment_of_a_step(cluster: CapturingCluster, user: JobUser, 
 
 
 def test_forged_restart(cluster: CapturingCluster, user: JobUser) -> None:
-    """Without the plugin for identities a user can call the own job by another attempt, and nothing else."""
+    """Without the plugin for identities a user can call their own job by another attempt, and nothing else."""
     job_id = cluster.sbatch(user, "echo mine", "--nodelist=n1", *APART, env={"SLURM_RESTART_COUNT": "7"})
     assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)
     cluster.wait_closed([job_id], 1)
@@ -160,7 +160,7 @@ def test_modes_of_what_root_keeps(cluster: CapturingCluster, user: JobUser, vict
 
 
 def test_a_users_own_helpers(cluster: CapturingCluster, user: JobUser, victim: tuple[JobUser, str]) -> None:
-    """Another user can neither look into them nor end them; the own user can't look into them either."""
+    """Another user can neither look into them nor end them; their own user can't look into them either."""
     wait_until(lambda: {"keeper", "relay"} <= helpers(cluster).keys(), "the victim's are there", 20.0)
     keepers = helpers(cluster)
     for pid in [pid for pids in keepers.values() for pid in pids]:

@@ -133,7 +133,7 @@ def test_steps_of_an_interactive_one_are_captured(cluster: CapturingCluster, use
 
 
 def test_users_cannot_write_where_root_does(cluster: CapturingCluster) -> None:
-    """Nor another user's; the segments are the own ones."""
+    """Nor another user's; the segments are its own ones."""
     ann, ben = cluster.add_user(), cluster.add_user()
     (ann.home / ".logoptin").touch()
     job_id = cluster.sbatch(ann, "echo first; sleep 4; echo last", "--nodelist=n1")

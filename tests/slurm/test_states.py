@@ -11,17 +11,18 @@ from typing import Any
 import orjson
 import pytest
 
-from ingest.capture.job import JOB_ENDED, JobSummary, LogLine
-from ingest.loki.store import LokiStore
-from ingest.slurm.record import EndRecord, parse_end
 from logshipper.cli import main
 from logshipper.segment import Kind, Stream
-from tests.captured_runs import ROOT, wait_until
+from logshipper_ingest.capture.job import JOB_ENDED, JobSummary, LogLine
+from logshipper_ingest.loki.store import LokiStore
+from logshipper_ingest.slurm.record import EndRecord, parse_end
+from tests.captured_runs import wait_until
 from tests.servers.running import LokiServer
 from tests.slurm.capturing import CapturingCluster, InsideAgent
 from tests.slurm.cluster import JobEnd
 from tests.slurm.conftest import unless_missing
 from tests.slurm.users import JobUser
+from tests.tools.sources import ROOT
 
 HOOK = ROOT / "deploy" / "slurm" / "hooks" / "job-ended"
 HOST = "controller"

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 WAIT_SECS = 60.0  # for what happens at once unless something is broken
-LOOK_SECS = 0.005  # between two looks at a condition
+LOOK_SECS, MOST_LOOK_SECS = 0.005, 0.05  # between two looks at a condition: the first pause, and the longest
 SLOWNESS = "LOGSHIPPER_TEST_SLOWNESS"
 _START_SECS = 0.02  # a Python's start, on the machine that limits are written for
 _STARTS = 10
@@ -20,7 +20,7 @@ _OTHER_TESTS = 2.0  # other tests run next to these
 @functools.cache
 def slowness() -> float:
     """How many times longer than on a quiet machine things may take: by the start of processes now, and by what is
-    running beside us according to the kernel. At least 1, at most 10."""
+    running next to us according to the kernel. At least 1, at most 10."""
     if SLOWNESS in os.environ:
         return float(os.environ[SLOWNESS])
     begin = time.monotonic()
@@ -37,10 +37,16 @@ def scaled(secs: float) -> float:
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout_secs: float = WAIT_SECS) -> None:
-    """Looks every few milliseconds. Raises AssertionError that names what was waited for. timeout_secs: of a quiet
-    machine."""
+    """Looks every few milliseconds, where looking takes longer half of the time. Raises AssertionError that names what
+    was waited for. timeout_secs: of a quiet machine."""
     limit = scaled(timeout_secs)
     deadline = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {limit:g} s: {what}"
-        time.sleep(LOOK_SECS)
+    pause_secs = LOOK_SECS
+    while True:
+        begin = time.monotonic()
+        if condition():
+            return
+        end = time.monotonic()
+        assert end < deadline, f"not within {limit:g} s: {what}"
+        time.sleep(max(pause_secs, end - begin))
+        pause_secs = min(2 * pause_secs, MOST_LOOK_SECS)

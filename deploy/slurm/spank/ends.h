@@ -7,7 +7,7 @@ struct ends {
     int tty;
 };
 
-/* Makes both; raw (no echo, nothing translated), of a size. Pipes where `tty` is 0, or no pty can be had. They close
+/* Makes both; raw (no echo, nothing translated), of a size. Pipes where `tty` is 0, or no pty is available. They close
  * on exec. Returns 0, or -1 (errno), nothing being left open. */
 int ends_make(struct ends *ends, int tty, unsigned columns, unsigned rows);
 

@@ -28,7 +28,7 @@ enum intent {
 struct entry {
     uint64_t read;    /* taken from the task, and counted */
     uint64_t marked;  /* the ring holds marks from `read` to here */
-    uint64_t written; /* dealt with in the own output; not kept up while an intent stands */
+    uint64_t written; /* dealt with in its own output; not kept up while an intent stands */
     uint64_t intent_from, intent_size;
     int64_t intent_offset;
     uint32_t intent, counted_in; /* counted_in: which of `counted` holds */

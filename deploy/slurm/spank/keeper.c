@@ -1,4 +1,4 @@
-/* logshipper-keeper: what runs beside a step's tasks, out of the job's cgroups and of slurmstepd's way.
+/* logshipper-keeper: what runs next to a step's tasks, out of the job's cgroups and of slurmstepd's way.
  *
  * The plugin execs it right after its two forks, so it has an address space of its own: no lock, no heap, no thread of
  * slurmstepd's is left in it, and what follows is an ordinary program. Its fd 3 leads to slurmstepd and the step's

@@ -45,7 +45,7 @@ extern struct keeper keeper;
 /* None of slurmstepd's fds, signals, or folders. */
 void settle_in(void);
 
-/* Asks for the step's user's name beside all else; and waits for it, a second at most: its number where it can't be
+/* Asks for the step's user's name besides all else; and waits for it, a second at most: its number where it can't be
  * had. */
 void ask_for_user(void);
 const char *user_name(void);

@@ -102,7 +102,7 @@ void ask_for_user(void)
         keeper.user_pipe = ends[0];
 }
 
-/* Its number where the name can't be had in time. */
+/* Its number where the name isn't available in time. */
 const char *user_name(void)
 {
     struct pollfd news = {.fd = keeper.user_pipe, .events = POLLIN};

@@ -56,7 +56,7 @@ static int make_relay(struct relay *relay, const struct wire_packet *packet, str
     return 0;
 }
 
-/* Returns 0, or -1 where there is no process to be had. */
+/* Returns 0, or -1 where there is no process available. */
 static int start_sidecar(struct relay *relay, const struct wire_task *task, const struct capture *capture,
                          const struct modes *modes, const int pipe[2])
 {
@@ -98,7 +98,7 @@ static void be_relay(const struct wire_packet *packet, const struct wire_task *t
     output_own_description(&outs[0]);
     output_own_description(&outs[1]);
     modes_begin(&modes, keeper.spool, &keeper.step);
-    /* root's, so that it isn't charged to the user; the user's to open anew, which tells how much is unread in it */
+    /* root's, so that it isn't charged to the user; the user's to open again, which tells how much is unread in it */
     int failed = sidecar_make_pipe(side, keeper.step.local_tasks) ||
                  (geteuid() == 0 && fchown(side[0], keeper.step.uid, keeper.step.gid)) ||
                  sidecar_offer(&relay.sidecar, (const int[2]){packet->fds[1], packet->fds[3]}, outs) ||
@@ -126,7 +126,7 @@ static void be_relay(const struct wire_packet *packet, const struct wire_task *t
     if (!started || wire_tell(reply, WIRE_READY, packet->head.task, 1, REPLY_MS)) {
         if (relay.sidecar.pid > 0)
             kill(relay.sidecar.pid, SIGKILL);
-        _exit(1); /* the task didn't wait so long, or there is no process to be had: it goes on as it was */
+        _exit(1); /* the task didn't wait so long, or there is no process available: it goes on as it was */
     }
     close(reply);
     FAULT_POINT(relay_begun);

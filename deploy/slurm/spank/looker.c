@@ -76,7 +76,7 @@ void looker_take_out(bool all, void (*say)(const char *text))
         _exit(0);
     }
     if (mover < 0)
-        say("who looks at ~/.logoptin stays in the job's cgroups: there is no process to be had");
+        say("who looks at ~/.logoptin stays in the job's cgroups: there is no process available");
     count -= done;
     memmove(lookers, lookers + done, count * sizeof *lookers);
 }

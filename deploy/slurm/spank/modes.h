@@ -25,7 +25,7 @@ struct modes_slot {
 };
 
 struct modes {
-    int fd;      /* the sidecar's, and while somebody has it the slot is locked; -1: there is no table to be had */
+    int fd;      /* the sidecar's, and while somebody has it the slot is locked; -1: there is no table available */
     int awaited; /* a file of struct modes_awaited; -1: nobody is to be waited for */
     unsigned number;
     struct modes_slot *slot; /* NULL: none */

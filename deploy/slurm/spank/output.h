@@ -25,7 +25,7 @@ struct output {
 };
 
 /* Gives pipes and ptys a description of their own that never blocks; others share the offset and must. To be called
- * as root, as a task's pipe belongs to slurmstepd: only fds that may be written are opened anew, for writing. */
+ * as root, as a task's pipe belongs to slurmstepd: only fds that may be written are opened again, for writing. */
 void output_own_description(int *fd);
 
 /* Owns fd from here on. */

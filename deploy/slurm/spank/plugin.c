@@ -78,9 +78,9 @@ static void text(spank_t spank, const char *name, char *value, size_t size)
     value[size - 1] = 0;
 }
 
-/* How often the job began anew, where no record tells. Slurm's item is there, but always 0 (22.05 to 25.11). Its variable is right, but comes with the
+/* How often the job restarted, where no record tells. Slurm's item is there, but always 0 (22.05 to 25.11). Its variable is right, but comes with the
  * user's environment: of a step from the start, of a batch script only in the task. So the larger one counts. Who forges
- * the variable spoils the attempts of the own job alone. A job that a restarted job submitted inherits that one's count
+ * the variable spoils the attempts of its own job alone. A job that a restarted job submitted inherits that one's count
  * until it has one of its own: its first run is called by a later attempt, and may share that with a later run. */
 static uint32_t restarts_of(spank_t spank)
 {
@@ -96,7 +96,7 @@ static uint32_t restarts_of(spank_t spank)
 enum { MOST_NODES = 1000000 };
 
 /* How many nodes the job has. Slurm's item counts the step's, of a batch script one. The variable is the job's, and who
- * forges it spoils how much the own job weighs. */
+ * forges it spoils how much its own job weighs. */
 static uint32_t nodes_of(spank_t spank)
 {
     char told[32], *end = NULL;
@@ -149,7 +149,7 @@ static bool is_nested(spank_t spank, const struct wire_step *step)
     return step->step_id != SLURM_BATCH_SCRIPT && (marks(spank, MARKER, step) || marks(spank, SLURM_MARKER, step));
 }
 
-/* logshipper-keeper lies beside this very file, unless keeper= says otherwise. */
+/* logshipper-keeper lies next to this very file, unless keeper= says otherwise. */
 static int keeper_path(char *path, size_t size)
 {
     Dl_info found;
@@ -183,7 +183,7 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char **argv)
     words_take(spool, log_earlier);
     jobs_after_boot(spool);
     step_learn_record(spool, &state.step);
-    /* a batch script is its job's first step, and without a record only its task knows how often the job began anew */
+    /* a batch script is its job's first step, and without a record only its task knows how often the job restarted */
     int stands = state.step.step_id == SLURM_BATCH_SCRIPT && !state.step.recorded
                      ? 0
                      : decision_find(spool, state.step.job_id, state.step.uid, state.step.restarts, &look);

@@ -23,7 +23,7 @@ struct relay {
     uint32_t task;
     pid_t cmd_pid;
     int cmd_pidfd;
-    bool fresh;      /* something was handed over, or listened to anew, since the last empty notice */
+    bool fresh;      /* something was handed over, or listened to again, since the last empty notice */
     size_t burst;    /* bytes since the last silence */
     int64_t sink_due_ns;
     bool stopped;    /* streams are neither read nor written any more */

@@ -9,7 +9,7 @@ struct settings {
     const char *spool;   /* the node's spool, [agent] spool_dir of the agent's configuration */
     const char *cluster; /* as [agent] cluster */
     const char *python;  /* that has the logshipper package */
-    const char *keeper;  /* path of logshipper-keeper; NULL: beside the plugin */
+    const char *keeper;  /* path of logshipper-keeper; NULL: next to the plugin */
     unsigned columns, rows;
     unsigned drain_secs;   /* how long the end of a task waits for its output to be delivered, at most */
     unsigned stall_secs;   /* without progress of the sidecar until it is given up */

@@ -8,7 +8,7 @@
 
 enum {
     FRAME_BYTES = 64 << 10,
-    BUFFER_BYTES = 256 << 10, /* waiting beside a full pipe; then the streams aren't read */
+    BUFFER_BYTES = 256 << 10, /* waiting next to a full pipe; then the streams aren't read */
     SIDE_ROOM = BUFFER_BYTES + 4 * FRAME_BYTES,
 };
 

@@ -125,7 +125,7 @@ int capture_make(struct capture *capture, int spool, const struct settings *sett
     snprintf(making, sizeof making, MAKING "%s", capture->name);
     int lock = take_lock(spool);
     if (lock < 0) {
-        snprintf(why, why_size, "%s/.lock can't be had: %s", settings->spool, strerror(errno));
+        snprintf(why, why_size, "%s/.lock isn't available: %s", settings->spool, strerror(errno));
         return -1;
     }
     long count = count_captures(spool, step->uid);
@@ -157,7 +157,7 @@ int capture_make(struct capture *capture, int spool, const struct settings *sett
 void capture_sync(const struct capture *capture, int spool)
 {
     if (fork() != 0)
-        return; /* where there is no process to be had, the kernel syncs it within half a minute */
+        return; /* where there is no process available, the kernel syncs it within half a minute */
     const int fds[] = {capture->identity, capture->folder, spool};
     for (int i = 0; i < 3; i++) /* fds 0 to 2 are no others' here: nothing of the task's stays open while it waits */
         (void)dup2(fds[i], i);

@@ -95,7 +95,7 @@ int step_start_keeper(const char *keeper, int argc, char **argv, const struct wi
         error = errno;
         snprintf(why, why_size, "%s doesn't run: %s", keeper, strerror(listen_for(ends[0], 0) == 1 ? packet.head.value : error));
     } else {
-        return ends[0]; /* that it isn't to be had may show later: take_word */
+        return ends[0]; /* that it isn't available may show later: take_word */
     }
     close_fd(&ends[0]);
     return -1;

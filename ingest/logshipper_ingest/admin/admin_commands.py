@@ -6,10 +6,10 @@ import os
 import sys
 from collections.abc import Callable
 
-from ingest.config import agent_config
-from ingest.time_span import time_span
 from logshipper import node_agent_socket
 from logshipper.spool import store_root
+from logshipper_ingest.config import agent_config
+from logshipper_ingest.time_span import time_span
 
 Add = Callable[[str, str, str, str], argparse.ArgumentParser]  # name, summary, description, examples
 
@@ -52,9 +52,9 @@ examples:
 
 _FSCK_EXAMPLES = """\
 Reads only, also while the agent runs, but for --repair. That throws nothing away: what it takes out is kept
-beside. It touches no segment (whoever reads skips what is damaged), and no database while the agent runs.
+next to it. It touches no segment (whoever reads skips what is damaged), and no database while the agent runs.
 
-exit codes: 0 all is well, or mended, 1 it couldn't be looked at, 3 something is wrong
+exit codes: 0 all is well, or fixed, 1 it couldn't be looked at, 3 something is wrong
 
 examples:
   logshipper-agent fsck --config /etc/logshipper/agent.toml
@@ -153,7 +153,7 @@ def add_commands(add: Add) -> None:
         "lines, and what becomes of it.",
         _FSCK_EXAMPLES,
     )
-    fsck.add_argument("--repair", action="store_true", help="mend what can be mended")
+    fsck.add_argument("--repair", action="store_true", help="fix what can be fixed")
     fsck.set_defaults(call=_fsck)
     drain = add(
         "drain",
@@ -200,7 +200,7 @@ def _completed(action: argparse.Action, completer: object) -> None:
 
 def _jobs(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
     """Ids of jobs that the node's agent remembers; silent whatever goes wrong."""
-    from ingest.shipping.sink_states import read_states
+    from logshipper_ingest.shipping.sink_states import read_states
 
     try:
         states = read_states(agent_config.load(parsed_args.config or agent_config.DEFAULT_PATH))
@@ -211,7 +211,7 @@ def _jobs(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str
 
 
 def _reasons(prefix: str, **_: object) -> list[str]:
-    from ingest.shipping.refusals import REASONS
+    from logshipper_ingest.shipping.refusals import REASONS
 
     return [reason for reason in REASONS if reason.startswith(prefix)]
 
@@ -227,7 +227,7 @@ def _sinks(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[st
 
 def _removed_sinks(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
     """Likewise, of those that it has no more."""
-    from ingest.shipping.sink_states import removed
+    from logshipper_ingest.shipping.sink_states import removed
 
     try:
         names = removed(agent_config.load(parsed_args.config or agent_config.DEFAULT_PATH))
@@ -252,13 +252,13 @@ def config_of_root(store: str | None) -> str:
 
 
 def _replay(options: argparse.Namespace) -> int:
-    from ingest.admin import replay_command
+    from logshipper_ingest.admin import replay_command
 
     return replay_command.call(options, agent_config.load(options.config))
 
 
 def _purge(options: argparse.Namespace) -> int:
-    from ingest.admin import purge_command
+    from logshipper_ingest.admin import purge_command
 
     config = options.config or config_of_root(options.store)
     if config:
@@ -267,7 +267,7 @@ def _purge(options: argparse.Namespace) -> int:
 
 
 def _fsck(options: argparse.Namespace) -> int:
-    from ingest.admin import fsck
+    from logshipper_ingest.admin import fsck
 
     path = options.config or config_of_root(options.store)
     if path:
@@ -278,13 +278,13 @@ def _fsck(options: argparse.Namespace) -> int:
 
 
 def _drain(options: argparse.Namespace) -> int:
-    from ingest.admin import drain
+    from logshipper_ingest.admin import drain
 
     return drain.call(agent_config.load(options.config), options.timeout, as_json=options.json)
 
 
 def _forget_sink(options: argparse.Namespace) -> int:
-    from ingest.admin import forget_sink
+    from logshipper_ingest.admin import forget_sink
 
     config = agent_config.load(options.config)
     return forget_sink.call(config, options.sink, discard_quarantine=options.discard_quarantine)

@@ -1,8 +1,9 @@
 """`logshipper-agent fsck`: looks through all that the agent keeps on a node's disk, or a user's store; says what is
 wrong, where, what it means for the lines, and what becomes of it.
 
---repair mends what the agent can't get past by itself, and throws nothing away: what it takes out is kept beside. It
-changes databases only where it gets the agent's lock, so not while the agent runs; the quarantine by its own locks.
+--repair fixes what the agent can't get past by itself, and throws nothing away: what it takes out is kept next to
+it. It changes databases only where it gets the agent's lock, so not while the agent runs; the quarantine by its own
+locks.
 """
 
 import os
@@ -11,21 +12,21 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
-from ingest.admin.fsck_findings import MAX_FINDINGS, Examined, Fault, show
-from ingest.admin.fsck_spool import Sizes, SpoolCheck
-from ingest.capture.segment_reader import SpoolPosition
-from ingest.config.agent_config import SINKS_FOLDER, AgentConfig
-from ingest.progress_bar import Bar
-from ingest.shipping import checkpoints, quarantine_files
-from ingest.shipping.quarantine_files import Line
-from ingest.shipping.sink_states import folders, least_of
-from ingest.slurm import waiting as slurm_waiting
-from ingest.sqlite_file import SUFFIXES, open_reader, store_errors
-from ingest.store import marks_file
-from ingest.store.job_db import VERSION as JOB_VERSION
-from ingest.user_agent import take_lock
 from logshipper.errors import LogshipperError, StoreError, os_words
 from logshipper.spool import spool_root
+from logshipper_ingest.admin.fsck_findings import MAX_FINDINGS, Examined, Fault, show
+from logshipper_ingest.admin.fsck_spool import Sizes, SpoolCheck
+from logshipper_ingest.capture.segment_reader import SpoolPosition
+from logshipper_ingest.config.agent_config import SINKS_FOLDER, AgentConfig
+from logshipper_ingest.progress_bar import Bar
+from logshipper_ingest.shipping import checkpoints, quarantine_files
+from logshipper_ingest.shipping.quarantine_files import Line
+from logshipper_ingest.shipping.sink_states import folders, least_of
+from logshipper_ingest.slurm import waiting as slurm_waiting
+from logshipper_ingest.sqlite_file import SUFFIXES, open_reader, store_errors
+from logshipper_ingest.store import marks_file
+from logshipper_ingest.store.job_db import VERSION as JOB_VERSION
+from logshipper_ingest.user_agent import take_lock
 
 UNREADABLE = "quarantine.unreadable"  # in state_dir: lines that --repair took out of the quarantine
 _STATE_LOST = (
@@ -63,7 +64,7 @@ class Fsck:
             # where a sink was removed from the configuration, its files are looked at all the same
             sinks = {state_dir: None, **{one.sink_dir: None for one in config.sinks}}
             sinks |= {os.path.join(state_dir, SINKS_FOLDER, name): None for name in folders(state_dir)}
-            positions = {folder: self._check_state(folder, mendable=stopped) for folder in sinks}
+            positions = {folder: self._check_state(folder, fixable=stopped) for folder in sinks}
             least = least_of([positions[one.sink_dir] for one in config.sinks])
             sizes = self._check_spool(config.agent.spool_dir, least, node=True)
             for folder in sinks:
@@ -78,15 +79,15 @@ class Fsck:
         if not os.path.isdir(root):
             raise StoreError(root, "there is no store here")
         remade = ("lists of jobs wait for it", "the next command makes it again, of the jobs' own files")
-        self._check_database(os.path.join(root, "catalogue.db"), JOB_VERSION, remade, mendable=False)
+        self._check_database(os.path.join(root, "catalogue.db"), JOB_VERSION, remade, fixable=False)
         marks = ("tags and notes of jobs can't be read", "move it away: the jobs are as before")
-        self._check_database(os.path.join(root, marks_file.FILE), marks_file.VERSION, marks, mendable=False)
+        self._check_database(os.path.join(root, marks_file.FILE), marks_file.VERSION, marks, fixable=False)
         jobs = os.path.join(root, "jobs")
         names = sorted(os.listdir(jobs)) if os.path.isdir(jobs) else []
         lost = ("this job can't be read", "move it away: the others are as before")
         for name in names:
             if name.endswith(".db"):
-                self._check_database(os.path.join(jobs, name), JOB_VERSION, lost, mendable=False)
+                self._check_database(os.path.join(jobs, name), JOB_VERSION, lost, fixable=False)
         return self._examined(self._check_spool(spool_root(root), {}, node=False))
 
     def _examined(self, sizes: Sizes) -> Examined:
@@ -101,23 +102,23 @@ class Fsck:
 
     # ---- databases
 
-    def _check_state(self, folder: str, *, mendable: bool) -> dict[str, SpoolPosition]:
+    def _check_state(self, folder: str, *, fixable: bool) -> dict[str, SpoolPosition]:
         """What the agent remembers of a sink; how far that has each capture."""
-        positions = self._positions(os.path.join(folder, checkpoints.STATE_FILE), mendable=mendable)
+        positions = self._positions(os.path.join(folder, checkpoints.STATE_FILE), fixable=fixable)
         ends = os.path.join(folder, slurm_waiting.FILE)
-        self._check_database(ends, slurm_waiting.VERSION, _ENDS_LOST, mendable=mendable)
+        self._check_database(ends, slurm_waiting.VERSION, _ENDS_LOST, fixable=fixable)
         return positions
 
-    def _positions(self, path: str, *, mendable: bool) -> dict[str, SpoolPosition]:
-        if not self._check_database(path, checkpoints.VERSION, _STATE_LOST, mendable=mendable):
+    def _positions(self, path: str, *, fixable: bool) -> dict[str, SpoolPosition]:
+        if not self._check_database(path, checkpoints.VERSION, _STATE_LOST, fixable=fixable):
             return {}
         try:
             return {one.folder: one.position for one in checkpoints.read_state(path).shipped}
         except LogshipperError as error:
-            self._tell_database(path, str(error), _STATE_LOST, mendable=mendable)
+            self._tell_database(path, str(error), _STATE_LOST, fixable=fixable)
             return {}
 
-    def _check_database(self, path: str, version: int, lost: tuple[str, str], *, mendable: bool) -> bool:
+    def _check_database(self, path: str, version: int, lost: tuple[str, str], *, fixable: bool) -> bool:
         """Whether it is there, and whole."""
         if not os.path.lexists(path):
             return False
@@ -129,22 +130,22 @@ class Fsck:
             finally:
                 connection.close()
         except (LogshipperError, sqlite3.Error) as error:
-            self._tell_database(path, getattr(error, "reason", str(error)), lost, mendable=mendable)
+            self._tell_database(path, getattr(error, "reason", str(error)), lost, fixable=fixable)
             return False
         words = "; ".join(str(row[0]) for row in said)
         if words != "ok":
-            self._tell_database(path, words, lost, mendable=mendable)
+            self._tell_database(path, words, lost, fixable=fixable)
         return words == "ok"
 
-    def _tell_database(self, path: str, words: str, lost: tuple[str, str], *, mendable: bool) -> None:
+    def _tell_database(self, path: str, words: str, lost: tuple[str, str], *, fixable: bool) -> None:
         newer = "newer logshipper" in words
-        mended = mendable and not newer and self._moved_aside(path)
+        fixed = fixable and not newer and self._moved_aside(path)
         means, does = lost
-        if self._repair and not mendable and "--repair" in does:
+        if self._repair and not fixable and "--repair" in does:
             does += " (not while the agent runs: stop it)"
         if newer:
             means, does = "this version doesn't read it", "upgrade"
-        self.found(Fault("wrong", path, -1, words, means, does, mended))
+        self.found(Fault("wrong", path, -1, words, means, does, fixed))
 
     def _moved_aside(self, path: str) -> bool:
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
@@ -188,7 +189,7 @@ class Fsck:
 
     def _tell_line(self, path: str, line: Line) -> None:
         what = f"{line.size} bytes are no entry" if line.whole else f"the last line, of {line.size} bytes, is torn"
-        does = f"`replay` passes it over; --repair puts it into {UNREADABLE}, beside"
+        does = f"`replay` passes it over; --repair puts it into {UNREADABLE}, next to it"
         self.found(Fault("wrong", path, line.offset, what, "`replay` can't send it", does, self._repair))
 
     def _take_out(self, folder: str, name: str) -> None:

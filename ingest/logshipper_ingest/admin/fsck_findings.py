@@ -5,8 +5,8 @@ import sys
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from ingest.text_table import plural
 from logshipper.safe_text import safe
+from logshipper_ingest.text_table import plural
 
 SCHEMA = "logshipper-agent.fsck/1"
 EXIT_WRONG = 3
@@ -17,7 +17,7 @@ Level = Literal["note", "wrong"]
 
 class Fault(NamedTuple):
     """level: note (nothing is lost by it) or wrong; path, offset: where, in bytes, -1 for the whole of it; what: is so;
-    means: for the lines; does: what the agent, or --repair, does about it; mended: by this call."""
+    means: for the lines; does: what the agent, or --repair, does about it; fixed: by this call."""
 
     level: Level
     path: str
@@ -25,7 +25,7 @@ class Fault(NamedTuple):
     what: str
     means: str
     does: str
-    mended: bool = False
+    fixed: bool = False
 
 
 class Examined(NamedTuple):
@@ -43,9 +43,11 @@ class Examined(NamedTuple):
 def show(examined: Examined, *, as_json: bool) -> int:
     """Prints it; returns the exit code."""
     faults = examined.faults
-    wrong = sum(fault.level == "wrong" and not fault.mended for fault in faults)
+    wrong = sum(fault.level == "wrong" and not fault.fixed for fault in faults)
     if as_json:
-        document = {**examined._asdict(), "schema": SCHEMA, "wrong": wrong, "faults": [one._asdict() for one in faults]}
+        names = {"fixed": "mended"}  # as the document has had it from its first version
+        shown = [{names.get(name, name): value for name, value in fault._asdict().items()} for fault in faults]
+        document = {**examined._asdict(), "schema": SCHEMA, "wrong": wrong, "faults": shown}
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     else:
         sys.stdout.write("".join(map(_shown, sorted(faults, key=lambda fault: fault.level == "wrong"))))
@@ -55,17 +57,17 @@ def show(examined: Examined, *, as_json: bool) -> int:
 
 def _shown(fault: Fault) -> str:
     where = fault.path if fault.offset < 0 else f"{fault.path}: at byte {fault.offset}"
-    done = "mended: " if fault.mended else ""
+    done = "fixed: " if fault.fixed else ""
     return f"{fault.level:5} {safe(f'{where}: {fault.what}')}\n        {safe(f'{fault.means}; {done}{fault.does}')}\n"
 
 
 def _sum_up(examined: Examined, wrong: int) -> None:
     faults: Sequence[Fault] = examined.faults
-    mended = sum(fault.mended for fault in faults)
+    fixed = sum(fault.fixed for fault in faults)
     if examined.left_out:
         sys.stdout.write(f"and {examined.left_out} more\n")
     sys.stdout.write(
         f"{plural(examined.captures, 'capture')}, {examined.segment_bytes:,} bytes of segments, "
         f"{plural(examined.lines, 'line')}, {plural(examined.entries, 'entry')} in quarantine: "
-        f"{wrong} wrong, {len(faults) - wrong - mended} to note, {mended} mended\n"
+        f"{wrong} wrong, {len(faults) - wrong - fixed} to note, {fixed} fixed\n"
     )

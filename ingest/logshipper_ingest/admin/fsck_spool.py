@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import NamedTuple
 
-from ingest.admin.fsck_findings import Fault
-from ingest.capture.capture_folder import CaptureFolder, Life, list_folders
-from ingest.capture.segment_reader import (
+from logshipper.errors import LogshipperError, StoreError, os_words
+from logshipper.segment import FrameType
+from logshipper_ingest.admin.fsck_findings import Fault
+from logshipper_ingest.capture.capture_folder import CaptureFolder, Life, list_folders
+from logshipper_ingest.capture.segment_reader import (
     Damage,
     Outcome,
     SegmentReader,
@@ -18,12 +20,10 @@ from ingest.capture.segment_reader import (
     segment_name,
     segment_number,
 )
-from logshipper.errors import LogshipperError, StoreError, os_words
-from logshipper.segment import FrameType
 
 READ_BYTES = 4 << 20
 _MAKING = ".new-"
-_OWN_NAMES = {"lock", "counters", "telegraf"}  # in segments/, beside the segments
+_OWN_NAMES = {"lock", "counters", "telegraf"}  # in segments/, next to the segments
 _MAX_ODD = 100  # of a folder
 _LOST = "what stood there is lost, and counted as lost when the capture is over"
 

@@ -5,12 +5,12 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from ingest.admin.fsck import UNREADABLE
-from ingest.capture.purge_masks import masked, masked_json
-from ingest.capture.purge_pattern import EVERY_LINE, LinePattern
-from ingest.shipping import quarantine_files
-from ingest.telegraf import unidentified
 from logshipper.errors import StoreError, os_words
+from logshipper_ingest.admin.fsck import UNREADABLE
+from logshipper_ingest.capture.purge_masks import masked, masked_json
+from logshipper_ingest.capture.purge_pattern import EVERY_LINE, LinePattern
+from logshipper_ingest.shipping import quarantine_files
+from logshipper_ingest.telegraf import unidentified
 
 _JOB_ID = re.compile(rb'"job_id" ?: ?"([^"]*)"')
 _OPEN_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

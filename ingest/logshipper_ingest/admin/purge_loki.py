@@ -12,13 +12,13 @@ import urllib.parse
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from ingest.capture.purge_pattern import EVERY_LINE, LinePattern
-from ingest.capture.text_forms import MAY_DIFFER, spans
-from ingest.loki import logql
-from ingest.loki.client import Result
-from ingest.loki.push import Entry
-from ingest.text_table import plural
 from logshipper.errors import QueryError
+from logshipper_ingest.capture.purge_pattern import EVERY_LINE, LinePattern
+from logshipper_ingest.capture.text_forms import MAY_DIFFER, spans
+from logshipper_ingest.loki import logql
+from logshipper_ingest.loki.client import Result
+from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.text_table import plural
 
 MAX_REACH_SECS = 29 * 86_400.0  # Loki's longest question is 30 days
 MAX_REQUESTS = 100  # of a job in one tenant
@@ -39,7 +39,7 @@ _OFF = (
 
 
 class DeletingClient(Protocol):
-    """The part of `ingest.loki.client.Client` that is needed here."""
+    """The part of `logshipper_ingest.loki.client.Client` that is needed here."""
 
     @property
     def answer_date_ns(self) -> int | None: ...

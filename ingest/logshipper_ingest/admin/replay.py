@@ -1,10 +1,11 @@
 """`logshipper-agent replay`: brings what lies in the quarantine to Loki, once the cause is gone.
 
 Entries go file by file, in each in order of time, as they were refused: same time, line and metadata. They have
-streams of their own, `replay="q"` and the hour of the week: so the rate of a stream is this process' alone, also beside
-a running agent; none is too far behind another; and what is sent again after a kill goes to the same stream, where Loki
-shows exact repeats once. Loki is asked first which entries it has already: an agent that was killed between the
-quarantine and its checkpoint may have brought them there since. An entry leaves its file when Loki has it, not before.
+streams of their own, `replay="q"` and the hour of the week: so the rate of a stream is this process' alone, also
+next to a running agent; none is too far behind another; and what is sent again after a kill goes to the same stream,
+where Loki shows exact repeats once. Loki is asked first which entries it has already: an agent that was killed
+between the quarantine and its checkpoint may have brought them there since. An entry leaves its file when Loki has
+it, not before.
 """
 
 import os
@@ -19,18 +20,18 @@ from typing import NamedTuple, Protocol
 
 import orjson
 
-from ingest.config.agent_config import AgentConfig
-from ingest.loki import logql
-from ingest.loki.push import Entry, encode_metadata
-from ingest.metrics.metrics_server import AgentMetrics
-from ingest.shipping import quarantine_files
-from ingest.shipping.entries import Chunk, Metadata, StreamKey, replay_hour
-from ingest.shipping.loki_sink import PushClient, Stopped, TenantWaits
-from ingest.shipping.quarantine import Refusal
-from ingest.shipping.quarantine_files import Line, Quarantined
-from ingest.shipping.sink_parts import made_sink
 from logshipper.errors import QueryError
 from logshipper.fault_points import fault_point
+from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.loki import logql
+from logshipper_ingest.loki.push import Entry, encode_metadata
+from logshipper_ingest.metrics.metrics_server import AgentMetrics
+from logshipper_ingest.shipping import quarantine_files
+from logshipper_ingest.shipping.entries import Chunk, Metadata, StreamKey, replay_hour
+from logshipper_ingest.shipping.loki_sink import PushClient, Stopped, TenantWaits
+from logshipper_ingest.shipping.quarantine import Refusal
+from logshipper_ingest.shipping.quarantine_files import Line, Quarantined
+from logshipper_ingest.shipping.sink_parts import made_sink
 
 WINDOW_ENTRIES = 2000  # that are read, asked for and sent at a time
 PATIENCE_SECS = 60.0
@@ -43,7 +44,7 @@ _PAUSE_SECS = 0.5
 
 
 class Asked(Protocol):
-    """The part of `ingest.loki.client.Client` that knows what Loki has."""
+    """The part of `logshipper_ingest.loki.client.Client` that knows what Loki has."""
 
     def entries(self, logql: str, begin_ns: int, end_ns: int) -> Iterator[Entry]: ...
 

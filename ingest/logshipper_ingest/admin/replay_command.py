@@ -11,19 +11,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ingest.admin.replay import Chosen, Replayer, Tally
-from ingest.config.agent_config import AgentConfig
-from ingest.influxdb.client import InfluxdbClient
-from ingest.loki.client import Client
-from ingest.progress_bar import Bar
-from ingest.shipping import quarantine_files
-from ingest.shipping.loki_sink import PushClient
-from ingest.shipping.sink_parts import push_client
-from ingest.shipping.sink_states import chosen_sinks
-from ingest.stop_signals import set_by_signals
-from ingest.text_table import plural, printed_table
 from logshipper.errors import LogshipperError
 from logshipper.safe_text import safe_lines
+from logshipper_ingest.admin.replay import Chosen, Replayer, Tally
+from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.influxdb.client import InfluxdbClient
+from logshipper_ingest.loki.client import Client
+from logshipper_ingest.progress_bar import Bar
+from logshipper_ingest.shipping import quarantine_files
+from logshipper_ingest.shipping.loki_sink import PushClient
+from logshipper_ingest.shipping.sink_parts import push_client
+from logshipper_ingest.shipping.sink_states import chosen_sinks
+from logshipper_ingest.stop_signals import set_by_signals
+from logshipper_ingest.text_table import plural, printed_table
 
 EXIT_REFUSED = 3
 _SCHEMA = "logshipper-agent.replay/1"

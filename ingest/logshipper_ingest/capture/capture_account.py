@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ingest.capture.job import (
+from logshipper.config import MODES
+from logshipper.segment import MAX_RECORD_BYTES, Frame, FrameType, Kind, Stream
+from logshipper.spool import outcome
+from logshipper_ingest.capture.job import (
     END_STATES,
     HEARTBEAT_FOUND,
     HISTORY,
@@ -23,12 +26,9 @@ from ingest.capture.job import (
     Json,
     heartbeat_lost,
 )
-from ingest.capture.summary import CaptureFacts
-from ingest.metadata.metadata_keys import parse_record
-from ingest.metadata.x_axis import XAxis
-from logshipper.config import MODES
-from logshipper.segment import MAX_RECORD_BYTES, Frame, FrameType, Kind, Stream
-from logshipper.spool import outcome
+from logshipper_ingest.capture.summary import CaptureFacts
+from logshipper_ingest.metadata.metadata_keys import parse_record
+from logshipper_ingest.metadata.x_axis import XAxis
 
 MAX_TIME_NS = 1 << 62  # the year 2116; SQLite's integers end at twice that
 MAX_EVENTS = 10_000  # per capture; further ones are counted

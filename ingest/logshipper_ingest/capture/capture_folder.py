@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ingest.capture.folder_entries import scanned
-from ingest.capture.folder_removal import TAKEN, FolderRemoval, close_to_others
-from ingest.capture.folder_size import FolderSize, folder_size
-from ingest.capture.job import NAME
-from ingest.capture.segment_reader import SpoolPosition, list_segments, segment_name
 from logshipper.errors import SpoolError, StoreError, os_words
 from logshipper.measurements import PORT_FILE
 from logshipper.safe_text import without_controls
 from logshipper.spool import COUNTERS_BYTES, Counters, read_counters, started_of
 from logshipper.spool_room import LIMITS_FILE
+from logshipper_ingest.capture.folder_entries import scanned
+from logshipper_ingest.capture.folder_removal import TAKEN, FolderRemoval, close_to_others
+from logshipper_ingest.capture.folder_size import FolderSize, folder_size
+from logshipper_ingest.capture.job import NAME
+from logshipper_ingest.capture.segment_reader import SpoolPosition, list_segments, segment_name
 
 GRACE_SECS = 60.0  # how long a capture may take from its directory to its first frame
 IDENTITY = "identity.json"

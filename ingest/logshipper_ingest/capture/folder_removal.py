@@ -2,7 +2,7 @@
 
 Strategy: one directory at a time, never one within another. A directory to be emptied lies directly in the capture's,
 where only its owner can rename; it is opened without following links and, where we are root, made root's and 0700, so
-that nothing in it can be changed any more. What it holds is unlinked; directories in it are moved up beside it, and
+that nothing in it can be changed any more. What it holds is unlinked; directories in it are moved up next to it, and
 emptied in turn. So depth costs neither recursion nor descriptors, and entries are never listed as a whole.
 `identity.json` goes last: until then everybody sees whose it is.
 
@@ -14,9 +14,9 @@ import errno
 import os
 import stat
 
-from ingest.capture.folder_size import BYTES_PER_ENTRY, FEW_ENTRIES
-from ingest.capture.segment_reader import list_segments, segment_name
 from logshipper.fault_points import fault_point
+from logshipper_ingest.capture.folder_size import BYTES_PER_ENTRY, FEW_ENTRIES
+from logshipper_ingest.capture.segment_reader import list_segments, segment_name
 
 REMOVED_AT_ONCE = 10_000  # entries by one call: about a second
 TAKEN = "taken"  # what `segments/` is called once it was taken from its user
@@ -39,7 +39,7 @@ class FolderRemoval:
         """Removes REMOVED_AT_ONCE entries at most; True when all is gone. Raises OSError."""
         self._left = REMOVED_AT_ONCE
         try:
-            self._move_up("segments", self._fd)  # readers of a half-removed capture find none, as in one in the making
+            self._move_up("segments", self._fd)  # readers of a half-removed capture find none, as in one being created
             fault_point("segments_moved")
         except FileNotFoundError:
             pass

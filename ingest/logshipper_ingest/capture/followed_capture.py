@@ -6,14 +6,14 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from ingest.capture.capture_folder import CaptureFolder, Identity, Life
-from ingest.capture.learning import new_account
-from ingest.capture.segment_reader import SegmentReader, SpoolPosition
-from ingest.metadata.x_axis import XAxis
-from ingest.shipping.checkpoints import Checkpoints, Learnt
-from ingest.shipping.shipped_capture import ShippedCapture, begin_new
 from logshipper.errors import SpoolError
 from logshipper.fault_points import fault_point
+from logshipper_ingest.capture.capture_folder import CaptureFolder, Identity, Life
+from logshipper_ingest.capture.learning import new_account
+from logshipper_ingest.capture.segment_reader import SegmentReader, SpoolPosition
+from logshipper_ingest.metadata.x_axis import XAxis
+from logshipper_ingest.shipping.checkpoints import Checkpoints, Learnt
+from logshipper_ingest.shipping.shipped_capture import ShippedCapture, begin_new
 
 
 class _Owned(Protocol):

@@ -12,19 +12,24 @@ from logshipper.segment import Kind, Stream
 Json: TypeAlias = dict[str, Any]  # Any: JSON objects that jobs' captures wrote
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # what a job's id, a host and a cluster may be called
-UNRESPONSIVE_NS = 20 * 10**9  # running, and no sign of life for longer
+UNRESPONSIVE_NS = 20 * 10**9  # running, and no sign of life for longer, where its segments are
+SHIPPED_UNRESPONSIVE_NS = 60 * 10**9  # the same in Loki: the agent sends a sign every 10 s, and shipping takes its time
 MAX_NODES = 1_000_000  # of a job: what says more is wrong
 RUNNING = "RUNNING"
 UNRESPONSIVE = "UNRESPONSIVE"
 QUEUED = "QUEUED"  # of jobs that other systems tell of: a capture begins when its job runs
 OPEN_STATES = (QUEUED, RUNNING, UNRESPONSIVE)  # of a job that isn't over
 END_STATES = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED")  # a capture's
-SLURM_STATES = (*END_STATES, "REQUEUED", "BOOT_FAIL", "DEADLINE")  # REQUEUED: this run is over, another one follows
+# as Slurm has them, by how bad they are: of captures that ran together the worst counts, here and on Grafana's pages.
+# REQUEUED: this run is over, another one follows
+SLURM_STATES = (
+    "COMPLETED", "CANCELLED", "PREEMPTED", "REQUEUED", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY", "FAILED", "NODE_FAIL",
+    "BOOT_FAIL",
+)  # fmt: skip
 JOB_ENDED = "job_ended"  # the event that tells how Slurm ended a job
 STATE_CHANGED = "state"  # the event of an imported job: from `from` to `to`, in the states of where it is from
 HEARTBEAT_LOST, HEARTBEAT_FOUND = "heartbeat_lost", "heartbeat_found"
-HISTORY = (STATE_CHANGED, HEARTBEAT_LOST, HEARTBEAT_FOUND)  # events that change a job's state, beside start and end
-_WORST_LAST = ("COMPLETED", "CANCELLED", "FAILED", "NODE_FAIL")
+HISTORY = (STATE_CHANGED, HEARTBEAT_LOST, HEARTBEAT_FOUND)  # events that change a job's state, besides start and end
 
 
 def job_shard(job_id: str) -> str:
@@ -43,7 +48,7 @@ class JobSummary:
     job it is a part of, and iteration which one; nodes: as told, and at least those that it was seen on; nodes, cores:
     0 where they aren't known; packing: how many such jobs share a node; allocation: the id of the one it ran in.
     children: parts that aren't jobs of their own, how many of them are over, and how many of these without success.
-    first_change_ns, last_change_ns: of events beside start and end that changed its state, 0 where there are none."""
+    first_change_ns, last_change_ns: of events besides start and end that changed its state, 0 where there are none."""
 
     job_id: str
     name: str
@@ -252,4 +257,4 @@ def worst_state(states: list[str]) -> str:
     for state in (RUNNING, UNRESPONSIVE, QUEUED):
         if state in states:
             return state
-    return max(states, key=lambda state: _WORST_LAST.index(state) if state in _WORST_LAST else -1)
+    return max(states, key=lambda state: SLURM_STATES.index(state) if state in SLURM_STATES else -1)

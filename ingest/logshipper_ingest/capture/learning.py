@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
-from ingest.capture.capture_account import CAPTURE_TAKEN, CaptureAccount, Rows
-from ingest.capture.capture_folder import CaptureFolder, Identity, Life
-from ingest.capture.job import MAX_NODES, RUNNING
-from ingest.capture.segment_reader import Batch, Outcome
-from ingest.metadata.x_axis import XAxis
 from logshipper.spool import boot_id
+from logshipper_ingest.capture.capture_account import CAPTURE_TAKEN, CaptureAccount, Rows
+from logshipper_ingest.capture.capture_folder import CaptureFolder, Identity, Life
+from logshipper_ingest.capture.job import MAX_NODES, RUNNING
+from logshipper_ingest.capture.segment_reader import Batch, Outcome
+from logshipper_ingest.metadata.x_axis import XAxis
 
 MAX_FAULT_CHARS = 500  # the frames' own words may be in it
 TAKEN_AWAY = (

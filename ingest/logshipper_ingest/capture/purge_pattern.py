@@ -8,9 +8,9 @@ import warnings
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from ingest.capture.text_forms import forms
-from ingest.loki.logql import quoted
 from logshipper.errors import ConfigError
+from logshipper_ingest.capture.text_forms import forms
+from logshipper_ingest.loki.logql import quoted
 
 MAX_PATTERN_CHARS = 1000
 _FLAGS = re.compile(r"\(\?([a-zA-Z]{0,9})-?([a-zA-Z]{0,9})[:)]")

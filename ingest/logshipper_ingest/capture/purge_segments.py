@@ -11,10 +11,6 @@ import stat
 import zlib
 from typing import NamedTuple
 
-from ingest.capture.capture_folder import IDENTITY, CaptureFolder, Life
-from ingest.capture.purge_masks import masked_json, masked_lines
-from ingest.capture.purge_pattern import LinePattern
-from ingest.capture.segment_reader import MAX_SEGMENT_BYTES, list_segments, segment_name
 from logshipper.errors import SegmentCorrupt, StoreError, os_words
 from logshipper.segment import (
     FRAME_HEADER_BYTES,
@@ -24,6 +20,10 @@ from logshipper.segment import (
     decode_file_header,
     decode_frame,
 )
+from logshipper_ingest.capture.capture_folder import IDENTITY, CaptureFolder, Life
+from logshipper_ingest.capture.purge_masks import masked_json, masked_lines
+from logshipper_ingest.capture.purge_pattern import LinePattern
+from logshipper_ingest.capture.segment_reader import MAX_SEGMENT_BYTES, list_segments, segment_name
 
 _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _NOT_A_FILE = (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR, errno.ENOENT)

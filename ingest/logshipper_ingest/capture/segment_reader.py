@@ -20,7 +20,6 @@ from bisect import bisect_right
 from enum import Enum
 from typing import NamedTuple
 
-from ingest.capture.folder_entries import scanned
 from logshipper.errors import SegmentCorrupt
 from logshipper.segment import (
     FILE_HEADER_BYTES,
@@ -33,12 +32,13 @@ from logshipper.segment import (
     decode_frame,
     frame_bytes,
 )
+from logshipper_ingest.capture.folder_entries import scanned
 
 BLOCK_BYTES = 1 << 20
 MAX_SEGMENT_BYTES = 1 << 30  # the writer's are 32 MiB; what is beyond is left out, and counts as that much at most
 READ_WORK_BYTES = 64 << 20  # of one read
 SEARCH_BYTES = 256 << 20  # how much a reader goes over in search of frames; past that a segment's rest is left out
-FRAME_COST_BYTES = 200  # what a frame, a run of lines, a line's attributes cost beside their bytes
+FRAME_COST_BYTES = 200  # what a frame, a run of lines, a line's attributes cost besides their bytes
 _RECORD_COST_BYTES = 5 * FRAME_COST_BYTES
 _NAME_WORK_BYTES = 64 << 10  # what opening a file counts as
 _FIRST_STEP_BYTES = 4 << 10
@@ -439,7 +439,7 @@ class SegmentReader:
 
 
 def _cost(frame: Frame) -> int:
-    """What it costs to take a frame in, beside its bytes."""
+    """What it costs to take a frame in, besides its bytes."""
     if frame.type is not FrameType.LINES:
         return _RECORD_COST_BYTES
     records = sum(lines for kind, lines in frame.runs if kind is Kind.METADATA)

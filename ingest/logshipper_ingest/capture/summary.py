@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ingest.capture.job import RUNNING, JobSummary, Json, worst_state
 from logshipper.errors import UnknownJob
+from logshipper_ingest.capture.job import RUNNING, JobSummary, Json, worst_state
 
 _MAX_SUGGESTED_FROM = 10_000
 

@@ -1,10 +1,10 @@
 """Is each InfluxDB there, and may the agent write where its configuration says? Writes nothing."""
 
-from ingest.checks.findings import Finding
-from ingest.config.agent_config import AgentConfig
-from ingest.config.influxdb_section import InfluxdbSection
-from ingest.influxdb.client import NOTHING, InfluxdbClient, packed
 from logshipper.errors import PushError
+from logshipper_ingest.checks.findings import Finding
+from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.config.influxdb_section import InfluxdbSection
+from logshipper_ingest.influxdb.client import NOTHING, InfluxdbClient, packed
 
 
 def check_influxdbs(config: AgentConfig) -> list[Finding]:
@@ -17,7 +17,7 @@ def _check(config: AgentConfig, section: InfluxdbSection) -> Finding:
         try:
             client.push_body(packed(NOTHING))
         except PushError as error:
-            mend = f"Do [{config.table}] url, database or bucket, and credentials fit? The agent makes no database."
-            return Finding("wrong", config.sink, str(error), mend)
+            fix = f"Do [{config.table}] url, database or bucket, and credentials fit? The agent makes no database."
+            return Finding("wrong", config.sink, str(error), fix)
         where = f"bucket {section.bucket}" if section.bucket else f"database {section.database}"
         return Finding("ok", config.sink, f"{client.name} takes points for the {where}")

@@ -6,12 +6,12 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 
-from ingest.checks.check_loki_limits import check_limits
-from ingest.checks.findings import Finding
-from ingest.config.agent_config import AgentConfig
-from ingest.loki.client import Client, Entry
 from logshipper import __version__
 from logshipper.errors import PushError, QueryError
+from logshipper_ingest.checks.check_loki_limits import check_limits
+from logshipper_ingest.checks.findings import Finding
+from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.loki.client import Client, Entry
 
 READ_BACK_SECS = 10.0
 _POLL_SECS = 0.1
@@ -28,7 +28,7 @@ def check_lokis(config: AgentConfig) -> list[Finding]:
         of_sink = check_loki(sink)
         if sink is not config:
             of_sink = [
-                one._replace(about=f"{sink.sink}: {one.about}", mend=one.mend.replace("[loki]", f"[{sink.table}]"))
+                one._replace(about=f"{sink.sink}: {one.about}", fix=one.fix.replace("[loki]", f"[{sink.table}]"))
                 for one in of_sink
             ]
         found += of_sink
@@ -52,8 +52,8 @@ def _reach(client: Client) -> list[Finding]:
         return [Finding("note", "loki", f"{client.name} {words}", "If it stays so, its own log tells why.")]
     except QueryError as error:
         if error.status == 0:
-            mend = "Does it run, is [loki] url right, does a firewall stand between? Nothing else was asked."
-            return [Finding("wrong", "loki", str(error), mend)]
+            fix = "Does it run, is [loki] url right, does a firewall stand between? Nothing else was asked."
+            return [Finding("wrong", "loki", str(error), fix)]
         words = f"{client.name} doesn't say whether it is ready (HTTP {error.status}); a gateway may keep /ready away"
         return [Finding("note", "loki", words)]
 
@@ -79,7 +79,7 @@ def _push_and_read(client: Client, config: AgentConfig) -> list[Finding]:
     try:
         client.push(labels, [entry])
     except PushError as error:
-        return [Finding("wrong", "loki push", str(error), _push_mend(error))]
+        return [Finding("wrong", "loki push", str(error), _push_fix(error))]
     except ValueError as error:
         return [Finding("wrong", "loki push", str(error))]
     pushed = Finding("ok", "loki push", "an entry was accepted")
@@ -88,7 +88,7 @@ def _push_and_read(client: Client, config: AgentConfig) -> list[Finding]:
     return [pushed, read, *apart]
 
 
-def _push_mend(error: PushError) -> str:
+def _push_fix(error: PushError) -> str:
     if error.status in (401, 403):
         return "[loki] username, password_file, token_file or tenant don't fit, or may not push."
     if error.status == 404:
@@ -119,8 +119,8 @@ def _told_apart(config: AgentConfig, labels: dict[str, str], entry: Entry) -> Fi
         except QueryError as error:
             return Finding("note", "loki tenants", f"weren't looked at: {error}")
     if found:
-        mend = "auth_enabled: true in Loki's configuration. Until then every user reads all jobs."
-        return Finding("wrong", "loki tenants", "one tenant reads what was pushed for another", mend)
+        fix = "auth_enabled: true in Loki's configuration. Until then every user reads all jobs."
+        return Finding("wrong", "loki tenants", "one tenant reads what was pushed for another", fix)
     return Finding("ok", "loki tenants", "are told apart")
 
 
@@ -131,19 +131,19 @@ def _read_back(client: Client, labels: dict[str, str], entry: Entry) -> Finding:
         try:
             found = _ask_for(client, labels, entry)
         except QueryError as error:
-            mend = "The agent itself only pushes; `--from loki`, on any machine, needs to read."
-            return Finding("note", "loki query", f"{error}", mend)
+            fix = "The agent itself only pushes; `--from loki`, on any machine, needs to read."
+            return Finding("note", "loki query", f"{error}", fix)
         if found:
             break
         if time.monotonic() > begin + READ_BACK_SECS:
             words = f"the entry that was accepted didn't show within {READ_BACK_SECS:g} s"
-            mend = "Is what reads another tenant than what pushes? Do queriers reach the ingesters? Loki's log tells."
-            return Finding("wrong", "loki query", words, mend)
+            fix = "Is what reads another tenant than what pushes? Do queriers reach the ingesters? Loki's log tells."
+            return Finding("wrong", "loki query", words, fix)
         time.sleep(_POLL_SECS)
     if found[0].metadata.get("check") != token or found[0].line != entry.line:
         words = "the entry came back without its structured metadata, or changed"
-        mend = "limits_config: allow_structured_metadata: true; and let no gateway change what passes."
-        return Finding("wrong", "loki query", words, mend)
+        fix = "limits_config: allow_structured_metadata: true; and let no gateway change what passes."
+        return Finding("wrong", "loki query", words, fix)
     return Finding("ok", "loki query", f"the entry was read back whole after {time.monotonic() - begin:.2f} s")
 
 
@@ -160,14 +160,14 @@ def _clock(client: Client, now_ns: Callable[[], int] = time.time_ns) -> list[Fin
     words = f"this node's is {abs(ahead_secs):.0f} s {'ahead of' if ahead_secs > 0 else 'behind'} Loki's"
     if abs(ahead_secs) < _SKEW_NOTE_SECS:
         return [Finding("ok", "clock", "this node's and Loki's agree, to two seconds")]
-    mend = "See to NTP (chronyc tracking). Times of lines are this node's; Loki refuses what is 10 min ahead."
-    return [Finding("wrong" if abs(ahead_secs) > _SKEW_WRONG_SECS else "note", "clock", words, mend)]
+    fix = "See to NTP (chronyc tracking). Times of lines are this node's; Loki refuses what is 10 min ahead."
+    return [Finding("wrong" if abs(ahead_secs) > _SKEW_WRONG_SECS else "note", "clock", words, fix)]
 
 
 def _limits(client: Client, config: AgentConfig) -> list[Finding]:
     try:
         document = client.config()
     except QueryError as error:
-        mend = f"Ask whoever runs Loki for: {_NEEDED} (docs/agent.md)."
-        return [Finding("note", "loki limits", f"weren't looked at: {error}", mend)]
+        fix = f"Ask whoever runs Loki for: {_NEEDED} (docs/agent.md)."
+        return [Finding("note", "loki limits", f"weren't looked at: {error}", fix)]
     return check_limits(document, config.loki)

@@ -8,11 +8,11 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ingest.checks.findings import Finding
-from ingest.config.loki_section import LokiSection
-from ingest.loki.client import MAX_PAGE, MAX_RANGE_NS
-from ingest.servers.server_units import duration_secs, size_bytes, words_of_bytes, words_of_secs
-from ingest.shipping.rates import STREAM_BURST
+from logshipper_ingest.checks.findings import Finding
+from logshipper_ingest.config.loki_section import LokiSection
+from logshipper_ingest.loki.client import MAX_PAGE, MAX_RANGE_NS
+from logshipper_ingest.servers.server_units import duration_secs, size_bytes, words_of_bytes, words_of_secs
+from logshipper_ingest.shipping.rates import STREAM_BURST
 
 LABELS = ("cluster", "host", "stream", "kind", "service_name", "replay", "job_shard")
 METADATA_BYTES = 4096  # of an entry, at most: job id, user, step, task, attempt and four more, all short
@@ -65,8 +65,8 @@ def _schema(document: Mapping[str, Any], now_secs: float) -> Finding | None:
     number = schema.removeprefix("v")
     if store == "tsdb" and number.isdecimal() and int(number) >= 13:
         return _ok("schema_config", f"{store}, {schema}")
-    mend = "schema_config: add a period with store: tsdb and schema: v13; structured metadata needs both."
-    return _wrong("schema_config", f"{store}, {schema}", mend)
+    fix = "schema_config: add a period with store: tsdb and schema: v13; structured metadata needs both."
+    return _wrong("schema_config", f"{store}, {schema}", fix)
 
 
 def _begin(period: Mapping[str, Any]) -> str:
@@ -84,11 +84,11 @@ def _switches(limits: Mapping[str, Any]) -> list[Finding]:
         value = limits.get(name)
         if isinstance(value, bool):
             words = str(value).lower()
-            mend = f"limits_config: {name}: {str(wanted).lower()}; {why}."
-            found.append(_ok(name, words) if value is wanted else _wrong(name, words, mend))
+            fix = f"limits_config: {name}: {str(wanted).lower()}; {why}."
+            found.append(_ok(name, words) if value is wanted else _wrong(name, words, fix))
     if limits.get("discover_log_levels") is True:
-        mend = "limits_config: discover_log_levels: false, if nobody needs it; it costs Loki time for each line."
-        found.append(_note("discover_log_levels", "Loki adds detected_level to each entry", mend))
+        fix = "limits_config: discover_log_levels: false, if nobody needs it; it costs Loki time for each line."
+        found.append(_note("discover_log_levels", "Loki adds detected_level to each entry", fix))
     enforced = limits.get("enforced_labels")
     missing = [str(name) for name in enforced if name not in LABELS] if isinstance(enforced, list) else []
     if missing:
@@ -105,8 +105,8 @@ def _lines(loki: _Loki, section: LokiSection) -> list[Finding]:
     if size == 0 or size >= section.max_line_bytes:
         return [_ok("max_line_size", words)]
     what = "cuts" if loki.limits.get("max_line_size_truncate") is True else "refuses"
-    mend = f"[loki] max_line_bytes = {size}, or more in Loki's limits_config."
-    return [_wrong("max_line_size", f"{words}, and Loki {what} what is longer than its own", mend)]
+    fix = f"[loki] max_line_bytes = {size}, or more in Loki's limits_config."
+    return [_wrong("max_line_size", f"{words}, and Loki {what} what is longer than its own", fix)]
 
 
 def _ages(loki: _Loki, section: LokiSection) -> list[Finding]:
@@ -116,19 +116,19 @@ def _ages(loki: _Loki, section: LokiSection) -> list[Finding]:
         found.append(_ok("reject_old_samples_max_age", "entries of any age are taken"))
     elif most is not None:
         words = f"{words_of_secs(most)}; the agent sends what is up to {section.max_age_hours:g} h old"
-        mend = f"[loki] max_age_hours = {most / 3600:g}, or more in Loki's limits_config."
+        fix = f"[loki] max_age_hours = {most / 3600:g}, or more in Loki's limits_config."
         good = most >= section.max_age_hours * 3600
         found.append(_ok("reject_old_samples_max_age", words) if good else
-                     _wrong("reject_old_samples_max_age", words, mend))  # fmt: skip
+                     _wrong("reject_old_samples_max_age", words, fix))  # fmt: skip
     grace = loki.secs("creation_grace_period")
     if grace is not None and grace < 60:
-        mend = "limits_config: creation_grace_period: 10m; a node's clock may be a little ahead."
-        found.append(_wrong("creation_grace_period", words_of_secs(grace), mend))
+        fix = "limits_config: creation_grace_period: 10m; a node's clock may be a little ahead."
+        found.append(_wrong("creation_grace_period", words_of_secs(grace), fix))
     within = duration_secs(loki.part("querier").get("query_ingesters_within"))
     if within and within < section.max_age_hours * 3600:
         words = f"what is shipped more than {words_of_secs(within)} late shows only once Loki wrote it to its store"
-        mend = "querier: query_ingesters_within: 0 shows it at once; each question then asks the ingesters, too."
-        found.append(_note("query_ingesters_within", words, mend))
+        fix = "querier: query_ingesters_within: 0 shows it at once; each question then asks the ingesters, too."
+        found.append(_note("query_ingesters_within", words, fix))
     return found
 
 
@@ -154,9 +154,9 @@ def _rates(loki: _Loki, section: LokiSection) -> list[Finding]:
     if stream is not None:
         pace = f"at most {words_of_bytes(sent)}/s" if sent else "as fast as it can"
         words = f"{words_of_bytes(stream)}/s; the agent sends {pace}"
-        mend = f"[loki] stream_max_bytes_per_sec = {int(stream * 0.9)}, or more in Loki's limits_config."
+        fix = f"[loki] stream_max_bytes_per_sec = {int(stream * 0.9)}, or more in Loki's limits_config."
         good = stream >= sent > 0
-        found.append(_ok("per_stream_rate_limit", words) if good else _wrong("per_stream_rate_limit", words, mend))
+        found.append(_ok("per_stream_rate_limit", words) if good else _wrong("per_stream_rate_limit", words, fix))
     tenant_burst = _mebibytes(loki.limits.get("ingestion_burst_size_mb"))
     for name, room in (("per_stream_rate_limit_burst", burst), ("ingestion_burst_size_mb", tenant_burst)):
         if room is not None and room < section.batch_max_bytes:
@@ -167,11 +167,11 @@ def _rates(loki: _Loki, section: LokiSection) -> list[Finding]:
         words = f"{words_of_bytes(rate)}/s for all nodes of the tenant together; above it they wait, and lose nothing"
         least = max(sent, _MIB)
         if rate < least:
-            mend = f"limits_config: ingestion_rate_mb: {least // _MIB + 1} or more."
-            found.append(_wrong("ingestion_rate_mb", words, mend))
+            fix = f"limits_config: ingestion_rate_mb: {least // _MIB + 1} or more."
+            found.append(_wrong("ingestion_rate_mb", words, fix))
         elif not 0 < section.tenant_max_bytes_per_sec <= rate:
-            mend = f"[loki] tenant_max_bytes_per_sec = {int(rate * 0.95)}: then a node alone is never put off (429)."
-            found.append(_note("ingestion_rate_mb", words, mend))
+            fix = f"[loki] tenant_max_bytes_per_sec = {int(rate * 0.95)}: then a node alone is never put off (429)."
+            found.append(_note("ingestion_rate_mb", words, fix))
         else:
             found.append(_ok("ingestion_rate_mb", words))
     return found
@@ -190,8 +190,8 @@ def _sharding(loki: _Loki, section: LokiSection) -> list[Finding]:
             _ok("shard_streams", f"{words}; the agent stays below, at {words_of_bytes(int(peak))}/s, bursts included")
         ]
     most = int(rate / (1 + 2 * STREAM_BURST) * 0.95)
-    mend = f"[loki] stream_max_bytes_per_sec = {most}, or limits_config: shard_streams: enabled: false."
-    return [_wrong("shard_streams", words, mend)]
+    fix = f"[loki] stream_max_bytes_per_sec = {most}, or limits_config: shard_streams: enabled: false."
+    return [_wrong("shard_streams", words, fix)]
 
 
 def _reading(loki: _Loki) -> list[Finding]:
@@ -199,24 +199,24 @@ def _reading(loki: _Loki) -> list[Finding]:
     entries = loki.size("max_entries_limit_per_query")
     if entries is not None:
         words = f"{entries} lines an answer, for Grafana too"
-        mend = f"limits_config: max_entries_limit_per_query: {MAX_PAGE}; `--from loki` asks more often otherwise."
+        fix = f"limits_config: max_entries_limit_per_query: {MAX_PAGE}; `--from loki` asks more often otherwise."
         few = 0 < entries < MAX_PAGE
-        found.append(_note("max_entries_limit_per_query", words, mend) if few else
+        found.append(_note("max_entries_limit_per_query", words, fix) if few else
                      _ok("max_entries_limit_per_query", words))  # fmt: skip
     longest = loki.secs("max_query_length")
     if longest is not None:
         words = words_of_secs(longest) if longest else "no limit"
-        mend = f"limits_config: max_query_length: 30d1h; `--from loki` asks for {MAX_RANGE_NS // 86_400 // 10**9} days."
+        fix = f"limits_config: max_query_length: 30d1h; `--from loki` asks for {MAX_RANGE_NS // 86_400 // 10**9} days."
         good = longest == 0 or longest * 1e9 >= MAX_RANGE_NS
-        found.append(_ok("max_query_length", words) if good else _wrong("max_query_length", words, mend))
+        found.append(_ok("max_query_length", words) if good else _wrong("max_query_length", words, fix))
     server = loki.part("server")
     parts = [size_bytes(server.get(f"grpc_server_max_{way}_msg_size")) for way in ("recv", "send")]
     sizes = [size for size in parts if size]
     if sizes and min(sizes) < ANSWER_BYTES:
         words = f"questions whose answer is over {words_of_bytes(min(sizes))} are never answered: 5,000 lines of 1 KB"
-        mend = "server: grpc_server_max_recv_msg_size and grpc_server_max_send_msg_size: 67108864. `--from loki` asks "
-        mend += "for less at a time, but lines of some MiB, and Grafana's log panel, need it."
-        found.append(_note("grpc_server_max_recv_msg_size", words, mend))
+        fix = "server: grpc_server_max_recv_msg_size and grpc_server_max_send_msg_size: 67108864. `--from loki` asks "
+        fix += "for less at a time, but lines of some MiB, and Grafana's log panel, need it."
+        found.append(_note("grpc_server_max_recv_msg_size", words, fix))
     return found
 
 
@@ -242,9 +242,9 @@ def _ok(name: str, words: str) -> Finding:
     return Finding("ok", f"loki {name}", words)
 
 
-def _note(name: str, words: str, mend: str) -> Finding:
-    return Finding("note", f"loki {name}", words, mend)
+def _note(name: str, words: str, fix: str) -> Finding:
+    return Finding("note", f"loki {name}", words, fix)
 
 
-def _wrong(name: str, words: str, mend: str) -> Finding:
-    return Finding("wrong", f"loki {name}", words, mend)
+def _wrong(name: str, words: str, fix: str) -> Finding:
+    return Finding("wrong", f"loki {name}", words, fix)

@@ -5,14 +5,14 @@ import os
 import socket
 import stat
 
-from ingest.checks.findings import Finding
-from ingest.config.agent_config import AgentConfig, MetricsSection, listen_address
-from ingest.config.metrics_access import MetricsAccess, MetricsGuard
-from ingest.node.job_socket import GREETING
-from ingest.servers.server_calls import excerpt
-from ingest.servers.server_units import words_of_bytes
 from logshipper.errors import ConfigError
 from logshipper.filesystem import network_type
+from logshipper_ingest.checks.findings import Finding
+from logshipper_ingest.config.agent_config import AgentConfig, MetricsSection, listen_address
+from logshipper_ingest.config.metrics_access import MetricsAccess, MetricsGuard
+from logshipper_ingest.node.job_socket import GREETING
+from logshipper_ingest.servers.server_calls import excerpt
+from logshipper_ingest.servers.server_units import words_of_bytes
 
 _FREE_WRONG_BYTES = 256 << 20
 _FREE_NOTE_BYTES = 2 << 30
@@ -77,12 +77,12 @@ def _folder(option: str, path: str, wanted: int) -> list[Finding]:
     mode = stat.S_IMODE(found.st_mode) & 0o777
     problems = []
     if found.st_uid not in (0, os.geteuid()):
-        mend = f"`chown root {path}`, or run the agent, and this, as that user."
-        problems.append(Finding("wrong", about, f"{path} belongs to uid {found.st_uid}", mend))
+        fix = f"`chown root {path}`, or run the agent, and this, as that user."
+        problems.append(Finding("wrong", about, f"{path} belongs to uid {found.st_uid}", fix))
     if mode != wanted:
         shared = mode & 0o022  # such as /tmp: not to be changed for us
-        mend = f"{about}: name a folder of its own." if shared else f"`chmod {wanted:o} {path}`"
-        problems.append(Finding("wrong", about, f"{path} has mode {mode:04o}, and must have {wanted:04o}", mend))
+        fix = f"{about}: name a folder of its own." if shared else f"`chmod {wanted:o} {path}`"
+        problems.append(Finding("wrong", about, f"{path} has mode {mode:04o}, and must have {wanted:04o}", fix))
     return [*(problems or [Finding("ok", about, f"{path}: owner and mode are right, and its disk is local")]),
             _room(about, room)]  # fmt: skip
 
@@ -90,12 +90,12 @@ def _folder(option: str, path: str, wanted: int) -> list[Finding]:
 def _room(about: str, room: os.statvfs_result) -> Finding:
     free = room.f_bavail * room.f_frsize
     words = f"{words_of_bytes(free)} are free"
-    mend = "Captures wait here while Loki is away; without room the jobs go on and their lines are lost."
+    fix = "Captures wait here while Loki is away; without room the jobs go on and their lines are lost."
     if free < _FREE_WRONG_BYTES:
-        return Finding("wrong", about, words, mend)
+        return Finding("wrong", about, words, fix)
     if room.f_files and room.f_favail < _FREE_WRONG_FILES:
-        return Finding("wrong", about, f"{room.f_favail} files can be made, no more", mend)
-    return Finding("note", about, words, mend) if free < _FREE_NOTE_BYTES else Finding("ok", about, words)
+        return Finding("wrong", about, f"{room.f_favail} files can be made, no more", fix)
+    return Finding("note", about, words, fix) if free < _FREE_NOTE_BYTES else Finding("ok", about, words)
 
 
 def _socket(path: str) -> list[Finding]:
@@ -103,7 +103,7 @@ def _socket(path: str) -> list[Finding]:
     about = "[agent] socket"
     if not path:
         return [Finding("note", about, "none: `logshipper run` in a job keeps its log in the user's own store")]
-    mend = "Does the agent run? `logshipper run` uses the user's own store meanwhile."
+    fix = "Does the agent run? `logshipper run` uses the user's own store meanwhile."
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
             peer.settimeout(_ANSWER_SECS)
@@ -111,10 +111,10 @@ def _socket(path: str) -> list[Finding]:
             peer.send(GREETING)
             answer = peer.recv(4096)
     except TimeoutError:
-        return [Finding("wrong", about, f"{path}: no answer within {_ANSWER_SECS:g} s", mend)]
+        return [Finding("wrong", about, f"{path}: no answer within {_ANSWER_SECS:g} s", fix)]
     except OSError as error:
         gone = error.errno in (errno.ENOENT, errno.ECONNREFUSED)
-        return [Finding("note" if gone else "wrong", about, f"{path}: {_words(error)}", mend)]
+        return [Finding("note" if gone else "wrong", about, f"{path}: {_words(error)}", fix)]
     if b'"error"' not in answer:
         words = f"{path}: something else than the agent answers: {excerpt(answer)}"
         return [Finding("wrong", about, words, "Whose socket is it (`ss -xlp`)? [agent] socket names the agent's.")]

@@ -5,12 +5,12 @@ import time
 import urllib.parse
 from collections.abc import Mapping
 
-from ingest.checks.findings import Finding
-from ingest.config.agent_config import AgentConfig, is_loopback, listen_address
-from ingest.metrics.prometheus import Client, Target
-from ingest.metrics.remote_write import EMPTY, MAX_OFF_SECS, RemoteWriteClient, own_labels, probe
-from ingest.servers.server_units import duration_secs, words_of_secs
 from logshipper.errors import PushError, QueryError
+from logshipper_ingest.checks.findings import Finding
+from logshipper_ingest.config.agent_config import AgentConfig, is_loopback, listen_address
+from logshipper_ingest.metrics.prometheus import Client, Target
+from logshipper_ingest.metrics.remote_write import EMPTY, MAX_OFF_SECS, RemoteWriteClient, own_labels, probe
+from logshipper_ingest.servers.server_units import duration_secs, words_of_secs
 
 SCRAPES = 3  # of a job's series after its end, at least
 _DEFAULT_RETENTION = "15d"  # where Prometheus was told nothing
@@ -36,10 +36,10 @@ def _remote_write(config: AgentConfig) -> list[Finding]:
                 return [Finding("wrong", "remote write", words, "Look at `chronyc tracking`.")]
             client.push(probe(own_labels(config.agent.cluster, config.agent.host), now_ns // 1_000_000))
         except PushError as error:
-            mend = (
+            fix = (
                 "Is [remote_write] url the whole address, does Prometheus run with --web.enable-remote-write-receiver?"
             )
-            return [Finding("wrong", "remote write", str(error), mend)]
+            return [Finding("wrong", "remote write", str(error), fix)]
     return [Finding("ok", "remote write", f"{client.name} takes samples")]
 
 
@@ -59,8 +59,8 @@ def _server(config: AgentConfig) -> list[Finding]:
             words = f"{client.name} is ready" if client.ready() else f"{client.name} isn't ready yet"
             about = Finding("ok", "prometheus", f"{words}; version {client.build_info().get('version') or 'unknown'}")
         except QueryError as error:
-            mend = "Does it run, is [prometheus] url right, do the credentials fit?"
-            return [Finding("wrong", "prometheus", str(error), mend)]
+            fix = "Does it run, is [prometheus] url right, do the credentials fit?"
+            return [Finding("wrong", "prometheus", str(error), fix)]
         return [about, _retention(client), *_scraped(client, config)]
 
 
@@ -90,17 +90,17 @@ def _scraped(client: Client, config: AgentConfig) -> list[Finding]:
         return [Finding("note", "prometheus scrape", "this node isn't scraped: it has [remote_write]")]
     if not own:
         words = f"nothing at {config.metrics.listen} is scraped, of {len(targets)} targets"
-        mend = f"scrape_configs: a job with the target {config.agent.host}:{config.metrics.listen.rpartition(':')[2]}"
+        fix = f"scrape_configs: a job with the target {config.agent.host}:{config.metrics.listen.rpartition(':')[2]}"
         loopback = is_loopback(config.metrics.listen)
         more = "; and from elsewhere [metrics] listen must not be a loopback address." if loopback else "."
-        return [Finding("wrong", "prometheus scrape", words, mend + more)]
+        return [Finding("wrong", "prometheus scrape", words, fix + more)]
     return [finding for target in own for finding in _target(target, config.metrics.expire_secs)]
 
 
 def _target(target: Target, expire_secs: float) -> list[Finding]:
     if target.health == "down":
-        mend = "Does the agent run, and does Prometheus reach it?"
-        return [Finding("wrong", "prometheus scrape", f"{target.scrape_url} is down: {target.last_error}", mend)]
+        fix = "Does the agent run, and does Prometheus reach it?"
+        return [Finding("wrong", "prometheus scrape", f"{target.scrape_url} is down: {target.last_error}", fix)]
     if target.health != "up":
         return [Finding("note", "prometheus scrape", f"{target.scrape_url} wasn't scraped yet")]
     every = target.interval_secs
@@ -111,8 +111,8 @@ def _target(target: Target, expire_secs: float) -> list[Finding]:
     )
     if expire_secs >= SCRAPES * every:
         return [Finding("ok", "prometheus scrape", words)]
-    mend = f"[metrics] expire_secs = {SCRAPES * every:g}, so that {SCRAPES} scrapes see a job's last values."
-    return [Finding("wrong", "prometheus scrape", words, mend)]
+    fix = f"[metrics] expire_secs = {SCRAPES * every:g}, so that {SCRAPES} scrapes see a job's last values."
+    return [Finding("wrong", "prometheus scrape", words, fix)]
 
 
 def is_own(target: Target, config: AgentConfig) -> bool:

@@ -8,12 +8,20 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ingest.checks.findings import Finding
-from ingest.config.agent_config import AgentConfig
-from ingest.slurm.files import StackLine, find_conf, find_plugin, plugin_version, read_conf, read_stack, stack_path
 from logshipper import __version__
 from logshipper.errors import os_words
 from logshipper.filesystem import network_type
+from logshipper_ingest.checks.findings import Finding
+from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.slurm.files import (
+    StackLine,
+    find_conf,
+    find_plugin,
+    plugin_version,
+    read_conf,
+    read_stack,
+    stack_path,
+)
 
 DEFAULTS = {
     "spool": "/var/spool/logshipper", "cluster": "local", "python": "/opt/logshipper/bin/python", "keeper": "",
@@ -68,7 +76,7 @@ def _compute_node(config: AgentConfig, slurm: _Slurm, path: str) -> Iterator[Fin
         yield Finding("note", "slurm", f"{_V2}: the plugin is untried there", _UNTRIED)
     stack = read_stack(path)
     for problem in stack.problems:
-        yield Finding("wrong", "slurm plugstack.conf", problem, "Mend or remove it.")
+        yield Finding("wrong", "slurm plugstack.conf", problem, "Fix or remove it.")
     lines = [line for line in stack.plugins if os.path.basename(line.path).startswith("logshipper")]
     if not lines:
         yield _not_loaded(slurm, path)
@@ -78,8 +86,8 @@ def _compute_node(config: AgentConfig, slurm: _Slurm, path: str) -> Iterator[Fin
         words = f"{lines[1].where}: the plugin stands there once more: Slurm takes the first line"
         yield Finding("wrong", _ABOUT, words, "Remove one of the two.")
     if line.kind == "required":
-        mend = "Write `optional`: jobs shall run whatever becomes of the plugin."
-        yield Finding("wrong", _ABOUT, f"{line.where}: is required: where it can't be loaded, no job starts", mend)
+        fix = "Write `optional`: jobs shall run whatever becomes of the plugin."
+        yield Finding("wrong", _ABOUT, f"{line.where}: is required: where it can't be loaded, no job starts", fix)
     yield from _order(line, stack.plugins)
     settings, findings = _settings(line)
     yield from findings
@@ -100,11 +108,11 @@ def _facts(slurm: _Slurm) -> Finding:
         words += f", PrologFlags={slurm.options['prologflags']}"
     if tracking == "proctrack/cgroup" or not slurm.conf:
         return Finding("ok", "slurm", words)
-    mend = (
+    fix = (
         "With proctrack/cgroup the agent knows a job's processes for certain. Without it, `logshipper run` and the "
         "fallback by TaskProlog log a job 4711 as 4711.uUID."
     )
-    return Finding("note", "slurm", words, mend)
+    return Finding("note", "slurm", words, fix)
 
 
 def _cgroup() -> str:
@@ -124,10 +132,10 @@ def _not_loaded(slurm: _Slurm, path: str) -> Finding:
         words = f"{path} doesn't load it; TaskProlog={hook} may be the fallback for bash scripts"
         return Finding("note", _ABOUT, words)
     there = "doesn't load it" if os.path.exists(path) else "isn't there"
-    mend = (
+    fix = (
         f"A line in {path}: `optional logshipper.so spool=... cluster=...`. Without it only `logshipper run` captures."
     )
-    return Finding("note", _ABOUT, f"{path} {there}: no job is captured", mend)
+    return Finding("note", _ABOUT, f"{path} {there}: no job is captured", fix)
 
 
 def _order(line: StackLine, plugins: list[StackLine]) -> Iterator[Finding]:
@@ -153,8 +161,8 @@ def _settings(line: StackLine) -> tuple[dict[str, str], list[Finding]]:
             wrong.append(f"{key}= takes an absolute path, not `{value[:100]}`")
         else:
             settings[key] = value
-    mend = "With a wrong argument the plugin captures nothing."
-    return settings, [Finding("wrong", _ABOUT, f"{line.where}: {words}", mend) for words in wrong]
+    fix = "With a wrong argument the plugin captures nothing."
+    return settings, [Finding("wrong", _ABOUT, f"{line.where}: {words}", fix) for words in wrong]
 
 
 def _within(value: int, key: str) -> bool:
@@ -184,8 +192,8 @@ def _compared(line: StackLine, settings: Mapping[str, str], config: AgentConfig)
 
 def _plugin_file(line: StackLine, plugin: str) -> Iterator[Finding]:
     if not plugin:
-        mend = "Install it into Slurm's plugin directory (PluginDir), or write its whole path."
-        yield Finding("wrong", _ABOUT, f"{line.where}: there is no {line.path}", mend)
+        fix = "Install it into Slurm's plugin directory (PluginDir), or write its whole path."
+        yield Finding("wrong", _ABOUT, f"{line.where}: there is no {line.path}", fix)
         return
     yield from _owned(_ABOUT, plugin, "the plugin", program=False)
     built, own = plugin_version(plugin), _slurm_version()
@@ -238,8 +246,8 @@ def _owned(about: str, path: str, what: str, *, program: bool = True) -> Iterato
     else:
         writers = [place for place in (path, os.path.dirname(path)) if _others_may_write(place)]
         for place in writers:
-            mend = f"`chown root {place}; chmod go-w {place}`"
-            yield Finding("wrong", about, f"{what}: others than root may write {place}, which root runs", mend)
+            fix = f"`chown root {place}; chmod go-w {place}`"
+            yield Finding("wrong", about, f"{what}: others than root may write {place}, which root runs", fix)
         if not writers:
             yield Finding("ok", about, f"{what} {path} is there, and root's")
 
@@ -253,16 +261,16 @@ def _python(python: str) -> Iterator[Finding]:
     """Whether jobs' users can run the sidecar by it, and whether it is this version's."""
     user = _NOBODY if os.geteuid() == 0 else None
     who = "this user" if user is None else "an ordinary user"
-    mend = "python= names one with logshipper installed, in folders that everybody may pass and read."
+    fix = "python= names one with logshipper installed, in folders that everybody may pass and read."
     try:
         said = _run([python, "-P", "-s", "-c", _ASK], user)
     except (OSError, subprocess.SubprocessError) as error:
         why = f"no end within {_PROGRAM_SECS:g} s" if isinstance(error, subprocess.TimeoutExpired) else str(error)
-        yield Finding("wrong", _ABOUT, f"python={python}: {who} can't run it: {why}", mend)
+        yield Finding("wrong", _ABOUT, f"python={python}: {who} can't run it: {why}", fix)
         return
     if said.returncode:
         last = (said.stderr.strip().splitlines() or [f"it ended with {said.returncode}"])[-1][:200]
-        yield Finding("wrong", _ABOUT, f"python={python}: {who} can't run logshipper by it: {last}", mend)
+        yield Finding("wrong", _ABOUT, f"python={python}: {who} can't run logshipper by it: {last}", fix)
     elif said.stdout.strip() != __version__:
         words = f"python={python} has logshipper {said.stdout.strip()[:60]}, this is {__version__}"
         yield Finding("wrong", _ABOUT, words, "Plugin, agent and Python's package belong to one version.")
@@ -277,13 +285,13 @@ def _spool(path: str) -> Iterator[Finding]:
     try:
         found = os.lstat(path)
     except OSError as error:
-        mend = "Does the agent run? It makes its spool."
-        yield Finding("wrong", _ABOUT, f"spool={path}: {os_words(error)}", mend)
+        fix = "Does the agent run? It makes its spool."
+        yield Finding("wrong", _ABOUT, f"spool={path}: {os_words(error)}", fix)
         return
     if found.st_uid != 0 or stat.S_IMODE(found.st_mode) & 0o777 != 0o711 or not stat.S_ISDIR(found.st_mode):
         words = f"spool={path}: must be a folder of root's with mode 0711, and is uid {found.st_uid}'s with"
-        mend = f"`chown root {path}; chmod 711 {path}`; the agent runs as root then."
-        yield Finding("wrong", _ABOUT, f"{words} {stat.S_IMODE(found.st_mode) & 0o777:04o}", mend)
+        fix = f"`chown root {path}; chmod 711 {path}`; the agent runs as root then."
+        yield Finding("wrong", _ABOUT, f"{words} {stat.S_IMODE(found.st_mode) & 0o777:04o}", fix)
     kind = _disk(path)
     if kind in _MEMORY:
         words = f"spool={path} is in memory ({kind}): what jobs print counts there, and a reboot loses it"
@@ -318,12 +326,12 @@ def _controller(config: AgentConfig, slurm: _Slurm) -> Iterator[Finding]:
     if not hooks:
         if folder:
             words = f"[slurm] ended_dir is set, but {slurm.conf} names no hook that writes there"
-            mend = "JobCompType=jobcomp/script and JobCompLoc=.../job-ended, or EpilogSlurmctld=.../job-ended."
-            yield Finding("wrong", about, words, mend)
+            fix = "JobCompType=jobcomp/script and JobCompLoc=.../job-ended, or EpilogSlurmctld=.../job-ended."
+            yield Finding("wrong", about, words, fix)
         return
     if not folder:
-        mend = f'[slurm] ended_dir = "{ENDED_DIR}" in this machine\'s {config.path or "agent.toml"}.'
-        yield Finding("wrong", about, f"{', '.join(hooks)}: nobody takes what the hook writes", mend)
+        fix = f'[slurm] ended_dir = "{ENDED_DIR}" in this machine\'s {config.path or "agent.toml"}.'
+        yield Finding("wrong", about, f"{', '.join(hooks)}: nobody takes what the hook writes", fix)
         return
     for option, path in hooks.items():
         yield from _owned(about, path, option)

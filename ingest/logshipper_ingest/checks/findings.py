@@ -12,13 +12,13 @@ _WIDTH = 100
 
 
 class Finding(NamedTuple):
-    """level: ok; note (works, with something to know); wrong (has to be mended). about: server, folder or option.
-    words: what is so; mend: what to do, "" where there is nothing."""
+    """level: ok; note (works, with something to know); wrong (must be fixed). about: server, folder or option.
+    words: what is so; fix: what to do, "" where there is nothing."""
 
     level: Level
     about: str
     words: str
-    mend: str = ""
+    fix: str = ""
 
 
 def print_findings(findings: Sequence[Finding], out: TextIO | None = None) -> None:
@@ -29,7 +29,7 @@ def print_findings(findings: Sequence[Finding], out: TextIO | None = None) -> No
         for finding in findings:
             if finding.level == level:
                 print(safe(f"{level:5} {finding.about}: {finding.words}"), file=stream)
-                for line in textwrap.wrap(safe(finding.mend), _WIDTH):
+                for line in textwrap.wrap(safe(finding.fix), _WIDTH):
                     print(f"        {line}", file=stream)
     counts = {level: sum(finding.level == level for finding in findings) for level in ranks}
     print(f"{counts['ok']} ok, {counts['note']} to note, {counts['wrong']} wrong", file=stream)
@@ -37,7 +37,8 @@ def print_findings(findings: Sequence[Finding], out: TextIO | None = None) -> No
 
 def as_document(findings: Iterable[Finding]) -> dict[str, Any]:  # Any: JSON
     """For `--json`."""
-    found = [finding._asdict() for finding in findings]
+    names = {"fix": "mend"}  # as the document has had it from its first version
+    found = [{names.get(name, name): value for name, value in finding._asdict().items()} for finding in findings]
     return {"wrong": sum(finding["level"] == "wrong" for finding in found), "findings": found}
 
 

@@ -1,15 +1,15 @@
-"""`logshipper-agent check`: do the servers, and this node, do what the agent needs? Asks, and pushes one entry; mends
+"""`logshipper-agent check`: do the servers, and this node, do what the agent needs? Asks, and pushes one entry; fixes
 nothing."""
 
 from collections.abc import Callable
 
-from ingest.checks.check_influxdb import check_influxdbs
-from ingest.checks.check_loki import check_lokis
-from ingest.checks.check_node import check_node
-from ingest.checks.check_prometheus import check_prometheus
-from ingest.checks.check_slurm import check_slurm
-from ingest.checks.findings import Finding, as_document, exit_code, print_findings
-from ingest.config.agent_config import AgentConfig
+from logshipper_ingest.checks.check_influxdb import check_influxdbs
+from logshipper_ingest.checks.check_loki import check_lokis
+from logshipper_ingest.checks.check_node import check_node
+from logshipper_ingest.checks.check_prometheus import check_prometheus
+from logshipper_ingest.checks.check_slurm import check_slurm
+from logshipper_ingest.checks.findings import Finding, as_document, exit_code, print_findings
+from logshipper_ingest.config.agent_config import AgentConfig
 
 __all__ = ["Finding", "as_document", "check", "exit_code", "print_findings"]
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ingest.config.server_access import ca_problem, chain_problem, file_problems, read_secret
 from logshipper.errors import ConfigError
+from logshipper_ingest.config.server_access import ca_problem, chain_problem, file_problems, read_secret
 
 if TYPE_CHECKING:
     import ssl

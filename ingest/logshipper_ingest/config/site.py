@@ -23,10 +23,10 @@ import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ingest.capture.job import NAME
-from ingest.config.server_access import ServerAccess, split_url
-from ingest.config.toml_section import fill, hint, read_toml
 from logshipper.errors import ConfigError
+from logshipper_ingest.capture.job import NAME
+from logshipper_ingest.config.server_access import ServerAccess, split_url
+from logshipper_ingest.config.toml_section import fill, hint, read_toml
 
 SYSTEM_PATH = "/etc/logshipper/site.toml"
 FILE_SETTING = "LOGSHIPPER_SITE"

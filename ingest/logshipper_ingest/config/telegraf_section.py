@@ -4,7 +4,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from ingest.config.toml_section import broken
+from logshipper_ingest.config.toml_section import broken
 
 _LOOPBACK = re.compile(r"(127(?:\.[0-9]{1,3}){3}):([0-9]{1,5})", re.ASCII)
 

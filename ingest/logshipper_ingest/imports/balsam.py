@@ -11,14 +11,16 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import tzinfo
 
-from ingest.capture.job import QUEUED, RUNNING, Allocation, Json
-from ingest.imports.entries import Entry, read_any
-from ingest.imports.faults import Faults, shown
-from ingest.imports.imported import Change, ImportedJob, Taken
-from ingest.imports.source_file import SourceFile, Unreadable
-from ingest.imports.staging import Staged, Staging
-from ingest.imports.states import is_known
-from ingest.imports.values import (
+from logshipper.errors import LogshipperError
+from logshipper.masking import masked_json
+from logshipper_ingest.capture.job import QUEUED, RUNNING, Allocation, Json
+from logshipper_ingest.imports.entries import Entry, read_any
+from logshipper_ingest.imports.faults import Faults, shown
+from logshipper_ingest.imports.imported import Change, ImportedJob, Taken
+from logshipper_ingest.imports.source_file import SourceFile, Unreadable
+from logshipper_ingest.imports.staging import Staged, Staging
+from logshipper_ingest.imports.states import is_known
+from logshipper_ingest.imports.values import (
     MAX_NAME_CHARS,
     BadValue,
     exit_of,
@@ -28,8 +30,6 @@ from ingest.imports.values import (
     time_of,
     whole_of,
 )
-from logshipper.errors import LogshipperError
-from logshipper.masking import masked_json
 
 ORIGIN = "balsam"
 JOB_OUT = "job.out"

@@ -11,14 +11,16 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import tzinfo
 
-from ingest.capture.job import Allocation, Json
-from ingest.imports.entries import read_lines
-from ingest.imports.faults import Faults, shown
-from ingest.imports.imported import Change, ImportedChild, ImportedJob, Taken
-from ingest.imports.source_file import SourceFile, SourceFiles
-from ingest.imports.staging import Staged, Staging
-from ingest.imports.states import is_known
-from ingest.imports.values import (
+from logshipper.errors import LogshipperError
+from logshipper.masking import masked_json
+from logshipper_ingest.capture.job import Allocation, Json
+from logshipper_ingest.imports.entries import read_lines
+from logshipper_ingest.imports.faults import Faults, shown
+from logshipper_ingest.imports.imported import Change, ImportedChild, ImportedJob, Taken
+from logshipper_ingest.imports.source_file import SourceFile, SourceFiles
+from logshipper_ingest.imports.staging import Staged, Staging
+from logshipper_ingest.imports.states import is_known
+from logshipper_ingest.imports.values import (
     MAX_NAME_CHARS,
     BadValue,
     exit_of,
@@ -30,8 +32,6 @@ from ingest.imports.values import (
     time_of,
     whole_of,
 )
-from logshipper.errors import LogshipperError
-from logshipper.masking import masked_json
 
 ORIGIN = "qcg"
 FILES = ("track.reqs", "track.states", "jobs.report")  # in this order: what is told later is the more exact

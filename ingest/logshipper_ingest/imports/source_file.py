@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from ingest.imports.faults import Faults, shown
 from logshipper.errors import LogshipperError, os_words
+from logshipper_ingest.imports.faults import Faults, shown
 
 MAX_LINE_BYTES = 4 << 20
 _READ_BYTES = 1 << 20
@@ -77,11 +77,11 @@ class SourceFile:
             raise Unreadable(self.path, "isn't a file")
 
     def _look(self, found: os.stat_result) -> None:
-        """Begins anew where it isn't what it was: by its text, as inodes are used again."""
+        """Begins again where it isn't what it was: by its text, as inodes are used again."""
         is_shorter = found.st_size < self.offset
         if is_shorter or os.pread(self._fd, len(self._tail), self.offset - len(self._tail)) != self._tail:
             words = "became shorter" if is_shorter else "is another file"
-            self._faults.remark(self.path, 0, f"{words}: it is read anew")
+            self._faults.remark(self.path, 0, f"{words}: it is read again")
             self._start()
         self.size, self.changed_ns, self.owner = found.st_size, found.st_mtime_ns, found.st_uid
         os.lseek(self._fd, self.offset, os.SEEK_SET)

@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ingest.capture.job import Json
-from ingest.sqlite_file import store_errors
+from logshipper_ingest.capture.job import Json
+from logshipper_ingest.sqlite_file import store_errors
 
 _BATCH = 5000
 _GIVEN_AT_ONCE = 500

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from ingest.capture.job import Allocation, Json
-from ingest.imports.faults import Faults
-from ingest.imports.imported import ImportedJob, Taken
-from ingest.imports.source_file import Unreadable
-from ingest.imports.staging import Staging
-from ingest.sqlite_file import DamagedError
-from ingest.store.due_marks import Mark
-from ingest.store.job_imports import JobImports
-from ingest.store.local_store import LocalStore
+from logshipper_ingest.capture.job import Allocation, Json
+from logshipper_ingest.imports.faults import Faults
+from logshipper_ingest.imports.imported import ImportedJob, Taken
+from logshipper_ingest.imports.source_file import Unreadable
+from logshipper_ingest.imports.staging import Staging
+from logshipper_ingest.sqlite_file import DamagedError
+from logshipper_ingest.store.due_marks import Mark
+from logshipper_ingest.store.job_imports import JobImports
+from logshipper_ingest.store.local_store import LocalStore
 
 HELD_SECS = 2.0
 

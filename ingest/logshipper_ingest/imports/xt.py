@@ -1,4 +1,4 @@
-"""XT (xtlib 1.0): a run's `run.log`, JSON lines `{"time", "event", "data"}`, with its console beside it; and files of
+"""XT (xtlib 1.0): a run's `run.log`, JSON lines `{"time", "event", "data"}`, with its console next to it; and files of
 many runs: `all_runs.jsonl`, a line `{"run_name", "log"}` for each, and runs' documents with `log_records`.
 
 A run is a job. Its metrics and hyperparameters become metadata records, tags and notes the reader's, its status the
@@ -12,15 +12,17 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import tzinfo
 
-from ingest.capture.capture_account import NOT_A_JOBS
-from ingest.capture.job import Allocation, Json
-from ingest.imports.entries import Entry, read_lines
-from ingest.imports.faults import Faults, shown
-from ingest.imports.imported import Change, Event, ImportedJob, Record, Taken
-from ingest.imports.source_file import SourceFile, SourceFiles, Unreadable
-from ingest.imports.staging import Staged, Staging
-from ingest.imports.states import is_known, is_over, state_of
-from ingest.imports.values import (
+from logshipper.errors import LogshipperError
+from logshipper.masking import masked_json
+from logshipper_ingest.capture.capture_account import NOT_A_JOBS
+from logshipper_ingest.capture.job import Allocation, Json
+from logshipper_ingest.imports.entries import Entry, read_lines
+from logshipper_ingest.imports.faults import Faults, shown
+from logshipper_ingest.imports.imported import Change, Event, ImportedJob, Record, Taken
+from logshipper_ingest.imports.source_file import SourceFile, SourceFiles, Unreadable
+from logshipper_ingest.imports.staging import Staged, Staging
+from logshipper_ingest.imports.states import is_known, is_over, state_of
+from logshipper_ingest.imports.values import (
     MAX_NAME_CHARS,
     BadValue,
     exit_of,
@@ -30,12 +32,10 @@ from ingest.imports.values import (
     text_of,
     time_of,
 )
-from logshipper.errors import LogshipperError
-from logshipper.masking import masked_json
 
 ORIGIN = "xt"
 RUN_LOG, ALL_RUNS = "run.log", "all_runs.jsonl"
-CONSOLES = ("output/console.txt", "after/output/console.txt", "after/console.txt", "console.txt")  # beside a run.log
+CONSOLES = ("output/console.txt", "after/output/console.txt", "after/console.txt", "console.txt")  # next to a run.log
 MAX_FILES = 100_000  # of a folder
 MAX_PIECE = 10_000  # records and events of a run that are taken in at once
 _STEP_NAME = "__step_name__"  # what XT adds to metrics: which of them is the step

@@ -9,10 +9,10 @@ import re
 import urllib.parse
 from typing import TYPE_CHECKING, NamedTuple
 
-from ingest.config.influxdb_section import InfluxdbSection
-from ingest.config.server_access import Credentials, ServerAccess
-from ingest.servers.server_calls import NoAnswer, ServerClient
 from logshipper.errors import QueryError
+from logshipper_ingest.config.influxdb_section import InfluxdbSection
+from logshipper_ingest.config.server_access import Credentials, ServerAccess
+from logshipper_ingest.servers.server_calls import NoAnswer, ServerClient
 
 if TYPE_CHECKING:
     import requests

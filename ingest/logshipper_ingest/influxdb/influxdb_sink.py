@@ -10,15 +10,15 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 
-from ingest.config.agent_config import AgentConfig
-from ingest.influxdb.client import NOTHING, packed
-from ingest.influxdb.points import encode_all, point_of, type_of
-from ingest.metrics.metrics_server import SinkMetrics
-from ingest.shipping.entries import Chunk, StreamKey
-from ingest.shipping.loki_sink import LokiSink, PushClient
-from ingest.shipping.quarantine import Refusal
-from ingest.shipping.refusals import OTHER, TOO_LARGE
 from logshipper.errors import PushError
+from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.influxdb.client import NOTHING, packed
+from logshipper_ingest.influxdb.points import encode_all, point_of, type_of
+from logshipper_ingest.metrics.metrics_server import SinkMetrics
+from logshipper_ingest.shipping.entries import Chunk, StreamKey
+from logshipper_ingest.shipping.loki_sink import LokiSink, PushClient
+from logshipper_ingest.shipping.quarantine import Refusal
+from logshipper_ingest.shipping.refusals import OTHER, TOO_LARGE
 
 TYPE_CONFLICT = "type_conflict"
 _PATTERNS = (
@@ -105,7 +105,7 @@ class InfluxdbSink(LokiSink):
         refusals += refused
         return kept
 
-    def _mend(self, error: PushError, tenant: str) -> str:
+    def _fix(self, error: PushError, tenant: str) -> str:
         if error.status in (401, 403):
             return f"credentials are wrong: look at [{self._table}] in the agent's configuration; everything waits"
         if error.status == 404:

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from ingest.metadata.metadata_keys import parse_record
-from ingest.shipping.entries import Chunk
 from logshipper.segment import Json
+from logshipper_ingest.metadata.metadata_keys import parse_record
+from logshipper_ingest.shipping.entries import Chunk
 
 MAX_STRING_BYTES = 64 << 10
 MAX_DEPTH = 4  # as graphs have it

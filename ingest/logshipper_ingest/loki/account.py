@@ -11,8 +11,10 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
-from ingest.capture.capture_account import MAX_EVENTS, MAX_TIME_NS, clean_ledger
-from ingest.capture.job import (
+from logshipper.config import MODES
+from logshipper.segment import Stream
+from logshipper_ingest.capture.capture_account import MAX_EVENTS, MAX_TIME_NS, clean_ledger
+from logshipper_ingest.capture.job import (
     END_STATES,
     HEARTBEAT_LOST,
     HISTORY,
@@ -20,20 +22,18 @@ from ingest.capture.job import (
     MAX_NODES,
     NAME,
     RUNNING,
+    SHIPPED_UNRESPONSIVE_NS,
     SLURM_STATES,
     UNRESPONSIVE,
+    UNRESPONSIVE_NS,
     Capture,
     JobSummary,
     Json,
     derived_state,
 )
-from ingest.capture.job import UNRESPONSIVE_NS as LOST_NS
-from ingest.capture.summary import CaptureFacts, summarise
-from logshipper.config import MODES
-from logshipper.segment import Stream
+from logshipper_ingest.capture.summary import CaptureFacts, summarise
 
 STARTED, HEARTBEAT, ENDED, CLOSED = MARKS = ("started", "heartbeat", "ended", "closed")
-UNRESPONSIVE_NS = 60 * 10**9  # heartbeats come every 10 s by default, and shipping may take its time
 END_AHEAD_NS = 3600 * 10**9  # how far an end may be told in advance: where a node's clock is ahead, it is
 BEATS = 4  # heartbeats whose spacing tells how long a capture may be silent
 _MISSED = 3  # so many of them
@@ -48,7 +48,7 @@ _RANKS = {STARTED: 0, HEARTBEAT: 1, ENDED: 2, CLOSED: 3}
 
 
 class Entry(Protocol):
-    """An entry of Loki's, as ingest.loki.client's client gives it."""
+    """An entry of Loki's, as logshipper_ingest.loki.client's client gives it."""
 
     @property
     def time_ns(self) -> int: ...
@@ -124,7 +124,7 @@ class EventAccount(CaptureFacts):
         if name == HEARTBEAT_LOST:
             self.lost_ns = max(self.lost_ns, time_ns)
         # these stand behind the capture's last sign of life
-        behind_ns = 1 if name == CLOSED else LOST_NS if name == HEARTBEAT_LOST else 0
+        behind_ns = 1 if name == CLOSED else UNRESPONSIVE_NS if name == HEARTBEAT_LOST else 0
         self.heartbeat_ns = max(self.heartbeat_ns, time_ns - behind_ns)
         self.first_ns = min(self.first_ns, time_ns)
         if name == STARTED and time_ns < self.start_at_ns:
@@ -174,11 +174,11 @@ class EventAccount(CaptureFacts):
     def patience_ns(self) -> int:
         """How long it may give no sign of life and still be well: heartbeats come as seldom as an agent is told to."""
         longest_ns = max((after - before for before, after in pairwise(self.beats_ns)), default=0)
-        return min(max(UNRESPONSIVE_NS, _MISSED * longest_ns), MAX_PATIENCE_NS)
+        return min(max(SHIPPED_UNRESPONSIVE_NS, _MISSED * longest_ns), MAX_PATIENCE_NS)
 
     def is_silent(self, now_ns: int) -> bool:
         """Whether it has given no sign of life for so long that only its heartbeats' spacing tells what that means."""
-        return now_ns - self.heartbeat_ns > UNRESPONSIVE_NS
+        return now_ns - self.heartbeat_ns > SHIPPED_UNRESPONSIVE_NS
 
     @property
     def is_lost(self) -> bool:
@@ -217,7 +217,7 @@ class OwnEvent(NamedTuple):
 
 class SlurmEnd(NamedTuple):
     """How Slurm ended a run of a job (event JOB_ENDED). Of several the greatest counts: one that knows the state, and
-    no mere word that the job is begun anew. state: "" where Slurm didn't tell; host: of the agent that told; nodes: of
+    no mere word that the job is restarted. state: "" where Slurm didn't tell; host: of the agent that told; nodes: of
     the job, 0 where Slurm didn't tell."""
 
     known: int

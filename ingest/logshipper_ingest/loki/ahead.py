@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from ingest.loki.account import JobKey
-from ingest.loki.finding import Finder, Known, TooMany
+from logshipper_ingest.loki.account import JobKey
+from logshipper_ingest.loki.finding import Finder, Known, TooMany
 
 FIRST, MOST = 8, 128  # jobs at a time
 MOST_ENTRIES = 50_000  # of jobs that are read together

@@ -10,10 +10,11 @@ import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from ingest.config.server_access import TENANT_HEADER
-from ingest.loki import push as loki_push
-from ingest.loki.push import Entry
-from ingest.servers.server_calls import (
+from logshipper.errors import QueryError
+from logshipper_ingest.config.server_access import TENANT_HEADER
+from logshipper_ingest.loki import push as loki_push
+from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.servers.server_calls import (
     AnswerTooLarge,
     NoAnswer,
     Sample,
@@ -22,7 +23,6 @@ from ingest.servers.server_calls import (
     sample_of,
     yaml_table,
 )
-from logshipper.errors import QueryError
 
 __all__ = ["Client", "Entry", "PushAnswer", "Result", "Sample"]
 
@@ -63,7 +63,7 @@ class Client(ServerClient):
         return self.push_body(loki_push.compress(loki_push.encode_push(labels, entries)))
 
     def push_body(self, body: bytes, tenant: str = "") -> PushAnswer:
-        """Pushes an encoded and compressed request (ingest/loki/push.py). tenant: instead of the access' own.
+        """Pushes an encoded and compressed request (loki/push.py). tenant: instead of the access' own.
 
         Only 204 counts: Loki answers 260 for what it drops on purpose. Raises RetryablePushError where it may be taken
         later (no connection, time-outs, 429, 5xx, a gateway's 400: status 0), RejectedPushError otherwise. After Loki's

@@ -11,11 +11,13 @@ from dataclasses import replace
 from itertools import islice
 from typing import Literal, NamedTuple, Protocol
 
-from ingest.capture.job import (
+from logshipper.metadata import Hint, keys_of
+from logshipper.segment import Kind, Stream
+from logshipper_ingest.capture.job import (
     JOB_ENDED,
     RUNNING,
+    SHIPPED_UNRESPONSIVE_NS,
     UNRESPONSIVE,
-    UNRESPONSIVE_NS,
     EventsAsked,
     JobEvent,
     JobSummary,
@@ -26,16 +28,14 @@ from ingest.capture.job import (
     heartbeat_lost,
     job_shard,
 )
-from ingest.loki.account import STREAMS, CaptureKey, Entry, JobAccount, as_capture
-from ingest.loki.lines import KINDS, Captures, Line, begins_alike, clean, joined
-from ingest.loki.logql import selector, with_metadata
-from ingest.loki.seen import Seen
-from ingest.metadata.metadata_keys import parse_record
-from ingest.metadata.x_axis import XAxis
-from ingest.store.keyed_reader import KeyedReader
-from ingest.store.stores import ALL_KINDS, Progress
-from logshipper.metadata import Hint, keys_of
-from logshipper.segment import Kind, Stream
+from logshipper_ingest.loki.account import STREAMS, CaptureKey, Entry, JobAccount, as_capture
+from logshipper_ingest.loki.lines import KINDS, Captures, Line, begins_alike, clean, joined
+from logshipper_ingest.loki.logql import selector, with_metadata
+from logshipper_ingest.loki.seen import Seen
+from logshipper_ingest.metadata.metadata_keys import parse_record
+from logshipper_ingest.metadata.x_axis import XAxis
+from logshipper_ingest.store.keyed_reader import KeyedReader
+from logshipper_ingest.store.stores import ALL_KINDS, Progress
 
 SECOND_NS = 10**9
 AHEAD_NS = 600 * SECOND_NS  # Loki takes entries that are so far in the future
@@ -54,7 +54,7 @@ Direction = Literal["forward", "backward"]
 
 
 class Entries(Protocol):
-    """What is asked of Loki; ingest.loki.client.Client does it."""
+    """What is asked of Loki; logshipper_ingest.loki.client.Client does it."""
 
     @property
     def name(self) -> str: ...
@@ -135,7 +135,12 @@ class LokiJobReader(KeyedReader):
         self._progress = progress
         self._keys = [found.key for found in numbered]
         self._silent = [  # where nobody has said so: the agent itself may have gone
-            JobEvent(found.account.heartbeat_ns + UNRESPONSIVE_NS, heartbeat_lost(), found.key.attempt, capture.capture)
+            JobEvent(
+                found.account.heartbeat_ns + SHIPPED_UNRESPONSIVE_NS,
+                heartbeat_lost(),
+                found.key.attempt,
+                capture.capture,
+            )
             for found, capture in zip(numbered, self.captures, strict=True)
             if capture.state == UNRESPONSIVE and not found.account.is_lost
         ]

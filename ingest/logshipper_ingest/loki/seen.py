@@ -8,7 +8,7 @@ which each time belongs to one line; lines of a block are a nanosecond apart, so
 from bisect import bisect_right
 from typing import NamedTuple
 
-from ingest.loki.account import CaptureKey
+from logshipper_ingest.loki.account import CaptureKey
 
 SECOND_NS = 10**9
 MAX_SPANS = 200_000

@@ -1,34 +1,40 @@
 """Jobs in Loki, read as from the local store: their events tell of them, a Prometheus helps to find them.
 
-Everybody may push to Loki: what its entries say is checked (ingest/loki/account.py), job ids go into queries only
+Everybody may push to Loki: what its entries say is checked (loki/account.py), job ids go into queries only
 where they can be ones, and everything else as quoted strings.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from ingest.capture.job import HISTORY, JOB_ENDED, Allocation, JobSummary, TakenIn
-from ingest.capture.summary import find_job
-from ingest.loki.account import (
+from logshipper.errors import UnknownJob
+from logshipper_ingest.capture.job import (
+    HISTORY,
+    JOB_ENDED,
+    SHIPPED_UNRESPONSIVE_NS,
+    Allocation,
+    JobSummary,
+    TakenIn,
+)
+from logshipper_ingest.capture.summary import find_job
+from logshipper_ingest.loki.account import (
     CLOSED,
     ENDED,
     HEARTBEAT,
     MAX_CAPTURES,
     STARTED,
-    UNRESPONSIVE_NS,
     JobAccount,
     JobKey,
     capture_key,
     is_job_id,
     job_key,
 )
-from ingest.loki.ahead import Ahead
-from ingest.loki.finding import Finder, Known, Metrics, begin_of
-from ingest.loki.logql import selector, with_event, with_metadata, without_event
-from ingest.loki.reader import AHEAD_NS, MARGIN_NS, Entries, LokiJobReader, Reads, Span
-from ingest.metadata.key_values import KeyValues
-from ingest.store.stores import Progress
-from logshipper.errors import UnknownJob
+from logshipper_ingest.loki.ahead import Ahead
+from logshipper_ingest.loki.finding import Finder, Known, Metrics, begin_of
+from logshipper_ingest.loki.logql import selector, with_event, with_metadata, without_event
+from logshipper_ingest.loki.reader import AHEAD_NS, MARGIN_NS, Entries, LokiJobReader, Reads, Span
+from logshipper_ingest.metadata.key_values import KeyValues
+from logshipper_ingest.store.stores import Progress
 
 SECOND_NS = 10**9
 POLL_SECS = 1.0
@@ -99,14 +105,14 @@ class LokiStore:
         jobs: dict[JobKey, JobAccount] = {}
         begin_ns = now_ns - self._since_ns
         self._gather(jobs, with_event((STARTED, ENDED, CLOSED, JOB_ENDED, *HISTORY)), begin_ns)
-        self._gather(jobs, with_event((HEARTBEAT,)), max(begin_ns, now_ns - 2 * UNRESPONSIVE_NS))
+        self._gather(jobs, with_event((HEARTBEAT,)), max(begin_ns, now_ns - 2 * SHIPPED_UNRESPONSIVE_NS))
         silent = [job for job in jobs.values() if job.silent_captures(now_ns)]
         silent.sort(key=lambda job: max(account.started_ns for account in job.captures.values()), reverse=True)
         self._finder.read_heartbeats(silent[:MAX_LOOKED_UP], begin_of(silent[:MAX_LOOKED_UP], begin_ns))
         if len(silent) > MAX_LOOKED_UP:
             accounts = [account for job in silent[:MAX_LOOKED_UP] for account in job.captures.values()]
             patience_ns = max(account.patience_ns() for account in accounts)
-            if patience_ns > UNRESPONSIVE_NS:  # heartbeats are sparse here: so are those of the others
+            if patience_ns > SHIPPED_UNRESPONSIVE_NS:  # heartbeats are sparse here: so are those of the others
                 self._gather(jobs, with_event((HEARTBEAT,)), max(begin_ns, now_ns - patience_ns))
         found = [(key, job.summary(now_ns)) for key, job in jobs.items()]
         listed = [(key, summary) for key, summary in found if summary is not None]

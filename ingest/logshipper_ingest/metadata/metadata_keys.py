@@ -44,7 +44,7 @@ class Leaves:
 
 
 def parse_record(line: bytes) -> Record | None:
-    """The JSON object of a metadata line, integers exact; None where it can't be had (too deep for Python)."""
+    """The JSON object of a metadata line, integers exact; None where it isn't available (too deep for Python)."""
     if line[:1] != b"{" or line[-1:] != b"}":
         return None  # a hostile one: trying both parsers would cost
     try:

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ingest.metadata.courses import Course, Tally, Trend, absorb_courses, absorb_tallies
-from ingest.metadata.metadata_keys import (
+from logshipper_ingest.metadata.courses import Course, Tally, Trend, absorb_courses, absorb_tallies
+from logshipper_ingest.metadata.metadata_keys import (
     MAX_DEPTH,
     MAX_KEY_BYTES,
     Leaves,
@@ -315,7 +315,7 @@ class XAxis:
         return next((path for path, name in self._names().items() if name == key), None)
 
     def _names(self) -> dict[Path, str]:
-        """Names of all keys; made anew only when there is another key: keys are never taken away."""
+        """Names of all keys; made again only when there is another key: keys are never taken away."""
         keys = (len(self._numbers), len(self._others))
         if keys != self._named_keys:
             self._known_names = names_of(self._numbers.keys() | self._others.keys())

@@ -5,8 +5,8 @@ import os
 import time
 from collections.abc import Mapping
 
-from ingest.metrics.metrics_server import AgentMetrics, SinkMetrics
-from ingest.shipping.quarantine import Quarantine
+from logshipper_ingest.metrics.metrics_server import AgentMetrics, SinkMetrics
+from logshipper_ingest.shipping.quarantine import Quarantine
 
 LOOK_SECS = 10.0  # between two looks: a quarantine has a file a day and user
 

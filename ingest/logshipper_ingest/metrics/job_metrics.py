@@ -18,14 +18,14 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from ingest.capture.capture_folder import Identity
-from ingest.capture.job import RUNNING, UNRESPONSIVE_NS, Json
-from ingest.config.agent_config import MetricsSection
-from ingest.metadata.courses import Trend
-from ingest.metadata.metadata_keys import Number, Path
-from ingest.metadata.ranks import REASONS, JobKeys, escape
-from ingest.metadata.x_axis import EPOCH, PROGRESS, XAxis
-from ingest.metrics.job_series import (
+from logshipper_ingest.capture.capture_folder import Identity
+from logshipper_ingest.capture.job import RUNNING, UNRESPONSIVE_NS, Json
+from logshipper_ingest.config.agent_config import MetricsSection
+from logshipper_ingest.metadata.courses import Trend
+from logshipper_ingest.metadata.metadata_keys import Number, Path
+from logshipper_ingest.metadata.ranks import REASONS, JobKeys, escape
+from logshipper_ingest.metadata.x_axis import EPOCH, PROGRESS, XAxis
+from logshipper_ingest.metrics.job_series import (
     FAMILIES,
     SLURM_END,
     SLURM_START,
@@ -280,7 +280,7 @@ class JobMetrics(Collector):
             return "".join(parts)
 
     def _write(self, job: _Job) -> None:
-        """Writes a job's series anew where it has changed, or time has changed it."""
+        """Writes a job's series again where it has changed, or time has changed it."""
         now_ns = self._clock()
         if job.written_changes == job.changes and now_ns <= job.valid_until_ns:
             return

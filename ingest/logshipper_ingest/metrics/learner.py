@@ -5,17 +5,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from ingest.capture.capture_account import STREAM_NAMES, CaptureAccount, Rows
-from ingest.capture.capture_folder import Life
-from ingest.capture.followed_capture import FollowedCapture, in_turn
-from ingest.capture.job import derived_state
-from ingest.capture.learning import learn, own_fault
-from ingest.capture.segment_reader import Outcome
-from ingest.metrics.job_metrics import CaptureView, JobMetrics
-from ingest.metrics.metrics_server import AgentMetrics
-from ingest.shipping.checkpoints import Checkpoints
 from logshipper.errors import LogshipperError
 from logshipper.fault_points import fault_point
+from logshipper_ingest.capture.capture_account import STREAM_NAMES, CaptureAccount, Rows
+from logshipper_ingest.capture.capture_folder import Life
+from logshipper_ingest.capture.followed_capture import FollowedCapture, in_turn
+from logshipper_ingest.capture.job import derived_state
+from logshipper_ingest.capture.learning import learn, own_fault
+from logshipper_ingest.capture.segment_reader import Outcome
+from logshipper_ingest.metrics.job_metrics import CaptureView, JobMetrics
+from logshipper_ingest.metrics.metrics_server import AgentMetrics
+from logshipper_ingest.shipping.checkpoints import Checkpoints
 
 MAX_USERS = 500  # of the counters of lines and bytes; who comes later is counted without a name
 BATCH_BYTES = 1 << 20  # of each capture in turn
@@ -67,7 +67,7 @@ class Learner:
         self._save_due = 0.0
         self.is_behind = False  # more waits than the last turn took
         self._damages_told: Counter[int] = Counter()  # by user
-        self._damages_due = 0.0  # when they are told of anew
+        self._damages_due = 0.0  # when they are reported again
 
     def turn(self, captures: Iterable[FollowedCapture]) -> bool:
         """Goes on with each capture whose time has come or whose segment has grown, user by user; whether there was

@@ -29,15 +29,15 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from ingest.config.agent_config import listen_address
-from ingest.config.metrics_access import MetricsAccess, MetricsGuard
-from ingest.metrics.job_metrics import JobMetrics
-from ingest.node.job_socket import REASONS as SOCKET_REASONS
-from ingest.shipping.refusals import REASONS, THROTTLES
-from ingest.slurm.hours import HOUR_SECS, HourSums
-from ingest.slurm.waiting import OUTCOMES as SLURM_OUTCOMES
 from logshipper import __version__
 from logshipper.errors import ConfigError, os_words
+from logshipper_ingest.config.agent_config import listen_address
+from logshipper_ingest.config.metrics_access import MetricsAccess, MetricsGuard
+from logshipper_ingest.metrics.job_metrics import JobMetrics
+from logshipper_ingest.node.job_socket import REASONS as SOCKET_REASONS
+from logshipper_ingest.shipping.refusals import REASONS, THROTTLES
+from logshipper_ingest.slurm.hours import HOUR_SECS, HourSums
+from logshipper_ingest.slurm.waiting import OUTCOMES as SLURM_OUTCOMES
 
 MAX_CONNECTIONS = 16
 HEAD_SECS = 2.0  # from the connection to the end of the request's head
@@ -49,7 +49,7 @@ _POLL_SECS = 1.0  # between two looks for connections that are late
 RETRY_REASONS = ("no_connection", "429", "500", "503")
 WAITING_RESULTS = (*RETRY_REASONS, "401", "403", "404")  # others are there once they have come
 SCRAPE_REASONS = ("busy", "slow", "tls", "unauthorized")
-TELEGRAF_OUTCOMES = (  # of ingest/telegraf/router.py
+TELEGRAF_OUTCOMES = (  # of logshipper_ingest/telegraf/router.py
     *("passed_on", "unidentified", "ambiguous", "no_job", "job_gone", "not_kept", "overflow", "too_long", "crowded"),
 )
 LEFT_OUT_REASONS = ("quarantine_full", "slurm_ends", "captures_taken")

@@ -7,9 +7,9 @@ A client belongs to one thread at a time. Every method raises QueryError, and no
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ingest.servers.server_calls import Sample, ServerClient, labels_of, sample_of, yaml_table
-from ingest.servers.server_units import duration_secs
 from logshipper.errors import QueryError
+from logshipper_ingest.servers.server_calls import Sample, ServerClient, labels_of, sample_of, yaml_table
+from logshipper_ingest.servers.server_units import duration_secs
 
 __all__ = ["Client", "Sample", "Series", "Target"]
 

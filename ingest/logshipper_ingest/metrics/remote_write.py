@@ -2,7 +2,7 @@
 
 Strategy: every interval_secs a round is encoded, compressed and queued; the head of the queue is sent until it is taken
 or given up. Nothing is tried for ever: Prometheus rolls a whole request back for one sample that it doesn't take, by a
-400, or (2.42, with an out-of-order window) by a 500 that never ends. So where a sample of our own is taken beside it,
+400, or (2.42, with an out-of-order window) by a 500 that never ends. So where a sample of our own is taken next to it,
 the request is at fault: it is halved until the samples at fault are alone, and these are dropped. Where none is taken,
 the server or its configuration is at fault, and all wait, until they are older than max_age_secs.
 
@@ -26,15 +26,15 @@ from typing import NamedTuple
 import cramjam
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from ingest.config.agent_config import RemoteWriteSection
-from ingest.loki.push import compress
-from ingest.metrics.remote_write_encoding import SeriesEncoder, encoded_time, split
-from ingest.servers.backoff import Backoff
-from ingest.servers.server_calls import ServerClient
 from logshipper.errors import PushError
+from logshipper_ingest.config.agent_config import RemoteWriteSection
+from logshipper_ingest.loki.push import compress
+from logshipper_ingest.metrics.remote_write_encoding import SeriesEncoder, encoded_time, split
+from logshipper_ingest.servers.backoff import Backoff
+from logshipper_ingest.servers.server_calls import ServerClient
 
 MAX_SPLITS = 64  # of a request and its parts: some bad samples are found, a thousand aren't looked for
-TRIES = 3  # of a request that is answered by 500, before another one is tried beside it
+TRIES = 3  # of a request that is answered by 500, before another one is tried next to it
 MAX_ANSWER_BYTES = 64 << 10
 MAX_OFF_SECS = 30.0  # by which the node's clock may differ from the server's
 _SET_MS = 5000  # a clock that moved so far against the one that only rises was set
@@ -91,7 +91,7 @@ class RemoteWriteMetrics:
 @dataclass(slots=True)
 class _Origin:
     """What the parts of one request share. splits: that are left; taken: a part of it was; beside: a sample of our own
-    was taken beside it."""
+    was taken next to it."""
 
     splits: int = MAX_SPLITS
     taken: bool = False

@@ -2,7 +2,7 @@
 
 One thread, one poll loop, no connection waits for another: who says nothing is dropped after PEER_SECS, or when there
 are MAX_CONNECTIONS and the user has more of them than any other; who asks too often is refused before anything is
-looked at. Who asks is what the kernel says (ingest/node/peer.py), never what is asked: a request wishes for a job id,
+looked at. Who asks is what the kernel says (node/peer.py), never what is asked: a request wishes for a job id,
 and outside of a scheduler's job gets it with the user's number behind, so that nobody can have another's.
 """
 
@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ingest.config.agent_config import AgentSection
-from ingest.node.node_spool import NodeIdentity, NodeSpool, TooManyCaptures, sync_capture
-from ingest.node.peer import Accounts, Peer, PeerUnknown, credentials, identify
-from ingest.node.socket_file import bind, unlink_own
 from logshipper.errors import ConfigError, LogshipperError, SpoolError, os_words
 from logshipper.spool import JOB_ID_MAX_CHARS, check_job_id, run_step
+from logshipper_ingest.config.agent_config import AgentSection
+from logshipper_ingest.node.node_spool import NodeIdentity, NodeSpool, TooManyCaptures, sync_capture
+from logshipper_ingest.node.peer import Accounts, Peer, PeerUnknown, credentials, identify
+from logshipper_ingest.node.socket_file import bind, unlink_own
 
 PEER_SECS = 2.0
 MAX_REQUEST_BYTES = 4096

@@ -21,32 +21,32 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from types import FrameType
 
-from ingest.capture.capture_folder import CaptureFolder, Life, list_folders
-from ingest.capture.followed_capture import FollowedCapture
-from ingest.config.agent_config import FIRST_SINK, AgentConfig
-from ingest.heap import keep_freed_memory
-from ingest.metrics.disk_metrics import DiskMetrics
-from ingest.metrics.job_metrics import JobMetrics
-from ingest.metrics.learner import Learner
-from ingest.metrics.metrics_server import AgentMetrics, MetricsServer, exposition
-from ingest.metrics.remote_write import RemoteWrite, RemoteWriteMetrics, own_labels
-from ingest.node.descriptors import most_captures, raise_file_limit
-from ingest.node.job_socket import JobSocket
-from ingest.node.node_spool import open_own_folder
-from ingest.node.service_notify import ServiceNotifier
-from ingest.node.spool_limits import SpoolLimits
-from ingest.node.spool_overuse import SpoolOveruse
-from ingest.shipping.checkpoints import KEPT_NS, STATE_FILE, Checkpoints
-from ingest.shipping.seldom import Seldom
-from ingest.shipping.sink_course import SinkCourse
-from ingest.shipping.sink_states import SINKS_NOTE, removed
-from ingest.telegraf.router import TelegrafRouter, set_mark
-from ingest.text_table import plural
 from logshipper import __version__
 from logshipper.errors import LogshipperError, SpoolError, StoreError, os_words
 from logshipper.fault_points import fault_point
 from logshipper.private_folder import make_private_folder
 from logshipper.terminal import fill_standard_fds
+from logshipper_ingest.capture.capture_folder import CaptureFolder, Life, list_folders
+from logshipper_ingest.capture.followed_capture import FollowedCapture
+from logshipper_ingest.config.agent_config import FIRST_SINK, AgentConfig
+from logshipper_ingest.heap import keep_freed_memory
+from logshipper_ingest.metrics.disk_metrics import DiskMetrics
+from logshipper_ingest.metrics.job_metrics import JobMetrics
+from logshipper_ingest.metrics.learner import Learner
+from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer, exposition
+from logshipper_ingest.metrics.remote_write import RemoteWrite, RemoteWriteMetrics, own_labels
+from logshipper_ingest.node.descriptors import most_captures, raise_file_limit
+from logshipper_ingest.node.job_socket import JobSocket
+from logshipper_ingest.node.node_spool import open_own_folder
+from logshipper_ingest.node.service_notify import ServiceNotifier
+from logshipper_ingest.node.spool_limits import SpoolLimits
+from logshipper_ingest.node.spool_overuse import SpoolOveruse
+from logshipper_ingest.shipping.checkpoints import KEPT_NS, STATE_FILE, Checkpoints
+from logshipper_ingest.shipping.seldom import Seldom
+from logshipper_ingest.shipping.sink_course import SinkCourse
+from logshipper_ingest.shipping.sink_states import SINKS_NOTE, removed
+from logshipper_ingest.telegraf.router import TelegrafRouter, set_mark
+from logshipper_ingest.text_table import plural
 
 UNUSED_SECS = 3600.0  # how long a directory that nobody writes into is kept
 TELL_SECS = 2.0  # between two notes for `status`
@@ -234,7 +234,7 @@ class NodeAgent:
             except Exception as error:  # a spool is hostile: a fault that it finds must not end the agent for all
                 trouble.say(f"a fault of logshipper's own: {error!r}; tried again")
                 self._stop.wait(TELL_SECS)
-            if all(thread.is_alive() for thread in self._threads):  # else systemd's watchdog starts it anew
+            if all(thread.is_alive() for thread in self._threads):  # else systemd's watchdog restarts it
                 self._service.alive()
             self._stop.wait(0.0 if self._learner.is_behind else self._config.agent.poll_secs)
 

@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 import orjson
 
-from ingest.config.agent_config import AgentSection
-from ingest.text_table import plural
 from logshipper.errors import ConfigError, SpoolError, SpoolFull, os_words
 from logshipper.fault_points import fault_point
 from logshipper.safe_text import without_controls
 from logshipper.spool import NAME_CHARS, check_job_id, short_id
 from logshipper.spool_room import LIMITS_FILE, Marks
+from logshipper_ingest.config.agent_config import AgentSection
+from logshipper_ingest.text_table import plural
 
 LOCK_SECS = 1.5  # a maker holds it for a millisecond or two
 _BEGUN_MODE = 0o500  # of a folder until it has its own: one that nobody else gives
@@ -372,7 +372,7 @@ def _encode(agent: AgentSection, identity: NodeIdentity) -> bytes:
 
 
 def _first_marks(agent: AgentSection) -> Marks:
-    """As if it were the user's only capture: the agent knows better in a moment (ingest/node/spool_limits.py)."""
+    """As if it were the user's only capture: the agent knows better in a moment (node/spool_limits.py)."""
     job = agent.job_spool_soft_max_bytes, agent.job_spool_hard_max_bytes
     user = agent.user_spool_soft_max_bytes, agent.user_spool_hard_max_bytes
     least = [min(filter(None, marks), default=0) for marks in zip(job, user, strict=True)]

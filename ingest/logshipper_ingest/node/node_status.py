@@ -1,4 +1,4 @@
-"""`logshipper-agent status --config FILE`: what is spooled, shipped and refused, per job, beside a running agent."""
+"""`logshipper-agent status --config FILE`: what is spooled, shipped and refused, per job, next to a running agent."""
 
 import json
 import os
@@ -9,21 +9,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, TypedDict
 
-from ingest.capture.capture_account import CaptureAccount
-from ingest.capture.capture_folder import CaptureFolder, Life, list_folders, open_spool
-from ingest.capture.job import RUNNING, derived_state, worst_state
-from ingest.capture.segment_reader import SegmentReader, SpoolPosition
-from ingest.config.agent_config import FIRST_SINK, AgentConfig
-from ingest.node.node_ledger import Ledger, ledger_of, shown, summed
-from ingest.shipping import quarantine_files
-from ingest.shipping.checkpoints import Shipped, State
-from ingest.shipping.sink_states import SinkState, agent_notes, read_states, removed
-from ingest.slurm.waiting import FILE as SLURM_FILE
-from ingest.slurm.waiting import OUTCOMES, read_counts
-from ingest.text_table import plural, printed_table, shown_size
-from ingest.user_agent import running_agent
 from logshipper.errors import LogshipperError
 from logshipper.safe_text import safe
+from logshipper_ingest.capture.capture_account import CaptureAccount
+from logshipper_ingest.capture.capture_folder import CaptureFolder, Life, list_folders, open_spool
+from logshipper_ingest.capture.job import RUNNING, derived_state, worst_state
+from logshipper_ingest.capture.segment_reader import SegmentReader, SpoolPosition
+from logshipper_ingest.config.agent_config import FIRST_SINK, AgentConfig
+from logshipper_ingest.node.node_ledger import Ledger, ledger_of, shown, summed
+from logshipper_ingest.shipping import quarantine_files
+from logshipper_ingest.shipping.checkpoints import Shipped, State
+from logshipper_ingest.shipping.sink_states import SinkState, agent_notes, read_states, removed
+from logshipper_ingest.slurm.waiting import FILE as SLURM_FILE
+from logshipper_ingest.slurm.waiting import OUTCOMES, read_counts
+from logshipper_ingest.text_table import plural, printed_table, shown_size
+from logshipper_ingest.user_agent import running_agent
 
 SCHEMA = "logshipper-agent.node-status/1"
 _COUNTED_BYTES = 64 << 20  # of the quarantine

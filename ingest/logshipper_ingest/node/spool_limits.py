@@ -1,18 +1,18 @@
 """Limits of spool bytes per job and user: says in each capture's directory how large its segments may be.
 
 A capture gets all the room that its job and its user have left, so what one leaves another may use; the marks are
-written anew when they have changed by a part of the limit that tells (_STEP), or what they mean for it now has. While
+rewritten when they have changed by a part of the limit that tells (_STEP), or what they mean for it now has. While
 no agent runs, what was said last holds. A capture that this agent hasn't seen yet has no marks, for a turn or two.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
-from ingest.capture.followed_capture import FollowedCapture
-from ingest.capture.segment_reader import SpoolPosition
-from ingest.config.agent_config import AgentSection
 from logshipper.errors import os_words
 from logshipper.spool_room import Marks
+from logshipper_ingest.capture.followed_capture import FollowedCapture
+from logshipper_ingest.capture.segment_reader import SpoolPosition
+from logshipper_ingest.config.agent_config import AgentSection
 
 _STEP = 1 / 16
 _WHOLE = SpoolPosition()

@@ -1,6 +1,6 @@
 """Captures whose user fills the node's spool with what no sidecar writes: they are taken away from that user.
 
-The limits of spool bytes (ingest/node/spool_limits.py) are the sidecar's to keep, and the job's processes, which own
+The limits of spool bytes (node/spool_limits.py) are the sidecar's to keep, and the job's processes, which own
 `segments/`, may write there past it. So what each capture takes of the disk is looked at as a whole, in turn, user by
 user, and a while at most in each turn of the agent. A job or user who has more blocks than the hard limit and a margin,
 or a capture or user with more entries than any sidecar makes, loses a capture at a time: the one that holds most of
@@ -13,12 +13,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ingest.capture.capture_folder import CaptureFolder, Identity, Life
-from ingest.capture.folder_size import BYTES_PER_ENTRY, FolderSize
-from ingest.capture.followed_capture import FollowedCapture, in_turn
-from ingest.config.agent_config import AgentSection
-from ingest.text_table import plural, shown_size
 from logshipper.errors import os_words
+from logshipper_ingest.capture.capture_folder import CaptureFolder, Identity, Life
+from logshipper_ingest.capture.folder_size import BYTES_PER_ENTRY, FolderSize
+from logshipper_ingest.capture.followed_capture import FollowedCapture, in_turn
+from logshipper_ingest.config.agent_config import AgentSection
+from logshipper_ingest.text_table import plural, shown_size
 
 LOOK_SECS = 10.0  # between two looks at a capture
 TURN_SECS = 0.2  # of looking, and as much of removing, in a turn
@@ -153,7 +153,7 @@ class SpoolOveruse:
         self._note(capture.folder, capture.identity, reason, words)
 
     def _room(self, capture: FollowedCapture, captures: Sequence[FollowedCapture]) -> int:
-        """How much of its segments the limits leave room for, beside what others have."""
+        """How much of its segments the limits leave room for, next to what others have."""
         room = [1 << 62]
         for scope, limit in self._limits.items():
             of_scope = _by_scope(scope, captures)[_key(scope, capture)]

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ingest.config.server_access import ServerAccess
+    from logshipper_ingest.config.server_access import ServerAccess
 
 MAX_EXCERPT_CHARS = 1000
 _LEAST_SECRET_CHARS = 4  # shorter ones are in half of all words
 _HIDDEN = b"[hidden]"
 _PLACE = re.compile(r" \(_ssl\.c:\d+\)")
 _OWN_CERTIFICATE = "the server doesn't take our certificate, or wants one: look at cert_file and key_file"
-_MENDS = (  # the first that matches
+_FIXES = (  # the first that matches
     (r"alert .*(certificate|unknown ca|handshake failure|access denied|decrypt)", _OWN_CERTIFICATE),
     (r"(hostname|ip address) mismatch", "url must name the server as its certificate does"),
     (r"certificate has expired", "the server's has to be renewed, if this node's clock is right"),
@@ -23,11 +23,11 @@ _MENDS = (  # the first that matches
      "Then url begins with http://"),
     (r"tunnel connection failed: 407", "https_proxy needs a user and a password, http://USER:PASSWORD@PROXY:PORT"),
 )  # fmt: skip
-_MENDS_COMPILED = tuple((re.compile(pattern, re.I), mend) for pattern, mend in _MENDS)
+_COMPILED_FIXES = tuple((re.compile(pattern, re.I), fix) for pattern, fix in _FIXES)
 
 
 def words_of(error: BaseException, access: "ServerAccess", proxies: Mapping[str, str]) -> str:
-    """Why there was no answer: the system's words of the innermost error, not the libraries' wrappings, and the mend.
+    """Why there was no answer: the system's words of the innermost error, not the libraries' wrappings, and the fix.
     proxies: of the environment, that the request was to go through."""
     import requests
 
@@ -42,7 +42,7 @@ def words_of(error: BaseException, access: "ServerAccess", proxies: Mapping[str,
         words = clean(_PLACE.sub("", _innermost(error))).rstrip(".")
     if isinstance(error, exceptions.ProxyError):
         words = f"by way of the environment's proxy: {words}"
-    mend = next((mend for pattern, mend in _MENDS_COMPILED if pattern.search(words)), "")
+    fix = next((fix for pattern, fix in _COMPILED_FIXES if pattern.search(words)), "")
     if isinstance(error, exceptions.InvalidSchema) and "SOCKS" in words:
         words = f"{words}: https_proxy and all_proxy must be http:// here"
     if (
@@ -50,10 +50,10 @@ def words_of(error: BaseException, access: "ServerAccess", proxies: Mapping[str,
         or "EOF occurred" in words
     ):
         tls = access.url.lower().startswith("https:")
-        mend = (
+        fix = (
             "a server that wants a certificate hangs up, too: cert_file" if tls else "if it speaks TLS, url is https://"
         )
-    return f"{words}; {mend}" if mend else words
+    return f"{words}; {fix}" if fix else words
 
 
 def _chain(error: BaseException) -> list[BaseException]:
@@ -77,7 +77,7 @@ def _innermost(error: BaseException) -> str:
     return inner or str(error) or type(error).__name__
 
 
-def refusal_mend(status: int, words: str, access: "ServerAccess") -> str:
+def refusal_fix(status: int, words: str, access: "ServerAccess") -> str:
     """Which options to look at after an answer that isn't a success; "" where none is to blame."""
     if status == 400 and re.search(r"SSL certificate", words, re.I):
         return _OWN_CERTIFICATE

@@ -1,4 +1,4 @@
-"""Calls of a server's HTTP interface, for ingest/loki/client.py and ingest/metrics/prometheus.py: bounded in size and
+"""Calls of a server's HTTP interface, for loki/client.py and metrics/prometheus.py: bounded in size and
 time, without redirects, every failure in plain words. One thread at a time; requests is imported by the first call."""
 
 import email.utils
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import orjson
 
-from ingest.config.server_access import Credentials, ServerAccess
-from ingest.servers.call_failures import MAX_EXCERPT_CHARS, clean, hidden, refusal_mend, words_of
 from logshipper.errors import ConfigError, QueryError, RejectedPushError, RetryablePushError
+from logshipper_ingest.config.server_access import Credentials, ServerAccess
+from logshipper_ingest.servers.call_failures import MAX_EXCERPT_CHARS, clean, hidden, refusal_fix, words_of
 
 if TYPE_CHECKING:
     import requests
 
-    from ingest.servers.server_deadline import Deadline
+    from logshipper_ingest.servers.server_deadline import Deadline
 
 MAX_ANSWER_BYTES = 64 << 20
 MAX_RETRY_AFTER_SECS = 86_400.0
@@ -140,7 +140,7 @@ class Server:
     ) -> "requests.Response":
         import requests
 
-        from ingest.servers.server_deadline import Deadline, limited
+        from logshipper_ingest.servers.server_deadline import Deadline, limited
 
         if self._session is None or self._deadline is None:
             self._deadline = Deadline()
@@ -179,8 +179,8 @@ class Server:
         if 300 <= answer.status < 400:
             return f"a redirect to {clean(location) or 'nowhere'}: url must be the address that answers itself"
         words = excerpt(body) or "(no words)"
-        mend = refusal_mend(answer.status, words, self.access)
-        return f"{words}; {mend}" if mend else words
+        fix = refusal_fix(answer.status, words, self.access)
+        return f"{words}; {fix}" if fix else words
 
 
 class ServerClient:

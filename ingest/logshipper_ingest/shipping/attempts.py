@@ -1,7 +1,7 @@
 """What the shipper is about to send, written down before it is sent: so that the same entries go to the same streams
 again, whatever has become of them and of the node meanwhile.
 
-Whether an entry goes to a stream's replay depends on how far it is behind the newest one there. Were that decided anew
+Whether an entry goes to a stream's replay depends on how far it is behind the newest one there. Were that decided again
 after an answer got lost, or the agent was killed, then what Loki has in the one stream would be stored in the other
 once more, where no query takes the two for one.
 """
@@ -9,9 +9,9 @@ once more, where no query takes the two for one.
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ingest.capture.segment_reader import SpoolPosition
-from ingest.shipping.checkpoints import Checkpoints, Shipped
-from ingest.shipping.entries import StreamKey
+from logshipper_ingest.capture.segment_reader import SpoolPosition
+from logshipper_ingest.shipping.checkpoints import Checkpoints, Shipped
+from logshipper_ingest.shipping.entries import StreamKey
 
 _NOTE = "attempts"
 

@@ -12,12 +12,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-from ingest.capture.capture_account import CaptureAccount
-from ingest.capture.capture_folder import Identity
-from ingest.capture.segment_reader import SpoolPosition
-from ingest.metadata.x_axis import XAxis
-from ingest.shipping.state_file import StateFile
-from ingest.sqlite_file import damaged, open_reader, store_errors
+from logshipper_ingest.capture.capture_account import CaptureAccount
+from logshipper_ingest.capture.capture_folder import Identity
+from logshipper_ingest.capture.segment_reader import SpoolPosition
+from logshipper_ingest.metadata.x_axis import XAxis
+from logshipper_ingest.shipping.state_file import StateFile
+from logshipper_ingest.sqlite_file import damaged, open_reader, store_errors
 
 VERSION = 1
 SCHEMA = """
@@ -246,7 +246,7 @@ class State(NamedTuple):
 
 
 def read_state(path: str) -> State:
-    """Beside a running agent. Raises StoreError."""
+    """Next to a running agent. Raises StoreError."""
     connection = open_reader(path, VERSION)
     try:
         with store_errors(path):

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import orjson
 
-from ingest.capture.capture_account import STREAM_NAMES, BlockRow, EventRow, Rows, StatusRow
-from ingest.capture.capture_folder import Identity
-from ingest.capture.job import NAME, Json, job_shard
-from ingest.loki.push import as_utf8, encode_block, encode_metadata
 from logshipper.colours import SGR
 from logshipper.segment import Kind
+from logshipper_ingest.capture.capture_account import STREAM_NAMES, BlockRow, EventRow, Rows, StatusRow
+from logshipper_ingest.capture.capture_folder import Identity
+from logshipper_ingest.capture.job import NAME, Json, job_shard
+from logshipper_ingest.loki.push import as_utf8, encode_block, encode_metadata
 
 SERVICE = "logshipper"
 KIND_LABELS = {Kind.LOG: "log", Kind.METADATA: "metadata", Kind.COMMAND: "command", Kind.NOTE: "log"}

@@ -2,7 +2,7 @@
 
 Only 204 counts. What may be taken later is tried again, for as long as it takes, with growing pauses. A 400 means that
 some entries were refused and the others stored: the batch is halved until the refused ones are alone; pushing the
-others once more does no harm, as Loki drops exact repeats. Where somebody has to mend something first (401, 403, 404,
+others once more does no harm, as Loki drops exact repeats. Where somebody must fix something first (401, 403, 404,
 and all answers that nobody expects) everything waits and `status` tells.
 
 Where users have tenants of their own, one's limits aren't the others': a delivery that fails isn't tried again here,
@@ -24,16 +24,24 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
-from ingest.config.loki_section import LokiSection
-from ingest.loki.push import assemble, compress, encode_block, encode_metadata
-from ingest.metrics.metrics_server import SinkMetrics
-from ingest.servers.backoff import Backoff
-from ingest.shipping.entries import Chunk, StreamKey
-from ingest.shipping.quarantine import Refusal
-from ingest.shipping.rates import Rates
-from ingest.shipping.refusals import CERTAIN, SPLITTING, STREAM_LIMIT, STREAM_RATE, mend_of, reason_of, throttle_of
-from ingest.shipping.server_clock import ServerClock
 from logshipper.errors import PushError, QueryError, RetryablePushError
+from logshipper_ingest.config.loki_section import LokiSection
+from logshipper_ingest.loki.push import assemble, compress, encode_block, encode_metadata
+from logshipper_ingest.metrics.metrics_server import SinkMetrics
+from logshipper_ingest.servers.backoff import Backoff
+from logshipper_ingest.shipping.entries import Chunk, StreamKey
+from logshipper_ingest.shipping.quarantine import Refusal
+from logshipper_ingest.shipping.rates import Rates
+from logshipper_ingest.shipping.refusals import (
+    CERTAIN,
+    SPLITTING,
+    STREAM_LIMIT,
+    STREAM_RATE,
+    fix_of,
+    reason_of,
+    throttle_of,
+)
+from logshipper_ingest.shipping.server_clock import ServerClock
 
 _PROBE = b'{"event":"checked"}'
 _PROBE_METADATA = encode_metadata(dict.fromkeys(("job_id", "user", "task", "attempt"), "checked"))
@@ -42,7 +50,7 @@ _ALL_TENANTS = (0, 404)  # nothing about one of them
 _ALONE = (STREAM_LIMIT, STREAM_RATE)  # 429s that say nothing about other streams
 STREAM_LIMIT_SECS = (30.0, 600.0)  # least and longest pause: Loki has no room before streams have been idle for long
 OUTAGE_SECS = 5.0  # after which others will come back at the same time
-RESTART_SECS = 1.0  # without an answer: Loki may have been started anew
+RESTART_SECS = 1.0  # without an answer: Loki may have been restarted
 SAY_AGAIN_SECS = 600.0  # the same trouble, while it lasts, or where it comes and goes
 STALE_SECS = 1200.0  # how long after its pause a stream that nobody has anything for counts as failing
 _COUNTS = re.compile(r"[0-9]+|\{[^}]*+(?:\}|\Z)")  # in Loki's words: another one each time
@@ -70,7 +78,7 @@ class StreamWaits(Exception):
 
 
 class PushClient(Protocol):
-    """The part of `ingest.loki.client.Client` that is needed here."""
+    """The part of `logshipper_ingest.loki.client.Client` that is needed here."""
 
     @property
     def answer_date_ns(self) -> int | None: ...
@@ -102,7 +110,7 @@ class _Pause(NamedTuple):
 class LokiSink:
     """One Loki. make_client: for each thread that delivers; labels: of a stream; stop: set when the agent ends; say:
     lines for the agent's log. clock: Loki's. What only Loki means by its answers is in methods that another server's
-    sink has its own of (ingest/influxdb/influxdb_sink.py)."""
+    sink has its own of (logshipper_ingest/influxdb/influxdb_sink.py)."""
 
     server = "Loki"
     _splitting: tuple[int, ...] = SPLITTING
@@ -235,8 +243,8 @@ class LokiSink:
         """Whether it is surely about the entries."""
         return reason_of(error) in CERTAIN
 
-    def _mend(self, error: PushError, tenant: str) -> str:
-        return mend_of(error, tenant)
+    def _fix(self, error: PushError, tenant: str) -> str:
+        return fix_of(error, tenant)
 
     def _takes_others(self, key: StreamKey) -> bool:
         """Whether an entry of our own is taken in this stream. If not, a 400 has nothing to do with the entries that
@@ -249,7 +257,7 @@ class LokiSink:
         return True
 
     def _hold(self, key: StreamKey, error: PushError) -> None:
-        """Everything waits: somebody has to mend something."""
+        """Everything waits: somebody must fix something."""
         self._trouble(key, error)
         self._pause(key, self._backoff(key), self._section.retry_max_secs, alone=self._is_alone(key))
 
@@ -306,7 +314,7 @@ class LokiSink:
                 return None
 
     def _await_settled(self, client: PushClient) -> None:
-        """Loki that was started anew has read its write-ahead log, and takes that for a rate: it splits streams for
+        """Loki that was restarted has read its write-ahead log, and takes that for a rate: it splits streams for
         some seconds. What it had before, and is sent again then, would be there twice."""
         if self._is_away and self._answers(client):
             with self._lock:
@@ -415,7 +423,7 @@ class LokiSink:
                 self._told[told] = now
                 self._is_told = True
         if is_news:
-            self._say(f"{error}; {self._mend(error, tenant)}")
+            self._say(f"{error}; {self._fix(error, tenant)}")
 
     def _compare_clocks(self, date_ns: int | None) -> None:
         """date_ns: Loki's, of an answer that came just now: also of a refusal, which a clock that is off brings."""
@@ -424,7 +432,7 @@ class LokiSink:
             self.clock.note(date_ns)
 
     def _recovered(self, key: StreamKey, begin: float) -> None:
-        """begin: of the push that was taken; what failed after that, beside it, is still in trouble."""
+        """begin: of the push that was taken; what failed after that, next to it, is still in trouble."""
         with self._lock:
             self._taken_at[key.tenant] = time.monotonic()
             of_tenant = [(one, pause) for one, pause in self._pauses.items() if one.tenant == key.tenant]

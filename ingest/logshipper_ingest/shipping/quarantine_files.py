@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ingest.loki.push import is_name
 from logshipper.errors import StoreError, os_words
+from logshipper_ingest.loki.push import is_name
 
 FOLDER = "quarantine"  # in the agent's state_dir
 REWRITER_LOCK = "quarantine.lock"  # likewise
@@ -176,7 +176,7 @@ def rewrite(folder: str, name: str, decide: Decide) -> None:
                 os.unlink(path)
             sync_folder(folder)
         except OSError as error:
-            raise StoreError(path, f"can't be written anew: {os_words(error)}; it is as it was") from None
+            raise StoreError(path, f"can't be rewritten: {os_words(error)}; it is as it was") from None
 
 
 def _write_new(folder: str, name: str, new: str, decide: Decide) -> bool:

@@ -4,10 +4,10 @@ import random
 import threading
 import time
 
-from ingest.config.loki_section import LokiSection
-from ingest.servers.backoff import Allowance
-from ingest.shipping.entries import StreamKey
-from ingest.shipping.pace import Pace
+from logshipper_ingest.config.loki_section import LokiSection
+from logshipper_ingest.servers.backoff import Allowance
+from logshipper_ingest.shipping.entries import StreamKey
+from logshipper_ingest.shipping.pace import Pace
 
 # Loki splits a stream where its rate of the last second and the push together exceed 1.5 MiB (shard_streams:
 # desired_rate): then the refusal of one part is hidden by another's 204, and what is sent again may be split otherwise.

@@ -45,7 +45,7 @@ def throttle_of(error: PushError) -> str:
     return next((reason for reason, pattern in _THROTTLES if pattern.search(error.excerpt)), OTHER)
 
 
-def mend_of(error: PushError, tenant: str) -> str:
+def fix_of(error: PushError, tenant: str) -> str:
     """What somebody has to do about an answer, and what waits until then. tenant: whom it is about, "" for all."""
     status, limit = error.status, throttle_of(error)
     waits = f"what is of the tenant {tenant} waits" if tenant else "everything waits"

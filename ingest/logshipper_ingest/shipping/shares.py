@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from ingest.shipping.entries import StreamKey
-from ingest.shipping.loki_sink import LokiSink
+from logshipper_ingest.shipping.entries import StreamKey
+from logshipper_ingest.shipping.loki_sink import LokiSink
 
 SHARE_BYTES = 512 << 10  # of a capture in a round; more where few have something
 MAX_SHARE_BYTES = 4 << 20

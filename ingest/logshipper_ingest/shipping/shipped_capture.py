@@ -5,18 +5,18 @@ import time
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from ingest.capture.capture_folder import CaptureFolder, Identity, Life
-from ingest.capture.job import RUNNING, UNRESPONSIVE_NS
-from ingest.capture.learning import new_account
-from ingest.capture.segment_reader import Batch, SegmentReader, list_segments
-from ingest.shipping.checkpoints import Checkpoints, Counts, Learnt, Shipped
-from ingest.shipping.entries import EntryBuilder
+from logshipper_ingest.capture.capture_folder import CaptureFolder, Identity, Life
+from logshipper_ingest.capture.job import RUNNING, UNRESPONSIVE_NS
+from logshipper_ingest.capture.learning import new_account
+from logshipper_ingest.capture.segment_reader import Batch, SegmentReader, list_segments
+from logshipper_ingest.shipping.checkpoints import Checkpoints, Counts, Learnt, Shipped
+from logshipper_ingest.shipping.entries import EntryBuilder
 
 if TYPE_CHECKING:
-    from ingest.capture.followed_capture import FollowedCapture
+    from logshipper_ingest.capture.followed_capture import FollowedCapture
 
 FIRST_SEGMENT = 1
-ENTRY_BYTES = 100  # what an entry costs at Loki beside its line, about: a share is what is sent
+ENTRY_BYTES = 100  # what an entry costs at Loki besides its line, about: a share is what is sent
 
 
 class ShippedCapture:

@@ -7,7 +7,7 @@ drops as exact repeats. An error of our own goes back to the last checkpoint; so
 doesn't take them now, and those with lines of a stream that Loki doesn't take, while the others' are remembered.
 
 What is far behind its stream's newest entry goes to a replay stream. Which that is, is written down before a round is
-sent (ingest/shipping/attempts.py), and kept to where it is sent again. Then what may have been sent goes first, for a
+sent (shipping/attempts.py), and kept to where it is sent again. Then what may have been sent goes first, for a
 while: anything newer in the same stream would have Loki refuse it there.
 
 A tenant or stream that failed last is tried with a batch or so of one capture: what is taken counts against its limits.
@@ -24,25 +24,25 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from ingest.capture.capture_account import EventRow, Rows
-from ingest.capture.capture_folder import Life
-from ingest.capture.followed_capture import in_turn
-from ingest.capture.learning import learn, own_fault
-from ingest.capture.segment_reader import Batch, Outcome
-from ingest.config.agent_config import AgentConfig
-from ingest.metrics.metrics_server import SinkMetrics
-from ingest.shipping.attempts import Attempts, End
-from ingest.shipping.checkpoints import Checkpoints
-from ingest.shipping.entries import Chunk, EntryBuilder, StreamKey, batches, with_replay
-from ingest.shipping.loki_sink import LokiSink, Stopped, StreamWaits, TenantWaits
-from ingest.shipping.quarantine import Quarantine, Refusal
-from ingest.shipping.seldom import Seldom
-from ingest.shipping.shares import Held, Shares
-from ingest.shipping.shipped_capture import ShippedCapture
-from ingest.shipping.tenants import tenant_of
 from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
 from logshipper.segment import Json
+from logshipper_ingest.capture.capture_account import EventRow, Rows
+from logshipper_ingest.capture.capture_folder import Life
+from logshipper_ingest.capture.followed_capture import in_turn
+from logshipper_ingest.capture.learning import learn, own_fault
+from logshipper_ingest.capture.segment_reader import Batch, Outcome
+from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.metrics.metrics_server import SinkMetrics
+from logshipper_ingest.shipping.attempts import Attempts, End
+from logshipper_ingest.shipping.checkpoints import Checkpoints
+from logshipper_ingest.shipping.entries import Chunk, EntryBuilder, StreamKey, batches, with_replay
+from logshipper_ingest.shipping.loki_sink import LokiSink, Stopped, StreamWaits, TenantWaits
+from logshipper_ingest.shipping.quarantine import Quarantine, Refusal
+from logshipper_ingest.shipping.seldom import Seldom
+from logshipper_ingest.shipping.shares import Held, Shares
+from logshipper_ingest.shipping.shipped_capture import ShippedCapture
+from logshipper_ingest.shipping.tenants import tenant_of
 
 FULL_ROUND_BYTES = 256 << 10  # so much needn't wait for more: pushes of it cost Loki no more than larger ones
 LEAST_PAUSE_SECS = 0.05  # between two rounds
@@ -64,8 +64,8 @@ class _Piece(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """What came of a stream, or of several. taken: what is acknowledged, but for what was beside refused entries of the
-    same capture."""
+    """What came of a stream, or of several. taken: what is acknowledged, but for what was next to refused entries of
+    the same capture."""
 
     refusals: list[Refusal]
     taken: list[Chunk]
@@ -421,7 +421,7 @@ class Shipper:
         return refusals
 
     def _deliver(self, streams: dict[StreamKey, list[Chunk]], held: Held) -> _Sent:
-        """Streams beside each other, the batches of each in order; events last: who reads of a capture's end finds all
+        """Streams next to each other, the batches of each in order; events last: who reads of a capture's end finds all
         its lines. held: nothing more is sent to these; those that don't take theirs are added. Raises what the first of
         the others raises."""
         sent = _Sent([], [])

@@ -7,19 +7,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from ingest.capture.followed_capture import FollowedCapture, in_turn
-from ingest.config.agent_config import AgentConfig
-from ingest.metrics.disk_metrics import QuarantineMetrics
-from ingest.metrics.job_metrics import JobMetrics
-from ingest.metrics.metrics_server import AgentMetrics
-from ingest.shipping import quarantine_files
-from ingest.shipping.checkpoints import STATE_FILE, Checkpoints
-from ingest.shipping.quarantine import Quarantine
-from ingest.shipping.shipped_capture import ShippedCapture
-from ingest.shipping.shipper import Shipper, ship_until
-from ingest.shipping.sink_parts import made_sink, push_client
-from ingest.slurm.states import SlurmStates
 from logshipper.private_folder import make_private_folder
+from logshipper_ingest.capture.followed_capture import FollowedCapture, in_turn
+from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.metrics.disk_metrics import QuarantineMetrics
+from logshipper_ingest.metrics.job_metrics import JobMetrics
+from logshipper_ingest.metrics.metrics_server import AgentMetrics
+from logshipper_ingest.shipping import quarantine_files
+from logshipper_ingest.shipping.checkpoints import STATE_FILE, Checkpoints
+from logshipper_ingest.shipping.quarantine import Quarantine
+from logshipper_ingest.shipping.shipped_capture import ShippedCapture
+from logshipper_ingest.shipping.shipper import Shipper, ship_until
+from logshipper_ingest.shipping.sink_parts import made_sink, push_client
+from logshipper_ingest.slurm.states import SlurmStates
 
 MEASURE_SECS = 0.2  # at a time, for looking how much waits
 

@@ -3,12 +3,12 @@
 import threading
 from collections.abc import Callable
 
-from ingest.config.agent_config import AgentConfig
-from ingest.influxdb.client import InfluxdbClient
-from ingest.influxdb.influxdb_sink import InfluxdbSink
-from ingest.loki.client import Client
-from ingest.metrics.metrics_server import SinkMetrics
-from ingest.shipping.loki_sink import LokiSink, PushClient
+from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.influxdb.client import InfluxdbClient
+from logshipper_ingest.influxdb.influxdb_sink import InfluxdbSink
+from logshipper_ingest.loki.client import Client
+from logshipper_ingest.metrics.metrics_server import SinkMetrics
+from logshipper_ingest.shipping.loki_sink import LokiSink, PushClient
 
 
 def push_client(config: AgentConfig) -> Client | InfluxdbClient:

@@ -1,13 +1,13 @@
-"""What the agent remembers of each Loki that it ships to, as the commands read it, also beside a running agent."""
+"""What the agent remembers of each Loki that it ships to, as the commands read it, also next to a running agent."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ingest.capture.segment_reader import SpoolPosition
-from ingest.config.agent_config import SINKS_FOLDER, AgentConfig
-from ingest.shipping.checkpoints import STATE_FILE, State, read_state
 from logshipper.errors import ConfigError
+from logshipper_ingest.capture.segment_reader import SpoolPosition
+from logshipper_ingest.config.agent_config import SINKS_FOLDER, AgentConfig
+from logshipper_ingest.shipping.checkpoints import STATE_FILE, State, read_state
 
 SINKS_NOTE = "sinks"  # a note of the agent's own: the names of all that it ships to
 

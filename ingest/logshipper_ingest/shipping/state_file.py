@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ingest.sqlite_file import open_writer, store_errors, transaction
+from logshipper_ingest.sqlite_file import open_writer, store_errors, transaction
 
 
 class StateFile:

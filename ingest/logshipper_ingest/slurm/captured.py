@@ -7,10 +7,10 @@ told apart by when they were. A run that wasn't captured has no events, and must
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from ingest.loki.account import CLOSED, ENDED, STARTED, EventAccount, JobAccount, job_key
-from ingest.loki.logql import SERVICE, any_of, quoted, with_event
-from ingest.loki.reader import AHEAD_NS, Entries
-from ingest.slurm.record import MAX_NODES, SECOND_NS, EndRecord
+from logshipper_ingest.loki.account import CLOSED, ENDED, STARTED, EventAccount, JobAccount, job_key
+from logshipper_ingest.loki.logql import SERVICE, any_of, quoted, with_event
+from logshipper_ingest.loki.reader import AHEAD_NS, Entries
+from logshipper_ingest.slurm.record import MAX_NODES, SECOND_NS, EndRecord
 
 MAX_ENTRIES = 100_000  # of an answer
 BEFORE_NS = 60 * SECOND_NS  # by which a capture's clock may be behind, in a question
@@ -84,7 +84,7 @@ def run_of(record: EndRecord, job: JobAccount | None) -> Run | None:
     newest_ns = max(account.heartbeat_ns for account in accounts) + 1
     settled = all(account.closed for account in accounts)
     if record.start:
-        # a resized job begins anew for Slurm: its captures were there before
+        # a resized job begins again for Slurm: its captures were there before
         fits = max(began_ns, newest_ns if settled else 0) >= record.start * SECOND_NS - SKEW_NS
         sure = began_ns >= record.start * SECOND_NS
     else:

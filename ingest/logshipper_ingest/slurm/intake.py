@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ingest.slurm.record import MAX_RECORD_BYTES, BadRecord, EndRecord, parse_end
-from ingest.slurm.waiting import MALFORMED, HoursOf, Waiting, WaitingEnds, nothing
 from logshipper.errors import SpoolError, os_words
 from logshipper.fault_points import fault_point
+from logshipper_ingest.slurm.record import MAX_RECORD_BYTES, BadRecord, EndRecord, parse_end
+from logshipper_ingest.slurm.waiting import MALFORMED, HoursOf, Waiting, WaitingEnds, nothing
 
 MAX_WAITING = 100_000  # records: of the longest waiting the most are jobs' that weren't captured
 MAX_AT_ONCE = 1000

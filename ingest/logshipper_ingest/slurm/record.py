@@ -1,6 +1,6 @@
 """What the hook job-ended wrote of one run of a job, strictly parsed, and what is told of it in Loki. Pure.
 
-Slurm's own words are mended where they mislead: a run that is begun anew is PENDING already; an exit status of 0:1 is
+Slurm's own words are fixed where they mislead: a run that is restarted is PENDING already; an exit status of 0:1 is
 made up where a job didn't end by itself; 0:125 stands for memory that ran out.
 """
 
@@ -9,8 +9,8 @@ import re
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from ingest.capture.job import JOB_ENDED, SLURM_STATES
-from ingest.capture.job import MAX_NODES as MAX_JOB_NODES
+from logshipper_ingest.capture.job import JOB_ENDED, SLURM_STATES
+from logshipper_ingest.capture.job import MAX_NODES as MAX_JOB_NODES
 
 MAX_RECORD_BYTES = 64 << 10
 SECOND_NS = 10**9
@@ -38,7 +38,7 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", re.ASCII)
 class EndRecord(NamedTuple):
     """How a run of a job ended. by: who told it; state: one of SLURM_STATES, "" where that isn't known; exit_code: None
     where a signal ended it, or where it isn't known; start, end: seconds since 1970, start 0 where it isn't known;
-    restarts: how often it was begun anew, at most, -1 where that isn't known; nodes: names, empty for any; node_count:
+    restarts: how often it was restarted, at most, -1 where that isn't known; nodes: names, empty for any; node_count:
     how many there were, 0 where that isn't known; submit: when this run began to wait, as start."""
 
     by: str

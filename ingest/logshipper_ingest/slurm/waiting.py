@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ingest.shipping.state_file import StateFile
-from ingest.slurm.hours import HourSums
-from ingest.slurm.record import EndRecord
-from ingest.sqlite_file import damaged, open_reader, store_errors
+from logshipper_ingest.shipping.state_file import StateFile
+from logshipper_ingest.slurm.hours import HourSums
+from logshipper_ingest.slurm.record import EndRecord
+from logshipper_ingest.sqlite_file import damaged, open_reader, store_errors
 
 VERSION = 1
 FILE = "slurm.db"  # in the agent's state_dir
@@ -190,7 +190,7 @@ def _count(connection: sqlite3.Connection, counts: Mapping[str, int]) -> None:
 
 
 def read_counts(path: str) -> dict[str, int]:
-    """Of all outcomes, and of those that are `waiting`; beside a running agent. Raises StoreError."""
+    """Of all outcomes, and of those that are `waiting`; next to a running agent. Raises StoreError."""
     connection = open_reader(path, VERSION)
     try:
         with store_errors(path):

@@ -5,8 +5,8 @@ import os
 from collections.abc import Sequence
 from contextlib import closing
 
-from ingest.capture.job import Allocation
-from ingest.sqlite_file import UnfinishedError, damaged, open_reader, open_writer, store_errors, transaction
+from logshipper_ingest.capture.job import Allocation
+from logshipper_ingest.sqlite_file import UnfinishedError, damaged, open_reader, open_writer, store_errors, transaction
 
 FILE = "allocations.db"
 VERSION = 1

@@ -16,9 +16,11 @@ from typing import NamedTuple
 
 import orjson
 
-from ingest.capture.job import RUNNING, JobSummary, derived_state
-from ingest.capture.summary import summarise
-from ingest.sqlite_file import (
+from logshipper.errors import StoreError
+from logshipper.fault_points import fault_point
+from logshipper_ingest.capture.job import RUNNING, JobSummary, derived_state
+from logshipper_ingest.capture.summary import summarise
+from logshipper_ingest.sqlite_file import (
     DamagedError,
     UnfinishedError,
     open_reader,
@@ -29,8 +31,6 @@ from ingest.sqlite_file import (
     store_errors,
     transaction,
 )
-from logshipper.errors import StoreError
-from logshipper.fault_points import fault_point
 
 __all__ = ["Catalogue", "Tombstone", "make_again", "read_summary", "summarise"]
 
@@ -225,8 +225,8 @@ def _inode_of(path: str) -> int:
 
 def read_summary(path: str, job_id: str) -> JobSummary | None:
     """From a job's database; None where no capture is in it yet. Raises StoreError."""
-    from ingest.store.job_db import VERSION as JOB_VERSION  # late: lists don't need it
-    from ingest.store.job_db import read_captures
+    from logshipper_ingest.store.job_db import VERSION as JOB_VERSION  # late: lists don't need it
+    from logshipper_ingest.store.job_db import read_captures
 
     connection = open_reader(path, JOB_VERSION)
     try:

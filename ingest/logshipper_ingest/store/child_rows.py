@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ingest.capture.job import Child, ChildChange
-from ingest.sqlite_file import damaged
+from logshipper_ingest.capture.job import Child, ChildChange
+from logshipper_ingest.sqlite_file import damaged
 
 OWN_DETAILS = "import"  # among a job's details: what importing itself keeps there
 _PAGE = 1000

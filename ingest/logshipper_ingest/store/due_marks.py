@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from ingest.sqlite_file import UnwritableError
 from logshipper.errors import os_words
+from logshipper_ingest.sqlite_file import UnwritableError
 
 if TYPE_CHECKING:
-    from ingest.capture.purge_pattern import LinePattern
+    from logshipper_ingest.capture.purge_pattern import LinePattern
 
 FILE = "importing.marks"
 
@@ -44,7 +44,7 @@ class MarksOnTheirWay:
         except FileNotFoundError:
             return []
         except (OSError, ValueError, TypeError):
-            return []  # nobody's but ours, so this can't be mended: it goes when it is delivered
+            return []  # nobody's but ours, so this can't be fixed: it goes when it is delivered
 
     def add(self, marks: DueMarks, *, note: bool) -> None:
         """note: its job may be stored before they are delivered."""

@@ -5,8 +5,8 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ingest.capture.job import EventsAsked, JobEvent
-from ingest.sqlite_file import damaged
+from logshipper_ingest.capture.job import EventsAsked, JobEvent
+from logshipper_ingest.sqlite_file import damaged
 
 _PAGE = 500
 _MOST_NAMES = 20  # that the database looks for

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 
-from ingest.capture.capture_account import CaptureAccount, Rows
-from ingest.capture.job import RUNNING, STATE_CHANGED, Json
-from ingest.imports.imported import Change, ImportedChild
-from ingest.imports.states import is_over, state_of
-from ingest.sqlite_file import open_reader, store_errors, transaction
-from ingest.store.job_db import VERSION, CaptureRow, JobWriter
+from logshipper_ingest.capture.capture_account import CaptureAccount, Rows
+from logshipper_ingest.capture.job import RUNNING, STATE_CHANGED, Json
+from logshipper_ingest.imports.imported import Change, ImportedChild
+from logshipper_ingest.imports.states import is_over, state_of
+from logshipper_ingest.sqlite_file import open_reader, store_errors, transaction
+from logshipper_ingest.store.job_db import VERSION, CaptureRow, JobWriter
 
 _CHILD_TABLES = """
 CREATE TABLE IF NOT EXISTS child (

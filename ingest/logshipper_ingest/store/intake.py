@@ -13,20 +13,20 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
-from ingest.capture.capture_account import Rows
-from ingest.capture.capture_folder import CaptureFolder, Identity, Life, list_folders
-from ingest.capture.job import RUNNING, JobSummary, TakenIn
-from ingest.capture.learning import learn, new_account
-from ingest.capture.purge_pattern import LinePattern
-from ingest.capture.purge_segments import Purged, purge_capture
-from ingest.capture.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
-from ingest.sqlite_file import UnwritableError
-from ingest.store.catalogue import Catalogue, summarise
-from ingest.store.job_db import CaptureRow, JobWriter
 from logshipper.errors import LogshipperError, StoreError, os_words
 from logshipper.fault_points import fault_point
 from logshipper.safe_text import safe
 from logshipper.spool import keep_attempts
+from logshipper_ingest.capture.capture_account import Rows
+from logshipper_ingest.capture.capture_folder import CaptureFolder, Identity, Life, list_folders
+from logshipper_ingest.capture.job import RUNNING, JobSummary, TakenIn
+from logshipper_ingest.capture.learning import learn, new_account
+from logshipper_ingest.capture.purge_pattern import LinePattern
+from logshipper_ingest.capture.purge_segments import Purged, purge_capture
+from logshipper_ingest.capture.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
+from logshipper_ingest.sqlite_file import UnwritableError
+from logshipper_ingest.store.catalogue import Catalogue, summarise
+from logshipper_ingest.store.job_db import CaptureRow, JobWriter
 
 BATCH_BYTES = 4 << 20
 MAX_PROBLEMS = 100  # told by one run

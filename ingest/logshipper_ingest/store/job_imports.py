@@ -10,17 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
-from ingest.capture.capture_account import CaptureAccount, RecordRow, Rows, clean_ledger
-from ingest.capture.job import RUNNING, STATE_CHANGED, JobSummary, Json
-from ingest.imports.imported import Change, ImportedJob
-from ingest.imports.states import is_over, state_of
-from ingest.metadata.metadata_keys import parse_record
-from ingest.store.catalogue import Catalogue, summarise
-from ingest.store.child_rows import OWN_DETAILS
-from ingest.store.due_marks import DueMarks, Mark, MarksOnTheirWay
-from ingest.store.imported_db import ImportedJobWriter, key_of
-from ingest.store.job_db import CaptureRow
-from ingest.store.new_databases import NewDatabases
 from logshipper.classifier import Classifier
 from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
@@ -28,6 +17,17 @@ from logshipper.frame_builder import FrameBuilder
 from logshipper.metadata import Hint, keys_of
 from logshipper.segment import Stream, decode_frame
 from logshipper.stream_log import Event, Lines
+from logshipper_ingest.capture.capture_account import CaptureAccount, RecordRow, Rows, clean_ledger
+from logshipper_ingest.capture.job import RUNNING, STATE_CHANGED, JobSummary, Json
+from logshipper_ingest.imports.imported import Change, ImportedJob
+from logshipper_ingest.imports.states import is_over, state_of
+from logshipper_ingest.metadata.metadata_keys import parse_record
+from logshipper_ingest.store.catalogue import Catalogue, summarise
+from logshipper_ingest.store.child_rows import OWN_DETAILS
+from logshipper_ingest.store.due_marks import DueMarks, Mark, MarksOnTheirWay
+from logshipper_ingest.store.imported_db import ImportedJobWriter, key_of
+from logshipper_ingest.store.job_db import CaptureRow
+from logshipper_ingest.store.new_databases import NewDatabases
 
 MAX_KEY_SETS = 256  # of a job's records, whose numbers are kept
 _LOG_STEP_BYTES = 64 << 10

@@ -3,14 +3,14 @@
 import os
 from collections.abc import Callable
 
-from ingest.capture.purge_pattern import LinePattern
-from ingest.capture.purge_segments import Purged
-from ingest.sqlite_file import UnwritableError
-from ingest.store import due_marks, marks_file
-from ingest.store.catalogue import Catalogue, read_summary
-from ingest.store.intake import Intake
-from ingest.store.job_traces import JobPlace, moved_aside, remove_unfinished
-from ingest.store.purge_store import purge_database
+from logshipper_ingest.capture.purge_pattern import LinePattern
+from logshipper_ingest.capture.purge_segments import Purged
+from logshipper_ingest.sqlite_file import UnwritableError
+from logshipper_ingest.store import due_marks, marks_file
+from logshipper_ingest.store.catalogue import Catalogue, read_summary
+from logshipper_ingest.store.intake import Intake
+from logshipper_ingest.store.job_traces import JobPlace, moved_aside, remove_unfinished
+from logshipper_ingest.store.purge_store import purge_database
 
 
 def purge_job(place: JobPlace, intake: Intake, catalogue: Catalogue, pattern: LinePattern, *, dry_run: bool) -> Purged:

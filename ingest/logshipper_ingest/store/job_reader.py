@@ -16,7 +16,8 @@ from itertools import islice, repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ingest.capture.job import (
+from logshipper.segment import MAX_PAYLOAD_BYTES, Kind, Stream
+from logshipper_ingest.capture.job import (
     OPEN_STATES,
     RUNNING,
     UNRESPONSIVE,
@@ -34,14 +35,13 @@ from ingest.capture.job import (
     derived_state,
     heartbeat_lost,
 )
-from ingest.capture.summary import summarise
-from ingest.metadata.x_axis import XAxis
-from ingest.sqlite_file import damaged, open_reader, store_errors, unfinished
-from ingest.store.child_rows import OWN_DETAILS, read_child_changes, read_children
-from ingest.store.event_rows import read_stored_events
-from ingest.store.job_db import VERSION, read_captures, unpacked_text
-from ingest.store.keyed_reader import KeyedReader
-from logshipper.segment import MAX_PAYLOAD_BYTES, Kind, Stream
+from logshipper_ingest.capture.summary import summarise
+from logshipper_ingest.metadata.x_axis import XAxis
+from logshipper_ingest.sqlite_file import damaged, open_reader, store_errors, unfinished
+from logshipper_ingest.store.child_rows import OWN_DETAILS, read_child_changes, read_children
+from logshipper_ingest.store.event_rows import read_stored_events
+from logshipper_ingest.store.job_db import VERSION, read_captures, unpacked_text
+from logshipper_ingest.store.keyed_reader import KeyedReader
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

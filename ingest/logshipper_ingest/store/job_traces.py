@@ -5,9 +5,9 @@ import glob
 import os
 from typing import NamedTuple
 
-from ingest.sqlite_file import SUFFIXES, DamagedError, UnwritableError, remove_database
-from ingest.store import catalogue, due_marks, marks_file, new_databases
 from logshipper.errors import os_words
+from logshipper_ingest.sqlite_file import SUFFIXES, DamagedError, UnwritableError, remove_database
+from logshipper_ingest.store import catalogue, due_marks, marks_file, new_databases
 
 _MOVED_ASIDE = ("*.db.damaged*", "jobs/*.db.damaged*")
 _READ_BYTES = 1 << 20

@@ -13,9 +13,10 @@ from contextlib import AbstractContextManager, closing
 
 import orjson
 
-from ingest.capture.job import JobSummary
-from ingest.metadata.key_values import KeyValues
-from ingest.sqlite_file import (
+from logshipper.errors import StoreError
+from logshipper_ingest.capture.job import JobSummary
+from logshipper_ingest.metadata.key_values import KeyValues
+from logshipper_ingest.sqlite_file import (
     DamagedError,
     UnfinishedError,
     damaged,
@@ -26,7 +27,6 @@ from ingest.sqlite_file import (
     store_errors,
     transaction,
 )
-from logshipper.errors import StoreError
 
 FILE = "values.db"
 VERSION = 2
@@ -141,7 +141,7 @@ class KeyCache:
             pass  # a full disk, a lock: it is but a cache
 
     def _check_version(self, connection: sqlite3.Connection) -> None:
-        """Raises DamagedError for a file of an older version, which is made anew."""
+        """Raises DamagedError for a file of an older version, which is made again."""
         if connection.execute("PRAGMA user_version").fetchone()[0] != VERSION:
             raise damaged(self._path, "an older logshipper wrote it")
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ingest.capture.job import Child, ChildChange, Json
-from ingest.metadata.key_values import KeyValues, values_of
-from ingest.metadata.metadata_keys import raw_value
-from ingest.metadata.x_axis import KeyStats, XAxis, XChoice, merge_all
+from logshipper_ingest.capture.job import Child, ChildChange, Json
+from logshipper_ingest.metadata.key_values import KeyValues, values_of
+from logshipper_ingest.metadata.metadata_keys import raw_value
+from logshipper_ingest.metadata.x_axis import KeyStats, XAxis, XChoice, merge_all
 
 
 class KeyedReader:
@@ -15,7 +15,7 @@ class KeyedReader:
     _axis: XAxis | None = None
 
     def details(self) -> Json:
-        """What an imported job's own system says of it beside the summary; nothing of others."""
+        """What an imported job's own system says of it besides the summary; nothing of others."""
         return {}
 
     def children(self) -> Iterator[Child]:

@@ -4,7 +4,7 @@
     jobs/<id>.db    all of one job: lines by the block, metadata records, events, captures, how far they are taken in
     spool/          captures' segments that are not yet taken in (host-local where the store is on a network)
     values.db       the last value of each key, for lists
-    overlay.db      tags and notes of whoever reads (observe/overlay.py)
+    overlay.db      tags and notes of whoever reads (logshipper_observe/overlay.py)
     allocations.db  nodes that imported jobs were given
     importing/      databases of jobs that are just being imported; importing.marks: tags and notes of such
     intake.lock     held by whoever takes in; agent.lock, agent.log: the per-user agent's
@@ -20,29 +20,38 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ingest.capture.job import NAME, Capture, JobEvent, JobSummary, LogLine, MetadataRecord, Position, TakenIn
-from ingest.capture.summary import find_job
-from ingest.metadata.key_values import KeyValues
-from ingest.sqlite_file import DamagedError, UnfinishedError, UnwritableError
-from ingest.store.catalogue import Catalogue, make_again
-from ingest.store.key_cache import KeyCache
-from ingest.store.private_files import is_private, make_files_private
-from ingest.text_table import plural
 from logshipper.errors import LogshipperError, SpoolError, SpoolFull, StoreError, UnknownJob
 from logshipper.fault_points import fault_point
 from logshipper.filesystem import network_type
 from logshipper.private_folder import claim_folder
 from logshipper.spool import OWN_NAMES, spool_root
+from logshipper_ingest.capture.job import (
+    NAME,
+    Capture,
+    JobEvent,
+    JobSummary,
+    LogLine,
+    MetadataRecord,
+    Position,
+    TakenIn,
+)
+from logshipper_ingest.capture.summary import find_job
+from logshipper_ingest.metadata.key_values import KeyValues
+from logshipper_ingest.sqlite_file import DamagedError, UnfinishedError, UnwritableError
+from logshipper_ingest.store.catalogue import Catalogue, make_again
+from logshipper_ingest.store.key_cache import KeyCache
+from logshipper_ingest.store.private_files import is_private, make_files_private
+from logshipper_ingest.text_table import plural
 
 if TYPE_CHECKING:
-    from ingest.capture.job import Allocation
-    from ingest.capture.purge_pattern import LinePattern
-    from ingest.capture.purge_segments import Purged
-    from ingest.store.due_marks import Mark
-    from ingest.store.intake import Intake, Progress, SpooledCapture
-    from ingest.store.job_imports import JobImports
-    from ingest.store.job_reader import JobReader
-    from ingest.store.job_traces import JobPlace
+    from logshipper_ingest.capture.job import Allocation
+    from logshipper_ingest.capture.purge_pattern import LinePattern
+    from logshipper_ingest.capture.purge_segments import Purged
+    from logshipper_ingest.store.due_marks import Mark
+    from logshipper_ingest.store.intake import Intake, Progress, SpooledCapture
+    from logshipper_ingest.store.job_imports import JobImports
+    from logshipper_ingest.store.job_reader import JobReader
+    from logshipper_ingest.store.job_traces import JobPlace
 
 __all__ = ["Capture", "JobEvent", "JobSummary", "LocalStore", "LogLine", "MetadataRecord", "Position", "TakenIn"]
 
@@ -108,7 +117,7 @@ class LocalStore:
     def _intake(self) -> "Intake":
         """Made when first asked for: a list of jobs, where nothing is spooled, is there before it is imported."""
         if self._made_intake is None:
-            from ingest.store.intake import Intake
+            from logshipper_ingest.store.intake import Intake
 
             self._made_intake = Intake(
                 self.spool, self._jobs, self._catalogue, wal=self.uses_wal, owner=self._owner, ended=self.key_values
@@ -170,7 +179,7 @@ class LocalStore:
         return catalogue
 
     def _follow_catalogue(self) -> None:
-        """Opens the catalogue anew where another program has replaced it, else makes it again where it was found to be
+        """Opens the catalogue again where another program has replaced it, else makes it again where it was found to be
         damaged. The caller holds the store's lock."""
         is_in_place = self._catalogue.is_in_place()
         if is_in_place and not self._catalogue.is_damaged:
@@ -180,7 +189,7 @@ class LocalStore:
         self._catalogue = self._make_catalogue_again() if is_in_place else self._open_or_make_catalogue()
 
     def _locked(self, deadline: float) -> AbstractContextManager[bool]:
-        from ingest.store.intake import intake_lock
+        from logshipper_ingest.store.intake import intake_lock
 
         return intake_lock(os.path.join(self.root, "intake.lock"), deadline)
 
@@ -261,7 +270,7 @@ class LocalStore:
     def importing(self, mark: "Mark", *, again: bool = False) -> Iterator["JobImports"]:
         """What takes in imported jobs; the store's lock is held meanwhile: not for long at a time. mark, again: see
         there. Raises StoreError."""
-        from ingest.store.job_imports import JobImports
+        from logshipper_ingest.store.job_imports import JobImports
 
         if not self.is_writable:
             raise StoreError(self.root, "can't be written, so nothing can be imported")
@@ -282,7 +291,7 @@ class LocalStore:
 
     def put_allocations(self, allocations: "Sequence[Allocation]") -> None:
         """Keeps them; what is known of one already is replaced. Raises StoreError."""
-        from ingest.store.allocations import put_allocations
+        from logshipper_ingest.store.allocations import put_allocations
 
         if not self.is_writable:
             raise StoreError(self.root, "can't be written, so nothing can be imported")
@@ -290,7 +299,7 @@ class LocalStore:
 
     def allocations(self) -> "list[Allocation]":
         """Nodes that jobs were given, oldest first, those that wait last: what was imported of them."""
-        from ingest.store.allocations import read_allocations
+        from logshipper_ingest.store.allocations import read_allocations
 
         return read_allocations(self.root)
 
@@ -305,10 +314,10 @@ class LocalStore:
         try:
             return self._catalogue.jobs(time.time_ns())
         except DamagedError:
-            self._mend_damage()
+            self._fix_damage()
             return self._catalogue.jobs(time.time_ns())
 
-    def _mend_damage(self) -> None:
+    def _fix_damage(self) -> None:
         """The catalogue's damage showed only when it was read: it is made again, on disk or else in memory."""
         if self.is_writable:
             with self._locked(time.monotonic() + LOCK_SECS) as held:
@@ -346,12 +355,12 @@ class LocalStore:
         """Raises UnknownJob where there is no such job, or nothing of it is taken in yet; StoreError where its database
         can't be read."""
         path = self._path_of(job_id)
-        from ingest.store.job_reader import JobReader
+        from logshipper_ingest.store.job_reader import JobReader
 
         try:
             try:
                 reader = JobReader(path, job_id)
-            except UnfinishedError:  # in the making; what is in the catalogue isn't any more, or else is damaged
+            except UnfinishedError:  # being created; what is in the catalogue isn't any more, or else is damaged
                 if all(job.job_id != job_id for job in self.jobs()):
                     raise UnknownJob(job_id, f"no job has the id {job_id!r}") from None
                 reader = JobReader(path, job_id)
@@ -372,7 +381,7 @@ class LocalStore:
         file then, or once nobody has the store open. Late segments of it won't be taken in any more. Returns files that
         were moved aside as damaged, and have it. Raises UnknownJob; StoreError where the job runs, or nothing can be
         written."""
-        from ingest.store.job_traces import remove_traces
+        from logshipper_ingest.store.job_traces import remove_traces
 
         path = self._path_of(job_id)
         summary = next((job for job in self.jobs() if job.job_id == job_id), None)
@@ -409,7 +418,7 @@ class LocalStore:
     def purge(self, job_id: str, pattern: "LinePattern", *, dry_run: bool) -> "Purged":
         """Overwrites what has a pattern of a job's lines, names, tags and notes, in all of the store; how much that is.
         dry_run: only counts. Raises UnknownJob, StoreError."""
-        from ingest.store.job_purge import purge_job
+        from logshipper_ingest.store.job_purge import purge_job
 
         self._path_of(job_id)
         if not self.is_writable:
@@ -424,17 +433,17 @@ class LocalStore:
 
     def not_purged(self, job_id: str, pattern: "LinePattern") -> list[str]:
         """What `purge` leaves as it is and may have the pattern, a sentence each. Raises StoreError."""
-        from ingest.store.job_purge import not_purged
+        from logshipper_ingest.store.job_purge import not_purged
 
         return not_purged(self._place_of(job_id), pattern)
 
     def _place_of(self, job_id: str) -> "JobPlace":
-        from ingest.store.job_traces import JobPlace
+        from logshipper_ingest.store.job_traces import JobPlace
 
         return JobPlace(self.root, job_id, self.uses_wal)
 
     def _last_attempt(self, path: str, job_id: str) -> int:
-        from ingest.store.job_reader import JobReader
+        from logshipper_ingest.store.job_reader import JobReader
 
         try:
             with JobReader(path, job_id) as reader:

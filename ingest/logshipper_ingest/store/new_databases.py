@@ -1,6 +1,6 @@
 """Databases of jobs that are imported for the first time, many at a time.
 
-Each is written in a folder beside `jobs/` without waiting for the disk. Then all are brought onto the disk side by
+Each is written in a folder next to `jobs/` without waiting for the disk. Then all are brought onto the disk side by
 side, and get their names in `jobs/`: what has its name there is whole, whatever stops whoever imports. What somebody
 left who was stopped is removed, as it is imported again. The caller holds the store's lock.
 """
@@ -10,11 +10,11 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
-from ingest.sqlite_file import UnwritableError, open_writer, remove_database
-from ingest.store.job_db import SCHEMA, VERSION
 from logshipper.errors import SpoolError, os_words
 from logshipper.fault_points import fault_point
 from logshipper.private_folder import claim_folder
+from logshipper_ingest.sqlite_file import UnwritableError, open_writer, remove_database
+from logshipper_ingest.store.job_db import SCHEMA, VERSION
 
 FOLDER = "importing"
 MAX_WAITING = 2000

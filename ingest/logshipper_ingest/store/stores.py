@@ -3,7 +3,8 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from ingest.capture.job import (
+from logshipper.segment import Kind, Stream
+from logshipper_ingest.capture.job import (
     Allocation,
     Capture,
     Child,
@@ -17,9 +18,8 @@ from ingest.capture.job import (
     RecordBlock,
     TakenIn,
 )
-from ingest.metadata.key_values import KeyValues
-from ingest.metadata.x_axis import KeyStats, XChoice
-from logshipper.segment import Kind, Stream
+from logshipper_ingest.metadata.key_values import KeyValues
+from logshipper_ingest.metadata.x_axis import KeyStats, XChoice
 
 ALL_KINDS = (Kind.LOG, Kind.METADATA, Kind.COMMAND, Kind.NOTE)
 Progress = Callable[[int, int], None]  # how much is done, of how much in all
@@ -90,7 +90,7 @@ class Reader(Protocol):
         """What the limits on keys have left out, a sentence each."""
 
     def details(self) -> Json:
-        """What an imported job's own system says of it beside the summary; nothing of others."""
+        """What an imported job's own system says of it besides the summary; nothing of others."""
 
     def children(self) -> Iterator[Child]:
         """Parts of the job that aren't jobs of their own, in order of their iterations; only imported jobs have any."""

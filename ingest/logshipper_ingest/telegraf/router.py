@@ -4,7 +4,7 @@ of its job's own capture, which makes metadata of it under the job's mode (logsh
 Who sent is the kernel's word, never the measurement's: user by the socket, job by the process. A capture gets what its
 own user sent, and its port counts only while it is that user's socket. What comes before a job's capture is known is
 held for HOLD_SECS; the capture learns how long it waited, as the narrowest mode since it arrived holds. What can't be
-identified is counted, and its text isn't kept, unless the configuration says so (ingest/telegraf/unidentified.py).
+identified is counted, and its text isn't kept, unless the configuration says so (telegraf/unidentified.py).
 """
 
 import math
@@ -18,27 +18,27 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ingest.capture.capture_folder import Life
-from ingest.capture.followed_capture import FollowedCapture
-from ingest.config.agent_config import AgentConfig
-from ingest.metrics.metrics_server import TELEGRAF_OUTCOMES
-from ingest.node.socket_file import bind, unlink_own
-from ingest.shipping.seldom import Seldom
-from ingest.telegraf.senders import Senders
-from ingest.telegraf.unidentified import Unidentified, remove_kept
 from logshipper.errors import ConfigError, SpoolError, os_words
 from logshipper.line_protocol import MAX_LINE_BYTES
 from logshipper.measurements import waited_line
 from logshipper.socket_owner import Owner, SocketOwners
 from logshipper.spool import TELEGRAF_MARK
 from logshipper.telegraf import LOOPBACK, Listener, Sender, count_lines, open_sockets
+from logshipper_ingest.capture.capture_folder import Life
+from logshipper_ingest.capture.followed_capture import FollowedCapture
+from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.metrics.metrics_server import TELEGRAF_OUTCOMES
+from logshipper_ingest.node.socket_file import bind, unlink_own
+from logshipper_ingest.shipping.seldom import Seldom
+from logshipper_ingest.telegraf.senders import Senders
+from logshipper_ingest.telegraf.unidentified import Unidentified, remove_kept
 
 HOLD_SECS = 5.0
 MAX_HELD_BYTES = 1 << 20
 MAX_USERS_HELD_BYTES = 64 << 10
 HELD_BYTES = 256  # what holding something of a sender takes besides
 RETRY_SECS = 0.1  # for what is held
-REOPEN_SECS = 2.0  # where the address can't be had
+REOPEN_SECS = 2.0  # where the address isn't available
 PORT_LOOK_SECS = 1.0
 DATAGRAM_BYTES = MAX_LINE_BYTES - 4096  # less than UDP takes
 PASSED_ON, UNIDENTIFIED, AMBIGUOUS, NO_JOB, JOB_GONE, NOT_KEPT, *_OF_LISTENER = TELEGRAF_OUTCOMES

@@ -8,8 +8,8 @@ import time
 from collections import OrderedDict
 from typing import NamedTuple
 
-from ingest.node.peer import job_ids_of
 from logshipper.socket_owner import Owner, processes_of
+from logshipper_ingest.node.peer import job_ids_of
 
 KEEP_SECS = 30.0  # what is known of a socket, as long as that lives
 KEEP_PROCESS_SECS = 1.0

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from logshipper.errors import LogshipperError
-from observe.output import to_json
+from logshipper_observe.output import to_json
 
 if TYPE_CHECKING:
-    from observe.page.copied import Copies
-    from observe.page.graph_feeds import Feeds
-    from observe.page.jobs_api import Listing
-    from observe.page.logs import Logs
-    from observe.page.opened import OpenedStore
+    from logshipper_observe.page.copied import Copies
+    from logshipper_observe.page.graph_feeds import Feeds
+    from logshipper_observe.page.jobs_api import Listing
+    from logshipper_observe.page.logs import Logs
+    from logshipper_observe.page.opened import OpenedStore
 
 JSON = "application/json"
 
@@ -82,7 +82,7 @@ class Answer:
 
 
 def json_answer(document: Mapping[str, Any], etag: str = "") -> Answer:  # Any: JSON
-    """Numbers that a job printed (observe.output.Raw) keep every digit."""
+    """Numbers that a job printed (logshipper_observe.output.Raw) keep every digit."""
     try:
         body = orjson.dumps(document, option=orjson.OPT_PASSTHROUGH_SUBCLASS)
     except TypeError:  # Raw, lone surrogates, integers of more than 64 bits

@@ -28,7 +28,7 @@ class Asset(NamedTuple):
 
 def load() -> dict[str, Asset]:
     """All of them, by name; the index also as ""."""
-    folder = files("observe.page") / "assets"
+    folder = files("logshipper_observe.page") / "assets"
     found = {}
     for name in NAMES:
         body = (folder / name).read_bytes()

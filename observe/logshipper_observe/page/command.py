@@ -10,11 +10,11 @@ import threading
 import webbrowser
 from pathlib import Path
 
-from ingest.stop_signals import set_by_signals
 from logshipper.errors import os_words
-from observe.page.access import write_redirect
-from observe.page.server import PageServer
-from observe.running import say
+from logshipper_ingest.stop_signals import set_by_signals
+from logshipper_observe.page.access import write_redirect
+from logshipper_observe.page.server import PageServer
+from logshipper_observe.running import say
 
 
 def serve(args: argparse.Namespace, *, port: int = 0, view: str = "", browser: bool = False) -> int:

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from logshipper.errors import UnknownJob
-from observe.constants import constants_of
-from observe.documents import job_document
-from observe.job_context import context_options, shown_option
-from observe.page.answers import Answer, Ask, Refused, tagged_answer
-from observe.page.jobs_api import facts_of
-from observe.records import shown
-from observe.series import TIME, numeric_keys
-from observe.words import duration, exit_words
+from logshipper_observe.constants import constants_of
+from logshipper_observe.documents import job_document
+from logshipper_observe.job_context import context_options, shown_option
+from logshipper_observe.page.answers import Answer, Ask, Refused, tagged_answer
+from logshipper_observe.page.jobs_api import facts_of
+from logshipper_observe.records import shown
+from logshipper_observe.series import TIME, numeric_keys
+from logshipper_observe.words import duration, exit_words
 
 if TYPE_CHECKING:
-    from ingest.metadata.x_axis import KeyStats, XChoice
-    from ingest.store.stores import Reader
+    from logshipper_ingest.metadata.x_axis import KeyStats, XChoice
+    from logshipper_ingest.store.stores import Reader
 
 MOST_JOBS = 16
 _SHOWN_CHARS = 2000

@@ -6,17 +6,17 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from ingest.store.job_reader import JobReader
 from logshipper.segment import Kind
-from observe.documents import STREAM_NAMES
-from observe.page.answers import Answer, Ask, Refused, json_answer
-from observe.page.downloads import pieces
-from observe.page.logs import STREAMS, Blocks, Log, View
-from observe.page.search import MAX_TEXT
-from observe.words import is_further_part, uncoloured, utc
+from logshipper_ingest.store.job_reader import JobReader
+from logshipper_observe.documents import STREAM_NAMES
+from logshipper_observe.page.answers import Answer, Ask, Refused, json_answer
+from logshipper_observe.page.downloads import pieces
+from logshipper_observe.page.logs import STREAMS, Blocks, Log, View
+from logshipper_observe.page.search import MAX_TEXT
+from logshipper_observe.words import is_further_part, uncoloured, utc
 
 if TYPE_CHECKING:
-    from ingest.capture.job import LogLine
+    from logshipper_ingest.capture.job import LogLine
 
 MAX_LINES = 1_000  # of an answer
 MAX_CHARS = 4_096  # of a line, unless it is asked for alone

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from ingest.capture.job import LogLine, Position
-from ingest.store.job_reader import BlockHead
-from ingest.store.stores import ALL_KINDS
 from logshipper.errors import LogshipperError, StoreError, UnknownJob, os_words
 from logshipper.segment import Kind, Stream
-from observe.page.opened import Intake, OpenedStore
+from logshipper_ingest.capture.job import LogLine, Position
+from logshipper_ingest.store.job_reader import BlockHead
+from logshipper_ingest.store.stores import ALL_KINDS
+from logshipper_observe.page.opened import Intake, OpenedStore
 
 if TYPE_CHECKING:
-    from ingest.capture.job import Capture
-    from ingest.store.stores import Reader
+    from logshipper_ingest.capture.job import Capture
+    from logshipper_ingest.store.stores import Reader
 
 MAX_BYTES = 4 << 30  # of a copy; a longer log's end is left out, and it is said
 BLOCK_LINES = 1_000
@@ -84,7 +84,7 @@ class Copy:
 
     @property
     def is_over(self) -> bool:
-        """Nobody looked at it for long, or it was closed: it must be made anew."""
+        """Nobody looked at it for long, or it was closed: it must be made again."""
         return self._over.is_set()
 
     def look(self) -> None:
@@ -94,7 +94,7 @@ class Copy:
     def close(self) -> None:
         self._over.set()
 
-    # ---- what the page asks (observe.page.logs.Blocks)
+    # ---- what the page asks (logshipper_observe.page.logs.Blocks)
 
     def blocks(self, after: int = 0) -> list[BlockHead]:
         with self._lock:

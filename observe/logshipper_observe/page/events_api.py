@@ -3,11 +3,11 @@
 from collections import Counter
 from itertools import islice
 
-from observe.events import said_of
-from observe.job_events import StateEvent, Which, events_of
-from observe.output import to_json
-from observe.page.answers import Answer, Ask, tagged_answer
-from observe.words import NS
+from logshipper_observe.events import said_of
+from logshipper_observe.job_events import StateEvent, Which, events_of
+from logshipper_observe.output import to_json
+from logshipper_observe.page.answers import Answer, Ask, tagged_answer
+from logshipper_observe.words import NS
 
 MAX_LISTED = 1_000
 MAX_COUNTED = 20_000

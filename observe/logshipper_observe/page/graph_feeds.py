@@ -1,4 +1,4 @@
-"""Graphs that pages have asked for lately: of a running job they are read on from where they are, not anew.
+"""Graphs that pages have asked for lately: of a running job they are read on from where they are, not again.
 
 A feed is read again from the beginning where that is no longer the whole truth: records came late (from another node),
 there is another capture, the job has ended or is another one of its id, or another key became X.
@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from observe.points import Points, SmoothedPoints
-from observe.series import Filling, Graph, Request, lacks_x, planned, with_own_x
+from logshipper_observe.points import Points, SmoothedPoints
+from logshipper_observe.series import Filling, Graph, Request, lacks_x, planned, with_own_x
 
 if TYPE_CHECKING:
-    from ingest.store.stores import Reader
+    from logshipper_ingest.store.stores import Reader
 
 MOST_FEEDS = 24
 _LOOKS = 256  # records between two looks at the clock

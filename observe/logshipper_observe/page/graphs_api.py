@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from ingest.text_table import plural
-from observe.asked import UnknownKey
-from observe.csv_rows import CsvRows, own_titles
-from observe.graph_notes import left_out_of, rule_words
-from observe.page.answers import Answer, Ask, Refused, tagged_answer
-from observe.page.downloads import pieces
-from observe.page.graph_feeds import KEPT_POINTS, Feed, Wanted
-from observe.records import at_path, is_number
-from observe.series import Graph, Request, numeric_keys, planned
-from observe.words import utc
+from logshipper_ingest.text_table import plural
+from logshipper_observe.asked import UnknownKey
+from logshipper_observe.csv_rows import CsvRows, own_titles
+from logshipper_observe.graph_notes import left_out_of, rule_words
+from logshipper_observe.page.answers import Answer, Ask, Refused, tagged_answer
+from logshipper_observe.page.downloads import pieces
+from logshipper_observe.page.graph_feeds import KEPT_POINTS, Feed, Wanted
+from logshipper_observe.records import at_path, is_number
+from logshipper_observe.series import Graph, Request, numeric_keys, planned
+from logshipper_observe.words import utc
 
 if TYPE_CHECKING:
-    from ingest.store.stores import Reader
+    from logshipper_ingest.store.stores import Reader
 
 MOST_GRAPHS = 32  # of one answer: a screen shows fewer, and the page asks again as one scrolls
 DEFAULT_POINTS = 2000  # of a series

@@ -9,19 +9,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, NamedTuple
 
-from ingest.capture.job import JobSummary
-from ingest.store.local_store import LocalStore
 from logshipper.errors import LogshipperError, UnknownJob
-from observe.documents import STREAM_NAMES, Document, capture_document, duration_secs, job_document, moment
-from observe.opening import overlay_of
-from observe.overlay import NO_MARKS, Marks, Place
-from observe.page.answers import Answer, Ask, json_answer, tagged_answer
-from observe.records import flat
-from observe.show import ledger_of
-from observe.words import exit_words
+from logshipper_ingest.capture.job import JobSummary
+from logshipper_ingest.store.local_store import LocalStore
+from logshipper_observe.documents import STREAM_NAMES, Document, capture_document, duration_secs, job_document, moment
+from logshipper_observe.opening import overlay_of
+from logshipper_observe.overlay import NO_MARKS, Marks, Place
+from logshipper_observe.page.answers import Answer, Ask, json_answer, tagged_answer
+from logshipper_observe.records import flat
+from logshipper_observe.show import ledger_of
+from logshipper_observe.words import exit_words
 
 if TYPE_CHECKING:
-    from ingest.store.stores import Store
+    from logshipper_ingest.store.stores import Store
 
 MAX_LISTED = 1_000
 MAX_LAST = 50  # jobs whose last values are asked for at once
@@ -59,7 +59,7 @@ class Listing:
         self._last: OrderedDict[str, tuple[tuple[int, int], list[list[str]]]] = OrderedDict()
 
     def of(self, store: "Store | None") -> Listed:
-        """Read anew where the store has changed; a server is asked now and then."""
+        """Read again where the store has changed; a server is asked now and then."""
         if store is None:
             return Listed(None, 0.0, (), {})
         with self._lock:

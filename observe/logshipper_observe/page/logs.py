@@ -1,7 +1,7 @@
 """Jobs' logs for the page: any place of them by line number, and searches, for all threads of the server.
 
 What is known of a log (LineIndex, searches) is kept for the jobs that were asked for last, and goes on where it was.
-Texts are read anew each time: what is deleted or masked in the store is gone here as well.
+Texts are read again each time: what is deleted or masked in the store is gone here as well.
 """
 
 import heapq
@@ -11,15 +11,15 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ingest.store.job_reader import BlockHead
 from logshipper.segment import Stream
-from observe.page.line_index import LineIndex, Slice
-from observe.page.search import Search
+from logshipper_ingest.store.job_reader import BlockHead
+from logshipper_observe.page.line_index import LineIndex, Slice
+from logshipper_observe.page.search import Search
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ingest.capture.job import Capture, LogLine
+    from logshipper_ingest.capture.job import Capture, LogLine
 
 MAX_LOGS = 16  # views of jobs that are remembered
 MAX_SEARCHES = 4  # of each
@@ -28,7 +28,7 @@ STREAMS = {"stdout": (Stream.STDOUT,), "stderr": (Stream.STDERR,), "both": (Stre
 
 
 class Blocks(Protocol):
-    """A job's log by the block: ingest.store.job_reader.JobReader, or a copy of what another store has (copied.py)."""
+    """A job's log by the block: store.job_reader.JobReader, or a copy of what another store has (copied.py)."""
 
     @property
     def captures(self) -> "Sequence[Capture]": ...

@@ -9,11 +9,11 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from logshipper.errors import UnknownJob
-from observe.opening import LIST_SECS, is_from_loki, opened, store_place
+from logshipper_observe.opening import LIST_SECS, is_from_loki, opened, store_place
 
 if TYPE_CHECKING:
-    from ingest.capture.job import JobSummary
-    from ingest.store.stores import Reader, Store
+    from logshipper_ingest.capture.job import JobSummary
+    from logshipper_ingest.store.stores import Reader, Store
 
 TAKE_IN_SECS = 0.25
 

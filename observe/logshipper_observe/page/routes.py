@@ -5,8 +5,8 @@ from http import HTTPStatus
 from typing import NamedTuple, TypeAlias
 from urllib.parse import unquote
 
-from observe.page import compare_api, console_api, events_api, graphs_api, jobs_api, metadata_api
-from observe.page.answers import Answer, Ask, Refused
+from logshipper_observe.page import compare_api, console_api, events_api, graphs_api, jobs_api, metadata_api
+from logshipper_observe.page.answers import Answer, Ask, Refused
 
 Answering: TypeAlias = Callable[[Ask], Answer]
 

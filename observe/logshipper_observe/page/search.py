@@ -10,7 +10,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
-from observe.page.line_index import LineIndex
+from logshipper_observe.page.line_index import LineIndex
 
 SECS = 0.25  # of scanning in one answer
 MAX_TEXT = 200  # characters that are looked for

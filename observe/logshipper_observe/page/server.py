@@ -1,4 +1,4 @@
-"""The page's server: HTTP on 127.0.0.1 for the one person who has the link (observe/page/access.py).
+"""The page's server: HTTP on 127.0.0.1 for the one person who has the link (logshipper_observe/page/access.py).
 
 Others can reach the port as well, so it is small on purpose: MAX_CONNECTIONS at a time, each with its own thread,
 HEAD_SECS for a request's head, WRITE_SECS for a browser that doesn't take what it asked for, and heads of MAX_LINE
@@ -19,14 +19,14 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from logshipper.errors import ConfigError, LogshipperError, QueryError, UnknownJob, os_words
-from observe.page import assets, routes
-from observe.page.access import Access, foreign
-from observe.page.answers import Answer, Ask, Refused, Shelf, json_answer
-from observe.page.copied import Copies
-from observe.page.graph_feeds import Feeds
-from observe.page.jobs_api import Listing
-from observe.page.logs import Logs
-from observe.page.opened import Intake, OpenedStore
+from logshipper_observe.page import assets, routes
+from logshipper_observe.page.access import Access, foreign
+from logshipper_observe.page.answers import Answer, Ask, Refused, Shelf, json_answer
+from logshipper_observe.page.copied import Copies
+from logshipper_observe.page.graph_feeds import Feeds
+from logshipper_observe.page.jobs_api import Listing
+from logshipper_observe.page.logs import Logs
+from logshipper_observe.page.opened import Intake, OpenedStore
 
 MAX_CONNECTIONS = 64
 HEAD_SECS = 20.0  # from the connection, or the last answer, to the end of the next request's head
@@ -60,8 +60,8 @@ _ENTERED = """<!doctype html>
 class PageServer:
     """Serves the page of one store from threads of its own, from `start` until `close`.
 
-    args: the options of a reading command (observe/opening.py); port: 0 for a free one. say: told of faults of the
-    server's own. Raises ConfigError where the port can't be had.
+    args: the options of a reading command (opening.py); port: 0 for a free one. say: told of faults of the
+    server's own. Raises ConfigError where the port isn't available.
     """
 
     def __init__(

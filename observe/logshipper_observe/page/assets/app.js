@@ -67,7 +67,7 @@ async function route() {
     }
     if (number !== routes) return; // another address was chosen meanwhile
   }
-  // a view may take another address of its own without starting anew
+  // a view may take another address of its own without starting again
   if (current?.view === view && current.shown.move?.(contextOf(place))) return;
   current?.shown.close();
   main.replaceChildren();

@@ -201,7 +201,7 @@ export class Chart {
     return { x: this.hover.x, points };
   }
 
-  /** Draws anew, at the next frame. */
+  /** Draws again, at the next frame. */
   draw() {
     if (this.pending) return;
     this.pending = requestAnimationFrame(() => {

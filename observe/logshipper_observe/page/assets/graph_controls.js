@@ -9,7 +9,7 @@ const CLOCK = "time";
 const NAME_CHARS = 60;
 
 export class GraphControls {
-  /** @param {{changed: () => void, look: () => void}} calls changed: other numbers are wanted; look: only drawn anew
+  /** @param {{changed: () => void, look: () => void}} calls changed: other numbers are wanted; look: only drawn again
    * @param {Node[]} more controls of a view's own */
   constructor(calls, more = []) {
     this.calls = calls;
@@ -45,7 +45,7 @@ export class GraphControls {
     this.select.value = this.x;
   }
 
-  /** Those of the keys that are searched for, said beside the search. @param {string[]} keys */
+  /** Those of the keys that are searched for, said next to the search. @param {string[]} keys */
   found(keys) {
     const words = this.filter.toLowerCase().split(/\s+/).filter(Boolean);
     const found = keys.filter((key) => words.every((word) => visible(key).toLowerCase().includes(word)));

@@ -88,7 +88,7 @@ class Jobs {
     this.#ask();
   }
 
-  /** Asks anew, with what the fields have; the address has it, too. */
+  /** Asks again, with what the fields have; the address has it, too. */
   #ask() {
     Object.assign(this.asked, {
       q: this.field.value, state: this.state.value, tag: this.tag.value,

@@ -22,7 +22,7 @@ export function lookOf(event) {
   return event.kind === "user_event" ? "user" : "state";
 }
 
-/** The same value as long as nothing has changed: then nothing is drawn anew. */
+/** The same value as long as nothing has changed: then nothing is drawn again. */
 export class JobMarks {
   /** @param {string} id */
   constructor(id) {

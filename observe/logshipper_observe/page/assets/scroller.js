@@ -1,7 +1,7 @@
 // Scrolling through any number of rows of one height. A browser's elements can't be higher than some ten million pixels,
 // so beyond that the scroll bar stands for more: small movements (wheel, touch, keys) move by their own pixels, a jump
 // (the bar dragged, Home, End) goes to the part of all that the bar shows. Near both ends a pixel is a pixel always, so
-// that each can be reached. What is drawn doesn't scroll: it sticks to the window, and is drawn anew for each position.
+// that each can be reached. What is drawn doesn't scroll: it sticks to the window, and is drawn again for each position.
 
 const MAX_HEIGHT = 8_000_000;
 const EXACT = 1_000_000; // pixels at each end that are what they say

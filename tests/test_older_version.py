@@ -1,0 +1,76 @@
+"""Stores, spools and the agent's state that 0.1.0 wrote (tests/stores) are read, and what it hadn't done is done."""
+
+import json
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.captured_runs import Home
+from tests.shipping_node import ShippingNode
+
+WRITTEN = Path(__file__).parent / "stores" / "0.1.0"
+EXPECTED: dict[str, Any] = json.loads((WRITTEN / "expected.json").read_text())  # Any: what its commands printed
+MANY_YEARS_HOURS = 1e6
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    with tarfile.open(WRITTEN / "written.tar.xz") as archive:
+        archive.extraction_filter = tarfile.fully_trusted_filter if hasattr(tarfile, "fully_trusted_filter") else None
+        archive.extractall(tmp_path)  # noqa: S202  ours
+    for file in tmp_path.rglob("identity.json"):  # of whoever runs the tests
+        identity = json.loads(file.read_text())
+        if "uid" in identity:
+            times = file.stat().st_atime_ns, file.stat().st_mtime_ns
+            file.write_text(json.dumps({**identity, "uid": os.geteuid(), "gid": os.getegid()}))
+            os.utime(file, ns=times)
+    return tmp_path
+
+
+@pytest.fixture
+def home(written: Path) -> Home:
+    return Home(written)
+
+
+def ask(home: Home, *words: str) -> str:
+    done = home.call(*words)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return done.stdout.decode()
+
+
+@pytest.mark.parametrize("job", ["first", "second", "third"])
+def test_its_jobs_are_read(home: Home, job: str) -> None:
+    """Two of the store, and one that was still in the spool."""
+    assert ask(home, "logs", job) == EXPECTED[job]["logs"]
+    assert ask(home, "logs", job, "--stream", "stderr") == EXPECTED[job]["stderr"]
+    assert ask(home, "metadata", job, "--format", "jsonl") == EXPECTED[job]["metadata"]
+    shown = json.loads(ask(home, "show", job, "--json"))
+    assert shown.pop("store") == str(home.store)
+    assert shown == EXPECTED[job]["show"]
+
+
+def test_its_list_is_read(home: Home) -> None:
+    listed = json.loads(ask(home, "ls", "--json"))
+    assert listed.pop("store") == str(home.store)
+    assert listed == EXPECTED["ls"]
+
+
+def test_its_agents_state_is_gone_on_from(written: Path) -> None:
+    """Of one capture all had been shipped, of one some, of one nothing."""
+    node = ShippingNode(written / "node")
+    try:
+        object.__setattr__(node.config.loki, "max_age_hours", MANY_YEARS_HOURS)  # else its lines are too old by now
+        shipped = {one.folder: one for one in node.checkpoints.shipped()}
+        assert {
+            folder: [one.identity.job_id, one.identity.attempt, *one.position, one.done, one.account.state,
+                     one.counts.entries]
+            for folder, one in shipped.items()
+        } == EXPECTED["node"]["shipped"]  # fmt: skip
+        node.ship()
+        lines = sorted(entry.line for entry in node.loki.found('kind="log"'))
+        assert lines == [b"after", b"never shipped"]
+    finally:
+        node.close()
