@@ -1,6 +1,6 @@
 """Runs the tests of a tier (tests/tiers.py): `tests/run.py check|core|all`, for `make check`, `make test` and the rest
-of `make test-all`. Two workers share them, as most tests wait for something. What fails there runs once more, alone, as
-what waits for something may fail on a machine that is too busy: where it passes then, that is printed, with its name.
+of `make test-all`. Three workers share them, as many tests wait for something. What fails there runs once more, alone,
+as what waits for something may fail on a machine that is too busy: where it passes then, its name is printed.
 As root, after the last tier, what was skipped, and all that bad input does, runs once more as an ordinary user: many
 faults (an unreadable file, a read-only folder) don't exist for root. Nothing of the system or of the clone is changed
 for it.
@@ -30,7 +30,7 @@ LEFT_OUT = {
     CHECK: "Left out here: all that runs processes, servers or a browser. `make test` runs most of it.",
     CORE: "Left out here: real servers, schedulers, others' programs, what root must do. `make test-all` runs them.",
 }
-WORKERS = 2
+WORKERS = 3
 AS_ORDINARY_USER = ("tests/test_capture.py", "tests/test_config.py")  # bad input: an ordinary user's, so all of it
 MAX_AGAIN = 10  # more failures aren't a busy machine's
 TESTS_FAILED = 1  # pytest's exit code
@@ -43,6 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     tier, *options = arguments or [""]
     if tier not in RUNS:
         return _run(arguments, group)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", "")  # thousands of processes would compile all of it
     status = _run_tier(tier, options, group)
     if status == TESTS_FAILED:
         status = _run_alone(_noted(tier, FAILED), group)
@@ -177,7 +178,7 @@ def _copy_tree(tree: Path, base: str) -> str:
     packages = Path(subprocess.check_output([python, "-c", ask], text=True).strip())
     shutil.copytree(sysconfig.get_path("purelib"), packages, dirs_exist_ok=True, symlinks=True)
     for entry in packages.glob("__editable__*logshipper*.pth"):
-        entry.write_text(f"{tree}\n")
+        entry.write_text(entry.read_text().replace(str(ROOT), str(tree)))
     for name in ("logshipper", "logshipper-agent"):
         script = Path(sys.executable).with_name(name)
         if script.exists():

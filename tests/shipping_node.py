@@ -66,7 +66,7 @@ class ShippingNode:
 
     def __init__(self, folder: Path, client: Any = None, **loki: Any) -> None:  # Any: TOML values
         self.folder = folder
-        options = {"url": "http://modelled", "retry_min_secs": 0.001, "retry_max_secs": 0.002,
+        options = {"url": "http://modelled", "retry_min_secs": 0.001, "retry_max_secs": 0.002, "settle_secs": 0,
                    "stream_max_bytes_per_sec": 0, "tenant_max_bytes_per_sec": 0, **loki}  # fmt: skip
         agent = {"cluster": CLUSTER, "host": HOST, "spool_dir": str(folder / "spool"),
                  "state_dir": str(folder / "state")}  # fmt: skip

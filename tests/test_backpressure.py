@@ -118,6 +118,26 @@ def test_a_part_of_loki_that_is_away_holds_up_no_other_stream(node: ShippingNode
     assert "closed" not in [event["event"] for event in node.events("job1")]
 
 
+def test_who_comes_while_a_part_of_loki_is_away_doesn_t_wait(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing else was on its way, it isn't known yet that others are taken."""
+    monkeypatch.setattr(loki_sink, "PART_SECS", 0.02)
+    node.loki.ails = ailing('stream="stderr"', refused(500, "at least 1 live replicas required"))
+    whole(node, "job1", [], ["oops"], minutes=5)
+    rounds(node, 2)
+    assert node.loki.lines('kind="log"') == []
+    whole(node, "job2", ["two"], [], minutes=5)
+    rounds(node, 3)
+    assert node.loki.lines('kind="log"') == ["two"]
+    assert "closed" in [event["event"] for event in node.events("job2")]
+    assert "closed" not in [event["event"] for event in node.events("job1")]
+    node.loki.ails = lambda labels: None
+    node.ship()
+    assert sorted(node.loki.lines('kind="log"')) == ["oops", "two"]
+    assert node.loki.doubles() == []
+
+
 def test_a_stream_is_taken_up_again_and_nothing_is_missing_or_double(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

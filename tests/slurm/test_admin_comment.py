@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.captured_runs import ROOT, wait_until
+from tests.captured_runs import wait_until
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.conftest import unless_missing
+from tests.tools.sources import ROOT
 
 HOOK = ROOT / "deploy" / "slurm" / "hooks" / "admin-comment"
 PAGE = "https://grafana.example.org/g/d/logshipper-job?orgId=2&var-cluster=alpha&var-job="
@@ -129,29 +130,33 @@ def test_without_an_address_jobs_run(cluster: SlurmCluster) -> None:
 
 
 def test_a_job_waits_for_no_scontrol(cluster: SlurmCluster) -> None:
-    """Also where slurmctld takes its time: here, where scontrol does."""
+    """Also where slurmctld takes its time: here, where scontrol does. It is the first one on the hook's PATH."""
     user = cluster.add_user()
     hook = cluster.folder / "admin-comment"
     text = hook.read_text()
     slow = cluster.folder / "slow"
     slow.mkdir()
+    asked = slow / "asked"
+    asked.touch()
     wait_idle(cluster)  # who works still does so with what it began with
-    (slow / "scontrol").write_text("#!/bin/sh\nexec sleep 100\n")
-    (slow / "scontrol").chmod(0o755)
-    Path(hook).write_text(
-        text.replace("PATH=/usr/local/bin", f"PATH={slow}:/usr/local/bin").replace("secs=10", "secs=2")
+    (slow / "scontrol").write_text(
+        f"#!/bin/sh\necho $4 >>{asked}\nuntil [ -e {slow}/go ]; do sleep 0.1; done\nexit 1\n"
     )
+    (slow / "scontrol").chmod(0o755)
+    jobs = []
     try:
-        found = []
-        for _ in range(3):  # an earlier job's hook that began late may take a job over, with what it began with
-            began = time.monotonic()
-            job_id = cluster.sbatch(user, "echo one", "--output=job.out")
-            assert cluster.wait(job_id).state == "COMPLETED"
-            assert time.monotonic() - began < 8
+        for secs in (1000, 1):  # the first one runs while it is asked about, the second one's scontrol is killed
+            first = f"PATH={slow}:/usr/local/bin"
+            hook.write_text(text.replace("PATH=/usr/local/bin", first).replace("secs=10", f"secs={secs}"))
+            jobs.append(cluster.sbatch(user, "sleep 1000", "--output=job.out"))
+            cluster.wait_state(jobs[-1], "RUNNING")
+            wait_until(lambda: asked.read_text().split() == jobs, "the hook has asked")
+            if secs > 1:
+                (slow / "go").touch()
             wait_idle(cluster)
-            found.append(comments(cluster, job_id)[job_id])
-            if not found[-1]:
-                break
-        assert found[-1] == "", found
+            (slow / "go").unlink(missing_ok=True)
+        for job_id in jobs:
+            assert comments(cluster, job_id) == {job_id: ""}
+        cluster.scancel(user, *jobs)
     finally:
         hook.write_text(text)

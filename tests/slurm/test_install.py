@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.captured_runs import ROOT, wait_until
+from tests.captured_runs import wait_until
 from tests.servers.running import LokiServer
 from tests.slurm.clean_root import clean_root
 from tests.slurm.conftest import unless_missing
 from tests.slurm.followed_guide import MACHINES, Site, blocks
+from tests.tools.sources import ROOT
 
 BUILD_SECS = 300.0
 SHIPPED_SECS = 60.0
@@ -195,6 +196,8 @@ def test_taken_out_with_a_job_running(site: Site, newer: Path) -> None:
         site.follow("2. Every machine", name)
     site.start_agent("node")
     wait_logged(site, job)  # also what it printed when nothing of logshipper was installed
+    empty = "[ -z \"$(find /var/spool/logshipper -name '*@*')\" ]"
+    site.wait_for(empty, "node", user="")  # what is shipped is taken away a little later
 
     site.stop("agent-node")
     assert "captures" not in site.run("node", "apt-get -qq purge logshipper-slurm logshipper")

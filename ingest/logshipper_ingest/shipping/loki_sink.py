@@ -51,6 +51,7 @@ _ALONE = (STREAM_LIMIT, STREAM_RATE)  # 429s that say nothing about other stream
 STREAM_LIMIT_SECS = (30.0, 600.0)  # least and longest pause: Loki has no room before streams have been idle for long
 OUTAGE_SECS = 5.0  # after which others will come back at the same time
 RESTART_SECS = 1.0  # without an answer: Loki may have been restarted
+PART_SECS = 2.0  # of 5xx for one stream: others are tried then, as only a part of Loki may be away
 SAY_AGAIN_SECS = 600.0  # the same trouble, while it lasts, or where it comes and goes
 STALE_SECS = 1200.0  # how long after its pause a stream that nobody has anything for counts as failing
 _COUNTS = re.compile(r"[0-9]+|\{[^}]*+(?:\}|\Z)")  # in Loki's words: another one each time
@@ -293,7 +294,8 @@ class LokiSink:
                 client.push_body(body, key.tenant)
             except PushError as error:
                 self._note(key, error)
-                if (not error.status or error.status >= 500) and self._has_failed_for(key) > RESTART_SECS:
+                is_lasting = self._has_failed_for(key) > RESTART_SECS
+                if is_lasting and (not error.status or error.status >= 500) and not self._is_alone(key):
                     self._is_away = True
                 if error.status:
                     self._compare_clocks(client.answer_date_ns)
@@ -333,7 +335,8 @@ class LokiSink:
     def _is_too_much(self, key: StreamKey, weight: int, error: PushError, backoff: Backoff, begun: float) -> bool:
         """Waits, here or elsewhere, until it may be tried again; whether it should be less at a time then."""
         limit = throttle_of(error)
-        alone = limit in _ALONE or (not limit and self._is_alone(key))
+        is_apart = not key.tenant and error.status >= 500 and self._has_failed_for(key) > PART_SECS
+        alone = limit in _ALONE or (not limit and (is_apart or self._is_alone(key)))
         if limit:
             self._metrics.throttled.labels(limit).inc()
             if not alone:
