@@ -21,6 +21,8 @@ FLAGS = [
     "--disable-component-update",
     "--disable-default-apps",
     "--disable-extensions",
+    "--disable-gpu",
+    "--disable-software-rasterizer",
     "--disable-sync",
     "--no-first-run",
     "--hide-scrollbars",
