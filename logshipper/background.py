@@ -2,8 +2,12 @@
 when the last holder of its pipe is gone."""
 
 import os
+import signal
 
-from logshipper import signals
+_OF_THE_JOB = (
+    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP,
+    signal.SIGTTIN, signal.SIGTTOU,
+)  # fmt: skip  # what is sent to the job's group, or by an impatient user
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +25,9 @@ def parse_words(argv: list[str], kinds: "Mapping[str, type]") -> "dict[str, Any]
 def detach(name: str, keep: "Collection[int]") -> None:
     """In a forked process: session, signals and fds of its own. name: as `ps` shows it, 15 characters at most."""
     os.setsid()
-    signals.ignore_in_background()
+    for signo in _OF_THE_JOB:
+        signal.signal(signo, _do_nothing)  # not SIG_IGN: what they exec would inherit that
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     shed(name, keep)
 
 
@@ -69,3 +75,7 @@ def close_inherited() -> None:
                 os.close(fd)
         except OSError:
             pass  # the listing's own
+
+
+def _do_nothing(signo: int, frame: object) -> None:
+    pass

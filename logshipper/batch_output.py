@@ -16,12 +16,12 @@ from typing import NamedTuple, NoReturn
 
 from logshipper import config, launchers, node_agent_socket, optin
 from logshipper.background import detach, parse_words
-from logshipper.capture import Settings, leave_to_the_node_agent
 from logshipper.channel import Channel
 from logshipper.errors import LogshipperError, SpoolError
 from logshipper.handover import SidecarLink, SidecarPlan
 from logshipper.output import Output
 from logshipper.relay import Owner, Relay
+from logshipper.settings import Settings, leave_to_the_node_agent
 from logshipper.sidecar import Sidecar, run
 from logshipper.spool import Capture
 

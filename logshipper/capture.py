@@ -2,33 +2,19 @@
 
 import os
 from collections.abc import Callable
-from typing import NamedTuple
 
 from logshipper import config, launchers, nesting, node_agent_socket, optin, spool
 from logshipper.errors import ConfigError, SpoolError, os_words
 from logshipper.handover import SidecarPlan
 from logshipper.run import RunOptions
 from logshipper.run_command import Arguments
+from logshipper.settings import Settings, leave_to_the_node_agent
 from logshipper.terminal import fill_standard_fds, given
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from logshipper.measurements import Collector
     from logshipper.telegraf import Sockets
-
-
-class Settings(NamedTuple):
-    """What the sidecar needs to know besides the plan. problems: why ~/.logoptin was refused; start_agent: has
-    the spool taken into the store; it may be called again. In the node's spool that is the node agent's work.
-    argv, cwd: how CMD was started; None where only its process tells. nodes: that the job has, 0 where nobody says."""
-
-    config: config.Config
-    problems: tuple[str, ...]
-    capture: spool.Capture
-    start_agent: Callable[[], None]
-    argv: tuple[str, ...] | None = None
-    cwd: str | None = None
-    nodes: int = 0
 
 
 def prepare(arguments: Arguments, command: list[str], looked: tuple[str, bytes]) -> RunOptions | None:
@@ -77,7 +63,7 @@ def _covered(arguments: Arguments, looked: tuple[str, bytes]) -> tuple[int, ...]
     """
     if nesting.VARIABLE not in os.environ or arguments.job_id or arguments.store:
         return ()
-    open_streams = nesting.uncovered(os.environ)
+    open_streams = nesting.uncovered(os.environ, launchers.is_gathered)
     leave = tuple(stream for stream in (1, 2) if given(stream) and stream not in open_streams)
     if leave and looked[0] == optin.PRESENT and config.parse_opt_in(looked[1])[0].per_task:
         return ()
@@ -143,10 +129,6 @@ def _folder() -> str | None:
         return os.getcwd()
     except OSError:  # it was removed
         return None
-
-
-def leave_to_the_node_agent() -> None:
-    """It watches its spool by itself."""
 
 
 def _configure(looked: tuple[str, bytes]) -> tuple[config.Config, tuple[str, ...]]:

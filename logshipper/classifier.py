@@ -13,7 +13,7 @@ Privacy (R11, R16, R17), the invariants that everything here keeps:
 
 from collections.abc import Sequence
 
-from logshipper import commands
+from logshipper import command_prefix, commands
 from logshipper.masks import MASK
 from logshipper.policies import Obedience, Policies
 from logshipper.renderer import Block, Fed, Renderer
@@ -299,7 +299,7 @@ class Classifier:
 
     def _masked_command(self, command: commands.Command) -> bytes:
         self._log.masks.add(command.value)
-        return b'%s {"%s":"%s"}' % (commands.PREFIX, command.verb.encode(), MASK)
+        return b'%s {"%s":"%s"}' % (command_prefix.PREFIX, command.verb.encode(), MASK)
 
     # ---- what is said of them; events never quote output
 

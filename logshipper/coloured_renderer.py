@@ -8,7 +8,7 @@ characters, CR not at a line's end, commands) is the screen's.
 import re
 from codecs import utf_8_decode
 
-from logshipper import commands
+from logshipper import command_prefix
 from logshipper.cell_width import ZWJ, not_own_cells
 from logshipper.coloured_screen import ColouredLine, ColouredScreen
 from logshipper.colours import PLAIN, SGR, Style, change, normalised, place_of, stripped, style_of, styled
@@ -44,8 +44,8 @@ def coloured_text(data: bytes, open_line: bytes) -> tuple[bytes, bytes] | None:
     shown = SGR.sub(b"", text)
     if len(rest) > _MAX_REST or shown.translate(None, _PRINTABLE):
         return None
-    border = open_line[-len(commands.PREFIX) :] + shown[: len(commands.PREFIX) + 1]
-    return (text, rest) if max(map(commands.find, (shown, border, open_line))) < 0 else None
+    border = open_line[-len(command_prefix.PREFIX) :] + shown[: len(command_prefix.PREFIX) + 1]
+    return (text, rest) if max(map(command_prefix.find, (shown, border, open_line))) < 0 else None
 
 
 class ColouredRenderer(Renderer):
@@ -64,7 +64,7 @@ class ColouredRenderer(Renderer):
         self._parser = EscapeParser(self._screen, self._screen.select_style)
 
     def end_line(self, now: float) -> Fed:
-        if not self._on_screen and b"\x1b" in self._open.text and commands.find(self._open.plain()) >= 0:
+        if not self._on_screen and b"\x1b" in self._open.text and command_prefix.find(self._open.plain()) >= 0:
             self._enter_screen()
         return super().end_line(now)
 

@@ -11,14 +11,10 @@ import json
 import re
 from typing import NamedTuple, NoReturn
 
+from logshipper.command_prefix import ANY_CASE, MAX_BYTES, PREFIX
 from logshipper.config import MODES
 from logshipper.segment import Json
 
-PREFIX = b"/LOGCOMMAND"
-_NAME = PREFIX[1:]
-_ANY_CASE = re.compile(rb"/(?:%s(?![_/.])|(?i:%s)(?![\w/.-]))" % (_NAME, _NAME))  # no path, no other name
-AMID_LINE = "…".encode()  # stands for the parts of a line that are gone
-MAX_BYTES = 64 << 10
 MAX_TOKEN_CHARS = 256
 MAX_EVENT_BYTES = 8 << 10  # of an event's line: escaped as ASCII it fits a record all the same
 MAX_EVENT_NESTED = 100  # brackets in it: whoever reads it mustn't run out of stack
@@ -83,23 +79,6 @@ def narrowest(one: str, other: str) -> str:
     return one if width(one) >= width(other) else other
 
 
-def find(text: bytes | bytearray) -> int:
-    """Where text may have its first command, in any case; -1: nowhere."""
-    if b"/" not in text:  # a twentieth of the search's time
-        return -1
-    found = _ANY_CASE.search(text)
-    return found.start() if found is not None else -1
-
-
-def size_of_half(text: bytes) -> int:
-    """How many bytes at the end of text may be the begin of a command."""
-    begin = find(text)
-    if begin >= 0:
-        return len(text) - begin
-    end = text[-len(PREFIX) :].upper()
-    return next((size for size in range(len(PREFIX), 0, -1) if end.endswith(PREFIX[:size])), 0)
-
-
 def parse(line: bytes) -> Command | UserEvent | Refused | None:
     """What a rendered line that holds PREFIX, in any case, asks for; None: nothing, it only mentions it. line: without
     LF, with the blanks at its end."""
@@ -121,7 +100,7 @@ def parse(line: bytes) -> Command | UserEvent | Refused | None:
 
 def _parse_odd(line: bytes) -> Refused | None:
     """A line that doesn't begin with PREFIX."""
-    begin = max((found.start() for found in _ANY_CASE.finditer(line)), default=-1)
+    begin = max((found.start() for found in ANY_CASE.finditer(line)), default=-1)
     rest = line[begin + len(PREFIX) :]
     if begin < 0:
         return None

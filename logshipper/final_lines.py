@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from logshipper import commands
+from logshipper.command_prefix import AMID_LINE, MAX_BYTES, PREFIX, size_of_half
 from logshipper.segment import MAX_LINE_BYTES
 
 _BEGIN_BYTES = 4096  # of a long line that begins like a command
@@ -86,12 +86,12 @@ class LongLine:
         """What stands for the parts that are gone; None where there are none. AMID_LINE at its end: more follows."""
         if not self.parts:
             return None
-        return self.command + commands.AMID_LINE
+        return self.command + AMID_LINE
 
     def _note_command(self) -> None:
         if not self.parts:
             begin = bytes(self.text[:_BEGIN_BYTES])
-            self.command = begin if begin.lstrip()[: len(commands.PREFIX)].upper() == commands.PREFIX else b""
+            self.command = begin if begin.lstrip()[: len(PREFIX)].upper() == PREFIX else b""
 
     def add(self, text: bytes, lines: FinalLines) -> None:
         self.text += text
@@ -99,7 +99,7 @@ class LongLine:
             cut = MAX_LINE_BYTES
             while self.text[cut] & 0xC0 == 0x80:
                 cut -= 1
-            cut = cut - commands.size_of_half(bytes(self.text[max(cut - commands.MAX_BYTES, 0) : cut])) or cut
+            cut = cut - size_of_half(bytes(self.text[max(cut - MAX_BYTES, 0) : cut])) or cut
             self._note_command()
             part, self.text = self.text, self.text[cut:]
             part[cut:] = b"\n"

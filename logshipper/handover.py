@@ -32,11 +32,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from mmap import mmap
-    from typing import NoReturn
+    from typing import Any, NoReturn, TypeAlias
 
     from logshipper.relay import Relay
-    from logshipper.terminal import Attributes
     from logshipper.unsent import Unsent
+
+    # of a terminal. Any: the standard library's own type of it: six ints and a list of bytes
+    Attributes: TypeAlias = list[Any]
 
 
 class SidecarPlan:

@@ -10,6 +10,7 @@ Imported by every `logshipper run`: light imports only.
 import os
 import stat
 
+from logshipper.place import Place
 from logshipper.spool import JOB_ID_MAX_CHARS, process_started
 
 ID_MAX_CHARS = JOB_ID_MAX_CHARS - len(".u4294967295")  # as long as it still is one when an agent has added the user
@@ -25,31 +26,6 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     Environment: TypeAlias = Mapping[str, str]
-
-
-class Place:
-    """Where a run belongs. launcher: its name; attempt: from 1, None where nobody tells (then they are counted); step:
-    "" or the scheduler's; task: the rank, None where it is none. apart: a job of its own, also where it runs in a
-    scheduler's job."""
-
-    __slots__ = ("apart", "attempt", "job_id", "launcher", "step", "task")
-
-    def __init__(
-        self,
-        launcher: str,
-        job_id: str,
-        attempt: int | None = 1,
-        step: str = "",
-        task: int | None = None,
-        *,
-        apart: bool = False,
-    ) -> None:
-        self.launcher = launcher
-        self.job_id = job_id
-        self.attempt = attempt
-        self.step = step
-        self.task = task
-        self.apart = apart
 
 
 class _Launcher:

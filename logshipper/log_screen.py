@@ -19,7 +19,7 @@ has moved on (`settle`), the rest at the control function that brings it about.
 
 from collections.abc import Iterator
 
-from logshipper import commands
+from logshipper import command_prefix
 from logshipper.cell_width import not_one_cell, not_own_cells
 from logshipper.final_lines import FinalLines, LongLine
 from logshipper.row import Row
@@ -409,13 +409,13 @@ class LogScreen(Screen):
         row.end = self.x if self._end < 0 else self._end
         rows = self.rows[self._group_of(self.y)]
         text = self._text_of(rows)
-        is_command = (rows[0].head is not None and rows[0].head.command) or commands.find(text.encode()) >= 0
+        is_command = (rows[0].head is not None and rows[0].head.command) or command_prefix.find(text.encode()) >= 0
         return text if is_command else None
 
     def part(self) -> bytes | None:
         """What stands for the begin of the cursor's line, where that can only be kept; None where it needn't."""
         if self.is_alternate:
-            return commands.AMID_LINE
+            return command_prefix.AMID_LINE
         head = self.rows[self._group_of(self.y).start].head
         return None if head is None else head.part()
 

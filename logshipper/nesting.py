@@ -19,7 +19,7 @@ VARIABLE = "LOGSHIPPER_CAPTURED"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 
 def mark(fds: "Iterable[int]") -> str:
@@ -29,15 +29,14 @@ def mark(fds: "Iterable[int]") -> str:
     return " ".join([relay, *sorted({_name(os.fstat(fd)) for fd in fds})])
 
 
-def uncovered(environment: "Mapping[str, str]") -> tuple[int, ...]:
-    """Which of stdout and stderr (1, 2), as this process was given them, no capture around it takes in."""
+def uncovered(environment: "Mapping[str, str]", is_gathered: "Callable[[Mapping[str, str]], bool]") -> tuple[int, ...]:
+    """Which of stdout and stderr (1, 2), as this process was given them, no capture around it has. is_gathered: whether
+    the launcher that an environment tells of prints what its processes print."""
     given = tuple(stream for stream in (1, 2) if terminal.given(stream))
     marks = environment.get(VARIABLE, "").split()
     if not marks or any(_is_over(mark) for mark in marks):
         return given
-    from logshipper import launchers
-
-    gathered = launchers.is_gathered(environment)
+    gathered = is_gathered(environment)
     return tuple(stream for stream in given if not _is_covered(os.fstat(stream), marks, gathered))
 
 

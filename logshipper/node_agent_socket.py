@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _socket import socket
 
-    from logshipper.launchers import Place
+    from logshipper.place import Place
 
 
 def socket_path() -> str:

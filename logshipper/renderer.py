@@ -15,7 +15,7 @@ from codecs import getincrementaldecoder
 from collections import deque
 from typing import NamedTuple
 
-from logshipper import commands, line_feeds
+from logshipper import command_prefix, line_feeds
 from logshipper.carriage_returns import fold
 from logshipper.escape_parser import EscapeParser
 from logshipper.final_lines import Block, FinalLines, LongLine
@@ -131,7 +131,7 @@ class Renderer:
         if self._on_screen:
             if self._screen.has_half_line():
                 self._end_on_screen()
-        elif self._open.command or commands.find(self._open.text) >= 0:
+        elif self._open.command or command_prefix.find(self._open.text) >= 0:
             self._command = self._open.whole()
             if not self._open.parts:
                 self._open = self.line_type()
@@ -178,7 +178,7 @@ class Renderer:
         if self._command is not None:
             return b"", b""
         text = self._half_line()
-        begin = len(text) - commands.size_of_half(text)
+        begin = len(text) - command_prefix.size_of_half(text)
         if begin == len(text):
             return b"", b""
         rest = self._rest
@@ -187,7 +187,7 @@ class Renderer:
         else:
             self._open = self.line_type()
             self._rest = self._last = b""
-        return text[:begin], (commands.AMID_LINE if text[:begin].strip() else text[:begin]) + text[begin:] + rest
+        return text[:begin], (command_prefix.AMID_LINE if text[:begin].strip() else text[:begin]) + text[begin:] + rest
 
     def _half_line(self) -> bytes:
         if self._on_screen:
@@ -320,7 +320,7 @@ class Renderer:
         first = lines.index(b"\n")
         if self._open.parts or len(self._open.text) + first > MAX_LINE_BYTES:
             self._open.add(lines[:first], self._lines)
-            if self._open.command or commands.find(self._open.text) >= 0:
+            if self._open.command or command_prefix.find(self._open.text) >= 0:
                 self._command = bytes(self._open.text)
             else:
                 self._end_long()
@@ -393,7 +393,7 @@ def last_rows(lines: bytes, rows: int) -> tuple[int, int]:
 
 def _place_of_command(lines: bytes) -> int:
     """Where the first line that holds /LOGCOMMAND begins; -1: nowhere."""
-    found = commands.find(lines)
+    found = command_prefix.find(lines)
     return lines.rfind(b"\n", 0, found) + 1 if found >= 0 else -1
 
 

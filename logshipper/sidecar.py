@@ -13,7 +13,6 @@ import struct
 import time
 
 from logshipper import __version__, relay, side_pipe
-from logshipper.capture import Settings
 from logshipper.classifier import Classifier
 from logshipper.errors import SpoolError, SpoolFull, os_words
 from logshipper.fault_points import fault_point
@@ -21,6 +20,7 @@ from logshipper.frame_builder import FrameBuilder
 from logshipper.handover import SidecarPlan
 from logshipper.segment import Json, Kind, Stream
 from logshipper.segment_writer import SegmentWriter
+from logshipper.settings import Settings
 from logshipper.side_pipe import Empty, SideType
 from logshipper.spool import TELEGRAF_MARK, boot_id, counted_bytes, outcome
 from logshipper.spool_room import SLOW_BYTES_PER_SEC, SpoolRoom

@@ -138,16 +138,3 @@ def die_of(signo: int) -> None:
 def _let_through(signo: int) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signo])
     signal.pthread_kill(_thread.get_ident(), signo)  # to this very thread: the other one would take it
-
-
-def ignore_in_background() -> None:
-    """For processes next to the job: nothing that is sent to the job's group, or by an impatient user, ends them."""
-    for signo in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(signo, _do_nothing)  # not SIG_IGN: what they exec would inherit that
-    for signo in JOB_CONTROL:
-        signal.signal(signo, _do_nothing)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
-
-
-def _do_nothing(signo: int, frame: object) -> None:
-    pass

@@ -15,12 +15,12 @@ from typing import NamedTuple, NoReturn
 
 from logshipper import config, relay
 from logshipper.background import parse_words
-from logshipper.capture import Settings, leave_to_the_node_agent
 from logshipper.channel import Channel
 from logshipper.errors import SpoolError, os_words
 from logshipper.handover import SidecarPlan, be_sidecar
 from logshipper.output import Output
 from logshipper.segment import Json, Stream
+from logshipper.settings import Settings, leave_to_the_node_agent
 from logshipper.sidecar import Sidecar
 from logshipper.slurm_journal import Journal, Remains, correct_counters
 from logshipper.slurm_modes import JobModes

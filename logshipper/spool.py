@@ -36,7 +36,7 @@ _INTERPRETERS = ("python", "bash", "sh", "zsh", "Rscript", "julia", "node", "per
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from logshipper.launchers import Place
+    from logshipper.place import Place
 
 
 class Capture:

@@ -6,7 +6,7 @@ from itertools import groupby, islice
 from operator import eq, itemgetter
 from typing import NamedTuple
 
-from logshipper import commands, metadata
+from logshipper import command_prefix, metadata
 from logshipper.masks import MASK, Masks
 from logshipper.renderer import Block, Fed, Renderer
 from logshipper.segment import Json, Kind, Stream
@@ -84,7 +84,7 @@ class HalfCommand:
 
     def fed(self, data: bytes) -> "HalfCommand":
         """With what follows; more than any command has isn't kept."""
-        return HalfCommand((self._raw + data)[: commands.MAX_BYTES + 1], self._size)
+        return HalfCommand((self._raw + data)[: command_prefix.MAX_BYTES + 1], self._size)
 
     def rendered(self, now: float) -> Fed:
         return Renderer(*self._size).feed(self._raw + b"\n", now)
@@ -425,9 +425,9 @@ class StreamLog:
     def _shown(self) -> bytes:
         """What isn't final, without tokens, and without what a command that isn't ended yet may hold."""
         text = self.renderer.status()
-        command = commands.find(text)
+        command = command_prefix.find(text)
         if command >= 0:
-            text = text[:command] + commands.PREFIX + b" " + MASK
+            text = text[:command] + command_prefix.PREFIX + b" " + MASK
         text = self._capture.masks.masked_open(text)[:STATUS_BYTES]
         return text.decode(errors="ignore").rstrip(" ").encode()
 

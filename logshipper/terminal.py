@@ -13,9 +13,7 @@ _LFLAG = 3  # its place in what tcgetattr returns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TypeAlias
-
-    Attributes: TypeAlias = list[Any]  # Any: the standard library's own type of it: six ints and a list of bytes
+    from logshipper.handover import Attributes
 
 
 def fill_standard_fds() -> None:

@@ -18,8 +18,9 @@ from typing import Any
 
 import pytest
 
-from logshipper import launchers, node_agent_socket
+from logshipper import node_agent_socket
 from logshipper.errors import SpoolError
+from logshipper.place import Place
 from logshipper.spool import COUNTERS_BYTES
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.node import job_socket
@@ -590,7 +591,7 @@ def test_the_client(server: Server) -> None:
 
 def test_what_the_client_tells_of_its_job(server: Server) -> None:
     """Which attempt and rank it is; of a job whose id the user chose, only a rank's attempt isn't counted."""
-    rank, script = launchers.Place("Slurm", "9", 3, "0", 5), launchers.Place("Slurm", "9", 3)
+    rank, script = Place("Slurm", "9", 3, "0", 5), Place("Slurm", "9", 3)
     cases = (
         (SchedulerJob("42", "0", 1), rank, "mine", ("42", 3, "0.run1", 5)),
         (SchedulerJob("42", "batch", None), script, "mine", ("42", 3, "batch.run1", 0)),
@@ -600,10 +601,10 @@ def test_what_the_client_tells_of_its_job(server: Server) -> None:
         (None, rank, None, (f"9.u{ME}", 3, "0.run2", 5)),
         (None, script, None, (f"9.u{ME}", 3, "", 0)),
         (None, script, None, (f"9.u{ME}", 3, "run2", 0)),
-        (None, launchers.Place("GNU parallel", "p.3", None), None, (f"p.3.u{ME}", 1, "", 0)),
-        (None, launchers.Place("GNU parallel", "p.3", None), None, (f"p.3.u{ME}", 2, "", 0)),
+        (None, Place("GNU parallel", "p.3", None), None, (f"p.3.u{ME}", 1, "", 0)),
+        (None, Place("GNU parallel", "p.3", None), None, (f"p.3.u{ME}", 2, "", 0)),
         # a job of its own, though it runs in Slurm's: no scheduler's all the same
-        (SchedulerJob("42", "batch", None), launchers.Place("QCG", "f00", apart=True), None, (f"f00.u{ME}", 1, "", 0)),
+        (SchedulerJob("42", "batch", None), Place("QCG", "f00", apart=True), None, (f"f00.u{ME}", 1, "", 0)),
     )
     for job, place, wish, told in cases:
         server.job = job

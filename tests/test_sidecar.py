@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from logshipper import segment, side_pipe, sidecar, spool
-from logshipper.capture import Settings
 from logshipper.config import Config
 from logshipper.handover import SidecarPlan
+from logshipper.settings import Settings
 from logshipper.side_pipe import SideType
 
 BURSTS = 5

@@ -1,0 +1,26 @@
+"""How a line that may be a command (R14, R15) is seen while it is drawn: by its first word, anywhere. Pure."""
+
+import re
+
+PREFIX = b"/LOGCOMMAND"
+_NAME = PREFIX[1:]
+ANY_CASE = re.compile(rb"/(?:%s(?![_/.])|(?i:%s)(?![\w/.-]))" % (_NAME, _NAME))  # no path, no other name
+AMID_LINE = "…".encode()  # stands for the parts of a line that are gone
+MAX_BYTES = 64 << 10
+
+
+def find(text: bytes | bytearray) -> int:
+    """Where text may have its first command, in any case; -1: nowhere."""
+    if b"/" not in text:  # a twentieth of the search's time
+        return -1
+    found = ANY_CASE.search(text)
+    return found.start() if found is not None else -1
+
+
+def size_of_half(text: bytes) -> int:
+    """How many bytes at the end of text may be the begin of a command."""
+    begin = find(text)
+    if begin >= 0:
+        return len(text) - begin
+    end = text[-len(PREFIX) :].upper()
+    return next((size for size in range(len(PREFIX), 0, -1) if end.endswith(PREFIX[:size])), 0)
