@@ -11,7 +11,7 @@ from heapq import merge
 from itertools import chain
 from typing import Any
 
-from logshipper.segment import Kind, Stream
+from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.capture.capture_account import LEDGER_COUNTS, BlockRow, EventRow, Rows
 from logshipper_ingest.capture.capture_folder import Identity
 from logshipper_ingest.loki.client import Client

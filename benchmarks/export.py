@@ -66,7 +66,8 @@ class _Bench:
         """Exports in a process of its own; returns its peak memory in MiB."""
         words = ["export", "last", "--output", str(self.folder / f"out.{form}"), "--force"]
         script = (
-            "import sys; from logshipper.cli import main; main(sys.argv[1:]); print(open('/proc/self/status').read())"
+            "import sys; from logshipper.start.cli import main; main(sys.argv[1:]);"
+            " print(open('/proc/self/status').read())"
         )
         done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, check=True, text=True,
                               env=self.environment)  # fmt: skip

@@ -20,8 +20,8 @@ from benchmarks import agent_load, page, rendering, shipping, training
 from benchmarks.rendering import LINE
 
 if TYPE_CHECKING:
-    from logshipper.classifier import Classifier
-    from logshipper.segment import Stream
+    from logshipper.classify.classifier import Classifier
+    from logshipper.spool.segment import Stream
 
 BIN = Path(sys.executable).parent
 LOGSHIPPER = str(BIN / "logshipper")
@@ -172,8 +172,8 @@ class Bench:
 
     def rendering(self) -> None:
         """In one process, without pipes: what the sidecar does with bytes of several kinds, in 64 KiB chunks."""
-        from logshipper.classifier import Classifier
-        from logshipper.segment import Stream
+        from logshipper.classify.classifier import Classifier
+        from logshipper.spool.segment import Stream
 
         bar = "\r%3d%%|████████      | %d/1000 [00:00<00:21,  1.08it/s]"
         kinds = {

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import requests
 
-from logshipper import segment
-from logshipper.segment import Kind, Stream
+from logshipper.spool import segment
+from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.capture.segment_reader import segment_name
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.node.node_spool import NodeIdentity, prepare_capture

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from multiprocessing.sharedctypes import Synchronized
 from typing import NamedTuple
 
-from logshipper.line_protocol import parse
-from logshipper.telegraf import LOOPBACK, Listener, Sender, open_sockets
+from logshipper.telegraf.line_protocol import parse
+from logshipper.telegraf.listener import LOOPBACK, Listener, Sender, open_sockets
 
 LINE = b"training_loss,host=node1,experiment_id=10 iteration=151100i,value=0.07938926\n"
 LIMITS = (20_000, 1_000_000)

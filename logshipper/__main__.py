@@ -12,7 +12,7 @@ def main() -> int:
     words = sys.argv[1:]
     if words[:1] == ["run"]:
         return _run(words[1:])
-    from logshipper.cli import main as cli_main
+    from logshipper.start.cli import main as cli_main
 
     return cli_main()
 
@@ -28,7 +28,7 @@ def _run(words: list[str]) -> int:
             looked = optin.look(optin.path())
             if looked[0] in (optin.ABSENT, optin.UNKNOWN):
                 return optin.run_untouched(words[words.index("--") + 1 :])
-    from logshipper import run_command
+    from logshipper.start import run_command
 
     return run_command.main(words, looked)
 

@@ -20,7 +20,7 @@ class Config(NamedTuple):
     mode: enabled, metadata or disabled (R7). commands: obey /LOGCOMMAND lines. tty: CMD sees terminals, not pipes.
     per_task: under Slurm, each rank of a step in a captured batch script has a capture of its own.
     colors: keep or strip, in the log's text. snapshots: seconds between log lines of what a running bar shows; 0: none.
-    context: how the job was started is recorded (logshipper/context.py).
+    context: how the job was started is recorded (logshipper/sidecar/context.py).
     """
 
     mode: str = "enabled"

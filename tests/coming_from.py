@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import logshipper
-from logshipper.segment import Kind, Stream
+from logshipper.spool.segment import Kind, Stream
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-from logshipper import launchers
+from logshipper.start import launchers
 from tests.model_settings import MANY_EXAMPLES
 from tests.programs.score import pytest_terminal_summary
 from tests.servers.fixtures import influxdb, influxdb_1_8, influxdbs, loki, prometheus, servers

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from logshipper.segment import Json, Stream
+from logshipper.spool.segment import Json, Stream
 from logshipper_ingest.capture.capture_account import LEDGER_COUNTS
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.loki.push import Entry

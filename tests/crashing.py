@@ -60,8 +60,8 @@ def command(point: str, times: int, flag: Path, program: str, *words: str) -> li
 
 
 def _logshipper(words: list[str]) -> int:
-    from logshipper import segment_writer
     from logshipper.__main__ import main
+    from logshipper.spool import segment_writer
 
     segment_writer.MAX_SEGMENT_BYTES = SEGMENT_BYTES
     sys.argv = ["logshipper", *words]
@@ -93,7 +93,7 @@ def _remove(words: list[str]) -> int:
 
 
 def _rm(words: list[str]) -> int:
-    from logshipper.cli import main
+    from logshipper.start.cli import main
 
     return main(["rm", *words])
 

@@ -7,10 +7,10 @@ output that was cut, spliced and changed. The same seed gives the same stream ev
 import random
 from typing import NamedTuple
 
-from logshipper import carriage_returns, escape_parser
-from logshipper.log_screen import LogScreen
-from logshipper.renderer import Block, Renderer
-from logshipper.row import MAX_JOINED
+from logshipper.render import carriage_returns, escape_parser
+from logshipper.render.log_screen import LogScreen
+from logshipper.render.renderer import Block, Renderer
+from logshipper.render.row import MAX_JOINED
 
 _TEXT = (
     *("a", "b ", " ", "  ", "word", "hello world", "x" * 13, "line\nline\n", "é", "日本", "語", "😀", "█▌", "│"),

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from logshipper.cli import main
-from logshipper.segment import Stream
+from logshipper.spool.segment import Stream
+from logshipper.start.cli import main
 from logshipper_ingest.store.local_store import LocalStore
 
 RECORDED = Path(__file__).parent / "imports"

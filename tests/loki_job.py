@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
-from logshipper.segment import Json, Kind
+from logshipper.spool.segment import Json, Kind
 from logshipper_ingest.capture.capture_account import STREAM_NAMES, BlockRow, EventRow, Rows
 from logshipper_ingest.capture.capture_folder import CaptureFolder, Identity, Life, list_folders
 from logshipper_ingest.capture.learning import learn, new_account

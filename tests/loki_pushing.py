@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import logshipper_observe.opening
-from logshipper.cli import main
-from logshipper.segment import Json, Stream
+from logshipper.spool.segment import Json, Stream
+from logshipper.start.cli import main
 from logshipper_ingest.capture.job import LogLine
 from logshipper_ingest.loki.push import Entry
 from logshipper_ingest.loki.store import LokiStore

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from logshipper.segment import Stream
+from logshipper.spool.segment import Stream
 from logshipper_ingest.capture.job import Capture, JobSummary, MetadataRecord
 from logshipper_ingest.metadata.metadata_keys import parse_record, raw_value
 from logshipper_ingest.metadata.x_axis import KeyStats, XAxis, XChoice, merge_all

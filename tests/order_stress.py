@@ -24,7 +24,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from logshipper.commands import narrowest
+from logshipper.classify.commands import narrowest
 from tests.captured_runs import Home, comm_of, wait_until
 from tests.slurm_player import RELAY, SIDECAR, Node, build, missing, open_folder
 

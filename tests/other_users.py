@@ -101,7 +101,7 @@ def ordinary_python(*, copied: bool = False) -> tuple[str, str] | None:
 def _runs_with(path: str) -> str | None:
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     for python in (sys.executable, os.path.realpath(sys.executable), f"/usr/bin/{version}", "/usr/bin/python3"):
-        command = [python, "-c", "import logshipper.sidecar, orjson, yaml"]
+        command = [python, "-c", "import logshipper.sidecar.sidecar, orjson, yaml"]
         try:
             tried = subprocess.run(
                 command, env={"PYTHONPATH": path}, cwd="/", user=ANN, group=ANN, extra_groups=[], capture_output=True

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from logshipper.cli import main
-from logshipper.segment import Json, Kind, Stream
+from logshipper.spool.segment import Json, Kind, Stream
+from logshipper.start.cli import main
 from logshipper_ingest.store.stores import Reader
 from tests.segment_factory import SECOND_NS as NS
 from tests.segment_factory import CaptureWriter, age, make_ledger

@@ -14,12 +14,12 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
-from logshipper import relay, side_pipe
 from logshipper.errors import CaptureError
-from logshipper.handover import SidecarPlan
-from logshipper.run import RunOptions, run
-from logshipper.side_pipe import HEADER, SideType
-from logshipper.spool import COUNTERS, COUNTERS_BYTES, COUNTERS_MAGIC
+from logshipper.process.run import RunOptions, run
+from logshipper.relay import relay, side_pipe
+from logshipper.relay.handover import SidecarPlan
+from logshipper.relay.side_pipe import HEADER, SideType
+from logshipper.spool.captures import COUNTERS, COUNTERS_BYTES, COUNTERS_MAGIC
 
 NAMES = {SideType.EMPTY: "empty", SideType.CLOSED: "closed", SideType.SIZE: "size", SideType.EXIT: "exit"}
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from logshipper.spool import read_counters
+from logshipper.spool.captures import read_counters
 from tests.captured_runs import comm_of
 from tests.tools.sources import SOURCES
 from tests.tools.waiting import scaled

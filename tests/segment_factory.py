@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from logshipper import segment
-from logshipper.segment import Json, Kind, Stream
-from logshipper.spool import COUNTERS, COUNTERS_BYTES, COUNTERS_MAGIC
+from logshipper.spool import segment
+from logshipper.spool.captures import COUNTERS, COUNTERS_BYTES, COUNTERS_MAGIC
+from logshipper.spool.segment import Json, Kind, Stream
 
 START_NS = 1_750_000_000_000_000_000  # 2025-06-15
 SECOND_NS = 1_000_000_000

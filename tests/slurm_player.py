@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from logshipper.segment import Frame, FrameType, Kind, Stream
+from logshipper.spool.segment import Frame, FrameType, Kind, Stream
 from logshipper_ingest.capture.capture_folder import CaptureFolder, Life
 from logshipper_ingest.capture.segment_reader import Outcome, SegmentReader, SpoolPosition
 from tests.captured_runs import comm_of, wait_until

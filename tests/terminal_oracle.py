@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from logshipper.renderer import Renderer
+from logshipper.render.renderer import Renderer
 from tests.tools.waiting import scaled
 
 COLUMNS, ROWS = 160, 50

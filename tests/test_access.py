@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from logshipper.cli import main
 from logshipper.errors import RejectedPushError, RetryablePushError
+from logshipper.start.cli import main
 from logshipper_ingest.checks.check_loki import check_loki
 from logshipper_ingest.config import agent_config
 from logshipper_ingest.config.server_access import ServerAccess

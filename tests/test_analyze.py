@@ -19,8 +19,8 @@ import matplotlib as mpl
 import pytest
 
 import logshipper
-from logshipper.cli import main
-from logshipper.launchers import NODE_COUNTS
+from logshipper.start.cli import main
+from logshipper.start.launchers import NODE_COUNTS
 from logshipper_observe.analyze import _within
 from logshipper_observe.words import utc
 from tests.captured_runs import TIMEOUT_SECS

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import logshipper
-from logshipper.cli import main
+from logshipper.start.cli import main
 from logshipper_observe.job_tasks import tasks_of_jobs
 from logshipper_observe.task_analytics import Task, gantt, launch_overheads, statistics_of
 from tests.import_tools import RECORDED

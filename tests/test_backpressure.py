@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from logshipper.errors import PushError
-from logshipper.segment import Stream
+from logshipper.spool.segment import Stream
 from logshipper_ingest.config.server_access import ServerAccess
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.shipping import loki_sink

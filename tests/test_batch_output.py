@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from logshipper import batch_output, config
-from logshipper.segment import Stream
+from logshipper import config
+from logshipper.spool.segment import Stream
+from logshipper.start import batch_output
 from tests.captured_runs import TIMEOUT_SECS, comm_of, wait_until
 from tests.node_agents import NodeAgent
 from tests.slurm_player import Logged

@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import logshipper
-from logshipper.cli import main
-from logshipper.segment import Kind
+from logshipper.spool.segment import Kind
+from logshipper.start.cli import main
 from logshipper_ingest.capture.job import JobSummary
 from logshipper_ingest.loki.store import LokiStore
 from logshipper_ingest.metadata.key_values import KeyValues

@@ -2,8 +2,8 @@
 
 import pytest
 
-from logshipper import segment
-from logshipper.segment import Frame, FrameType, Json, Kind, Stream
+from logshipper.spool import segment
+from logshipper.spool.segment import Frame, FrameType, Json, Kind, Stream
 from logshipper_ingest.capture import capture_account
 from logshipper_ingest.capture.capture_account import (
     AHEAD_BYTES,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from logshipper.renderer import Renderer
+from logshipper.render.renderer import Renderer
 from tests.programs import capture
 from tests.programs.score import PROPERTY
 from tests.terminal_oracle import Tmux, log_lines, tmux

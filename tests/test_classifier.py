@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logshipper import classifier, stream_log
-from logshipper.classifier import Classifier
-from logshipper.segment import MAX_LINE_BYTES, Kind, Stream
-from logshipper.stream_log import Event, Lines
+from logshipper.classify import classifier, stream_log
+from logshipper.classify.classifier import Classifier
+from logshipper.classify.stream_log import Event, Lines
+from logshipper.spool.segment import MAX_LINE_BYTES, Kind, Stream
 from tests.model_settings import examples
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR

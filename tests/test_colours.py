@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logshipper import batch_output, slurm_sidecar
-from logshipper.classifier import Classifier
-from logshipper.cli import main
-from logshipper.colours import stripped
+from logshipper.classify.classifier import Classifier
+from logshipper.classify.stream_log import Event, Lines
 from logshipper.config import Config
-from logshipper.segment import Json, Kind, Stream
-from logshipper.stream_log import Event, Lines
+from logshipper.render.colours import stripped
+from logshipper.sidecar import slurm_sidecar
+from logshipper.spool.segment import Json, Kind, Stream
+from logshipper.start import batch_output
+from logshipper.start.cli import main
 from logshipper_ingest.loki.lines import begins_alike, clean
 from logshipper_ingest.shipping.entries import split
 from logshipper_observe.words import safe_coloured

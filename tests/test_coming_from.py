@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import logshipper
-from logshipper.cli import main
+from logshipper.start.cli import main
 from tests.captured_runs import TIMEOUT_SECS
 from tests.coming_from import prepare
 from tests.import_tools import RECORDED

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logshipper.commands import Command, Refused, parse
+from logshipper.classify.commands import Command, Refused, parse
 
 BEHIND = "text stands before it on its line"
 

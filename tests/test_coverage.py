@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 import logshipper
-from logshipper.cli import build_parser
+from logshipper.start.cli import build_parser
 from logshipper_ingest.cli import build_parser as agent_parser
 from tests.tools.sources import ROOT
 

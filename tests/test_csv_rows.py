@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logshipper.cli import main
+from logshipper.start.cli import main
 from logshipper_observe.csv_rows import CsvRows, no_formula
 from tests.reading_store import SpooledCapture
 

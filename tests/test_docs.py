@@ -12,8 +12,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from logshipper.cli import build_parser
 from logshipper.fault_points import NAMES
+from logshipper.start.cli import build_parser
 from logshipper_grafana.cli import build_parser as grafana_parser
 from logshipper_ingest.cli import build_parser as agent_parser
 from tests.tools.sources import ROOT

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 import logshipper
 from logshipper import emit, emitting
-from logshipper.classifier import Classifier
-from logshipper.segment import Kind, Stream
-from logshipper.stream_log import Lines
+from logshipper.classify.classifier import Classifier
+from logshipper.classify.stream_log import Lines
+from logshipper.spool.segment import Kind, Stream
 from tests.test_docs import FENCE
 from tests.tools.sources import ROOT, SOURCES
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logshipper.segment import Kind, Stream
+from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.capture.capture_account import BlockRow, EventRow, Rows, StatusRow
 from logshipper_ingest.capture.capture_folder import Identity
 from logshipper_ingest.loki.push import assemble

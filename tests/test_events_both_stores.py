@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import logshipper
-from logshipper.cli import main
-from logshipper.segment import Kind
+from logshipper.spool.segment import Kind
+from logshipper.start.cli import main
 from logshipper_ingest.capture.capture_account import MAX_EVENTS
 from logshipper_ingest.store.job_reader import JobReader
 from logshipper_observe import event_log

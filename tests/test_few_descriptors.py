@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from logshipper.segment import Json
-from logshipper.spool import Counters
+from logshipper.spool.captures import Counters
+from logshipper.spool.segment import Json
 from logshipper_ingest.capture import capture_folder
 from logshipper_ingest.capture.capture_folder import CaptureFolder, Life
 from logshipper_ingest.config import agent_config

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 import logshipper_observe.follow_nodes
 import logshipper_observe.logs
-from logshipper.cli import main
-from logshipper.segment import Kind, Stream
+from logshipper.spool.segment import Kind, Stream
+from logshipper.start.cli import main
 from logshipper_ingest.capture.job import Capture, LogLine, Position
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.loki.push import Entry

@@ -3,10 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logshipper import frame_builder, segment
-from logshipper.frame_builder import FrameBuilder
-from logshipper.segment import Frame, FrameType, Kind, Stream
-from logshipper.stream_log import Event, Lines
+from logshipper.classify.stream_log import Event, Lines
+from logshipper.sidecar import frame_builder
+from logshipper.sidecar.frame_builder import FrameBuilder
+from logshipper.spool import segment
+from logshipper.spool.segment import Frame, FrameType, Kind, Stream
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from logshipper.spool_room import LIMITS_FILE
+from logshipper.spool.spool_room import LIMITS_FILE
 from logshipper_ingest.config import agent_config
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.node.node_spool import NodeIdentity, prepare_capture

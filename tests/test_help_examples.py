@@ -16,7 +16,7 @@ from typing import Any
 import pexpect
 import pytest
 
-from logshipper.cli import main
+from logshipper.start.cli import main
 from logshipper_observe.completion import SHELLS
 from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.import_tools import RECORDED

@@ -116,7 +116,9 @@ def test_a_mistake_in_a_hook_costs_no_job(option: list[str], home: Home) -> None
 def test_a_fault_of_ours_costs_no_job_by_hand_either(home: Home) -> None:
     broken = home.folder / "broken"
     broken.mkdir()
-    (broken / "sitecustomize.py").write_text("import logshipper.spool as s\ns.create_capture = lambda *_: 1 / 0\n")
+    (broken / "sitecustomize.py").write_text(
+        "import logshipper.spool.captures as s\ns.create_capture = lambda *_: 1 / 0\n"
+    )
     done = home.run("sh", "-c", "echo out; exit 7", env={"PYTHONPATH": f"{broken}:{SOURCES}"})
     assert (done.returncode, done.stdout) == (7, b"out\n")
     assert done.stderr == b"logshipper: nothing of this run is logged: ZeroDivisionError: division by zero\n"

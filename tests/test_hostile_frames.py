@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from logshipper import segment
+from logshipper.spool import segment
 from logshipper_ingest.capture.capture_account import NOT_A_JOBS, CaptureAccount, Rows
 from logshipper_ingest.metadata.x_axis import XAxis
 from logshipper_ingest.metrics.metrics_server import exposition

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from logshipper.cli import build_parser
-from logshipper.segment import Kind
+from logshipper.spool.segment import Kind
+from logshipper.start.cli import build_parser
 from logshipper_ingest.cli import build_parser as agent_parser
 from logshipper_ingest.cli import main as agent
 from logshipper_ingest.shipping import quarantine_files

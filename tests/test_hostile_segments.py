@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from logshipper import segment
-from logshipper.segment import FRAME_MAGIC, Kind, Stream
+from logshipper.spool import segment
+from logshipper.spool.segment import FRAME_MAGIC, Kind, Stream
 from logshipper_ingest.capture import segment_reader
 from logshipper_ingest.capture.capture_folder import CaptureFolder
 from logshipper_ingest.node.spool_overuse import SpoolOveruse

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from logshipper.cli import main
+from logshipper.start.cli import main
 from logshipper_ingest.imports.faults import Faults
 from logshipper_ingest.imports.plain_json import MAX_DEPTH
 from logshipper_ingest.imports.source_file import SourceFile, Unreadable

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from logshipper.cli import main
+from logshipper.start.cli import main
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.overlay import Overlay
 from tests import crashing

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from logshipper.cli import main
+from logshipper.start.cli import main
 from logshipper_ingest.capture.job import NAME
 from logshipper_ingest.cli import main as agent_main
 from logshipper_ingest.imports import states

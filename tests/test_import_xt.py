@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from logshipper.cli import main
+from logshipper.start.cli import main
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.overlay import Overlay, Place
 from tests.captured_runs import wait_until

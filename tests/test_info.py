@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import logshipper
-from logshipper.cli import main
+from logshipper.start.cli import main
 from tests.captured_runs import Home, wait_until
 from tests.import_tools import RECORDED
 from tests.reading_store import SpooledCapture

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from logshipper import context, spool
-from logshipper.segment import MAX_RECORD_BYTES
+from logshipper.sidecar import context
+from logshipper.spool import captures
+from logshipper.spool.segment import MAX_RECORD_BYTES
 from tests.captured_runs import Home
 
 COUNT = "import sys; print(len(sys.argv))"
@@ -82,8 +83,8 @@ def test_what_is_called_like_a_secret_is_recorded_nowhere(home: Home, repository
 def test_a_command_that_is_an_assignment_names_no_job(home: Home) -> None:
     home.opt_in()
     assert home.run("PGPASSWORD=a/hunter2", "psql").returncode == 127
-    assert spool.default_name(["PGPASSWORD=a/hunter2", "psql"]) == "PGPASSWORD=***"
-    assert spool.default_name(["/opt/a=b/run", "x"]) == "run"
+    assert captures.default_name(["PGPASSWORD=a/hunter2", "psql"]) == "PGPASSWORD=***"
+    assert captures.default_name(["/opt/a=b/run", "x"]) == "run"
     assert b"hunter2" not in home.stored_bytes()
 
 

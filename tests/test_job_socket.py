@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from logshipper import node_agent_socket
 from logshipper.errors import SpoolError
-from logshipper.place import Place
-from logshipper.spool import COUNTERS_BYTES
+from logshipper.spool.captures import COUNTERS_BYTES
+from logshipper.spool.place import Place
+from logshipper.start import node_agent_socket
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.node import job_socket
 from logshipper_ingest.node.job_socket import JobSocket, parse_request

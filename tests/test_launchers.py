@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from logshipper import launchers, nesting, spool
+from logshipper.process import nesting
+from logshipper.spool import captures
+from logshipper.start import launchers
 from tests.captured_runs import Home, wait_until
 from tests.tools.sources import ROOT, SOURCES
 
@@ -79,8 +81,8 @@ def test_hostile_environments_make_an_id_or_none(hostile: str) -> None:
     for name in ("SLURM_JOB_ID", "QCG_PM_STEP_ID", "PBS_JOBID", "FLUX_JOB_ID"):
         place = launchers.find({name: hostile, "SLURM_STEP_ID": hostile, "SLURM_PROCID": hostile})
         if place is not None:
-            spool.check_job_id(place.job_id)
-            spool.check_job_id(f"{place.job_id}.u4294967295")
+            captures.check_job_id(place.job_id)
+            captures.check_job_id(f"{place.job_id}.u4294967295")
             assert "/" not in place.step
 
 
@@ -90,7 +92,7 @@ def test_ranks_of_one_process_are_one_job() -> None:
     first, second = launchers.find(environment), launchers.find({**environment, "RANK": "1"})
     assert first is not None
     assert second is not None
-    assert first.job_id == second.job_id == f"torchrun-{os.getppid()}-{spool.process_started(os.getppid())}"
+    assert first.job_id == second.job_id == f"torchrun-{os.getppid()}-{captures.process_started(os.getppid())}"
     assert (first.task, second.task) == (0, 1)
 
 
@@ -261,18 +263,18 @@ def test_who_names_a_job_wants_it(home: Home) -> None:
 
 def test_what_outlives_a_run_is_in_it_no_more(home: Home) -> None:
     """A tmux server hands on the environment of a run that is over, whose terminals' numbers others have by now."""
-    relay = spool.process_started(os.getpid())
+    relay = captures.process_started(os.getpid())
     master, slave = os.openpty()
     try:
         mark = nesting.mark([slave])
         assert mark.startswith(f"{os.getpid()}.{relay}@")
         of_another = mark.replace(f"{os.getpid()}.{relay}@", f"{os.getpid()}.{relay + 1}@")
         elsewhere = of_another.replace("@", "@another-boot")
-        for value, captures in ((mark, 0), (elsewhere, 0), (mark.partition(" ")[2], 0), (of_another, 1)):
+        for value, number in ((mark, 0), (elsewhere, 0), (mark.partition(" ")[2], 0), (of_another, 1)):
             command = [sys.executable, "-m", "logshipper", "run", "--", "true"]
             environment = {**home.environment, nesting.VARIABLE: value}
             subprocess.run(command, env=environment, stdin=slave, stdout=slave, stderr=slave, check=True, timeout=60)
-            assert len(home.captures()) == captures, value
+            assert len(home.captures()) == number, value
     finally:
         os.close(master)
         os.close(slave)
@@ -286,7 +288,7 @@ def test_a_fault_of_ours_in_a_hook_runs_the_command(home: Home) -> None:
     home.opt_in()
     broken = home.folder / "broken"
     broken.mkdir()
-    (broken / "sitecustomize.py").write_text("import logshipper.launchers as l\nl.find = lambda _: 1 / 0\n")
+    (broken / "sitecustomize.py").write_text("import logshipper.start.launchers as l\nl.find = lambda _: 1 / 0\n")
     path = f"{broken}:{SOURCES}"
     done = home.run("sh", "-c", "echo out; exit 7", options=["--if-opted-in"], env={"PYTHONPATH": path})
     assert (done.returncode, done.stdout) == (7, b"out\n")

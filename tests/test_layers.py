@@ -1,10 +1,12 @@
-"""Which package imports which, late and type-only imports included."""
+"""Which package imports which, and which folder of one which other, late and type-only imports included."""
 
 import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.tools.sources import PACKAGES
+import pytest
+
+from tests.tools.sources import LOGSHIPPER, PACKAGES
 
 MAY_IMPORT = {
     "logshipper": (),
@@ -15,18 +17,44 @@ MAY_IMPORT = {
 # the one import for users' code, and what a command of the command line and a capture start
 WIRING = {
     "logshipper/__init__.py": "logshipper_observe",
-    "logshipper/cli.py": "logshipper_observe",
-    "logshipper/capture.py": "logshipper_ingest",
+    "logshipper/start/cli.py": "logshipper_observe",
+    "logshipper/start/preparation.py": "logshipper_ingest",
 }
+# by package and folder ("" the package's own modules); no arrow leads back, so there is no cycle
+FOLDERS = {
+    LOGSHIPPER: {
+        "": (),
+        "spool": ("",),
+        "render": ("", "spool"),
+        "classify": ("", "spool", "render"),
+        "relay": ("",),
+        "telegraf": ("",),
+        "process": ("", "spool", "relay", "telegraf"),
+        "sidecar": ("", "spool", "render", "classify", "relay", "telegraf"),
+        "start": ("", "spool", "render", "classify", "relay", "telegraf", "process", "sidecar"),
+    },
+}
+ENTRIES = {"logshipper/__main__.py", "logshipper/slurm_sidecar.py", "logshipper/batch_output.py"}
 
 
-def imports(path: Path) -> Iterator[str]:
-    """The first part of each module's name."""
+def modules(path: Path) -> Iterator[str]:
+    """Dotted, as they are imported."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module.partition(".")[0]
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def imports(path: Path) -> set[str]:
+    """The first part of each module's name."""
+    return {name.partition(".")[0] for name in modules(path)}
+
+
+def folder_of(package: Path, name: str) -> str:
+    """Of a dotted name in a package."""
+    folder = name.split(".")[1] if "." in name else ""
+    return folder if (package / folder).is_dir() else ""
 
 
 def test_packages_import_only_what_they_may() -> None:
@@ -40,7 +68,24 @@ def test_packages_import_only_what_they_may() -> None:
     assert found == set(WIRING.items())
 
 
+@pytest.mark.parametrize("package", FOLDERS, ids=lambda package: package.name)
+def test_folders_import_only_what_they_may(package: Path) -> None:
+    arrows = FOLDERS[package]
+    assert {path.parent.name for path in package.glob("*/__init__.py")} == {*arrows} - {""}
+    order = list(arrows)
+    assert all(order.index(lower) < order.index(folder) for folder in arrows for lower in arrows[folder])
+    against = [
+        f"{path.relative_to(package.parent)} imports {name}"
+        for path in package.rglob("*.py")
+        if str(path.relative_to(package.parent)) not in ENTRIES
+        for folder in ["" if path.parent == package else path.relative_to(package).parts[0]]
+        for name in modules(path)
+        if name.startswith(f"{package.name}.") and folder_of(package, name) not in (folder, *arrows[folder])
+    ]
+    assert against == []
+
+
 def test_nobody_imports_names_that_users_have() -> None:
     for package in PACKAGES:
         for path in package.rglob("*.py"):
-            assert not {"ingest", "observe", "grafana", "tests"} & set(imports(path)), path
+            assert not {"ingest", "observe", "grafana", "tests"} & imports(path), path

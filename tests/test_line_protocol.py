@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logshipper import metadata
-from logshipper.line_protocol import MAX_FIELDS, MAX_LINE_BYTES, MAX_TAGS, REASONS, parse
+from logshipper.classify import metadata
+from logshipper.telegraf.line_protocol import MAX_FIELDS, MAX_LINE_BYTES, MAX_TAGS, REASONS, parse
 
 
 def records(text: str) -> list[object]:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from logshipper.cli import main
 from logshipper.errors import ConfigError, UnknownJob
+from logshipper.start.cli import main
 from logshipper_ingest.capture.job import JobSummary
 from logshipper_ingest.metadata.key_values import KeyValues
 from logshipper_ingest.sqlite_file import transaction
@@ -391,7 +391,9 @@ def test_a_store_that_cannot_be_written_is_not_called_empty(tmp_path: Path) -> N
     root = tmp_path / "full"
     with SpooledCapture(root, "a1") as job:
         job.end()
-    script = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); import logshipper.cli as c; "
+    script = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); import logshipper.start.cli as c; "
+    )
     words = [sys.executable, "-c", f"{script}sys.exit(c.main(['ls', '--store', {str(root)!r}]))"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (1, "")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from logshipper.errors import StoreError, UnknownJob
-from logshipper.segment import Kind, Stream
-from logshipper.spool import process_started
+from logshipper.spool.captures import process_started
+from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.capture.capture_folder import CaptureFolder, Life
 from logshipper_ingest.store.job_reader import JobReader
 from logshipper_ingest.store.local_store import LocalStore

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from logshipper.cli import main
 from logshipper.errors import StoreError, UnknownJob
-from logshipper.segment import Stream
+from logshipper.spool.segment import Stream
+from logshipper.start.cli import main
 from logshipper_ingest import sqlite_file
 from logshipper_ingest.capture.job import JobSummary
 from logshipper_ingest.sqlite_file import UnwritableError

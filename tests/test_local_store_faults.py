@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from logshipper.errors import StoreError, UnknownJob
-from logshipper.segment import Stream
+from logshipper.spool.segment import Stream
 from logshipper_ingest.capture.capture_folder import CaptureFolder
 from logshipper_ingest.store import intake
 from logshipper_ingest.store.catalogue import Catalogue

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logshipper.errors import StoreError
-from logshipper.segment import Kind, Stream
+from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.store import job_db, job_reader
 from logshipper_ingest.store.job_reader import JobReader
 from logshipper_ingest.store.local_store import LocalStore, LogLine, Position

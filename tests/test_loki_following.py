@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logshipper.errors import QueryError
-from logshipper.segment import Stream
+from logshipper.spool.segment import Stream
 from logshipper_ingest.capture.job import Position
 from logshipper_ingest.loki.account import CaptureKey
 from logshipper_ingest.loki.push import Entry

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logshipper.errors import QueryError, UnknownJob
-from logshipper.segment import Json
+from logshipper.spool.segment import Json
 from logshipper_ingest.loki.account import END_AHEAD_NS, JobAccount, JobKey
 from logshipper_ingest.loki.finding import Found
 from logshipper_ingest.loki.logql import any_of, quoted

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logshipper.cli import main
-from logshipper.segment import Kind, Stream
+from logshipper.spool.segment import Kind, Stream
+from logshipper.start.cli import main
 from logshipper_ingest.store.local_store import LocalStore
 from tests.loki_fake import FakeLoki
 from tests.loki_job import pieces, push_spool

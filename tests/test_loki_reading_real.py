@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import logshipper_observe.logs
-from logshipper.cli import main
-from logshipper.segment import Kind, Stream
+from logshipper.spool.segment import Kind, Stream
+from logshipper.start.cli import main
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.loki.push import Entry
 from logshipper_ingest.loki.store import LokiStore

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from logshipper.errors import PushError, QueryError, RejectedPushError
-from logshipper.segment import Stream
+from logshipper.spool.segment import Stream
 from logshipper_ingest.capture.capture_account import BlockRow, Rows
 from logshipper_ingest.capture.capture_folder import Identity
 from logshipper_ingest.config.loki_section import LokiSection

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logshipper.metadata import MAX_DEPTH, NAN_HINT, REPR_HINT, keys_of
+from logshipper.classify.metadata import MAX_DEPTH, NAN_HINT, REPR_HINT, keys_of
 
 
 @pytest.mark.parametrize(

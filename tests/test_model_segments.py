@@ -16,10 +16,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from logshipper import segment, segment_writer
 from logshipper.errors import SpoolError
-from logshipper.segment import Kind, Stream
-from logshipper.segment_writer import SegmentWriter
+from logshipper.spool import segment, segment_writer
+from logshipper.spool.segment import Kind, Stream
+from logshipper.spool.segment_writer import SegmentWriter
 from logshipper_ingest.capture.segment_reader import Outcome, SegmentReader, SpoolPosition
 from tests.model_settings import model_settings
 from tests.segment_factory import memory_folder

@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 )
 
 from logshipper.errors import PushError, RejectedPushError, StoreError
-from logshipper.segment import Kind, Stream
+from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.shipping import loki_sink
 from logshipper_ingest.shipping import quarantine as quarantine_module
 from logshipper_ingest.shipping import shipper as shipper_module

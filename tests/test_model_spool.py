@@ -18,7 +18,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from logshipper.spool import process_started
+from logshipper.spool.captures import process_started
 from logshipper_ingest.capture.folder_removal import FolderRemoval
 from logshipper_ingest.config.agent_config import parse
 from logshipper_ingest.node.node_agent import UNUSED_SECS, NodeAgent

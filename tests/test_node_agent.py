@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from logshipper.segment import Kind, Stream
+from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.loki.push import Entry
 from logshipper_ingest.metrics.prometheus import Client as PrometheusClient

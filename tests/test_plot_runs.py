@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logshipper.cli import main
+from logshipper.start.cli import main
 from logshipper_ingest.loki.client import Client
 from logshipper_observe.cli_graphs import layout
 from logshipper_observe.curves import AGGREGATES, Trace, Treatment, smoothed, spread, treated

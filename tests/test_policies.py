@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import pytest
 
-from logshipper.commands import narrowest, width
-from logshipper.policies import Obedience, Policies
-from logshipper.segment import Stream
+from logshipper.classify.commands import narrowest, width
+from logshipper.classify.policies import Obedience, Policies
+from logshipper.spool.segment import Stream
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
 TEXT = "text"

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logshipper.classifier import Classifier
-from logshipper.commands import narrowest
-from logshipper.segment import Stream
-from logshipper.stream_log import Lines
+from logshipper.classify.classifier import Classifier
+from logshipper.classify.commands import narrowest
+from logshipper.classify.stream_log import Lines
+from logshipper.spool.segment import Stream
 from tests.model_settings import examples
 
 _COMMAND = '/LOGCOMMAND {"mode":"%s"}\n'

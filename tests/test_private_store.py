@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from logshipper import spool
 from logshipper.errors import SpoolError, StoreError
 from logshipper.private_folder import claim_folder
+from logshipper.spool import captures
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.overlay import Overlay, Place
 from tests.captured_runs import Home, wait_until
@@ -106,7 +106,7 @@ def put_foreign(folder: Path) -> None:
 def test_a_store_that_was_open_is_closed_and_files_that_are_not_its_own_stay(home: Home, first: str) -> None:
     use(home)
     wait_until(lambda: not list((home.store / "spool").glob("*@*")), "all is in the store")
-    capture = spool.create_capture(str(home.store), "x")
+    capture = captures.create_capture(str(home.store), "x")
     put_foreign(home.store)
     (home.store / "link.db").symlink_to(home.folder / "elsewhere")
     (home.folder / "elsewhere").write_text("")
@@ -165,14 +165,14 @@ def test_a_shared_place_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for name, words in shared_places(tmp_path).items():
         before = modes(tmp_path / name)
-        for make in (spool.create_capture, claim_folder):
+        for make in (captures.create_capture, claim_folder):
             with pytest.raises(SpoolError, match=re.escape(words)) as caught:
                 make(str(tmp_path / name), ("x",) if make is claim_folder else "x")  # type: ignore[arg-type]
             assert "name a folder of its own in it with --store" in str(caught.value)
         with pytest.raises(StoreError, match=re.escape(words)):
             LocalStore(str(tmp_path / name), create=True)
         assert modes(tmp_path / name) == before
-        spool.create_capture(str(tmp_path / name / "store"), "x")
+        captures.create_capture(str(tmp_path / name / "store"), "x")
 
 
 def test_a_job_runs_where_the_store_would_be_a_shared_place(home: Home) -> None:

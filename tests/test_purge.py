@@ -10,7 +10,7 @@ import pytest
 
 import tests.modelled_loki
 from logshipper.errors import ConfigError, LogshipperError, StoreError, UnknownJob
-from logshipper.segment import Kind, Stream
+from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.admin import purge_command
 from logshipper_ingest.capture.purge_pattern import pattern_of
 from logshipper_ingest.cli import build_parser

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import tests.modelled_loki
-from logshipper.segment import Kind, Stream
+from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest import sqlite_file
 from logshipper_ingest.capture.purge_masks import masked_json, masked_lines
 from logshipper_ingest.capture.purge_pattern import pattern_of

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from logshipper.errors import StoreError
-from logshipper.segment import Stream
+from logshipper.spool.segment import Stream
 from logshipper_ingest.capture.capture_account import BlockRow, Rows
 from logshipper_ingest.capture.capture_folder import Identity
 from logshipper_ingest.shipping import quarantine_files

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from logshipper.cli import main
-from logshipper.segment import Kind
+from logshipper.spool.segment import Kind
+from logshipper.start.cli import main
 from tests.reading_store import Ask, SpooledCapture, ask, store, training
 from tests.segment_factory import SECOND_NS as NS
 from tests.tools.sources import ROOT, SOURCES
@@ -542,7 +542,7 @@ def test_a_big_job_is_read_in_bounded_memory(store: Path) -> None:
     def answer(*words: str) -> list[bytes]:
         """The lines that a command prints; its own memory is looked at, not what it was forked from."""
         script = (
-            "import sys; from pathlib import Path; from logshipper.cli import main; code = main(sys.argv[1:])\n"
+            "import sys; from pathlib import Path; from logshipper.start.cli import main; code = main(sys.argv[1:])\n"
             "words = Path('/proc/self/status').read_text().split(); peak = int(words[words.index('VmHWM:') + 1])\n"
             "sys.exit(code or peak > 100_000)  # KiB; some 30,000, as a rule"
         )
@@ -678,7 +678,7 @@ def test_metadata_summary(store: Path, ask: Ask) -> None:
         "val_loss": ["3", "1", "3", "2", "0.816497", "3"],
     }
     document = json.loads(ok(ask("metadata", "nums", "--summary", "--keys", "loss", "--json")))
-    assert document["schema"] == "logshipper.metadata-summary/1"
+    assert document["schema"] == "logshipper.classify.metadata-summary/1"
     assert document["keys"] == [{"key": "loss", "last": 0, "min": 0, "max": 2, "mean": 1.0,
                                  "std": pytest.approx(0.816496580927726), "count": 3}]  # fmt: skip
     table = list(

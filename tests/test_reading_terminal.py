@@ -10,7 +10,7 @@ from typing import Any
 import pexpect
 import pytest
 
-from logshipper.segment import Kind, Stream
+from logshipper.spool.segment import Kind, Stream
 from logshipper_observe.output import cells_wide
 from tests.reading_store import SpooledCapture, training
 from tests.tools.sources import SOURCES

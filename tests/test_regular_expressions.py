@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from logshipper import config
+from logshipper.classify.metadata import keys_of
 from logshipper.errors import ConfigError
-from logshipper.metadata import keys_of
 from logshipper_ingest.imports.entries import read_any
 from logshipper_ingest.imports.faults import Faults
 from logshipper_ingest.imports.source_file import SourceFile
@@ -17,9 +17,9 @@ from tests.expressions import Found, all_expressions
 
 # Built while it runs. Those that people type are their own: they look in logs with them, in their own process.
 BUILT = {
-    "logshipper/masks.py:re.compile(b''.join(map(_forms, token.decode())))": "no repetition in it",
-    "logshipper/commands.py:re.compile(_AFTER_VERB % verb.encode())": "match only, one repetition of what differs",
-    "logshipper/cell_width.py:re.compile(pattern)": "classes of characters, one repetition at most",
+    "logshipper/classify/masks.py:re.compile(b''.join(map(_forms, token.decode())))": "no repetition in it",
+    "logshipper/classify/commands.py:re.compile(_AFTER_VERB % verb.encode())": "match only, one repetition",
+    "logshipper/render/cell_width.py:re.compile(pattern)": "classes of characters, one repetition at most",
     "ingest/logshipper_ingest/capture/purge_pattern.py:re.compile(re.escape(text))": "no repetition in it",
     "ingest/logshipper_ingest/capture/purge_pattern.py:re.compile(grep, re.ASCII)": "`purge --grep`, of an admin",
     "ingest/logshipper_ingest/capture/purge_pattern.py:compiled": "`purge --grep`, of an admin",

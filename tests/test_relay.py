@@ -18,12 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logshipper import terminal
-from logshipper.channel import HELD_BYTES, HOLD_SECS, MOST_SECS, PIECES_SECS, POLL_SECS, PTY_READ_BYTES, Channel
-from logshipper.handover import BUFFER_BYTES, FRAME_BYTES, SidecarLink
-from logshipper.output import Output
-from logshipper.relay import TURN_BYTES, NoSink, Owner, Relay
-from logshipper.side_pipe import HEADER, SideType
+from logshipper.process import terminal
+from logshipper.relay.channel import HELD_BYTES, HOLD_SECS, MOST_SECS, PIECES_SECS, POLL_SECS, PTY_READ_BYTES, Channel
+from logshipper.relay.handover import BUFFER_BYTES, FRAME_BYTES, SidecarLink
+from logshipper.relay.output import Output
+from logshipper.relay.relay import TURN_BYTES, NoSink, Owner, Relay
+from logshipper.relay.side_pipe import HEADER, SideType
 from tests.model_settings import examples
 from tests.relay_tools import wait_for
 from tests.tools.sources import ROOT
@@ -754,8 +754,8 @@ def test_take_over_by_itself() -> None:
     """The whole of a take-over in one process: CMD's death is seen by its pidfd, streams by their end."""
     code = """
 import os, subprocess, sys
-from logshipper.handover import SidecarPlan
-from logshipper.relay import NoSink, take_over
+from logshipper.relay.handover import SidecarPlan
+from logshipper.relay.relay import NoSink, take_over
 masters, outs, slaves = {}, {}, {}
 for stream in (1, 2):
     masters[stream], slaves[stream] = os.pipe()

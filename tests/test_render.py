@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logshipper.cli import main
-from logshipper.last_screen import LastScreen
+from logshipper.render.last_screen import LastScreen
+from logshipper.start.cli import main
 from tests.captured_runs import TIMEOUT_SECS, Home, wait_until
 from tests.model_settings import examples
 from tests.terminal_oracle import Tmux, run_python, tmux
@@ -180,9 +180,9 @@ def test_colours_are_kept_where_asked_for(more: tuple[str, ...], render: Render,
     st.lists(st.sampled_from([b"", b" ", b"a", b"a ", b"b", b'{"a": 1}', b"\x1b[Kc"]), max_size=30), st.integers(1, 99)
 )
 def test_no_collapse_keeps_every_line(lines: list[bytes], size: int) -> None:
-    from logshipper.classifier import Classifier
-    from logshipper.segment import Stream
-    from logshipper.stream_log import Lines
+    from logshipper.classify.classifier import Classifier
+    from logshipper.classify.stream_log import Lines
+    from logshipper.spool.segment import Stream
 
     data = b"".join(line + b"\n" for line in lines)
     classifier = Classifier("enabled", collapse=False)
@@ -447,7 +447,7 @@ def test_bar_where_a_file_is_big(options: list[str], home: Home, file: Callable[
     path = file(b"a line\n" * 700_000)
     call = home.folder / "call.py"  # without waiting for half a second
     call.write_text(
-        "import sys\nfrom logshipper.cli import main\nfrom logshipper_ingest import progress_bar\n"
+        "import sys\nfrom logshipper.start.cli import main\nfrom logshipper_ingest import progress_bar\n"
         f"progress_bar._PATIENCE_SECS = -1\nsys.exit(main({['render', *options, str(path)]}))\n"
     )
     for output, has_bar in ((" > out", True), (" | cat", bool(options)), ("", bool(options))):
@@ -524,6 +524,8 @@ def test_wrong_usage(render: Render, words: str, said: str) -> None:
 
 
 def test_capture_path_doesn_t_import_it() -> None:
-    code = "import sys; from logshipper.cli import build_parser; build_parser(); print(*sys.modules)"
+    code = "import sys; from logshipper.start.cli import build_parser; build_parser(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True, cwd=ROOT)
-    assert not {"logshipper_observe.render", "logshipper.renderer", "logshipper.screen"} & set(done.stdout.split())
+    assert not {"logshipper_observe.render", "logshipper.render.renderer", "logshipper.render.screen"} & set(
+        done.stdout.split()
+    )

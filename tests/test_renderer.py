@@ -4,10 +4,11 @@ import tracemalloc
 
 import pytest
 
-from logshipper import final_lines, line_feeds, renderer
-from logshipper.escape_parser import MAX_PARAMETERS
-from logshipper.log_screen import ADDRESSED_QUIET_SECS, CALM_SCREENS, QUIET_SECS
-from logshipper.renderer import Block, Renderer
+from logshipper import line_feeds
+from logshipper.render import final_lines, renderer
+from logshipper.render.escape_parser import MAX_PARAMETERS
+from logshipper.render.log_screen import ADDRESSED_QUIET_SECS, CALM_SCREENS, QUIET_SECS
+from logshipper.render.renderer import Block, Renderer
 
 
 class ScreenOnly(Renderer):

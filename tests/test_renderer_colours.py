@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logshipper import coloured_renderer, coloured_screen, final_lines, renderer
-from logshipper.coloured_renderer import ColouredRenderer
-from logshipper.colours import PLAIN, SGR, beginning, normalised, stripped, styled
-from logshipper.renderer import Block, Renderer
+from logshipper.render import coloured_renderer, coloured_screen, final_lines, renderer
+from logshipper.render.coloured_renderer import ColouredRenderer
+from logshipper.render.colours import PLAIN, SGR, beginning, normalised, stripped, styled
+from logshipper.render.renderer import Block, Renderer
 from tests.model_settings import examples
 
 _TEXT = (

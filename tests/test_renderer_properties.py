@@ -7,7 +7,7 @@ from typing import TypeAlias
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logshipper.renderer import Block, Renderer
+from logshipper.render.renderer import Block, Renderer
 from tests.model_settings import examples
 
 _PLAIN = (

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from logshipper.spool import read_counters
+from logshipper.spool.captures import read_counters
 from tests.relay_tools import WAIT_SECS, Driver, nothing_left, python, wait_for
 from tests.tools.sources import ROOT
 
@@ -564,7 +564,7 @@ def test_daemon_in_a_session_of_its_own(driver: Driver, tmp_path: Path) -> None:
 
 def test_imports_are_light(driver: Driver) -> None:
     """CONTRIBUTING's rule: what the relay imports is every job's start."""
-    code = "import sys; before = set(sys.modules); import logshipper.run; print(*sorted(set(sys.modules) - before))"
+    code = "import sys; old = set(sys.modules); import logshipper.process.run; print(*sorted(set(sys.modules) - old))"
     done = subprocess.run([sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"],
                           capture_output=True, text=True, check=True)  # fmt: skip
     loaded = set(done.stdout.split())

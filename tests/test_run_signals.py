@@ -227,7 +227,7 @@ def test_without_a_thread_signals_are_polled() -> None:
 import _thread, os, signal, sys
 def refuse(*_): raise RuntimeError("can't start new thread")
 _thread.start_new_thread = refuse
-from logshipper.run import RunOptions, run
+from logshipper.process.run import RunOptions, run
 sys.exit(run(RunOptions(['sh', '-c', '(kill -USR1 $PPID); exec sleep 600'], True, None, print)))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from logshipper import cell_width
-from logshipper.cell_width import not_one_cell, not_own_cells, two_cells
-from logshipper.escape_parser import EscapeParser
-from logshipper.final_lines import FinalLines
-from logshipper.log_screen import LogScreen
-from logshipper.renderer import Renderer
+from logshipper.render import cell_width
+from logshipper.render.cell_width import not_one_cell, not_own_cells, two_cells
+from logshipper.render.escape_parser import EscapeParser
+from logshipper.render.final_lines import FinalLines
+from logshipper.render.log_screen import LogScreen
+from logshipper.render.renderer import Renderer
 
 XTERM = Path(__file__).resolve().parents[2] / "shared" / "conformance" / "xterm"
 # Cases that xterm.js itself leaves out since terminals differ (t0504-vim, the fifth, passes), and why they fail here.

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logshipper import segment
 from logshipper.errors import SegmentCorrupt
-from logshipper.segment import FrameType, Kind, Stream
+from logshipper.spool import segment
+from logshipper.spool.segment import FrameType, Kind, Stream
 
 _line = st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"?"))
 _runs = st.lists(st.tuples(st.sampled_from(Kind), st.lists(_line, min_size=1, max_size=5)), min_size=1, max_size=5)

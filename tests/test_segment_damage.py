@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from logshipper.segment import FILE_HEADER_BYTES, FRAME_MAGIC, FrameType, Json, Kind, Stream, decode_frame
+from logshipper.spool.segment import FILE_HEADER_BYTES, FRAME_MAGIC, FrameType, Json, Kind, Stream, decode_frame
 from logshipper_ingest.capture.capture_account import CaptureAccount, Rows
 from logshipper_ingest.capture.job import RUNNING
 from logshipper_ingest.capture.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition

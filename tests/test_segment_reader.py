@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from logshipper import segment
-from logshipper.segment import FRAME_HEADER_BYTES, Kind, Stream
+from logshipper.spool import segment
+from logshipper.spool.segment import FRAME_HEADER_BYTES, Kind, Stream
 from logshipper_ingest.capture import segment_reader
 from logshipper_ingest.capture.segment_reader import Batch, Damage, Outcome, SegmentReader, SpoolPosition
 from tests.segment_factory import CaptureWriter

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logshipper import segment
-from logshipper.segment import FILE_HEADER_BYTES, Kind, Stream
+from logshipper.spool import segment
+from logshipper.spool.segment import FILE_HEADER_BYTES, Kind, Stream
 from logshipper_ingest.capture.segment_reader import Outcome, SegmentReader, SpoolPosition
 from tests.model_settings import examples
 from tests.segment_factory import memory_folder

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from logshipper import segment, segment_writer
 from logshipper.errors import SpoolError, SpoolFull
-from logshipper.segment import FrameType, Kind, Stream
-from logshipper.segment_writer import SegmentWriter
+from logshipper.spool import segment, segment_writer
+from logshipper.spool.segment import FrameType, Kind, Stream
+from logshipper.spool.segment_writer import SegmentWriter
 from tests.tools.waiting import scaled
 
 

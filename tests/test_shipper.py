@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from logshipper import fault_points, segment
+from logshipper import fault_points
 from logshipper.errors import QueryError, StoreError
-from logshipper.segment import Kind, Stream
+from logshipper.spool import segment
+from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.capture.capture_folder import Life
 from logshipper_ingest.capture.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
 from logshipper_ingest.shipping import shares

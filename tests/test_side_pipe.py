@@ -4,8 +4,8 @@ import re
 import struct
 from pathlib import Path
 
-from logshipper import channel, handover, relay, side_pipe
-from logshipper.side_pipe import Empty, SideType
+from logshipper.relay import channel, handover, relay, side_pipe
+from logshipper.relay.side_pipe import Empty, SideType
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "side-pipe.md").read_text()
 

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from logshipper import segment, side_pipe, sidecar, spool
 from logshipper.config import Config
-from logshipper.handover import SidecarPlan
-from logshipper.settings import Settings
-from logshipper.side_pipe import SideType
+from logshipper.relay import side_pipe
+from logshipper.relay.handover import SidecarPlan
+from logshipper.relay.side_pipe import SideType
+from logshipper.sidecar import sidecar
+from logshipper.sidecar.settings import Settings
+from logshipper.spool import captures, segment
 
 BURSTS = 5
 CLOSED = side_pipe.encode(SideType.CLOSED, 1) + side_pipe.encode(SideType.CLOSED, 2)
@@ -43,8 +45,8 @@ class InConstantFlow(sidecar.Sidecar):
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> spool.Capture:
-    return spool.create_capture(str(tmp_path), "job")
+def made(tmp_path: Path) -> captures.Capture:
+    return captures.create_capture(str(tmp_path), "job")
 
 
 @pytest.fixture
@@ -64,7 +66,7 @@ def pipes() -> Iterator[tuple[SidecarPlan, int]]:
 
 
 def test_what_time_brings_comes_in_constant_flow_too(
-    made: spool.Capture, pipes: tuple[SidecarPlan, int], monkeypatch: pytest.MonkeyPatch
+    made: captures.Capture, pipes: tuple[SidecarPlan, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that never pauses, and whose sidecar is never done reading: heartbeats and the agent's start."""
     monkeypatch.setattr(sidecar, "AGENT_AFTER_SECS", 0.0)
@@ -80,7 +82,7 @@ def test_what_time_brings_comes_in_constant_flow_too(
 
 
 def test_what_comes_after_the_commands_end_is_in_the_last_ledger(
-    made: spool.Capture, pipes: tuple[SidecarPlan, int], monkeypatch: pytest.MonkeyPatch
+    made: captures.Capture, pipes: tuple[SidecarPlan, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sidecar, "LEDGER_SECS", 3600.0)  # nothing more is due soon
     plan, send = pipes
@@ -95,7 +97,7 @@ def test_what_comes_after_the_commands_end_is_in_the_last_ledger(
     assert (last["read"], last["stored"], last["bytes"]) == (1, 1, len(b"left behind\n"))
 
 
-def _records(capture: spool.Capture) -> list[segment.Json]:
+def _records(capture: captures.Capture) -> list[segment.Json]:
     (path,) = (Path(capture.path) / "segments").glob("*.seg")
     data, at = path.read_bytes(), segment.FILE_HEADER_BYTES
     found = []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from logshipper.segment import Json
+from logshipper.spool.segment import Json
 from logshipper_ingest.capture.followed_capture import FollowedCapture
 from logshipper_ingest.capture.segment_reader import list_segments
 from logshipper_ingest.config import agent_config

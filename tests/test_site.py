@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from logshipper.cli import main
 from logshipper.errors import ConfigError
+from logshipper.start.cli import main
 from logshipper_ingest.config import site
 from logshipper_ingest.config.server_access import ServerAccess
 from logshipper_observe.waiting import Watch
@@ -166,7 +166,7 @@ def socket_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.delenv("LOGSHIPPER_STORE")
-    monkeypatch.setattr("logshipper.spool.network_type", lambda _: None)
+    monkeypatch.setattr("logshipper.spool.captures.network_type", lambda _: None)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(str(path))
         yield path

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from logshipper.segment import Stream
+from logshipper.spool.segment import Stream
 from tests.captured_runs import wait_until
 from tests.slurm_player import KEEPER, RELAY, SIDECAR, SOURCE, Node, node
 from tests.test_slurm_relay_deaths import FLOOD, FLOOD_BYTES, FLOOD_LINES, own_output, relayed

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from logshipper.segment import Stream
-from logshipper.spool import NAME_CHARS
+from logshipper.spool.captures import NAME_CHARS
+from logshipper.spool.segment import Stream
 from tests.captured_runs import wait_until
 from tests.other_users import BEN, as_user, needs_root, refused
 from tests.slurm import gate

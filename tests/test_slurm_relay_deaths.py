@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from logshipper.segment import Stream
-from logshipper.spool import COUNTERS_BYTES
+from logshipper.spool.captures import COUNTERS_BYTES
+from logshipper.spool.segment import Stream
 from tests.captured_runs import wait_until
 from tests.slurm_player import KEEPER, RELAY, SIDECAR, Node, Played, late_python, node, python
 from tests.tools.waiting import scaled

@@ -12,9 +12,9 @@ import pyte
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logshipper.classifier import Classifier
-from logshipper.segment import Kind, Stream
-from logshipper.stream_log import Lines
+from logshipper.classify.classifier import Classifier
+from logshipper.classify.stream_log import Lines
+from logshipper.spool.segment import Kind, Stream
 from tests.captured_runs import Home, wait_until
 from tests.model_settings import examples
 from tests.test_reading_terminal import start

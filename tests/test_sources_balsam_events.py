@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import logshipper
-from logshipper.cli import main
+from logshipper.start.cli import main
 from logshipper_observe.event_log import EventQuery
 from tests.import_tools import RECORDED
 from tests.reading_store import SpooledCapture

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from logshipper import filesystem, spool
+from logshipper import filesystem
 from logshipper.errors import ConfigError, SpoolError
+from logshipper.spool import captures
 from tests.other_users import needs_root
 
 _MOUNTS = """\
@@ -40,80 +41,80 @@ def test_network_file_systems(tmp_path: Path) -> None:
 def test_store_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """--store, then LOGSHIPPER_STORE, then the data folder; host-local on a network, or without a home."""
     monkeypatch.setenv("LOGSHIPPER_STORE", "/a/store")
-    assert spool.store_root("/b") == "/b"
-    assert spool.store_root() == "/a/store"
+    assert captures.store_root("/b") == "/b"
+    assert captures.store_root() == "/a/store"
     monkeypatch.delenv("LOGSHIPPER_STORE")
     monkeypatch.setenv("XDG_DATA_HOME", "/data")
-    assert spool.store_root() == "/data/logshipper"
+    assert captures.store_root() == "/data/logshipper"
     monkeypatch.delenv("XDG_DATA_HOME")
     monkeypatch.setenv("HOME", "/some/home")
-    assert spool.store_root() == "/some/home/.local/share/logshipper"
-    monkeypatch.setattr(spool, "network_type", lambda path: "nfs4" if path.startswith("/some") else None)
-    assert spool.store_root() == f"/var/tmp/logshipper-{os.getuid()}"
+    assert captures.store_root() == "/some/home/.local/share/logshipper"
+    monkeypatch.setattr(captures, "network_type", lambda path: "nfs4" if path.startswith("/some") else None)
+    assert captures.store_root() == f"/var/tmp/logshipper-{os.getuid()}"
     monkeypatch.delenv("HOME")
-    assert spool.store_root() == f"/var/tmp/logshipper-{os.getuid()}"
+    assert captures.store_root() == f"/var/tmp/logshipper-{os.getuid()}"
 
 
 def test_spool_of_a_store_on_a_network_is_host_local() -> None:
     """ARCHITECTURE 4: never on what may be NFS."""
-    assert spool.spool_root("/home/me/store", None) == "/home/me/store/spool"
-    one, other = spool.spool_root("/n/a", "nfs4"), spool.spool_root("/n/b", "nfs4")
+    assert captures.spool_root("/home/me/store", None) == "/home/me/store/spool"
+    one, other = captures.spool_root("/n/a", "nfs4"), captures.spool_root("/n/b", "nfs4")
     assert one != other
     assert one.startswith(f"/var/tmp/logshipper-{os.getuid()}/spool-")
 
 
 def test_create(tmp_path: Path) -> None:
-    made = spool.create_capture(str(tmp_path / "store"), "train.py")
+    made = captures.create_capture(str(tmp_path / "store"), "train.py")
     assert made.attempt == 1
     assert len(made.job_id) == 6
     assert made.job_id[0].isalpha()
     assert Path(made.path).parent == tmp_path / "store" / "spool"
     assert (Path(made.path) / "segments").stat().st_mode & 0o777 == 0o700
     made.counters[16:24] = (77).to_bytes(8, "little")
-    counters = spool.read_counters((Path(made.path) / "segments" / "counters").read_bytes())
+    counters = captures.read_counters((Path(made.path) / "segments" / "counters").read_bytes())
     assert counters is not None
     assert (counters.pid, counters.printed, counters.end) == (os.getpid(), {"stdout": 77, "stderr": 0}, None)
-    assert counters.started == spool.process_started(os.getpid()) > 0
-    assert spool.process_started(2**22 + 1) == 0  # no process can have this id
-    assert spool.read_counters(b"short") is None
-    assert spool.read_counters(b"x" * 64) is None
+    assert counters.started == captures.process_started(os.getpid()) > 0
+    assert captures.process_started(2**22 + 1) == 0  # no process can have this id
+    assert captures.read_counters(b"short") is None
+    assert captures.read_counters(b"x" * 64) is None
 
 
 def test_ids_are_unique_and_attempts_count(tmp_path: Path) -> None:
     """ARCHITECTURE 4: a reused --job-id is a new attempt; local ids are unique."""
     root = str(tmp_path)
-    assert len({spool.create_capture(root, "x").job_id for _ in range(50)}) == 50
-    assert [spool.create_capture(root, "x", "night-7").attempt for _ in range(3)] == [1, 2, 3]
-    assert spool.create_capture(root, "x", "night-8").attempt == 1
+    assert len({captures.create_capture(root, "x").job_id for _ in range(50)}) == 50
+    assert [captures.create_capture(root, "x", "night-7").attempt for _ in range(3)] == [1, 2, 3]
+    assert captures.create_capture(root, "x", "night-8").attempt == 1
 
 
 @pytest.mark.parametrize("job_id", ["", ".x", "-x", "a/b", "..", "a b", "ä", "x" * 65, "a@1"])
 def test_ids_that_are_none(job_id: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="isn't a job id"):
-        spool.create_capture(str(tmp_path), "x", job_id)
+        captures.create_capture(str(tmp_path), "x", job_id)
 
 
 def test_folders_of_others_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SpoolError, match="isn't a folder"):
-        spool.create_capture(str(tmp_path / "file"), "x")
+        captures.create_capture(str(tmp_path / "file"), "x")
     (tmp_path / "link").symlink_to(tmp_path)
     with pytest.raises(SpoolError, match="isn't a folder"):
-        spool.create_capture(str(tmp_path / "link"), "x")
+        captures.create_capture(str(tmp_path / "link"), "x")
 
 
 @needs_root  # alone can give a folder to somebody else
 def test_a_folder_of_another_user(tmp_path: Path) -> None:
     os.chown(tmp_path, 12345, 12345)
     with pytest.raises(SpoolError, match="belongs to another user"):
-        spool.create_capture(str(tmp_path), "x")
+        captures.create_capture(str(tmp_path), "x")
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere; runs as an ordinary user")
 def test_a_read_only_store(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(SpoolError, match="permission denied; choose another place with --store"):
-        spool.create_capture(str(tmp_path), "x")
+        captures.create_capture(str(tmp_path), "x")
 
 
 @pytest.mark.parametrize(
@@ -131,31 +132,31 @@ def test_a_read_only_store(tmp_path: Path) -> None:
 def test_default_names_tell_nothing_of_the_arguments(argv: list[str], name: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.touch()
-    assert spool.default_name([str(script) if word == "SCRIPT" else word for word in argv]) == name
+    assert captures.default_name([str(script) if word == "SCRIPT" else word for word in argv]) == name
 
 
 def test_the_relays_word_on_the_end(tmp_path: Path) -> None:
     """For the case that the sidecar is dead: CMD's end is known all the same."""
-    made = spool.create_capture(str(tmp_path), "x")
+    made = captures.create_capture(str(tmp_path), "x")
     counters = Path(made.path) / "segments" / "counters"
-    spool.note_end(made.counters, 3 << 8, 99)
-    read = spool.read_counters(counters.read_bytes())
+    captures.note_end(made.counters, 3 << 8, 99)
+    read = captures.read_counters(counters.read_bytes())
     assert read is not None
     assert read.end == (3 << 8, 99)
-    assert spool.outcome(0) == ("COMPLETED", 0, 0)
-    assert spool.outcome(3 << 8) == ("FAILED", 3, 0)
-    assert spool.outcome(15) == ("CANCELLED", None, 15)
-    assert spool.outcome(11) == ("FAILED", None, 11)
+    assert captures.outcome(0) == ("COMPLETED", 0, 0)
+    assert captures.outcome(3 << 8) == ("FAILED", 3, 0)
+    assert captures.outcome(15) == ("CANCELLED", None, 15)
+    assert captures.outcome(11) == ("FAILED", None, 11)
 
 
 def test_a_command_that_could_not_be_run_leaves_nothing_of_its_own(tmp_path: Path) -> None:
-    made = spool.create_capture(str(tmp_path), "x", "a1")
-    spool.give_up(made, 127)
+    made = captures.create_capture(str(tmp_path), "x", "a1")
+    captures.give_up(made, 127)
     assert not Path(made.path).exists()
-    made = spool.create_capture(str(tmp_path), "x", "a1")
+    made = captures.create_capture(str(tmp_path), "x", "a1")
     made.own = False  # as in a node's spool, which only its agent clears
-    spool.give_up(made, 126)
-    read = spool.read_counters((Path(made.path) / "segments" / "counters").read_bytes())
+    captures.give_up(made, 126)
+    read = captures.read_counters((Path(made.path) / "segments" / "counters").read_bytes())
     assert read is not None
     assert read.end is not None
     assert read.end[0] == 126 << 8

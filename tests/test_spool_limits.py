@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from logshipper.segment import Stream
-from logshipper.spool_room import LIMITS_BYTES, LIMITS_FILE, Marks, SpoolRoom, parse_marks
+from logshipper.spool.segment import Stream
+from logshipper.spool.spool_room import LIMITS_BYTES, LIMITS_FILE, Marks, SpoolRoom, parse_marks
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.loki.push import Entry

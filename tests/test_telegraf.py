@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from logshipper.measurements import COMM
-from logshipper.socket_owner import SocketOwners
-from logshipper.telegraf import LOOPBACK, MAX_CONNECTIONS, open_sockets
+from logshipper.telegraf.listener import LOOPBACK, MAX_CONNECTIONS, open_sockets
+from logshipper.telegraf.measurements import COMM
+from logshipper.telegraf.socket_owner import SocketOwners
 from tests.captured_runs import Home, comm_of, wait_until
 from tests.other_users import ANN, as_user, needs_root
 from tests.servers.running import free_port

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from logshipper.telegraf import LOOPBACK
+from logshipper.telegraf.listener import LOOPBACK
 from logshipper_ingest.loki.client import Client
 from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.node_agents import NodeAgent, client, cluster, entries_of

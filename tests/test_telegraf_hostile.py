@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from logshipper.socket_owner import Owner, processes_of
-from logshipper.telegraf import BATCH, BURST_SECS, LOOPBACK, Listener, Sender, open_sockets
+from logshipper.telegraf.listener import BATCH, BURST_SECS, LOOPBACK, Listener, Sender, open_sockets
+from logshipper.telegraf.socket_owner import Owner, processes_of
 from logshipper_ingest.node.peer import job_ids_of
 from logshipper_ingest.node.socket_file import bind
 from logshipper_ingest.telegraf.senders import Senders

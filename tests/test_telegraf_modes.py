@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from logshipper import measurements
-from logshipper.classifier import Classifier
-from logshipper.measurements import MAX_WAIT_SECS, Collector, Measurements, waited_line
-from logshipper.stream_log import Lines
-from logshipper.telegraf import LOOPBACK
+from logshipper.classify.classifier import Classifier
+from logshipper.classify.stream_log import Lines
+from logshipper.telegraf import measurements
+from logshipper.telegraf.listener import LOOPBACK
+from logshipper.telegraf.measurements import MAX_WAIT_SECS, Collector, Measurements, waited_line
 from logshipper_ingest.capture.capture_folder import Life
 from logshipper_ingest.config.agent_config import parse
 from logshipper_ingest.telegraf.router import TelegrafRouter

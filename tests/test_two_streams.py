@@ -5,8 +5,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from logshipper.classifier import Classifier
-from logshipper.segment import Stream
+from logshipper.classify.classifier import Classifier
+from logshipper.spool.segment import Stream
 from tests.order_stress import ByRun, captured, telling_runs
 
 RUNS = 24

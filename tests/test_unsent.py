@@ -3,8 +3,8 @@
 import os
 import random
 
-from logshipper import handover, relay
-from logshipper.unsent import BUFFER_BYTES, RING_BYTES, Unsent
+from logshipper.relay import handover, relay
+from logshipper.relay.unsent import BUFFER_BYTES, RING_BYTES, Unsent
 
 
 def read(unsent: Unsent, stream: int, counted: int, data: bytes) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import logshipper_observe.url
-from logshipper.cli import main
 from logshipper.errors import QueryError
+from logshipper.start.cli import main
 from logshipper_ingest.config import site
 from logshipper_ingest.config.site import Grafana
 from logshipper_ingest.loki.store import LokiStore

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from logshipper.segment import Stream
+from logshipper.spool.segment import Stream
 from logshipper_ingest import user_agent
 from logshipper_ingest.agent_start import start
 from logshipper_ingest.cli import main

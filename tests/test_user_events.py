@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import logshipper
-from logshipper import commands, emitting, segment
-from logshipper.classifier import MAX_USER_EVENTS, Classifier
-from logshipper.commands import MAX_EVENT_BYTES, MAX_EVENT_NESTED, Refused, UserEvent
-from logshipper.segment import Kind, Stream
-from logshipper.stream_log import Event, Lines
+from logshipper import emitting
+from logshipper.classify import commands
+from logshipper.classify.classifier import MAX_USER_EVENTS, Classifier
+from logshipper.classify.commands import MAX_EVENT_BYTES, MAX_EVENT_NESTED, Refused, UserEvent
+from logshipper.classify.stream_log import Event, Lines
+from logshipper.spool import segment
+from logshipper.spool.segment import Kind, Stream
 from tests.captured_runs import Home
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from logshipper import __version__
 from logshipper.safe_text import safe_lines
-from logshipper.spool import store_root
+from logshipper.spool.captures import store_root
 from logshipper_ingest import user_agent
 from logshipper_ingest.admin import admin_commands
 from logshipper_ingest.config import agent_config

@@ -13,12 +13,13 @@ Privacy (R11, R16, R17), the invariants that everything here keeps:
 
 from collections.abc import Sequence
 
-from logshipper import command_prefix, commands
-from logshipper.masks import MASK
-from logshipper.policies import Obedience, Policies
-from logshipper.renderer import Block, Fed, Renderer
-from logshipper.segment import Json, Stream
-from logshipper.stream_log import CaptureLog, Event, Lines, StreamLog
+from logshipper.classify import commands
+from logshipper.classify.masks import MASK
+from logshipper.classify.policies import Obedience, Policies
+from logshipper.classify.stream_log import CaptureLog, Event, Lines, StreamLog
+from logshipper.render import command_prefix
+from logshipper.render.renderer import Block, Fed, Renderer
+from logshipper.spool.segment import Json, Stream
 
 MAX_USER_EVENTS = 5_000  # of a capture; its readers keep twice as many events, so that all others have room
 MAX_REFUSALS = 500  # likewise
@@ -89,8 +90,8 @@ class Classifier:
             self._meet_command(_CommandLine(state, fed), now)
 
     def measured(self, records: Sequence[bytes], arrived_at: float) -> int:
-        """Takes metadata that the job didn't print but sent (logshipper/measurements.py), as if it stood on stdout,
-        under the narrowest mode since it arrived. Returns how many records are dropped."""
+        """Takes metadata that the job didn't print but sent (logshipper/telegraf/measurements.py), as if it stood on
+        stdout, under the narrowest mode since it arrived. Returns how many records are dropped."""
         stdout = self._streams[Stream.STDOUT]
         if "disabled" in (self.mode, stdout.mode) or arrived_at <= self._disabled_until:
             stdout.tally.dropped += len(records)
@@ -390,6 +391,6 @@ class _Capped:
 
 def _coloured_renderer() -> type[Renderer]:
     """Imported where it is needed: few jobs keep colours."""
-    from logshipper.coloured_renderer import ColouredRenderer
+    from logshipper.render.coloured_renderer import ColouredRenderer
 
     return ColouredRenderer

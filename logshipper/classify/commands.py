@@ -11,9 +11,9 @@ import json
 import re
 from typing import NamedTuple, NoReturn
 
-from logshipper.command_prefix import ANY_CASE, MAX_BYTES, PREFIX
 from logshipper.config import MODES
-from logshipper.segment import Json
+from logshipper.render.command_prefix import ANY_CASE, MAX_BYTES, PREFIX
+from logshipper.spool.segment import Json
 
 MAX_TOKEN_CHARS = 256
 MAX_EVENT_BYTES = 8 << 10  # of an event's line: escaped as ASCII it fits a record all the same

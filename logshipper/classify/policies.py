@@ -15,9 +15,9 @@ from collections import deque
 from enum import Enum, auto
 from typing import NamedTuple
 
-from logshipper.commands import narrowest
+from logshipper.classify.commands import narrowest
 from logshipper.config import MODES
-from logshipper.segment import Stream
+from logshipper.spool.segment import Stream
 
 _WIDEST = MODES[0]
 

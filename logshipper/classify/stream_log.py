@@ -6,10 +6,11 @@ from itertools import groupby, islice
 from operator import eq, itemgetter
 from typing import NamedTuple
 
-from logshipper import command_prefix, metadata
-from logshipper.masks import MASK, Masks
-from logshipper.renderer import Block, Fed, Renderer
-from logshipper.segment import Json, Kind, Stream
+from logshipper.classify import metadata
+from logshipper.classify.masks import MASK, Masks
+from logshipper.render import command_prefix
+from logshipper.render.renderer import Block, Fed, Renderer
+from logshipper.spool.segment import Json, Kind, Stream
 
 REPEAT_SECS = 10.0
 STATUS_SECS = 10.0
@@ -256,7 +257,7 @@ class StreamLog:
 
     def _sort_coloured(self, text: bytes, now: float) -> None:
         """Lines that hold colours: what becomes of each is as if it held none."""
-        from logshipper.colours import stripped
+        from logshipper.render.colours import stripped
 
         plain = stripped(text)
         mined = self.stream is Stream.STDOUT and b"{" in plain and (plain[:1] == b"{" or b"\n{" in plain)
@@ -292,7 +293,7 @@ class StreamLog:
         """A token may begin at the end of one part and go on in the next: as much as that is kept for the next one."""
         text = self._part_end + block.text[:-1]
         if b"\x1b" in text:
-            from logshipper.colours import stripped
+            from logshipper.render.colours import stripped
 
             text = stripped(text)
         text = self._capture.masks.masked(text)
@@ -458,6 +459,6 @@ def _trimmed(coloured: bytes, text: bytes) -> bytes:
     """A coloured line without the blanks at its end. text: the same without colours."""
     if coloured == text:
         return text
-    from logshipper.colours import beginning
+    from logshipper.render.colours import beginning
 
     return beginning(coloured, len(text))

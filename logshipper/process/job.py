@@ -11,9 +11,9 @@ import select
 import signal
 import time
 
-from logshipper import launch, monitor, signals, terminal
-from logshipper.keyboard import Keyboard
-from logshipper.signals import Arrived
+from logshipper.process import launch, monitor, signals, terminal
+from logshipper.process.keyboard import Keyboard
+from logshipper.process.signals import Arrived
 
 FOREGROUND_SECS = 0.25  # how often a job in the background looks whether it is in the foreground again
 _GROUP_SIGNALLERS = ("sge_shepherd",)
@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from logshipper.relay import Relay
+    from logshipper.relay.relay import Relay
 
 
 class BatchJob:

@@ -3,7 +3,7 @@
 import os
 import select
 
-from logshipper import terminal
+from logshipper.process import terminal
 
 _READ_BYTES = 4096
 
@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from logshipper.relay import Relay
+    from logshipper.relay.relay import Relay
 
 
 class Keyboard:

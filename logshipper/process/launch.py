@@ -3,8 +3,8 @@
 import errno
 import os
 
-from logshipper import signals
 from logshipper.errors import CaptureError
+from logshipper.process import signals
 
 _SHELL = "/bin/sh"
 _DEFAULT_PATH = "/bin:/usr/bin"

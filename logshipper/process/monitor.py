@@ -11,8 +11,8 @@ import signal
 import struct
 import termios
 
-from logshipper import launch, signals
 from logshipper.background import shed
+from logshipper.process import launch, signals
 
 STARTED, STOPPED, ENDED = range(3)  # with CMD's pid; the signal; the wait status
 REPORT = struct.Struct("<ii")

@@ -12,8 +12,8 @@ then, rather than not at all.) Of another host, or from another pid namespace, t
 import os
 import stat
 
-from logshipper import terminal
-from logshipper.spool import boot_id, process_started
+from logshipper.process import terminal
+from logshipper.spool.captures import boot_id, process_started
 
 VARIABLE = "LOGSHIPPER_CAPTURED"
 

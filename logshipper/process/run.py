@@ -12,18 +12,18 @@ import signal
 import termios
 import time
 
-from logshipper import launch, nesting, signals, terminal
 from logshipper.background import close_inherited, detach, forbid_core_files
-from logshipper.channel import Channel
 from logshipper.errors import CaptureError
 from logshipper.fault_points import fault_point
-from logshipper.handover import STALL_SECS, SidecarLink, SidecarPlan
-from logshipper.job import BatchJob, InteractiveJob
-from logshipper.relay import NoSink, Owner, Relay
-from logshipper.signals import SignalPipe
-from logshipper.spool import give_up, note_end, note_relay
-from logshipper.streams import STREAMS, Streams
-from logshipper.unsent import Unsent
+from logshipper.process import launch, nesting, signals, terminal
+from logshipper.process.job import BatchJob, InteractiveJob
+from logshipper.process.signals import SignalPipe
+from logshipper.process.streams import STREAMS, Streams
+from logshipper.relay.channel import Channel
+from logshipper.relay.handover import STALL_SECS, SidecarLink, SidecarPlan
+from logshipper.relay.relay import NoSink, Owner, Relay
+from logshipper.relay.unsent import Unsent
+from logshipper.spool.captures import give_up, note_end, note_relay
 
 _FOREVER_SECS = 3600.0
 _CARE_SECS = 0.5
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-    from logshipper.measurements import Collector
-    from logshipper.spool import Capture
+    from logshipper.spool.captures import Capture
+    from logshipper.telegraf.measurements import Collector
 
 
 class RunOptions:

@@ -2,9 +2,9 @@
 
 import os
 
-from logshipper import terminal
-from logshipper.channel import Channel
-from logshipper.output import Output
+from logshipper.process import terminal
+from logshipper.relay.channel import Channel
+from logshipper.relay.output import Output
 
 STREAMS = (1, 2)
 

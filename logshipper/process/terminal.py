@@ -13,7 +13,7 @@ _LFLAG = 3  # its place in what tcgetattr returns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from logshipper.handover import Attributes
+    from logshipper.relay.handover import Attributes
 
 
 def fill_standard_fds() -> None:

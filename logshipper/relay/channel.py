@@ -18,7 +18,7 @@ import os
 import struct
 
 from logshipper import line_feeds
-from logshipper.output import Output, OutputGone, same_file
+from logshipper.relay.output import Output, OutputGone, same_file
 
 HELD_BYTES = 64 << 10
 HOLD_SECS = 0.02

@@ -13,10 +13,10 @@ import struct
 import termios
 import time
 
-from logshipper import side_pipe
 from logshipper.background import detach
 from logshipper.errors import LogshipperError
-from logshipper.side_pipe import SideType
+from logshipper.relay import side_pipe
+from logshipper.relay.side_pipe import SideType
 
 SIDE_PIPE_BYTES = 1 << 20  # wished for; any size is accepted (the user's 65th pipe of this size is refused or shrunk)
 FRAME_BYTES = 64 << 10
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from mmap import mmap
     from typing import Any, NoReturn, TypeAlias
 
-    from logshipper.relay import Relay
-    from logshipper.unsent import Unsent
+    from logshipper.relay.relay import Relay
+    from logshipper.relay.unsent import Unsent
 
     # of a terminal. Any: the standard library's own type of it: six ints and a list of bytes
     Attributes: TypeAlias = list[Any]

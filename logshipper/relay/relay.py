@@ -14,10 +14,10 @@ import signal
 import termios
 import time
 
-from logshipper.channel import HELD_BYTES, PTY_READ_BYTES, Channel, pair
 from logshipper.fault_points import fault_point
-from logshipper.output import Output
-from logshipper.unsent import BUFFER_BYTES
+from logshipper.relay.channel import HELD_BYTES, PTY_READ_BYTES, Channel, pair
+from logshipper.relay.output import Output
+from logshipper.relay.unsent import BUFFER_BYTES
 
 TURN_BYTES = 60 << 10  # then it is the other stream's turn
 GATHER_SECS = 0.002  # in a flood, silence after which streams count as idle: small reads gather meanwhile
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from logshipper.handover import SidecarPlan
-    from logshipper.unsent import Unsent
+    from logshipper.relay.handover import SidecarPlan
+    from logshipper.relay.unsent import Unsent
 
     class Sink(Protocol):
         """Who gets what the relay read. flags, here and there: bits of streams (1 << stream - 1) seen empty."""

@@ -5,7 +5,7 @@ Each step is one primitive over the whole chunk; nothing is done per drawing.
 
 from codecs import utf_8_decode
 
-from logshipper.cell_width import not_one_cell
+from logshipper.render.cell_width import not_one_cell
 
 _ASCII_TEXT = bytes([0x0D, *range(0x20, 0x7F)])
 _CONTINUATION = bytes(range(0x80, 0xC0))

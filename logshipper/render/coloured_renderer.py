@@ -8,14 +8,14 @@ characters, CR not at a line's end, commands) is the screen's.
 import re
 from codecs import utf_8_decode
 
-from logshipper import command_prefix
-from logshipper.cell_width import ZWJ, not_own_cells
-from logshipper.coloured_screen import ColouredLine, ColouredScreen
-from logshipper.colours import PLAIN, SGR, Style, change, normalised, place_of, stripped, style_of, styled
-from logshipper.escape_parser import EscapeParser
-from logshipper.plain_text import plain_text
-from logshipper.renderer import Fed, Renderer, last_rows
-from logshipper.segment import MAX_LINE_BYTES
+from logshipper.render import command_prefix
+from logshipper.render.cell_width import ZWJ, not_own_cells
+from logshipper.render.coloured_screen import ColouredLine, ColouredScreen
+from logshipper.render.colours import PLAIN, SGR, Style, change, normalised, place_of, stripped, style_of, styled
+from logshipper.render.escape_parser import EscapeParser
+from logshipper.render.plain_text import plain_text
+from logshipper.render.renderer import Fed, Renderer, last_rows
+from logshipper.spool.segment import MAX_LINE_BYTES
 
 _PRINTABLE = bytes([*range(0x20, 0x7F), *range(0x80, 0x100), 0x0A])
 _CUT_OFF = re.compile(rb"\x1b(?:\[[0-9;:]{0,64}|\()?\Z")

@@ -8,11 +8,11 @@ import re
 from functools import partial
 from itertools import groupby
 
-from logshipper.colours import PLAIN, RESET, SGR, Style, change, is_open, normalised, stripped, style_of, styled
-from logshipper.final_lines import FinalLines, LongLine
-from logshipper.log_screen import LogScreen
-from logshipper.row import Row
-from logshipper.segment import MAX_LINE_BYTES
+from logshipper.render.colours import PLAIN, RESET, SGR, Style, change, is_open, normalised, stripped, style_of, styled
+from logshipper.render.final_lines import FinalLines, LongLine
+from logshipper.render.log_screen import LogScreen
+from logshipper.render.row import Row
+from logshipper.spool.segment import MAX_LINE_BYTES
 
 _NUMBERS = re.compile("[0-9;:]*")
 _BLANK = re.compile(rb"(?: |\x1b\[[0-9;]*m)*+\Z")

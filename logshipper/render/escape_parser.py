@@ -14,7 +14,7 @@ from enum import Enum, auto
 from functools import lru_cache
 from typing import Concatenate, TypeAlias
 
-from logshipper.log_screen import LogScreen
+from logshipper.render.log_screen import LogScreen
 
 MAX_PARAMETERS = 256  # characters of a CSI sequence between CSI and its last one
 MAX_STRING = 4096

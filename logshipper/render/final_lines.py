@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from logshipper.command_prefix import AMID_LINE, MAX_BYTES, PREFIX, size_of_half
-from logshipper.segment import MAX_LINE_BYTES
+from logshipper.render.command_prefix import AMID_LINE, MAX_BYTES, PREFIX, size_of_half
+from logshipper.spool.segment import MAX_LINE_BYTES
 
 _BEGIN_BYTES = 4096  # of a long line that begins like a command
 

@@ -5,10 +5,10 @@ Plain lines that others push off the screen anyway aren't drawn: of a great many
 
 from codecs import getincrementaldecoder
 
-from logshipper.escape_parser import EscapeParser
-from logshipper.final_lines import FinalLines
-from logshipper.log_screen import LogScreen
-from logshipper.plain_text import plain_text
+from logshipper.render.escape_parser import EscapeParser
+from logshipper.render.final_lines import FinalLines
+from logshipper.render.log_screen import LogScreen
+from logshipper.render.plain_text import plain_text
 
 _PLAIN_BYTES = 256 << 10  # looked at at once
 _SCREEN_BYTES = 16 << 10

@@ -19,11 +19,11 @@ has moved on (`settle`), the rest at the control function that brings it about.
 
 from collections.abc import Iterator
 
-from logshipper import command_prefix
-from logshipper.cell_width import not_one_cell, not_own_cells
-from logshipper.final_lines import FinalLines, LongLine
-from logshipper.row import Row
-from logshipper.screen import Screen
+from logshipper.render import command_prefix
+from logshipper.render.cell_width import not_one_cell, not_own_cells
+from logshipper.render.final_lines import FinalLines, LongLine
+from logshipper.render.row import Row
+from logshipper.render.screen import Screen
 
 QUIET_SECS = 1.0
 ADDRESSED_QUIET_SECS = 10.0

@@ -6,7 +6,7 @@ Each step is one primitive over the whole chunk (docs/rendering.md has their cos
 import re
 from codecs import utf_8_decode
 
-from logshipper.cell_width import shows_as_it_is
+from logshipper.render.cell_width import shows_as_it_is
 
 _PRINTABLE = bytes([*range(0x20, 0x7F), *range(0x80, 0x100), 0x0A])
 _CONTROLS = [bytes([code]) for code in range(0x80) if code not in _PRINTABLE]

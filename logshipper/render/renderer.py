@@ -15,13 +15,14 @@ from codecs import getincrementaldecoder
 from collections import deque
 from typing import NamedTuple
 
-from logshipper import command_prefix, line_feeds
-from logshipper.carriage_returns import fold
-from logshipper.escape_parser import EscapeParser
-from logshipper.final_lines import Block, FinalLines, LongLine
-from logshipper.log_screen import LogScreen
-from logshipper.plain_text import ends_with_text, plain_lines, plain_text
-from logshipper.segment import MAX_LINE_BYTES
+from logshipper import line_feeds
+from logshipper.render import command_prefix
+from logshipper.render.carriage_returns import fold
+from logshipper.render.escape_parser import EscapeParser
+from logshipper.render.final_lines import Block, FinalLines, LongLine
+from logshipper.render.log_screen import LogScreen
+from logshipper.render.plain_text import ends_with_text, plain_lines, plain_text
+from logshipper.spool.segment import MAX_LINE_BYTES
 
 __all__ = ["Block", "Fed", "Renderer"]
 

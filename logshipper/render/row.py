@@ -5,7 +5,7 @@ each cell: a character and those that join it, or "" for the second half of a wi
 one drawn don't exist and are blank.
 """
 
-from logshipper.final_lines import LongLine
+from logshipper.render.final_lines import LongLine
 
 MAX_JOINED = 32  # characters in one cell; further ones are dropped
 

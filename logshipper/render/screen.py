@@ -10,8 +10,8 @@ LogScreen says which of it are final lines; the methods that do nothing here are
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
-from logshipper.cell_width import ZWJ, cell_width, is_skin_tone, not_one_cell, runs, two_cells
-from logshipper.row import Row
+from logshipper.render.cell_width import ZWJ, cell_width, is_skin_tone, not_one_cell, runs, two_cells
+from logshipper.render.row import Row
 
 MAX_COLUMNS = 4096
 MAX_ROWS = 1024

@@ -14,7 +14,7 @@ import time
 
 from logshipper.background import detach
 from logshipper.masking import masked_lines, masked_text, masked_words
-from logshipper.segment import MAX_RECORD_BYTES, Json
+from logshipper.spool.segment import MAX_RECORD_BYTES, Json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from logshipper import segment
-from logshipper.segment import Json, Kind, Stream
-from logshipper.stream_log import Event, Lines
+from logshipper.classify.stream_log import Event, Lines
+from logshipper.spool import segment
+from logshipper.spool.segment import Json, Kind, Stream
 
 MAX_ITEM_LINES = 1 << 15  # with MAX_FRAME_BYTES, a frame stays below segment.MAX_FRAME_LINES
 MAX_FRAME_BYTES = 64 << 10  # what a full disk loses at once, and what a reader of a tail reads

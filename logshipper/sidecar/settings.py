@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from logshipper.config import Config
-from logshipper.spool import Capture
+from logshipper.spool.captures import Capture
 
 
 class Settings(NamedTuple):

@@ -3,7 +3,7 @@
 It reads the side pipe as fast as it can, writes frames at once, and lets the segment writer sync them. When the relay
 dies or returns while somebody still holds the job's terminals, it relays on itself (RELAY: nobody's death may hurt
 the job). A full disk never stops it: what can't be written is counted as lost, and said; log lines are left out before
-it is full, stderr's first, and where the node's agent says that there are too many (logshipper/spool_room.py).
+it is full, stderr's first, and where the node's agent says that there are too many (logshipper/spool/spool_room.py).
 """
 
 import fcntl
@@ -12,24 +12,25 @@ import select
 import struct
 import time
 
-from logshipper import __version__, relay, side_pipe
-from logshipper.classifier import Classifier
+from logshipper import __version__
+from logshipper.classify.classifier import Classifier
+from logshipper.classify.stream_log import Event, Lines
 from logshipper.errors import SpoolError, SpoolFull, os_words
 from logshipper.fault_points import fault_point
-from logshipper.frame_builder import FrameBuilder
-from logshipper.handover import SidecarPlan
-from logshipper.segment import Json, Kind, Stream
-from logshipper.segment_writer import SegmentWriter
-from logshipper.settings import Settings
-from logshipper.side_pipe import Empty, SideType
-from logshipper.spool import TELEGRAF_MARK, boot_id, counted_bytes, outcome
-from logshipper.spool_room import SLOW_BYTES_PER_SEC, SpoolRoom
-from logshipper.stream_log import Event, Lines
+from logshipper.relay import relay, side_pipe
+from logshipper.relay.handover import SidecarPlan
+from logshipper.relay.side_pipe import Empty, SideType
+from logshipper.sidecar.frame_builder import FrameBuilder
+from logshipper.sidecar.settings import Settings
+from logshipper.spool.captures import TELEGRAF_MARK, boot_id, counted_bytes, outcome
+from logshipper.spool.segment import Json, Kind, Stream
+from logshipper.spool.segment_writer import SegmentWriter
+from logshipper.spool.spool_room import SLOW_BYTES_PER_SEC, SpoolRoom
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from logshipper.context import Gathering
-    from logshipper.measurements import Batch, Measurements
+    from logshipper.sidecar.context import Gathering
+    from logshipper.telegraf.measurements import Batch, Measurements
 
 HEARTBEAT_SECS = 5.0
 IDLE_SECS = 1.0
@@ -309,7 +310,7 @@ class Sidecar:
     # ---- how the job was started
 
     def _begin_context(self) -> None:
-        from logshipper.context import MISSING, Gathering, Started
+        from logshipper.sidecar.context import MISSING, Gathering, Started
 
         argv, cwd = self._settings.argv, self._settings.cwd
         try:
@@ -334,7 +335,7 @@ class Sidecar:
         """To the node's agent, which passes on what it was sent for this job."""
         if self._measurements is None:
             return
-        from logshipper.measurements import PORT_FILE
+        from logshipper.telegraf.measurements import PORT_FILE
 
         try:
             with open(os.path.join(self._settings.capture.path, "segments", PORT_FILE), "x", encoding="ascii") as file:
@@ -527,8 +528,8 @@ def _measurements(plan: SidecarPlan, path: str) -> "Measurements | None":
     told = plan.telegraf
     if not told and not os.path.lexists(os.path.join(os.path.dirname(path), TELEGRAF_MARK)):
         return None
-    from logshipper.measurements import Collector, Measurements, start_collector
-    from logshipper.telegraf import LOOPBACK, open_sockets
+    from logshipper.telegraf.listener import LOOPBACK, open_sockets
+    from logshipper.telegraf.measurements import Collector, Measurements, start_collector
 
     try:
         started = Collector(*told) if told else start_collector(open_sockets(LOOPBACK, 0), os.stat(path).st_uid)

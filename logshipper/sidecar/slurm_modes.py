@@ -16,7 +16,7 @@ import time
 from typing import NamedTuple
 
 from logshipper import config
-from logshipper.commands import narrowest
+from logshipper.classify.commands import narrowest
 
 _MAGIC = b"LOGMOD\r\n"
 _VERSION = 1

@@ -13,18 +13,19 @@ import sys
 import time
 from typing import NamedTuple, NoReturn
 
-from logshipper import config, relay
+from logshipper import config
 from logshipper.background import parse_words
-from logshipper.channel import Channel
 from logshipper.errors import SpoolError, os_words
-from logshipper.handover import SidecarPlan, be_sidecar
-from logshipper.output import Output
-from logshipper.segment import Json, Stream
-from logshipper.settings import Settings, leave_to_the_node_agent
-from logshipper.sidecar import Sidecar
-from logshipper.slurm_journal import Journal, Remains, correct_counters
-from logshipper.slurm_modes import JobModes
-from logshipper.spool import COUNTERS, Capture
+from logshipper.relay import relay
+from logshipper.relay.channel import Channel
+from logshipper.relay.handover import SidecarPlan, be_sidecar
+from logshipper.relay.output import Output
+from logshipper.sidecar.settings import Settings, leave_to_the_node_agent
+from logshipper.sidecar.sidecar import Sidecar
+from logshipper.sidecar.slurm_journal import Journal, Remains, correct_counters
+from logshipper.sidecar.slurm_modes import JobModes
+from logshipper.spool.captures import COUNTERS, Capture
+from logshipper.spool.segment import Json, Stream
 
 CLOSING_SECS = 5.0  # how long a relay that has taken a stream back may need to be through with it
 _STREAMS = {1: "stdout", 2: "stderr"}
@@ -247,7 +248,3 @@ def main() -> NoReturn:
         serve(words)
 
     be_sidecar(words.fds, words.report, serve_as_usual)
-
-
-if __name__ == "__main__":
-    main()

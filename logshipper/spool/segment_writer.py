@@ -10,9 +10,9 @@ import errno
 import os
 import threading
 
-from logshipper import segment
 from logshipper.errors import SpoolError, SpoolFull, os_words
 from logshipper.fault_points import fault_point
+from logshipper.spool import segment
 
 SYNC_SECS = 0.05
 MAX_SEGMENT_BYTES = 32 << 20

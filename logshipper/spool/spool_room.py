@@ -11,7 +11,7 @@ written. A mark that was passed counts until there is a tenth more room, so that
 
 import os
 
-from logshipper.segment import Stream
+from logshipper.spool.segment import Stream
 
 LIMITS_FILE = "limits"
 LIMITS_BYTES = 64

@@ -14,16 +14,17 @@ import syslog
 import time
 from typing import NamedTuple, NoReturn
 
-from logshipper import config, launchers, node_agent_socket, optin
+from logshipper import config, optin
 from logshipper.background import detach, parse_words
-from logshipper.channel import Channel
 from logshipper.errors import LogshipperError, SpoolError
-from logshipper.handover import SidecarLink, SidecarPlan
-from logshipper.output import Output
-from logshipper.relay import Owner, Relay
-from logshipper.settings import Settings, leave_to_the_node_agent
-from logshipper.sidecar import Sidecar, run
-from logshipper.spool import Capture
+from logshipper.relay.channel import Channel
+from logshipper.relay.handover import SidecarLink, SidecarPlan
+from logshipper.relay.output import Output
+from logshipper.relay.relay import Owner, Relay
+from logshipper.sidecar.settings import Settings, leave_to_the_node_agent
+from logshipper.sidecar.sidecar import Sidecar, run
+from logshipper.spool.captures import Capture
+from logshipper.start import launchers, node_agent_socket
 
 COMM = "logship-batch"
 COLUMNS, ROWS = 160, 50  # that lines are rendered for; what the script has are pipes
@@ -193,7 +194,3 @@ def main() -> NoReturn:
     finally:
         os.unlink(words.note)
         os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -4,10 +4,11 @@ import json
 import os
 import sys
 
-from logshipper import config, optin, spool
+from logshipper import config, optin
 from logshipper.errors import ConfigError
 from logshipper.filesystem import network_type
 from logshipper.safe_text import safe
+from logshipper.spool import captures
 
 _MEANS = {
     "enabled": "all output of your jobs is logged",
@@ -41,7 +42,8 @@ def check(file: str | None, *, as_json: bool) -> int:
     if as_json:
         found = {"schema": 1, "file": path, "state": "refused" if refused else state, "problems": problems}
         opted_in = state in (optin.PRESENT, optin.REFUSED)
-        found |= {"opted_in": opted_in, "config": settings._asdict() if opted_in else None, "store": spool.store_root()}
+        found |= {"opted_in": opted_in, "config": settings._asdict() if opted_in else None}
+        found |= {"store": captures.store_root()}
         print(json.dumps(found, indent=2))
     else:
         _print(path, state, settings, problems)
@@ -76,11 +78,11 @@ def _print(path: str, state: str, settings: config.Config, problems: list[str]) 
         print(f"  snapshots: {_interval(settings.snapshots):<4} {_snapshots(settings.snapshots)}")
         known = "is recorded: keep secrets off the command line" if settings.context else "isn't recorded"
         print(f"  context: {'on' if settings.context else 'off':<6} how your jobs were started {known}")
-    root = spool.store_root()
+    root = captures.store_root()
     network = network_type(root)
     print(f"Jobs that you run by `logshipper run` are kept in {safe(root)}")
     if network:
-        print(f"  ({network} file system: their spool is {safe(spool.spool_root(root, network))}, on this host)")
+        print(f"  ({network} file system: their spool is {safe(captures.spool_root(root, network))}, on this host)")
     sys.stdout.write(f"\n{WARNING}\n")
 
 

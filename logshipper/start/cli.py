@@ -1,5 +1,5 @@
 """The command line of `logshipper`: wiring of options to what they call. Reading commands are imported when called;
-`run` comes here only where it has options (logshipper/run_command.py)."""
+`run` comes here only where it has options (logshipper/start/run_command.py)."""
 
 import argparse
 import os
@@ -7,9 +7,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from logshipper import __version__, optin, run_command
+from logshipper import __version__, optin
 from logshipper.errors import LogshipperError, UsageError
 from logshipper.safe_text import safe_lines
+from logshipper.start import run_command
 
 _OWN_COMMANDS = ("run", "check")
 _CALLED_ELSEWHERE = {
@@ -192,7 +193,7 @@ def _add_check(commands: "argparse._SubParsersAction[_Parser]") -> None:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from logshipper import check
+    from logshipper.start import check
 
     return check.check(arguments.file, as_json=arguments.json)
 

@@ -10,8 +10,8 @@ Imported by every `logshipper run`: light imports only.
 import os
 import stat
 
-from logshipper.place import Place
-from logshipper.spool import JOB_ID_MAX_CHARS, process_started
+from logshipper.spool.captures import JOB_ID_MAX_CHARS, process_started
+from logshipper.spool.place import Place
 
 ID_MAX_CHARS = JOB_ID_MAX_CHARS - len(".u4294967295")  # as long as it still is one when an agent has added the user
 # QCG-PilotJob's before that of the allocation that it runs in; Slurm, PBS, SGE

@@ -10,7 +10,7 @@ import time
 
 from logshipper.errors import ConfigError, SpoolError, os_words
 from logshipper.safe_text import safe
-from logshipper.spool import Capture, check_job_id, open_capture
+from logshipper.spool.captures import Capture, check_job_id, open_capture
 
 DEFAULT_PATH = "/run/logshipper/agent.sock"
 WAIT_SECS = 2.0
@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _socket import socket
 
-    from logshipper.place import Place
+    from logshipper.spool.place import Place
 
 
 def socket_path() -> str:

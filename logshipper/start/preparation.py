@@ -3,18 +3,21 @@
 import os
 from collections.abc import Callable
 
-from logshipper import config, launchers, nesting, node_agent_socket, optin, spool
+from logshipper import config, optin
 from logshipper.errors import ConfigError, SpoolError, os_words
-from logshipper.handover import SidecarPlan
-from logshipper.run import RunOptions
-from logshipper.run_command import Arguments
-from logshipper.settings import Settings, leave_to_the_node_agent
-from logshipper.terminal import fill_standard_fds, given
+from logshipper.process import nesting
+from logshipper.process.run import RunOptions
+from logshipper.process.terminal import fill_standard_fds, given
+from logshipper.relay.handover import SidecarPlan
+from logshipper.sidecar.settings import Settings, leave_to_the_node_agent
+from logshipper.spool import captures
+from logshipper.start import launchers, node_agent_socket
+from logshipper.start.run_command import Arguments
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from logshipper.measurements import Collector
-    from logshipper.telegraf import Sockets
+    from logshipper.telegraf.listener import Sockets
+    from logshipper.telegraf.measurements import Collector
 
 
 def prepare(arguments: Arguments, command: list[str], looked: tuple[str, bytes]) -> RunOptions | None:
@@ -33,15 +36,15 @@ def prepare(arguments: Arguments, command: list[str], looked: tuple[str, bytes])
         settings = settings._replace(tty=False)
     if arguments.mode:
         settings = settings._replace(mode=arguments.mode)
-    name = arguments.name or spool.default_name(command)
+    name = arguments.name or captures.default_name(command)
     asked = arguments.telegraf or arguments.telegraf_port
     telegraf = _telegraf(arguments.telegraf_port or 0) if asked else None
     try:
-        made, start_agent = _make(arguments.store, name[: spool.NAME_MAX_CHARS], arguments.job_id)
+        made, start_agent = _make(arguments.store, name[: captures.NAME_MAX_CHARS], arguments.job_id)
     except SpoolError as error:
         optin.say(f"logshipper: nothing of this run is logged: {error}")
         return RunOptions(command, settings.tty, None, _no_sidecar)
-    if telegraf is None and os.path.lexists(os.path.join(os.path.dirname(made.path), spool.TELEGRAF_MARK)):
+    if telegraf is None and os.path.lexists(os.path.join(os.path.dirname(made.path), captures.TELEGRAF_MARK)):
         telegraf = _telegraf(0)
     collector = _collector(telegraf, made) if telegraf is not None else None
     cwd = _folder() if settings.context else None
@@ -49,7 +52,7 @@ def prepare(arguments: Arguments, command: list[str], looked: tuple[str, bytes])
     wanted = Settings(settings, problems, made, start_agent, tuple(command), cwd, nodes)
 
     def serve(plan: SidecarPlan) -> None:
-        from logshipper import sidecar  # only in the sidecar's own process: these imports are its start-up
+        from logshipper.sidecar import sidecar  # only in the sidecar's own process: these imports are its start-up
 
         sidecar.serve(plan, wanted)
 
@@ -70,9 +73,9 @@ def _covered(arguments: Arguments, looked: tuple[str, bytes]) -> tuple[int, ...]
     return None if leave and not open_streams else leave
 
 
-def _collector(sockets: "Sockets", made: spool.Capture) -> "Collector | None":
+def _collector(sockets: "Sockets", made: captures.Capture) -> "Collector | None":
     """None where no process is available for it."""
-    from logshipper.measurements import start_collector
+    from logshipper.telegraf.measurements import start_collector
 
     try:
         return start_collector(sockets, os.stat(made.path).st_uid)
@@ -83,7 +86,7 @@ def _collector(sockets: "Sockets", made: spool.Capture) -> "Collector | None":
 
 def _telegraf(port: int) -> "Sockets | None":
     """Where the command may send measurements; port 0: a free one. Raises ConfigError where it isn't available."""
-    from logshipper.telegraf import LOOPBACK, open_sockets
+    from logshipper.telegraf.listener import LOOPBACK, open_sockets
 
     try:
         return open_sockets(LOOPBACK, port)
@@ -95,16 +98,16 @@ def _telegraf(port: int) -> "Sockets | None":
         return None
 
 
-def _make(store: str | None, name: str, job_id: str | None) -> tuple[spool.Capture, Callable[[], None]]:
+def _make(store: str | None, name: str, job_id: str | None) -> tuple[captures.Capture, Callable[[], None]]:
     """The capture's directory, in the node's spool where there is an agent, else in the user's store; and how to have
     it taken in. Raises ConfigError, SpoolError.
 
     Who names a store wants the run to be there: then the agent isn't asked.
     """
     if job_id is not None:
-        spool.check_job_id(job_id)
+        captures.check_job_id(job_id)
     wants_store = bool(store or os.environ.get("LOGSHIPPER_STORE"))
-    root = spool.store_root(store)
+    root = captures.store_root(store)
     place = launchers.find(os.environ)
     try:
         made = None if wants_store else node_agent_socket.ask(node_agent_socket.socket_path(), name, job_id, place)
@@ -121,7 +124,7 @@ def _make(store: str | None, name: str, job_id: str | None) -> tuple[spool.Captu
 
             start(root)
 
-    return spool.create_capture(root, name, job_id, place), start_agent
+    return captures.create_capture(root, name, job_id, place), start_agent
 
 
 def _folder() -> str | None:

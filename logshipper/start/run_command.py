@@ -43,7 +43,7 @@ def main(words: list[str], looked: tuple[str, bytes] | None = None) -> int:
     if options == ["--if-opted-in"]:
         arguments.if_opted_in = True
     elif options or not command:
-        from logshipper.cli import parse_run
+        from logshipper.start.cli import parse_run
 
         try:
             parse_run(options, arguments)
@@ -59,7 +59,7 @@ def main(words: list[str], looked: tuple[str, bytes] | None = None) -> int:
     if arguments.if_opted_in and looked[0] in (optin.ABSENT, optin.UNKNOWN):
         return optin.run_untouched(command)
     try:
-        from logshipper.capture import prepare
+        from logshipper.start.preparation import prepare
 
         wanted = prepare(arguments, command, looked)
     except KeyboardInterrupt:  # while the node's agent was waited for
@@ -72,7 +72,7 @@ def main(words: list[str], looked: tuple[str, bytes] | None = None) -> int:
         return optin.run_untouched(command)
     if wanted is None:
         return optin.run_untouched(command)
-    from logshipper.run import run
+    from logshipper.process.run import run
 
     try:
         return run(wanted)

@@ -24,8 +24,8 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from logshipper.line_protocol import MAX_LINE_BYTES
-from logshipper.socket_owner import Owner, SocketOwners
+from logshipper.telegraf.line_protocol import MAX_LINE_BYTES
+from logshipper.telegraf.socket_owner import Owner, SocketOwners
 
 MAX_CONNECTIONS = 256
 BURST_SECS = 0.2

@@ -24,8 +24,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from logshipper.background import detach
-from logshipper.line_protocol import parse
-from logshipper.telegraf import Listener, Sender, Sockets, count_lines
+from logshipper.telegraf.line_protocol import parse
+from logshipper.telegraf.listener import Listener, Sender, Sockets, count_lines
 
 PORT_FILE = "telegraf"  # in `segments/`: the port, for the node's agent
 PER_SEC = 20_000

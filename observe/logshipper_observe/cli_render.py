@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from logshipper.terminal import BATCH_COLUMNS, BATCH_ROWS
+from logshipper.process.terminal import BATCH_COLUMNS, BATCH_ROWS
 from logshipper_observe.cli_options import Parser, add_command, within
 from logshipper_observe.completion import HOW_TO, SHELLS
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def columns_number(text: str) -> int:
-    from logshipper.screen import MAX_COLUMNS  # late: its tables of characters cost 10 ms
+    from logshipper.render.screen import MAX_COLUMNS  # late: its tables of characters cost 10 ms
 
     return within(text, 2, MAX_COLUMNS)
 
 
 def rows_number(text: str) -> int:
-    from logshipper.screen import MAX_ROWS  # likewise
+    from logshipper.render.screen import MAX_ROWS  # likewise
 
     return within(text, 1, MAX_ROWS)
 

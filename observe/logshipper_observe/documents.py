@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from logshipper.segment import Stream
+from logshipper.spool.segment import Stream
 from logshipper_observe.output import Raw
 from logshipper_observe.words import NS, uncoloured, utc
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Document: TypeAlias = dict[str, Any]  # Any: JSON
 
 LOGS_SCHEMA = "logshipper.logs/1"
-METADATA_SCHEMA = "logshipper.metadata/1"
+METADATA_SCHEMA = "logshipper.classify.metadata/1"
 STREAM_NAMES = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr", Stream.NONE: ""}
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from logshipper.errors import LogshipperError, UsageError
 from logshipper.safe_text import safe
-from logshipper.segment import Stream
+from logshipper.spool.segment import Stream
 from logshipper_ingest.progress_bar import Bar
 from logshipper_ingest.text_table import plural
 from logshipper_observe.export_rows import LOGS, METADATA, RowWriter, Sources

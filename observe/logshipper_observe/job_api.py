@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from logshipper.segment import Kind, Stream
+from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.capture.job import Capture, JobSummary
 from logshipper_ingest.metadata.metadata_keys import Path
 from logshipper_ingest.metadata.x_axis import KeyStats, XChoice

@@ -1,12 +1,12 @@
-"""How a job was started, where `context: true` in ~/.logoptin had it recorded (logshipper/context.py), or an importer
-knew it."""
+"""How a job was started, where `context: true` in ~/.logoptin had it recorded (logshipper/sidecar/context.py), or an
+importer knew it."""
 
 import hashlib
 import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from logshipper.context import EVENT
+from logshipper.sidecar.context import EVENT
 from logshipper_ingest.text_table import plural
 from logshipper_observe.output import to_json
 from logshipper_observe.records import shown, text_of

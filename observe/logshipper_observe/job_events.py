@@ -10,7 +10,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from logshipper.commands import USER_EVENT
+from logshipper.classify.commands import USER_EVENT
 from logshipper.errors import StoreError, UnknownJob
 from logshipper_ingest.capture.job import (
     HEARTBEAT_FOUND,

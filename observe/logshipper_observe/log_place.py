@@ -7,7 +7,7 @@ that was printed is an exact place; streams go on independently of each other.
 import re
 from typing import TYPE_CHECKING
 
-from logshipper.segment import Stream
+from logshipper.spool.segment import Stream
 
 if TYPE_CHECKING:
     from logshipper_ingest.capture.job import LogLine

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from logshipper.safe_text import safe, safe_json
-from logshipper.segment import Kind, Stream
+from logshipper.spool.segment import Kind, Stream
 from logshipper_observe.documents import line_document
 from logshipper_observe.output import Output, cells_wide
 from logshipper_observe.words import is_further_part, local, safe_coloured, uncoloured

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from logshipper.errors import QueryError, StoreError, UsageError
 from logshipper.safe_text import safe
-from logshipper.segment import Kind, Stream
+from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.text_table import plural
 from logshipper_observe.follow_keys import LEAVE, NEXT, Keys, keys_read
 from logshipper_observe.follow_nodes import Nodes, View

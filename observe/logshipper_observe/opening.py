@@ -65,7 +65,7 @@ def where_else(args: argparse.Namespace) -> str:
     who say themselves what is to be read."""
     if args.source is not None or args.store is not None or os.environ.get("LOGSHIPPER_STORE") or is_from_loki(args):
         return ""
-    from logshipper.node_agent_socket import socket_path
+    from logshipper.start.node_agent_socket import socket_path
     from logshipper_ingest.config.site import is_known
 
     if _is_socket(socket_path()):
@@ -110,7 +110,7 @@ def opened_local(args: argparse.Namespace) -> Iterator["LocalStore | None"]:
 
 
 def store_folder(args: argparse.Namespace) -> str:
-    from logshipper.spool import store_root
+    from logshipper.spool.captures import store_root
 
     return store_root(args.store)
 
@@ -201,7 +201,7 @@ def overlay_of(store: "Store") -> "Overlay":
 
 def open_folder(root: str) -> "LocalStore | None":
     """A local store; None where there is none yet."""
-    from logshipper.spool import spool_root
+    from logshipper.spool.captures import spool_root
     from logshipper_ingest.store.local_store import LocalStore
 
     if os.path.isdir(spool_root(root)):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from logshipper.errors import ConfigError, SpoolError, StoreError, UsageError
 from logshipper.filesystem import network_type
 from logshipper.private_folder import claim_folder
-from logshipper.spool import OWN_NAMES, host_local_root
+from logshipper.spool.captures import OWN_NAMES, host_local_root
 from logshipper_ingest.sqlite_file import UnfinishedError, open_reader, open_writer, store_errors, transaction
 from logshipper_ingest.store.marks_file import FILE, OF_STORE, SCHEMA, VERSION
 

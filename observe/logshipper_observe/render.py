@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from logshipper.classifier import Classifier
+from logshipper.classify.classifier import Classifier
+from logshipper.classify.stream_log import Lines
 from logshipper.errors import LogshipperError, os_words
-from logshipper.last_screen import LastScreen
+from logshipper.process.terminal import BATCH_COLUMNS, BATCH_ROWS
+from logshipper.render.last_screen import LastScreen
 from logshipper.safe_text import safe
-from logshipper.segment import Kind, Stream
-from logshipper.stream_log import Lines
-from logshipper.terminal import BATCH_COLUMNS, BATCH_ROWS
+from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.progress_bar import Bar
 from logshipper_observe.output import Output
 from logshipper_observe.running import say

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from logshipper.errors import LogshipperError, StoreError, UnknownJob
-from logshipper.spool import store_root
+from logshipper.spool.captures import store_root
 from logshipper_ingest.capture.job import JobSummary
 from logshipper_observe.conditions import parse_condition, tag_condition
 from logshipper_observe.job_api import Job

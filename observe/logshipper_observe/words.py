@@ -5,7 +5,7 @@ import signal as signals
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from logshipper.colours import SEQUENCES
+from logshipper.render.colours import SEQUENCES
 from logshipper.safe_text import safe
 
 NS = 1_000_000_000

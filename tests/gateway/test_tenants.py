@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from logshipper.segment import Stream
+from logshipper.spool.segment import Stream
 from logshipper_ingest.config.agent_config import parse
 from logshipper_ingest.shipping import shipper
 from logshipper_ingest.shipping.checkpoints import Checkpoints

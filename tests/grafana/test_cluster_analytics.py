@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from logshipper.cli import main
+from logshipper.start.cli import main
 from logshipper_grafana import links
 from logshipper_observe.words import utc
 from tests.grafana.captured import CLUSTER, Fixture

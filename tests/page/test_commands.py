@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from logshipper.cli import main
+from logshipper.start.cli import main
 from tests.page.jobs import TRAINED
 from tests.reading_store import training
 from tests.tools.sources import SOURCES

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from logshipper.errors import QueryError, StoreError, UnknownJob
-from logshipper.segment import Kind, Stream
+from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.capture.job import LogLine, Position
 from logshipper_observe.page import copied
 from logshipper_observe.page.copied import Copies, Copy

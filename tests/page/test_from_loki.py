@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from logshipper.segment import Kind
+from logshipper.spool.segment import Kind
 from logshipper_ingest.loki.client import Client as LokiClient
 from logshipper_observe.page.server import PageServer
 from tests.loki_job import push_spool

@@ -27,9 +27,9 @@ from codecs import getincrementaldecoder
 from collections.abc import Sequence
 from pathlib import Path
 
-from logshipper.escape_parser import EscapeParser
-from logshipper.final_lines import FinalLines
-from logshipper.log_screen import LogScreen
+from logshipper.render.escape_parser import EscapeParser
+from logshipper.render.final_lines import FinalLines
+from logshipper.render.log_screen import LogScreen
 from tests.programs import capture
 from tests.programs.table import PROGRAMS, Program
 from tests.terminal_oracle import Tmux

@@ -12,7 +12,7 @@ from tests.tools.sources import ROOT
 
 SOURCE = ROOT / "deploy" / "slurm" / "spank"
 NOBODY = 65534
-NEEDED = "import logshipper.sidecar, orjson, yaml"
+NEEDED = "import logshipper.sidecar.sidecar, orjson, yaml"
 
 
 def build(folder: Path) -> Path:

@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 import pytest
 
-from logshipper.cli import main
-from logshipper.segment import Kind, Stream
+from logshipper.spool.segment import Kind, Stream
+from logshipper.start.cli import main
 from logshipper_ingest.capture.job import JOB_ENDED, JobSummary, LogLine
 from logshipper_ingest.loki.store import LokiStore
 from logshipper_ingest.slurm.record import EndRecord, parse_end

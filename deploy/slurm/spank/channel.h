@@ -1,4 +1,4 @@
-/* One stream on its way from the task to the job's own output. The same as logshipper/channel.py: two outputs that are
+/* One stream on its way from the task to the job's own output. The same as logshipper/relay/channel.py: two outputs that are
  * one file never tear each other's lines. They switch at a line's end:
  * - The tail of an open line is held back while the other stream has whole ones, 20 ms and 64 KiB at most.
  * - A line that stands open there (its owner's) holds the other stream back until it ends, or its writer is idle: since

@@ -1,6 +1,6 @@
 /* The modes of a job's captures on this node: separate captures of one job start no wider than the narrowest of them
  * (R16). A table that the job's relays and sidecars share, docs/side-pipe.md, "What a job's captures share"; Python's
- * side is logshipper/slurm_modes.py.
+ * side is logshipper/sidecar/slurm_modes.py.
  *
  * A capture gets its slot before its task runs. In it the relay counts what it has taken of the task, and the sidecar
  * what it has obeyed of that. So a capture that begins knows which others have printed what nobody has looked at yet:

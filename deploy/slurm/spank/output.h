@@ -1,5 +1,5 @@
 /* The job's own stdout or stderr: gets every byte, unchanged, without ever blocking the other one.
- * The same as logshipper/output.py. */
+ * The same as logshipper/relay/output.py. */
 #ifndef LOGSHIPPER_OUTPUT_H
 #define LOGSHIPPER_OUTPUT_H
 

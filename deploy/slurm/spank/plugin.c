@@ -208,7 +208,7 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char **argv)
     return ESPANK_SUCCESS;
 }
 
-/* Tells `logshipper run` in the task that what goes to these is captured already (logshipper/nesting.py). */
+/* Tells `logshipper run` in the task that what goes to these is captured already (logshipper/process/nesting.py). */
 static void mark_streams(spank_t spank)
 {
     char marks[128];

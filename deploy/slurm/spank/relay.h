@@ -1,5 +1,5 @@
 /* The relay: reads a task's stdout and stderr, writes them on unchanged and first, then hands them to the sidecar.
- * The same as logshipper/relay.py; it knows nothing of the bytes' meaning. One loop turn is one poll; of each readable
+ * The same as logshipper/relay/relay.py; it knows nothing of the bytes' meaning. One loop turn is one poll; of each readable
  * stream at most 60 KiB are read, written on, counted and handed over. Invariants:
  * - A stream with blocked output isn't read, so the task waits as it would without us. The other one goes on.
  * - A stream is called empty only where a poll that asked for it said so. What is deliberately not read isn't asked for.

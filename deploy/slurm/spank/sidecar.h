@@ -1,5 +1,5 @@
 /* The sidecar as the relay sees it: its process, the side pipe to it, its reports. Nothing of it can hurt the job: a
- * full side pipe slows the job (R28), but who takes nothing for stall_secs is given up. As logshipper/handover.py.
+ * full side pipe slows the job (R28), but who takes nothing for stall_secs is given up. As logshipper/relay/handover.py.
  *
  * The duplicates of the streams that it shall relay on when the relay dies wait for it in a socket each, until then;
  * when a stream ends the relay takes them back. So nobody who waits for the end of the job's output waits for the

@@ -20,9 +20,9 @@
 enum { LOCK_MS = 1500, IDENTITY_BYTES = 8192, COUNTERS_BYTES = 72, RANDOM_CHARS = 8 };
 enum { FOLDER_FLAGS = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC };
 
-_Static_assert(sizeof(struct counters) == COUNTERS_BYTES, "the layout of logshipper/spool.py");
+_Static_assert(sizeof(struct counters) == COUNTERS_BYTES, "the layout of logshipper/spool/captures.py");
 
-/* A letter, then letters and digits, as short_id in logshipper/spool.py; as many as NAME_CHARS there. */
+/* A letter, then letters and digits, as short_id in logshipper/spool/captures.py; as many as NAME_CHARS there. */
 static int random_name(char *name)
 {
     static const char alphabet[] = "abcdefghjkmnpqrstvwxyz23456789";

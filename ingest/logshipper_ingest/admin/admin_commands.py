@@ -6,8 +6,8 @@ import os
 import sys
 from collections.abc import Callable
 
-from logshipper import node_agent_socket
-from logshipper.spool import store_root
+from logshipper.spool.captures import store_root
+from logshipper.start import node_agent_socket
 from logshipper_ingest.config import agent_config
 from logshipper_ingest.time_span import time_span
 

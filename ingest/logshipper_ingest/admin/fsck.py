@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from logshipper.errors import LogshipperError, StoreError, os_words
-from logshipper.spool import spool_root
+from logshipper.spool.captures import spool_root
 from logshipper_ingest.admin.fsck_findings import MAX_FINDINGS, Examined, Fault, show
 from logshipper_ingest.admin.fsck_spool import Sizes, SpoolCheck
 from logshipper_ingest.capture.segment_reader import SpoolPosition

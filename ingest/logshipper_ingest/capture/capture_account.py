@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from logshipper.config import MODES
-from logshipper.segment import MAX_RECORD_BYTES, Frame, FrameType, Kind, Stream
-from logshipper.spool import outcome
+from logshipper.spool.captures import outcome
+from logshipper.spool.segment import MAX_RECORD_BYTES, Frame, FrameType, Kind, Stream
 from logshipper_ingest.capture.job import (
     END_STATES,
     HEARTBEAT_FOUND,

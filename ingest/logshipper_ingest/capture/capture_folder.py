@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from logshipper.errors import SpoolError, StoreError, os_words
-from logshipper.measurements import PORT_FILE
 from logshipper.safe_text import without_controls
-from logshipper.spool import COUNTERS_BYTES, Counters, read_counters, started_of
-from logshipper.spool_room import LIMITS_FILE
+from logshipper.spool.captures import COUNTERS_BYTES, Counters, read_counters, started_of
+from logshipper.spool.spool_room import LIMITS_FILE
+from logshipper.telegraf.measurements import PORT_FILE
 from logshipper_ingest.capture.folder_entries import scanned
 from logshipper_ingest.capture.folder_removal import TAKEN, FolderRemoval, close_to_others
 from logshipper_ingest.capture.folder_size import FolderSize, folder_size
@@ -263,7 +263,7 @@ class CaptureFolder:
         return False
 
     def write_limits(self, marks: bytes) -> None:
-        """Says how large its segments may be (logshipper/spool_room.py), for its user to read. Raises OSError."""
+        """Says how large its segments may be (logshipper/spool/spool_room.py), for its user to read. Raises OSError."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         fd = os.open(LIMITS_FILE, flags, 0o600, dir_fd=self._fd)
         try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
-from logshipper.segment import Kind, Stream
+from logshipper.spool.segment import Kind, Stream
 
 Json: TypeAlias = dict[str, Any]  # Any: JSON objects that jobs' captures wrote
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from logshipper.spool import boot_id
+from logshipper.spool.captures import boot_id
 from logshipper_ingest.capture.capture_account import CAPTURE_TAKEN, CaptureAccount, Rows
 from logshipper_ingest.capture.capture_folder import CaptureFolder, Identity, Life
 from logshipper_ingest.capture.job import MAX_NODES, RUNNING

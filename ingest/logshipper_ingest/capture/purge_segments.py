@@ -12,7 +12,7 @@ import zlib
 from typing import NamedTuple
 
 from logshipper.errors import SegmentCorrupt, StoreError, os_words
-from logshipper.segment import (
+from logshipper.spool.segment import (
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
     Frame,

@@ -21,7 +21,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from logshipper.errors import SegmentCorrupt
-from logshipper.segment import (
+from logshipper.spool.segment import (
     FILE_HEADER_BYTES,
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,

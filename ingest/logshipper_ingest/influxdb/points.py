@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from logshipper.segment import Json
+from logshipper.spool.segment import Json
 from logshipper_ingest.metadata.metadata_keys import parse_record
 from logshipper_ingest.shipping.entries import Chunk
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 from logshipper.config import MODES
-from logshipper.segment import Stream
+from logshipper.spool.segment import Stream
 from logshipper_ingest.capture.capture_account import MAX_EVENTS, MAX_TIME_NS, clean_ledger
 from logshipper_ingest.capture.job import (
     END_STATES,

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from logshipper.colours import SEQUENCES
+from logshipper.render.colours import SEQUENCES
 from logshipper.safe_text import without_controls
-from logshipper.segment import Kind, Stream
+from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.loki.account import MAX_CAPTURES, STREAMS, CaptureKey, Entry, capture_key
 
 KINDS = {"log": Kind.LOG, "metadata": Kind.METADATA, "command": Kind.COMMAND}

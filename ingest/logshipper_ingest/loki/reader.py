@@ -11,8 +11,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Literal, NamedTuple, Protocol
 
-from logshipper.metadata import Hint, keys_of
-from logshipper.segment import Kind, Stream
+from logshipper.classify.metadata import Hint, keys_of
+from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.capture.job import (
     JOB_ENDED,
     RUNNING,

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from logshipper.errors import ConfigError, LogshipperError, SpoolError, os_words
-from logshipper.spool import JOB_ID_MAX_CHARS, check_job_id, run_step
+from logshipper.spool.captures import JOB_ID_MAX_CHARS, check_job_id, run_step
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.node.node_spool import NodeIdentity, NodeSpool, TooManyCaptures, sync_capture
 from logshipper_ingest.node.peer import Accounts, Peer, PeerUnknown, credentials, identify

@@ -25,7 +25,7 @@ from logshipper import __version__
 from logshipper.errors import LogshipperError, SpoolError, StoreError, os_words
 from logshipper.fault_points import fault_point
 from logshipper.private_folder import make_private_folder
-from logshipper.terminal import fill_standard_fds
+from logshipper.process.terminal import fill_standard_fds
 from logshipper_ingest.capture.capture_folder import CaptureFolder, Life, list_folders
 from logshipper_ingest.capture.followed_capture import FollowedCapture
 from logshipper_ingest.config.agent_config import FIRST_SINK, AgentConfig

@@ -22,8 +22,8 @@ import orjson
 from logshipper.errors import ConfigError, SpoolError, SpoolFull, os_words
 from logshipper.fault_points import fault_point
 from logshipper.safe_text import without_controls
-from logshipper.spool import NAME_CHARS, check_job_id, short_id
-from logshipper.spool_room import LIMITS_FILE, Marks
+from logshipper.spool.captures import NAME_CHARS, check_job_id, short_id
+from logshipper.spool.spool_room import LIMITS_FILE, Marks
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.text_table import plural
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from logshipper.errors import os_words
-from logshipper.spool_room import Marks
+from logshipper.spool.spool_room import Marks
 from logshipper_ingest.capture.followed_capture import FollowedCapture
 from logshipper_ingest.capture.segment_reader import SpoolPosition
 from logshipper_ingest.config.agent_config import AgentSection

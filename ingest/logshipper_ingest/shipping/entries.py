@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import orjson
 
-from logshipper.colours import SGR
-from logshipper.segment import Kind
+from logshipper.render.colours import SGR
+from logshipper.spool.segment import Kind
 from logshipper_ingest.capture.capture_account import STREAM_NAMES, BlockRow, EventRow, Rows, StatusRow
 from logshipper_ingest.capture.capture_folder import Identity
 from logshipper_ingest.capture.job import NAME, Json, job_shard

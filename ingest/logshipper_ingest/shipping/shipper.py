@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
-from logshipper.segment import Json
+from logshipper.spool.segment import Json
 from logshipper_ingest.capture.capture_account import EventRow, Rows
 from logshipper_ingest.capture.capture_folder import Life
 from logshipper_ingest.capture.followed_capture import in_turn

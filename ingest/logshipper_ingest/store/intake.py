@@ -16,7 +16,7 @@ from typing import NamedTuple
 from logshipper.errors import LogshipperError, StoreError, os_words
 from logshipper.fault_points import fault_point
 from logshipper.safe_text import safe
-from logshipper.spool import keep_attempts
+from logshipper.spool.captures import keep_attempts
 from logshipper_ingest.capture.capture_account import Rows
 from logshipper_ingest.capture.capture_folder import CaptureFolder, Identity, Life, list_folders
 from logshipper_ingest.capture.job import RUNNING, JobSummary, TakenIn

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
-from logshipper.classifier import Classifier
+from logshipper.classify.classifier import Classifier
+from logshipper.classify.metadata import Hint, keys_of
+from logshipper.classify.stream_log import Event, Lines
 from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
-from logshipper.frame_builder import FrameBuilder
-from logshipper.metadata import Hint, keys_of
-from logshipper.segment import Stream, decode_frame
-from logshipper.stream_log import Event, Lines
+from logshipper.sidecar.frame_builder import FrameBuilder
+from logshipper.spool.segment import Stream, decode_frame
 from logshipper_ingest.capture.capture_account import CaptureAccount, RecordRow, Rows, clean_ledger
 from logshipper_ingest.capture.job import RUNNING, STATE_CHANGED, JobSummary, Json
 from logshipper_ingest.imports.imported import Change, ImportedJob

@@ -16,7 +16,7 @@ from itertools import islice, repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from logshipper.segment import MAX_PAYLOAD_BYTES, Kind, Stream
+from logshipper.spool.segment import MAX_PAYLOAD_BYTES, Kind, Stream
 from logshipper_ingest.capture.job import (
     OPEN_STATES,
     RUNNING,

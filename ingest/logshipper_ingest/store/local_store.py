@@ -24,7 +24,7 @@ from logshipper.errors import LogshipperError, SpoolError, SpoolFull, StoreError
 from logshipper.fault_points import fault_point
 from logshipper.filesystem import network_type
 from logshipper.private_folder import claim_folder
-from logshipper.spool import OWN_NAMES, spool_root
+from logshipper.spool.captures import OWN_NAMES, spool_root
 from logshipper_ingest.capture.job import (
     NAME,
     Capture,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from logshipper.segment import Kind, Stream
+from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.capture.job import (
     Allocation,
     Capture,

@@ -1,5 +1,5 @@
 """The node agent's listener: takes measurements of all jobs of the node at one address, and passes each on to the port
-of its job's own capture, which makes metadata of it under the job's mode (logshipper/measurements.py).
+of its job's own capture, which makes metadata of it under the job's mode (logshipper/telegraf/measurements.py).
 
 Who sent is the kernel's word, never the measurement's: user by the socket, job by the process. A capture gets what its
 own user sent, and its port counts only while it is that user's socket. What comes before a job's capture is known is
@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from logshipper.errors import ConfigError, SpoolError, os_words
-from logshipper.line_protocol import MAX_LINE_BYTES
-from logshipper.measurements import waited_line
-from logshipper.socket_owner import Owner, SocketOwners
-from logshipper.spool import TELEGRAF_MARK
-from logshipper.telegraf import LOOPBACK, Listener, Sender, count_lines, open_sockets
+from logshipper.spool.captures import TELEGRAF_MARK
+from logshipper.telegraf.line_protocol import MAX_LINE_BYTES
+from logshipper.telegraf.listener import LOOPBACK, Listener, Sender, count_lines, open_sockets
+from logshipper.telegraf.measurements import waited_line
+from logshipper.telegraf.socket_owner import Owner, SocketOwners
 from logshipper_ingest.capture.capture_folder import Life
 from logshipper_ingest.capture.followed_capture import FollowedCapture
 from logshipper_ingest.config.agent_config import AgentConfig

@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from typing import NamedTuple
 
-from logshipper.socket_owner import Owner, processes_of
+from logshipper.telegraf.socket_owner import Owner, processes_of
 from logshipper_ingest.node.peer import job_ids_of
 
 KEEP_SECS = 30.0  # what is known of a socket, as long as that lives

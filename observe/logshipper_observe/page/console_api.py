@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from logshipper.segment import Kind
+from logshipper.spool.segment import Kind
 from logshipper_ingest.store.job_reader import JobReader
 from logshipper_observe.documents import STREAM_NAMES
 from logshipper_observe.page.answers import Answer, Ask, Refused, json_answer

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from logshipper.errors import LogshipperError, StoreError, UnknownJob, os_words
-from logshipper.segment import Kind, Stream
+from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.capture.job import LogLine, Position
 from logshipper_ingest.store.job_reader import BlockHead
 from logshipper_ingest.store.stores import ALL_KINDS

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from logshipper.segment import Stream
+from logshipper.spool.segment import Stream
 from logshipper_ingest.store.job_reader import BlockHead
 from logshipper_observe.page.line_index import LineIndex, Slice
 from logshipper_observe.page.search import Search

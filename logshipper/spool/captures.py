@@ -36,7 +36,7 @@ _INTERPRETERS = ("python", "bash", "sh", "zsh", "Rscript", "julia", "node", "per
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from logshipper.place import Place
+    from logshipper.spool.place import Place
 
 
 class Capture:

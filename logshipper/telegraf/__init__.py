@@ -1,0 +1,1 @@
+"""What a job sends to its own Telegraf port: datagrams and lines in, metadata records out. Imports the top only."""
