@@ -8,6 +8,8 @@ from logshipper.errors import SpoolError, SpoolFull, os_words
 OTHERS = 0o077
 _KIND, _FOLDER, _STICKY = 0o170000, 0o040000, 0o1000
 
+BEGUN_MODE = 0o500  # of a folder until it has its own: one that nobody else gives
+
 
 def make_private_folder(path: str) -> None:
     """Makes a folder (and those above it) that is the user's alone. Raises SpoolError where it is somebody else's."""
@@ -81,3 +83,17 @@ def spool_error(path: str, error: OSError) -> SpoolError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return SpoolFull(where, "no room left there; free some, or choose another place with --store")
     return SpoolError(where, f"{os_words(error)}; choose another place with --store")
+
+
+def make_folder(path: str, mode: int) -> None:
+    """Makes a folder where there is none, whatever the umask; those above it get 0755. Raises OSError."""
+    if os.path.isdir(path):
+        return
+    above = os.path.dirname(path)
+    if above != path:
+        make_folder(above, 0o755)
+    try:
+        os.mkdir(path, BEGUN_MODE)
+    except FileExistsError:
+        return
+    os.chmod(path, mode)

@@ -34,11 +34,22 @@ from logshipper.errors import ConfigError, os_words
 from logshipper_ingest.config.agent_config import listen_address
 from logshipper_ingest.config.metrics_access import MetricsAccess, MetricsGuard
 from logshipper_ingest.metrics.job_metrics import JobMetrics
-from logshipper_ingest.node.job_socket import REASONS as SOCKET_REASONS
 from logshipper_ingest.shipping.refusals import REASONS, THROTTLES
 from logshipper_ingest.slurm.hours import HOUR_SECS, HourSums
-from logshipper_ingest.slurm.waiting import OUTCOMES as SLURM_OUTCOMES
+from logshipper_ingest.slurm.record import OUTCOMES as SLURM_OUTCOMES
 
+# why a request at the job socket gets no directory
+SOCKET_REFUSALS = (
+    "silent",
+    "gone",
+    "crowded",
+    "too_often",
+    "malformed",
+    "unknown_peer",
+    "too_many_captures",
+    "spool",
+    "fault",
+)
 MAX_CONNECTIONS = 16
 HEAD_SECS = 2.0  # from the connection to the end of the request's head
 DEADLINE_SECS = 15.0
@@ -178,7 +189,7 @@ class AgentMetrics(SinkMetrics):
             self.limited.labels(limit)
         for reason in SCRAPE_REASONS:
             self.scrapes_refused.labels(reason)
-        for reason in SOCKET_REASONS:
+        for reason in SOCKET_REFUSALS:
             self.socket_refusals.labels(reason)
 
     def of_sink(self, name: str) -> SinkMetrics:

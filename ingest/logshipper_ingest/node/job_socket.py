@@ -21,6 +21,7 @@ import orjson
 from logshipper.errors import ConfigError, LogshipperError, SpoolError, os_words
 from logshipper.spool.captures import JOB_ID_MAX_CHARS, check_job_id, run_step
 from logshipper_ingest.config.agent_config import AgentSection
+from logshipper_ingest.metrics.metrics_server import SOCKET_REFUSALS
 from logshipper_ingest.node.node_spool import NodeIdentity, NodeSpool, TooManyCaptures, sync_capture
 from logshipper_ingest.node.peer import Accounts, Peer, PeerUnknown, credentials, identify
 from logshipper_ingest.node.socket_file import bind, unlink_own
@@ -36,11 +37,10 @@ _MAX_WHOLE = (1 << 31) - 1
 _STEP = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,31})?")
 
 GREETING = b'{"version":0}'  # is anybody there? It is answered by a refusal that nobody counts
-REASONS = ("silent", "gone", "crowded", "too_often", "malformed", "unknown_peer", "too_many_captures", "spool", "fault")
 
 
 class _Refused(Exception):
-    """A request that gets no directory. reason: one of REASONS, "" for a greeting; sentence: the answer."""
+    """A request that gets no directory. reason: one of SOCKET_REFUSALS, "" for a greeting; sentence: the answer."""
 
     def __init__(self, reason: str, sentence: str) -> None:
         self.reason = reason
@@ -106,7 +106,7 @@ class _Connection(NamedTuple):
 class JobSocket:
     """Serves agent.socket from `start` to `close`. say: gets a line for the agent's log, from the socket's thread.
 
-    made: directories made so far; refused: requests that got none, by reason (REASONS).
+    made: directories made so far; refused: requests that got none, by reason (SOCKET_REFUSALS).
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class JobSocket:
         who: Callable[[socket.socket, int], Peer] = identify,
     ) -> None:
         self.made = 0
-        self.refused: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
+        self.refused: Counter[str] = Counter(dict.fromkeys(SOCKET_REFUSALS, 0))
         self._agent = agent
         self._say = say
         self._peer_secs = peer_secs

@@ -21,6 +21,7 @@ import orjson
 
 from logshipper.errors import ConfigError, SpoolError, SpoolFull, os_words
 from logshipper.fault_points import fault_point
+from logshipper.private_folder import BEGUN_MODE, make_folder
 from logshipper.safe_text import without_controls
 from logshipper.spool.captures import NAME_CHARS, check_job_id, short_id
 from logshipper.spool.spool_room import LIMITS_FILE, Marks
@@ -28,7 +29,6 @@ from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.text_table import plural
 
 LOCK_SECS = 1.5  # a maker holds it for a millisecond or two
-_BEGUN_MODE = 0o500  # of a folder until it has its own: one that nobody else gives
 MAX_NUMBERS_PER_USER = 10_000  # job ids whose attempts are remembered; then the oldest are forgotten
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAKING = ".new-"
@@ -277,7 +277,7 @@ def open_own_folder(path: str) -> int:
         if found.st_uid != os.geteuid():
             raise SpoolError(path, f"belongs to uid {found.st_uid}, not to the agent's, {os.geteuid()}; choose another")
         mode = stat.S_IMODE(found.st_mode) & 0o777
-        if mode == _BEGUN_MODE:  # somebody else makes it right now, or was killed at it
+        if mode == BEGUN_MODE:  # somebody else makes it right now, or was killed at it
             os.fchmod(fd, 0o711)
         elif mode != 0o711:
             raise SpoolError(path, f"has mode {mode:04o}; run `chmod 711` on it: users may pass, not list or write")
@@ -285,20 +285,6 @@ def open_own_folder(path: str) -> int:
         os.close(fd)
         raise
     return fd
-
-
-def make_folder(path: str, mode: int) -> None:
-    """Makes a folder where there is none, whatever the umask; those above it get 0755. Raises OSError."""
-    if os.path.isdir(path):
-        return
-    above = os.path.dirname(path)
-    if above != path:
-        make_folder(above, 0o755)
-    try:
-        os.mkdir(path, _BEGUN_MODE)
-    except FileExistsError:
-        return
-    os.chmod(path, mode)
 
 
 def _open_below(above: int, name: str) -> int:

@@ -20,8 +20,9 @@ from logshipper_ingest.node.node_ledger import Ledger, ledger_of, shown, summed
 from logshipper_ingest.shipping import quarantine_files
 from logshipper_ingest.shipping.checkpoints import Shipped, State
 from logshipper_ingest.shipping.sink_states import SinkState, agent_notes, read_states, removed
+from logshipper_ingest.slurm.record import OUTCOMES
 from logshipper_ingest.slurm.waiting import FILE as SLURM_FILE
-from logshipper_ingest.slurm.waiting import OUTCOMES, read_counts
+from logshipper_ingest.slurm.waiting import read_counts
 from logshipper_ingest.text_table import plural, printed_table, shown_size
 from logshipper_ingest.user_agent import running_agent
 

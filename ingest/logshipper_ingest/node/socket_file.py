@@ -9,7 +9,7 @@ import socket
 import stat
 
 from logshipper.errors import SpoolError
-from logshipper_ingest.node.node_spool import make_folder
+from logshipper.private_folder import make_folder
 
 BACKLOG = 1024
 _SO_PASSRIGHTS = 83  # `socket` doesn't name it yet

@@ -33,6 +33,10 @@ _NODE = re.compile(r"[A-Za-z0-9._-]{1,255}", re.ASCII)
 _ITEM = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
 _RANGES = re.compile(r"([^\[\]]*)\[([0-9,-]+)\]([^\[\]]*)", re.ASCII)
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", re.ASCII)
+# what becomes of a record
+TAKEN, SHIPPED = "taken", "shipped"
+NOT_CAPTURED, TOO_MANY, REFUSED, MALFORMED = DROPPED = ("not_captured", "too_many", "refused", "malformed")
+OUTCOMES = (TAKEN, SHIPPED, *DROPPED)
 
 
 class EndRecord(NamedTuple):

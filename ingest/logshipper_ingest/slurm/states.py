@@ -39,8 +39,17 @@ from logshipper_ingest.shipping.tenants import USER, tenant_of, tenant_of_uid
 from logshipper_ingest.slurm.captured import Run, ask, run_of
 from logshipper_ingest.slurm.hours import HOUR_SECS, Hours, HourSums, oldest_hour
 from logshipper_ingest.slurm.intake import EndedFolder, Say
-from logshipper_ingest.slurm.record import JOBCOMP, SECOND_NS, EndRecord, event_of, note_of
-from logshipper_ingest.slurm.waiting import FILE, NOT_CAPTURED, REFUSED, SHIPPED, Told, Waiting, WaitingEnds
+from logshipper_ingest.slurm.record import (
+    JOBCOMP,
+    NOT_CAPTURED,
+    REFUSED,
+    SECOND_NS,
+    SHIPPED,
+    EndRecord,
+    event_of,
+    note_of,
+)
+from logshipper_ingest.slurm.waiting import FILE, Told, Waiting, WaitingEnds
 
 ASKED_AFTER_SECS = (3, 10, 60, 600, 3600, 6 * 3600, 24 * 3600)  # since the record was taken; the last time, it goes
 BY_UID_AFTER_SECS = 60  # for what a node sent that didn't know the user's name

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from logshipper_ingest.shipping.state_file import StateFile
 from logshipper_ingest.slurm.hours import HourSums
-from logshipper_ingest.slurm.record import EndRecord
+from logshipper_ingest.slurm.record import OUTCOMES, TAKEN, TOO_MANY, EndRecord
 from logshipper_ingest.sqlite_file import damaged, open_reader, store_errors
 
 VERSION = 1
@@ -39,9 +39,6 @@ CREATE TABLE IF NOT EXISTS hour (
     node_secs INTEGER NOT NULL,
     ended INTEGER NOT NULL
 ) WITHOUT ROWID"""
-TAKEN, SHIPPED = "taken", "shipped"
-NOT_CAPTURED, TOO_MANY, REFUSED, MALFORMED = DROPPED = ("not_captured", "too_many", "refused", "malformed")
-OUTCOMES = (TAKEN, SHIPPED, *DROPPED)
 
 
 class Told(NamedTuple):
