@@ -1,1 +1,0 @@
-"""The node agent: wiring, the node's spool, and whose a job is."""
