@@ -11,8 +11,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.shipping import WAIT_SECS, spool_capture
-from logshipper_ingest.config.server_access import ServerAccess
 from logshipper_ingest.loki.client import Client
+from logshipper_ingest.servers.server_access import ServerAccess
 from tests.node_agents import NodeAgent
 from tests.servers.running import LokiServer
 

@@ -12,11 +12,11 @@ from itertools import chain
 from typing import Any
 
 from logshipper.spool.segment import Kind, Stream
-from logshipper_ingest.capture.capture_account import LEDGER_COUNTS, BlockRow, EventRow, Rows
-from logshipper_ingest.capture.capture_folder import Identity
 from logshipper_ingest.loki.client import Client
-from logshipper_ingest.loki.push import assemble, compress, encode_metadata
+from logshipper_ingest.model.capture_account import LEDGER_COUNTS, BlockRow, EventRow, Rows
+from logshipper_ingest.servers.loki_push import assemble, compress, encode_metadata
 from logshipper_ingest.shipping.entries import Chunk, EntryBuilder, Metadata, StreamKey, json_line
+from logshipper_ingest.spool.capture_folder import Identity
 from tests.servers.running import LokiServer
 
 Json = dict[str, Any]  # Any: JSON

@@ -20,10 +20,10 @@ import requests
 from benchmarks.cluster_logs import CLUSTER, CONTROLLER, HOUR_SECS, LIMITS, SECOND_NS, Filler, Job, host_name, usual_job
 from logshipper_grafana import links
 from logshipper_ingest.config.agent_config import MetricsSection
-from logshipper_ingest.metadata.metadata_keys import parse_record
-from logshipper_ingest.metadata.x_axis import XAxis
 from logshipper_ingest.metrics.job_metrics import CaptureView, JobMetrics
 from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer
+from logshipper_ingest.model.metadata_keys import parse_record
+from logshipper_ingest.model.x_axis import XAxis
 from tests.captured_runs import wait_until
 from tests.grafana.captured import PAD_AFTER_MS, PAD_BEFORE_MS
 from tests.grafana.pages import Page, Source

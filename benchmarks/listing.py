@@ -13,8 +13,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from logshipper_ingest.capture.job import JobSummary
-from logshipper_ingest.metadata.key_values import KeyValues
+from logshipper_ingest.model.job import JobSummary
+from logshipper_ingest.model.key_values import KeyValues
 from logshipper_ingest.sqlite_file import transaction
 from logshipper_ingest.store.local_store import LocalStore
 

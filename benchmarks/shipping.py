@@ -14,9 +14,9 @@ import requests
 
 from logshipper.spool import segment
 from logshipper.spool.segment import Kind, Stream
-from logshipper_ingest.capture.segment_reader import segment_name
+from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config.agent_config import AgentSection
-from logshipper_ingest.node.node_spool import NodeIdentity, prepare_capture
+from logshipper_ingest.spool.segment_reader import segment_name
 from tests.node_agents import NodeAgent
 from tests.servers.build import PROMTAIL
 from tests.servers.running import free_port

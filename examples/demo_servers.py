@@ -20,8 +20,8 @@ from pathlib import Path
 from examples.demo_console import Demo, capture, finish
 from logshipper.errors import LogshipperError
 from logshipper_ingest.loki.client import Client as Loki
-from logshipper_ingest.loki.push import Entry
 from logshipper_ingest.metrics.prometheus import Client as Prometheus
+from logshipper_ingest.servers.loki_push import Entry
 from tests.servers.places import ServerMissing
 from tests.servers.running import LokiServer, PrometheusServer, ServerFailed, free_port
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from logshipper.spool.segment import Json, Stream
-from logshipper_ingest.capture.capture_account import LEDGER_COUNTS
+from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config.agent_config import AgentSection
-from logshipper_ingest.loki.push import Entry
-from logshipper_ingest.node.node_spool import NodeIdentity, prepare_capture
+from logshipper_ingest.model.capture_account import LEDGER_COUNTS
+from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.store.local_store import LocalStore
 from tests.segment_factory import HOUR_NS, SECOND_NS, CaptureWriter, make_ledger
 

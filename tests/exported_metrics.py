@@ -5,7 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from logshipper_ingest.metrics.job_series import LEDGER_ACCOUNTS
 from logshipper_ingest.metrics.metrics_server import AgentMetrics, exposition
 from logshipper_ingest.metrics.remote_write import RemoteWriteMetrics
-from logshipper_ingest.slurm.hours import HourSums
+from logshipper_ingest.model.slurm_hours import HourSums
 from tests.job_views import FakeCapture, job_metrics
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from logshipper_ingest.capture.capture_folder import Identity
 from logshipper_ingest.config.agent_config import MetricsSection
-from logshipper_ingest.metadata.metadata_keys import parse_record
-from logshipper_ingest.metadata.x_axis import XAxis
 from logshipper_ingest.metrics.job_metrics import CaptureView, JobMetrics
+from logshipper_ingest.model.metadata_keys import parse_record
+from logshipper_ingest.model.x_axis import XAxis
+from logshipper_ingest.spool.capture_folder import Identity
 
 Labels = tuple[tuple[str, str], ...]
 SECOND = 10**9

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from logshipper.errors import QueryError
-from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.servers.loki_push import Entry
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _MATCHER = re.compile(rf"([a-z_]+)(=~|!~|!=|=)({_STRING}),?")

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from logshipper.spool.segment import Json, Kind
-from logshipper_ingest.capture.capture_account import STREAM_NAMES, BlockRow, EventRow, Rows
-from logshipper_ingest.capture.capture_folder import CaptureFolder, Identity, Life, list_folders
-from logshipper_ingest.capture.learning import learn, new_account
-from logshipper_ingest.capture.segment_reader import Outcome, SegmentReader, SpoolPosition
-from logshipper_ingest.loki.push import Entry
-from logshipper_ingest.metadata.x_axis import XAxis
+from logshipper_ingest.model.capture_account import STREAM_NAMES, BlockRow, EventRow, Rows
+from logshipper_ingest.model.x_axis import XAxis
+from logshipper_ingest.servers.loki_push import Entry
+from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life, list_folders
+from logshipper_ingest.spool.learning import learn, new_account
+from logshipper_ingest.spool.segment_reader import Outcome, SegmentReader, SpoolPosition
 
 HOST = "node1"
 _KINDS = {Kind.LOG: "log", Kind.NOTE: "log", Kind.METADATA: "metadata", Kind.COMMAND: "command"}

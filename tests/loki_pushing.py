@@ -11,9 +11,9 @@ import pytest
 import logshipper_observe.opening
 from logshipper.spool.segment import Json, Stream
 from logshipper.start.cli import main
-from logshipper_ingest.capture.job import LogLine
-from logshipper_ingest.loki.push import Entry
 from logshipper_ingest.loki.store import LokiStore
+from logshipper_ingest.model.job import LogLine
+from logshipper_ingest.servers.loki_push import Entry
 from tests.loki_fake import FakeLoki
 from tests.segment_factory import SECOND_NS as NS
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from logshipper_ingest.loki.client import Client
-from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.servers.loki_push import Entry
 from tests import crashing
 from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.faulty_server import Said, say

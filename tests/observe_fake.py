@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from logshipper.spool.segment import Stream
-from logshipper_ingest.capture.job import Capture, JobSummary, MetadataRecord
-from logshipper_ingest.metadata.metadata_keys import parse_record, raw_value
-from logshipper_ingest.metadata.x_axis import KeyStats, XAxis, XChoice, merge_all
+from logshipper_ingest.model.job import Capture, JobSummary, MetadataRecord
+from logshipper_ingest.model.metadata_keys import parse_record, raw_value
+from logshipper_ingest.model.x_axis import KeyStats, XAxis, XChoice, merge_all
 
 STARTED_NS = 1_780_000_000_000_000_000
 

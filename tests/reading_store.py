@@ -11,7 +11,7 @@ import pytest
 
 from logshipper.spool.segment import Json, Kind, Stream
 from logshipper.start.cli import main
-from logshipper_ingest.store.stores import Reader
+from logshipper_ingest.model.stores import Reader
 from tests.segment_factory import SECOND_NS as NS
 from tests.segment_factory import CaptureWriter, age, make_ledger
 

@@ -7,18 +7,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-from logshipper_ingest.capture.capture_folder import CaptureFolder
-from logshipper_ingest.capture.followed_capture import FollowedCapture
+from logshipper_ingest.agent.learner import Learner
+from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config.agent_config import AgentConfig, parse
 from logshipper_ingest.metrics.job_metrics import CaptureView, JobMetrics
-from logshipper_ingest.metrics.learner import Learner
 from logshipper_ingest.metrics.metrics_server import AgentMetrics
-from logshipper_ingest.node.node_spool import NodeIdentity, prepare_capture
-from logshipper_ingest.shipping.checkpoints import Checkpoints
+from logshipper_ingest.shipping.followed_capture import FollowedCapture
 from logshipper_ingest.shipping.loki_sink import LokiSink
 from logshipper_ingest.shipping.quarantine import Quarantine
 from logshipper_ingest.shipping.shipped_capture import ShippedCapture
 from logshipper_ingest.shipping.shipper import Shipper
+from logshipper_ingest.spool.capture_folder import CaptureFolder
+from logshipper_ingest.state.checkpoints import Checkpoints
 from tests.modelled_loki import ModelledLoki
 from tests.segment_factory import SECOND_NS, CaptureWriter
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from logshipper_ingest.config import agent_config
-from logshipper_ingest.config.server_access import ServerAccess
 from logshipper_ingest.loki.client import Client
-from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.servers.loki_push import Entry
+from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.store.local_store import LocalStore
 from tests.captured_runs import comm_of, wait_until
 from tests.conservation import (

@@ -14,8 +14,8 @@ from logshipper.errors import RejectedPushError, RetryablePushError
 from logshipper.start.cli import main
 from logshipper_ingest.checks.check_loki import check_loki
 from logshipper_ingest.config import agent_config
-from logshipper_ingest.config.server_access import ServerAccess
 from logshipper_ingest.loki.client import Client, Entry
+from logshipper_ingest.servers.server_access import ServerAccess
 from tests.access_setup import (
     BASIC,
     LABELS,

@@ -11,7 +11,7 @@ import pytest
 from logshipper.errors import ConfigError
 from logshipper_ingest.config import agent_config
 from logshipper_ingest.config.agent_config import SECTIONS, AgentConfig, listen_address, load, parse, read
-from logshipper_ingest.config.server_access import ServerAccess, read_secret
+from logshipper_ingest.servers.server_access import ServerAccess, read_secret
 
 LOKI = {"url": "http://127.0.0.1:3100"}
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from logshipper.errors import LogshipperError
+from logshipper_ingest.agent.node_agent import NodeAgent as InProcess
+from logshipper_ingest.agent.user_agent import running_agent
 from logshipper_ingest.config import agent_config
-from logshipper_ingest.node.node_agent import NodeAgent as InProcess
-from logshipper_ingest.user_agent import running_agent
 from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.faulty_server import FaultyServer, Said
 from tests.node_agents import NodeAgent

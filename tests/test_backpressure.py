@@ -8,8 +8,8 @@ import pytest
 
 from logshipper.errors import PushError
 from logshipper.spool.segment import Stream
-from logshipper_ingest.config.server_access import ServerAccess
 from logshipper_ingest.loki.client import Client
+from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.shipping import loki_sink
 from tests.modelled_loki import refused, throttled
 from tests.node_agents import NodeAgent, entries_of

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 import logshipper
 from logshipper.spool.segment import Kind
 from logshipper.start.cli import main
-from logshipper_ingest.capture.job import JobSummary
 from logshipper_ingest.loki.store import LokiStore
-from logshipper_ingest.metadata.key_values import KeyValues
+from logshipper_ingest.model.job import JobSummary
+from logshipper_ingest.model.key_values import KeyValues
 from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.reading_store import SpooledCapture, training
 from tests.segment_factory import SECOND_NS as NS

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from logshipper_ingest.agent.job_socket import JobSocket
 from logshipper_ingest.config.agent_config import AgentSection
-from logshipper_ingest.node.job_socket import JobSocket
 from tests.captured_runs import Home, kill, sidecar_of, wait_until
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from logshipper.spool import segment
 from logshipper.spool.segment import Frame, FrameType, Json, Kind, Stream
-from logshipper_ingest.capture import capture_account
-from logshipper_ingest.capture.capture_account import (
+from logshipper_ingest.model import capture_account
+from logshipper_ingest.model.capture_account import (
     AHEAD_BYTES,
     MAX_EVENTS,
     MAX_UNPARSED,
@@ -13,8 +13,8 @@ from logshipper_ingest.capture.capture_account import (
     CaptureAccount,
     Rows,
 )
-from logshipper_ingest.capture.job import UNRESPONSIVE_NS
-from logshipper_ingest.metadata.x_axis import XAxis
+from logshipper_ingest.model.job import UNRESPONSIVE_NS
+from logshipper_ingest.model.x_axis import XAxis
 from tests.segment_factory import SECOND_NS, START_NS, make_ledger
 
 

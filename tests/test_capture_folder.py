@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from logshipper_ingest.capture import folder_removal
-from logshipper_ingest.capture.capture_folder import CaptureFolder
-from logshipper_ingest.capture.job import TakenIn
+from logshipper_ingest.model.job import TakenIn
+from logshipper_ingest.spool import folder_removal
+from logshipper_ingest.spool.capture_folder import CaptureFolder
 from logshipper_ingest.store.local_store import LocalStore
 from tests.other_users import ANN, as_user, needs_root, open_folder, refused
 from tests.segment_factory import CaptureWriter, age, make_capture

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from logshipper.errors import StoreError
-from logshipper_ingest.capture.capture_account import CaptureAccount
-from logshipper_ingest.capture.capture_folder import Identity
-from logshipper_ingest.capture.segment_reader import SpoolPosition
-from logshipper_ingest.metadata.x_axis import XAxis
-from logshipper_ingest.shipping.checkpoints import Checkpoints, Counts, Learnt, Shipped, read_state
+from logshipper_ingest.model.capture_account import CaptureAccount
+from logshipper_ingest.model.x_axis import XAxis
+from logshipper_ingest.spool.capture_folder import Identity
+from logshipper_ingest.spool.segment_reader import SpoolPosition
+from logshipper_ingest.state.checkpoints import Checkpoints, Counts, Learnt, Shipped, read_state
 
 DAY_NS = 86400 * 10**9
 IDENTITY = Identity("job1", 1, "0.run1", 3, "trai\u00f1.py \ufffd", "ann", "n1", "local", 1000, "phys", "gpu")

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logshipper.spool.segment import Kind, Stream
-from logshipper_ingest.capture.capture_account import BlockRow, EventRow, Rows, StatusRow
-from logshipper_ingest.capture.capture_folder import Identity
-from logshipper_ingest.loki.push import assemble
+from logshipper_ingest.model.capture_account import BlockRow, EventRow, Rows, StatusRow
+from logshipper_ingest.servers.loki_push import assemble
 from logshipper_ingest.shipping.entries import (
     Chunk,
     EntryBuilder,
@@ -23,6 +22,7 @@ from logshipper_ingest.shipping.entries import (
     split,
     with_replay,
 )
+from logshipper_ingest.spool.capture_folder import Identity
 from tests.push_decoder import Pushed, decode
 
 T0 = 1_750_000_000_000_000_000

@@ -13,7 +13,7 @@ import pytest
 import logshipper
 from logshipper.spool.segment import Kind
 from logshipper.start.cli import main
-from logshipper_ingest.capture.capture_account import MAX_EVENTS
+from logshipper_ingest.model.capture_account import MAX_EVENTS
 from logshipper_ingest.store.job_reader import JobReader
 from logshipper_observe import event_log
 from logshipper_observe.event_log import EventQuery

@@ -13,11 +13,11 @@ import pytest
 
 from logshipper.spool.captures import Counters
 from logshipper.spool.segment import Json
-from logshipper_ingest.capture import capture_folder
-from logshipper_ingest.capture.capture_folder import CaptureFolder, Life
 from logshipper_ingest.config import agent_config
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.metrics.metrics_server import exposition
+from logshipper_ingest.spool import capture_folder
+from logshipper_ingest.spool.capture_folder import CaptureFolder, Life
 from tests.conservation import Place, all_problems, balances_in_loki, spool
 from tests.node_agents import NodeAgent, client, cluster, entries_of
 from tests.segment_factory import make_ledger

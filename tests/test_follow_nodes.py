@@ -23,9 +23,9 @@ import logshipper_observe.follow_nodes
 import logshipper_observe.logs
 from logshipper.spool.segment import Kind, Stream
 from logshipper.start.cli import main
-from logshipper_ingest.capture.job import Capture, LogLine, Position
 from logshipper_ingest.loki.client import Client
-from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.model.job import Capture, LogLine, Position
+from logshipper_ingest.servers.loki_push import Entry
 from logshipper_observe.cli_lists import seconds_number
 from logshipper_observe.follow_nodes import Nodes, View
 from logshipper_observe.log_place import Place

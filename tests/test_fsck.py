@@ -12,10 +12,10 @@ import pytest
 import tests.modelled_loki
 from logshipper_ingest.admin.fsck import Fsck
 from logshipper_ingest.admin.fsck_findings import Examined, Fault
+from logshipper_ingest.agent.user_agent import take_lock
 from logshipper_ingest.cli import main
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_ingest.store.marks_file import FILE
-from logshipper_ingest.user_agent import take_lock
 from logshipper_observe.overlay import Change, Overlay, Place
 from tests.node_agents import NodeAgent
 from tests.other_users import needs_root

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from logshipper.spool.spool_room import LIMITS_FILE
+from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config import agent_config
 from logshipper_ingest.loki.client import Client
-from logshipper_ingest.node.node_spool import NodeIdentity, prepare_capture
 from tests.captured_runs import wait_until
 from tests.conservation import all_problems, balances_in_loki, line_of, places
 from tests.node_agents import NodeAgent, client, cluster, entries_of

@@ -15,9 +15,9 @@ from logshipper_grafana import job_console, links, queries, records
 from logshipper_grafana.panels import PAGE_WIDTH, loki, panel, place, row
 from logshipper_grafana.render import FOLDER, dashboards, differences, text_of, write
 from logshipper_grafana.variables import label_pattern
-from logshipper_ingest.capture.job import SLURM_STATES, worst_state
-from logshipper_ingest.metadata.metadata_keys import MAX_DEPTH
-from logshipper_ingest.metadata.x_axis import _WORDS
+from logshipper_ingest.model.job import SLURM_STATES, worst_state
+from logshipper_ingest.model.metadata_keys import MAX_DEPTH
+from logshipper_ingest.model.x_axis import _WORDS
 from tests.tools.sources import ROOT
 
 PROVISIONING = ROOT / "grafana" / "provisioning"

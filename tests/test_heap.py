@@ -12,7 +12,7 @@ from tests.tools.sources import ROOT
 # three buffers as a round has them, again and again: how many new pages that takes, before and after
 PROGRAM = """
 import resource
-from logshipper_ingest.heap import keep_freed_memory
+from logshipper_ingest.agent.heap import keep_freed_memory
 
 def new_pages():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

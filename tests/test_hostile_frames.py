@@ -14,10 +14,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from logshipper.spool import segment
-from logshipper_ingest.capture.capture_account import NOT_A_JOBS, CaptureAccount, Rows
-from logshipper_ingest.metadata.x_axis import XAxis
 from logshipper_ingest.metrics.metrics_server import exposition
-from logshipper_ingest.shipping.checkpoints import read_state
+from logshipper_ingest.model.capture_account import NOT_A_JOBS, CaptureAccount, Rows
+from logshipper_ingest.model.x_axis import XAxis
+from logshipper_ingest.state.checkpoints import read_state
 from tests.model_settings import model_settings
 from tests.segment_factory import memory_folder
 from tests.shipping_node import ShippingNode, soon_ns

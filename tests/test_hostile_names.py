@@ -16,7 +16,7 @@ from logshipper.spool.segment import Kind
 from logshipper.start.cli import build_parser
 from logshipper_ingest.cli import build_parser as agent_parser
 from logshipper_ingest.cli import main as agent
-from logshipper_ingest.shipping import quarantine_files
+from logshipper_ingest.state import quarantine_files
 from logshipper_ingest.store.marks_file import FILE
 from logshipper_observe.overlay import Change, Overlay, Place
 from tests.captured_runs import TIMEOUT_SECS

@@ -12,10 +12,10 @@ import pytest
 
 from logshipper.spool import segment
 from logshipper.spool.segment import FRAME_MAGIC, Kind, Stream
-from logshipper_ingest.capture import segment_reader
-from logshipper_ingest.capture.capture_folder import CaptureFolder
-from logshipper_ingest.node.spool_overuse import SpoolOveruse
+from logshipper_ingest.agent.spool_overuse import SpoolOveruse
 from logshipper_ingest.shipping import shares
+from logshipper_ingest.spool import segment_reader
+from logshipper_ingest.spool.capture_folder import CaptureFolder
 from tests.other_users import needs_root
 from tests.segment_factory import CaptureWriter
 from tests.shipping_node import NodeCapture, ShippingNode, soon_ns
@@ -313,7 +313,7 @@ def test_the_learner_goes_user_by_user(node: ShippingNode, monkeypatch: pytest.M
     captured(node, "b-honest", HONEST)
     captures = node.follow()
     clock = [0.0]
-    monkeypatch.setattr("logshipper_ingest.metrics.learner.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("logshipper_ingest.agent.learner.time.monotonic", lambda: clock[0])
     life = CaptureFolder.life
     looked_at: list[str] = []
 
@@ -332,8 +332,6 @@ def test_names_are_listed_until_it_has_begun_and_no_more(node: ShippingNode, mon
     hostile = captured(node, "hostile", HOSTILE)
     (capture,) = node.follow()
     capture.folder.life()
-    monkeypatch.setattr(
-        "logshipper_ingest.capture.capture_folder.list_segments", lambda fd: pytest.fail("listed again")
-    )
+    monkeypatch.setattr("logshipper_ingest.spool.capture_folder.list_segments", lambda fd: pytest.fail("listed again"))
     with hostile:
         assert capture.folder.life().value == "live"

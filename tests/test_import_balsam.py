@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from logshipper_ingest.capture.job import Allocation
+from logshipper_ingest.model.job import Allocation
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.overlay import Overlay, Place
 from tests.import_tools import RECORDED, Import, contents, store, take

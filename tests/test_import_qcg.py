@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from logshipper.start.cli import main
-from logshipper_ingest.capture.job import NAME
 from logshipper_ingest.cli import main as agent_main
-from logshipper_ingest.imports import states
 from logshipper_ingest.imports.faults import MAX_TOLD
 from logshipper_ingest.imports.qcg import parse_allocation
 from logshipper_ingest.imports.source_file import MAX_LINE_BYTES
 from logshipper_ingest.imports.values import job_id_of, secs_of
+from logshipper_ingest.model import imported_states as states
+from logshipper_ingest.model.job import NAME
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.overlay import Overlay, Place
 from logshipper_observe.words import state_of

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config import agent_config
-from logshipper_ingest.node.node_spool import NodeIdentity, prepare_capture
 from tests.captured_runs import wait_until
 from tests.node_agents import NodeAgent, cluster
 from tests.segment_factory import SECOND_NS, CaptureWriter

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from logshipper.errors import RejectedPushError
+from logshipper_ingest.agent.sink_parts import made_sink, push_client
 from logshipper_ingest.config.agent_config import parse
 from logshipper_ingest.influxdb.client import InfluxdbClient, packed
 from logshipper_ingest.influxdb.influxdb_sink import InfluxdbSink, reason_of
 from logshipper_ingest.influxdb.points import MAX_FIELDS, MAX_STRING_BYTES, encode, encode_all, point_of
-from logshipper_ingest.loki.push import encode_metadata
 from logshipper_ingest.metrics.metrics_server import SinkMetrics
+from logshipper_ingest.servers.loki_push import encode_metadata
 from logshipper_ingest.shipping.entries import Chunk, Metadata, StreamKey
 from logshipper_ingest.shipping.quarantine import Refusal
-from logshipper_ingest.shipping.sink_parts import made_sink, push_client
 from tests.faulty_server import FaultyServer, Said
 from tests.servers.running import InfluxdbServer
 

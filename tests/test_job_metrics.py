@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from logshipper_ingest.capture.job import UNRESPONSIVE_NS
 from logshipper_ingest.config.agent_config import MetricsSection
 from logshipper_ingest.metrics import job_metrics as job_metrics_module
 from logshipper_ingest.metrics.job_metrics import MAX_JOB_KEYS, MAX_KEYS_TOLD, JobMetrics
 from logshipper_ingest.metrics.job_series import LEDGER_ACCOUNTS, SLURM_END, number_text
+from logshipper_ingest.model.job import UNRESPONSIVE_NS
 from tests.job_views import SECOND, START_NS, FakeCapture, Labels, auto_ranks, job_metrics, samples
 from tests.model_settings import examples
 

@@ -22,10 +22,10 @@ from logshipper.errors import SpoolError
 from logshipper.spool.captures import COUNTERS_BYTES
 from logshipper.spool.place import Place
 from logshipper.start import node_agent_socket
+from logshipper_ingest.agent import job_socket
+from logshipper_ingest.agent.job_socket import JobSocket, parse_request
 from logshipper_ingest.config.agent_config import AgentSection
-from logshipper_ingest.node import job_socket
-from logshipper_ingest.node.job_socket import JobSocket, parse_request
-from logshipper_ingest.node.peer import Peer, SchedulerJob, identify
+from logshipper_ingest.sockets.peer import Peer, SchedulerJob, identify
 from tests.captured_runs import wait_until
 from tests.other_users import ANN, BEN, Forked, as_user, needs_root, open_folder, ordinary_python
 from tests.tools.sources import ROOT
@@ -438,7 +438,7 @@ class RootServer:
         self.agent = agent
         code = (
             "import sys; from logshipper_ingest.config.agent_config import AgentSection\n"
-            "from logshipper_ingest.node.job_socket import JobSocket\n"
+            "from logshipper_ingest.agent.job_socket import JobSocket\n"
             f"made = JobSocket({agent!r}, lambda line: print(line, file=sys.stderr, flush=True)); made.start()\n"
             "print('ready', flush=True); sys.stdin.read(); made.close()"
         )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.sources import LOGSHIPPER, PACKAGES
+from tests.tools.sources import INGEST, LOGSHIPPER, PACKAGES
 
 MAY_IMPORT = {
     "logshipper": (),
@@ -33,8 +33,68 @@ FOLDERS = {
         "sidecar": ("", "spool", "render", "classify", "relay", "telegraf"),
         "start": ("", "spool", "render", "classify", "relay", "telegraf", "process", "sidecar"),
     },
+    INGEST: {
+        "": (),
+        "console": (),
+        "servers": (),
+        "sockets": (),
+        "model": ("",),
+        "config": ("model", "servers"),
+        "spool": ("model", "servers"),
+        "store": ("", "console", "model", "spool"),
+        "loki": ("model", "servers"),
+        "imports": ("", "model", "store"),
+        "state": ("", "config", "model", "servers", "spool"),
+        "metrics": ("config", "model", "servers", "spool"),
+        "shipping": ("config", "console", "metrics", "model", "servers", "spool", "state"),
+        "influxdb": ("config", "metrics", "model", "servers", "shipping"),
+        "slurm": ("", "config", "loki", "metrics", "model", "servers", "shipping", "state"),
+        "telegraf": ("config", "console", "metrics", "shipping", "sockets", "spool"),
+        "agent": (
+            "",
+            "config",
+            "console",
+            "influxdb",
+            "loki",
+            "metrics",
+            "model",
+            "servers",
+            "shipping",
+            "slurm",
+            "sockets",
+            "spool",
+            "state",
+            "store",
+            "telegraf",
+        ),
+        "checks": ("agent", "config", "influxdb", "loki", "metrics", "servers", "shipping", "slurm"),
+        "admin": (
+            "",
+            "agent",
+            "config",
+            "console",
+            "influxdb",
+            "loki",
+            "metrics",
+            "model",
+            "servers",
+            "shipping",
+            "slurm",
+            "spool",
+            "state",
+            "store",
+            "telegraf",
+        ),
+    },
 }
-ENTRIES = {"logshipper/__main__.py", "logshipper/slurm_sidecar.py", "logshipper/batch_output.py"}
+ENTRIES = {
+    "logshipper/__main__.py",
+    "logshipper/slurm_sidecar.py",
+    "logshipper/batch_output.py",
+    "logshipper_ingest/__main__.py",
+    "logshipper_ingest/agent_start.py",
+    "logshipper_ingest/cli.py",
+}
 
 
 def modules(path: Path) -> Iterator[str]:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from logshipper_ingest.capture.capture_folder import Life
-from logshipper_ingest.capture.segment_reader import Batch, SpoolPosition
-from logshipper_ingest.metrics import learner
-from logshipper_ingest.metrics.learner import BATCH_BYTES
+from logshipper_ingest.agent import learner
+from logshipper_ingest.agent.learner import BATCH_BYTES
 from logshipper_ingest.metrics.metrics_server import exposition
+from logshipper_ingest.spool.capture_folder import Life
+from logshipper_ingest.spool.segment_reader import Batch, SpoolPosition
 from tests.segment_factory import make_ledger
 from tests.shipping_node import ShippingNode, soon_ns
 

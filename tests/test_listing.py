@@ -14,8 +14,8 @@ import pytest
 
 from logshipper.errors import ConfigError, UnknownJob
 from logshipper.start.cli import main
-from logshipper_ingest.capture.job import JobSummary
-from logshipper_ingest.metadata.key_values import KeyValues
+from logshipper_ingest.model.job import JobSummary
+from logshipper_ingest.model.key_values import KeyValues
 from logshipper_ingest.sqlite_file import transaction
 from logshipper_ingest.store.key_cache import FILE
 from logshipper_ingest.store.local_store import LocalStore
@@ -374,7 +374,7 @@ def test_a_cache_that_is_gone_or_spoilt_is_made_again(store: Path, spoil: str, a
 
 
 def test_a_purged_value_is_in_no_cache(store: Path) -> None:
-    from logshipper_ingest.capture.purge_pattern import pattern_of
+    from logshipper_ingest.spool.purge_pattern import pattern_of
 
     with LocalStore(str(store)) as opened:
         opened.take_in()

@@ -11,7 +11,7 @@ import pytest
 from logshipper.errors import StoreError, UnknownJob
 from logshipper.spool.captures import process_started
 from logshipper.spool.segment import Kind, Stream
-from logshipper_ingest.capture.capture_folder import CaptureFolder, Life
+from logshipper_ingest.spool.capture_folder import CaptureFolder, Life
 from logshipper_ingest.store.job_reader import JobReader
 from logshipper_ingest.store.local_store import LocalStore
 from tests.reading_store import assert_spans

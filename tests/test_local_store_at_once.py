@@ -13,7 +13,7 @@ from logshipper.errors import StoreError, UnknownJob
 from logshipper.spool.segment import Stream
 from logshipper.start.cli import main
 from logshipper_ingest import sqlite_file
-from logshipper_ingest.capture.job import JobSummary
+from logshipper_ingest.model.job import JobSummary
 from logshipper_ingest.sqlite_file import UnwritableError
 from logshipper_ingest.store import job_db
 from logshipper_ingest.store.catalogue import Catalogue

@@ -15,7 +15,7 @@ import pytest
 
 from logshipper.errors import StoreError, UnknownJob
 from logshipper.spool.segment import Stream
-from logshipper_ingest.capture.capture_folder import CaptureFolder
+from logshipper_ingest.spool.capture_folder import CaptureFolder
 from logshipper_ingest.store import intake
 from logshipper_ingest.store.catalogue import Catalogue
 from logshipper_ingest.store.job_db import JobWriter

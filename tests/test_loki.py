@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from logshipper.errors import QueryError, RejectedPushError, RetryablePushError
-from logshipper_ingest.config.server_access import ServerAccess
 from logshipper_ingest.loki.client import MAX_RANGE_NS, Client, Entry
-from logshipper_ingest.loki.push import assemble, compress, encode_block, encode_metadata
+from logshipper_ingest.servers.loki_push import assemble, compress, encode_block, encode_metadata
+from logshipper_ingest.servers.server_access import ServerAccess
 from tests.captured_runs import wait_until
 from tests.servers.running import LokiServer
 

@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 import logshipper
-from logshipper_ingest.capture.job import SHIPPED_UNRESPONSIVE_NS
 from logshipper_ingest.loki import ahead
 from logshipper_ingest.loki.finding import Found
+from logshipper_ingest.model.job import SHIPPED_UNRESPONSIVE_NS
 from logshipper_observe.job_events import StateEvent, Which, events_of
 from logshipper_observe.overlay import Overlay
 from tests.loki_fake import FakeLoki

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from logshipper.errors import PushError, QueryError, RejectedPushError, RetryablePushError
-from logshipper_ingest.config.server_access import ServerAccess
 from logshipper_ingest.loki.client import Client, Entry
 from logshipper_ingest.servers.call_failures import MAX_EXCERPT_CHARS
+from logshipper_ingest.servers.server_access import ServerAccess
 from tests.faulty_server import FaultyServer, Said, requests_of
 
 LABELS = {"cluster": "local"}

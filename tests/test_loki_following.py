@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from logshipper.errors import QueryError
 from logshipper.spool.segment import Stream
-from logshipper_ingest.capture.job import Position
 from logshipper_ingest.loki.account import CaptureKey
-from logshipper_ingest.loki.push import Entry
 from logshipper_ingest.loki.seen import Seen
+from logshipper_ingest.model.job import Position
+from logshipper_ingest.servers.loki_push import Entry
 from tests.loki_fake import FakeLoki
 from tests.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, texts
 from tests.model_settings import examples

@@ -15,8 +15,8 @@ from logshipper.errors import QueryError, UnknownJob
 from logshipper.spool.segment import Json
 from logshipper_ingest.loki.account import END_AHEAD_NS, JobAccount, JobKey
 from logshipper_ingest.loki.finding import Found
-from logshipper_ingest.loki.logql import any_of, quoted
-from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.servers.logql import any_of, quoted
+from logshipper_ingest.servers.loki_push import Entry
 from tests.loki_fake import FakeLoki
 from tests.loki_job import push_spool
 from tests.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, read, texts

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logshipper_ingest.loki.push import (
+from logshipper_ingest.servers.loki_push import (
     Entry,
     as_utf8,
     assemble,

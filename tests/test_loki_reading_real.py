@@ -12,8 +12,8 @@ import logshipper_observe.logs
 from logshipper.spool.segment import Kind, Stream
 from logshipper.start.cli import main
 from logshipper_ingest.loki.client import Client
-from logshipper_ingest.loki.push import Entry
 from logshipper_ingest.loki.store import LokiStore
+from logshipper_ingest.servers.loki_push import Entry
 from tests.loki_job import push_spool
 from tests.reading_store import SpooledCapture, training
 from tests.segment_factory import SECOND_NS as NS

@@ -18,8 +18,8 @@ import pytest
 from logshipper.errors import RejectedPushError
 from logshipper_ingest.config import agent_config
 from logshipper_ingest.loki.client import Client
-from logshipper_ingest.loki.push import Entry, assemble, compress, encode_block
-from logshipper_ingest.shipping.checkpoints import read_state
+from logshipper_ingest.servers.loki_push import Entry, assemble, compress, encode_block
+from logshipper_ingest.state.checkpoints import read_state
 from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.conservation import Place, all_problems, balances_in_loki, line_of, numbering, places, spool
 from tests.faulty_server import Said

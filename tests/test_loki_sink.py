@@ -10,16 +10,16 @@ import pytest
 
 from logshipper.errors import PushError, QueryError, RejectedPushError
 from logshipper.spool.segment import Stream
-from logshipper_ingest.capture.capture_account import BlockRow, Rows
-from logshipper_ingest.capture.capture_folder import Identity
 from logshipper_ingest.config.loki_section import LokiSection
 from logshipper_ingest.loki.client import Client
-from logshipper_ingest.loki.push import Entry, compress, encode_push
 from logshipper_ingest.metrics.metrics_server import AgentMetrics
+from logshipper_ingest.model.capture_account import BlockRow, Rows
+from logshipper_ingest.servers.loki_push import Entry, compress, encode_push
 from logshipper_ingest.shipping import loki_sink
 from logshipper_ingest.shipping.entries import Chunk, EntryBuilder, StreamKey
 from logshipper_ingest.shipping.loki_sink import LokiSink, Stopped, TenantWaits
 from logshipper_ingest.shipping.quarantine import Refusal
+from logshipper_ingest.spool.capture_folder import Identity
 from tests.captured_runs import wait_until
 from tests.modelled_loki import HOUR_NS, ModelledLoki, refused, throttled, unreachable
 from tests.servers.running import LokiServer

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from logshipper.errors import UnknownJob
-from logshipper_ingest.capture.job import JOB_ENDED
 from logshipper_ingest.loki.finding import Found
-from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.model.job import JOB_ENDED
+from logshipper_ingest.servers.loki_push import Entry
 from logshipper_observe.words import utc
 from tests.loki_fake import FakeLoki
 from tests.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, texts

@@ -4,10 +4,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from logshipper_ingest.capture.job import RUNNING, UNRESPONSIVE
 from logshipper_ingest.config.agent_config import MetricsSection
 from logshipper_ingest.influxdb.influxdb_sink import REASONS as INFLUXDB_REASONS
-from logshipper_ingest.metadata.ranks import REASONS, alphabetical_code, rank
 from logshipper_ingest.metrics.job_metrics import MAX_JOB_KEYS, MAX_KEYS_TOLD
 from logshipper_ingest.metrics.job_series import FAMILIES, LEDGER_ACCOUNTS
 from logshipper_ingest.metrics.metrics_server import (
@@ -18,6 +16,8 @@ from logshipper_ingest.metrics.metrics_server import (
     SCRAPE_REASONS,
 )
 from logshipper_ingest.metrics.remote_write import DROP_REASONS, MAX_OFF_SECS, MAX_SPLITS, PROBE
+from logshipper_ingest.model.job import RUNNING, UNRESPONSIVE
+from logshipper_ingest.model.ranks import REASONS, alphabetical_code, rank
 from tests.exported_metrics import exported
 from tests.job_views import FakeCapture, job_metrics
 

@@ -11,13 +11,13 @@ import pytest
 import requests
 
 from logshipper_ingest.config.agent_config import MetricsSection
-from logshipper_ingest.metadata.metadata_keys import Path
-from logshipper_ingest.metadata.ranks import json_path, unfit
-from logshipper_ingest.metadata.x_axis import MAX_KEYS, XAxis, merge_all
 from logshipper_ingest.metrics.job_metrics import JobMetrics
 from logshipper_ingest.metrics.job_series import LEDGER_ACCOUNTS
 from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer, exposition
 from logshipper_ingest.metrics.remote_write import RemoteWriteMetrics
+from logshipper_ingest.model.metadata_keys import Path
+from logshipper_ingest.model.ranks import json_path, unfit
+from logshipper_ingest.model.x_axis import MAX_KEYS, XAxis, merge_all
 from tests.captured_runs import wait_until
 from tests.job_views import SECOND, START_NS, FakeCapture, job_metrics
 from tests.servers import prometheus_package

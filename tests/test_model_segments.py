@@ -20,7 +20,7 @@ from logshipper.errors import SpoolError
 from logshipper.spool import segment, segment_writer
 from logshipper.spool.segment import Kind, Stream
 from logshipper.spool.segment_writer import SegmentWriter
-from logshipper_ingest.capture.segment_reader import Outcome, SegmentReader, SpoolPosition
+from logshipper_ingest.spool.segment_reader import Outcome, SegmentReader, SpoolPosition
 from tests.model_settings import model_settings
 from tests.segment_factory import memory_folder
 

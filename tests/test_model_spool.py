@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from logshipper.spool.captures import process_started
-from logshipper_ingest.capture.folder_removal import FolderRemoval
+from logshipper_ingest.agent import sink_parts
+from logshipper_ingest.agent.node_agent import UNUSED_SECS, NodeAgent
+from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config.agent_config import parse
-from logshipper_ingest.node.node_agent import UNUSED_SECS, NodeAgent
-from logshipper_ingest.node.node_spool import NodeIdentity, prepare_capture
-from logshipper_ingest.shipping import shipper, sink_parts
+from logshipper_ingest.shipping import shipper
+from logshipper_ingest.spool.folder_removal import FolderRemoval
 from tests.model_settings import model_settings
 from tests.modelled_loki import ModelledLoki
 from tests.segment_factory import CaptureWriter, age, make_ledger, memory_folder

@@ -16,8 +16,8 @@ import pytest
 
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.loki.client import Client
-from logshipper_ingest.loki.push import Entry
 from logshipper_ingest.metrics.prometheus import Client as PrometheusClient
+from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.store.local_store import LocalStore
 from tests.captured_runs import wait_until
 from tests.node_agents import NodeAgent, Proxy, client, cluster, entries_of

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from logshipper.errors import ConfigError, SpoolError, SpoolFull
+from logshipper_ingest.agent import node_spool, prepare
+from logshipper_ingest.agent.node_spool import NodeIdentity, NodeSpool, TooManyCaptures, prepare_capture
 from logshipper_ingest.config.agent_config import AgentConfig, AgentSection
-from logshipper_ingest.node import node_spool, prepare
-from logshipper_ingest.node.node_spool import NodeIdentity, NodeSpool, TooManyCaptures, prepare_capture
 from tests.other_users import ANN, BEN, as_user, needs_root, open_folder, refused
 from tests.tools.sources import ROOT
 
@@ -132,7 +132,7 @@ def test_many_makers_at_once(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from logshipper_ingest.config.agent_config import AgentSection\n"
-        "from logshipper_ingest.node.node_spool import *\n"
+        "from logshipper_ingest.agent.node_spool import *\n"
         f"agent = AgentSection(cluster='c1', host='n1', spool_dir={agent.spool_dir!r}, max_captures_per_user=20)\n"
         "for n in range(12):\n"
         "    try: prepare_capture(agent, NodeIdentity('42', 1, '', n, 'x', "

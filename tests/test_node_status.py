@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from logshipper_ingest.agent import node_status
+from logshipper_ingest.agent.node_status import SCHEMA, status
 from logshipper_ingest.cli import main
 from logshipper_ingest.config import agent_config
-from logshipper_ingest.node import node_status
-from logshipper_ingest.node.node_status import SCHEMA, status
 from tests.modelled_loki import refused
 from tests.segment_factory import make_ledger
 from tests.shipping_node import ShippingNode, soon_ns
@@ -272,7 +272,7 @@ def test_root_means_the_nodes_agent(
     monkeypatch.delenv("LOGSHIPPER_STORE")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(
-        "logshipper_ingest.store.store_status.status", lambda root, as_json: print(f'{{"schema": "{root}"}}') or 0
+        "logshipper_ingest.agent.store_status.status", lambda root, as_json: print(f'{{"schema": "{root}"}}') or 0
     )
     assert schema_of(capsys) == store
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logshipper_ingest.node import peer
-from logshipper_ingest.node.peer import Accounts, PeerUnknown, SchedulerJob, identify, parse_cgroup
+from logshipper_ingest.sockets import peer
+from logshipper_ingest.sockets.peer import Accounts, PeerUnknown, SchedulerJob, identify, parse_cgroup
 
 _V2 = "0::/system.slice/slurmstepd.scope"
 _V1 = "/slurm/uid_1000/job_42"

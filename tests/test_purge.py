@@ -12,12 +12,12 @@ import tests.modelled_loki
 from logshipper.errors import ConfigError, LogshipperError, StoreError, UnknownJob
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.admin import purge_command
-from logshipper_ingest.capture.purge_pattern import pattern_of
+from logshipper_ingest.agent.user_agent import take_lock
 from logshipper_ingest.cli import build_parser
 from logshipper_ingest.loki.client import Client
-from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.servers.loki_push import Entry
+from logshipper_ingest.spool.purge_pattern import pattern_of
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_ingest.user_agent import take_lock
 from tests.node_agents import NodeAgent, entries_of
 from tests.segment_factory import CaptureWriter
 from tests.servers.running import LokiServer

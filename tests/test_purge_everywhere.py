@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 import tests.modelled_loki
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest import sqlite_file
-from logshipper_ingest.capture.purge_masks import masked_json, masked_lines
-from logshipper_ingest.capture.purge_pattern import pattern_of
-from logshipper_ingest.capture.text_forms import spans
-from logshipper_ingest.metadata.x_axis import KeyStats
+from logshipper_ingest.agent.user_agent import take_lock
+from logshipper_ingest.model.x_axis import KeyStats
+from logshipper_ingest.spool.purge_masks import masked_json, masked_lines
+from logshipper_ingest.spool.purge_pattern import pattern_of
+from logshipper_ingest.spool.text_forms import spans
 from logshipper_ingest.store.job_reader import JobReader
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_ingest.telegraf.unidentified import Unidentified
-from logshipper_ingest.user_agent import take_lock
 from logshipper_observe.overlay import Change, Overlay, Place
 from tests.secret_oracle import SECRETS, Secret, has, holding
 from tests.segment_factory import CaptureWriter

@@ -11,10 +11,10 @@ import pytest
 
 from logshipper_ingest.admin import purge_loki
 from logshipper_ingest.admin.purge_loki import LokiPurge
-from logshipper_ingest.capture.purge_pattern import LinePattern, pattern_of
 from logshipper_ingest.loki.client import Client, Result
-from logshipper_ingest.loki.logql import quoted
-from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.servers.logql import quoted
+from logshipper_ingest.servers.loki_push import Entry
+from logshipper_ingest.spool.purge_pattern import LinePattern, pattern_of
 from tests.node_agents import NodeAgent, entries_of
 from tests.secret_oracle import SECRETS, Secret, has
 from tests.servers.running import LokiServer

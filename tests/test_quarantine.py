@@ -12,12 +12,12 @@ import pytest
 
 from logshipper.errors import StoreError
 from logshipper.spool.segment import Stream
-from logshipper_ingest.capture.capture_account import BlockRow, Rows
-from logshipper_ingest.capture.capture_folder import Identity
-from logshipper_ingest.shipping import quarantine_files
+from logshipper_ingest.model.capture_account import BlockRow, Rows
 from logshipper_ingest.shipping.entries import EntryBuilder
 from logshipper_ingest.shipping.quarantine import Quarantine, Refusal
-from logshipper_ingest.shipping.quarantined_entries import cut_torn_line
+from logshipper_ingest.spool.capture_folder import Identity
+from logshipper_ingest.state import quarantine_files
+from logshipper_ingest.state.quarantined_entries import cut_torn_line
 
 IDENTITY = Identity("job1", 2, "3", 4, "train.py", "ann", "n1", "local")
 TIME_NS = 1_750_000_000_000_000_000

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from logshipper_ingest.metadata.courses import Trend
-from logshipper_ingest.metadata.metadata_keys import Path
-from logshipper_ingest.metadata.ranks import (
+from logshipper_ingest.model.courses import Trend
+from logshipper_ingest.model.metadata_keys import Path
+from logshipper_ingest.model.ranks import (
     MAX_POINTS,
     JobKeys,
     alphabetical_code,

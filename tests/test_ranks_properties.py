@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from logshipper_ingest.metadata.courses import Trend
-from logshipper_ingest.metadata.metadata_keys import Path, order
-from logshipper_ingest.metadata.ranks import alphabetical_code, json_path, rule_of
-from logshipper_ingest.metadata.x_axis import XAxis, merge_all
 from logshipper_ingest.metrics.job_metrics import JobMetrics
+from logshipper_ingest.model.courses import Trend
+from logshipper_ingest.model.metadata_keys import Path, order
+from logshipper_ingest.model.ranks import alphabetical_code, json_path, rule_of
+from logshipper_ingest.model.x_axis import XAxis, merge_all
 from tests.job_views import FakeCapture, answer, auto_ranks, job_metrics
 from tests.model_settings import examples
 

@@ -16,12 +16,12 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from logshipper_ingest.config.agent_config import RemoteWriteSection
-from logshipper_ingest.config.server_access import ServerAccess
-from logshipper_ingest.loki.push import compress
-from logshipper_ingest.metadata.ranks import escape
 from logshipper_ingest.metrics.prometheus import Client
 from logshipper_ingest.metrics.remote_write import MAX_SPLITS, PROBE, TRIES, RemoteWrite, RemoteWriteMetrics
 from logshipper_ingest.metrics.remote_write_encoding import MAX_TIME_MS, STALE, SeriesEncoder, encoded_time, split
+from logshipper_ingest.model.ranks import escape
+from logshipper_ingest.servers.loki_push import compress
+from logshipper_ingest.servers.server_access import ServerAccess
 from tests.access_setup import PASSWORD, secret
 from tests.captured_runs import wait_until
 from tests.faulty_server import FaultyServer, Said

@@ -22,8 +22,8 @@ from logshipper import fault_points
 from logshipper.errors import QueryError, StoreError
 from logshipper_ingest.admin.replay import Asked, Chosen, Replayer, Tally
 from logshipper_ingest.loki.client import Client
-from logshipper_ingest.loki.push import Entry
-from logshipper_ingest.shipping import quarantine_files
+from logshipper_ingest.servers.loki_push import Entry
+from logshipper_ingest.state import quarantine_files
 from tests.captured_runs import TIMEOUT_SECS
 from tests.modelled_loki import throttled, unreachable
 from tests.node_agents import NodeAgent, entries_of

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import pytest
 
 from logshipper.spool.segment import FILE_HEADER_BYTES, FRAME_MAGIC, FrameType, Json, Kind, Stream, decode_frame
-from logshipper_ingest.capture.capture_account import CaptureAccount, Rows
-from logshipper_ingest.capture.job import RUNNING
-from logshipper_ingest.capture.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
+from logshipper_ingest.model.capture_account import CaptureAccount, Rows
+from logshipper_ingest.model.job import RUNNING
+from logshipper_ingest.spool.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
 from tests.segment_factory import CaptureWriter, make_ledger, memory_folder
 
 MANY = 1 << 40

@@ -11,8 +11,8 @@ import pytest
 
 from logshipper.spool import segment
 from logshipper.spool.segment import FRAME_HEADER_BYTES, Kind, Stream
-from logshipper_ingest.capture import segment_reader
-from logshipper_ingest.capture.segment_reader import Batch, Damage, Outcome, SegmentReader, SpoolPosition
+from logshipper_ingest.spool import segment_reader
+from logshipper_ingest.spool.segment_reader import Batch, Damage, Outcome, SegmentReader, SpoolPosition
 from tests.segment_factory import CaptureWriter
 
 MANY = 1 << 40  # bytes: all that is there

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from logshipper.spool import segment
 from logshipper.spool.segment import FILE_HEADER_BYTES, Kind, Stream
-from logshipper_ingest.capture.segment_reader import Outcome, SegmentReader, SpoolPosition
+from logshipper_ingest.spool.segment_reader import Outcome, SegmentReader, SpoolPosition
 from tests.model_settings import examples
 from tests.segment_factory import memory_folder
 

@@ -1,6 +1,6 @@
 """Trouble that lasts fills no log."""
 
-from logshipper_ingest.shipping.seldom import SECS, Seldom
+from logshipper_ingest.console.seldom import SECS, Seldom
 
 
 class Clock:

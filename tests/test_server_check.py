@@ -29,9 +29,9 @@ from logshipper_ingest.config.agent_config import (
 )
 from logshipper_ingest.config.loki_section import LokiSection
 from logshipper_ingest.config.metrics_access import MetricsAccess
-from logshipper_ingest.config.server_access import ServerAccess
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.metrics.prometheus import Target
+from logshipper_ingest.servers.server_access import ServerAccess
 from tests.captured_runs import wait_until
 from tests.faulty_server import FaultyServer, Said
 from tests.other_users import needs_root

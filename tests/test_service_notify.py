@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from logshipper_ingest.node.service_notify import ServiceNotifier
+from logshipper_ingest.agent.service_notify import ServiceNotifier
 from tests.captured_runs import TIMEOUT_SECS
 from tests.node_agents import NodeAgent
 from tests.tools.sources import ROOT

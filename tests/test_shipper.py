@@ -18,12 +18,12 @@ from logshipper import fault_points
 from logshipper.errors import QueryError, StoreError
 from logshipper.spool import segment
 from logshipper.spool.segment import Kind, Stream
-from logshipper_ingest.capture.capture_folder import Life
-from logshipper_ingest.capture.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
 from logshipper_ingest.shipping import shares
-from logshipper_ingest.shipping.checkpoints import Shipped
 from logshipper_ingest.shipping.loki_sink import Stopped
 from logshipper_ingest.shipping.shipper import ship_until
+from logshipper_ingest.spool.capture_folder import Life
+from logshipper_ingest.spool.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
+from logshipper_ingest.state.checkpoints import Shipped
 from tests.captured_runs import wait_until
 from tests.modelled_loki import HOUR_NS, unreachable
 from tests.push_decoder import Pushed

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import logshipper
-from logshipper_ingest.capture.job import UNRESPONSIVE_NS
-from logshipper_ingest.capture.segment_reader import SegmentReader
+from logshipper_ingest.model.job import UNRESPONSIVE_NS
+from logshipper_ingest.spool.segment_reader import SegmentReader
 from tests.captured_runs import Home, wait_until
 from tests.node_agents import NodeAgent, cluster
 from tests.segment_factory import SECOND_NS, CaptureWriter

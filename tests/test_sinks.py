@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from logshipper.spool.segment import Json
-from logshipper_ingest.capture.followed_capture import FollowedCapture
-from logshipper_ingest.capture.segment_reader import list_segments
+from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config import agent_config
 from logshipper_ingest.loki.client import Client
-from logshipper_ingest.loki.push import Entry
-from logshipper_ingest.node.node_spool import NodeIdentity, prepare_capture
-from logshipper_ingest.shipping.checkpoints import Checkpoints
+from logshipper_ingest.servers.loki_push import Entry
+from logshipper_ingest.shipping.followed_capture import FollowedCapture
+from logshipper_ingest.spool.segment_reader import list_segments
+from logshipper_ingest.state.checkpoints import Checkpoints
 from tests.captured_runs import wait_until
 from tests.conservation import Place, all_problems, balances_in_loki, line_of, refused_in, spool
 from tests.faulty_server import Said

@@ -9,7 +9,7 @@ import pytest
 from logshipper.errors import ConfigError
 from logshipper.start.cli import main
 from logshipper_ingest.config import site
-from logshipper_ingest.config.server_access import ServerAccess
+from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_observe.waiting import Watch
 from tests.captured_runs import wait_until
 from tests.faulty_server import FaultyServer, Said

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from logshipper_ingest.metrics.metrics_server import AgentMetrics, exposition
-from logshipper_ingest.slurm.hours import HOUR_SECS, MAX_HOURS, Hours, HourSums, oldest_hour
-from logshipper_ingest.slurm.record import EndRecord
+from logshipper_ingest.model.end_record import EndRecord
+from logshipper_ingest.model.slurm_hours import HOUR_SECS, MAX_HOURS, Hours, HourSums, oldest_hour
 from logshipper_ingest.slurm.waiting import Waiting, WaitingEnds
 
 HOUR = 480_000

@@ -235,8 +235,8 @@ def test_directory_is_as_the_node_agent_makes_it(node: Node) -> None:
 
 
 def test_same_fields_as_the_node_agent(node: Node) -> None:
+    from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
     from logshipper_ingest.config.agent_config import AgentSection
-    from logshipper_ingest.node.node_spool import NodeIdentity, prepare_capture
 
     node.run("true")
     [logged] = node.logged()

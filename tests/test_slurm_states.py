@@ -18,12 +18,11 @@ import pytest
 from logshipper import fault_points
 from logshipper.errors import QueryError, StoreError
 from logshipper_ingest.config.agent_config import parse
-from logshipper_ingest.config.server_access import ServerAccess
-from logshipper_ingest.loki.push import Entry
 from logshipper_ingest.metrics.job_metrics import JobMetrics
 from logshipper_ingest.metrics.job_series import SLURM_END, SLURM_START
 from logshipper_ingest.metrics.metrics_server import AgentMetrics, exposition, utc_hour
-from logshipper_ingest.shipping.checkpoints import Checkpoints
+from logshipper_ingest.servers.loki_push import Entry
+from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.shipping.loki_sink import LokiSink
 from logshipper_ingest.shipping.quarantine import Quarantine
 from logshipper_ingest.slurm import captured as slurm_captured
@@ -31,6 +30,7 @@ from logshipper_ingest.slurm import intake as slurm_intake
 from logshipper_ingest.slurm import states as slurm_states
 from logshipper_ingest.slurm.states import ASKED_AFTER_SECS, SETTLE_SECS, SlurmStates
 from logshipper_ingest.slurm.waiting import FILE, WaitingEnds, read_counts
+from logshipper_ingest.state.checkpoints import Checkpoints
 from tests.loki_fake import FakeLoki
 from tests.loki_pushing import Pushing
 from tests.modelled_loki import ModelledLoki, Stored, throttled, unreachable

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logshipper_ingest.slurm.record import EndRecord, parse_end
+from logshipper_ingest.model.end_record import EndRecord, parse_end
 from tests.tools.waiting import scaled
 
 HOOK = Path(__file__).resolve().parent.parent / "deploy" / "slurm" / "hooks" / "job-ended"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from logshipper_ingest.loki.client import Client
-from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.servers.loki_push import Entry
 from tests.captured_runs import wait_until
 from tests.node_agents import NodeAgent, entries_of
 from tests.servers.running import LokiServer

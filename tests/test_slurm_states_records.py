@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logshipper_ingest.slurm.record import (
+from logshipper_ingest.model.end_record import (
     MAX_NODES,
     MAX_RECORD_BYTES,
     BadRecord,

@@ -14,10 +14,10 @@ import pytest
 
 from logshipper.spool.segment import Stream
 from logshipper.spool.spool_room import LIMITS_BYTES, LIMITS_FILE, Marks, SpoolRoom, parse_marks
+from logshipper_ingest.agent.spool_limits import SpoolLimits
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.loki.client import Client
-from logshipper_ingest.loki.push import Entry
-from logshipper_ingest.node.spool_limits import SpoolLimits
+from logshipper_ingest.servers.loki_push import Entry
 from tests.captured_runs import wait_until
 from tests.node_agents import NodeAgent, Proxy, entries_of
 from tests.other_users import needs_root

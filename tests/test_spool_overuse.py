@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from logshipper_ingest.capture import folder_removal, folder_size
-from logshipper_ingest.capture.capture_folder import CaptureFolder, Life
-from logshipper_ingest.capture.folder_removal import TAKEN
-from logshipper_ingest.capture.folder_size import FEW_ENTRIES, FolderSize
-from logshipper_ingest.capture.learning import TAKEN_AWAY
+from logshipper_ingest.agent import spool_overuse
+from logshipper_ingest.agent.spool_overuse import SpoolOveruse
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.loki.client import Client
-from logshipper_ingest.node import spool_overuse
-from logshipper_ingest.node.spool_overuse import SpoolOveruse
+from logshipper_ingest.spool import folder_removal, folder_size
+from logshipper_ingest.spool.capture_folder import CaptureFolder, Life
+from logshipper_ingest.spool.folder_removal import TAKEN
+from logshipper_ingest.spool.folder_size import FEW_ENTRIES, FolderSize
+from logshipper_ingest.spool.learning import TAKEN_AWAY
 from tests.captured_runs import wait_until
 from tests.node_agents import NodeAgent, entries_of
 from tests.other_users import Forked, needs_root

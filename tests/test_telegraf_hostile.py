@@ -16,8 +16,8 @@ import pytest
 
 from logshipper.telegraf.listener import BATCH, BURST_SECS, LOOPBACK, Listener, Sender, open_sockets
 from logshipper.telegraf.socket_owner import Owner, processes_of
-from logshipper_ingest.node.peer import job_ids_of
-from logshipper_ingest.node.socket_file import bind
+from logshipper_ingest.sockets.peer import job_ids_of
+from logshipper_ingest.sockets.socket_file import bind
 from logshipper_ingest.telegraf.senders import Senders
 from tests.captured_runs import wait_until
 from tests.other_users import ANN, BEN

@@ -21,8 +21,8 @@ from logshipper.classify.stream_log import Lines
 from logshipper.telegraf import measurements
 from logshipper.telegraf.listener import LOOPBACK
 from logshipper.telegraf.measurements import MAX_WAIT_SECS, Collector, Measurements, waited_line
-from logshipper_ingest.capture.capture_folder import Life
 from logshipper_ingest.config.agent_config import parse
+from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.telegraf.router import TelegrafRouter
 from tests.captured_runs import Home, comm_of, wait_until
 from tests.servers.running import free_port

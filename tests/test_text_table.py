@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logshipper_ingest.text_table import plural, printed_table, shown_size
+from logshipper_ingest.console.text_table import plural, printed_table, shown_size
 
 cells = st.text(max_size=12)
 

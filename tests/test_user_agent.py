@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from logshipper.spool.segment import Stream
-from logshipper_ingest import user_agent
+from logshipper_ingest.agent import user_agent
+from logshipper_ingest.agent.user_agent import Agent, AgentLog, running_agent, serve, take_lock
 from logshipper_ingest.agent_start import start
 from logshipper_ingest.cli import main
 from logshipper_ingest.store.local_store import LocalStore, TakenIn
-from logshipper_ingest.user_agent import Agent, AgentLog, running_agent, serve, take_lock
 from tests.segment_factory import CaptureWriter, age, make_capture
 from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled, wait_until
@@ -144,7 +144,7 @@ def test_killed_at_any_time_it_does_no_harm(root: Path, spool: Path) -> None:
 
 
 def test_starts_light() -> None:
-    code = "import sys, logshipper_ingest.user_agent; print(' '.join(sorted(sys.modules)))"
+    code = "import sys, logshipper_ingest.agent.user_agent; print(' '.join(sorted(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     heavy = {
         "requests",

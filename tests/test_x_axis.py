@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from logshipper_ingest.metadata.metadata_keys import MAX_INT_DIGITS, MAX_KEY_BYTES, names_of, parse_record, raw_value
-from logshipper_ingest.metadata.x_axis import MAX_GROUPS, MAX_KEYS, MAX_PLANNED_KEYS, XAxis, merge_all
+from logshipper_ingest.model.metadata_keys import MAX_INT_DIGITS, MAX_KEY_BYTES, names_of, parse_record, raw_value
+from logshipper_ingest.model.x_axis import MAX_GROUPS, MAX_KEYS, MAX_PLANNED_KEYS, XAxis, merge_all
 
 Json = dict[str, Any]  # Any: JSON
 

@@ -9,8 +9,8 @@ from typing import TypeAlias
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logshipper_ingest.metadata.metadata_keys import parse_record
-from logshipper_ingest.metadata.x_axis import XAxis, XChoice, merge_all
+from logshipper_ingest.model.metadata_keys import parse_record
+from logshipper_ingest.model.x_axis import XAxis, XChoice, merge_all
 from tests.model_settings import examples
 
 Number: TypeAlias = int | float

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import logshipper
-from logshipper_ingest.capture.job import JobSummary
-from logshipper_ingest.store.stores import Reader
+from logshipper_ingest.model.job import JobSummary
+from logshipper_ingest.model.stores import Reader
 from tests.node_agents import NodeAgent
 from tests.servers.running import LokiServer, PrometheusServer
 

@@ -12,8 +12,8 @@ from logshipper_grafana.panels import Json
 from logshipper_grafana.server import Grafana, as_options
 from logshipper_grafana.wanted import UID_PREFIX, is_saved, wanted_dashboards, wanted_data_sources
 from logshipper_ingest.checks.findings import Finding
-from logshipper_ingest.config.server_access import ServerAccess
 from logshipper_ingest.servers.call_failures import clean
+from logshipper_ingest.servers.server_access import ServerAccess
 
 KINDS = ("loki", "prometheus")
 LEAST_VERSION = (9, 4)

@@ -10,8 +10,8 @@ from logshipper_grafana.server import as_options
 from logshipper_ingest.checks.check_loki_limits import LABELS, check_limits
 from logshipper_ingest.checks.findings import Finding
 from logshipper_ingest.config.loki_section import LokiSection
-from logshipper_ingest.config.server_access import ServerAccess
 from logshipper_ingest.loki.client import MAX_PAGE, Client
+from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.servers.server_calls import MAX_CONFIG_BYTES, Server, yaml_table
 from logshipper_ingest.servers.server_units import duration_secs, size_bytes, words_of_bytes, words_of_secs
 

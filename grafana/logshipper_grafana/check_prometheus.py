@@ -10,8 +10,8 @@ from logshipper_grafana.panels import Json
 from logshipper_grafana.server import as_options
 from logshipper_ingest.checks.check_prometheus import retention_secs
 from logshipper_ingest.checks.findings import Finding
-from logshipper_ingest.config.server_access import ServerAccess
 from logshipper_ingest.metrics.prometheus import Client, Target
+from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.servers.server_units import duration_secs, words_of_secs
 
 LEAST_VERSION = (2, 33)  # queries have a negative offset

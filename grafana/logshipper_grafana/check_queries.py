@@ -14,9 +14,9 @@ from logshipper_grafana.resolved import Chosen, Option, chosen_of, filled, in_or
 from logshipper_grafana.server import as_options
 from logshipper_grafana.wanted import wanted_dashboards
 from logshipper_ingest.checks.findings import Finding
-from logshipper_ingest.config.server_access import ServerAccess
 from logshipper_ingest.loki import client as loki
 from logshipper_ingest.metrics import prometheus
+from logshipper_ingest.servers.server_access import ServerAccess
 
 RANGE_SECS = 3600
 STEP_SECS = 15.0

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from logshipper import __version__
 from logshipper.errors import ConfigError
 from logshipper.safe_text import safe_lines
-from logshipper_ingest.config.server_access import ServerAccess
-from logshipper_ingest.console_script import run_command
+from logshipper_ingest.console.console_script import run_command
+from logshipper_ingest.servers.server_access import ServerAccess
 
 if TYPE_CHECKING:
     from logshipper_grafana.apply import Step

@@ -3,7 +3,7 @@
 A dashboard's variables hold text that goes into queries as it is: `raw`, where Grafana would escape, `pipe` for a|b.
 """
 
-from logshipper_ingest.capture.job import RUNNING, SHIPPED_UNRESPONSIVE_NS, SLURM_STATES, UNRESPONSIVE
+from logshipper_ingest.model.job import RUNNING, SHIPPED_UNRESPONSIVE_NS, SLURM_STATES, UNRESPONSIVE
 
 # The job's nodes in the selector, so that no other node's streams are read; its id is structured metadata.
 _CLUSTER = 'cluster="${cluster:raw}"'
@@ -150,7 +150,7 @@ def hosts() -> str:
 
 
 def shard() -> str:
-    """The label of the job's lines that tells them from most other jobs' (logshipper_ingest.capture.job.job_shard)."""
+    """The label of the job's lines that tells them from most other jobs' (logshipper_ingest.model.job.job_shard)."""
     named = 'label_replace(label_replace(vector(0), "job_id", `${job:raw}`, "", ""), "shard", "x", "", "")'
     return f'label_replace({named}, "shard", "$1", "job_id", ".*([0-9])")'
 

@@ -8,7 +8,7 @@ dashboard's do, or Grafana would put its own in their place.
 
 from collections.abc import Callable
 
-MAX_DEPTH = 4  # logshipper_ingest.metadata.metadata_keys.MAX_DEPTH
+MAX_DEPTH = 4  # logshipper_ingest.model.metadata_keys.MAX_DEPTH
 TIME_FIELD = "printed at"
 RECORD_FIELD = "record number"  # X, where no key is
 SERIES_FIELD, POINT_FIELD = "lsseries", "lspoint"
@@ -40,7 +40,7 @@ def _collect(x: str, *, only: str = "", suffix: str = "", series: str = "", own_
     label that names a further key, whose number comes into $lw.
 
     Names that JSON would write otherwise than Go are left out: with quotes, backslashes, control characters. No other
-    graph has these either (logshipper_ingest.metadata.ranks)."""
+    graph has these either (logshipper_ingest.model.ranks)."""
 
     def body(name: str, value: str) -> str:
         test = f'else if eq {name} "{only}"' if only else "else"

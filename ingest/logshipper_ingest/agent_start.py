@@ -59,6 +59,6 @@ if __name__ == "__main__":
     from logshipper.search_path import put_installed_first
 
     put_installed_first()
-    from logshipper_ingest.user_agent import main
+    from logshipper_ingest.agent.user_agent import main
 
     sys.exit(main())

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from logshipper import __version__
 from logshipper.safe_text import safe_lines
 from logshipper.spool.captures import store_root
-from logshipper_ingest import user_agent
 from logshipper_ingest.admin import admin_commands
+from logshipper_ingest.agent import prepare, user_agent
 from logshipper_ingest.config import agent_config
-from logshipper_ingest.console_script import run_command
-from logshipper_ingest.node import prepare
+from logshipper_ingest.console.console_script import run_command
 
 _EXAMPLES = """examples:
   logshipper-agent validate --config /etc/logshipper/agent.toml    is it right? all that isn't, at once
@@ -145,7 +144,7 @@ def _say(words: str) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     if options.config:
-        from logshipper_ingest.node.node_agent import NodeAgent  # late: what it imports takes a while
+        from logshipper_ingest.agent.node_agent import NodeAgent  # late: what it imports takes a while
 
         NodeAgent(agent_config.load(options.config), _say).run()
         return 0
@@ -159,10 +158,10 @@ def _run(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     config = options.config or admin_commands.config_of_root(options.store)
     if config:
-        from logshipper_ingest.node import node_status
+        from logshipper_ingest.agent import node_status
 
         return node_status.status(agent_config.load(config), as_json=options.json)
-    from logshipper_ingest.store import store_status
+    from logshipper_ingest.agent import store_status
 
     return store_status.status(store_root(options.store), as_json=options.json)
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from logshipper.errors import UnknownJob, UsageError
-from logshipper_ingest.progress_bar import Bar
+from logshipper_ingest.console.progress_bar import Bar
 from logshipper_observe.analytics import available_nodes, throughput_report, utilization_report
 from logshipper_observe.analyze_answer import (
     Answer,
@@ -34,7 +34,7 @@ from logshipper_observe.waiting import Watch
 from logshipper_observe.words import NS, count, duration
 
 if TYPE_CHECKING:
-    from logshipper_ingest.store.stores import Store as AnyStore
+    from logshipper_ingest.model.stores import Store as AnyStore
 
 EXIT_UNKNOWN = 1
 _DEFAULT_STATE = "COMPLETED"

@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 from logshipper.errors import LogshipperError
 from logshipper.safe_text import safe
-from logshipper_ingest.metadata.x_axis import XChoice
-from logshipper_ingest.text_table import plural
+from logshipper_ingest.console.text_table import plural
+from logshipper_ingest.model.x_axis import XChoice
 from logshipper_observe.csv_rows import CsvRows
 from logshipper_observe.documents import Document
 from logshipper_observe.gantt_chart import GanttChart

@@ -1,12 +1,12 @@
 """The reports of `logshipper analyze --all-jobs`: throughput and utilization by hour of all jobs that Slurm ended, by
-the sums that its controller's agent told Prometheus (logshipper_ingest/slurm/hours.py)."""
+the sums that its controller's agent told Prometheus (logshipper_ingest/model/slurm_hours.py)."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from logshipper_ingest.loki.logql import quoted
+from logshipper_ingest.servers.logql import quoted
 from logshipper_observe.analyze_answer import Answer, Between, mean_words
 from logshipper_observe.words import count
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from logshipper_ingest.progress_bar import Bar
-from logshipper_ingest.text_table import plural
+from logshipper_ingest.console.progress_bar import Bar
+from logshipper_ingest.console.text_table import plural
 from logshipper_observe.analyze_answer import Answer, Between, utc_of
 from logshipper_observe.documents import Document
 from logshipper_observe.gantt_chart import GanttChart
@@ -30,7 +30,7 @@ from logshipper_observe.task_analytics import (
 from logshipper_observe.words import count
 
 if TYPE_CHECKING:
-    from logshipper_ingest.store.stores import Store as AnyStore
+    from logshipper_ingest.model.stores import Store as AnyStore
 
 CORE, NODE = "core", "node"  # of --by
 

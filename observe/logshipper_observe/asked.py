@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Container, Iterable, Sequence
 
 from logshipper.errors import LogshipperError
-from logshipper_ingest.metadata.metadata_keys import names_of
+from logshipper_ingest.model.metadata_keys import names_of
 
 
 class UnknownKey(LogshipperError):

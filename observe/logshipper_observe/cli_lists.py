@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from logshipper_ingest.time_span import time_span
+from logshipper_ingest.console.time_span import time_span
 from logshipper_observe import completers
 from logshipper_observe.cli_options import JOB_HELP, Parser, add_command, add_json, add_source, completed, whole_number
 from logshipper_observe.words import STATE_ALIASES, STATES, state_of

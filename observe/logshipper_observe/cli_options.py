@@ -4,7 +4,7 @@ import argparse
 import importlib
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from logshipper_ingest.time_span import time_span
+from logshipper_ingest.console.time_span import time_span
 from logshipper_observe import completers
 from logshipper_observe.running import guarded
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
 from logshipper.errors import UsageError
-from logshipper_ingest.time_span import time_span
+from logshipper_ingest.console.time_span import time_span
 from logshipper_observe.properties import MISSING, Field, Kind, Row, Value, field_of, number_of
 from logshipper_observe.words import NS, state_of
 

@@ -3,11 +3,11 @@
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from logshipper_ingest.metadata.metadata_keys import names_of
+from logshipper_ingest.model.metadata_keys import names_of
 from logshipper_observe.records import Path, flat
 
 if TYPE_CHECKING:
-    from logshipper_ingest.store.stores import Reader
+    from logshipper_ingest.model.stores import Reader
 
 FIRST_RECORDS = 100
 

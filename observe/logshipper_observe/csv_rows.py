@@ -5,12 +5,12 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from logshipper_ingest.metadata.metadata_keys import names_of
+from logshipper_ingest.model.metadata_keys import names_of
 from logshipper_observe.records import Path, at_path, cell, flat
 from logshipper_observe.words import utc
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.job import MetadataRecord
+    from logshipper_ingest.model.job import MetadataRecord
 
 
 _FORMULA_BEGINS = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")  # the last ones: the same, of full width

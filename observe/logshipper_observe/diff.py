@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from logshipper.errors import UnknownJob
-from logshipper_ingest.text_table import plural
+from logshipper_ingest.console.text_table import plural
 from logshipper_observe.documents import Document, job_heading
 from logshipper_observe.job_context import shown_option
 from logshipper_observe.opening import no_jobs_yet, opened, overlay_of, resolve, store_place, take_in
@@ -14,7 +14,7 @@ from logshipper_observe.overlay import Place
 from logshipper_observe.running import say
 
 if TYPE_CHECKING:
-    from logshipper_ingest.store.stores import Store
+    from logshipper_ingest.model.stores import Store
 
 SCHEMA = "logshipper.diff/1"
 EXIT_UNKNOWN = 1

@@ -7,9 +7,9 @@ from logshipper_observe.output import Raw
 from logshipper_observe.words import NS, uncoloured, utc
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.job import Capture, JobSummary, LogLine, MetadataRecord
-    from logshipper_ingest.metadata.x_axis import KeyStats
-    from logshipper_ingest.store.stores import Reader
+    from logshipper_ingest.model.job import Capture, JobSummary, LogLine, MetadataRecord
+    from logshipper_ingest.model.stores import Reader
+    from logshipper_ingest.model.x_axis import KeyStats
     from logshipper_observe.overlay import Marks
 
 Document: TypeAlias = dict[str, Any]  # Any: JSON

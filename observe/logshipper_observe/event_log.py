@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any, ClassVar, TypeAlias, overload
 
-from logshipper_ingest.capture.job import STATE_CHANGED, JobSummary
+from logshipper_ingest.model.job import STATE_CHANGED, JobSummary
 from logshipper_observe.job_events import StateEvent, Which, bounds, is_read, read_events
 from logshipper_observe.job_states import fits
 from logshipper_observe.store_api import Store

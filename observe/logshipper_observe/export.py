@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, BinaryIO
 from logshipper.errors import LogshipperError, UsageError
 from logshipper.safe_text import safe
 from logshipper.spool.segment import Stream
-from logshipper_ingest.progress_bar import Bar
-from logshipper_ingest.text_table import plural
+from logshipper_ingest.console.progress_bar import Bar
+from logshipper_ingest.console.text_table import plural
 from logshipper_observe.export_rows import LOGS, METADATA, RowWriter, Sources
 from logshipper_observe.export_text import CsvWriter, JsonlWriter
 from logshipper_observe.new_file import check_new, ending_of, new_file
@@ -21,7 +21,7 @@ from logshipper_observe.running import say
 from logshipper_observe.words import count
 
 if TYPE_CHECKING:
-    from logshipper_ingest.store.stores import Reader, Store
+    from logshipper_ingest.model.stores import Reader, Store
 
 SCHEMA = "logshipper.export/1"
 CSV, TSV, JSONL, PARQUET = "csv", "tsv", "jsonl", "parquet"

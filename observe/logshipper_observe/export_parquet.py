@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from logshipper.errors import LogshipperError
-from logshipper_ingest.metadata.metadata_keys import names_of
+from logshipper_ingest.model.metadata_keys import names_of
 from logshipper_observe.csv_rows import own_titles
 from logshipper_observe.documents import STREAM_NAMES
 from logshipper_observe.export_rows import (
@@ -46,8 +46,8 @@ except ImportError:
     raise LogshipperError("Parquet needs pyarrow, which isn't installed: pip install pyarrow") from None
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.job import LogLine, RecordBlock
-    from logshipper_ingest.store.stores import Reader
+    from logshipper_ingest.model.job import LogLine, RecordBlock
+    from logshipper_ingest.model.stores import Reader
     from logshipper_observe.records import Path
 
 GROUP_ROWS = 4 * BLOCK_ROWS

@@ -7,8 +7,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.job import LogLine, MetadataRecord
-    from logshipper_ingest.store.stores import Reader
+    from logshipper_ingest.model.job import LogLine, MetadataRecord
+    from logshipper_ingest.model.stores import Reader
 
 Row = TypeVar("Row")
 Progress = Callable[[int], None]  # how many rows more are written

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import orjson
 
 from logshipper.errors import LogshipperError
-from logshipper_ingest.metadata.metadata_keys import names_of
+from logshipper_ingest.model.metadata_keys import names_of
 from logshipper_observe.csv_rows import CsvRows, own_titles
 from logshipper_observe.documents import line_document, record_document
 from logshipper_observe.export_rows import (
@@ -24,8 +24,8 @@ from logshipper_observe.records import Path, cell, flat
 from logshipper_observe.words import uncoloured, utc
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.job import LogLine
-    from logshipper_ingest.store.stores import Reader
+    from logshipper_ingest.model.job import LogLine
+    from logshipper_ingest.model.stores import Reader
 
 _ROWS = 1024  # that are written at a time
 _ROW_END = b"\xff\n"  # no UTF-8, so that it ends no cell's line

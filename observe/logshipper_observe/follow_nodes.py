@@ -4,11 +4,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from logshipper_ingest.text_table import plural
+from logshipper_ingest.console.text_table import plural
 from logshipper_observe.words import exit_words
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.job import Capture, LogLine
+    from logshipper_ingest.model.job import Capture, LogLine
 
 MAX_HELD_LINES = 50_000  # of nodes that aren't shown, in all
 MAX_HELD_CHARS = 1 << 25

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from logshipper_ingest.text_table import plural
+from logshipper_ingest.console.text_table import plural
 from logshipper_observe.series import Graph
 
 

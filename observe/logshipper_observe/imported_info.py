@@ -10,8 +10,8 @@ from logshipper_ingest.imports.qcg import parse_allocation
 from logshipper_observe.job_info import MAX_CHILDS, Iterations, JobInfo, moment_of
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.job import Child, Json
-    from logshipper_ingest.store.stores import Reader
+    from logshipper_ingest.model.job import Child, Json
+    from logshipper_ingest.model.stores import Reader
 
 
 def imported_info(base: JobInfo, reader: "Reader", *, childs: bool) -> JobInfo:

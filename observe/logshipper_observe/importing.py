@@ -10,12 +10,12 @@ from datetime import UTC, tzinfo
 
 from logshipper.errors import ConfigError, UsageError
 from logshipper.safe_text import safe
+from logshipper_ingest.console.progress_bar import Bar
+from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.imports.faults import Faults
 from logshipper_ingest.imports.taking import Source, Taking
-from logshipper_ingest.progress_bar import Bar
 from logshipper_ingest.store.due_marks import DueMarks
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_ingest.text_table import plural
 from logshipper_observe.opening import overlay_of, store_folder, take_in
 from logshipper_observe.output import print_json
 from logshipper_observe.overlay import MAX_NOTE_CHARS, MAX_TAGS, Marks, Overlay, Place, parse_change

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from logshipper_ingest.text_table import plural
+from logshipper_ingest.console.text_table import plural
 from logshipper_observe.documents import Document
 from logshipper_observe.opening import is_from_loki, no_jobs_yet, opened, resolve, say_where_else, store_place, take_in
 from logshipper_observe.output import Cell, Column, Output, Styled, print_json

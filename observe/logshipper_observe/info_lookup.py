@@ -11,7 +11,7 @@ from logshipper_observe.job_info import MAX_CHILDS, JobInfo, brief, group_of, in
 from logshipper_observe.selectors import iterations_of, resolve_each
 
 if TYPE_CHECKING:
-    from logshipper_ingest.store.stores import Store
+    from logshipper_ingest.model.stores import Store
 
 T = TypeVar("T")
 

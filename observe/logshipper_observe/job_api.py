@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from logshipper.spool.segment import Kind, Stream
-from logshipper_ingest.capture.job import Capture, JobSummary
-from logshipper_ingest.metadata.metadata_keys import Path
-from logshipper_ingest.metadata.x_axis import KeyStats, XChoice
+from logshipper_ingest.model.job import Capture, JobSummary
+from logshipper_ingest.model.metadata_keys import Path
+from logshipper_ingest.model.x_axis import KeyStats, XChoice
 from logshipper_observe.asked import pick_keys
 from logshipper_observe.documents import STREAM_NAMES
 from logshipper_observe.overlay import Change, Marks, Overlay, Place, parse_change
@@ -16,7 +16,7 @@ from logshipper_observe.tables import Columns, Numbers, Rollup, columns_of, merg
 from logshipper_observe.words import NS, RUNNING_STATES
 
 if TYPE_CHECKING:
-    from logshipper_ingest.store.stores import Reader, Store
+    from logshipper_ingest.model.stores import Reader, Store
 
 StreamName: TypeAlias = Literal["stdout", "stderr", "both"]
 _STREAMS = {"stdout": (Stream.STDOUT,), "stderr": (Stream.STDERR,), "both": (Stream.STDOUT, Stream.STDERR)}

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from logshipper.sidecar.context import EVENT
-from logshipper_ingest.text_table import plural
+from logshipper_ingest.console.text_table import plural
 from logshipper_observe.output import to_json
 from logshipper_observe.records import shown, text_of
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.job import JobEvent
-    from logshipper_ingest.store.stores import Reader
+    from logshipper_ingest.model.job import JobEvent
+    from logshipper_ingest.model.stores import Reader
 
 GIT_DIFF = "git.diff"
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from logshipper.classify.commands import USER_EVENT
 from logshipper.errors import StoreError, UnknownJob
-from logshipper_ingest.capture.job import (
+from logshipper_ingest.model.job import (
     HEARTBEAT_FOUND,
     HEARTBEAT_LOST,
     HISTORY,
@@ -23,12 +23,12 @@ from logshipper_ingest.capture.job import (
     JobSummary,
     worst_state,
 )
-from logshipper_ingest.capture.summary import nodes_of
+from logshipper_ingest.model.summary import nodes_of
 from logshipper_observe.job_states import QUEUED, Silence, is_stale, silences, told_changes
 from logshipper_observe.words import NS, RUNNING_STATES, state_of
 
 if TYPE_CHECKING:
-    from logshipper_ingest.store.stores import Reader
+    from logshipper_ingest.model.stores import Reader
 
 _NEVER_NS = 1 << 62
 _LATE_NS = 300 * NS  # after its last sign of life: its scheduler's word on its end may wait for two minutes

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from logshipper_ingest.capture.job import JOB_ENDED, QUEUED, Capture, JobSummary
-from logshipper_ingest.metadata.metadata_keys import Number
+from logshipper_ingest.model.job import JOB_ENDED, QUEUED, Capture, JobSummary
+from logshipper_ingest.model.metadata_keys import Number
 from logshipper_observe.job_context import contexts_of, cores_of, cwd_of
 from logshipper_observe.job_events import changes_of
 from logshipper_observe.properties import json_value
 from logshipper_observe.words import NS, RUNNING_STATES
 
 if TYPE_CHECKING:
-    from logshipper_ingest.store.stores import Reader
+    from logshipper_ingest.model.stores import Reader
 
 MAX_CHILDS = 10_000  # of a job's tasks or iterations, those that `childs` has
 NOT_ENDED = (*RUNNING_STATES, "REQUEUED", QUEUED)

@@ -5,8 +5,8 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from logshipper_ingest.capture.job import JOB_ENDED, QUEUED
 from logshipper_ingest.imports.qcg import parse_allocation
+from logshipper_ingest.model.job import JOB_ENDED, QUEUED
 from logshipper_observe.event_log import StateEvent
 from logshipper_observe.job_events import REQUEUED
 from logshipper_observe.store_api import Store
@@ -14,8 +14,8 @@ from logshipper_observe.task_analytics import Task
 from logshipper_observe.words import NS, RUNNING_STATES
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.job import Capture, Json
-    from logshipper_ingest.store.stores import Reader
+    from logshipper_ingest.model.job import Capture, Json
+    from logshipper_ingest.model.stores import Reader
     from logshipper_observe.job_api import Job
 
 _STATE = "state"  # the event of an imported job's change

@@ -18,8 +18,8 @@ from logshipper_observe.properties import MISSING, Field, Row
 from logshipper_observe.selectors import WILDCARDS, pick
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.job import JobSummary
-    from logshipper_ingest.store.stores import Store
+    from logshipper_ingest.model.job import JobSummary
+    from logshipper_ingest.model.stores import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from logshipper.spool.segment import Stream
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.job import LogLine
+    from logshipper_ingest.model.job import LogLine
 
 _LETTERS = {Stream.STDOUT: "o", Stream.STDERR: "e", Stream.NONE: "n"}
 _STREAMS = {letter: stream for stream, letter in _LETTERS.items()}

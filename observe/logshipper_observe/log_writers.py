@@ -13,7 +13,7 @@ from logshipper_observe.output import Output, cells_wide
 from logshipper_observe.words import is_further_part, local, safe_coloured, uncoloured
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.job import LogLine
+    from logshipper_ingest.model.job import LogLine
 
 _WRITE_CHARS = 1 << 16
 _RESET = "\x1b[0m"

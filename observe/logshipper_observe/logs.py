@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from logshipper.errors import QueryError, StoreError, UsageError
 from logshipper.safe_text import safe
 from logshipper.spool.segment import Kind, Stream
-from logshipper_ingest.text_table import plural
+from logshipper_ingest.console.text_table import plural
 from logshipper_observe.follow_keys import LEAVE, NEXT, Keys, keys_read
 from logshipper_observe.follow_nodes import Nodes, View
 from logshipper_observe.log_place import Place
@@ -24,8 +24,8 @@ from logshipper_observe.running import say
 from logshipper_observe.words import exit_words, uncoloured
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.job import JobSummary, LogLine, Position
-    from logshipper_ingest.store.stores import Reader, Store
+    from logshipper_ingest.model.job import JobSummary, LogLine, Position
+    from logshipper_ingest.model.stores import Reader, Store
 
 Answer = TypeVar("Answer")
 

@@ -7,7 +7,7 @@ from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from logshipper_ingest.text_table import plural
+from logshipper_ingest.console.text_table import plural
 from logshipper_observe.columns import ColumnAsked, cell_of, expanded, is_wildcard, parse_columns
 from logshipper_observe.conditions import parse_condition, tag_condition
 from logshipper_observe.documents import Document, duration_secs, job_document

@@ -10,7 +10,7 @@ from logshipper_observe.overlay import Marks
 from logshipper_observe.running import say
 
 if TYPE_CHECKING:
-    from logshipper_ingest.store.stores import Reader
+    from logshipper_ingest.model.stores import Reader
 
 SCHEMA = "logshipper.marks/1"
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import orjson
 
 from logshipper.safe_text import safe
-from logshipper_ingest.metadata.metadata_keys import names_of
-from logshipper_ingest.text_table import plural
+from logshipper_ingest.console.text_table import plural
+from logshipper_ingest.model.metadata_keys import names_of
 from logshipper_observe.asked import UnknownKey, pick_keys
 from logshipper_observe.csv_rows import own_titles, records_as_csv, titles_of
 from logshipper_observe.documents import record_document
@@ -20,8 +20,8 @@ from logshipper_observe.running import say
 from logshipper_observe.words import local, utc
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.job import MetadataRecord
-    from logshipper_ingest.store.stores import Reader
+    from logshipper_ingest.model.job import MetadataRecord
+    from logshipper_ingest.model.stores import Reader
 
 TERMINAL_LIMIT = 50  # records of a table on a terminal, unless asked otherwise
 _WIDE_CELL = 36  # columns that a value gets on a terminal before it is folded

@@ -16,7 +16,7 @@ from logshipper_observe.tables import ATTEMPT, TASK, TIME, Columns
 from logshipper_observe.words import NS, local, number, utc
 
 if TYPE_CHECKING:
-    from logshipper_ingest.store.stores import Store as AnyStore
+    from logshipper_ingest.model.stores import Store as AnyStore
     from logshipper_observe.job_api import Job
 
 SUMMARY_SCHEMA = "logshipper.classify.metadata-summary/1"

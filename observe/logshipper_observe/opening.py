@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from logshipper.errors import ConfigError, StoreError, UnknownJob, UsageError
 from logshipper.safe_text import safe
-from logshipper_ingest.progress_bar import Bar
+from logshipper_ingest.console.progress_bar import Bar
 from logshipper_observe.running import say
 from logshipper_observe.selectors import resolve_each
 from logshipper_observe.waiting import Watch, WatchedEntries
 from logshipper_observe.words import count, size
 
 if TYPE_CHECKING:
-    from logshipper_ingest.config.server_access import ServerAccess
     from logshipper_ingest.config.site import Site
     from logshipper_ingest.loki.finding import Metrics
     from logshipper_ingest.loki.store import LokiStore
+    from logshipper_ingest.model.stores import Store
+    from logshipper_ingest.servers.server_access import ServerAccess
     from logshipper_ingest.store.local_store import LocalStore
-    from logshipper_ingest.store.stores import Store
     from logshipper_observe.overlay import Overlay
 
 LIST_SECS = 10.0  # how long taking in may hold up a list, and one job's reading

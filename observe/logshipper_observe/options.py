@@ -9,7 +9,7 @@ from logshipper_observe.output import to_json
 from logshipper_observe.overlay import Marks
 
 if TYPE_CHECKING:
-    from logshipper_ingest.store.stores import Reader
+    from logshipper_ingest.model.stores import Reader
 
 _OF_JOB = ("name", "user", "host", "cluster", "account", "partition", "mode")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from logshipper.errors import LogshipperError, UsageError
 from logshipper.safe_text import safe
-from logshipper_ingest.text_table import plural
+from logshipper_ingest.console.text_table import plural
 from logshipper_observe.curves import NONE, RAW, Trace, Treatment
 from logshipper_observe.documents import job_heading
 from logshipper_observe.graph_notes import left_out_of, rule_words
@@ -24,7 +24,7 @@ from logshipper_observe.series import KEY_PREFIX, TIME, Graph, Request, graphs, 
 from logshipper_observe.words import count
 
 if TYPE_CHECKING:
-    from logshipper_ingest.store.stores import Reader, Store
+    from logshipper_ingest.model.stores import Reader, Store
 
 SCHEMA = "logshipper.plot/1"
 TERMINAL_GRAPHS = 4

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from logshipper.errors import LogshipperError
-from logshipper_ingest.metadata.x_axis import XChoice
-from logshipper_ingest.text_table import plural
+from logshipper_ingest.console.text_table import plural
+from logshipper_ingest.model.x_axis import XChoice
 from logshipper_observe.asked import UnknownKey, split_names
 from logshipper_observe.curves import UNTREATED, Treatment, treated
 from logshipper_observe.job_context import shown_option
@@ -26,8 +26,8 @@ from logshipper_observe.series import (
 )
 
 if TYPE_CHECKING:
-    from logshipper_ingest.metadata.x_axis import KeyStats
-    from logshipper_ingest.store.stores import Reader
+    from logshipper_ingest.model.stores import Reader
+    from logshipper_ingest.model.x_axis import KeyStats
 
 RUN, GROUP, COL = "run", "group", "col"
 GROUPS = (RUN, "node", "job", "experiment")

@@ -14,8 +14,8 @@ from logshipper_observe.records import is_number, text_of
 from logshipper_observe.words import NS
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.job import JobSummary
-    from logshipper_ingest.metadata.key_values import KeyValues
+    from logshipper_ingest.model.job import JobSummary
+    from logshipper_ingest.model.key_values import KeyValues
 
 
 class Missing(Enum):

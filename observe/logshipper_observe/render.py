@@ -21,7 +21,7 @@ from logshipper.process.terminal import BATCH_COLUMNS, BATCH_ROWS
 from logshipper.render.last_screen import LastScreen
 from logshipper.safe_text import safe
 from logshipper.spool.segment import Kind, Stream
-from logshipper_ingest.progress_bar import Bar
+from logshipper_ingest.console.progress_bar import Bar
 from logshipper_observe.output import Output
 from logshipper_observe.running import say
 from logshipper_observe.words import is_further_part, safe_coloured, size

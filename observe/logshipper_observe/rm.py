@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from logshipper.safe_text import safe
-from logshipper_ingest.text_table import plural
+from logshipper_ingest.console.text_table import plural
 from logshipper_observe.opening import (
     is_from_loki,
     no_jobs_yet,
@@ -19,7 +19,7 @@ from logshipper_observe.running import say
 from logshipper_observe.words import NOT_IN_LOKI, local, size
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.job import JobSummary
+    from logshipper_ingest.model.job import JobSummary
 
 EXIT_DECLINED = EXIT_UNKNOWN = 1
 EXIT_USAGE = 2

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from logshipper.errors import UnknownJob
-from logshipper_ingest.capture.summary import find_job
+from logshipper_ingest.model.summary import find_job
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.job import JobSummary
+    from logshipper_ingest.model.job import JobSummary
 
 _RANGE = re.compile(r"(?P<prefix>.*?)(?P<first>[0-9]{1,18})-(?:(?P=prefix))?(?P<last>[0-9]{1,18})", re.DOTALL)
 _NUMBERED = re.compile(r"(?P<prefix>.*?)(?P<number>[0-9]{1,18})", re.DOTALL)

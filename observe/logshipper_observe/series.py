@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from logshipper_ingest.metadata.x_axis import KeyStats, XChoice
+from logshipper_ingest.model.x_axis import KeyStats, XChoice
 from logshipper_observe.asked import split_names, unknown_key
 from logshipper_observe.points import Points
 from logshipper_observe.records import Path, at_path, is_number
 from logshipper_observe.words import NS
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.job import Capture, MetadataRecord
-    from logshipper_ingest.store.stores import Reader
+    from logshipper_ingest.model.job import Capture, MetadataRecord
+    from logshipper_ingest.model.stores import Reader
 
 MAX_SERIES = 16
 Source = tuple[int, str, int]  # attempt, step, task

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from logshipper.safe_text import safe
-from logshipper_ingest.text_table import plural
+from logshipper_ingest.console.text_table import plural
 from logshipper_observe.documents import (
     STREAM_NAMES,
     Document,
@@ -35,9 +35,9 @@ from logshipper_observe.words import (
 )
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.job import JobEvent, JobSummary
-    from logshipper_ingest.metadata.x_axis import KeyStats
-    from logshipper_ingest.store.stores import Reader, Store
+    from logshipper_ingest.model.job import JobEvent, JobSummary
+    from logshipper_ingest.model.stores import Reader, Store
+    from logshipper_ingest.model.x_axis import KeyStats
 
 SCHEMA = "logshipper.show/1"
 ACCOUNTS = ("stored", "collapsed", "blank", "dropped", "commands", "pending", "lost")  # `read` is their sum

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from logshipper.errors import LogshipperError, StoreError, UnknownJob
 from logshipper.spool.captures import store_root
-from logshipper_ingest.capture.job import JobSummary
+from logshipper_ingest.model.job import JobSummary
 from logshipper_observe.conditions import parse_condition, tag_condition
 from logshipper_observe.job_api import Job
 from logshipper_observe.listing import Asked, Listing
@@ -19,8 +19,8 @@ from logshipper_observe.selectors import resolve_each
 from logshipper_observe.words import state_of
 
 if TYPE_CHECKING:
-    from logshipper_ingest.store.stores import Reader
-    from logshipper_ingest.store.stores import Store as AnyStore
+    from logshipper_ingest.model.stores import Reader
+    from logshipper_ingest.model.stores import Store as AnyStore
     from logshipper_observe.info_lookup import Found
     from logshipper_observe.job_info import JobInfo
 

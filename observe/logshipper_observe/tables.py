@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from logshipper_ingest.metadata.metadata_keys import Number, Path, leaves_of, parse_record
+from logshipper_ingest.model.metadata_keys import Number, Path, leaves_of, parse_record
 
 Column: TypeAlias = list[int] | list[float] | list[int | None] | list[float | None] | list[Number | None]
 Columns: TypeAlias = dict[str, Column]

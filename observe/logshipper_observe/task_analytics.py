@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from logshipper_ingest.text_table import plural
+from logshipper_ingest.console.text_table import plural
 from logshipper_observe.analytics import Report
 
 Core: TypeAlias = tuple[str, str]  # node and core; core "" where only nodes are known

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from logshipper.errors import QueryError, UnknownJob
 from logshipper.safe_text import safe
-from logshipper_ingest.text_table import plural
+from logshipper_ingest.console.text_table import plural
 from logshipper_observe.documents import job_document
 from logshipper_observe.opening import no_jobs_yet, opened, overlay_of, resolve_several, store_place, take_in
 from logshipper_observe.output import print_json
@@ -17,8 +17,8 @@ from logshipper_observe.running import say
 from logshipper_observe.words import exit_short
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.job import JobSummary
-    from logshipper_ingest.store.stores import Store
+    from logshipper_ingest.model.job import JobSummary
+    from logshipper_ingest.model.stores import Store
 
 SCHEMA = "logshipper.wait/1"
 EXIT_UNKNOWN, EXIT_TIMED_OUT, EXIT_NOT_COMPLETED = 1, 3, 4

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from logshipper_ingest.node.node_spool import NodeIdentity
+from logshipper_ingest.agent.node_spool import NodeIdentity
 from tests.gateway.nginx import Nginx, SiteCertificates, site_certificates
 from tests.grafana.captured import TaskSocket
 from tests.node_agents import NodeAgent

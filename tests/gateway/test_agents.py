@@ -10,9 +10,9 @@ import requests
 
 from logshipper_ingest.checks.check_loki import check_loki
 from logshipper_ingest.config import agent_config
-from logshipper_ingest.config.server_access import ServerAccess
 from logshipper_ingest.loki.client import Client
-from logshipper_ingest.loki.push import Entry, compress, encode_push
+from logshipper_ingest.servers.loki_push import Entry, compress, encode_push
+from logshipper_ingest.servers.server_access import ServerAccess
 from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.gateway.conftest import ANN, BEN, Site, capture, new_job, tenant_agent
 from tests.gateway.nginx import Answer, question

@@ -5,7 +5,7 @@ import time
 import pytest
 import requests
 
-from logshipper_ingest.loki.push import Entry, compress, encode_push
+from logshipper_ingest.servers.loki_push import Entry, compress, encode_push
 from tests.captured_runs import TIMEOUT_SECS
 from tests.gateway.conftest import ANN, BEN, Site
 from tests.gateway.nginx import QUESTION, question

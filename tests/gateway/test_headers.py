@@ -6,9 +6,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from logshipper_ingest.config.server_access import ServerAccess
 from logshipper_ingest.loki.client import Client
-from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.servers.loki_push import Entry
+from logshipper_ingest.servers.server_access import ServerAccess
 from tests.gateway.conftest import ANN, BEN, Site, started
 from tests.gateway.nginx import SECRET, Answer, Nginx, SiteCertificates, question
 

@@ -11,11 +11,11 @@ import pytest
 
 from logshipper.errors import ConfigError
 from logshipper_ingest.admin.purge_node import NodePurge
-from logshipper_ingest.capture.purge_pattern import pattern_of
 from logshipper_ingest.config import agent_config
-from logshipper_ingest.config.server_access import ServerAccess
 from logshipper_ingest.loki.client import Client
-from logshipper_ingest.loki.push import Entry, compress, encode_push
+from logshipper_ingest.servers.loki_push import Entry, compress, encode_push
+from logshipper_ingest.servers.server_access import ServerAccess
+from logshipper_ingest.spool.purge_pattern import pattern_of
 from tests.gateway.conftest import ANN, BEN, started, tenant_agent
 from tests.gateway.nginx import Nginx, SiteCertificates, question
 from tests.node_agents import NodeAgent

@@ -10,11 +10,11 @@ import pytest
 
 from logshipper.spool.segment import Stream
 from logshipper_ingest.config.agent_config import parse
+from logshipper_ingest.config.tenants import BY_USER, NOBODYS, USER, tenant_of
 from logshipper_ingest.shipping import shipper
-from logshipper_ingest.shipping.checkpoints import Checkpoints
 from logshipper_ingest.shipping.entries import StreamKey
-from logshipper_ingest.shipping.tenants import BY_USER, NOBODYS, USER, tenant_of
 from logshipper_ingest.slurm.states import uid_of
+from logshipper_ingest.state.checkpoints import Checkpoints
 from tests.captured_runs import wait_until
 from tests.gateway.conftest import ANN, Job, Site, capture, new_job, tenant_agent
 from tests.gateway.nginx import question

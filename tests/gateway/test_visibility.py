@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from logshipper_ingest.config.server_access import ServerAccess
 from logshipper_ingest.loki.client import Client
+from logshipper_ingest.servers.server_access import ServerAccess
 from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.gateway.conftest import ANN, BEN, ODD, Site
 from tests.gateway.nginx import answer_of, question

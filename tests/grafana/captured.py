@@ -23,8 +23,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config.agent_config import AgentSection
-from logshipper_ingest.node.node_spool import NodeIdentity, prepare_capture
 from tests.captured_runs import wait_until
 from tests.grafana import printed
 from tests.grafana.frames import Json

@@ -17,9 +17,9 @@ from logshipper_grafana.check_queries import Asking, check_queries
 from logshipper_grafana.cli import main
 from logshipper_grafana.wanted import wanted_dashboards, wanted_data_sources
 from logshipper_ingest.checks.findings import Finding
-from logshipper_ingest.config.server_access import ServerAccess
 from logshipper_ingest.loki.client import Client, Entry
 from logshipper_ingest.metrics.prometheus import Target
+from logshipper_ingest.servers.server_access import ServerAccess
 from tests.captured_runs import wait_until
 from tests.faulty_server import FaultyServer, Said
 from tests.grafana import fake_grafana, printed

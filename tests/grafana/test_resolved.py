@@ -8,7 +8,7 @@ from logshipper_grafana import links
 from logshipper_grafana.check_queries import Asking, _Page
 from logshipper_grafana.resolved import ALL, Chosen, Option, chosen_of, filled, in_order, printed
 from logshipper_grafana.wanted import wanted_dashboards
-from logshipper_ingest.config.server_access import ServerAccess
+from logshipper_ingest.servers.server_access import ServerAccess
 from tests.grafana import printed as jobs_printed
 from tests.grafana.captured import CLUSTER, Fixture
 from tests.grafana.conftest import Opened

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from logshipper_ingest.capture.job import JobSummary
+from logshipper_ingest.model.job import JobSummary
 from logshipper_observe.page.jobs_api import facts_of
 from logshipper_observe.page.server import PageServer
 from tests.page.test_access import Client

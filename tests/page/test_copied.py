@@ -11,7 +11,7 @@ import pytest
 
 from logshipper.errors import QueryError, StoreError, UnknownJob
 from logshipper.spool.segment import Kind, Stream
-from logshipper_ingest.capture.job import LogLine, Position
+from logshipper_ingest.model.job import LogLine, Position
 from logshipper_observe.page import copied
 from logshipper_observe.page.copied import Copies, Copy
 from logshipper_observe.page.logs import Log, View

@@ -14,7 +14,7 @@ from typing import Any, Self
 import orjson
 
 from logshipper_ingest.loki.client import Client
-from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.servers.loki_push import Entry
 from tests.captured_runs import wait_until
 from tests.node_agents import NodeAgent, entries_of
 from tests.servers.running import LokiServer

@@ -13,9 +13,9 @@ import pytest
 
 from logshipper.spool.segment import Kind, Stream
 from logshipper.start.cli import main
-from logshipper_ingest.capture.job import JOB_ENDED, JobSummary, LogLine
 from logshipper_ingest.loki.store import LokiStore
-from logshipper_ingest.slurm.record import EndRecord, parse_end
+from logshipper_ingest.model.end_record import EndRecord, parse_end
+from logshipper_ingest.model.job import JOB_ENDED, JobSummary, LogLine
 from tests.captured_runs import wait_until
 from tests.servers.running import LokiServer
 from tests.slurm.capturing import CapturingCluster, InsideAgent

@@ -1,4 +1,4 @@
-/* A capture's directory in the node's spool, made as ingest/logshipper_ingest/node/node_spool.py makes it (docs/segment-format.md,
+/* A capture's directory in the node's spool, made as ingest/logshipper_ingest/agent/node_spool.py makes it (docs/segment-format.md,
  * "Folders"), and the counters in it. */
 #ifndef LOGSHIPPER_SPOOL_H
 #define LOGSHIPPER_SPOOL_H

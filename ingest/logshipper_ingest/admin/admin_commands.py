@@ -9,7 +9,7 @@ from collections.abc import Callable
 from logshipper.spool.captures import store_root
 from logshipper.start import node_agent_socket
 from logshipper_ingest.config import agent_config
-from logshipper_ingest.time_span import time_span
+from logshipper_ingest.console.time_span import time_span
 
 Add = Callable[[str, str, str, str], argparse.ArgumentParser]  # name, summary, description, examples
 
@@ -200,7 +200,7 @@ def _completed(action: argparse.Action, completer: object) -> None:
 
 def _jobs(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
     """Ids of jobs that the node's agent remembers; silent whatever goes wrong."""
-    from logshipper_ingest.shipping.sink_states import read_states
+    from logshipper_ingest.state.sink_states import read_states
 
     try:
         states = read_states(agent_config.load(parsed_args.config or agent_config.DEFAULT_PATH))
@@ -211,7 +211,7 @@ def _jobs(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str
 
 
 def _reasons(prefix: str, **_: object) -> list[str]:
-    from logshipper_ingest.shipping.refusals import REASONS
+    from logshipper_ingest.servers.refusals import REASONS
 
     return [reason for reason in REASONS if reason.startswith(prefix)]
 
@@ -227,7 +227,7 @@ def _sinks(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[st
 
 def _removed_sinks(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
     """Likewise, of those that it has no more."""
-    from logshipper_ingest.shipping.sink_states import removed
+    from logshipper_ingest.state.sink_states import removed
 
     try:
         names = removed(agent_config.load(parsed_args.config or agent_config.DEFAULT_PATH))

@@ -9,16 +9,16 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from logshipper.safe_text import safe
-from logshipper_ingest.capture.capture_folder import Life, list_folders, open_spool
+from logshipper_ingest.agent.node_status import Spooled, spooled_captures, trouble_of
+from logshipper_ingest.agent.user_agent import running_agent
 from logshipper_ingest.config.agent_config import AgentConfig
-from logshipper_ingest.node.node_status import Spooled, spooled_captures, trouble_of
-from logshipper_ingest.progress_bar import Bar
-from logshipper_ingest.shipping import quarantine_files
-from logshipper_ingest.shipping.sink_states import SinkState, least_positions, read_states
+from logshipper_ingest.console.progress_bar import Bar
+from logshipper_ingest.console.text_table import plural, shown_size
 from logshipper_ingest.slurm.waiting import FILE as SLURM_FILE
 from logshipper_ingest.slurm.waiting import read_counts
-from logshipper_ingest.text_table import plural, shown_size
-from logshipper_ingest.user_agent import running_agent
+from logshipper_ingest.spool.capture_folder import Life, list_folders, open_spool
+from logshipper_ingest.state import quarantine_files
+from logshipper_ingest.state.sink_states import SinkState, least_positions, read_states
 
 SCHEMA = "logshipper-agent.drain/1"
 EXIT_LEFT = 3

@@ -7,14 +7,14 @@ import sys
 
 from logshipper.errors import ConfigError, StoreError, os_words
 from logshipper.safe_text import safe
+from logshipper_ingest.agent.user_agent import take_lock
 from logshipper_ingest.config.agent_config import FIRST_SINK, SINKS_FOLDER, AgentConfig
-from logshipper_ingest.shipping import quarantine_files
-from logshipper_ingest.shipping.checkpoints import STATE_FILE, Checkpoints
-from logshipper_ingest.shipping.sink_states import removed
+from logshipper_ingest.console.text_table import shown_size
 from logshipper_ingest.slurm.waiting import FILE as ENDS_FILE
 from logshipper_ingest.sqlite_file import SUFFIXES
-from logshipper_ingest.text_table import shown_size
-from logshipper_ingest.user_agent import take_lock
+from logshipper_ingest.state import quarantine_files
+from logshipper_ingest.state.checkpoints import STATE_FILE, Checkpoints
+from logshipper_ingest.state.sink_states import removed
 
 EXIT_LEFT = 3
 

@@ -16,17 +16,17 @@ from logshipper.errors import LogshipperError, StoreError, os_words
 from logshipper.spool.captures import spool_root
 from logshipper_ingest.admin.fsck_findings import MAX_FINDINGS, Examined, Fault, show
 from logshipper_ingest.admin.fsck_spool import Sizes, SpoolCheck
-from logshipper_ingest.capture.segment_reader import SpoolPosition
+from logshipper_ingest.agent.user_agent import take_lock
 from logshipper_ingest.config.agent_config import SINKS_FOLDER, AgentConfig
-from logshipper_ingest.progress_bar import Bar
-from logshipper_ingest.shipping import checkpoints, quarantine_files
-from logshipper_ingest.shipping.quarantine_files import Line
-from logshipper_ingest.shipping.sink_states import folders, least_of
+from logshipper_ingest.console.progress_bar import Bar
 from logshipper_ingest.slurm import waiting as slurm_waiting
+from logshipper_ingest.spool.segment_reader import SpoolPosition
 from logshipper_ingest.sqlite_file import SUFFIXES, open_reader, store_errors
+from logshipper_ingest.state import checkpoints, quarantine_files
+from logshipper_ingest.state.quarantine_files import Line
+from logshipper_ingest.state.sink_states import folders, least_of
 from logshipper_ingest.store import marks_file
 from logshipper_ingest.store.job_db import VERSION as JOB_VERSION
-from logshipper_ingest.user_agent import take_lock
 
 UNREADABLE = "quarantine.unreadable"  # in state_dir: lines that --repair took out of the quarantine
 _STATE_LOST = (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from logshipper.safe_text import safe
-from logshipper_ingest.text_table import plural
+from logshipper_ingest.console.text_table import plural
 
 SCHEMA = "logshipper-agent.fsck/1"
 EXIT_WRONG = 3

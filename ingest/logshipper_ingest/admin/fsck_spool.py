@@ -10,8 +10,8 @@ from typing import NamedTuple
 from logshipper.errors import LogshipperError, StoreError, os_words
 from logshipper.spool.segment import FrameType
 from logshipper_ingest.admin.fsck_findings import Fault
-from logshipper_ingest.capture.capture_folder import CaptureFolder, Life, list_folders
-from logshipper_ingest.capture.segment_reader import (
+from logshipper_ingest.spool.capture_folder import CaptureFolder, Life, list_folders
+from logshipper_ingest.spool.segment_reader import (
     Damage,
     Outcome,
     SegmentReader,

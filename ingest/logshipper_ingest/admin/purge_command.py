@@ -12,15 +12,15 @@ from logshipper.errors import ConfigError, QueryError, UnknownJob
 from logshipper.safe_text import safe, safe_lines
 from logshipper_ingest.admin.purge_loki import LokiPurge, Span
 from logshipper_ingest.admin.purge_node import Certificate, NodePurge, Place, Report
-from logshipper_ingest.capture.job import NAME
-from logshipper_ingest.capture.purge_pattern import EVERY_LINE, LinePattern, pattern_of
 from logshipper_ingest.config.agent_config import AgentConfig
-from logshipper_ingest.config.server_access import file_problems
-from logshipper_ingest.progress_bar import Bar
-from logshipper_ingest.shipping import quarantine_files
+from logshipper_ingest.console.progress_bar import Bar
+from logshipper_ingest.console.text_table import plural
+from logshipper_ingest.model.job import NAME
+from logshipper_ingest.servers.server_access import file_problems
+from logshipper_ingest.spool.purge_pattern import EVERY_LINE, LinePattern, pattern_of
 from logshipper_ingest.sqlite_file import UnwritableError
+from logshipper_ingest.state import quarantine_files
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_ingest.text_table import plural
 
 EXIT_LEFT = 3
 EXIT_DECLINED = 1

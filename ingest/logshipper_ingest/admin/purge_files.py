@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from logshipper.errors import StoreError, os_words
 from logshipper_ingest.admin.fsck import UNREADABLE
-from logshipper_ingest.capture.purge_masks import masked, masked_json
-from logshipper_ingest.capture.purge_pattern import EVERY_LINE, LinePattern
-from logshipper_ingest.shipping import quarantine_files
+from logshipper_ingest.spool.purge_masks import masked, masked_json
+from logshipper_ingest.spool.purge_pattern import EVERY_LINE, LinePattern
+from logshipper_ingest.state import quarantine_files
 from logshipper_ingest.telegraf import unidentified
 
 _JOB_ID = re.compile(rb'"job_id" ?: ?"([^"]*)"')

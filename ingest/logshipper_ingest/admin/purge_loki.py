@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from logshipper.errors import QueryError
-from logshipper_ingest.capture.purge_pattern import EVERY_LINE, LinePattern
-from logshipper_ingest.capture.text_forms import MAY_DIFFER, spans
-from logshipper_ingest.loki import logql
+from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.loki.client import Result
-from logshipper_ingest.loki.push import Entry
-from logshipper_ingest.text_table import plural
+from logshipper_ingest.servers import logql
+from logshipper_ingest.servers.loki_push import Entry
+from logshipper_ingest.spool.purge_pattern import EVERY_LINE, LinePattern
+from logshipper_ingest.spool.text_forms import MAY_DIFFER, spans
 
 MAX_REACH_SECS = 29 * 86_400.0  # Loki's longest question is 30 days
 MAX_REQUESTS = 100  # of a job in one tenant

@@ -13,20 +13,20 @@ from typing import NamedTuple
 
 from logshipper.errors import ConfigError, LogshipperError, StoreError, os_words
 from logshipper_ingest.admin.purge_files import StateFiles
-from logshipper_ingest.capture.capture_folder import CaptureFolder, Identity, Life, list_folders, open_spool
-from logshipper_ingest.capture.purge_pattern import EVERY_LINE, LinePattern
-from logshipper_ingest.capture.purge_segments import purge_capture
-from logshipper_ingest.capture.segment_reader import SpoolPosition
+from logshipper_ingest.agent.user_agent import take_lock
 from logshipper_ingest.config.agent_config import SINKS_FOLDER, AgentConfig
 from logshipper_ingest.config.loki_section import LokiSection
+from logshipper_ingest.config.tenants import NOBODYS, tenant_of
+from logshipper_ingest.console.progress_bar import Bar
 from logshipper_ingest.loki.client import Client
-from logshipper_ingest.progress_bar import Bar
-from logshipper_ingest.shipping.checkpoints import STATE_FILE
-from logshipper_ingest.shipping.purge_state import purge_state
-from logshipper_ingest.shipping.sink_states import folders, read_states
-from logshipper_ingest.shipping.tenants import NOBODYS, tenant_of
 from logshipper_ingest.slurm.states import uid_of
-from logshipper_ingest.user_agent import take_lock
+from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life, list_folders, open_spool
+from logshipper_ingest.spool.purge_pattern import EVERY_LINE, LinePattern
+from logshipper_ingest.spool.purge_segments import purge_capture
+from logshipper_ingest.spool.segment_reader import SpoolPosition
+from logshipper_ingest.state.checkpoints import STATE_FILE
+from logshipper_ingest.state.purge_state import purge_state
+from logshipper_ingest.state.sink_states import folders, read_states
 
 _SPOOL_POLL_SECS = 0.2
 

@@ -22,16 +22,16 @@ import orjson
 
 from logshipper.errors import QueryError
 from logshipper.fault_points import fault_point
+from logshipper_ingest.agent.sink_parts import made_sink
 from logshipper_ingest.config.agent_config import AgentConfig
-from logshipper_ingest.loki import logql
-from logshipper_ingest.loki.push import Entry, encode_metadata
 from logshipper_ingest.metrics.metrics_server import AgentMetrics
-from logshipper_ingest.shipping import quarantine_files
+from logshipper_ingest.servers import logql
+from logshipper_ingest.servers.loki_push import Entry, encode_metadata
 from logshipper_ingest.shipping.entries import Chunk, Metadata, StreamKey, replay_hour
 from logshipper_ingest.shipping.loki_sink import PushClient, Stopped, TenantWaits
 from logshipper_ingest.shipping.quarantine import Refusal
-from logshipper_ingest.shipping.quarantine_files import Line, Quarantined
-from logshipper_ingest.shipping.sink_parts import made_sink
+from logshipper_ingest.state import quarantine_files
+from logshipper_ingest.state.quarantine_files import Line, Quarantined
 
 WINDOW_ENTRIES = 2000  # that are read, asked for and sent at a time
 PATIENCE_SECS = 60.0

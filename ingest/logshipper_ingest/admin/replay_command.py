@@ -14,16 +14,16 @@ from dataclasses import replace
 from logshipper.errors import LogshipperError
 from logshipper.safe_text import safe_lines
 from logshipper_ingest.admin.replay import Chosen, Replayer, Tally
+from logshipper_ingest.agent.sink_parts import push_client
 from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.console.progress_bar import Bar
+from logshipper_ingest.console.stop_signals import set_by_signals
+from logshipper_ingest.console.text_table import plural, printed_table
 from logshipper_ingest.influxdb.client import InfluxdbClient
 from logshipper_ingest.loki.client import Client
-from logshipper_ingest.progress_bar import Bar
-from logshipper_ingest.shipping import quarantine_files
 from logshipper_ingest.shipping.loki_sink import PushClient
-from logshipper_ingest.shipping.sink_parts import push_client
-from logshipper_ingest.shipping.sink_states import chosen_sinks
-from logshipper_ingest.stop_signals import set_by_signals
-from logshipper_ingest.text_table import plural, printed_table
+from logshipper_ingest.state import quarantine_files
+from logshipper_ingest.state.sink_states import chosen_sinks
 
 EXIT_REFUSED = 3
 _SCHEMA = "logshipper-agent.replay/1"

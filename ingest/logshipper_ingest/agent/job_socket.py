@@ -20,11 +20,11 @@ import orjson
 
 from logshipper.errors import ConfigError, LogshipperError, SpoolError, os_words
 from logshipper.spool.captures import JOB_ID_MAX_CHARS, check_job_id, run_step
+from logshipper_ingest.agent.node_spool import NodeIdentity, NodeSpool, TooManyCaptures, sync_capture
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.metrics.metrics_server import SOCKET_REFUSALS
-from logshipper_ingest.node.node_spool import NodeIdentity, NodeSpool, TooManyCaptures, sync_capture
-from logshipper_ingest.node.peer import Accounts, Peer, PeerUnknown, credentials, identify
-from logshipper_ingest.node.socket_file import bind, unlink_own
+from logshipper_ingest.sockets.peer import Accounts, Peer, PeerUnknown, credentials, identify
+from logshipper_ingest.sockets.socket_file import bind, unlink_own
 
 PEER_SECS = 2.0
 MAX_REQUEST_BYTES = 4096

@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 from logshipper.errors import LogshipperError
 from logshipper.fault_points import fault_point
-from logshipper_ingest.capture.capture_account import STREAM_NAMES, CaptureAccount, Rows
-from logshipper_ingest.capture.capture_folder import Life
-from logshipper_ingest.capture.followed_capture import FollowedCapture, in_turn
-from logshipper_ingest.capture.job import derived_state
-from logshipper_ingest.capture.learning import learn, own_fault
-from logshipper_ingest.capture.segment_reader import Outcome
 from logshipper_ingest.metrics.job_metrics import CaptureView, JobMetrics
 from logshipper_ingest.metrics.metrics_server import AgentMetrics
-from logshipper_ingest.shipping.checkpoints import Checkpoints
+from logshipper_ingest.model.capture_account import STREAM_NAMES, CaptureAccount, Rows
+from logshipper_ingest.model.job import derived_state
+from logshipper_ingest.shipping.followed_capture import FollowedCapture, in_turn
+from logshipper_ingest.spool.capture_folder import Life
+from logshipper_ingest.spool.learning import learn, own_fault
+from logshipper_ingest.spool.segment_reader import Outcome
+from logshipper_ingest.state.checkpoints import Checkpoints
 
 MAX_USERS = 500  # of the counters of lines and bytes; who comes later is counted without a name
 BATCH_BYTES = 1 << 20  # of each capture in turn

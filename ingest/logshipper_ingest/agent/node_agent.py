@@ -26,27 +26,27 @@ from logshipper.errors import LogshipperError, SpoolError, StoreError, os_words
 from logshipper.fault_points import fault_point
 from logshipper.private_folder import make_private_folder
 from logshipper.process.terminal import fill_standard_fds
-from logshipper_ingest.capture.capture_folder import CaptureFolder, Life, list_folders
-from logshipper_ingest.capture.followed_capture import FollowedCapture
+from logshipper_ingest.agent.descriptors import most_captures, raise_file_limit
+from logshipper_ingest.agent.heap import keep_freed_memory
+from logshipper_ingest.agent.job_socket import JobSocket
+from logshipper_ingest.agent.learner import Learner
+from logshipper_ingest.agent.node_spool import open_own_folder
+from logshipper_ingest.agent.service_notify import ServiceNotifier
+from logshipper_ingest.agent.sink_course import SinkCourse
+from logshipper_ingest.agent.spool_limits import SpoolLimits
+from logshipper_ingest.agent.spool_overuse import SpoolOveruse
 from logshipper_ingest.config.agent_config import FIRST_SINK, AgentConfig
-from logshipper_ingest.heap import keep_freed_memory
-from logshipper_ingest.metrics.disk_metrics import DiskMetrics
+from logshipper_ingest.console.seldom import Seldom
+from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.metrics.job_metrics import JobMetrics
-from logshipper_ingest.metrics.learner import Learner
 from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer, exposition
 from logshipper_ingest.metrics.remote_write import RemoteWrite, RemoteWriteMetrics, own_labels
-from logshipper_ingest.node.descriptors import most_captures, raise_file_limit
-from logshipper_ingest.node.job_socket import JobSocket
-from logshipper_ingest.node.node_spool import open_own_folder
-from logshipper_ingest.node.service_notify import ServiceNotifier
-from logshipper_ingest.node.spool_limits import SpoolLimits
-from logshipper_ingest.node.spool_overuse import SpoolOveruse
-from logshipper_ingest.shipping.checkpoints import KEPT_NS, STATE_FILE, Checkpoints
-from logshipper_ingest.shipping.seldom import Seldom
-from logshipper_ingest.shipping.sink_course import SinkCourse
-from logshipper_ingest.shipping.sink_states import SINKS_NOTE, removed
+from logshipper_ingest.shipping.disk_metrics import DiskMetrics
+from logshipper_ingest.shipping.followed_capture import FollowedCapture
+from logshipper_ingest.spool.capture_folder import CaptureFolder, Life, list_folders
+from logshipper_ingest.state.checkpoints import KEPT_NS, STATE_FILE, Checkpoints
+from logshipper_ingest.state.sink_states import SINKS_NOTE, removed
 from logshipper_ingest.telegraf.router import TelegrafRouter, set_mark
-from logshipper_ingest.text_table import plural
 
 UNUSED_SECS = 3600.0  # how long a directory that nobody writes into is kept
 TELL_SECS = 2.0  # between two notes for `status`

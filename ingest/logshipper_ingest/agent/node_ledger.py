@@ -4,9 +4,9 @@ shipped, or waits. Pure."""
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict
 
-from logshipper_ingest.capture.capture_account import STREAM_NAMES, CaptureAccount
-from logshipper_ingest.capture.job import RUNNING
-from logshipper_ingest.shipping.checkpoints import Shipped
+from logshipper_ingest.model.capture_account import STREAM_NAMES, CaptureAccount
+from logshipper_ingest.model.job import RUNNING
+from logshipper_ingest.state.checkpoints import Shipped
 
 _PARTS = ("stored", "collapsed", "blank", "dropped", "commands", "pending", "lost")
 

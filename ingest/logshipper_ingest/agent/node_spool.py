@@ -26,7 +26,7 @@ from logshipper.safe_text import without_controls
 from logshipper.spool.captures import NAME_CHARS, check_job_id, short_id
 from logshipper.spool.spool_room import LIMITS_FILE, Marks
 from logshipper_ingest.config.agent_config import AgentSection
-from logshipper_ingest.text_table import plural
+from logshipper_ingest.console.text_table import plural
 
 LOCK_SECS = 1.5  # a maker holds it for a millisecond or two
 MAX_NUMBERS_PER_USER = 10_000  # job ids whose attempts are remembered; then the oldest are forgotten

@@ -11,20 +11,20 @@ from typing import Any, TypedDict
 
 from logshipper.errors import LogshipperError
 from logshipper.safe_text import safe
-from logshipper_ingest.capture.capture_account import CaptureAccount
-from logshipper_ingest.capture.capture_folder import CaptureFolder, Life, list_folders, open_spool
-from logshipper_ingest.capture.job import RUNNING, derived_state, worst_state
-from logshipper_ingest.capture.segment_reader import SegmentReader, SpoolPosition
+from logshipper_ingest.agent.node_ledger import Ledger, ledger_of, shown, summed
+from logshipper_ingest.agent.user_agent import running_agent
 from logshipper_ingest.config.agent_config import FIRST_SINK, AgentConfig
-from logshipper_ingest.node.node_ledger import Ledger, ledger_of, shown, summed
-from logshipper_ingest.shipping import quarantine_files
-from logshipper_ingest.shipping.checkpoints import Shipped, State
-from logshipper_ingest.shipping.sink_states import SinkState, agent_notes, read_states, removed
-from logshipper_ingest.slurm.record import OUTCOMES
+from logshipper_ingest.console.text_table import plural, printed_table, shown_size
+from logshipper_ingest.model.capture_account import CaptureAccount
+from logshipper_ingest.model.end_record import OUTCOMES
+from logshipper_ingest.model.job import RUNNING, derived_state, worst_state
 from logshipper_ingest.slurm.waiting import FILE as SLURM_FILE
 from logshipper_ingest.slurm.waiting import read_counts
-from logshipper_ingest.text_table import plural, printed_table, shown_size
-from logshipper_ingest.user_agent import running_agent
+from logshipper_ingest.spool.capture_folder import CaptureFolder, Life, list_folders, open_spool
+from logshipper_ingest.spool.segment_reader import SegmentReader, SpoolPosition
+from logshipper_ingest.state import quarantine_files
+from logshipper_ingest.state.checkpoints import Shipped, State
+from logshipper_ingest.state.sink_states import SinkState, agent_notes, read_states, removed
 
 SCHEMA = "logshipper-agent.node-status/1"
 _COUNTED_BYTES = 64 << 20  # of the quarantine

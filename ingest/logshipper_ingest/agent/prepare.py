@@ -7,8 +7,8 @@ import sys
 
 from logshipper.errors import ConfigError, LogshipperError
 from logshipper.safe_text import safe_lines
+from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config.agent_config import AgentConfig
-from logshipper_ingest.node.node_spool import NodeIdentity, prepare_capture
 
 EXAMPLES = """examples:
   logshipper-agent prepare --job-id 4711 --user ann --step 0 --task 3 --name train.py

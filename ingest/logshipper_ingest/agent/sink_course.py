@@ -8,18 +8,18 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from logshipper.private_folder import make_private_folder
-from logshipper_ingest.capture.followed_capture import FollowedCapture, in_turn
+from logshipper_ingest.agent.sink_parts import made_sink, push_client
 from logshipper_ingest.config.agent_config import AgentConfig
-from logshipper_ingest.metrics.disk_metrics import QuarantineMetrics
 from logshipper_ingest.metrics.job_metrics import JobMetrics
 from logshipper_ingest.metrics.metrics_server import AgentMetrics
-from logshipper_ingest.shipping import quarantine_files
-from logshipper_ingest.shipping.checkpoints import STATE_FILE, Checkpoints
+from logshipper_ingest.shipping.disk_metrics import QuarantineMetrics
+from logshipper_ingest.shipping.followed_capture import FollowedCapture, in_turn
 from logshipper_ingest.shipping.quarantine import Quarantine
 from logshipper_ingest.shipping.shipped_capture import ShippedCapture
 from logshipper_ingest.shipping.shipper import Shipper, ship_until
-from logshipper_ingest.shipping.sink_parts import made_sink, push_client
 from logshipper_ingest.slurm.states import SlurmStates
+from logshipper_ingest.state import quarantine_files
+from logshipper_ingest.state.checkpoints import STATE_FILE, Checkpoints
 
 MEASURE_SECS = 0.2  # at a time, for looking how much waits
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 
 from logshipper.errors import os_words
 from logshipper.spool.spool_room import Marks
-from logshipper_ingest.capture.followed_capture import FollowedCapture
-from logshipper_ingest.capture.segment_reader import SpoolPosition
 from logshipper_ingest.config.agent_config import AgentSection
+from logshipper_ingest.shipping.followed_capture import FollowedCapture
+from logshipper_ingest.spool.segment_reader import SpoolPosition
 
 _STEP = 1 / 16
 _WHOLE = SpoolPosition()

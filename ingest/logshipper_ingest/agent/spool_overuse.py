@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from logshipper.errors import os_words
-from logshipper_ingest.capture.capture_folder import CaptureFolder, Identity, Life
-from logshipper_ingest.capture.folder_size import BYTES_PER_ENTRY, FolderSize
-from logshipper_ingest.capture.followed_capture import FollowedCapture, in_turn
 from logshipper_ingest.config.agent_config import AgentSection
-from logshipper_ingest.text_table import plural, shown_size
+from logshipper_ingest.console.text_table import plural, shown_size
+from logshipper_ingest.shipping.followed_capture import FollowedCapture, in_turn
+from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life
+from logshipper_ingest.spool.folder_size import BYTES_PER_ENTRY, FolderSize
 
 LOOK_SECS = 10.0  # between two looks at a capture
 TURN_SECS = 0.2  # of looking, and as much of removing, in a turn

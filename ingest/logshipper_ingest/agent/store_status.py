@@ -5,11 +5,11 @@ import sys
 from typing import TypedDict
 
 from logshipper.safe_text import safe
-from logshipper_ingest import user_agent
-from logshipper_ingest.capture.capture_folder import Life
+from logshipper_ingest.agent import user_agent
+from logshipper_ingest.console.text_table import printed_table, shown_size
+from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.store.intake import SpooledCapture
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_ingest.text_table import printed_table, shown_size
 
 SCHEMA = "logshipper-agent.status/1"
 

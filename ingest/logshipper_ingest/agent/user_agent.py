@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from logshipper.background import forbid_core_files
 from logshipper.errors import LogshipperError, StoreError, os_words
 from logshipper_ingest.agent_start import let_go
-from logshipper_ingest.capture.capture_folder import Life
+from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.store.local_store import LocalStore
 
 IDLE_SECS = 10.0

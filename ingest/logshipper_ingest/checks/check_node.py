@@ -7,10 +7,10 @@ import stat
 
 from logshipper.errors import ConfigError
 from logshipper.filesystem import network_type
+from logshipper_ingest.agent.job_socket import GREETING
 from logshipper_ingest.checks.findings import Finding
 from logshipper_ingest.config.agent_config import AgentConfig, MetricsSection, listen_address
 from logshipper_ingest.config.metrics_access import MetricsAccess, MetricsGuard
-from logshipper_ingest.node.job_socket import GREETING
 from logshipper_ingest.servers.server_calls import excerpt
 from logshipper_ingest.servers.server_units import words_of_bytes
 

@@ -7,14 +7,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 
 from logshipper.errors import ConfigError
-from logshipper_ingest.capture.job import NAME
 from logshipper_ingest.config.influxdb_section import INFLUXDB_SINK, InfluxdbSection, filled
 from logshipper_ingest.config.loki_section import MAX_LINE_BYTES, SINK_NAME, LokiSection
 from logshipper_ingest.config.metrics_access import MetricsAccess
-from logshipper_ingest.config.server_access import ServerAccess
 from logshipper_ingest.config.telegraf_section import TelegrafSection
+from logshipper_ingest.config.tenants import NOBODYS, TENANT_BY
 from logshipper_ingest.config.toml_section import broken, fill, hint, read_toml
-from logshipper_ingest.shipping.tenants import NOBODYS, TENANT_BY
+from logshipper_ingest.model.job import NAME
+from logshipper_ingest.servers.server_access import ServerAccess
 
 DEFAULT_PATH = "/etc/logshipper/agent.toml"
 MIN_SPOOL_BYTES = 1_000_000

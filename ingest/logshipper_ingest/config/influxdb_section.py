@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from logshipper_ingest.config.loki_section import MAX_LINE_BYTES, SINK_NAME, LokiSection
-from logshipper_ingest.config.server_access import ServerAccess
 from logshipper_ingest.config.toml_section import broken, fill
+from logshipper_ingest.servers.server_access import ServerAccess
 
 INFLUXDB_SINK = "influxdb"  # what [influxdb] is called
 _AGES = 24 * 3650.0  # hours: which times it takes its retention policy says

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, field
 
-from logshipper_ingest.config.server_access import ServerAccess
+from logshipper_ingest.servers.server_access import ServerAccess
 
 MAX_LINE_BYTES = 4 << 20
 SINK_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}", re.ASCII)

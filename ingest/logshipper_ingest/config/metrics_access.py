@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from logshipper.errors import ConfigError
-from logshipper_ingest.config.server_access import ca_problem, chain_problem, file_problems, read_secret
+from logshipper_ingest.servers.server_access import ca_problem, chain_problem, file_problems, read_secret
 
 if TYPE_CHECKING:
     import ssl

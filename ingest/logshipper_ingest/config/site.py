@@ -24,9 +24,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from logshipper.errors import ConfigError
-from logshipper_ingest.capture.job import NAME
-from logshipper_ingest.config.server_access import ServerAccess, split_url
 from logshipper_ingest.config.toml_section import fill, hint, read_toml
+from logshipper_ingest.model.job import NAME
+from logshipper_ingest.servers.server_access import ServerAccess, split_url
 
 SYSTEM_PATH = "/etc/logshipper/site.toml"
 FILE_SETTING = "LOGSHIPPER_SITE"

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from logshipper_ingest.capture.job import Json
 from logshipper_ingest.imports.faults import Faults
 from logshipper_ingest.imports.plain_json import MAX_DEPTH, TooDeep, parse_any, parse_object, plain
 from logshipper_ingest.imports.source_file import MAX_LINE_BYTES, Line, SourceFile, Unreadable
+from logshipper_ingest.model.job import Json
 
 # The text is anybody's: possessive, and no two repetitions that take the same blanks, so that the time stays linear.
 _PAGE_HEAD = re.compile(r'\s*+\{(?:\s*+"(?:count|next|previous)"\s*+:[^\[\]{},]*+,)*+\s*+"results"\s*+:\s*+\[')

@@ -7,7 +7,7 @@ import math
 import re
 from typing import Any
 
-from logshipper_ingest.capture.job import Json
+from logshipper_ingest.model.job import Json
 
 MAX_DEPTH = 64
 MAX_REPR_CHARS = 65_536  # of a dict that Python printed

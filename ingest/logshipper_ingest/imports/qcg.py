@@ -13,13 +13,10 @@ from datetime import tzinfo
 
 from logshipper.errors import LogshipperError
 from logshipper.masking import masked_json
-from logshipper_ingest.capture.job import Allocation, Json
 from logshipper_ingest.imports.entries import read_lines
 from logshipper_ingest.imports.faults import Faults, shown
-from logshipper_ingest.imports.imported import Change, ImportedChild, ImportedJob, Taken
 from logshipper_ingest.imports.source_file import SourceFile, SourceFiles
 from logshipper_ingest.imports.staging import Staged, Staging
-from logshipper_ingest.imports.states import is_known
 from logshipper_ingest.imports.values import (
     MAX_NAME_CHARS,
     BadValue,
@@ -32,6 +29,9 @@ from logshipper_ingest.imports.values import (
     time_of,
     whole_of,
 )
+from logshipper_ingest.model.imported import Change, ImportedChild, ImportedJob, Taken
+from logshipper_ingest.model.imported_states import is_known
+from logshipper_ingest.model.job import Allocation, Json
 
 ORIGIN = "qcg"
 FILES = ("track.reqs", "track.states", "jobs.report")  # in this order: what is told later is the more exact

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from logshipper_ingest.capture.job import Json
+from logshipper_ingest.model.job import Json
 from logshipper_ingest.sqlite_file import store_errors
 
 _BATCH = 5000

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from logshipper_ingest.capture.job import Allocation, Json
 from logshipper_ingest.imports.faults import Faults
-from logshipper_ingest.imports.imported import ImportedJob, Taken
 from logshipper_ingest.imports.source_file import Unreadable
 from logshipper_ingest.imports.staging import Staging
+from logshipper_ingest.model.imported import ImportedJob, Taken
+from logshipper_ingest.model.job import Allocation, Json
 from logshipper_ingest.sqlite_file import DamagedError
 from logshipper_ingest.store.due_marks import Mark
 from logshipper_ingest.store.job_imports import JobImports

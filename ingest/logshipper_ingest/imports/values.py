@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, tzinfo
 
 from logshipper.safe_text import without_controls
-from logshipper_ingest.capture.job import Json
+from logshipper_ingest.model.job import Json
 
 MAX_NAME_CHARS = 255
 MAX_TEXT_CHARS = 4096

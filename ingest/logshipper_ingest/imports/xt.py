@@ -14,14 +14,10 @@ from datetime import tzinfo
 
 from logshipper.errors import LogshipperError
 from logshipper.masking import masked_json
-from logshipper_ingest.capture.capture_account import NOT_A_JOBS
-from logshipper_ingest.capture.job import Allocation, Json
 from logshipper_ingest.imports.entries import Entry, read_lines
 from logshipper_ingest.imports.faults import Faults, shown
-from logshipper_ingest.imports.imported import Change, Event, ImportedJob, Record, Taken
 from logshipper_ingest.imports.source_file import SourceFile, SourceFiles, Unreadable
 from logshipper_ingest.imports.staging import Staged, Staging
-from logshipper_ingest.imports.states import is_known, is_over, state_of
 from logshipper_ingest.imports.values import (
     MAX_NAME_CHARS,
     BadValue,
@@ -32,6 +28,10 @@ from logshipper_ingest.imports.values import (
     text_of,
     time_of,
 )
+from logshipper_ingest.model.capture_account import NOT_A_JOBS
+from logshipper_ingest.model.imported import Change, Event, ImportedJob, Record, Taken
+from logshipper_ingest.model.imported_states import is_known, is_over, state_of
+from logshipper_ingest.model.job import Allocation, Json
 
 ORIGIN = "xt"
 RUN_LOG, ALL_RUNS = "run.log", "all_runs.jsonl"

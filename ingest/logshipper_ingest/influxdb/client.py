@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from logshipper.errors import QueryError
 from logshipper_ingest.config.influxdb_section import InfluxdbSection
-from logshipper_ingest.config.server_access import Credentials, ServerAccess
+from logshipper_ingest.servers.server_access import Credentials, ServerAccess
 from logshipper_ingest.servers.server_calls import NoAnswer, ServerClient
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.influxdb.client import NOTHING, packed
 from logshipper_ingest.influxdb.points import encode_all, point_of, type_of
 from logshipper_ingest.metrics.metrics_server import SinkMetrics
+from logshipper_ingest.servers.refusals import OTHER, TOO_LARGE
 from logshipper_ingest.shipping.entries import Chunk, StreamKey
 from logshipper_ingest.shipping.loki_sink import LokiSink, PushClient
 from logshipper_ingest.shipping.quarantine import Refusal
-from logshipper_ingest.shipping.refusals import OTHER, TOO_LARGE
 
 TYPE_CONFLICT = "type_conflict"
 _PATTERNS = (

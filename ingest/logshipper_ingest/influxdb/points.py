@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from logshipper.spool.segment import Json
-from logshipper_ingest.metadata.metadata_keys import parse_record
+from logshipper_ingest.model.metadata_keys import parse_record
 from logshipper_ingest.shipping.entries import Chunk
 
 MAX_STRING_BYTES = 64 << 10

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol
 
 from logshipper.config import MODES
 from logshipper.spool.segment import Stream
-from logshipper_ingest.capture.capture_account import MAX_EVENTS, MAX_TIME_NS, clean_ledger
-from logshipper_ingest.capture.job import (
+from logshipper_ingest.model.capture_account import MAX_EVENTS, MAX_TIME_NS, clean_ledger
+from logshipper_ingest.model.job import (
     END_STATES,
     HEARTBEAT_LOST,
     HISTORY,
@@ -31,7 +31,7 @@ from logshipper_ingest.capture.job import (
     Json,
     derived_state,
 )
-from logshipper_ingest.capture.summary import CaptureFacts, summarise
+from logshipper_ingest.model.summary import CaptureFacts, summarise
 
 STARTED, HEARTBEAT, ENDED, CLOSED = MARKS = ("started", "heartbeat", "ended", "closed")
 END_AHEAD_NS = 3600 * 10**9  # how far an end may be told in advance: where a node's clock is ahead, it is

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from logshipper.errors import QueryError
-from logshipper_ingest.config.server_access import TENANT_HEADER
-from logshipper_ingest.loki import push as loki_push
-from logshipper_ingest.loki.push import Entry
+from logshipper_ingest.servers import loki_push
+from logshipper_ingest.servers.loki_push import Entry
+from logshipper_ingest.servers.server_access import TENANT_HEADER
 from logshipper_ingest.servers.server_calls import (
     AnswerTooLarge,
     NoAnswer,

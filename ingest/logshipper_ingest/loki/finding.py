@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 
 from logshipper.errors import QueryError
 from logshipper_ingest.loki.account import BEATS, HEARTBEAT, CaptureKey, Entry, JobAccount, JobKey, capture_key, job_key
-from logshipper_ingest.loki.logql import matcher, selector, with_any_metadata, with_event, without_event
 from logshipper_ingest.loki.reader import AHEAD_NS, MARGIN_NS, Direction, Entries
+from logshipper_ingest.servers.logql import matcher, selector, with_any_metadata, with_event, without_event
 
 SECOND_NS = 10**9
 HOUR_NS = 3600 * SECOND_NS

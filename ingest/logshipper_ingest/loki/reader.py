@@ -13,7 +13,10 @@ from typing import Literal, NamedTuple, Protocol
 
 from logshipper.classify.metadata import Hint, keys_of
 from logshipper.spool.segment import Kind, Stream
-from logshipper_ingest.capture.job import (
+from logshipper_ingest.loki.account import STREAMS, CaptureKey, Entry, JobAccount, as_capture
+from logshipper_ingest.loki.lines import KINDS, Captures, Line, begins_alike, clean, joined
+from logshipper_ingest.loki.seen import Seen
+from logshipper_ingest.model.job import (
     JOB_ENDED,
     RUNNING,
     SHIPPED_UNRESPONSIVE_NS,
@@ -28,14 +31,11 @@ from logshipper_ingest.capture.job import (
     heartbeat_lost,
     job_shard,
 )
-from logshipper_ingest.loki.account import STREAMS, CaptureKey, Entry, JobAccount, as_capture
-from logshipper_ingest.loki.lines import KINDS, Captures, Line, begins_alike, clean, joined
-from logshipper_ingest.loki.logql import selector, with_metadata
-from logshipper_ingest.loki.seen import Seen
-from logshipper_ingest.metadata.metadata_keys import parse_record
-from logshipper_ingest.metadata.x_axis import XAxis
-from logshipper_ingest.store.keyed_reader import KeyedReader
-from logshipper_ingest.store.stores import ALL_KINDS, Progress
+from logshipper_ingest.model.keyed_reader import KeyedReader
+from logshipper_ingest.model.metadata_keys import parse_record
+from logshipper_ingest.model.stores import ALL_KINDS, Progress
+from logshipper_ingest.model.x_axis import XAxis
+from logshipper_ingest.servers.logql import selector, with_metadata
 
 SECOND_NS = 10**9
 AHEAD_NS = 600 * SECOND_NS  # Loki takes entries that are so far in the future

@@ -8,15 +8,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from logshipper.errors import UnknownJob
-from logshipper_ingest.capture.job import (
-    HISTORY,
-    JOB_ENDED,
-    SHIPPED_UNRESPONSIVE_NS,
-    Allocation,
-    JobSummary,
-    TakenIn,
-)
-from logshipper_ingest.capture.summary import find_job
 from logshipper_ingest.loki.account import (
     CLOSED,
     ENDED,
@@ -31,10 +22,19 @@ from logshipper_ingest.loki.account import (
 )
 from logshipper_ingest.loki.ahead import Ahead
 from logshipper_ingest.loki.finding import Finder, Known, Metrics, begin_of
-from logshipper_ingest.loki.logql import selector, with_event, with_metadata, without_event
 from logshipper_ingest.loki.reader import AHEAD_NS, MARGIN_NS, Entries, LokiJobReader, Reads, Span
-from logshipper_ingest.metadata.key_values import KeyValues
-from logshipper_ingest.store.stores import Progress
+from logshipper_ingest.model.job import (
+    HISTORY,
+    JOB_ENDED,
+    SHIPPED_UNRESPONSIVE_NS,
+    Allocation,
+    JobSummary,
+    TakenIn,
+)
+from logshipper_ingest.model.key_values import KeyValues
+from logshipper_ingest.model.stores import Progress
+from logshipper_ingest.model.summary import find_job
+from logshipper_ingest.servers.logql import selector, with_event, with_metadata, without_event
 
 SECOND_NS = 10**9
 POLL_SECS = 1.0

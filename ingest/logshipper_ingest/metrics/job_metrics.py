@@ -18,13 +18,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from logshipper_ingest.capture.capture_folder import Identity
-from logshipper_ingest.capture.job import RUNNING, UNRESPONSIVE_NS, Json
 from logshipper_ingest.config.agent_config import MetricsSection
-from logshipper_ingest.metadata.courses import Trend
-from logshipper_ingest.metadata.metadata_keys import Number, Path
-from logshipper_ingest.metadata.ranks import REASONS, JobKeys, escape
-from logshipper_ingest.metadata.x_axis import EPOCH, PROGRESS, XAxis
 from logshipper_ingest.metrics.job_series import (
     FAMILIES,
     SLURM_END,
@@ -37,6 +31,12 @@ from logshipper_ingest.metrics.job_series import (
     slurm_end_series,
     slurm_start_series,
 )
+from logshipper_ingest.model.courses import Trend
+from logshipper_ingest.model.job import RUNNING, UNRESPONSIVE_NS, Json
+from logshipper_ingest.model.metadata_keys import Number, Path
+from logshipper_ingest.model.ranks import REASONS, JobKeys, escape
+from logshipper_ingest.model.x_axis import EPOCH, PROGRESS, XAxis
+from logshipper_ingest.spool.capture_folder import Identity
 
 MAX_JOB_KEYS = 1024
 MAX_KEYS_TOLD = 20  # of a job: the agent's log is everybody's

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 
-from logshipper_ingest.capture.capture_folder import Identity
-from logshipper_ingest.capture.job import Json, derived_state
-from logshipper_ingest.metadata.courses import Trend
-from logshipper_ingest.metadata.metadata_keys import Number, Path
-from logshipper_ingest.metadata.ranks import JobKeys, KeyLabels, escape, rank, thinning_digits
+from logshipper_ingest.model.courses import Trend
+from logshipper_ingest.model.job import Json, derived_state
+from logshipper_ingest.model.metadata_keys import Number, Path
+from logshipper_ingest.model.ranks import JobKeys, KeyLabels, escape, rank, thinning_digits
+from logshipper_ingest.spool.capture_folder import Identity
 
 SLURM_END = "logshipper_job_slurm_end_time_seconds"  # of a job, told by the controller's agent
 SLURM_START = "logshipper_job_slurm_start_time_seconds"

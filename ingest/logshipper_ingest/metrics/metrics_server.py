@@ -34,9 +34,9 @@ from logshipper.errors import ConfigError, os_words
 from logshipper_ingest.config.agent_config import listen_address
 from logshipper_ingest.config.metrics_access import MetricsAccess, MetricsGuard
 from logshipper_ingest.metrics.job_metrics import JobMetrics
-from logshipper_ingest.shipping.refusals import REASONS, THROTTLES
-from logshipper_ingest.slurm.hours import HOUR_SECS, HourSums
-from logshipper_ingest.slurm.record import OUTCOMES as SLURM_OUTCOMES
+from logshipper_ingest.model.end_record import OUTCOMES as SLURM_OUTCOMES
+from logshipper_ingest.model.slurm_hours import HOUR_SECS, HourSums
+from logshipper_ingest.servers.refusals import REASONS, THROTTLES
 
 # why a request at the job socket gets no directory
 SOCKET_REFUSALS = (

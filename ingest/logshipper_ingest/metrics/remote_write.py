@@ -28,9 +28,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from logshipper.errors import PushError
 from logshipper_ingest.config.agent_config import RemoteWriteSection
-from logshipper_ingest.loki.push import compress
 from logshipper_ingest.metrics.remote_write_encoding import SeriesEncoder, encoded_time, split
 from logshipper_ingest.servers.backoff import Backoff
+from logshipper_ingest.servers.loki_push import compress
 from logshipper_ingest.servers.server_calls import ServerClient
 
 MAX_SPLITS = 64  # of a request and its parts: some bad samples are found, a thousand aren't looked for

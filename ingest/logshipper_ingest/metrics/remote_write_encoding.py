@@ -12,7 +12,7 @@ import re
 import struct
 from collections.abc import Mapping
 
-from logshipper_ingest.loki.push import sized, varint
+from logshipper_ingest.servers.loki_push import sized, varint
 
 STALE = struct.pack("<Q", 0x7FF0_0000_0000_0002)  # the NaN that says: this series is over
 MAX_TIME_MS = (1 << 42) - 1

@@ -14,7 +14,7 @@ import orjson
 from logshipper.config import MODES
 from logshipper.spool.captures import outcome
 from logshipper.spool.segment import MAX_RECORD_BYTES, Frame, FrameType, Kind, Stream
-from logshipper_ingest.capture.job import (
+from logshipper_ingest.model.job import (
     END_STATES,
     HEARTBEAT_FOUND,
     HISTORY,
@@ -26,9 +26,9 @@ from logshipper_ingest.capture.job import (
     Json,
     heartbeat_lost,
 )
-from logshipper_ingest.capture.summary import CaptureFacts
-from logshipper_ingest.metadata.metadata_keys import parse_record
-from logshipper_ingest.metadata.x_axis import XAxis
+from logshipper_ingest.model.metadata_keys import parse_record
+from logshipper_ingest.model.summary import CaptureFacts
+from logshipper_ingest.model.x_axis import XAxis
 
 MAX_TIME_NS = 1 << 62  # the year 2116; SQLite's integers end at twice that
 MAX_EVENTS = 10_000  # per capture; further ones are counted

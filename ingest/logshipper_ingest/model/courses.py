@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from logshipper_ingest.metadata.metadata_keys import Number, Path
+from logshipper_ingest.model.metadata_keys import Number, Path
 
 # how a key's numbers run; the larger is the worse
 _UNKNOWN, _RISING, _ONE_WAY, _ANY = range(4)

@@ -9,8 +9,8 @@ import re
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from logshipper_ingest.capture.job import JOB_ENDED, SLURM_STATES
-from logshipper_ingest.capture.job import MAX_NODES as MAX_JOB_NODES
+from logshipper_ingest.model.job import JOB_ENDED, SLURM_STATES
+from logshipper_ingest.model.job import MAX_NODES as MAX_JOB_NODES
 
 MAX_RECORD_BYTES = 64 << 10
 SECOND_NS = 10**9

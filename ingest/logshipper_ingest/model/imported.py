@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from logshipper_ingest.capture.job import Json
+from logshipper_ingest.model.job import Json
 
 
 class Change(NamedTuple):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from logshipper_ingest.capture.job import OPEN_STATES, QUEUED, RUNNING
+from logshipper_ingest.model.job import OPEN_STATES, QUEUED, RUNNING
 
 QCG = {
     "QUEUED": QUEUED, "SCHEDULED": QUEUED, "EXECUTING": RUNNING, "SUCCEED": "COMPLETED", "FAILED": "FAILED",

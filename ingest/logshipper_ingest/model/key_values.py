@@ -4,7 +4,7 @@ import json
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from logshipper_ingest.metadata.x_axis import KeyStats
+    from logshipper_ingest.model.x_axis import KeyStats
 
 
 class KeyValues(NamedTuple):

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from logshipper_ingest.capture.job import Child, ChildChange, Json
-from logshipper_ingest.metadata.key_values import KeyValues, values_of
-from logshipper_ingest.metadata.metadata_keys import raw_value
-from logshipper_ingest.metadata.x_axis import KeyStats, XAxis, XChoice, merge_all
+from logshipper_ingest.model.job import Child, ChildChange, Json
+from logshipper_ingest.model.key_values import KeyValues, values_of
+from logshipper_ingest.model.metadata_keys import raw_value
+from logshipper_ingest.model.x_axis import KeyStats, XAxis, XChoice, merge_all
 
 
 class KeyedReader:

@@ -13,9 +13,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from logshipper_ingest.metadata.courses import Trend
-from logshipper_ingest.metadata.metadata_keys import Path, order
-from logshipper_ingest.metadata.x_axis import EPOCH, PROGRESS
+from logshipper_ingest.model.courses import Trend
+from logshipper_ingest.model.metadata_keys import Path, order
+from logshipper_ingest.model.x_axis import EPOCH, PROGRESS
 
 MAX_POINTS = 4500  # of a graph; Loki gives 5,000 entries at most, and the first hundred of each set of keys always stay
 CODE_CHARS, CODE_BITS, PLACE_BITS = 6, 7, 8

@@ -4,7 +4,7 @@ only when a job is over, so an hour's sums grow for as long as jobs run that wer
 from collections import defaultdict
 from typing import NamedTuple
 
-from logshipper_ingest.slurm.record import EndRecord
+from logshipper_ingest.model.end_record import EndRecord
 
 HOUR_SECS = 3600
 MAX_HOURS = 14 * 24  # that are kept: of longer jobs the last days count

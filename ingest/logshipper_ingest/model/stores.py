@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from logshipper.spool.segment import Kind, Stream
-from logshipper_ingest.capture.job import (
+from logshipper_ingest.model.job import (
     Allocation,
     Capture,
     Child,
@@ -18,8 +18,8 @@ from logshipper_ingest.capture.job import (
     RecordBlock,
     TakenIn,
 )
-from logshipper_ingest.metadata.key_values import KeyValues
-from logshipper_ingest.metadata.x_axis import KeyStats, XChoice
+from logshipper_ingest.model.key_values import KeyValues
+from logshipper_ingest.model.x_axis import KeyStats, XChoice
 
 ALL_KINDS = (Kind.LOG, Kind.METADATA, Kind.COMMAND, Kind.NOTE)
 Progress = Callable[[int, int], None]  # how much is done, of how much in all

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from logshipper.errors import UnknownJob
-from logshipper_ingest.capture.job import RUNNING, JobSummary, Json, worst_state
+from logshipper_ingest.model.job import RUNNING, JobSummary, Json, worst_state
 
 _MAX_SUGGESTED_FROM = 10_000
 

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from logshipper_ingest.metadata.courses import Course, Tally, Trend, absorb_courses, absorb_tallies
-from logshipper_ingest.metadata.metadata_keys import (
+from logshipper_ingest.model.courses import Course, Tally, Trend, absorb_courses, absorb_tallies
+from logshipper_ingest.model.metadata_keys import (
     MAX_DEPTH,
     MAX_KEY_BYTES,
     Leaves,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from logshipper_ingest.config.server_access import ServerAccess
+    from logshipper_ingest.servers.server_access import ServerAccess
 
 MAX_EXCERPT_CHARS = 1000
 _LEAST_SECRET_CHARS = 4  # shorter ones are in half of all words

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import orjson
 
 from logshipper.errors import ConfigError, QueryError, RejectedPushError, RetryablePushError
-from logshipper_ingest.config.server_access import Credentials, ServerAccess
 from logshipper_ingest.servers.call_failures import MAX_EXCERPT_CHARS, clean, hidden, refusal_fix, words_of
+from logshipper_ingest.servers.server_access import Credentials, ServerAccess
 
 if TYPE_CHECKING:
     import requests

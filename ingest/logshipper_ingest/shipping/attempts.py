@@ -9,9 +9,9 @@ once more, where no query takes the two for one.
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from logshipper_ingest.capture.segment_reader import SpoolPosition
-from logshipper_ingest.shipping.checkpoints import Checkpoints, Shipped
 from logshipper_ingest.shipping.entries import StreamKey
+from logshipper_ingest.spool.segment_reader import SpoolPosition
+from logshipper_ingest.state.checkpoints import Checkpoints, Shipped
 
 _NOTE = "attempts"
 

@@ -17,10 +17,10 @@ import orjson
 
 from logshipper.render.colours import SGR
 from logshipper.spool.segment import Kind
-from logshipper_ingest.capture.capture_account import STREAM_NAMES, BlockRow, EventRow, Rows, StatusRow
-from logshipper_ingest.capture.capture_folder import Identity
-from logshipper_ingest.capture.job import NAME, Json, job_shard
-from logshipper_ingest.loki.push import as_utf8, encode_block, encode_metadata
+from logshipper_ingest.model.capture_account import STREAM_NAMES, BlockRow, EventRow, Rows, StatusRow
+from logshipper_ingest.model.job import NAME, Json, job_shard
+from logshipper_ingest.servers.loki_push import as_utf8, encode_block, encode_metadata
+from logshipper_ingest.spool.capture_folder import Identity
 
 SERVICE = "logshipper"
 KIND_LABELS = {Kind.LOG: "log", Kind.METADATA: "metadata", Kind.COMMAND: "command", Kind.NOTE: "log"}

@@ -8,12 +8,12 @@ from typing import Protocol, TypeVar
 
 from logshipper.errors import SpoolError
 from logshipper.fault_points import fault_point
-from logshipper_ingest.capture.capture_folder import CaptureFolder, Identity, Life
-from logshipper_ingest.capture.learning import new_account
-from logshipper_ingest.capture.segment_reader import SegmentReader, SpoolPosition
-from logshipper_ingest.metadata.x_axis import XAxis
-from logshipper_ingest.shipping.checkpoints import Checkpoints, Learnt
+from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.shipping.shipped_capture import ShippedCapture, begin_new
+from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life
+from logshipper_ingest.spool.learning import new_account
+from logshipper_ingest.spool.segment_reader import SegmentReader, SpoolPosition
+from logshipper_ingest.state.checkpoints import Checkpoints, Learnt
 
 
 class _Owned(Protocol):

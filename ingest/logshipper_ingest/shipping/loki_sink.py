@@ -26,13 +26,10 @@ from typing import NamedTuple, Protocol
 
 from logshipper.errors import PushError, QueryError, RetryablePushError
 from logshipper_ingest.config.loki_section import LokiSection
-from logshipper_ingest.loki.push import assemble, compress, encode_block, encode_metadata
 from logshipper_ingest.metrics.metrics_server import SinkMetrics
 from logshipper_ingest.servers.backoff import Backoff
-from logshipper_ingest.shipping.entries import Chunk, StreamKey
-from logshipper_ingest.shipping.quarantine import Refusal
-from logshipper_ingest.shipping.rates import Rates
-from logshipper_ingest.shipping.refusals import (
+from logshipper_ingest.servers.loki_push import assemble, compress, encode_block, encode_metadata
+from logshipper_ingest.servers.refusals import (
     CERTAIN,
     SPLITTING,
     STREAM_LIMIT,
@@ -41,6 +38,9 @@ from logshipper_ingest.shipping.refusals import (
     reason_of,
     throttle_of,
 )
+from logshipper_ingest.shipping.entries import Chunk, StreamKey
+from logshipper_ingest.shipping.quarantine import Refusal
+from logshipper_ingest.shipping.rates import Rates
 from logshipper_ingest.shipping.server_clock import ServerClock
 
 _PROBE = b'{"event":"checked"}'

@@ -14,8 +14,8 @@ import orjson
 from logshipper.errors import StoreError, os_words
 from logshipper.fault_points import fault_point
 from logshipper_ingest.shipping.entries import Chunk
-from logshipper_ingest.shipping.quarantine_files import folder_lock, sync_folder
-from logshipper_ingest.shipping.quarantined_entries import QuarantinedEntries, cut_torn_line
+from logshipper_ingest.state.quarantine_files import folder_lock, sync_folder
+from logshipper_ingest.state.quarantined_entries import QuarantinedEntries, cut_torn_line
 
 USER_SHARE = 1 / 8  # of max_bytes
 _SLICE_BYTES = 256 << 10  # written at a time

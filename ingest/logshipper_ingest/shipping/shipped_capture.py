@@ -5,15 +5,15 @@ import time
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from logshipper_ingest.capture.capture_folder import CaptureFolder, Identity, Life
-from logshipper_ingest.capture.job import RUNNING, UNRESPONSIVE_NS
-from logshipper_ingest.capture.learning import new_account
-from logshipper_ingest.capture.segment_reader import Batch, SegmentReader, list_segments
-from logshipper_ingest.shipping.checkpoints import Checkpoints, Counts, Learnt, Shipped
+from logshipper_ingest.model.job import RUNNING, UNRESPONSIVE_NS
 from logshipper_ingest.shipping.entries import EntryBuilder
+from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life
+from logshipper_ingest.spool.learning import new_account
+from logshipper_ingest.spool.segment_reader import Batch, SegmentReader, list_segments
+from logshipper_ingest.state.checkpoints import Checkpoints, Counts, Learnt, Shipped
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.followed_capture import FollowedCapture
+    from logshipper_ingest.shipping.followed_capture import FollowedCapture
 
 FIRST_SEGMENT = 1
 ENTRY_BYTES = 100  # what an entry costs at Loki besides its line, about: a share is what is sent

@@ -27,22 +27,22 @@ from typing import NamedTuple
 from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
 from logshipper.spool.segment import Json
-from logshipper_ingest.capture.capture_account import EventRow, Rows
-from logshipper_ingest.capture.capture_folder import Life
-from logshipper_ingest.capture.followed_capture import in_turn
-from logshipper_ingest.capture.learning import learn, own_fault
-from logshipper_ingest.capture.segment_reader import Batch, Outcome
 from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.config.tenants import tenant_of
+from logshipper_ingest.console.seldom import Seldom
 from logshipper_ingest.metrics.metrics_server import SinkMetrics
+from logshipper_ingest.model.capture_account import EventRow, Rows
 from logshipper_ingest.shipping.attempts import Attempts, End
-from logshipper_ingest.shipping.checkpoints import Checkpoints
 from logshipper_ingest.shipping.entries import Chunk, EntryBuilder, StreamKey, batches, with_replay
+from logshipper_ingest.shipping.followed_capture import in_turn
 from logshipper_ingest.shipping.loki_sink import LokiSink, Stopped, StreamWaits, TenantWaits
 from logshipper_ingest.shipping.quarantine import Quarantine, Refusal
-from logshipper_ingest.shipping.seldom import Seldom
 from logshipper_ingest.shipping.shares import Held, Shares
 from logshipper_ingest.shipping.shipped_capture import ShippedCapture
-from logshipper_ingest.shipping.tenants import tenant_of
+from logshipper_ingest.spool.capture_folder import Life
+from logshipper_ingest.spool.learning import learn, own_fault
+from logshipper_ingest.spool.segment_reader import Batch, Outcome
+from logshipper_ingest.state.checkpoints import Checkpoints
 
 FULL_ROUND_BYTES = 256 << 10  # so much needn't wait for more: pushes of it cost Loki no more than larger ones
 LEAST_PAUSE_SECS = 0.05  # between two rounds

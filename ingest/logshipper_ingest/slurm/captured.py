@@ -8,9 +8,9 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from logshipper_ingest.loki.account import CLOSED, ENDED, STARTED, EventAccount, JobAccount, job_key
-from logshipper_ingest.loki.logql import SERVICE, any_of, quoted, with_event
 from logshipper_ingest.loki.reader import AHEAD_NS, Entries
-from logshipper_ingest.slurm.record import MAX_NODES, SECOND_NS, EndRecord
+from logshipper_ingest.model.end_record import MAX_NODES, SECOND_NS, EndRecord
+from logshipper_ingest.servers.logql import SERVICE, any_of, quoted, with_event
 
 MAX_ENTRIES = 100_000  # of an answer
 BEFORE_NS = 60 * SECOND_NS  # by which a capture's clock may be behind, in a question

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from logshipper.errors import SpoolError, os_words
 from logshipper.fault_points import fault_point
-from logshipper_ingest.slurm.record import MALFORMED, MAX_RECORD_BYTES, BadRecord, EndRecord, parse_end
+from logshipper_ingest.model.end_record import MALFORMED, MAX_RECORD_BYTES, BadRecord, EndRecord, parse_end
 from logshipper_ingest.slurm.waiting import HoursOf, Waiting, WaitingEnds, nothing
 
 MAX_WAITING = 100_000  # records: of the longest waiting the most are jobs' that weren't captured

@@ -21,25 +21,14 @@ from typing import NamedTuple
 
 from logshipper.errors import LogshipperError, QueryError
 from logshipper.fault_points import fault_point
-from logshipper_ingest.capture.job import SLURM_STATES
 from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.config.tenants import USER, tenant_of, tenant_of_uid
 from logshipper_ingest.loki.account import JobAccount
 from logshipper_ingest.loki.client import Client
-from logshipper_ingest.loki.push import encode_metadata, to_utf8
 from logshipper_ingest.loki.reader import Entries
 from logshipper_ingest.metrics.job_metrics import JobMetrics
 from logshipper_ingest.metrics.metrics_server import SinkMetrics
-from logshipper_ingest.servers.backoff import Backoff
-from logshipper_ingest.shipping import shipper
-from logshipper_ingest.shipping.checkpoints import Checkpoints
-from logshipper_ingest.shipping.entries import Chunk, Metadata, StreamKey, batches, json_line, replay_hour
-from logshipper_ingest.shipping.loki_sink import LokiSink, Stopped, StreamWaits, TenantWaits
-from logshipper_ingest.shipping.quarantine import Quarantine, Refusal
-from logshipper_ingest.shipping.tenants import USER, tenant_of, tenant_of_uid
-from logshipper_ingest.slurm.captured import Run, ask, run_of
-from logshipper_ingest.slurm.hours import HOUR_SECS, Hours, HourSums, oldest_hour
-from logshipper_ingest.slurm.intake import EndedFolder, Say
-from logshipper_ingest.slurm.record import (
+from logshipper_ingest.model.end_record import (
     JOBCOMP,
     NOT_CAPTURED,
     REFUSED,
@@ -49,7 +38,18 @@ from logshipper_ingest.slurm.record import (
     event_of,
     note_of,
 )
+from logshipper_ingest.model.job import SLURM_STATES
+from logshipper_ingest.model.slurm_hours import HOUR_SECS, Hours, HourSums, oldest_hour
+from logshipper_ingest.servers.backoff import Backoff
+from logshipper_ingest.servers.loki_push import encode_metadata, to_utf8
+from logshipper_ingest.shipping import shipper
+from logshipper_ingest.shipping.entries import Chunk, Metadata, StreamKey, batches, json_line, replay_hour
+from logshipper_ingest.shipping.loki_sink import LokiSink, Stopped, StreamWaits, TenantWaits
+from logshipper_ingest.shipping.quarantine import Quarantine, Refusal
+from logshipper_ingest.slurm.captured import Run, ask, run_of
+from logshipper_ingest.slurm.intake import EndedFolder, Say
 from logshipper_ingest.slurm.waiting import FILE, Told, Waiting, WaitingEnds
+from logshipper_ingest.state.checkpoints import Checkpoints
 
 ASKED_AFTER_SECS = (3, 10, 60, 600, 3600, 6 * 3600, 24 * 3600)  # since the record was taken; the last time, it goes
 BY_UID_AFTER_SECS = 60  # for what a node sent that didn't know the user's name

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from logshipper_ingest.shipping.state_file import StateFile
-from logshipper_ingest.slurm.hours import HourSums
-from logshipper_ingest.slurm.record import OUTCOMES, TAKEN, TOO_MANY, EndRecord
+from logshipper_ingest.model.end_record import OUTCOMES, TAKEN, TOO_MANY, EndRecord
+from logshipper_ingest.model.slurm_hours import HourSums
 from logshipper_ingest.sqlite_file import damaged, open_reader, store_errors
+from logshipper_ingest.state.state_file import StateFile
 
 VERSION = 1
 FILE = "slurm.db"  # in the agent's state_dir

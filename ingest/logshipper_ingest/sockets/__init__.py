@@ -1,0 +1,1 @@
+"""Unix sockets: their files, and who is at the other end."""

@@ -21,11 +21,11 @@ from logshipper.safe_text import without_controls
 from logshipper.spool.captures import COUNTERS_BYTES, Counters, read_counters, started_of
 from logshipper.spool.spool_room import LIMITS_FILE
 from logshipper.telegraf.measurements import PORT_FILE
-from logshipper_ingest.capture.folder_entries import scanned
-from logshipper_ingest.capture.folder_removal import TAKEN, FolderRemoval, close_to_others
-from logshipper_ingest.capture.folder_size import FolderSize, folder_size
-from logshipper_ingest.capture.job import NAME
-from logshipper_ingest.capture.segment_reader import SpoolPosition, list_segments, segment_name
+from logshipper_ingest.model.job import NAME
+from logshipper_ingest.spool.folder_entries import scanned
+from logshipper_ingest.spool.folder_removal import TAKEN, FolderRemoval, close_to_others
+from logshipper_ingest.spool.folder_size import FolderSize, folder_size
+from logshipper_ingest.spool.segment_reader import SpoolPosition, list_segments, segment_name
 
 GRACE_SECS = 60.0  # how long a capture may take from its directory to its first frame
 IDENTITY = "identity.json"

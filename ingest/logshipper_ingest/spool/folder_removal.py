@@ -15,8 +15,8 @@ import os
 import stat
 
 from logshipper.fault_points import fault_point
-from logshipper_ingest.capture.folder_size import BYTES_PER_ENTRY, FEW_ENTRIES
-from logshipper_ingest.capture.segment_reader import list_segments, segment_name
+from logshipper_ingest.spool.folder_size import BYTES_PER_ENTRY, FEW_ENTRIES
+from logshipper_ingest.spool.segment_reader import list_segments, segment_name
 
 REMOVED_AT_ONCE = 10_000  # entries by one call: about a second
 TAKEN = "taken"  # what `segments/` is called once it was taken from its user

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from logshipper_ingest.capture.segment_reader import segment_number
+from logshipper_ingest.spool.segment_reader import segment_number
 
 FEW_ENTRIES = 1000
 BYTES_PER_ENTRY = (

@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 from logshipper.spool.captures import boot_id
-from logshipper_ingest.capture.capture_account import CAPTURE_TAKEN, CaptureAccount, Rows
-from logshipper_ingest.capture.capture_folder import CaptureFolder, Identity, Life
-from logshipper_ingest.capture.job import MAX_NODES, RUNNING
-from logshipper_ingest.capture.segment_reader import Batch, Outcome
-from logshipper_ingest.metadata.x_axis import XAxis
+from logshipper_ingest.model.capture_account import CAPTURE_TAKEN, CaptureAccount, Rows
+from logshipper_ingest.model.job import MAX_NODES, RUNNING
+from logshipper_ingest.model.x_axis import XAxis
+from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life
+from logshipper_ingest.spool.segment_reader import Batch, Outcome
 
 MAX_FAULT_CHARS = 500  # the frames' own words may be in it
 TAKEN_AWAY = (

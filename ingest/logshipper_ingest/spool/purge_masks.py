@@ -4,7 +4,7 @@ they are, and lines still count. Of JSON the keys and values of others are maske
 import re
 from collections.abc import Iterator
 
-from logshipper_ingest.capture.purge_pattern import LinePattern
+from logshipper_ingest.spool.purge_pattern import LinePattern
 
 _TOKEN = re.compile(rb'"((?:[^"\\]++|\\.)*+)"?|[{}\[\]:,]', re.DOTALL)  # a text without an end, too
 _DATA = b"data"  # of an event: what the job told, numbers, too

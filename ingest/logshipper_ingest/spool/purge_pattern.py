@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from logshipper.errors import ConfigError
-from logshipper_ingest.capture.text_forms import forms
-from logshipper_ingest.loki.logql import quoted
+from logshipper_ingest.servers.logql import quoted
+from logshipper_ingest.spool.text_forms import forms
 
 MAX_PATTERN_CHARS = 1000
 _FLAGS = re.compile(r"\(\?([a-zA-Z]{0,9})-?([a-zA-Z]{0,9})[:)]")

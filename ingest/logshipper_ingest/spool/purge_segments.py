@@ -20,10 +20,10 @@ from logshipper.spool.segment import (
     decode_file_header,
     decode_frame,
 )
-from logshipper_ingest.capture.capture_folder import IDENTITY, CaptureFolder, Life
-from logshipper_ingest.capture.purge_masks import masked_json, masked_lines
-from logshipper_ingest.capture.purge_pattern import LinePattern
-from logshipper_ingest.capture.segment_reader import MAX_SEGMENT_BYTES, list_segments, segment_name
+from logshipper_ingest.spool.capture_folder import IDENTITY, CaptureFolder, Life
+from logshipper_ingest.spool.purge_masks import masked_json, masked_lines
+from logshipper_ingest.spool.purge_pattern import LinePattern
+from logshipper_ingest.spool.segment_reader import MAX_SEGMENT_BYTES, list_segments, segment_name
 
 _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _NOT_A_FILE = (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR, errno.ENOENT)

@@ -32,7 +32,7 @@ from logshipper.spool.segment import (
     decode_frame,
     frame_bytes,
 )
-from logshipper_ingest.capture.folder_entries import scanned
+from logshipper_ingest.spool.folder_entries import scanned
 
 BLOCK_BYTES = 1 << 20
 MAX_SEGMENT_BYTES = 1 << 30  # the writer's are 32 MiB; what is beyond is left out, and counts as that much at most

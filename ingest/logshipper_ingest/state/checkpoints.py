@@ -12,12 +12,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-from logshipper_ingest.capture.capture_account import CaptureAccount
-from logshipper_ingest.capture.capture_folder import Identity
-from logshipper_ingest.capture.segment_reader import SpoolPosition
-from logshipper_ingest.metadata.x_axis import XAxis
-from logshipper_ingest.shipping.state_file import StateFile
+from logshipper_ingest.model.capture_account import CaptureAccount
+from logshipper_ingest.model.x_axis import XAxis
+from logshipper_ingest.spool.capture_folder import Identity
+from logshipper_ingest.spool.segment_reader import SpoolPosition
 from logshipper_ingest.sqlite_file import damaged, open_reader, store_errors
+from logshipper_ingest.state.state_file import StateFile
 
 VERSION = 1
 SCHEMA = """

@@ -7,11 +7,11 @@ import sqlite3
 from contextlib import closing
 from typing import NamedTuple
 
-from logshipper_ingest.capture.purge_masks import masked_json
-from logshipper_ingest.capture.purge_pattern import EVERY_LINE, LinePattern
-from logshipper_ingest.metadata.x_axis import XAxis
-from logshipper_ingest.shipping.checkpoints import SCHEMA, VERSION
+from logshipper_ingest.model.x_axis import XAxis
+from logshipper_ingest.spool.purge_masks import masked_json
+from logshipper_ingest.spool.purge_pattern import EVERY_LINE, LinePattern
 from logshipper_ingest.sqlite_file import open_reader, open_writer, rewrite_wholly, store_errors, transaction
+from logshipper_ingest.state.checkpoints import SCHEMA, VERSION
 
 _JSON_COLUMNS = (("shipped", "identity"), ("shipped", "account"), ("learnt", "account"))
 

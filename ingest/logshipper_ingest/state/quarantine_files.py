@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from logshipper.errors import StoreError, os_words
-from logshipper_ingest.loki.push import is_name
+from logshipper_ingest.servers.loki_push import is_name
 
 FOLDER = "quarantine"  # in the agent's state_dir
 REWRITER_LOCK = "quarantine.lock"  # likewise

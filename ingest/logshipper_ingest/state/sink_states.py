@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from logshipper.errors import ConfigError
-from logshipper_ingest.capture.segment_reader import SpoolPosition
 from logshipper_ingest.config.agent_config import SINKS_FOLDER, AgentConfig
-from logshipper_ingest.shipping.checkpoints import STATE_FILE, State, read_state
+from logshipper_ingest.spool.segment_reader import SpoolPosition
+from logshipper_ingest.state.checkpoints import STATE_FILE, State, read_state
 
 SINKS_NOTE = "sinks"  # a note of the agent's own: the names of all that it ships to
 

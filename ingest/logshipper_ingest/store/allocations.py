@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from contextlib import closing
 
-from logshipper_ingest.capture.job import Allocation
+from logshipper_ingest.model.job import Allocation
 from logshipper_ingest.sqlite_file import UnfinishedError, damaged, open_reader, open_writer, store_errors, transaction
 
 FILE = "allocations.db"

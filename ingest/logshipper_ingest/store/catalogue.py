@@ -18,8 +18,8 @@ import orjson
 
 from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
-from logshipper_ingest.capture.job import RUNNING, JobSummary, derived_state
-from logshipper_ingest.capture.summary import summarise
+from logshipper_ingest.model.job import RUNNING, JobSummary, derived_state
+from logshipper_ingest.model.summary import summarise
 from logshipper_ingest.sqlite_file import (
     DamagedError,
     UnfinishedError,

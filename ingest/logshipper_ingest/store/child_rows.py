@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from logshipper_ingest.capture.job import Child, ChildChange
+from logshipper_ingest.model.job import Child, ChildChange
 from logshipper_ingest.sqlite_file import damaged
 
 OWN_DETAILS = "import"  # among a job's details: what importing itself keeps there

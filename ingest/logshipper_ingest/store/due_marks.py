@@ -10,7 +10,7 @@ from logshipper.errors import os_words
 from logshipper_ingest.sqlite_file import UnwritableError
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.purge_pattern import LinePattern
+    from logshipper_ingest.spool.purge_pattern import LinePattern
 
 FILE = "importing.marks"
 

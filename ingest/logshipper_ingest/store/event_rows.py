@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from logshipper_ingest.capture.job import EventsAsked, JobEvent
+from logshipper_ingest.model.job import EventsAsked, JobEvent
 from logshipper_ingest.sqlite_file import damaged
 
 _PAGE = 500

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 
-from logshipper_ingest.capture.capture_account import CaptureAccount, Rows
-from logshipper_ingest.capture.job import RUNNING, STATE_CHANGED, Json
-from logshipper_ingest.imports.imported import Change, ImportedChild
-from logshipper_ingest.imports.states import is_over, state_of
+from logshipper_ingest.model.capture_account import CaptureAccount, Rows
+from logshipper_ingest.model.imported import Change, ImportedChild
+from logshipper_ingest.model.imported_states import is_over, state_of
+from logshipper_ingest.model.job import RUNNING, STATE_CHANGED, Json
 from logshipper_ingest.sqlite_file import open_reader, store_errors, transaction
 from logshipper_ingest.store.job_db import VERSION, CaptureRow, JobWriter
 

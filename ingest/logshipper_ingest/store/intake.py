@@ -17,13 +17,13 @@ from logshipper.errors import LogshipperError, StoreError, os_words
 from logshipper.fault_points import fault_point
 from logshipper.safe_text import safe
 from logshipper.spool.captures import keep_attempts
-from logshipper_ingest.capture.capture_account import Rows
-from logshipper_ingest.capture.capture_folder import CaptureFolder, Identity, Life, list_folders
-from logshipper_ingest.capture.job import RUNNING, JobSummary, TakenIn
-from logshipper_ingest.capture.learning import learn, new_account
-from logshipper_ingest.capture.purge_pattern import LinePattern
-from logshipper_ingest.capture.purge_segments import Purged, purge_capture
-from logshipper_ingest.capture.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
+from logshipper_ingest.model.capture_account import Rows
+from logshipper_ingest.model.job import RUNNING, JobSummary, TakenIn
+from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life, list_folders
+from logshipper_ingest.spool.learning import learn, new_account
+from logshipper_ingest.spool.purge_pattern import LinePattern
+from logshipper_ingest.spool.purge_segments import Purged, purge_capture
+from logshipper_ingest.spool.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
 from logshipper_ingest.sqlite_file import UnwritableError
 from logshipper_ingest.store.catalogue import Catalogue, summarise
 from logshipper_ingest.store.job_db import CaptureRow, JobWriter

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import cramjam
 
 from logshipper.fault_points import fault_point
-from logshipper_ingest.capture.capture_account import CaptureAccount, Rows
-from logshipper_ingest.capture.segment_reader import SpoolPosition
-from logshipper_ingest.metadata.x_axis import XAxis
+from logshipper_ingest.model.capture_account import CaptureAccount, Rows
+from logshipper_ingest.model.x_axis import XAxis
+from logshipper_ingest.spool.segment_reader import SpoolPosition
 from logshipper_ingest.sqlite_file import damaged, open_writer, store_errors, transaction
 
 VERSION = 1

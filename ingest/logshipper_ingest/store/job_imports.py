@@ -17,11 +17,11 @@ from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
 from logshipper.sidecar.frame_builder import FrameBuilder
 from logshipper.spool.segment import Stream, decode_frame
-from logshipper_ingest.capture.capture_account import CaptureAccount, RecordRow, Rows, clean_ledger
-from logshipper_ingest.capture.job import RUNNING, STATE_CHANGED, JobSummary, Json
-from logshipper_ingest.imports.imported import Change, ImportedJob
-from logshipper_ingest.imports.states import is_over, state_of
-from logshipper_ingest.metadata.metadata_keys import parse_record
+from logshipper_ingest.model.capture_account import CaptureAccount, RecordRow, Rows, clean_ledger
+from logshipper_ingest.model.imported import Change, ImportedJob
+from logshipper_ingest.model.imported_states import is_over, state_of
+from logshipper_ingest.model.job import RUNNING, STATE_CHANGED, JobSummary, Json
+from logshipper_ingest.model.metadata_keys import parse_record
 from logshipper_ingest.store.catalogue import Catalogue, summarise
 from logshipper_ingest.store.child_rows import OWN_DETAILS
 from logshipper_ingest.store.due_marks import DueMarks, Mark, MarksOnTheirWay

@@ -3,8 +3,8 @@
 import os
 from collections.abc import Callable
 
-from logshipper_ingest.capture.purge_pattern import LinePattern
-from logshipper_ingest.capture.purge_segments import Purged
+from logshipper_ingest.spool.purge_pattern import LinePattern
+from logshipper_ingest.spool.purge_segments import Purged
 from logshipper_ingest.sqlite_file import UnwritableError
 from logshipper_ingest.store import due_marks, marks_file
 from logshipper_ingest.store.catalogue import Catalogue, read_summary

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logshipper.spool.segment import MAX_PAYLOAD_BYTES, Kind, Stream
-from logshipper_ingest.capture.job import (
+from logshipper_ingest.model.job import (
     OPEN_STATES,
     RUNNING,
     UNRESPONSIVE,
@@ -35,13 +35,13 @@ from logshipper_ingest.capture.job import (
     derived_state,
     heartbeat_lost,
 )
-from logshipper_ingest.capture.summary import summarise
-from logshipper_ingest.metadata.x_axis import XAxis
+from logshipper_ingest.model.keyed_reader import KeyedReader
+from logshipper_ingest.model.summary import summarise
+from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.sqlite_file import damaged, open_reader, store_errors, unfinished
 from logshipper_ingest.store.child_rows import OWN_DETAILS, read_child_changes, read_children
 from logshipper_ingest.store.event_rows import read_stored_events
 from logshipper_ingest.store.job_db import VERSION, read_captures, unpacked_text
-from logshipper_ingest.store.keyed_reader import KeyedReader
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager, closing
 import orjson
 
 from logshipper.errors import StoreError
-from logshipper_ingest.capture.job import JobSummary
-from logshipper_ingest.metadata.key_values import KeyValues
+from logshipper_ingest.model.job import JobSummary
+from logshipper_ingest.model.key_values import KeyValues
 from logshipper_ingest.sqlite_file import (
     DamagedError,
     UnfinishedError,

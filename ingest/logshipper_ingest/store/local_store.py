@@ -25,7 +25,8 @@ from logshipper.fault_points import fault_point
 from logshipper.filesystem import network_type
 from logshipper.private_folder import claim_folder
 from logshipper.spool.captures import OWN_NAMES, spool_root
-from logshipper_ingest.capture.job import (
+from logshipper_ingest.console.text_table import plural
+from logshipper_ingest.model.job import (
     NAME,
     Capture,
     JobEvent,
@@ -35,18 +36,17 @@ from logshipper_ingest.capture.job import (
     Position,
     TakenIn,
 )
-from logshipper_ingest.capture.summary import find_job
-from logshipper_ingest.metadata.key_values import KeyValues
+from logshipper_ingest.model.key_values import KeyValues
+from logshipper_ingest.model.summary import find_job
 from logshipper_ingest.sqlite_file import DamagedError, UnfinishedError, UnwritableError
 from logshipper_ingest.store.catalogue import Catalogue, make_again
 from logshipper_ingest.store.key_cache import KeyCache
 from logshipper_ingest.store.private_files import is_private, make_files_private
-from logshipper_ingest.text_table import plural
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.job import Allocation
-    from logshipper_ingest.capture.purge_pattern import LinePattern
-    from logshipper_ingest.capture.purge_segments import Purged
+    from logshipper_ingest.model.job import Allocation
+    from logshipper_ingest.spool.purge_pattern import LinePattern
+    from logshipper_ingest.spool.purge_segments import Purged
     from logshipper_ingest.store.due_marks import Mark
     from logshipper_ingest.store.intake import Intake, Progress, SpooledCapture
     from logshipper_ingest.store.job_imports import JobImports

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from logshipper_ingest.sqlite_file import open_writer, rewrite, rewrite_wholly, store_errors
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.purge_pattern import LinePattern
+    from logshipper_ingest.spool.purge_pattern import LinePattern
 
 FILE = "overlay.db"
 VERSION = 1
@@ -38,7 +38,7 @@ def forget_marks(root: str, job_id: str, *, wal: bool) -> None:
 def purge_marks(root: str, job_id: str, pattern: "LinePattern", *, wal: bool, dry_run: bool) -> int:
     """Overwrites a note, and names and values of tags, that have the pattern; whether (1 or 0) there are any. dry_run:
     only looks. Raises StoreError."""
-    from logshipper_ingest.capture.purge_masks import masked, masked_json  # late: whoever lists tags doesn't need it
+    from logshipper_ingest.spool.purge_masks import masked, masked_json  # late: whoever lists tags doesn't need it
 
     path = os.path.join(root, FILE)
     if not os.path.exists(path):

@@ -7,10 +7,10 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
-from logshipper_ingest.capture.purge_masks import masked, masked_json, masked_lines
-from logshipper_ingest.capture.purge_pattern import LinePattern
-from logshipper_ingest.metadata.metadata_keys import parse_record
-from logshipper_ingest.metadata.x_axis import XAxis
+from logshipper_ingest.model.metadata_keys import parse_record
+from logshipper_ingest.model.x_axis import XAxis
+from logshipper_ingest.spool.purge_masks import masked, masked_json, masked_lines
+from logshipper_ingest.spool.purge_pattern import LinePattern
 from logshipper_ingest.sqlite_file import open_writer, rewrite_wholly, store_errors, transaction
 from logshipper_ingest.store.child_rows import has_children
 from logshipper_ingest.store.job_db import SCHEMA, VERSION, packed_text, unpacked_text

@@ -24,12 +24,12 @@ from logshipper.telegraf.line_protocol import MAX_LINE_BYTES
 from logshipper.telegraf.listener import LOOPBACK, Listener, Sender, count_lines, open_sockets
 from logshipper.telegraf.measurements import waited_line
 from logshipper.telegraf.socket_owner import Owner, SocketOwners
-from logshipper_ingest.capture.capture_folder import Life
-from logshipper_ingest.capture.followed_capture import FollowedCapture
 from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.console.seldom import Seldom
 from logshipper_ingest.metrics.metrics_server import TELEGRAF_OUTCOMES
-from logshipper_ingest.node.socket_file import bind, unlink_own
-from logshipper_ingest.shipping.seldom import Seldom
+from logshipper_ingest.shipping.followed_capture import FollowedCapture
+from logshipper_ingest.sockets.socket_file import bind, unlink_own
+from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.telegraf.senders import Senders
 from logshipper_ingest.telegraf.unidentified import Unidentified, remove_kept
 

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from logshipper.telegraf.socket_owner import Owner, processes_of
-from logshipper_ingest.node.peer import job_ids_of
+from logshipper_ingest.sockets.peer import job_ids_of
 
 KEEP_SECS = 30.0  # what is known of a socket, as long as that lives
 KEEP_PROCESS_SECS = 1.0

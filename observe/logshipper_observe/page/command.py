@@ -11,7 +11,7 @@ import webbrowser
 from pathlib import Path
 
 from logshipper.errors import os_words
-from logshipper_ingest.stop_signals import set_by_signals
+from logshipper_ingest.console.stop_signals import set_by_signals
 from logshipper_observe.page.access import write_redirect
 from logshipper_observe.page.server import PageServer
 from logshipper_observe.running import say

@@ -18,8 +18,8 @@ from logshipper_observe.series import TIME, numeric_keys
 from logshipper_observe.words import duration, exit_words
 
 if TYPE_CHECKING:
-    from logshipper_ingest.metadata.x_axis import KeyStats, XChoice
-    from logshipper_ingest.store.stores import Reader
+    from logshipper_ingest.model.stores import Reader
+    from logshipper_ingest.model.x_axis import KeyStats, XChoice
 
 MOST_JOBS = 16
 _SHOWN_CHARS = 2000

@@ -16,7 +16,7 @@ from logshipper_observe.page.search import MAX_TEXT
 from logshipper_observe.words import is_further_part, uncoloured, utc
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.job import LogLine
+    from logshipper_ingest.model.job import LogLine
 
 MAX_LINES = 1_000  # of an answer
 MAX_CHARS = 4_096  # of a line, unless it is asked for alone

@@ -18,14 +18,14 @@ import orjson
 
 from logshipper.errors import LogshipperError, StoreError, UnknownJob, os_words
 from logshipper.spool.segment import Kind, Stream
-from logshipper_ingest.capture.job import LogLine, Position
+from logshipper_ingest.model.job import LogLine, Position
+from logshipper_ingest.model.stores import ALL_KINDS
 from logshipper_ingest.store.job_reader import BlockHead
-from logshipper_ingest.store.stores import ALL_KINDS
 from logshipper_observe.page.opened import Intake, OpenedStore
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.job import Capture
-    from logshipper_ingest.store.stores import Reader
+    from logshipper_ingest.model.job import Capture
+    from logshipper_ingest.model.stores import Reader
 
 MAX_BYTES = 4 << 30  # of a copy; a longer log's end is left out, and it is said
 BLOCK_LINES = 1_000

@@ -16,7 +16,7 @@ from logshipper_observe.points import Points, SmoothedPoints
 from logshipper_observe.series import Filling, Graph, Request, lacks_x, planned, with_own_x
 
 if TYPE_CHECKING:
-    from logshipper_ingest.store.stores import Reader
+    from logshipper_ingest.model.stores import Reader
 
 MOST_FEEDS = 24
 _LOOKS = 256  # records between two looks at the clock

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from logshipper_ingest.text_table import plural
+from logshipper_ingest.console.text_table import plural
 from logshipper_observe.asked import UnknownKey
 from logshipper_observe.csv_rows import CsvRows, own_titles
 from logshipper_observe.graph_notes import left_out_of, rule_words
@@ -20,7 +20,7 @@ from logshipper_observe.series import Graph, Request, numeric_keys, planned
 from logshipper_observe.words import utc
 
 if TYPE_CHECKING:
-    from logshipper_ingest.store.stores import Reader
+    from logshipper_ingest.model.stores import Reader
 
 MOST_GRAPHS = 32  # of one answer: a screen shows fewer, and the page asks again as one scrolls
 DEFAULT_POINTS = 2000  # of a series

@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, NamedTuple
 
 from logshipper.errors import LogshipperError, UnknownJob
-from logshipper_ingest.capture.job import JobSummary
+from logshipper_ingest.model.job import JobSummary
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.documents import STREAM_NAMES, Document, capture_document, duration_secs, job_document, moment
 from logshipper_observe.opening import overlay_of
@@ -21,7 +21,7 @@ from logshipper_observe.show import ledger_of
 from logshipper_observe.words import exit_words
 
 if TYPE_CHECKING:
-    from logshipper_ingest.store.stores import Store
+    from logshipper_ingest.model.stores import Store
 
 MAX_LISTED = 1_000
 MAX_LAST = 50  # jobs whose last values are asked for at once

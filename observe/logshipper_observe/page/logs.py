@@ -19,7 +19,7 @@ from logshipper_observe.page.search import Search
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from logshipper_ingest.capture.job import Capture, LogLine
+    from logshipper_ingest.model.job import Capture, LogLine
 
 MAX_LOGS = 16  # views of jobs that are remembered
 MAX_SEARCHES = 4  # of each

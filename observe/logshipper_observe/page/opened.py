@@ -12,8 +12,8 @@ from logshipper.errors import UnknownJob
 from logshipper_observe.opening import LIST_SECS, is_from_loki, opened, store_place
 
 if TYPE_CHECKING:
-    from logshipper_ingest.capture.job import JobSummary
-    from logshipper_ingest.store.stores import Reader, Store
+    from logshipper_ingest.model.job import JobSummary
+    from logshipper_ingest.model.stores import Reader, Store
 
 TAKE_IN_SECS = 0.25
 
