@@ -14,12 +14,12 @@ from logshipper.safe_text import safe
 from logshipper_observe.conditions import time_ns
 from logshipper_observe.documents import Document, moment
 from logshipper_observe.event_log import EventLog, EventQuery, StateEvent
+from logshipper_observe.event_words import words_of_event
 from logshipper_observe.opening import chosen_jobs, is_from_loki, overlay_of, say_where_else, store_place
 from logshipper_observe.output import Cell, Column, Output, Styled, natural_widths, print_json, to_json, write_json
 from logshipper_observe.running import say
-from logshipper_observe.show import event_words
 from logshipper_observe.store_api import Store
-from logshipper_observe.words import NS, STATE_STYLES, exit_words, local, local_with_zone
+from logshipper_observe.words import NS, STATE_STYLES, local, local_with_zone
 
 SCHEMA = "logshipper.events/1"
 EXIT_UNKNOWN = 1
@@ -191,23 +191,14 @@ def _narrow_row(row: list[Cell], event: StateEvent) -> list[Cell]:
     if not event.to_state:
         return [*row[:3], _told(event)]
     change = f"{event.from_state} -> {event.to_state}" if event.from_state else event.to_state
-    words = ", ".join(filter(None, (change, said_of(event))))
+    words = ", ".join(filter(None, (change, words_of_event(event))))
     return [*row[:3], Styled(f"{event.name}: {words}", STATE_STYLES.get(event.to_state, ""))]
 
 
 def _told(event: StateEvent) -> str:
     """The job's name, and what there is to say."""
-    words = said_of(event)
+    words = words_of_event(event)
     return f"{event.name}: {words}" if words else event.name
-
-
-def said_of(event: StateEvent) -> str:
-    """An event in words, besides its states; "" where these say all."""
-    if not event.to_state:
-        return event.message or event_words({**event.data, "event": event.kind})
-    code, signal = event.data.get("exit_code"), event.data.get("signal")
-    outcome = exit_words(code if isinstance(code, int) else None, signal if isinstance(signal, int) else 0)
-    return event.message or (outcome if code or signal else "")
 
 
 def _document(event: StateEvent) -> Document:

@@ -17,7 +17,9 @@ from logshipper_observe.documents import (
     key_document,
     moment,
 )
+from logshipper_observe.event_words import event_words
 from logshipper_observe.job_info import totals
+from logshipper_observe.ledger import ACCOUNTS, ledger_of
 from logshipper_observe.opening import opened_job, overlay_of, store_place
 from logshipper_observe.output import Cell, Column, Output, Styled, print_json
 from logshipper_observe.overlay import Marks, Place
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
     from logshipper_ingest.model.x_axis import KeyStats
 
 SCHEMA = "logshipper.show/1"
-ACCOUNTS = ("stored", "collapsed", "blank", "dropped", "commands", "pending", "lost")  # `read` is their sum
 _CAPTURE_COLUMNS = (
     Column("attempt", right=True),
     Column("step"),
@@ -75,20 +76,6 @@ def _with_parts(job: "JobSummary", store: "Store") -> "JobSummary":
         return job
     found = totals([part.state for part in store.jobs() if part.parent == job.job_id])
     return replace(job, children=found.total, children_finished=found.finished, children_failed=found.failed)
-
-
-def ledger_of(reader: "Reader") -> Document:
-    """The job's account: its captures' ledgers, summed."""
-    total: Document = {stream: dict.fromkeys(("read", *ACCOUNTS), 0) for stream in ("stdout", "stderr")}
-    total |= {"notes": 0, "status": 0, "parts": 0}
-    for capture in reader.captures:
-        for name, value in capture.ledger.items():
-            if isinstance(value, dict) and name in ("stdout", "stderr"):
-                for account in ("read", *ACCOUNTS):
-                    total[name][account] += int(value.get(account, 0))
-            elif name in ("notes", "status", "parts"):
-                total[name] += int(value)
-    return total
 
 
 def _document(
@@ -302,17 +289,3 @@ class _Page:
 def note_line(note: str) -> str:
     """A note of several lines as one."""
     return " / ".join(line.strip() for line in note.splitlines() if line.strip())
-
-
-def event_words(event: Document) -> str:
-    """An event as a sentence."""
-    if event.get("event") == "state":
-        before, after = event.get("source_from") or event.get("from"), event.get("source_to") or event.get("to")
-        return f"from {before} to {after}" if before else f"{after}"
-    message = event.get("message")
-    if event.get("event") == "mode_changed":
-        words = f"mode changed from {event.get('from', '?')} to {event.get('to', '?')}"
-        return message if isinstance(message, str) and message.startswith(words) else words
-    if isinstance(message, str) and message:
-        return message
-    return str(event.get("event", "")).replace("_", " ") or "an event without a name"

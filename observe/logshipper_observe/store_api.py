@@ -200,7 +200,7 @@ class Store:
         return None, None
 
     def _waiting(self, selectors: Sequence[str], timeout_secs: float | None) -> "Waiting":
-        from logshipper_observe.wait import Waiting
+        from logshipper_observe.job_ends import Waiting
 
         self._take_in()
         ids, unknown = resolve_each(selectors, self._store.resolve, self._store.jobs)
@@ -228,7 +228,7 @@ class Store:
 
 
 if TYPE_CHECKING:
-    from logshipper_observe.wait import Waiting
+    from logshipper_observe.job_ends import Waiting
 
 
 def _several(texts: "str | Sequence[str]") -> Sequence[str]:

@@ -3,7 +3,7 @@
 from collections import Counter
 from itertools import islice
 
-from logshipper_observe.events import said_of
+from logshipper_observe.event_words import words_of_event
 from logshipper_observe.job_events import StateEvent, Which, events_of
 from logshipper_observe.output import to_json
 from logshipper_observe.page.answers import Answer, Ask, tagged_answer
@@ -49,6 +49,6 @@ def _document(event: StateEvent, began_ns: int) -> dict[str, object]:
         "kind": event.kind[:_WORD_CHARS],
         "from_state": event.from_state[:_WORD_CHARS],
         "to_state": event.to_state[:_WORD_CHARS],
-        "words": said_of(event)[:_WORD_CHARS],
+        "words": words_of_event(event)[:_WORD_CHARS],
         "data": data if len(data) <= _DATA_CHARS else f"{data[:_DATA_CHARS]}…",
     }

@@ -13,11 +13,11 @@ from logshipper.errors import LogshipperError, UnknownJob
 from logshipper_ingest.model.job import JobSummary
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.documents import STREAM_NAMES, Document, capture_document, duration_secs, job_document, moment
+from logshipper_observe.ledger import ledger_of
 from logshipper_observe.opening import overlay_of
 from logshipper_observe.overlay import NO_MARKS, Marks, Place
 from logshipper_observe.page.answers import Answer, Ask, json_answer, tagged_answer
 from logshipper_observe.records import flat
-from logshipper_observe.show import ledger_of
 from logshipper_observe.words import exit_words
 
 if TYPE_CHECKING:
