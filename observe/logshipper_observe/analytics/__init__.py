@@ -1,0 +1,1 @@
+"""Numbers of many jobs: throughput, utilization, nodes, tasks."""

@@ -1,0 +1,1 @@
+"""The library: stores, jobs, columns of records, events (docs/python-api.md)."""

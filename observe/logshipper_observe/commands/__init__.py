@@ -1,0 +1,1 @@
+"""The reading commands. Each is imported when it is called."""

@@ -1,0 +1,1 @@
+"""Records as CSV, JSON lines and Parquet."""

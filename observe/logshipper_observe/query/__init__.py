@@ -1,0 +1,1 @@
+"""Which jobs, keys and columns are meant: selectors, conditions, and the store that has them."""
