@@ -13,15 +13,15 @@ TYPE_CHECKING = False  # typing itself costs more than all else that a captured 
 if TYPE_CHECKING:
     from logshipper.emitting import emit, event
     from logshipper.errors import ConfigError, LogshipperError, QueryError, StoreError, UnknownJob
-    from logshipper_observe.analytics import Report, available_nodes, throughput_report, utilization_report
-    from logshipper_observe.asked import UnknownKey
-    from logshipper_observe.batch_jobs import BatchJob
-    from logshipper_observe.event_log import EventLog, StateEvent
-    from logshipper_observe.info_lookup import Found
-    from logshipper_observe.job_api import Event, Job, Line, Record
-    from logshipper_observe.job_info import Iterations, JobInfo, Metric
-    from logshipper_observe.store_api import Jobs, Store, TimedOut
-    from logshipper_observe.tables import Columns, Rollup
+    from logshipper_observe.analytics.analytics import Report, available_nodes, throughput_report, utilization_report
+    from logshipper_observe.analytics.batch_jobs import BatchJob
+    from logshipper_observe.api.event_log import EventLog, StateEvent
+    from logshipper_observe.api.job_api import Event, Job, Line, Record
+    from logshipper_observe.api.store_api import Jobs, Store, TimedOut
+    from logshipper_observe.api.tables import Columns, Rollup
+    from logshipper_observe.model.job_info import Iterations, JobInfo, Metric
+    from logshipper_observe.query.asked import UnknownKey
+    from logshipper_observe.query.info_lookup import Found
 
 __version__ = "0.1.0"
 __all__ = [
@@ -58,15 +58,15 @@ __all__ = [
 _MODULES = {
     "logshipper.emitting": "emit event",
     "logshipper.errors": "ConfigError LogshipperError QueryError StoreError UnknownJob",
-    "logshipper_observe.analytics": "Report available_nodes throughput_report utilization_report",
-    "logshipper_observe.asked": "UnknownKey",
-    "logshipper_observe.batch_jobs": "BatchJob",
-    "logshipper_observe.event_log": "EventLog StateEvent",
-    "logshipper_observe.info_lookup": "Found",
-    "logshipper_observe.job_api": "Event Job Line Record",
-    "logshipper_observe.job_info": "Iterations JobInfo Metric",
-    "logshipper_observe.store_api": "Jobs Store TimedOut",
-    "logshipper_observe.tables": "Columns Rollup",
+    "logshipper_observe.analytics.analytics": "Report available_nodes throughput_report utilization_report",
+    "logshipper_observe.query.asked": "UnknownKey",
+    "logshipper_observe.analytics.batch_jobs": "BatchJob",
+    "logshipper_observe.api.event_log": "EventLog StateEvent",
+    "logshipper_observe.query.info_lookup": "Found",
+    "logshipper_observe.api.job_api": "Event Job Line Record",
+    "logshipper_observe.model.job_info": "Iterations JobInfo Metric",
+    "logshipper_observe.api.store_api": "Jobs Store TimedOut",
+    "logshipper_observe.api.tables": "Columns Rollup",
 }
 
 

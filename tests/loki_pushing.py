@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import logshipper_observe.opening
+import logshipper_observe.query.opening
 from logshipper.spool.segment import Json, Stream
 from logshipper.start.cli import main
 from logshipper_ingest.loki.store import LokiStore
@@ -29,7 +29,7 @@ def asking(fake: FakeLoki, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     def open_fake(args: argparse.Namespace) -> LokiStore:
         return LokiStore(fake, cluster=args.cluster, since_secs=args.since or 7 * 86_400)
 
-    monkeypatch.setattr(logshipper_observe.opening, "_open_loki", open_fake)
+    monkeypatch.setattr(logshipper_observe.query.opening, "_open_loki", open_fake)
     monkeypatch.setenv("LOGSHIPPER_LOKI_URL", "http://loki.invalid")
 
     def run(*words: str) -> tuple[int, str, str]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logshipper_observe.analytics import Report, available_nodes, throughput_report, utilization_report
+from logshipper_observe.analytics.analytics import Report, available_nodes, throughput_report, utilization_report
 
 T0 = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 
@@ -129,7 +129,7 @@ def test_jobs_that_share_a_node_are_parts_of_it() -> None:
 
 @pytest.mark.parametrize("nodes", [None, 0, -1, math.nan, math.inf, "4", True, [2], 10**400])
 def test_a_node_count_that_is_none_counts_as_one(nodes: object, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "logshipper_observe.analytics"):
+    with caplog.at_level(logging.WARNING, "logshipper.analytics"):
         report = utilization_report(run("a", 0, 10, num_nodes=nodes))
     assert report[1] == [1, 0]
     assert report.notes == caplog.messages == ["of 1 job the number of nodes isn't known: each counts as 1"]

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from logshipper_observe.analytics import Report, available_nodes, throughput_report, utilization_report
-from logshipper_observe.task_analytics import (
+from logshipper_observe.analytics.analytics import Report, available_nodes, throughput_report, utilization_report
+from logshipper_observe.analytics.task_analytics import (
     Span,
     Statistics,
     Task,

@@ -21,8 +21,8 @@ import pytest
 import logshipper
 from logshipper.start.cli import main
 from logshipper.start.launchers import NODE_COUNTS
-from logshipper_observe.analyze import _within
-from logshipper_observe.words import utc
+from logshipper_observe.base.words import utc
+from logshipper_observe.commands.analyze import _within
 from tests.captured_runs import TIMEOUT_SECS
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
@@ -110,7 +110,7 @@ times, node_counts = available_nodes(foo_batchjobs)
 """
 IMPORTS = """
 from logshipper import BatchJob, EventLog
-from logshipper_observe.analytics import available_nodes, throughput_report, utilization_report
+from logshipper_observe.analytics.analytics import available_nodes, throughput_report, utilization_report
 from matplotlib import pyplot as plt
 """
 

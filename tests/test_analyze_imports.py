@@ -10,8 +10,8 @@ import pytest
 
 import logshipper
 from logshipper.start.cli import main
-from logshipper_observe.job_tasks import tasks_of_jobs
-from logshipper_observe.task_analytics import Task, gantt, launch_overheads, statistics_of
+from logshipper_observe.analytics.job_tasks import tasks_of_jobs
+from logshipper_observe.analytics.task_analytics import Task, gantt, launch_overheads, statistics_of
 from tests.import_tools import RECORDED
 from tests.test_analytics_oracles import asked_of, bars, is_same, same_statistics
 from tests.tools_of_others import needs_program_of_others

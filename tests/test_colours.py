@@ -19,7 +19,7 @@ from logshipper.start import batch_output
 from logshipper.start.cli import main
 from logshipper_ingest.loki.lines import begins_alike, clean
 from logshipper_ingest.shipping.entries import split
-from logshipper_observe.words import safe_coloured
+from logshipper_observe.base.words import safe_coloured
 from tests.captured_runs import Home
 from tests.model_settings import examples
 from tests.reading_store import SpooledCapture

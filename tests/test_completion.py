@@ -9,7 +9,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from logshipper_observe.completion import SHELLS
+from logshipper_observe.commands.completion import SHELLS
 from tests.captured_runs import TIMEOUT_SECS
 from tests.reading_store import training
 from tests.tools.packages import are_installed

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logshipper.start.cli import main
-from logshipper_observe.csv_rows import CsvRows, no_formula
+from logshipper_observe.formats.csv_rows import CsvRows, no_formula
 from tests.reading_store import SpooledCapture
 
 FORMULAS = [

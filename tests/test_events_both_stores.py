@@ -15,8 +15,8 @@ from logshipper.spool.segment import Kind
 from logshipper.start.cli import main
 from logshipper_ingest.model.capture_account import MAX_EVENTS
 from logshipper_ingest.store.job_reader import JobReader
-from logshipper_observe import event_log
-from logshipper_observe.event_log import EventQuery
+from logshipper_observe.api import event_log
+from logshipper_observe.api.event_log import EventQuery
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer, PrometheusServer

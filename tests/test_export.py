@@ -20,8 +20,8 @@ from logshipper.spool.segment import Kind, Stream
 from logshipper.start.cli import main
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_observe.record_columns import ColumnMaker, is_exact
-from logshipper_observe.records import flat
+from logshipper_observe.formats.record_columns import ColumnMaker, is_exact
+from logshipper_observe.model.records import flat
 from tests.loki_job import push_spool
 from tests.model_settings import examples
 from tests.reading_store import SpooledCapture, training
@@ -181,7 +181,7 @@ def test_too_many_keys_for_a_table(
     with SpooledCapture(store, "wide") as job:
         job.metadata({f"k{number}": number for number in range(9)})
         job.end()
-    for module in ("logshipper_observe.export_text", "logshipper_observe.export_parquet"):
+    for module in ("logshipper_observe.formats.export_text", "logshipper_observe.formats.export_parquet"):
         importlib.import_module(module)
         monkeypatch.setattr(sys.modules[module], "MAX_COLUMNS", 8)
     for form in ("csv", "parquet"):
@@ -265,8 +265,8 @@ def test_blocks_of_many_kinds_become_one_file(
     store: Path, export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Columns come, go and change their type from block to block."""
-    importlib.import_module("logshipper_observe.export_parquet")
-    monkeypatch.setattr("logshipper_observe.export_parquet.BLOCK_ROWS", 5)
+    importlib.import_module("logshipper_observe.formats.export_parquet")
+    monkeypatch.setattr("logshipper_observe.formats.export_parquet.BLOCK_ROWS", 5)
     values: list[Any] = [0, 1, 2.5, BIG, "x", True, None, 0.1]
     records = [{"n": at, "a": values[at // 10], **({"late": at} if at > 60 else {})} for at in range(80)]
     with SpooledCapture(store, "many") as job:
@@ -365,7 +365,11 @@ def test_a_failure_leaves_no_half_file(
         def full(self: Any, *args: Any) -> None:
             raise OSError(28, "No space left on device")
 
-        module = "logshipper_observe.export_parquet" if form == "parquet" else "logshipper_observe.export_text"
+        module = (
+            "logshipper_observe.formats.export_parquet"
+            if form == "parquet"
+            else "logshipper_observe.formats.export_text"
+        )
         importlib.import_module(module)
         name = {"csv": "CsvWriter", "jsonl": "JsonlWriter", "parquet": "ParquetWriter"}[form]
         monkeypatch.setattr(getattr(sys.modules[module], name), "finish", full)
@@ -418,7 +422,7 @@ def test_without_pyarrow_parquet_says_what_to_install(
     for name in [
         name
         for name in sys.modules
-        if name.startswith(("logshipper_observe.export_parquet", "logshipper_observe.record_columns"))
+        if name.startswith(("logshipper_observe.formats.export_parquet", "logshipper_observe.formats.record_columns"))
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyarrow", None)

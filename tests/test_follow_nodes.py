@@ -19,16 +19,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import logshipper_observe.follow_nodes
-import logshipper_observe.logs
+import logshipper_observe.commands.logs
+import logshipper_observe.follow.follow_nodes
 from logshipper.spool.segment import Kind, Stream
 from logshipper.start.cli import main
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.model.job import Capture, LogLine, Position
 from logshipper_ingest.servers.loki_push import Entry
-from logshipper_observe.cli_lists import seconds_number
-from logshipper_observe.follow_nodes import Nodes, View
-from logshipper_observe.log_place import Place
+from logshipper_observe.commands.cli_lists import seconds_number
+from logshipper_observe.follow.follow_nodes import Nodes, View
+from logshipper_observe.follow.log_place import Place
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer
@@ -123,8 +123,8 @@ def test_one_node_has_nothing_to_switch_to() -> None:
 
 
 def test_what_is_held_has_a_cap(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logshipper_observe.follow_nodes, "MAX_HELD_LINES", 3)
-    monkeypatch.setattr(logshipper_observe.follow_nodes, "MAX_HELD_CHARS", 10)
+    monkeypatch.setattr(logshipper_observe.follow.follow_nodes, "MAX_HELD_LINES", 3)
+    monkeypatch.setattr(logshipper_observe.follow.follow_nodes, "MAX_HELD_CHARS", 10)
     view.turn(1)
     for number in range(5):
         view.takes(line(2, str(number)))
@@ -340,7 +340,7 @@ def test_nodes_and_places_in_a_real_loki(
     def interrupt(poll: "select.poll", secs: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(logshipper_observe.logs, "_pause", interrupt)
+    monkeypatch.setattr(logshipper_observe.commands.logs, "_pause", interrupt)
     words = ["logs", job, "--follow", "--from", "loki", "--loki-url", loki.url]
     assert main(words) == 130
     out, err = capsys.readouterr()

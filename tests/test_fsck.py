@@ -16,7 +16,7 @@ from logshipper_ingest.agent.user_agent import take_lock
 from logshipper_ingest.cli import main
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_ingest.store.marks_file import FILE
-from logshipper_observe.overlay import Change, Overlay, Place
+from logshipper_observe.model.overlay import Change, Overlay, Place
 from tests.node_agents import NodeAgent
 from tests.other_users import needs_root
 from tests.segment_factory import CaptureWriter

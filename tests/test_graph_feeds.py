@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_observe.asked import UnknownKey
+from logshipper_observe.graphs.series import Graph, Request, graphs
 from logshipper_observe.page.graph_feeds import Feed, Feeds, Wanted
-from logshipper_observe.series import Graph, Request, graphs
+from logshipper_observe.query.asked import UnknownKey
 from tests.loki_fake import FakeLoki
 from tests.loki_job import push_spool
 from tests.loki_pushing import open_store

@@ -17,7 +17,7 @@ import pexpect
 import pytest
 
 from logshipper.start.cli import main
-from logshipper_observe.completion import SHELLS
+from logshipper_observe.commands.completion import SHELLS
 from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.import_tools import RECORDED
 from tests.node_agents import NodeAgent

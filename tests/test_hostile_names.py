@@ -18,7 +18,7 @@ from logshipper_ingest.cli import build_parser as agent_parser
 from logshipper_ingest.cli import main as agent
 from logshipper_ingest.state import quarantine_files
 from logshipper_ingest.store.marks_file import FILE
-from logshipper_observe.overlay import Change, Overlay, Place
+from logshipper_observe.model.overlay import Change, Overlay, Place
 from tests.captured_runs import TIMEOUT_SECS
 from tests.reading_store import SpooledCapture
 from tests.shipping_node import ShippingNode, soon_ns

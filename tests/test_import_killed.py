@@ -10,7 +10,7 @@ import pytest
 
 from logshipper.start.cli import main
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_observe.overlay import Overlay
+from logshipper_observe.model.overlay import Overlay
 from tests import crashing
 from tests.import_tools import RECORDED, contents, store
 from tests.tools.sources import ROOT

@@ -20,8 +20,8 @@ from logshipper_ingest.imports.values import job_id_of, secs_of
 from logshipper_ingest.model import imported_states as states
 from logshipper_ingest.model.job import NAME
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_observe.overlay import Overlay, Place
-from logshipper_observe.words import state_of
+from logshipper_observe.base.words import state_of
+from logshipper_observe.model.overlay import Overlay, Place
 from tests.captured_runs import wait_until
 from tests.import_tools import RECORDED, Import, contents, store, take
 from tests.reading_store import SpooledCapture

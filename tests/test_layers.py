@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.sources import INGEST, LOGSHIPPER, PACKAGES
+from tests.tools.sources import INGEST, LOGSHIPPER, OBSERVE, PACKAGES
 
 MAY_IMPORT = {
     "logshipper": (),
@@ -85,6 +85,19 @@ FOLDERS = {
             "store",
             "telegraf",
         ),
+    },
+    OBSERVE: {
+        "": (),
+        "base": (),
+        "model": ("base",),
+        "query": ("base", "model"),
+        "api": ("base", "model", "query"),
+        "analytics": ("api", "base", "model", "query"),
+        "formats": ("base", "model"),
+        "graphs": ("analytics", "base", "model", "query"),
+        "follow": ("base", "model"),
+        "page": ("api", "base", "formats", "graphs", "model", "query"),
+        "commands": ("analytics", "api", "base", "follow", "formats", "graphs", "model", "page", "query"),
     },
 }
 ENTRIES = {

@@ -19,11 +19,11 @@ from logshipper_ingest.model.key_values import KeyValues
 from logshipper_ingest.sqlite_file import transaction
 from logshipper_ingest.store.key_cache import FILE
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_observe.columns import parse_columns
-from logshipper_observe.conditions import parse_condition, tag_condition
-from logshipper_observe.overlay import Marks
-from logshipper_observe.properties import Row
-from logshipper_observe.selectors import pick
+from logshipper_observe.model.overlay import Marks
+from logshipper_observe.model.properties import Row
+from logshipper_observe.query.columns import parse_columns
+from logshipper_observe.query.conditions import parse_condition, tag_condition
+from logshipper_observe.query.selectors import pick
 from tests.captured_runs import TIMEOUT_SECS
 from tests.reading_store import Ask, SpooledCapture, asking
 from tests.segment_factory import SECOND_NS as NS

@@ -20,7 +20,7 @@ from logshipper_ingest.store.catalogue import Catalogue
 from logshipper_ingest.store.intake import intake_lock
 from logshipper_ingest.store.job_db import JobWriter
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_observe.overlay import NO_MARKS, Change, Overlay, Place
+from logshipper_observe.model.overlay import NO_MARKS, Change, Overlay, Place
 from logshipper_observe.page.logs import Log, View
 from tests.import_tools import RECORDED
 from tests.reading_store import SpooledCapture

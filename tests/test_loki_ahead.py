@@ -10,8 +10,8 @@ import logshipper
 from logshipper_ingest.loki import ahead
 from logshipper_ingest.loki.finding import Found
 from logshipper_ingest.model.job import SHIPPED_UNRESPONSIVE_NS
-from logshipper_observe.job_events import StateEvent, Which, events_of
-from logshipper_observe.overlay import Overlay
+from logshipper_observe.model.job_events import StateEvent, Which, events_of
+from logshipper_observe.model.overlay import Overlay
 from tests.loki_fake import FakeLoki
 from tests.loki_pushing import JOB, Pushing, open_store
 from tests.segment_factory import SECOND_NS as NS

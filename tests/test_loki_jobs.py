@@ -231,10 +231,10 @@ def test_the_order_of_arrival_does_not_matter(random: Any) -> None:
 
 
 def observe_everything(reader: Any) -> None:  # Any: a reader, of which everything is asked
-    from logshipper_observe.documents import capture_document, job_document
-    from logshipper_observe.output import to_json
-    from logshipper_observe.overlay import NO_MARKS
-    from logshipper_observe.show import _document
+    from logshipper_observe.base.output import to_json
+    from logshipper_observe.commands.show import _document
+    from logshipper_observe.model.documents import capture_document, job_document
+    from logshipper_observe.model.overlay import NO_MARKS
 
     json.loads(to_json(_document(reader, reader.summary, reader.keys(), "", time.time_ns(), NO_MARKS)))
     to_json([job_document(reader.summary, 0), *map(capture_document, reader.captures)])

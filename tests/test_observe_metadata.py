@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logshipper_observe import metadata, records
+from logshipper_observe.commands import metadata
+from logshipper_observe.model import records
 from tests.model_settings import examples
 from tests.observe_fake import STARTED_NS, FakeReader
 from tests.test_observe_records import OBJECTS, R19

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logshipper_observe import records
+from logshipper_observe.model import records
 
 R19 = [
     '{"epoch": 1, "loss": 7.2355865, "acc": 0.00123}',

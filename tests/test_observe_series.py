@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from logshipper_observe import series
-from logshipper_observe.asked import UnknownKey
-from logshipper_observe.points import MAX_POINTS, Points
-from logshipper_observe.series import Graph, Request, graphs
+from logshipper_observe.graphs import series
+from logshipper_observe.graphs.points import MAX_POINTS, Points
+from logshipper_observe.graphs.series import Graph, Request, graphs
+from logshipper_observe.query.asked import UnknownKey
 from tests.observe_fake import FakeReader
 
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logshipper.safe_text import safe, safe_json, safe_lines, without_controls
-from logshipper_observe import output, words
-from logshipper_observe.asked import UnknownKey, pick_keys
-from logshipper_observe.ticks import axis_range, labels, ticks, time_unit
+from logshipper_observe.base import output, words
+from logshipper_observe.graphs.ticks import axis_range, labels, ticks, time_unit
+from logshipper_observe.query.asked import UnknownKey, pick_keys
 
 NS = 10**9
 

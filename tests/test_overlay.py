@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from logshipper.errors import ConfigError, StoreError
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_ingest.store.marks_file import forget_marks
-from logshipper_observe.overlay import (
+from logshipper_observe.model.overlay import (
     MAX_NOTE_CHARS,
     MAX_TAGS,
     NO_MARKS,
@@ -135,7 +135,7 @@ def test_a_file_that_is_none_is_told(tmp_path: Path) -> None:
 
 def test_writers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     code = (
-        "import sys; from logshipper_observe.overlay import *\n"
+        "import sys; from logshipper_observe.model.overlay import *\n"
         "overlay = Overlay(sys.argv[1])\n"
         "for n in range(15): overlay.tag(Place('k3f9x2'), [Change(f'w{sys.argv[2]}-{n}', '')])"
     )

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from logshipper.start.cli import main
 from logshipper_ingest.loki.client import Client
-from logshipper_observe.cli_graphs import layout
-from logshipper_observe.curves import AGGREGATES, Trace, Treatment, smoothed, spread, treated
-from logshipper_observe.points import Points
+from logshipper_observe.commands.cli_graphs import layout
+from logshipper_observe.graphs.curves import AGGREGATES, Trace, Treatment, smoothed, spread, treated
+from logshipper_observe.graphs.points import Points
 from tests.loki_job import push_spool
 from tests.reading_store import SpooledCapture
 from tests.servers.running import LokiServer

@@ -12,7 +12,7 @@ from logshipper.errors import SpoolError, StoreError
 from logshipper.private_folder import claim_folder
 from logshipper.spool import captures
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_observe.overlay import Overlay, Place
+from logshipper_observe.model.overlay import Overlay, Place
 from tests.captured_runs import Home, wait_until
 from tests.import_tools import RECORDED
 from tests.other_users import needs_root

@@ -21,7 +21,7 @@ from logshipper_ingest.spool.text_forms import spans
 from logshipper_ingest.store.job_reader import JobReader
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_ingest.telegraf.unidentified import Unidentified
-from logshipper_observe.overlay import Change, Overlay, Place
+from logshipper_observe.model.overlay import Change, Overlay, Place
 from tests.secret_oracle import SECRETS, Secret, has, holding
 from tests.segment_factory import CaptureWriter
 from tests.shipping_node import ShippingNode, soon_ns

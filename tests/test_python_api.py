@@ -58,9 +58,8 @@ def test_errors_of_the_page_are_all_there_are() -> None:
 
 
 def test_commands_start_without_the_library() -> None:
-    code = (
-        "import sys, logshipper, logshipper_observe.cli; print([name for name in sys.modules if name.endswith('_api')])"
-    )
+    loaded = "print([name for name in sys.modules if name.endswith('_api')])"
+    code = f"import sys, logshipper, logshipper_observe.commands.cli; {loaded}"
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
 

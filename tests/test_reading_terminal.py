@@ -11,7 +11,7 @@ import pexpect
 import pytest
 
 from logshipper.spool.segment import Kind, Stream
-from logshipper_observe.output import cells_wide
+from logshipper_observe.base.output import cells_wide
 from tests.reading_store import SpooledCapture, training
 from tests.tools.sources import SOURCES
 from tests.tools.waiting import scaled
@@ -251,7 +251,7 @@ def test_a_long_taking_in_shows_a_bar() -> None:
     """The bar's own clock is not waited for: it is told that its patience is over."""
     script = (
         "import sys; from logshipper_ingest import progress_bar;"
-        "from logshipper_observe.words import size; progress_bar._PATIENCE_SECS = 0;"
+        "from logshipper_observe.base.words import size; progress_bar._PATIENCE_SECS = 0;"
         "bar = progress_bar.Bar('Reading the spool', size);"
         "bar(5_000_000, 10_000_000); bar.clear(); print('done', file=sys.stderr)"
     )

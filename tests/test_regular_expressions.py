@@ -24,17 +24,17 @@ BUILT = {
     "ingest/logshipper_ingest/spool/purge_pattern.py:re.compile(grep, re.ASCII)": "`purge --grep`, of an admin",
     "ingest/logshipper_ingest/spool/purge_pattern.py:compiled": "`purge --grep`, of an admin",
     "ingest/logshipper_ingest/servers/call_failures.py:re.compile(pattern, re.I)": "of a table; the text is cut",
-    "observe/logshipper_observe/columns.py:matches": "a wildcard of the reader's, by fnmatch",
-    "observe/logshipper_observe/conditions.py:search": "a condition of the reader's",
-    "observe/logshipper_observe/listing.py:matches": "a wildcard of the reader's, by fnmatch",
-    "observe/logshipper_observe/logs.py:re.compile(text)": "`logs --grep`, of the reader",
-    "observe/logshipper_observe/selectors.py:wanted": "a wildcard of the reader's, by fnmatch",
+    "observe/logshipper_observe/query/columns.py:matches": "a wildcard of the reader's, by fnmatch",
+    "observe/logshipper_observe/query/conditions.py:search": "a condition of the reader's",
+    "observe/logshipper_observe/query/listing.py:matches": "a wildcard of the reader's, by fnmatch",
+    "observe/logshipper_observe/commands/logs.py:re.compile(text)": "`logs --grep`, of the reader",
+    "observe/logshipper_observe/query/selectors.py:wanted": "a wildcard of the reader's, by fnmatch",
     "grafana/logshipper_grafana/resolved.py:re.compile(pattern[1:-1].replace('(?<', '(?P<'))": "a dashboard of ours",
 }
 # Of texts that nobody else writes.
 OWN = {
     "grafana/logshipper_grafana/lint.py:_VARIABLE": "dashboards, as the code makes them",
-    "observe/logshipper_observe/conditions.py:_CONDITION": "a condition, which the reader typed",
+    "observe/logshipper_observe/query/conditions.py:_CONDITION": "a condition, which the reader typed",
 }
 # More than linear, of texts that are cut before: so many characters at most.
 CUT = {

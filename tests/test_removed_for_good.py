@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_observe.overlay import Change, Overlay, Place
+from logshipper_observe.model.overlay import Change, Overlay, Place
 from tests.reading_store import Ask, SpooledCapture, ask, store
 from tests.secret_oracle import SECRETS, Secret, holding
 from tests.test_local_store_faults import REMOVING, killed

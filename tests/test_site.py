@@ -10,7 +10,7 @@ from logshipper.errors import ConfigError
 from logshipper.start.cli import main
 from logshipper_ingest.config import site
 from logshipper_ingest.servers.server_access import ServerAccess
-from logshipper_observe.waiting import Watch
+from logshipper_observe.base.waiting import Watch
 from tests.captured_runs import wait_until
 from tests.faulty_server import FaultyServer, Said
 from tests.reading_store import training
@@ -231,7 +231,7 @@ def test_what_is_said_of_other_places_is_true(
 def test_a_frozen_loki_is_named_while_it_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("logshipper_observe.waiting.AFTER_SECS", 0.05)
+    monkeypatch.setattr("logshipper_observe.base.waiting.AFTER_SECS", 0.05)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     with FaultyServer(Said(hang=True)) as server:
         file = write(tmp_path / "site.toml", f'[loki]\nurl = "{server.url}"\ntimeout_secs = 0.4')
@@ -246,7 +246,7 @@ def test_a_frozen_loki_is_named_while_it_is_waited_for(
 def test_nobody_is_told_of_a_wait_that_is_over_or_where_nobody_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("logshipper_observe.waiting.AFTER_SECS", 0.05)
+    monkeypatch.setattr("logshipper_observe.base.waiting.AFTER_SECS", 0.05)
     with FaultyServer(Said(hang=True)) as server:
         file = write(tmp_path / "site.toml", f'[loki]\nurl = "{server.url}"\ntimeout_secs = 0.2')
         assert main(["ls", "--from", "loki", "--site", file]) == 1
@@ -265,11 +265,11 @@ def test_nobody_is_told_of_a_wait_that_is_over_or_where_nobody_looks(
 def test_completion_asks_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     from argparse import Namespace
 
-    from logshipper_observe import completers
+    from logshipper_observe.commands import completers
 
     opened: list[object] = []
     for name in ("opened", "opened_local", "_open_loki"):
-        monkeypatch.setattr(f"logshipper_observe.opening.{name}", opened.append)
+        monkeypatch.setattr(f"logshipper_observe.query.opening.{name}", opened.append)
     options = Namespace(source="loki", loki_url=LOKI, job="x")
     assert completers.jobs("", options) == {}
     assert completers.keys("", options) == []

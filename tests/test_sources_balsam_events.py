@@ -13,7 +13,7 @@ import pytest
 
 import logshipper
 from logshipper.start.cli import main
-from logshipper_observe.event_log import EventQuery
+from logshipper_observe.api.event_log import EventQuery
 from tests.import_tools import RECORDED
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS

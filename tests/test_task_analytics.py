@@ -5,9 +5,7 @@ import math
 
 import pytest
 
-from logshipper_observe.gantt_chart import GanttChart
-from logshipper_observe.output import Output
-from logshipper_observe.task_analytics import (
+from logshipper_observe.analytics.task_analytics import (
     Span,
     Task,
     busy_share,
@@ -23,6 +21,8 @@ from logshipper_observe.task_analytics import (
     run_times,
     statistics_of,
 )
+from logshipper_observe.base.output import Output
+from logshipper_observe.graphs.gantt_chart import GanttChart
 
 A0, A1, B0 = ("a", "0"), ("a", "1"), ("b", "0")
 TASKS = [  # the third needs both nodes: a's core waits for b's from 4 to 6

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import logshipper_observe.url
+import logshipper_observe.commands.url
 from logshipper.errors import QueryError
 from logshipper.start.cli import main
 from logshipper_ingest.config import site
@@ -29,7 +29,7 @@ Url = Callable[..., tuple[int, str, str]]
 @pytest.fixture(autouse=True)
 def no_system_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(site, "SYSTEM_PATH", str(tmp_path / "etc" / "site.toml"))
-    monkeypatch.setattr(logshipper_observe.url, "SYSTEM_PATH", str(tmp_path / "etc" / "site.toml"))
+    monkeypatch.setattr(logshipper_observe.commands.url, "SYSTEM_PATH", str(tmp_path / "etc" / "site.toml"))
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeLoki:
     def open_fake(_: site.Site, args: argparse.Namespace, said: list[str], *, by_id: bool) -> LokiStore:
         return LokiStore(fake, cluster=args.cluster, since_secs=args.since or 7 * 86_400, say=said.append)
 
-    monkeypatch.setattr(logshipper_observe.url, "_open_store", open_fake)
+    monkeypatch.setattr(logshipper_observe.commands.url, "_open_store", open_fake)
     return fake
 
 
@@ -131,7 +131,7 @@ def test_what_only_loki_can_tell_needs_it(name: str, fake: FakeLoki, url: Url) -
 
 
 def test_a_hung_loki_holds_up_for_a_stated_time(url: Url, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logshipper_observe.url, "LOOK_SECS", 0.3)
+    monkeypatch.setattr(logshipper_observe.commands.url, "LOOK_SECS", 0.3)
     with FaultyServer(Said(hang=True)) as server:
         text = f'[loki]\nurl = "{server.url}"\n[grafana]\nurl = "{GRAFANA}"'
         began = time.monotonic()
@@ -227,7 +227,7 @@ def test_every_character_is_escaped() -> None:
 
 
 def test_completion_asks_no_network(fake: FakeLoki) -> None:
-    from logshipper_observe import completers
+    from logshipper_observe.commands import completers
 
     assert completers.jobs_in_loki(prefix="", parsed_args=argparse.Namespace()) == ["last"]
     assert fake.asked == []

@@ -10,7 +10,7 @@ import pytest
 
 from logshipper.errors import QueryError
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_observe.job_ends import Waiting
+from logshipper_observe.api.job_ends import Waiting
 from tests.reading_store import Ask, SpooledCapture, ask, store, training
 from tests.segment_factory import SECOND_NS as NS
 

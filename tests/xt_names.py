@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import logshipper
-from logshipper_observe.plot_runs import XT_KEYS
+from logshipper_observe.graphs.plot_runs import XT_KEYS
 
 ESCAPE = "\x1b"
 CONTROL_C = "\x03"

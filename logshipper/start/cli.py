@@ -91,7 +91,7 @@ def _main(words: list[str]) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line, for parsing, completion and the documentation's checks."""
-    from logshipper_observe.cli import add_commands
+    from logshipper_observe.commands.cli import add_commands
 
     parser = _Parser(
         prog="logshipper",

@@ -13,7 +13,7 @@ import pytest
 
 from logshipper.start.cli import main
 from logshipper_grafana import links
-from logshipper_observe.words import utc
+from logshipper_observe.base.words import utc
 from tests.grafana.captured import CLUSTER, Fixture
 from tests.grafana.frames import NUMBER, TIME, Frame
 from tests.grafana.pages import Page

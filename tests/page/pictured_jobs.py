@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from logshipper_observe.overlay import Change, Overlay, Place
+from logshipper_observe.model.overlay import Change, Overlay, Place
 from tests.reading_store import SpooledCapture
 from tests.segment_factory import SECOND_NS as NS
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from logshipper_observe.overlay import Change, Overlay, Place
+from logshipper_observe.model.overlay import Change, Overlay, Place
 from logshipper_observe.page.server import PageServer
 from tests.page.browsing import Browsing
 from tests.reading_store import SpooledCapture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from logshipper_observe.overlay import Change, Overlay, Place
+from logshipper_observe.model.overlay import Change, Overlay, Place
 from logshipper_observe.page.server import PageServer
 from tests.page.browsing import PHONE, Browsing
 from tests.page.jobs import FAILED, LONG, TRAINED

@@ -4,7 +4,7 @@
     jobs/<id>.db    all of one job: lines by the block, metadata records, events, captures, how far they are taken in
     spool/          captures' segments that are not yet taken in (host-local where the store is on a network)
     values.db       the last value of each key, for lists
-    overlay.db      tags and notes of whoever reads (logshipper_observe/overlay.py)
+    overlay.db      tags and notes of whoever reads (logshipper_observe/model/overlay.py)
     allocations.db  nodes that imported jobs were given
     importing/      databases of jobs that are just being imported; importing.marks: tags and notes of such
     intake.lock     held by whoever takes in; agent.lock, agent.log: the per-user agent's

@@ -1,5 +1,5 @@
 """`overlay.db` in a store's folder: tags, notes and stars of the store's user, by job. Written by the reading side
-(logshipper_observe/overlay.py); of a job that goes, what is said of it goes as well."""
+(logshipper_observe/model/overlay.py); of a job that goes, what is said of it goes as well."""
 
 import os
 from contextlib import closing

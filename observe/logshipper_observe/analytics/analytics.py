@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import Any, Protocol, TypeVar
 
 from logshipper_ingest.console.text_table import plural
-from logshipper_observe.words import RUNNING_STATES, STATE_ALIASES, STATES, state_of
+from logshipper_observe.base.words import RUNNING_STATES, STATE_ALIASES, STATES, state_of
 
 X = TypeVar("X")
 Y = TypeVar("Y")
@@ -56,7 +56,7 @@ class AnyAllocation(Protocol):
 
 class Report(tuple[list[X], list[Y]]):
     """`(X, Y)`, two lists of the same length: `plt.step(*report, where="post")`. notes: what was left out of it, or
-    taken for granted, a sentence each; they are logged as well, by the logger `logshipper_observe.analytics`."""
+    taken for granted, a sentence each; they are logged as well, by the logger `logshipper.analytics`."""
 
     notes: list[str]
 
@@ -64,7 +64,7 @@ class Report(tuple[list[X], list[Y]]):
         made = super().__new__(cls, (xs, ys))
         made.notes = list(notes)
         for note in made.notes:
-            logging.getLogger(__name__).warning("%s", note)
+            logging.getLogger("logshipper.analytics").warning("%s", note)
         return made
 
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, overload
 
-from logshipper_observe.analytics import is_running
-from logshipper_observe.event_log import EventLog, StateEvent
-from logshipper_observe.job_api import _moment
-from logshipper_observe.store_api import Store
-from logshipper_observe.words import RUNNING_STATES, state_of
+from logshipper_observe.analytics.analytics import is_running
+from logshipper_observe.api.event_log import EventLog, StateEvent
+from logshipper_observe.api.job_api import _moment
+from logshipper_observe.api.store_api import Store
+from logshipper_observe.base.words import RUNNING_STATES, state_of
 
 if TYPE_CHECKING:
-    from logshipper_observe.job_api import Job
+    from logshipper_observe.api.job_api import Job
 
 _LAST = datetime.max.replace(tzinfo=UTC)  # what waits
 Opened: TypeAlias = Callable[[], AbstractContextManager[Store]]
@@ -213,7 +213,7 @@ def _several(values: "str | int | Sequence[str | int]") -> list[str]:
 
 def _states(text: str) -> Sequence[str]:
     """Balsam's `running` and `finished` of a batch job, and all that jobs have."""
-    from logshipper_observe.words import STATES
+    from logshipper_observe.base.words import STATES
 
     name = state_of(text)
     if name == "FINISHED":

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logshipper_ingest.imports.qcg import parse_allocation
 from logshipper_ingest.model.job import JOB_ENDED, QUEUED
-from logshipper_observe.event_log import StateEvent
-from logshipper_observe.job_events import REQUEUED
-from logshipper_observe.store_api import Store
-from logshipper_observe.task_analytics import Task
-from logshipper_observe.words import NS, RUNNING_STATES
+from logshipper_observe.analytics.task_analytics import Task
+from logshipper_observe.api.event_log import StateEvent
+from logshipper_observe.api.store_api import Store
+from logshipper_observe.base.words import NS, RUNNING_STATES
+from logshipper_observe.model.job_events import REQUEUED
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import Capture, Json
     from logshipper_ingest.model.stores import Reader
-    from logshipper_observe.job_api import Job
+    from logshipper_observe.api.job_api import Job
 
 _STATE = "state"  # the event of an imported job's change
 _WAITING = (QUEUED, REQUEUED)

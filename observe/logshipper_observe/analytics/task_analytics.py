@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 from logshipper_ingest.console.text_table import plural
-from logshipper_observe.analytics import Report
+from logshipper_observe.analytics.analytics import Report
 
 Core: TypeAlias = tuple[str, str]  # node and core; core "" where only nodes are known
 

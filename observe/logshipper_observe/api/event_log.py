@@ -15,10 +15,10 @@ from itertools import chain, islice
 from typing import Any, ClassVar, TypeAlias, overload
 
 from logshipper_ingest.model.job import STATE_CHANGED, JobSummary
-from logshipper_observe.job_events import StateEvent, Which, bounds, is_read, read_events
-from logshipper_observe.job_states import fits
-from logshipper_observe.store_api import Store
-from logshipper_observe.words import NS
+from logshipper_observe.api.store_api import Store
+from logshipper_observe.base.words import NS
+from logshipper_observe.model.job_events import StateEvent, Which, bounds, is_read, read_events
+from logshipper_observe.model.job_states import fits
 
 __all__ = ["EventLog", "EventQuery", "StateEvent"]
 

@@ -9,11 +9,11 @@ from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.model.job import Capture, JobSummary
 from logshipper_ingest.model.metadata_keys import Path
 from logshipper_ingest.model.x_axis import KeyStats, XChoice
-from logshipper_observe.asked import pick_keys
-from logshipper_observe.documents import STREAM_NAMES
-from logshipper_observe.overlay import Change, Marks, Overlay, Place, parse_change
-from logshipper_observe.tables import Columns, Numbers, Rollup, columns_of, merged, numbers_of, rollups_of, sets_of
-from logshipper_observe.words import NS, RUNNING_STATES
+from logshipper_observe.api.tables import Columns, Numbers, Rollup, columns_of, merged, numbers_of, rollups_of, sets_of
+from logshipper_observe.base.words import NS, RUNNING_STATES
+from logshipper_observe.model.documents import STREAM_NAMES
+from logshipper_observe.model.overlay import Change, Marks, Overlay, Place, parse_change
+from logshipper_observe.query.asked import pick_keys
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader, Store

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from logshipper.errors import QueryError, UnknownJob
 from logshipper.safe_text import safe
-from logshipper_observe.running import say
+from logshipper_observe.base.running import say
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary

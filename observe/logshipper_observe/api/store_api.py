@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 from logshipper.errors import LogshipperError, StoreError, UnknownJob
 from logshipper.spool.captures import store_root
 from logshipper_ingest.model.job import JobSummary
-from logshipper_observe.conditions import parse_condition, tag_condition
-from logshipper_observe.job_api import Job
-from logshipper_observe.listing import Asked, Listing
-from logshipper_observe.opening import open_folder, open_loki
-from logshipper_observe.overlay import Overlay, Place
-from logshipper_observe.properties import field_of
-from logshipper_observe.selectors import resolve_each
-from logshipper_observe.words import state_of
+from logshipper_observe.api.job_api import Job
+from logshipper_observe.base.words import state_of
+from logshipper_observe.model.overlay import Overlay, Place
+from logshipper_observe.model.properties import field_of
+from logshipper_observe.query.conditions import parse_condition, tag_condition
+from logshipper_observe.query.listing import Asked, Listing
+from logshipper_observe.query.opening import open_folder, open_loki
+from logshipper_observe.query.selectors import resolve_each
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
     from logshipper_ingest.model.stores import Store as AnyStore
-    from logshipper_observe.info_lookup import Found
-    from logshipper_observe.job_info import JobInfo
+    from logshipper_observe.model.job_info import JobInfo
+    from logshipper_observe.query.info_lookup import Found
 
 TAKE_IN_SECS = 60.0
 
@@ -144,14 +144,14 @@ class Store:
 
         names: ids, names (of jobs NAME:0, NAME:1, ... one with these as its iterations), ranges and wildcards (found by
         ids). `unknown` has an error for each that stands for none; nothing is raised for these."""
-        from logshipper_observe.info_lookup import infos
+        from logshipper_observe.query.info_lookup import infos
 
         self._take_in()
         return infos(self._store, names, self._store.resolve, time.time_ns())
 
     def status(self, *names: str) -> "Found[str]":
         """As `info`, the states alone."""
-        from logshipper_observe.info_lookup import Found, infos
+        from logshipper_observe.query.info_lookup import Found, infos
 
         self._take_in()
         known = infos(self._store, names, self._store.resolve, time.time_ns(), childs=False)
@@ -200,7 +200,7 @@ class Store:
         return None, None
 
     def _waiting(self, selectors: Sequence[str], timeout_secs: float | None) -> "Waiting":
-        from logshipper_observe.job_ends import Waiting
+        from logshipper_observe.api.job_ends import Waiting
 
         self._take_in()
         ids, unknown = resolve_each(selectors, self._store.resolve, self._store.jobs)
@@ -228,7 +228,7 @@ class Store:
 
 
 if TYPE_CHECKING:
-    from logshipper_observe.job_ends import Waiting
+    from logshipper_observe.api.job_ends import Waiting
 
 
 def _several(texts: "str | Sequence[str]") -> Sequence[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from logshipper_observe.running import say
+from logshipper_observe.base.running import say
 
 if TYPE_CHECKING:
     from logshipper_ingest.loki.account import Entry

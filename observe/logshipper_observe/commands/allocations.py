@@ -4,13 +4,13 @@ import argparse
 from datetime import datetime
 from itertools import islice
 
-from logshipper_observe.batch_jobs import BatchJob
-from logshipper_observe.documents import Document
-from logshipper_observe.opening import chosen_jobs, overlay_of, say_where_else, store_place
-from logshipper_observe.output import Cell, Column, Output, Styled, print_json
-from logshipper_observe.running import say
-from logshipper_observe.store_api import Store
-from logshipper_observe.words import STATE_STYLES, duration, local_with_zone, utc
+from logshipper_observe.analytics.batch_jobs import BatchJob
+from logshipper_observe.api.store_api import Store
+from logshipper_observe.base.output import Cell, Column, Output, Styled, print_json
+from logshipper_observe.base.running import say
+from logshipper_observe.base.words import STATE_STYLES, duration, local_with_zone, utc
+from logshipper_observe.model.documents import Document
+from logshipper_observe.query.opening import chosen_jobs, overlay_of, say_where_else, store_place
 
 SCHEMA = "logshipper.allocations/1"
 EXIT_UNKNOWN = 1

@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING
 
 from logshipper.errors import UnknownJob, UsageError
 from logshipper_ingest.console.progress_bar import Bar
-from logshipper_observe.analytics import available_nodes, throughput_report, utilization_report
-from logshipper_observe.analyze_answer import (
+from logshipper_observe.analytics.analytics import available_nodes, throughput_report, utilization_report
+from logshipper_observe.analytics.batch_jobs import BatchJob
+from logshipper_observe.analytics.job_tasks import events_of_children
+from logshipper_observe.api.event_log import EventLog, EventQuery, StateEvent
+from logshipper_observe.api.job_api import Job
+from logshipper_observe.api.store_api import Store
+from logshipper_observe.base.new_file import check_ending
+from logshipper_observe.base.output import print_json
+from logshipper_observe.base.waiting import Watch
+from logshipper_observe.base.words import NS, count, duration
+from logshipper_observe.commands.analyze_answer import (
     Answer,
     Between,
     document,
@@ -19,19 +28,10 @@ from logshipper_observe.analyze_answer import (
     write_csv,
     write_picture,
 )
-from logshipper_observe.analyze_tasks import CORE, gantt_answer, overheads, sentence, which_jobs
-from logshipper_observe.batch_jobs import BatchJob
-from logshipper_observe.conditions import time_ns
-from logshipper_observe.event_log import EventLog, EventQuery, StateEvent
-from logshipper_observe.job_api import Job
-from logshipper_observe.job_states import fits
-from logshipper_observe.job_tasks import events_of_children
-from logshipper_observe.new_file import check_ending
-from logshipper_observe.opening import chosen_jobs, is_from_loki, metrics_of, overlay_of, say_where_else, site_of
-from logshipper_observe.output import print_json
-from logshipper_observe.store_api import Store
-from logshipper_observe.waiting import Watch
-from logshipper_observe.words import NS, count, duration
+from logshipper_observe.commands.analyze_tasks import CORE, gantt_answer, overheads, sentence, which_jobs
+from logshipper_observe.model.job_states import fits
+from logshipper_observe.query.conditions import time_ns
+from logshipper_observe.query.opening import chosen_jobs, is_from_loki, metrics_of, overlay_of, say_where_else, site_of
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Store as AnyStore
@@ -93,7 +93,7 @@ def _check(args: argparse.Namespace) -> None:
 
 def _of_all_jobs(args: argparse.Namespace, between: Between) -> Answer:
     from logshipper_ingest.loki.store import DEFAULT_SINCE_SECS
-    from logshipper_observe.analyze_hours import hours_throughput, hours_utilization
+    from logshipper_observe.commands.analyze_hours import hours_throughput, hours_utilization
 
     if not is_from_loki(args):
         raise UsageError("--all-jobs", ["Prometheus knows of them: give --from loki as well"])

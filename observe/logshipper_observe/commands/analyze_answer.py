@@ -11,15 +11,15 @@ from logshipper.errors import LogshipperError
 from logshipper.safe_text import safe
 from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.model.x_axis import XChoice
-from logshipper_observe.csv_rows import CsvRows
-from logshipper_observe.documents import Document
-from logshipper_observe.gantt_chart import GanttChart
-from logshipper_observe.new_file import new_file
-from logshipper_observe.opening import store_place
-from logshipper_observe.output import Cell, Column, Output, Styled, write_data
-from logshipper_observe.points import Points
-from logshipper_observe.series import CLOCK_WORDS, Graph
-from logshipper_observe.words import NS, duration, local_with_zone, utc
+from logshipper_observe.base.new_file import new_file
+from logshipper_observe.base.output import Cell, Column, Output, Styled, write_data
+from logshipper_observe.base.words import NS, duration, local_with_zone, utc
+from logshipper_observe.formats.csv_rows import CsvRows
+from logshipper_observe.graphs.gantt_chart import GanttChart
+from logshipper_observe.graphs.points import Points
+from logshipper_observe.graphs.series import CLOCK_WORDS, Graph
+from logshipper_observe.model.documents import Document
+from logshipper_observe.query.opening import store_place
 
 SCHEMA = "logshipper.analyze/1"
 _SCATTERED = 7  # the rule of an X that is in no order
@@ -65,7 +65,7 @@ def print_answer(answer: Answer) -> None:
         out.table(answer.columns, answer.table)
     graphs = _graphs(answer)
     if graphs:
-        from logshipper_observe.graph_text import drawn
+        from logshipper_observe.graphs.graph_text import drawn
 
         out.line()
         sys.stdout.write("".join(f"{line}\n" for line in drawn(graphs, out)))
@@ -95,7 +95,7 @@ def _graphs(answer: Answer) -> list[Graph]:
 
 
 def write_picture(args: argparse.Namespace, answer: Answer) -> None:
-    from logshipper_observe.graph_png import write_png
+    from logshipper_observe.graphs.graph_png import write_png
 
     path, form = (args.png, "png") if args.png else (args.svg, "svg")
     graphs = _graphs(answer)

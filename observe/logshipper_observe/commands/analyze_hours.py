@@ -7,8 +7,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from logshipper_ingest.servers.logql import quoted
-from logshipper_observe.analyze_answer import Answer, Between, mean_words
-from logshipper_observe.words import count
+from logshipper_observe.base.words import count
+from logshipper_observe.commands.analyze_answer import Answer, Between, mean_words
 
 if TYPE_CHECKING:
     from logshipper_ingest.loki.finding import Found, Metrics

@@ -6,13 +6,8 @@ from typing import TYPE_CHECKING
 
 from logshipper_ingest.console.progress_bar import Bar
 from logshipper_ingest.console.text_table import plural
-from logshipper_observe.analyze_answer import Answer, Between, utc_of
-from logshipper_observe.documents import Document
-from logshipper_observe.gantt_chart import GanttChart
-from logshipper_observe.job_api import Job
-from logshipper_observe.job_tasks import tasks_of, tasks_until
-from logshipper_observe.output import Cell, Column, Styled
-from logshipper_observe.task_analytics import (
+from logshipper_observe.analytics.job_tasks import tasks_of, tasks_until
+from logshipper_observe.analytics.task_analytics import (
     Span,
     Statistics,
     Task,
@@ -27,7 +22,12 @@ from logshipper_observe.task_analytics import (
     queue_waits,
     statistics_of,
 )
-from logshipper_observe.words import count
+from logshipper_observe.api.job_api import Job
+from logshipper_observe.base.output import Cell, Column, Styled
+from logshipper_observe.base.words import count
+from logshipper_observe.commands.analyze_answer import Answer, Between, utc_of
+from logshipper_observe.graphs.gantt_chart import GanttChart
+from logshipper_observe.model.documents import Document
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Store as AnyStore

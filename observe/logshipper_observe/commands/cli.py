@@ -2,18 +2,18 @@
 
 from typing import TYPE_CHECKING
 
-from logshipper_observe.cli_analyze import add_allocations, add_analyze
-from logshipper_observe.cli_graphs import add_plot
-from logshipper_observe.cli_import import add_import
-from logshipper_observe.cli_jobs import add_export, add_logs, add_metadata, add_monitor, add_show
-from logshipper_observe.cli_lists import add_events, add_info, add_ls, add_status, add_wait
-from logshipper_observe.cli_marks import add_annotate, add_diff, add_rm, add_tag
-from logshipper_observe.cli_options import Parser
-from logshipper_observe.cli_pages import add_open, add_serve, add_url
-from logshipper_observe.cli_render import add_completion, add_render
+from logshipper_observe.commands.cli_analyze import add_allocations, add_analyze
+from logshipper_observe.commands.cli_graphs import add_plot
+from logshipper_observe.commands.cli_import import add_import
+from logshipper_observe.commands.cli_jobs import add_export, add_logs, add_metadata, add_monitor, add_show
+from logshipper_observe.commands.cli_lists import add_events, add_info, add_ls, add_status, add_wait
+from logshipper_observe.commands.cli_marks import add_annotate, add_diff, add_rm, add_tag
+from logshipper_observe.commands.cli_options import Parser
+from logshipper_observe.commands.cli_pages import add_open, add_serve, add_url
+from logshipper_observe.commands.cli_render import add_completion, add_render
 
 if TYPE_CHECKING:
-    from logshipper_observe.cli_options import Subparsers
+    from logshipper_observe.commands.cli_options import Subparsers
 
 
 def add_commands(subparsers: "Subparsers[Parser]") -> None:

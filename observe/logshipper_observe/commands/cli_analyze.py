@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from logshipper_observe import completers
-from logshipper_observe.cli_lists import event_state, state_names
-from logshipper_observe.cli_options import (
+from logshipper_observe.commands import completers
+from logshipper_observe.commands.cli_lists import event_state, state_names
+from logshipper_observe.commands.cli_options import (
     Parser,
     add_command,
     add_json,
@@ -15,7 +15,7 @@ from logshipper_observe.cli_options import (
 )
 
 if TYPE_CHECKING:
-    from logshipper_observe.cli_options import Subparsers
+    from logshipper_observe.commands.cli_options import Subparsers
 
 REPORTS = ("throughput", "utilization", "nodes", "overheads", "gantt")
 

@@ -3,11 +3,19 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from logshipper_observe import completers
-from logshipper_observe.cli_options import JOB_HELP, Parser, add_command, add_json, add_source, completed, whole_number
+from logshipper_observe.commands import completers
+from logshipper_observe.commands.cli_options import (
+    JOB_HELP,
+    Parser,
+    add_command,
+    add_json,
+    add_source,
+    completed,
+    whole_number,
+)
 
 if TYPE_CHECKING:
-    from logshipper_observe.cli_options import Subparsers
+    from logshipper_observe.commands.cli_options import Subparsers
 
 
 def weight(text: str) -> float:

@@ -3,9 +3,9 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from logshipper_observe import completers
-from logshipper_observe.cli_lists import seconds_number
-from logshipper_observe.cli_options import (
+from logshipper_observe.commands import completers
+from logshipper_observe.commands.cli_lists import seconds_number
+from logshipper_observe.commands.cli_options import (
     JOB_HELP,
     Parser,
     add_command,
@@ -18,8 +18,8 @@ from logshipper_observe.cli_options import (
 )
 
 if TYPE_CHECKING:
-    from logshipper_observe.cli_options import Subparsers
-    from logshipper_observe.log_place import Place
+    from logshipper_observe.commands.cli_options import Subparsers
+    from logshipper_observe.follow.log_place import Place
 
 
 def task_numbers(text: str) -> tuple[int, ...]:
@@ -28,7 +28,7 @@ def task_numbers(text: str) -> tuple[int, ...]:
 
 def place(text: str) -> "Place":
     """Where a log that was followed goes on."""
-    from logshipper_observe.log_place import Place
+    from logshipper_observe.follow.log_place import Place
 
     try:
         return Place.parse(text)

@@ -4,12 +4,20 @@ import argparse
 from typing import TYPE_CHECKING
 
 from logshipper_ingest.console.time_span import time_span
-from logshipper_observe import completers
-from logshipper_observe.cli_options import JOB_HELP, Parser, add_command, add_json, add_source, completed, whole_number
-from logshipper_observe.words import STATE_ALIASES, STATES, state_of
+from logshipper_observe.base.words import STATE_ALIASES, STATES, state_of
+from logshipper_observe.commands import completers
+from logshipper_observe.commands.cli_options import (
+    JOB_HELP,
+    Parser,
+    add_command,
+    add_json,
+    add_source,
+    completed,
+    whole_number,
+)
 
 if TYPE_CHECKING:
-    from logshipper_observe.cli_options import Subparsers
+    from logshipper_observe.commands.cli_options import Subparsers
 
 MAX_WAIT_SECS = 3650 * 86_400
 KINDS = (

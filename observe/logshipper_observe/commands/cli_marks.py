@@ -5,8 +5,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from logshipper_observe import completers
-from logshipper_observe.cli_options import (
+from logshipper_observe.base.words import NOT_IN_LOKI
+from logshipper_observe.commands import completers
+from logshipper_observe.commands.cli_options import (
     JOB_HELP,
     Parser,
     add_command,
@@ -16,10 +17,9 @@ from logshipper_observe.cli_options import (
     add_store,
     completed,
 )
-from logshipper_observe.words import NOT_IN_LOKI
 
 if TYPE_CHECKING:
-    from logshipper_observe.cli_options import Subparsers
+    from logshipper_observe.commands.cli_options import Subparsers
 
 _LOKI_OPTIONS = ("--from", "--site", "--loki-url", "--prometheus-url", "--cluster", "--since")
 

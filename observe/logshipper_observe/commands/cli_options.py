@@ -5,8 +5,8 @@ import importlib
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from logshipper_ingest.console.time_span import time_span
-from logshipper_observe import completers
-from logshipper_observe.running import guarded
+from logshipper_observe.base.running import guarded
+from logshipper_observe.commands import completers
 
 Parser = TypeVar("Parser", bound=argparse.ArgumentParser)
 if TYPE_CHECKING:

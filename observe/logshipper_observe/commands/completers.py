@@ -3,7 +3,7 @@
 
 import argparse
 
-from logshipper_observe.opening import is_from_loki
+from logshipper_observe.query.opening import is_from_loki
 
 _JOBS = 200
 _KEYS_OF = 20  # jobs whose keys are columns that are offered
@@ -25,7 +25,7 @@ def jobs_in_loki(**_: object) -> list[str]:
 
 
 def states(**_: object) -> list[str]:
-    from logshipper_observe.words import STATES
+    from logshipper_observe.base.words import STATES
 
     return [state.lower() for state in STATES]
 
@@ -39,7 +39,7 @@ def facets(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[st
 
 def columns(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
     """What jobs are sorted by, but for tags: properties, and keys of the newest jobs; after a comma, the next one."""
-    from logshipper_observe.properties import PROPERTIES
+    from logshipper_observe.model.properties import PROPERTIES
 
     before, comma, _rest = prefix.rpartition(",")
     try:
@@ -60,7 +60,7 @@ def keys(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]
 
 def _jobs(prefix: str, args: argparse.Namespace) -> dict[str, str]:
     from logshipper.safe_text import safe
-    from logshipper_observe.opening import opened_local
+    from logshipper_observe.query.opening import opened_local
 
     found: dict[str, str] = {}
     with opened_local(_with_store(args)) as store:
@@ -79,8 +79,8 @@ def _jobs(prefix: str, args: argparse.Namespace) -> dict[str, str]:
 
 
 def _keys_of_newest(args: argparse.Namespace) -> dict[str, None]:
-    from logshipper_observe.opening import opened_local
-    from logshipper_observe.properties import PROPERTIES
+    from logshipper_observe.model.properties import PROPERTIES
+    from logshipper_observe.query.opening import opened_local
 
     with opened_local(_with_store(args)) as store:
         if store is None:
@@ -90,7 +90,7 @@ def _keys_of_newest(args: argparse.Namespace) -> dict[str, None]:
 
 
 def _keys(prefix: str, args: argparse.Namespace) -> list[str]:
-    from logshipper_observe.opening import opened_local
+    from logshipper_observe.query.opening import opened_local
 
     before, comma, _ = prefix.rpartition(",")
     name = args.job if hasattr(args, "job") else args.jobs[0]

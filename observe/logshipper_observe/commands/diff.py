@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 from logshipper.errors import UnknownJob
 from logshipper_ingest.console.text_table import plural
-from logshipper_observe.documents import Document, job_heading
-from logshipper_observe.job_context import shown_option
-from logshipper_observe.opening import no_jobs_yet, opened, overlay_of, resolve, store_place, take_in
-from logshipper_observe.options import differing, options_of
-from logshipper_observe.output import Cell, Column, Output, Raw, Styled, print_json
-from logshipper_observe.overlay import Place
-from logshipper_observe.running import say
+from logshipper_observe.base.output import Cell, Column, Output, Raw, Styled, print_json
+from logshipper_observe.base.running import say
+from logshipper_observe.model.documents import Document, job_heading
+from logshipper_observe.model.job_context import shown_option
+from logshipper_observe.model.options import differing, options_of
+from logshipper_observe.model.overlay import Place
+from logshipper_observe.query.opening import no_jobs_yet, opened, overlay_of, resolve, store_place, take_in
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Store

@@ -11,15 +11,15 @@ from typing import Any
 
 from logshipper.errors import UsageError
 from logshipper.safe_text import safe
-from logshipper_observe.conditions import time_ns
-from logshipper_observe.documents import Document, moment
-from logshipper_observe.event_log import EventLog, EventQuery, StateEvent
-from logshipper_observe.event_words import words_of_event
-from logshipper_observe.opening import chosen_jobs, is_from_loki, overlay_of, say_where_else, store_place
-from logshipper_observe.output import Cell, Column, Output, Styled, natural_widths, print_json, to_json, write_json
-from logshipper_observe.running import say
-from logshipper_observe.store_api import Store
-from logshipper_observe.words import NS, STATE_STYLES, local, local_with_zone
+from logshipper_observe.api.event_log import EventLog, EventQuery, StateEvent
+from logshipper_observe.api.store_api import Store
+from logshipper_observe.base.output import Cell, Column, Output, Styled, natural_widths, print_json, to_json, write_json
+from logshipper_observe.base.running import say
+from logshipper_observe.base.words import NS, STATE_STYLES, local, local_with_zone
+from logshipper_observe.model.documents import Document, moment
+from logshipper_observe.model.event_words import words_of_event
+from logshipper_observe.query.conditions import time_ns
+from logshipper_observe.query.opening import chosen_jobs, is_from_loki, overlay_of, say_where_else, store_place
 
 SCHEMA = "logshipper.events/1"
 EXIT_UNKNOWN = 1

@@ -12,13 +12,13 @@ from logshipper.safe_text import safe
 from logshipper.spool.segment import Stream
 from logshipper_ingest.console.progress_bar import Bar
 from logshipper_ingest.console.text_table import plural
-from logshipper_observe.export_rows import LOGS, METADATA, RowWriter, Sources
-from logshipper_observe.export_text import CsvWriter, JsonlWriter
-from logshipper_observe.new_file import check_new, ending_of, new_file
-from logshipper_observe.opening import known_jobs
-from logshipper_observe.output import Output, print_json
-from logshipper_observe.running import say
-from logshipper_observe.words import count
+from logshipper_observe.base.new_file import check_new, ending_of, new_file
+from logshipper_observe.base.output import Output, print_json
+from logshipper_observe.base.running import say
+from logshipper_observe.base.words import count
+from logshipper_observe.formats.export_rows import LOGS, METADATA, RowWriter, Sources
+from logshipper_observe.formats.export_text import CsvWriter, JsonlWriter
+from logshipper_observe.query.opening import known_jobs
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader, Store
@@ -89,7 +89,7 @@ def _format(args: argparse.Namespace) -> str:
 
 def _writers(form: str, *, raw: bool) -> Callable[[BinaryIO], RowWriter]:
     if form == PARQUET:
-        from logshipper_observe.export_parquet import ParquetWriter  # late: it needs pyarrow, which is optional
+        from logshipper_observe.formats.export_parquet import ParquetWriter  # late: it needs pyarrow, which is optional
 
         return ParquetWriter
     if form == JSONL:

@@ -16,11 +16,11 @@ from logshipper_ingest.imports.faults import Faults
 from logshipper_ingest.imports.taking import Source, Taking
 from logshipper_ingest.store.due_marks import DueMarks
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_observe.opening import overlay_of, store_folder, take_in
-from logshipper_observe.output import print_json
-from logshipper_observe.overlay import MAX_NOTE_CHARS, MAX_TAGS, Marks, Overlay, Place, parse_change
-from logshipper_observe.running import say
-from logshipper_observe.words import size
+from logshipper_observe.base.output import print_json
+from logshipper_observe.base.running import say
+from logshipper_observe.base.words import size
+from logshipper_observe.model.overlay import MAX_NOTE_CHARS, MAX_TAGS, Marks, Overlay, Place, parse_change
+from logshipper_observe.query.opening import overlay_of, store_folder, take_in
 
 SCHEMA = "logshipper.import/1"
 EXIT_LEFT_OUT = 1

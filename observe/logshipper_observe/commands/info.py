@@ -7,17 +7,25 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from logshipper_ingest.console.text_table import plural
-from logshipper_observe.documents import Document
-from logshipper_observe.opening import is_from_loki, no_jobs_yet, opened, resolve, say_where_else, store_place, take_in
-from logshipper_observe.output import Cell, Column, Output, Styled, print_json
-from logshipper_observe.running import say
-from logshipper_observe.words import NS, STATE_STYLES, duration, exit_short, exit_words, local, number
+from logshipper_observe.base.output import Cell, Column, Output, Styled, print_json
+from logshipper_observe.base.running import say
+from logshipper_observe.base.words import NS, STATE_STYLES, duration, exit_short, exit_words, local, number
+from logshipper_observe.model.documents import Document
+from logshipper_observe.query.opening import (
+    is_from_loki,
+    no_jobs_yet,
+    opened,
+    resolve,
+    say_where_else,
+    store_place,
+    take_in,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from logshipper_observe.info_lookup import Found
-    from logshipper_observe.job_info import JobInfo
+    from logshipper_observe.model.job_info import JobInfo
+    from logshipper_observe.query.info_lookup import Found
 
 SCHEMA = "logshipper.info/1"
 EXIT_UNKNOWN = 1
@@ -50,7 +58,7 @@ def call(args: argparse.Namespace) -> int:
 def found_of(args: argparse.Namespace, *, childs: bool = True) -> "Found[JobInfo]":
     """Of `args.jobs`; childs: as in `infos`. Says on stderr which are unknown. Raises UnknownJob where there is no
     store."""
-    from logshipper_observe.info_lookup import infos
+    from logshipper_observe.query.info_lookup import infos
 
     with opened(args) as store:
         if store is None:

@@ -14,14 +14,14 @@ from logshipper.errors import QueryError, StoreError, UsageError
 from logshipper.safe_text import safe
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.console.text_table import plural
-from logshipper_observe.follow_keys import LEAVE, NEXT, Keys, keys_read
-from logshipper_observe.follow_nodes import Nodes, View
-from logshipper_observe.log_place import Place
-from logshipper_observe.log_writers import JsonWriter, TextWriter, Writer
-from logshipper_observe.opening import check_attempt, opened_job, take_in
-from logshipper_observe.output import Output
-from logshipper_observe.running import say
-from logshipper_observe.words import exit_words, uncoloured
+from logshipper_observe.base.output import Output
+from logshipper_observe.base.running import say
+from logshipper_observe.base.words import exit_words, uncoloured
+from logshipper_observe.follow.follow_keys import LEAVE, NEXT, Keys, keys_read
+from logshipper_observe.follow.follow_nodes import Nodes, View
+from logshipper_observe.follow.log_place import Place
+from logshipper_observe.follow.log_writers import JsonWriter, TextWriter, Writer
+from logshipper_observe.query.opening import check_attempt, opened_job, take_in
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary, LogLine, Position

@@ -8,11 +8,15 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from logshipper_ingest.console.text_table import plural
-from logshipper_observe.columns import ColumnAsked, cell_of, expanded, is_wildcard, parse_columns
-from logshipper_observe.conditions import parse_condition, tag_condition
-from logshipper_observe.documents import Document, duration_secs, job_document
-from logshipper_observe.listing import Asked, Listing
-from logshipper_observe.opening import (
+from logshipper_observe.base.output import Cell, Column, Output, Raw, Styled, fitting, natural_widths, print_json
+from logshipper_observe.base.running import say
+from logshipper_observe.base.words import STATE_STYLES, STATES, count, duration, exit_short, local_with_zone, when
+from logshipper_observe.model.documents import Document, duration_secs, job_document
+from logshipper_observe.model.properties import MISSING, Kind, Row, field_of, without_alias
+from logshipper_observe.query.columns import ColumnAsked, cell_of, expanded, is_wildcard, parse_columns
+from logshipper_observe.query.conditions import parse_condition, tag_condition
+from logshipper_observe.query.listing import Asked, Listing
+from logshipper_observe.query.opening import (
     LIST_SECS,
     begin_with,
     is_from_loki,
@@ -23,10 +27,6 @@ from logshipper_observe.opening import (
     take_in,
     unknown_words,
 )
-from logshipper_observe.output import Cell, Column, Output, Raw, Styled, fitting, natural_widths, print_json
-from logshipper_observe.properties import MISSING, Kind, Row, field_of, without_alias
-from logshipper_observe.running import say
-from logshipper_observe.words import STATE_STYLES, STATES, count, duration, exit_short, local_with_zone, when
 
 if TYPE_CHECKING:
     from logshipper.errors import UnknownJob

@@ -3,11 +3,11 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from logshipper_observe.documents import job_heading, moment
-from logshipper_observe.opening import is_from_loki, store_place
-from logshipper_observe.output import Cell, Output, Styled, print_json
-from logshipper_observe.overlay import Marks
-from logshipper_observe.running import say
+from logshipper_observe.base.output import Cell, Output, Styled, print_json
+from logshipper_observe.base.running import say
+from logshipper_observe.model.documents import job_heading, moment
+from logshipper_observe.model.overlay import Marks
+from logshipper_observe.query.opening import is_from_loki, store_place
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader

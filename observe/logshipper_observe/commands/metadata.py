@@ -10,14 +10,14 @@ import orjson
 from logshipper.safe_text import safe
 from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.model.metadata_keys import names_of
-from logshipper_observe.asked import UnknownKey, pick_keys
-from logshipper_observe.csv_rows import own_titles, records_as_csv, titles_of
-from logshipper_observe.documents import record_document
-from logshipper_observe.opening import check_attempt, opened_job
-from logshipper_observe.output import Cell, Column, Output, Styled, cells_wide, widen, write_data, write_json
-from logshipper_observe.records import Path, at_path, flat, is_number, rebuilt, shown, split
-from logshipper_observe.running import say
-from logshipper_observe.words import local, utc
+from logshipper_observe.base.output import Cell, Column, Output, Styled, cells_wide, widen, write_data, write_json
+from logshipper_observe.base.running import say
+from logshipper_observe.base.words import local, utc
+from logshipper_observe.formats.csv_rows import own_titles, records_as_csv, titles_of
+from logshipper_observe.model.documents import record_document
+from logshipper_observe.model.records import Path, at_path, flat, is_number, rebuilt, shown, split
+from logshipper_observe.query.asked import UnknownKey, pick_keys
+from logshipper_observe.query.opening import check_attempt, opened_job
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import MetadataRecord
@@ -32,7 +32,7 @@ def call(args: argparse.Namespace) -> int:
     with opened_job(args) as (store, job_id), store.open(job_id) as reader:
         check_attempt({capture.attempt for capture in reader.captures}, args.attempt)
         if args.summary or args.sets or args.by:
-            from logshipper_observe import metric_tables
+            from logshipper_observe.commands import metric_tables
 
             metric_tables.call(store, job_id, args)
             return 0

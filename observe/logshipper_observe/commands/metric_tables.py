@@ -7,17 +7,17 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from logshipper.safe_text import safe
-from logshipper_observe.csv_rows import CsvRows
-from logshipper_observe.opening import overlay_of
-from logshipper_observe.output import Cell, Column, Output, print_json, write_data
-from logshipper_observe.running import say
-from logshipper_observe.store_api import Store
-from logshipper_observe.tables import ATTEMPT, TASK, TIME, Columns
-from logshipper_observe.words import NS, local, number, utc
+from logshipper_observe.api.store_api import Store
+from logshipper_observe.api.tables import ATTEMPT, TASK, TIME, Columns
+from logshipper_observe.base.output import Cell, Column, Output, print_json, write_data
+from logshipper_observe.base.running import say
+from logshipper_observe.base.words import NS, local, number, utc
+from logshipper_observe.formats.csv_rows import CsvRows
+from logshipper_observe.query.opening import overlay_of
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Store as AnyStore
-    from logshipper_observe.job_api import Job
+    from logshipper_observe.api.job_api import Job
 
 SUMMARY_SCHEMA = "logshipper.classify.metadata-summary/1"
 SETS_SCHEMA = "logshipper.classify.metadata-sets/1"

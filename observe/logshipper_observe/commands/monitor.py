@@ -3,7 +3,7 @@ terminal what becomes of the job."""
 
 import argparse
 
-from logshipper_observe import logs
+from logshipper_observe.commands import logs
 
 _AS_LOGS_HAS_THEM = {
     "after": None, "attempt": "all", "color": "auto", "follow": True, "grep": None, "json": False, "times": False,

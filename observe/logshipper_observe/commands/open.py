@@ -2,8 +2,8 @@
 
 import argparse
 
-from logshipper_observe.opening import opened_job
 from logshipper_observe.page.command import serve
+from logshipper_observe.query.opening import opened_job
 
 
 def call(args: argparse.Namespace) -> int:

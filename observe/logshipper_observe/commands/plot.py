@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, NamedTuple
 from logshipper.errors import LogshipperError, UsageError
 from logshipper.safe_text import safe
 from logshipper_ingest.console.text_table import plural
-from logshipper_observe.curves import NONE, RAW, Trace, Treatment
-from logshipper_observe.documents import job_heading
-from logshipper_observe.graph_notes import left_out_of, rule_words
-from logshipper_observe.new_file import check_ending
-from logshipper_observe.opening import check_attempt, is_from_loki, known_jobs, overlay_of
-from logshipper_observe.options import options_of
-from logshipper_observe.output import Cell, Output, Styled, print_json
-from logshipper_observe.overlay import Place
-from logshipper_observe.plot_runs import Runs, Wanted, common_x, facets_of, is_plain
-from logshipper_observe.points import Points
-from logshipper_observe.running import say
-from logshipper_observe.series import KEY_PREFIX, TIME, Graph, Request, graphs, numeric_keys
-from logshipper_observe.words import count
+from logshipper_observe.base.new_file import check_ending
+from logshipper_observe.base.output import Cell, Output, Styled, print_json
+from logshipper_observe.base.running import say
+from logshipper_observe.base.words import count
+from logshipper_observe.graphs.curves import NONE, RAW, Trace, Treatment
+from logshipper_observe.graphs.graph_notes import left_out_of, rule_words
+from logshipper_observe.graphs.plot_runs import Runs, Wanted, common_x, facets_of, is_plain
+from logshipper_observe.graphs.points import Points
+from logshipper_observe.graphs.series import KEY_PREFIX, TIME, Graph, Request, graphs, numeric_keys
+from logshipper_observe.model.documents import job_heading
+from logshipper_observe.model.options import options_of
+from logshipper_observe.model.overlay import Place
+from logshipper_observe.query.opening import check_attempt, is_from_loki, known_jobs, overlay_of
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader, Store
@@ -88,8 +88,8 @@ def _plot_one(reader: "Reader", request: Request, args: argparse.Namespace) -> N
                     "left_out": left_out})  # fmt: skip
         return
     head = _Head(_title(reader), reader.summary.name, reader.summary.job_id)
-    from logshipper_observe.graph_png import PNG_POINTS
-    from logshipper_observe.graph_text import TEXT_POINTS
+    from logshipper_observe.graphs.graph_png import PNG_POINTS
+    from logshipper_observe.graphs.graph_text import TEXT_POINTS
 
     thinned_to = PNG_POINTS if args.png or args.svg else TEXT_POINTS
     _show(found, head, _notes(reader, found, left_out, points=thinned_to), args)
@@ -228,7 +228,7 @@ def _show(found: list[Graph], head: _Head, notes: list[str], args: argparse.Name
     if args.png or args.svg:
         _write_picture(found, head, notes, args, across)
         return
-    from logshipper_observe.graph_text import drawn
+    from logshipper_observe.graphs.graph_text import drawn
 
     out = Output()
     common = next((graph for graph in found if not graph.own_x), found[0])
@@ -241,7 +241,7 @@ def _show(found: list[Graph], head: _Head, notes: list[str], args: argparse.Name
 
 
 def _write_picture(found: list[Graph], head: _Head, notes: list[str], args: argparse.Namespace, across: int) -> None:
-    from logshipper_observe.graph_png import write_png
+    from logshipper_observe.graphs.graph_png import write_png
 
     path, form = (args.png, "png") if args.png else (args.svg, "svg")
     if path == "-" and sys.stdout.isatty():

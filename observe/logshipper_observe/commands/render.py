@@ -22,9 +22,9 @@ from logshipper.render.last_screen import LastScreen
 from logshipper.safe_text import safe
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.console.progress_bar import Bar
-from logshipper_observe.output import Output
-from logshipper_observe.running import say
-from logshipper_observe.words import is_further_part, safe_coloured, size
+from logshipper_observe.base.output import Output
+from logshipper_observe.base.running import say
+from logshipper_observe.base.words import is_further_part, safe_coloured, size
 
 _READ_BYTES = 256 << 10
 _STEP_BYTES = 64 << 10  # rendered and written at once: what comes out may be many times as much

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 from logshipper.safe_text import safe
 from logshipper_ingest.console.text_table import plural
-from logshipper_observe.opening import (
+from logshipper_observe.base.output import Output
+from logshipper_observe.base.running import say
+from logshipper_observe.base.words import NOT_IN_LOKI, local, size
+from logshipper_observe.query.opening import (
     is_from_loki,
     no_jobs_yet,
     opened_local,
@@ -14,9 +17,6 @@ from logshipper_observe.opening import (
     say_where_else,
     take_in_for,
 )
-from logshipper_observe.output import Output
-from logshipper_observe.running import say
-from logshipper_observe.words import NOT_IN_LOKI, local, size
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary

@@ -8,22 +8,8 @@ from typing import TYPE_CHECKING
 
 from logshipper.safe_text import safe
 from logshipper_ingest.console.text_table import plural
-from logshipper_observe.documents import (
-    STREAM_NAMES,
-    Document,
-    capture_document,
-    duration_secs,
-    job_document,
-    key_document,
-    moment,
-)
-from logshipper_observe.event_words import event_words
-from logshipper_observe.job_info import totals
-from logshipper_observe.ledger import ACCOUNTS, ledger_of
-from logshipper_observe.opening import opened_job, overlay_of, store_place
-from logshipper_observe.output import Cell, Column, Output, Styled, print_json
-from logshipper_observe.overlay import Marks, Place
-from logshipper_observe.words import (
+from logshipper_observe.base.output import Cell, Column, Output, Styled, print_json
+from logshipper_observe.base.words import (
     RUNNING_STATES,
     STATE_STYLES,
     count,
@@ -35,6 +21,20 @@ from logshipper_observe.words import (
     times_smaller,
     when,
 )
+from logshipper_observe.model.documents import (
+    STREAM_NAMES,
+    Document,
+    capture_document,
+    duration_secs,
+    job_document,
+    key_document,
+    moment,
+)
+from logshipper_observe.model.event_words import event_words
+from logshipper_observe.model.job_info import totals
+from logshipper_observe.model.ledger import ACCOUNTS, ledger_of
+from logshipper_observe.model.overlay import Marks, Place
+from logshipper_observe.query.opening import opened_job, overlay_of, store_place
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobEvent, JobSummary

@@ -5,11 +5,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from logshipper.safe_text import safe
-from logshipper_observe.info import EXIT_UNKNOWN, found_of, print_found, totals_words
-from logshipper_observe.words import exit_short
+from logshipper_observe.base.words import exit_short
+from logshipper_observe.commands.info import EXIT_UNKNOWN, found_of, print_found, totals_words
 
 if TYPE_CHECKING:
-    from logshipper_observe.job_info import JobInfo
+    from logshipper_observe.model.job_info import JobInfo
 
 SCHEMA = "logshipper.status/1"
 

@@ -2,9 +2,9 @@
 
 import argparse
 
-from logshipper_observe.marking import print_marks
-from logshipper_observe.opening import known_jobs, overlay_of
-from logshipper_observe.overlay import Place, parse_change
+from logshipper_observe.commands.marking import print_marks
+from logshipper_observe.model.overlay import Place, parse_change
+from logshipper_observe.query.opening import known_jobs, overlay_of
 
 
 def call(args: argparse.Namespace) -> int:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from logshipper.errors import ConfigError, QueryError, UnknownJob
 from logshipper.safe_text import safe, safe_lines
 from logshipper_ingest.config.site import SYSTEM_PATH, Site, look, user_file
-from logshipper_observe.opening import metrics_of, resolve
-from logshipper_observe.running import say
-from logshipper_observe.words import RUNNING_STATES
+from logshipper_observe.base.running import say
+from logshipper_observe.base.words import RUNNING_STATES
+from logshipper_observe.query.opening import metrics_of, resolve
 
 if TYPE_CHECKING:
     from logshipper_ingest.loki.store import LokiStore

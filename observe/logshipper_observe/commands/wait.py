@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from logshipper.errors import UnknownJob
 from logshipper.safe_text import safe
 from logshipper_ingest.console.text_table import plural
-from logshipper_observe.documents import job_document
-from logshipper_observe.job_ends import Waiting
-from logshipper_observe.opening import no_jobs_yet, opened, overlay_of, resolve_several, store_place, take_in
-from logshipper_observe.output import print_json
-from logshipper_observe.overlay import Place
-from logshipper_observe.running import say
-from logshipper_observe.words import exit_short
+from logshipper_observe.api.job_ends import Waiting
+from logshipper_observe.base.output import print_json
+from logshipper_observe.base.running import say
+from logshipper_observe.base.words import exit_short
+from logshipper_observe.model.documents import job_document
+from logshipper_observe.model.overlay import Place
+from logshipper_observe.query.opening import no_jobs_yet, opened, overlay_of, resolve_several, store_place, take_in
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from logshipper_ingest.console.text_table import plural
-from logshipper_observe.words import exit_words
+from logshipper_observe.base.words import exit_words
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import Capture, LogLine

@@ -8,9 +8,9 @@ import orjson
 
 from logshipper.safe_text import safe, safe_json
 from logshipper.spool.segment import Kind, Stream
-from logshipper_observe.documents import line_document
-from logshipper_observe.output import Output, cells_wide
-from logshipper_observe.words import is_further_part, local, safe_coloured, uncoloured
+from logshipper_observe.base.output import Output, cells_wide
+from logshipper_observe.base.words import is_further_part, local, safe_coloured, uncoloured
+from logshipper_observe.model.documents import line_document
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import LogLine

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from logshipper_ingest.model.metadata_keys import names_of
-from logshipper_observe.records import Path, at_path, cell, flat
-from logshipper_observe.words import utc
+from logshipper_observe.base.words import utc
+from logshipper_observe.model.records import Path, at_path, cell, flat
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import MetadataRecord

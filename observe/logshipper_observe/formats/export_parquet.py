@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from logshipper.errors import LogshipperError
 from logshipper_ingest.model.metadata_keys import names_of
-from logshipper_observe.csv_rows import own_titles
-from logshipper_observe.documents import STREAM_NAMES
-from logshipper_observe.export_rows import (
+from logshipper_observe.base.words import uncoloured
+from logshipper_observe.formats.csv_rows import own_titles
+from logshipper_observe.formats.export_rows import (
     BLOCK_ROWS,
     LINE_TITLES,
     MAX_COLUMNS,
@@ -26,14 +26,14 @@ from logshipper_observe.export_rows import (
     Sources,
     line_blocks,
 )
-from logshipper_observe.words import uncoloured
+from logshipper_observe.model.documents import STREAM_NAMES
 
 try:
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    from logshipper_observe.record_columns import (
+    from logshipper_observe.formats.record_columns import (
         EXACT_INTEGER,
         NUMBER_TEXT,
         Array,
@@ -48,7 +48,7 @@ except ImportError:
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import LogLine, RecordBlock
     from logshipper_ingest.model.stores import Reader
-    from logshipper_observe.records import Path
+    from logshipper_observe.model.records import Path
 
 GROUP_ROWS = 4 * BLOCK_ROWS
 _AT_WORK = 2  # blocks that are taken apart while the next one is read

@@ -8,9 +8,9 @@ import orjson
 
 from logshipper.errors import LogshipperError
 from logshipper_ingest.model.metadata_keys import names_of
-from logshipper_observe.csv_rows import CsvRows, own_titles
-from logshipper_observe.documents import line_document, record_document
-from logshipper_observe.export_rows import (
+from logshipper_observe.base.words import uncoloured, utc
+from logshipper_observe.formats.csv_rows import CsvRows, own_titles
+from logshipper_observe.formats.export_rows import (
     LINE_TITLES,
     MAX_COLUMNS,
     SOURCE_TITLES,
@@ -20,8 +20,8 @@ from logshipper_observe.export_rows import (
     line_blocks,
     record_blocks,
 )
-from logshipper_observe.records import Path, cell, flat
-from logshipper_observe.words import uncoloured, utc
+from logshipper_observe.model.documents import line_document, record_document
+from logshipper_observe.model.records import Path, cell, flat
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import LogLine

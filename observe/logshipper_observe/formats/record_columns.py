@@ -3,7 +3,7 @@
 Records of one job look alike, so most lines of a block share a shape: the text before each value. Such lines are cut at
 their commas by Arrow's reader of CSV; each piece must begin with the text that the shape has there, and what is left
 of it is one plain value. Whatever isn't proven to be read right that way is taken apart line by line
-(logshipper_observe/records.py).
+(logshipper_observe/model/records.py).
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from logshipper_observe.records import MEMBER, Path, cell, flat, is_number
+from logshipper_observe.model.records import MEMBER, Path, cell, flat, is_number
 
 Array: TypeAlias = Any  # pyarrow has no types
 Columns: TypeAlias = dict[Path, Array]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from logshipper_observe.points import Points
+from logshipper_observe.graphs.points import Points
 
 Values: TypeAlias = "array[float]"
 

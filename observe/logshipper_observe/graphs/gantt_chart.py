@@ -8,10 +8,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from logshipper.errors import LogshipperError
-from logshipper_observe.graph_png import COLOURS, write_figure
-from logshipper_observe.output import Cell, Column, Output, natural_widths
-from logshipper_observe.task_analytics import Core, Span, core_name
-from logshipper_observe.words import NS, count, duration, local_with_zone
+from logshipper_observe.analytics.task_analytics import Core, Span, core_name
+from logshipper_observe.base.output import Cell, Column, Output, natural_widths
+from logshipper_observe.base.words import NS, count, duration, local_with_zone
+from logshipper_observe.graphs.graph_png import COLOURS, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

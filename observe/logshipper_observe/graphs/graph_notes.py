@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from logshipper_ingest.console.text_table import plural
-from logshipper_observe.series import Graph
+from logshipper_observe.graphs.series import Graph
 
 
 def rule_words(graph: Graph) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from logshipper.errors import LogshipperError, os_words
-from logshipper_observe.curves import Trace
-from logshipper_observe.series import CLOCK_WORDS, Graph
-from logshipper_observe.ticks import time_unit
+from logshipper_observe.graphs.curves import Trace
+from logshipper_observe.graphs.series import CLOCK_WORDS, Graph
+from logshipper_observe.graphs.ticks import time_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,11 +4,11 @@ import re
 from collections.abc import Sequence
 
 from logshipper.safe_text import safe
-from logshipper_observe.output import Output, cells_wide
-from logshipper_observe.points import Points
-from logshipper_observe.series import CLOCK_WORDS, Graph
-from logshipper_observe.ticks import axis_range, labels, ticks, time_unit
-from logshipper_observe.words import number
+from logshipper_observe.base.output import Output, cells_wide
+from logshipper_observe.base.words import number
+from logshipper_observe.graphs.points import Points
+from logshipper_observe.graphs.series import CLOCK_WORDS, Graph
+from logshipper_observe.graphs.ticks import axis_range, labels, ticks, time_unit
 
 WIDEST = 160  # columns of all graphs side by side
 TEXT_POINTS = 1_200  # of a series: several for each column of Braille dots

@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING
 from logshipper.errors import LogshipperError
 from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.model.x_axis import XChoice
-from logshipper_observe.asked import UnknownKey, split_names
-from logshipper_observe.curves import UNTREATED, Treatment, treated
-from logshipper_observe.job_context import shown_option
-from logshipper_observe.points import Points
-from logshipper_observe.properties import without_alias
-from logshipper_observe.series import (
+from logshipper_observe.graphs.curves import UNTREATED, Treatment, treated
+from logshipper_observe.graphs.points import Points
+from logshipper_observe.graphs.series import (
     CLOCK_WORDS,
     KEY_PREFIX,
     TIME,
@@ -24,6 +21,9 @@ from logshipper_observe.series import (
     graphs,
     numeric_keys,
 )
+from logshipper_observe.model.job_context import shown_option
+from logshipper_observe.model.properties import without_alias
+from logshipper_observe.query.asked import UnknownKey, split_names
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader

@@ -1,5 +1,5 @@
 """The points of a job's graphs: which X, which Y, one series per attempt, step and task. Memory is bounded
-(logshipper_observe/points.py)."""
+(logshipper_observe/graphs/points.py)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import orjson
 
 from logshipper_ingest.model.x_axis import KeyStats, XChoice
-from logshipper_observe.asked import split_names, unknown_key
-from logshipper_observe.points import Points
-from logshipper_observe.records import Path, at_path, is_number
-from logshipper_observe.words import NS
+from logshipper_observe.base.words import NS
+from logshipper_observe.graphs.points import Points
+from logshipper_observe.model.records import Path, at_path, is_number
+from logshipper_observe.query.asked import split_names, unknown_key
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import Capture, MetadataRecord

@@ -4,7 +4,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from logshipper_ingest.model.metadata_keys import names_of
-from logshipper_observe.records import Path, flat
+from logshipper_observe.model.records import Path, flat
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader

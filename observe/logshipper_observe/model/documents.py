@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from logshipper.spool.segment import Stream
-from logshipper_observe.output import Raw
-from logshipper_observe.words import NS, uncoloured, utc
+from logshipper_observe.base.output import Raw
+from logshipper_observe.base.words import NS, uncoloured, utc
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import Capture, JobSummary, LogLine, MetadataRecord
     from logshipper_ingest.model.stores import Reader
     from logshipper_ingest.model.x_axis import KeyStats
-    from logshipper_observe.overlay import Marks
+    from logshipper_observe.model.overlay import Marks
 
 Document: TypeAlias = dict[str, Any]  # Any: JSON
 

@@ -1,8 +1,8 @@
 """Events in words."""
 
-from logshipper_observe.documents import Document
-from logshipper_observe.job_events import StateEvent
-from logshipper_observe.words import exit_words
+from logshipper_observe.base.words import exit_words
+from logshipper_observe.model.documents import Document
+from logshipper_observe.model.job_events import StateEvent
 
 
 def event_words(event: Document) -> str:

@@ -7,7 +7,7 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
 from logshipper_ingest.imports.qcg import parse_allocation
-from logshipper_observe.job_info import MAX_CHILDS, Iterations, JobInfo, moment_of
+from logshipper_observe.model.job_info import MAX_CHILDS, Iterations, JobInfo, moment_of
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import Child, Json

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from logshipper.sidecar.context import EVENT
 from logshipper_ingest.console.text_table import plural
-from logshipper_observe.output import to_json
-from logshipper_observe.records import shown, text_of
+from logshipper_observe.base.output import to_json
+from logshipper_observe.model.records import shown, text_of
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobEvent

@@ -24,8 +24,8 @@ from logshipper_ingest.model.job import (
     worst_state,
 )
 from logshipper_ingest.model.summary import nodes_of
-from logshipper_observe.job_states import QUEUED, Silence, is_stale, silences, told_changes
-from logshipper_observe.words import NS, RUNNING_STATES, state_of
+from logshipper_observe.base.words import NS, RUNNING_STATES, state_of
+from logshipper_observe.model.job_states import QUEUED, Silence, is_stale, silences, told_changes
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader

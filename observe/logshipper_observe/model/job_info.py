@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from logshipper_ingest.model.job import JOB_ENDED, QUEUED, Capture, JobSummary
 from logshipper_ingest.model.metadata_keys import Number
-from logshipper_observe.job_context import contexts_of, cores_of, cwd_of
-from logshipper_observe.job_events import changes_of
-from logshipper_observe.properties import json_value
-from logshipper_observe.words import NS, RUNNING_STATES
+from logshipper_observe.base.words import NS, RUNNING_STATES
+from logshipper_observe.model.job_context import contexts_of, cores_of, cwd_of
+from logshipper_observe.model.job_events import changes_of
+from logshipper_observe.model.properties import json_value
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
@@ -107,7 +107,7 @@ def info_of(reader: "Reader", now_ns: int, *, childs: bool = True) -> JobInfo:
         metrics=_metrics(reader),
     )
     if job.origin:
-        from logshipper_observe.imported_info import imported_info
+        from logshipper_observe.model.imported_info import imported_info
 
         return imported_info(base, reader, childs=childs)
     if len({(capture.step, capture.task) for capture in captures}) < 2:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from logshipper_ingest.model.job import HEARTBEAT_FOUND, HEARTBEAT_LOST, STATE_CHANGED, Capture, JobEvent
-from logshipper_observe.words import STATES, state_of
+from logshipper_observe.base.words import STATES, state_of
 
 QUEUED = "QUEUED"
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from logshipper_observe.documents import Document
+from logshipper_observe.model.documents import Document
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from logshipper_observe.constants import constants_of
-from logshipper_observe.job_context import context_options
-from logshipper_observe.output import to_json
-from logshipper_observe.overlay import Marks
+from logshipper_observe.base.output import to_json
+from logshipper_observe.model.constants import constants_of
+from logshipper_observe.model.job_context import context_options
+from logshipper_observe.model.overlay import Marks
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from logshipper_observe.overlay import Marks
-from logshipper_observe.records import is_number, text_of
-from logshipper_observe.words import NS
+from logshipper_observe.base.words import NS
+from logshipper_observe.model.overlay import Marks
+from logshipper_observe.model.records import is_number, text_of
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from json.decoder import scanstring  # type: ignore[attr-defined]  # there, but missing in typeshed
 
-from logshipper_observe.output import to_json
+from logshipper_observe.base.output import to_json
 
 Path = tuple[str, ...]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from logshipper.errors import LogshipperError
-from logshipper_observe.output import to_json
+from logshipper_observe.base.output import to_json
 
 if TYPE_CHECKING:
     from logshipper_observe.page.copied import Copies
@@ -82,7 +82,7 @@ class Answer:
 
 
 def json_answer(document: Mapping[str, Any], etag: str = "") -> Answer:  # Any: JSON
-    """Numbers that a job printed (logshipper_observe.output.Raw) keep every digit."""
+    """Numbers that a job printed (logshipper_observe.base.output.Raw) keep every digit."""
     try:
         body = orjson.dumps(document, option=orjson.OPT_PASSTHROUGH_SUBCLASS)
     except TypeError:  # Raw, lone surrogates, integers of more than 64 bits

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from logshipper.errors import os_words
 from logshipper_ingest.console.stop_signals import set_by_signals
+from logshipper_observe.base.running import say
 from logshipper_observe.page.access import write_redirect
 from logshipper_observe.page.server import PageServer
-from logshipper_observe.running import say
 
 
 def serve(args: argparse.Namespace, *, port: int = 0, view: str = "", browser: bool = False) -> int:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from logshipper.errors import UnknownJob
-from logshipper_observe.constants import constants_of
-from logshipper_observe.documents import job_document
-from logshipper_observe.job_context import context_options, shown_option
+from logshipper_observe.base.words import duration, exit_words
+from logshipper_observe.graphs.series import TIME, numeric_keys
+from logshipper_observe.model.constants import constants_of
+from logshipper_observe.model.documents import job_document
+from logshipper_observe.model.job_context import context_options, shown_option
+from logshipper_observe.model.records import shown
 from logshipper_observe.page.answers import Answer, Ask, Refused, tagged_answer
 from logshipper_observe.page.jobs_api import facts_of
-from logshipper_observe.records import shown
-from logshipper_observe.series import TIME, numeric_keys
-from logshipper_observe.words import duration, exit_words
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader

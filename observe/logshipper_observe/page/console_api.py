@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from logshipper.spool.segment import Kind
 from logshipper_ingest.store.job_reader import JobReader
-from logshipper_observe.documents import STREAM_NAMES
+from logshipper_observe.base.words import is_further_part, uncoloured, utc
+from logshipper_observe.model.documents import STREAM_NAMES
 from logshipper_observe.page.answers import Answer, Ask, Refused, json_answer
 from logshipper_observe.page.downloads import pieces
 from logshipper_observe.page.logs import STREAMS, Blocks, Log, View
 from logshipper_observe.page.search import MAX_TEXT
-from logshipper_observe.words import is_further_part, uncoloured, utc
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import LogLine

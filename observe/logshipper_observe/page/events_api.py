@@ -3,11 +3,11 @@
 from collections import Counter
 from itertools import islice
 
-from logshipper_observe.event_words import words_of_event
-from logshipper_observe.job_events import StateEvent, Which, events_of
-from logshipper_observe.output import to_json
+from logshipper_observe.base.output import to_json
+from logshipper_observe.base.words import NS
+from logshipper_observe.model.event_words import words_of_event
+from logshipper_observe.model.job_events import StateEvent, Which, events_of
 from logshipper_observe.page.answers import Answer, Ask, tagged_answer
-from logshipper_observe.words import NS
 
 MAX_LISTED = 1_000
 MAX_COUNTED = 20_000

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from logshipper_observe.points import Points, SmoothedPoints
-from logshipper_observe.series import Filling, Graph, Request, lacks_x, planned, with_own_x
+from logshipper_observe.graphs.points import Points, SmoothedPoints
+from logshipper_observe.graphs.series import Filling, Graph, Request, lacks_x, planned, with_own_x
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader

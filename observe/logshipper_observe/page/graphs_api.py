@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from logshipper_ingest.console.text_table import plural
-from logshipper_observe.asked import UnknownKey
-from logshipper_observe.csv_rows import CsvRows, own_titles
-from logshipper_observe.graph_notes import left_out_of, rule_words
+from logshipper_observe.base.words import utc
+from logshipper_observe.formats.csv_rows import CsvRows, own_titles
+from logshipper_observe.graphs.graph_notes import left_out_of, rule_words
+from logshipper_observe.graphs.series import Graph, Request, numeric_keys, planned
+from logshipper_observe.model.records import at_path, is_number
 from logshipper_observe.page.answers import Answer, Ask, Refused, tagged_answer
 from logshipper_observe.page.downloads import pieces
 from logshipper_observe.page.graph_feeds import KEPT_POINTS, Feed, Wanted
-from logshipper_observe.records import at_path, is_number
-from logshipper_observe.series import Graph, Request, numeric_keys, planned
-from logshipper_observe.words import utc
+from logshipper_observe.query.asked import UnknownKey
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader

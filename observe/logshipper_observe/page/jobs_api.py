@@ -12,13 +12,20 @@ from typing import TYPE_CHECKING, NamedTuple
 from logshipper.errors import LogshipperError, UnknownJob
 from logshipper_ingest.model.job import JobSummary
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_observe.documents import STREAM_NAMES, Document, capture_document, duration_secs, job_document, moment
-from logshipper_observe.ledger import ledger_of
-from logshipper_observe.opening import overlay_of
-from logshipper_observe.overlay import NO_MARKS, Marks, Place
+from logshipper_observe.base.words import exit_words
+from logshipper_observe.model.documents import (
+    STREAM_NAMES,
+    Document,
+    capture_document,
+    duration_secs,
+    job_document,
+    moment,
+)
+from logshipper_observe.model.ledger import ledger_of
+from logshipper_observe.model.overlay import NO_MARKS, Marks, Place
+from logshipper_observe.model.records import flat
 from logshipper_observe.page.answers import Answer, Ask, json_answer, tagged_answer
-from logshipper_observe.records import flat
-from logshipper_observe.words import exit_words
+from logshipper_observe.query.opening import overlay_of
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Store

@@ -7,10 +7,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from logshipper_ingest.model.metadata_keys import names_of, parse_record
-from logshipper_observe.csv_rows import records_as_csv
+from logshipper_observe.formats.csv_rows import records_as_csv
+from logshipper_observe.model.records import Path, flat, shown
 from logshipper_observe.page.answers import Answer, Ask, Refused, tagged_answer
 from logshipper_observe.page.downloads import pieces
-from logshipper_observe.records import Path, flat, shown
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import MetadataRecord

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from logshipper.errors import UnknownJob
-from logshipper_observe.opening import LIST_SECS, is_from_loki, opened, store_place
+from logshipper_observe.query.opening import LIST_SECS, is_from_loki, opened, store_place
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from logshipper.errors import UsageError
-from logshipper_observe.properties import (
+from logshipper_observe.base.words import duration, local, local_with_zone, number
+from logshipper_observe.model.properties import (
     HPARAMS,
     METADATA,
     METRICS,
@@ -19,7 +20,6 @@ from logshipper_observe.properties import (
     field_of,
     without_alias,
 )
-from logshipper_observe.words import duration, local, local_with_zone, number
 
 _FORMAT = re.compile(r"[+ ]?0?[0-9]{0,2}[,_]?(?:\.[0-9]{1,2})?[deEfFgGn%]?", re.ASCII)
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from logshipper.errors import UsageError
 from logshipper_ingest.console.time_span import time_span
-from logshipper_observe.properties import MISSING, Field, Kind, Row, Value, field_of, number_of
-from logshipper_observe.words import NS, state_of
+from logshipper_observe.base.words import NS, state_of
+from logshipper_observe.model.properties import MISSING, Field, Kind, Row, Value, field_of, number_of
 
 OPERATORS = ("=", "==", "<", "<=", ">", ">=", "!=", "<>", ":regex:", ":exists:")
 _CONDITION = re.compile(

@@ -6,9 +6,9 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from logshipper.errors import UnknownJob
-from logshipper_observe.imported_info import child_of
-from logshipper_observe.job_info import MAX_CHILDS, JobInfo, brief, group_of, info_of, totals
-from logshipper_observe.selectors import iterations_of, resolve_each
+from logshipper_observe.model.imported_info import child_of
+from logshipper_observe.model.job_info import MAX_CHILDS, JobInfo, brief, group_of, info_of, totals
+from logshipper_observe.query.selectors import iterations_of, resolve_each
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Store

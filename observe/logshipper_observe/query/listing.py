@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from logshipper.errors import UnknownJob
-from logshipper_observe.columns import sort_key
-from logshipper_observe.conditions import Condition
-from logshipper_observe.overlay import NO_MARKS, Overlay, Place
-from logshipper_observe.properties import MISSING, Field, Row
-from logshipper_observe.selectors import WILDCARDS, pick
+from logshipper_observe.model.overlay import NO_MARKS, Overlay, Place
+from logshipper_observe.model.properties import MISSING, Field, Row
+from logshipper_observe.query.columns import sort_key
+from logshipper_observe.query.conditions import Condition
+from logshipper_observe.query.selectors import WILDCARDS, pick
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from logshipper.errors import ConfigError, StoreError, UnknownJob, UsageError
 from logshipper.safe_text import safe
 from logshipper_ingest.console.progress_bar import Bar
-from logshipper_observe.running import say
-from logshipper_observe.selectors import resolve_each
-from logshipper_observe.waiting import Watch, WatchedEntries
-from logshipper_observe.words import count, size
+from logshipper_observe.base.running import say
+from logshipper_observe.base.waiting import Watch, WatchedEntries
+from logshipper_observe.base.words import count, size
+from logshipper_observe.query.selectors import resolve_each
 
 if TYPE_CHECKING:
     from logshipper_ingest.config.site import Site
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Store
     from logshipper_ingest.servers.server_access import ServerAccess
     from logshipper_ingest.store.local_store import LocalStore
-    from logshipper_observe.overlay import Overlay
+    from logshipper_observe.model.overlay import Overlay
 
 LIST_SECS = 10.0  # how long taking in may hold up a list, and one job's reading
 JOB_SECS = 60.0
@@ -194,7 +194,7 @@ def metrics_of(access: "ServerAccess", watch: Watch | None) -> "Metrics":
 def overlay_of(store: "Store") -> "Overlay":
     """Where the reader's tags and notes of a store's jobs are."""
     from logshipper_ingest.store.local_store import LocalStore
-    from logshipper_observe.overlay import Overlay
+    from logshipper_observe.model.overlay import Overlay
 
     return Overlay.of_local(store, tell=say) if isinstance(store, LocalStore) else Overlay.of_loki(tell=say)
 
