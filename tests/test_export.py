@@ -129,7 +129,7 @@ def test_jsonl_rows_are_documents(store: Path, export: Export, tmp_path: Path) -
     for line, written in zip(lines, text.splitlines(), strict=True):
         assert written.endswith(f'"record":{line}}}'), "not a digit is changed"
     document = json.loads(text.splitlines()[0])
-    assert (document["schema"], document["job_id"], document["task"]) == ("logshipper.classify.metadata/1", "odd", 0)
+    assert (document["schema"], document["job_id"], document["task"]) == ("logshipper.metadata/1", "odd", 0)
     assert export("odd", "--what", "logs", "--output", str(tmp_path / "l.jsonl"))[0] == 0
     found = [json.loads(line) for line in (tmp_path / "l.jsonl").read_text().splitlines()]
     assert [one["text"] for one in found][-2:] == ["warned", "[the line above 9 times more]"]

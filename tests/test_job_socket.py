@@ -697,7 +697,7 @@ def _of_another(folder: Path) -> Path:
 def test_what_the_client_imports(server: Server) -> None:
     """Next to nothing where there is no agent; never `socket`, which takes longer than the asking."""
     code = (
-        "import sys; from logshipper import capture, node_agent_socket as n\n"
+        "import sys; from logshipper.start import preparation, node_agent_socket as n\n"
         "assert n.ask('/nowhere', 'x', None) is None\n"
         "assert not {'_socket', 'socket', 'json', 'selectors'} & set(sys.modules), 'without an agent'\n"
         f"assert n.ask({server.agent.socket!r}, 'x', None) is not None\n"

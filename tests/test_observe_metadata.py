@@ -69,7 +69,7 @@ def test_r19_in_every_format() -> None:
     assert third["_time"].endswith("Z")
     documents = [json.loads(line) for line in printed(metadata._print_documents, asked(reader)).splitlines()]
     assert [document["record"] for document in documents] == [json.loads(line) for line in R19]
-    assert documents[0]["schema"] == "logshipper.classify.metadata/1"
+    assert documents[0]["schema"] == "logshipper.metadata/1"
     assert documents[0]["time_ns"] == STARTED_NS + 10**9
 
 

@@ -678,7 +678,7 @@ def test_metadata_summary(store: Path, ask: Ask) -> None:
         "val_loss": ["3", "1", "3", "2", "0.816497", "3"],
     }
     document = json.loads(ok(ask("metadata", "nums", "--summary", "--keys", "loss", "--json")))
-    assert document["schema"] == "logshipper.classify.metadata-summary/1"
+    assert document["schema"] == "logshipper.metadata-summary/1"
     assert document["keys"] == [{"key": "loss", "last": 0, "min": 0, "max": 2, "mean": 1.0,
                                  "std": pytest.approx(0.816496580927726), "count": 3}]  # fmt: skip
     table = list(

@@ -250,7 +250,7 @@ def test_an_empty_store_is_friendly(store: Path) -> None:
 def test_a_long_taking_in_shows_a_bar() -> None:
     """The bar's own clock is not waited for: it is told that its patience is over."""
     script = (
-        "import sys; from logshipper_ingest import progress_bar;"
+        "import sys; from logshipper_ingest.console import progress_bar;"
         "from logshipper_observe.base.words import size; progress_bar._PATIENCE_SECS = 0;"
         "bar = progress_bar.Bar('Reading the spool', size);"
         "bar(5_000_000, 10_000_000); bar.clear(); print('done', file=sys.stderr)"

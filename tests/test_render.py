@@ -447,7 +447,7 @@ def test_bar_where_a_file_is_big(options: list[str], home: Home, file: Callable[
     path = file(b"a line\n" * 700_000)
     call = home.folder / "call.py"  # without waiting for half a second
     call.write_text(
-        "import sys\nfrom logshipper.start.cli import main\nfrom logshipper_ingest import progress_bar\n"
+        "import sys\nfrom logshipper.start.cli import main\nfrom logshipper_ingest.console import progress_bar\n"
         f"progress_bar._PATIENCE_SECS = -1\nsys.exit(main({['render', *options, str(path)]}))\n"
     )
     for output, has_bar in ((" > out", True), (" | cat", bool(options)), ("", bool(options))):

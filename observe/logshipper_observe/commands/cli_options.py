@@ -35,7 +35,7 @@ def add_command(
     )
 
     def call(args: argparse.Namespace) -> int:
-        code = importlib.import_module(f"logshipper_observe.{module or name}").call(args)
+        code = importlib.import_module(f"logshipper_observe.commands.{module or name}").call(args)
         return int(code)
 
     parser.set_defaults(call=guarded(call))

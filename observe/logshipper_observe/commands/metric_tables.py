@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Store as AnyStore
     from logshipper_observe.api.job_api import Job
 
-SUMMARY_SCHEMA = "logshipper.classify.metadata-summary/1"
-SETS_SCHEMA = "logshipper.classify.metadata-sets/1"
+SUMMARY_SCHEMA = "logshipper.metadata-summary/1"
+SETS_SCHEMA = "logshipper.metadata-sets/1"
 _SUMMARY = ("last", "min", "max", "mean", "std", "count")
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Document: TypeAlias = dict[str, Any]  # Any: JSON
 
 LOGS_SCHEMA = "logshipper.logs/1"
-METADATA_SCHEMA = "logshipper.classify.metadata/1"
+METADATA_SCHEMA = "logshipper.metadata/1"
 STREAM_NAMES = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr", Stream.NONE: ""}
 
 
