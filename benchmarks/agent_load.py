@@ -13,8 +13,8 @@ from pathlib import Path
 from benchmarks.shipping import WAIT_SECS, spool_capture
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.servers.server_access import ServerAccess
-from tests.node_agents import NodeAgent
 from tests.servers.running import LokiServer
+from tests.tools.node_agents import NodeAgent
 
 RATES = (1, 100, 10_000)  # lines a second
 DELAY_SECS = 60

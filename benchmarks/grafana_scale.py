@@ -24,12 +24,12 @@ from logshipper_ingest.metrics.job_metrics import CaptureView, JobMetrics
 from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer
 from logshipper_ingest.model.metadata_keys import parse_record
 from logshipper_ingest.model.x_axis import XAxis
-from tests.captured_runs import wait_until
 from tests.grafana.captured import PAD_AFTER_MS, PAD_BEFORE_MS
 from tests.grafana.pages import Page, Source
 from tests.grafana.sources import LokiSource, PrometheusSource, Range
 from tests.servers.progress import Progress
 from tests.servers.running import LokiServer, PrometheusServer
+from tests.tools.captured_runs import wait_until
 
 HOSTS = (10, 100, 1000)
 ROUNDS = 20

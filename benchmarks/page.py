@@ -18,10 +18,10 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from logshipper_observe.page.server import PageServer
-from tests.page.browsing import FLAGS, WAIT_MS
-from tests.page.conftest import options
-from tests.page.test_access import Client
-from tests.reading_store import SpooledCapture
+from tests.observe.page.browsing import FLAGS, WAIT_MS
+from tests.observe.page.conftest import options
+from tests.observe.page.test_access import Client
+from tests.tools.reading_store import SpooledCapture
 
 RECORDS = 100_000
 FRAME = 1_000  # lines

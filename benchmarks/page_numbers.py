@@ -13,9 +13,9 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.page.server import PageServer
-from tests.page.browsing import FLAGS, Browsing
-from tests.page.conftest import options
-from tests.reading_store import SpooledCapture
+from tests.observe.page.browsing import FLAGS, Browsing
+from tests.observe.page.conftest import options
+from tests.tools.reading_store import SpooledCapture
 
 _WAIT_MS = 300_000
 _KEYS = 255

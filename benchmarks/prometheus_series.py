@@ -19,10 +19,10 @@ from logshipper_ingest.config.agent_config import MetricsSection
 from logshipper_ingest.metrics.job_metrics import JobMetrics
 from logshipper_ingest.metrics.job_series import LEDGER_ACCOUNTS
 from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer, exposition
-from tests.captured_runs import wait_until
-from tests.job_views import FakeCapture
 from tests.servers.progress import Progress
 from tests.servers.running import PrometheusServer
+from tests.tools.captured_runs import wait_until
+from tests.tools.job_views import FakeCapture
 
 TASKS, KEYS, NODES = 2500, 20, 25
 SCRAPES, INTERVAL_SECS = 24, 10

@@ -17,9 +17,9 @@ from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.spool.segment_reader import segment_name
-from tests.node_agents import NodeAgent
 from tests.servers.build import PROMTAIL
 from tests.servers.running import free_port
+from tests.tools.node_agents import NodeAgent
 
 WAIT_SECS = 300.0
 FRAME_LINES = 700  # what a sidecar makes of a full pipe

@@ -9,11 +9,11 @@ import hypothesis
 import pytest
 
 from logshipper.start import launchers
-from tests.model_settings import MANY_EXAMPLES
 from tests.programs.score import pytest_terminal_summary
 from tests.servers.fixtures import influxdb, influxdb_1_8, influxdbs, loki, prometheus, servers
-from tests.slurm_player import binaries
 from tests.tiers import MARKERS, tier_of
+from tests.tools.model_settings import MANY_EXAMPLES
+from tests.tools.slurm_player import binaries
 from tests.tools.waiting import SLOWNESS, scaled, slowness
 
 # fixtures for all tests, and a hook
@@ -69,7 +69,7 @@ def root_user() -> None:
 
 @pytest.fixture(scope="session")
 def program_of_others() -> None:
-    """For tests that run a program of others', in an environment of its own (tests/tools_of_others.py)."""
+    """For tests that run a program of others', in an environment of its own (tests/tools/tools_of_others.py)."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -79,7 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """One in a file that stands in no row has no marker, and tests/test_tiers.py fails."""
+    """One in a file that stands in no row has no marker, and tests/project/test_tiers.py fails."""
     for item in items:
         tier = tier_of(item.path, getattr(item, "fixturenames", ()))
         if tier is not None:

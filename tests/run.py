@@ -31,7 +31,10 @@ LEFT_OUT = {
     CORE: "Left out here: real servers, schedulers, others' programs, what root must do. `make test-all` runs them.",
 }
 WORKERS = 3
-AS_ORDINARY_USER = ("tests/test_capture.py", "tests/test_config.py")  # bad input: an ordinary user's, so all of it
+AS_ORDINARY_USER = (
+    "tests/logshipper/start/test_capture.py",
+    "tests/logshipper/test_config.py",
+)  # bad input: an ordinary user's, so all of it
 MAX_AGAIN = 10  # more failures aren't a busy machine's
 TESTS_FAILED = 1  # pytest's exit code
 NOBODY = 65534  # the ordinary user: owns nothing, and is there on every Linux

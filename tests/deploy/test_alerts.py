@@ -11,9 +11,9 @@ import yaml
 
 from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer
 from logshipper_ingest.metrics.remote_write import RemoteWriteMetrics
-from tests.captured_runs import wait_until
-from tests.exported_metrics import exported
 from tests.servers.running import PrometheusServer, free_port, prometheus_program
+from tests.tools.captured_runs import wait_until
+from tests.tools.exported_metrics import exported
 from tests.tools.sources import ROOT
 
 FOLDER = ROOT / "deploy" / "prometheus"

@@ -10,8 +10,9 @@ import pytest
 from logshipper_ingest.cli import build_parser
 from logshipper_ingest.config.agent_config import SECTIONS, AgentConfig, read
 from logshipper_ingest.config.toml_section import read_toml
+from tests.tools.sources import ROOT
 
-DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
+DEPLOY = ROOT / "deploy"
 EXAMPLE = DEPLOY / "agent.toml"
 
 

@@ -14,13 +14,13 @@ import yaml
 
 from logshipper_ingest.config import agent_config
 from logshipper_ingest.loki.client import Client
-from tests.captured_runs import wait_until
-from tests.node_agents import NodeAgent, client, cluster, entries_of
-from tests.other_users import needs_root, open_folder
 from tests.servers.running import LokiServer
 from tests.slurm import machine, plugin
+from tests.tools.captured_runs import wait_until
+from tests.tools.node_agents import NodeAgent, client, cluster, entries_of
+from tests.tools.other_users import needs_root, open_folder
 from tests.tools.sources import ROOT
-from tests.tools_of_others import needs_program_of_others, python_of
+from tests.tools.tools_of_others import needs_program_of_others, python_of
 
 __all__ = ["client", "cluster", "open_folder"]
 FOLDER = ROOT / "deploy" / "kubernetes"

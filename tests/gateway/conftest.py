@@ -14,9 +14,9 @@ import pytest
 from logshipper_ingest.agent.node_spool import NodeIdentity
 from tests.gateway.nginx import Nginx, SiteCertificates, site_certificates
 from tests.grafana.captured import TaskSocket
-from tests.node_agents import NodeAgent
 from tests.servers.places import ServerMissing
 from tests.servers.running import LokiServer
+from tests.tools.node_agents import NodeAgent
 
 ANN, BEN, ODD = "ann", "ben", "Ann.O'Dd"  # the last one's name can't be a tenant's
 PROGRAM = r"""

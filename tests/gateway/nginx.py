@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.captured_runs import TIMEOUT_SECS
 from tests.servers.places import ServerMissing
 from tests.servers.running import READY_TIMEOUT_SECS, Server, free_port
-from tests.tls_gateway import Authority, Pair
+from tests.tools.captured_runs import TIMEOUT_SECS
 from tests.tools.sources import ROOT
+from tests.tools.tls_gateway import Authority, Pair
 
 DEPLOYED = ROOT / "deploy" / "gateway"
 # as deploy/gateway names them

@@ -13,12 +13,12 @@ from logshipper_ingest.config import agent_config
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.servers.loki_push import Entry, compress, encode_push
 from logshipper_ingest.servers.server_access import ServerAccess
-from tests.captured_runs import TIMEOUT_SECS, wait_until
 from tests.gateway.conftest import ANN, BEN, Site, capture, new_job, tenant_agent
 from tests.gateway.nginx import Answer, question
-from tests.node_agents import NodeAgent
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.tls_gateway import Pair
+from tests.tools.captured_runs import TIMEOUT_SECS, wait_until
+from tests.tools.node_agents import NodeAgent
+from tests.tools.tls_gateway import Pair
 
 ALL = '{service_name="logshipper"}'
 PUSH = "/loki/api/v1/push"

@@ -6,9 +6,9 @@ import pytest
 import requests
 
 from logshipper_ingest.servers.loki_push import Entry, compress, encode_push
-from tests.captured_runs import TIMEOUT_SECS
 from tests.gateway.conftest import ANN, BEN, Site
 from tests.gateway.nginx import QUESTION, question
+from tests.tools.captured_runs import TIMEOUT_SECS
 
 ALL = '{service_name="logshipper"}'
 ALLOWED = {

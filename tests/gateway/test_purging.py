@@ -18,9 +18,9 @@ from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.spool.purge_pattern import pattern_of
 from tests.gateway.conftest import ANN, BEN, started, tenant_agent
 from tests.gateway.nginx import Nginx, SiteCertificates, question
-from tests.node_agents import NodeAgent
 from tests.servers.running import LokiServer
-from tests.tls_gateway import Pair
+from tests.tools.node_agents import NodeAgent
+from tests.tools.tls_gateway import Pair
 
 DELETE = "/loki/api/v1/delete"
 ALL = '{service_name="logshipper"}'

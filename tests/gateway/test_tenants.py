@@ -15,13 +15,13 @@ from logshipper_ingest.shipping import shipper
 from logshipper_ingest.shipping.entries import StreamKey
 from logshipper_ingest.slurm.states import uid_of
 from logshipper_ingest.state.checkpoints import Checkpoints
-from tests.captured_runs import wait_until
 from tests.gateway.conftest import ANN, Job, Site, capture, new_job, tenant_agent
 from tests.gateway.nginx import question
-from tests.modelled_loki import HOUR_NS, refused, throttled, unreachable
-from tests.node_agents import NodeAgent
-from tests.segment_factory import make_ledger
-from tests.shipping_node import ShippingNode, soon_ns
+from tests.tools.captured_runs import wait_until
+from tests.tools.modelled_loki import HOUR_NS, refused, throttled, unreachable
+from tests.tools.node_agents import NodeAgent
+from tests.tools.segment_factory import make_ledger
+from tests.tools.shipping_node import ShippingNode, soon_ns
 from tests.tools.sources import ROOT
 
 OF_ANN, OF_BEN = 'tenant="ann"', 'tenant="ben"'
@@ -305,7 +305,7 @@ def test_trouble_ends_with_the_capture_that_had_it(node: ShippingNode) -> None:
 
 
 def _plain(body: bytes) -> bytes:
-    from tests.push_decoder import decode, decompress
+    from tests.tools.push_decoder import decode, decompress
 
     return b"".join(entry.line for entry in decode(decompress(body))[1])
 

@@ -25,15 +25,15 @@ from pathlib import Path
 
 from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config.agent_config import AgentSection
-from tests.captured_runs import wait_until
 from tests.grafana import printed
 from tests.grafana.frames import Json
 from tests.grafana.printed import Job
 from tests.grafana.sources import LokiSource, PrometheusSource, Range
-from tests.node_agents import NodeAgent, Proxy
-from tests.reading_store import SpooledCapture
-from tests.segment_factory import SECOND_NS
 from tests.servers.running import LokiServer, PrometheusServer
+from tests.tools.captured_runs import wait_until
+from tests.tools.node_agents import NodeAgent, Proxy
+from tests.tools.reading_store import SpooledCapture
+from tests.tools.segment_factory import SECOND_NS
 from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 

@@ -15,11 +15,11 @@ from logshipper_grafana import links
 from logshipper_grafana.cli import main
 from logshipper_grafana.render import text_of
 from logshipper_grafana.wanted import content, wanted_dashboards, wanted_data_sources
-from tests.faulty_server import FaultyServer, Said
 from tests.grafana import fake_grafana
 from tests.grafana.fake_grafana import ADMIN, EDITOR, PASSWORD, USER, VIEWER, FakeGrafana
-from tests.tls_gateway import Authority
+from tests.tools.faulty_server import FaultyServer, Said
 from tests.tools.sources import ROOT, SOURCES
+from tests.tools.tls_gateway import Authority
 
 PAGES = sorted((links.JOBS, links.JOB, links.COMPARE, links.CLUSTER))
 LOKI, PROMETHEUS = "http://loki.example.org:3100", "http://prometheus.example.org:9090"

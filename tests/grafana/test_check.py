@@ -20,13 +20,13 @@ from logshipper_ingest.checks.findings import Finding
 from logshipper_ingest.loki.client import Client, Entry
 from logshipper_ingest.metrics.prometheus import Target
 from logshipper_ingest.servers.server_access import ServerAccess
-from tests.captured_runs import wait_until
-from tests.faulty_server import FaultyServer, Said
 from tests.grafana import fake_grafana, printed
 from tests.grafana.captured import CLUSTER, Fixture
 from tests.grafana.fake_grafana import ADMIN, VIEWER, FakeGrafana
 from tests.grafana.frames import Json
 from tests.servers.running import COMPOSE, LokiServer, PrometheusServer
+from tests.tools.captured_runs import wait_until
+from tests.tools.faulty_server import FaultyServer, Said
 
 NOWHERE = "http://127.0.0.1:9"
 

@@ -22,7 +22,7 @@ from logshipper import emit, emitting
 from logshipper.classify.classifier import Classifier
 from logshipper.classify.stream_log import Lines
 from logshipper.spool.segment import Kind, Stream
-from tests.test_docs import FENCE
+from tests.project.test_docs import FENCE
 from tests.tools.sources import ROOT, SOURCES
 
 Printed = Callable[..., Any]

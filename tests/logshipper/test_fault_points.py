@@ -14,8 +14,12 @@ from logshipper.fault_points import NAMES
 from logshipper_ingest.config import agent_config
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.store.local_store import LocalStore
-from tests.captured_runs import TIMEOUT_SECS, wait_until
-from tests.conservation import (
+from tests.ingest.agent.test_sinks import BETWEEN_SINKS
+from tests.ingest.imports.test_import_killed import IMPORTING
+from tests.ingest.store.test_local_store_faults import REMOVING, TAKING_IN
+from tests.servers.running import LokiServer
+from tests.tools.captured_runs import TIMEOUT_SECS, wait_until
+from tests.tools.conservation import (
     Place,
     all_problems,
     balances_in_loki,
@@ -26,13 +30,9 @@ from tests.conservation import (
     refused_in,
     spool,
 )
-from tests.crashing import command
-from tests.node_agents import NodeAgent, client, cluster, entries_of
-from tests.segment_factory import age
-from tests.servers.running import LokiServer
-from tests.test_import_killed import IMPORTING
-from tests.test_local_store_faults import REMOVING, TAKING_IN
-from tests.test_sinks import BETWEEN_SINKS
+from tests.tools.crashing import command
+from tests.tools.node_agents import NodeAgent, client, cluster, entries_of
+from tests.tools.segment_factory import age
 from tests.tools.sources import INGEST, LOGSHIPPER, ROOT
 
 __all__ = ["client", "cluster"]  # fixtures

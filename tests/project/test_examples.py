@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.captured_runs import wait_until
+from tests.tools.captured_runs import wait_until
+from tests.tools.sources import ROOT
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+EXAMPLES = ROOT / "examples"
 RUN_SECS = 100
 
 for module in ("numpy", "tqdm"):

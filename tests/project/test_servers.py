@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.captured_runs import wait_until
 from tests.servers import build, go, places, progress, prometheus_package
 from tests.servers.running import LokiServer, PrometheusServer, ServerFailed, free_port
+from tests.tools.captured_runs import wait_until
 from tests.tools.sources import ROOT
 
 GO_MOD = "module example.test/tiny\n\ngo 1.21\n\nrequire github.com/grafana/loki/v3 v3.0.0\n"

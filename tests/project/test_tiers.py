@@ -15,13 +15,15 @@ def test_no_place_is_of_two_tiers_and_none_is_gone() -> None:
     rows = [place for places in tiers._PLACES.values() for place in places.split()]
     assert len(rows) == len(set(rows))
     assert [place for place in tiers.places(tiers.MARKERS) if not (ROOT / place).exists()] == []
+    shared = [*tiers.TOGETHER, f"{tiers.COMPILED}.py"]
+    assert [place for place in shared if not (tiers.TESTS / place).exists()] == []
 
 
 @pytest.mark.parametrize(
     ("fixtures", "tier"), [((), tiers.CHECK), (("tmp_path",), tiers.CHECK), (("tmp_path", "root_user"), tiers.ALL)]
 )
 def test_a_fixture_that_needs_more_decides(fixtures: tuple[str, ...], tier: str) -> None:
-    assert tiers.tier_of(tiers.TESTS / "test_screen.py", fixtures) == tier
+    assert tiers.tier_of(tiers.TESTS / "logshipper" / "render" / "test_screen.py", fixtures) == tier
 
 
 def test_a_file_in_no_row() -> None:

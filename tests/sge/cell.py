@@ -15,10 +15,10 @@ from pathlib import Path
 from string import Template
 from typing import Any, Self
 
-from tests.captured_runs import wait_until
 from tests.slurm import machine, plugin
 from tests.slurm.namespaces import Namespaces
 from tests.slurm.users import JobUser, Users
+from tests.tools.captured_runs import wait_until
 from tests.tools.sources import ROOT
 
 PROGRAMS = {"sge_qmaster": "gridengine-master", "sge_execd": "gridengine-exec", "qsub": "gridengine-client"}

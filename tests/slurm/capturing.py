@@ -15,12 +15,12 @@ import orjson
 
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.servers.loki_push import Entry
-from tests.captured_runs import wait_until
-from tests.node_agents import NodeAgent, entries_of
 from tests.servers.running import LokiServer
 from tests.slurm import machine, plugin
 from tests.slurm.cluster import NODES, SlurmCluster
 from tests.slurm.users import JobUser, processes_of
+from tests.tools.captured_runs import wait_until
+from tests.tools.node_agents import NodeAgent, entries_of
 from tests.tools.sources import SOURCES
 
 Stream = tuple[str, str, str, str]  # of a log: attempt, step, task, stdout or stderr

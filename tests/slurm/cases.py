@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.captured_runs import wait_until
 from tests.slurm.capturing import CapturingCluster, Stream, read_files
 from tests.slurm.cluster import JobEnd
 from tests.slurm.users import JobUser
+from tests.tools.captured_runs import wait_until
 
 BOTH = "for i in $(seq {}); do echo out $i; echo err $i >&2; done\n"
 APART = ("--output=job.out", "--error=job.err")

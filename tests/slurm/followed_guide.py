@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from tests.captured_runs import wait_until
 from tests.servers.running import free_port
 from tests.slurm import machine
+from tests.tools.captured_runs import wait_until
 from tests.tools.sources import ROOT
 
 GUIDE = ROOT / "deploy" / "slurm" / "README.md"

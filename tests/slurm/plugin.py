@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.other_users import copy_packages
 from tests.slurm.machine import SlurmMissing
+from tests.tools.other_users import copy_packages
 from tests.tools.sources import ROOT
 
 SOURCE = ROOT / "deploy" / "slurm" / "spank"

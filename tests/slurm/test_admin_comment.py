@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.captured_runs import wait_until
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.conftest import unless_missing
+from tests.tools.captured_runs import wait_until
 from tests.tools.sources import ROOT
 
 HOOK = ROOT / "deploy" / "slurm" / "hooks" / "admin-comment"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.captured_runs import wait_until
 from tests.slurm import machine
 from tests.slurm.cluster import PREFIX, JobEnd, SlurmCluster, SlurmFailed
 from tests.slurm.users import processes_of
+from tests.tools.captured_runs import wait_until
 from tests.tools.sources import ROOT
 
 KILLED = """

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.captured_runs import wait_until
 from tests.slurm import gate
 from tests.slurm.capturing import CapturingCluster
 from tests.slurm.cases import APART
 from tests.slurm.cluster import JobEnd
 from tests.slurm.users import JobUser
 from tests.slurm.whole import OUT, PRINTS, helpers, runs_whole, told
+from tests.tools.captured_runs import wait_until
 
 FUSE = Path("/dev/fuse")
 SERVER = Path(__file__).with_name("fuse_home.py")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.captured_runs import wait_until
 from tests.servers.running import LokiServer
 from tests.slurm.clean_root import clean_root
 from tests.slurm.conftest import unless_missing
 from tests.slurm.followed_guide import MACHINES, Site, blocks
+from tests.tools.captured_runs import wait_until
 from tests.tools.sources import ROOT
 
 BUILD_SECS = 300.0

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.captured_runs import wait_until
 from tests.servers.running import LokiServer
 from tests.slurm import cases
 from tests.slurm.capturing import CapturingCluster
@@ -16,6 +15,7 @@ from tests.slurm.cluster import JobEnd
 from tests.slurm.conftest import unless_missing
 from tests.slurm.table import COMPLETED, ended
 from tests.slurm.whole import helpers
+from tests.tools.captured_runs import wait_until
 
 OOM = "OUT_OF_MEMORY"
 GROWS = """#!/usr/bin/python3

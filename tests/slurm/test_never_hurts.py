@@ -7,12 +7,12 @@ import subprocess
 
 import pytest
 
-from tests.captured_runs import wait_until
 from tests.slurm.capturing import CapturingCluster
 from tests.slurm.cases import APART
 from tests.slurm.cluster import JobEnd
 from tests.slurm.users import JobUser
 from tests.slurm.whole import ERR, OUT, SLOWLY, difference, helpers, later, runs_whole, text, told
+from tests.tools.captured_runs import wait_until
 
 
 def test_missing_plugin(cluster: CapturingCluster, user: JobUser) -> None:

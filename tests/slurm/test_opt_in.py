@@ -6,10 +6,10 @@ import subprocess
 
 import pytest
 
-from tests.captured_runs import wait_until
 from tests.slurm.capturing import CapturingCluster
 from tests.slurm.cluster import NODES, JobEnd
 from tests.slurm.users import JobUser
+from tests.tools.captured_runs import wait_until
 
 OPT_IN, OPT_OUT = "touch ~/.logoptin", "rm ~/.logoptin"
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.captured_runs import wait_until
 from tests.slurm.capturing import CapturingCluster
 from tests.slurm.users import JobUser
 from tests.slurm.whole import SLOWLY, helpers, runs_whole, told
+from tests.tools.captured_runs import wait_until
 
 FULL = "No space left on device"
 FILL = "dd if=/dev/zero of={}/filler bs=4k 2>/dev/null; true"

@@ -4,11 +4,11 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.captured_runs import comm_of, parent_of
 from tests.slurm.capturing import CapturingCluster
 from tests.slurm.cases import APART, BOTH
 from tests.slurm.cluster import JobEnd
 from tests.slurm.users import JobUser
+from tests.tools.captured_runs import comm_of, parent_of
 
 LINES = 300
 LATER_SECS = 10.0

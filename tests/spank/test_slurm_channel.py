@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.slurm import gate
-from tests.slurm_player import SOURCE, missing
+from tests.tools.slurm_player import SOURCE, missing
 
 PARTS = ("channel.c", "output.c", "journal.c", "basics.c")
 # --wrap: reads of the master are answered by the word in argv[1], a letter each: d: data, e: EIO, a: EAGAIN, z: the end

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.captured_runs import wait_until
-from tests.other_users import needs_root
 from tests.slurm import gate
-from tests.slurm_player import Node, checked_node
+from tests.tools.captured_runs import wait_until
+from tests.tools.other_users import needs_root
+from tests.tools.slurm_player import Node, checked_node
 from tests.tools.waiting import scaled
 
 SLURMSTEPD = "/usr/sbin/slurmstepd"

@@ -1,4 +1,4 @@
-"""The Slurm plugin's keeper and relay in C, without Slurm: a program plays slurmstepd (tests/slurm_player.py).
+"""The Slurm plugin's keeper and relay in C, without Slurm: a program plays slurmstepd (tests/tools/slurm_player.py).
 
 What a task prints reaches its own output byte for byte, and the log line for line, whoever dies or hangs meanwhile.
 """
@@ -17,10 +17,10 @@ import pytest
 
 from logshipper.spool.captures import NAME_CHARS
 from logshipper.spool.segment import Stream
-from tests.captured_runs import wait_until
-from tests.other_users import BEN, as_user, needs_root, refused
 from tests.slurm import gate
-from tests.slurm_player import (
+from tests.tools.captured_runs import wait_until
+from tests.tools.other_users import BEN, as_user, needs_root, refused
+from tests.tools.slurm_player import (
     KEEPER,
     RELAY,
     Node,

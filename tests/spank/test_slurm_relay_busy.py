@@ -1,5 +1,5 @@
 """Busy nodes and small limits: a Python that begins late costs no log, and what runs next to a task takes nothing of
-what its user may have (tests/slurm_player.py plays slurmstepd)."""
+what its user may have (tests/tools/slurm_player.py plays slurmstepd)."""
 
 import fcntl
 import math
@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.captured_runs import wait_until
-from tests.other_users import needs_root
 from tests.slurm import gate
-from tests.slurm_player import RELAY, SIDECAR, Node, late_python, node, python
+from tests.tools.captured_runs import wait_until
+from tests.tools.other_users import needs_root
+from tests.tools.slurm_player import RELAY, SIDECAR, Node, late_python, node, python
 from tests.tools.waiting import scaled
 
 __all__ = ["node"]  # a fixture

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.captured_runs import wait_until
-from tests.other_users import needs_root
 from tests.slurm import gate
-from tests.slurm_player import KEEPER, Node, hung_folder, node, python
+from tests.tools.captured_runs import wait_until
+from tests.tools.other_users import needs_root
+from tests.tools.slurm_player import KEEPER, Node, hung_folder, node, python
 from tests.tools.waiting import scaled
 
 __all__ = ["node"]  # a fixture

@@ -1,12 +1,12 @@
-"""Slurm tasks whose two streams switch modes against each other leak nothing (R11, R16, R17): tests/test_two_streams.py
-by the C relay."""
+"""Slurm tasks whose two streams switch modes against each other leak nothing (R11, R16, R17): the two-stream
+tests of the classifier, by the C relay."""
 
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.order_stress import ByPlugin, captured, telling_runs
+from tests.tools.order_stress import ByPlugin, captured, telling_runs
 
 RUNS = 24
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.tls_gateway import Authority, Pair
+from tests.tools.tls_gateway import Authority, Pair
 
 PASSWORD, PROXY_PASSWORD = "correct-hörse-battery", "let-me-through"
 TOKEN, NEXT_TOKEN = "tok-5f4dcc3b5aa765d61d8327deb882cf99", "tok-the-next-one"

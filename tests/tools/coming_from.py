@@ -6,8 +6,8 @@ from typing import Any
 
 import logshipper
 from logshipper.spool.segment import Kind, Stream
-from tests.reading_store import SpooledCapture
-from tests.segment_factory import SECOND_NS as NS
+from tests.tools.reading_store import SpooledCapture
+from tests.tools.segment_factory import SECOND_NS as NS
 
 EPOCHS = 4
 

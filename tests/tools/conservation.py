@@ -18,7 +18,7 @@ from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.model.capture_account import LEDGER_COUNTS
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.store.local_store import LocalStore
-from tests.segment_factory import HOUR_NS, SECOND_NS, CaptureWriter, make_ledger
+from tests.tools.segment_factory import HOUR_NS, SECOND_NS, CaptureWriter, make_ledger
 
 STREAMS = ("stdout", "stderr")
 # prints LINES numbers to stdout and to stderr, in BURSTS with a pause after each

@@ -1,6 +1,6 @@
-"""`python -m tests.crashing POINT TIMES FLAG PROGRAM WORD...`: a program of ours that is killed (SIGKILL) at a fault
-point, when a process of it comes there for the n-th time. FLAG: a file that is made just before; where it is there
-already, nobody is killed, so that one process of several dies. PROGRAM: logshipper, logshipper-agent, take-in (of the
+"""`python -m tests.tools.crashing POINT TIMES FLAG PROGRAM WORD...`: a program of ours that is killed (SIGKILL) at a
+fault point, when a process of it comes there for the n-th time. FLAG: a file that is made just before; where it is
+there already, nobody is killed, so that one process of several dies. PROGRAM: logshipper, logshipper-agent, take-in (of the
 store WORD) or remove (of the store's job WORD).
 """
 
@@ -56,7 +56,7 @@ def _let_no_file_grow() -> None:
 
 def command(point: str, times: int, flag: Path, program: str, *words: str) -> list[str]:
     """The command line of this module."""
-    return [sys.executable, "-m", "tests.crashing", point, str(times), str(flag), program, *words]
+    return [sys.executable, "-m", "tests.tools.crashing", point, str(times), str(flag), program, *words]
 
 
 def _logshipper(words: list[str]) -> int:

@@ -6,7 +6,7 @@ from logshipper_ingest.metrics.job_series import LEDGER_ACCOUNTS
 from logshipper_ingest.metrics.metrics_server import AgentMetrics, exposition
 from logshipper_ingest.metrics.remote_write import RemoteWriteMetrics
 from logshipper_ingest.model.slurm_hours import HourSums
-from tests.job_views import FakeCapture, job_metrics
+from tests.tools.job_views import FakeCapture, job_metrics
 
 
 def exported() -> dict[str, tuple[str, set[str]]]:

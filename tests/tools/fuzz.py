@@ -1,4 +1,4 @@
-"""Feeds the renderer random streams: `python -m tests.fuzz [--count N] [--seed N]` (`make fuzz`).
+"""Feeds the renderer random streams: `python -m tests.tools.fuzz [--count N] [--seed N]` (`make fuzz`).
 
 Seeds count up from --seed. A stream that breaks the renderer is written to a file, with the command that repeats it,
 and the run goes on; exit code 1 then.
@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 from types import FrameType
 
-from tests.fuzz_streams import Case, check, make_case
+from tests.tools.fuzz_streams import Case, check, make_case
 
 HANG_SECS = 10  # of CPU; a stream takes some milliseconds
 MAX_FAILURES = 20
@@ -65,7 +65,7 @@ def _hang(signum: int, frame: FrameType | None) -> None:
 def _report(seed: int, case: Case, failures: Path) -> None:
     failures.mkdir(exist_ok=True)
     path = failures / f"{seed}.txt"
-    repeat = f"{sys.executable} -m tests.fuzz --seed {seed} --count 1"
+    repeat = f"{sys.executable} -m tests.tools.fuzz --seed {seed} --count 1"
     path.write_text(f"{repeat}\n\n{case}\n\n{traceback.format_exc()}")
     print(f"seed {seed}: {traceback.format_exc(limit=0).splitlines()[-1][:200]}\n  {path}; again: {repeat}", flush=True)
 

@@ -1,4 +1,4 @@
-"""Random terminal streams by seed, and what must hold for each (RENDERING, Test against). For tests.fuzz and its test.
+"""Random terminal streams by seed, and what must hold for each. For tests.tools.fuzz and its test.
 
 A stream is grammar (text, control functions with odd numbers), bytes of a small alphabet, or an escape-heavy program's
 output that was cut, spliced and changed. The same seed gives the same stream everywhere.

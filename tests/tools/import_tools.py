@@ -9,8 +9,9 @@ import pytest
 from logshipper.spool.segment import Stream
 from logshipper.start.cli import main
 from logshipper_ingest.store.local_store import LocalStore
+from tests.tools.sources import ROOT
 
-RECORDED = Path(__file__).parent / "imports"
+RECORDED = ROOT / "tests" / "imports"
 Import = Callable[..., tuple[int, str, str]]
 
 

@@ -14,8 +14,8 @@ from logshipper.start.cli import main
 from logshipper_ingest.loki.store import LokiStore
 from logshipper_ingest.model.job import LogLine
 from logshipper_ingest.servers.loki_push import Entry
-from tests.loki_fake import FakeLoki
-from tests.segment_factory import SECOND_NS as NS
+from tests.tools.loki_fake import FakeLoki
+from tests.tools.segment_factory import SECOND_NS as NS
 
 BOTH = (Stream.STDOUT, Stream.STDERR)
 JOB = "k3f9x2"

@@ -1,5 +1,5 @@
 """Loki in memory, as far as pushes go: what it stores, what it refuses, and its words for that (3.7.6's: a test of
-tests/test_loki_sink.py compares them with a real one's)."""
+tests/ingest/shipping/test_loki_sink.py compares them with a real one's)."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from logshipper.errors import PushError, RejectedPushError, RetryablePushError
-from tests.push_decoder import Pushed, decode, decompress
+from tests.tools.push_decoder import Pushed, decode, decompress
 
 HOUR_NS = 3600 * 10**9
 MAX_LINE_BYTES = 262_144

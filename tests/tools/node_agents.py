@@ -20,11 +20,11 @@ import pytest
 
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.servers.loki_push import Entry
-from tests import crashing
-from tests.captured_runs import TIMEOUT_SECS, wait_until
-from tests.faulty_server import Said, say
-from tests.server_thread import ServerThread, forwarded
 from tests.servers.running import LokiServer
+from tests.tools import crashing
+from tests.tools.captured_runs import TIMEOUT_SECS, wait_until
+from tests.tools.faulty_server import Said, say
+from tests.tools.server_thread import ServerThread, forwarded
 from tests.tools.sources import ROOT, SOURCES
 
 

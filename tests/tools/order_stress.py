@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from logshipper.classify.commands import narrowest
-from tests.captured_runs import Home, comm_of, wait_until
-from tests.slurm_player import RELAY, SIDECAR, Node, build, missing, open_folder
+from tests.tools.captured_runs import Home, comm_of, wait_until
+from tests.tools.slurm_player import RELAY, SIDECAR, Node, build, missing, open_folder
 
 # its argument: what to print, "stream:text in hex:seconds until the next", each in one write
 JOB = """
@@ -241,7 +241,8 @@ def stress(makers: Sequence[Callable[[ExitStack], ByRun | ByPlugin]], seeds: ran
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[2], prog="python -m tests.order_stress")
+    about = (__doc__ or "").partition(":")[2]
+    parser = argparse.ArgumentParser(description=about, prog="python -m tests.tools.order_stress")
     parser.add_argument("--runs", type=int, default=3000)
     parser.add_argument("--seed", type=int, default=0, help="of the first run; each has the next one")
     parser.add_argument("--workers", type=int, default=4)

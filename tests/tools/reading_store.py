@@ -1,4 +1,4 @@
-"""Jobs to be read: captures in a store's spool that keep their own account of lines (see tests/segment_factory.py), and
+"""Jobs to be read: captures in a store's spool that keep their own account of lines (tests/tools/segment_factory.py), and
 commands that read them."""
 
 import json
@@ -12,8 +12,8 @@ import pytest
 from logshipper.spool.segment import Json, Kind, Stream
 from logshipper.start.cli import main
 from logshipper_ingest.model.stores import Reader
-from tests.segment_factory import SECOND_NS as NS
-from tests.segment_factory import CaptureWriter, age, make_ledger
+from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.segment_factory import CaptureWriter, age, make_ledger
 
 Ask = Callable[..., tuple[int, str, str]]
 

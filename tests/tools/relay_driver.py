@@ -1,4 +1,4 @@
-"""`python -m tests.relay_driver [OPTION...] -- CMD ARG...`: run() with a sidecar that a test needs.
+"""`python -m tests.tools.relay_driver [OPTION...] -- CMD ARG...`: run() with a sidecar that a test needs.
 
 What the sidecar was told goes to --events, one JSON object a line: {"t": "data", "stream": 1, "flags": 2, "hex": ...}.
 """

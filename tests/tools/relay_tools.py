@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from logshipper.spool.captures import read_counters
-from tests.captured_runs import comm_of
+from tests.tools.captured_runs import comm_of
 from tests.tools.sources import SOURCES
 from tests.tools.waiting import scaled
 from tests.tools.waiting import wait_until as wait_for
@@ -70,7 +70,7 @@ def is_alive(pid: int) -> bool:
 
 
 class Driver:
-    """tests/relay_driver.py in a folder of its own."""
+    """tests/tools/relay_driver.py in a folder of its own."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -91,7 +91,7 @@ class Driver:
 
     def argv(self, *command: str, serve: str = "collect", options: tuple[str, ...] = ()) -> list[str]:
         own = ["--serve", serve, "--events", str(self.events_file), "--counters", str(self.counters_file)]
-        return [sys.executable, "-m", "tests.relay_driver", *own, *options, "--", *command]
+        return [sys.executable, "-m", "tests.tools.relay_driver", *own, *options, "--", *command]
 
     def environment(self) -> dict[str, str]:
         """To run it from any folder."""

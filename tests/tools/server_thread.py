@@ -7,7 +7,7 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import Self
 
-from tests.captured_runs import TIMEOUT_SECS
+from tests.tools.captured_runs import TIMEOUT_SECS
 
 
 class ServerThread:

@@ -19,8 +19,8 @@ from logshipper_ingest.shipping.shipped_capture import ShippedCapture
 from logshipper_ingest.shipping.shipper import Shipper
 from logshipper_ingest.spool.capture_folder import CaptureFolder
 from logshipper_ingest.state.checkpoints import Checkpoints
-from tests.modelled_loki import ModelledLoki
-from tests.segment_factory import SECOND_NS, CaptureWriter
+from tests.tools.modelled_loki import ModelledLoki
+from tests.tools.segment_factory import SECOND_NS, CaptureWriter
 
 CLUSTER, HOST = "testing", "n1"
 MAX_ROUNDS = 500

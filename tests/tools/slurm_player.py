@@ -18,9 +18,9 @@ import pytest
 from logshipper.spool.segment import Frame, FrameType, Kind, Stream
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Life
 from logshipper_ingest.spool.segment_reader import Outcome, SegmentReader, SpoolPosition
-from tests.captured_runs import comm_of, wait_until
-from tests.other_users import ANN, ordinary_python
 from tests.slurm import gate
+from tests.tools.captured_runs import comm_of, wait_until
+from tests.tools.other_users import ANN, ordinary_python
 from tests.tools.sources import ROOT, SOURCES
 from tests.tools.waiting import scaled
 

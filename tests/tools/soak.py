@@ -24,8 +24,11 @@ from logshipper_ingest.loki.client import Client
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.store.local_store import LocalStore
-from tests.captured_runs import comm_of, wait_until
-from tests.conservation import (
+from tests.ingest.shipping.test_loki_side_faults import FAULTS
+from tests.logshipper.test_fault_points import MAKING, SHIPPING
+from tests.servers.running import LokiServer
+from tests.tools.captured_runs import comm_of, wait_until
+from tests.tools.conservation import (
     Balance,
     Place,
     Verdict,
@@ -38,10 +41,7 @@ from tests.conservation import (
     spool,
     verdict,
 )
-from tests.node_agents import NodeAgent, Proxy, entries_of
-from tests.servers.running import LokiServer
-from tests.test_fault_points import MAKING, SHIPPING
-from tests.test_loki_side_faults import FAULTS
+from tests.tools.node_agents import NodeAgent, Proxy, entries_of
 from tests.tools.sources import ROOT
 
 EPOCH_SECS = 40.0  # of jobs and faults, before the calm
@@ -265,7 +265,7 @@ def _run(soak: Soak, minutes: float, seed: int) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=(__doc__ or "").split("\n\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m tests.tools.soak", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--minutes", type=float, default=30.0, metavar="N", help="(default: %(default)g)")
     parser.add_argument("--seed", type=int, default=0, help="of the faults and jobs; 0: a new one")
     parser.add_argument("--jobs", type=int, default=6, metavar="N", help="at a time (default: %(default)s)")

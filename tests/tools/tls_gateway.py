@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.captured_runs import TIMEOUT_SECS
-from tests.server_thread import ServerThread, forwarded
+from tests.tools.captured_runs import TIMEOUT_SECS
+from tests.tools.server_thread import ServerThread, forwarded
 
 _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 _PASSED_ON = ("Content-Type", "X-Scope-OrgID", "X-Loki-Response-Encoding-Flags")

@@ -10,10 +10,10 @@ import pytest
 import logshipper
 from logshipper_ingest.model.job import JobSummary
 from logshipper_ingest.model.stores import Reader
-from tests.node_agents import NodeAgent
 from tests.servers.running import LokiServer, PrometheusServer
+from tests.tools.node_agents import NodeAgent
 
-HOST = "node1"  # of captures, as tests/segment_factory.py has it
+HOST = "node1"  # of captures, as tests/tools/segment_factory.py has it
 
 
 class TwoStores:
@@ -58,7 +58,7 @@ def two_stores(
     folder: Path, loki: LokiServer, prometheus: PrometheusServer, cluster: str, write: Callable[[Path], object]
 ) -> Iterator[TwoStores]:
     """Ships what `write` puts into a store's folder. Prometheus scrapes the agent, which calls the node otherwise than
-    captures do (tests/segment_factory.py), and has seen all of it."""
+    captures do (tests/tools/segment_factory.py), and has seen all of it."""
     (folder / "store").mkdir(mode=0o700)
     write(folder / "store")
     with NodeAgent(folder / "node", loki.url, cluster=cluster) as agent:

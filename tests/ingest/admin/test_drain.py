@@ -12,10 +12,10 @@ import pytest
 from logshipper_ingest.admin import drain
 from logshipper_ingest.cli import main
 from logshipper_ingest.loki.client import Client
-from tests.captured_runs import wait_until
-from tests.node_agents import NodeAgent, Proxy, entries_of
 from tests.servers.running import LokiServer
-from tests.shipping_node import NodeCapture, ShippingNode, soon_ns
+from tests.tools.captured_runs import wait_until
+from tests.tools.node_agents import NodeAgent, Proxy, entries_of
+from tests.tools.shipping_node import NodeCapture, ShippingNode, soon_ns
 
 PRINTS = r"""
 import json

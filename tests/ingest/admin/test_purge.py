@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import tests.modelled_loki
+import tests.tools.modelled_loki
 from logshipper.errors import ConfigError, LogshipperError, StoreError, UnknownJob
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.admin import purge_command
@@ -18,10 +18,10 @@ from logshipper_ingest.loki.client import Client
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.spool.purge_pattern import pattern_of
 from logshipper_ingest.store.local_store import LocalStore
-from tests.node_agents import NodeAgent, entries_of
-from tests.segment_factory import CaptureWriter
 from tests.servers.running import LokiServer
-from tests.shipping_node import NodeCapture, ShippingNode, soon_ns
+from tests.tools.node_agents import NodeAgent, entries_of
+from tests.tools.segment_factory import CaptureWriter
+from tests.tools.shipping_node import NodeCapture, ShippingNode, soon_ns
 
 SECRET = "hunter2"  # noqa: S105  nobody's
 PRINTS = """
@@ -233,7 +233,7 @@ def test_while_the_agent_runs_it_ships_first(node: ShippingNode, capsys: pytest.
 
 
 def test_the_quarantine(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tests.modelled_loki, "MAX_LINE_BYTES", 900)
+    monkeypatch.setattr(tests.tools.modelled_loki, "MAX_LINE_BYTES", 900)
     for job_id in ("job1", "job2"):
         capture = node.capture(job_id, soon_ns())
         capture.lines(["short", SECRET + "x" * 1000, "y" * 1000])

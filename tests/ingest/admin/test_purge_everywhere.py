@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-import tests.modelled_loki
+import tests.tools.modelled_loki
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest import sqlite_file
 from logshipper_ingest.agent.user_agent import take_lock
@@ -22,10 +22,10 @@ from logshipper_ingest.store.job_reader import JobReader
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_ingest.telegraf.unidentified import Unidentified
 from logshipper_observe.model.overlay import Change, Overlay, Place
-from tests.secret_oracle import SECRETS, Secret, has, holding
-from tests.segment_factory import CaptureWriter
-from tests.shipping_node import ShippingNode, soon_ns
-from tests.test_purge import node, purge, purge_store
+from tests.ingest.admin.test_purge import node, purge, purge_store
+from tests.tools.secret_oracle import SECRETS, Secret, has, holding
+from tests.tools.segment_factory import CaptureWriter
+from tests.tools.shipping_node import ShippingNode, soon_ns
 
 __all__ = ["node"]  # a fixture
 OTHER = "something else"
@@ -192,7 +192,7 @@ def test_a_node_has_it_nowhere(
     print_it(capture, secret)
     other = node.capture("job2", soon_ns())
     other.lines([OTHER])
-    monkeypatch.setattr(tests.modelled_loki, "MAX_LINE_BYTES", 0)  # all of it is refused
+    monkeypatch.setattr(tests.tools.modelled_loki, "MAX_LINE_BYTES", 0)  # all of it is refused
     node.learn()
     node.ship()
     monkeypatch.undo()

@@ -17,19 +17,19 @@ from typing import Any
 
 import pytest
 
-import tests.modelled_loki
+import tests.tools.modelled_loki
 from logshipper import fault_points
 from logshipper.errors import QueryError, StoreError
 from logshipper_ingest.admin.replay import Asked, Chosen, Replayer, Tally
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.state import quarantine_files
-from tests.captured_runs import TIMEOUT_SECS
-from tests.modelled_loki import throttled, unreachable
-from tests.node_agents import NodeAgent, entries_of
-from tests.segment_factory import SECOND_NS
 from tests.servers.running import LokiServer
-from tests.shipping_node import ShippingNode, soon_ns
+from tests.tools.captured_runs import TIMEOUT_SECS
+from tests.tools.modelled_loki import throttled, unreachable
+from tests.tools.node_agents import NodeAgent, entries_of
+from tests.tools.segment_factory import SECOND_NS
+from tests.tools.shipping_node import ShippingNode, soon_ns
 from tests.tools.sources import SOURCES
 
 LIMIT = 1000  # bytes of a line that the modelled Loki takes
@@ -47,14 +47,14 @@ class Killed(BaseException):
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShippingNode]:
-    monkeypatch.setattr(tests.modelled_loki, "MAX_LINE_BYTES", LIMIT)
+    monkeypatch.setattr(tests.tools.modelled_loki, "MAX_LINE_BYTES", LIMIT)
     node = ShippingNode(tmp_path, settle_secs=0.01)
     yield node
     node.close()
 
 
 def take_long_lines(monkeypatch: pytest.MonkeyPatch, size: int = 1 << 20) -> None:
-    monkeypatch.setattr(tests.modelled_loki, "MAX_LINE_BYTES", size)
+    monkeypatch.setattr(tests.tools.modelled_loki, "MAX_LINE_BYTES", size)
 
 
 def fill(node: ShippingNode, *, job_id: str = "job1", lines: int = 200) -> list[str]:
@@ -138,7 +138,7 @@ def test_replay_delivers_just_what_was_refused(servers: None, tmp_path: Path) ->
 def test_what_loki_has_already_isnt_sent(loki: LokiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent was killed between quarantine and checkpoint, and brought the entries once the limit was gone."""
     cluster = f"c{uuid.uuid4().hex[:12]}"
-    monkeypatch.setattr(tests.modelled_loki, "MAX_LINE_BYTES", LIMIT)
+    monkeypatch.setattr(tests.tools.modelled_loki, "MAX_LINE_BYTES", LIMIT)
     agent = NodeAgent(tmp_path / "agent", loki.url, cluster=cluster, host="n1")
     node = ShippingNode(tmp_path)
     try:
@@ -332,7 +332,7 @@ def test_a_loki_that_falters_is_tried_again(node: ShippingNode, monkeypatch: pyt
 
 
 def test_users_tenants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tests.modelled_loki, "MAX_LINE_BYTES", LIMIT)
+    monkeypatch.setattr(tests.tools.modelled_loki, "MAX_LINE_BYTES", LIMIT)
     node = ShippingNode(tmp_path, tenant_by="user")
     try:
         fill(node, lines=20)

@@ -18,10 +18,10 @@ from logshipper.errors import LogshipperError
 from logshipper_ingest.agent.node_agent import NodeAgent as InProcess
 from logshipper_ingest.agent.user_agent import running_agent
 from logshipper_ingest.config import agent_config
-from tests.captured_runs import TIMEOUT_SECS, wait_until
-from tests.faulty_server import FaultyServer, Said
-from tests.node_agents import NodeAgent
-from tests.other_users import ANN, needs_root, open_folder, ordinary_python
+from tests.tools.captured_runs import TIMEOUT_SECS, wait_until
+from tests.tools.faulty_server import FaultyServer, Said
+from tests.tools.node_agents import NodeAgent
+from tests.tools.other_users import ANN, needs_root, open_folder, ordinary_python
 from tests.tools.sources import SOURCES
 from tests.tools.waiting import scaled
 

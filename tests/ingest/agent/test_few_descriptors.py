@@ -18,11 +18,11 @@ from logshipper_ingest.loki.client import Client
 from logshipper_ingest.metrics.metrics_server import exposition
 from logshipper_ingest.spool import capture_folder
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Life
-from tests.conservation import Place, all_problems, balances_in_loki, spool
-from tests.node_agents import NodeAgent, client, cluster, entries_of
-from tests.segment_factory import make_ledger
 from tests.servers.running import LokiServer
-from tests.shipping_node import ShippingNode, soon_ns
+from tests.tools.conservation import Place, all_problems, balances_in_loki, spool
+from tests.tools.node_agents import NodeAgent, client, cluster, entries_of
+from tests.tools.segment_factory import make_ledger
+from tests.tools.shipping_node import ShippingNode, soon_ns
 
 __all__ = ["client", "cluster"]  # fixtures
 CAPTURES, LINES = 60, 10

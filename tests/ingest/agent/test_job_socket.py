@@ -26,8 +26,8 @@ from logshipper_ingest.agent import job_socket
 from logshipper_ingest.agent.job_socket import JobSocket, parse_request
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.sockets.peer import Peer, SchedulerJob, identify
-from tests.captured_runs import wait_until
-from tests.other_users import ANN, BEN, Forked, as_user, needs_root, open_folder, ordinary_python
+from tests.tools.captured_runs import wait_until
+from tests.tools.other_users import ANN, BEN, Forked, as_user, needs_root, open_folder, ordinary_python
 from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 

@@ -25,9 +25,9 @@ from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config.agent_config import parse
 from logshipper_ingest.shipping import shipper
 from logshipper_ingest.spool.folder_removal import FolderRemoval
-from tests.model_settings import model_settings
-from tests.modelled_loki import ModelledLoki
-from tests.segment_factory import CaptureWriter, age, make_ledger, memory_folder
+from tests.tools.model_settings import model_settings
+from tests.tools.modelled_loki import ModelledLoki
+from tests.tools.segment_factory import CaptureWriter, age, make_ledger, memory_folder
 
 MAX_CAPTURES = 4
 Unlinked = Callable[[FolderRemoval, str, int], bool]

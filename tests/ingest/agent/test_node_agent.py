@@ -19,11 +19,11 @@ from logshipper_ingest.loki.client import Client
 from logshipper_ingest.metrics.prometheus import Client as PrometheusClient
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.store.local_store import LocalStore
-from tests.captured_runs import wait_until
-from tests.node_agents import NodeAgent, Proxy, client, cluster, entries_of
-from tests.other_users import ANN, BEN, needs_root, open_folder, ordinary_python
-from tests.segment_factory import CaptureWriter
 from tests.servers.running import LokiServer, PrometheusServer
+from tests.tools.captured_runs import wait_until
+from tests.tools.node_agents import NodeAgent, Proxy, client, cluster, entries_of
+from tests.tools.other_users import ANN, BEN, needs_root, open_folder, ordinary_python
+from tests.tools.segment_factory import CaptureWriter
 from tests.tools.sources import SOURCES
 from tests.tools.waiting import scaled
 
@@ -243,7 +243,7 @@ def test_nothing_is_dropped_whatever_loki_answers(
     loki: LokiServer, client: Client, cluster: str, tmp_path: Path, status: int
 ) -> None:
     """What is told of it: somebody must fix something; so it is with a 400 in words that aren't Loki's. All answers:
-    tests/test_loki_side_faults.py."""
+    tests/ingest/shipping/test_loki_side_faults.py."""
     with Proxy(loki.url) as proxy:
         proxy.answer = lambda _: refusing(status)
         with NodeAgent(tmp_path, proxy.url, cluster=cluster) as agent:

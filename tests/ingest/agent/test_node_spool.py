@@ -19,7 +19,7 @@ from logshipper.errors import ConfigError, SpoolError, SpoolFull
 from logshipper_ingest.agent import node_spool, prepare
 from logshipper_ingest.agent.node_spool import NodeIdentity, NodeSpool, TooManyCaptures, prepare_capture
 from logshipper_ingest.config.agent_config import AgentConfig, AgentSection
-from tests.other_users import ANN, BEN, as_user, needs_root, open_folder, refused
+from tests.tools.other_users import ANN, BEN, as_user, needs_root, open_folder, refused
 from tests.tools.sources import ROOT
 
 __all__ = ["open_folder"]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from logshipper_ingest.agent.service_notify import ServiceNotifier
-from tests.captured_runs import TIMEOUT_SECS
-from tests.node_agents import NodeAgent
+from tests.tools.captured_runs import TIMEOUT_SECS
+from tests.tools.node_agents import NodeAgent
 from tests.tools.sources import ROOT
 
 UNIT = ROOT / "deploy" / "systemd" / "logshipper-agent.service"

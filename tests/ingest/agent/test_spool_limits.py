@@ -18,12 +18,12 @@ from logshipper_ingest.agent.spool_limits import SpoolLimits
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.servers.loki_push import Entry
-from tests.captured_runs import wait_until
-from tests.node_agents import NodeAgent, Proxy, entries_of
-from tests.other_users import needs_root
 from tests.servers.running import LokiServer
-from tests.shipping_node import NodeCapture, ShippingNode, soon_ns
-from tests.small_disk import fill, small_disk
+from tests.tools.captured_runs import wait_until
+from tests.tools.node_agents import NodeAgent, Proxy, entries_of
+from tests.tools.other_users import needs_root
+from tests.tools.shipping_node import NodeCapture, ShippingNode, soon_ns
+from tests.tools.small_disk import fill, small_disk
 
 MB = 1_000_000
 LIMITS = AgentSection(

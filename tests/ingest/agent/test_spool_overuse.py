@@ -20,12 +20,12 @@ from logshipper_ingest.spool.capture_folder import CaptureFolder, Life
 from logshipper_ingest.spool.folder_removal import TAKEN
 from logshipper_ingest.spool.folder_size import FEW_ENTRIES, FolderSize
 from logshipper_ingest.spool.learning import TAKEN_AWAY
-from tests.captured_runs import wait_until
-from tests.node_agents import NodeAgent, entries_of
-from tests.other_users import Forked, needs_root
-from tests.segment_factory import CaptureWriter
 from tests.servers.running import LokiServer
-from tests.shipping_node import NodeCapture, ShippingNode, soon_ns
+from tests.tools.captured_runs import wait_until
+from tests.tools.node_agents import NodeAgent, entries_of
+from tests.tools.other_users import Forked, needs_root
+from tests.tools.segment_factory import CaptureWriter
+from tests.tools.shipping_node import NodeCapture, ShippingNode, soon_ns
 
 MB = 1 << 20
 IS_ROOT = os.geteuid() == 0

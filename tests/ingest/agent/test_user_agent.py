@@ -18,7 +18,7 @@ from logshipper_ingest.agent.user_agent import Agent, AgentLog, running_agent, s
 from logshipper_ingest.agent_start import start
 from logshipper_ingest.cli import main
 from logshipper_ingest.store.local_store import LocalStore, TakenIn
-from tests.segment_factory import CaptureWriter, age, make_capture
+from tests.tools.segment_factory import CaptureWriter, age, make_capture
 from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled, wait_until
 

@@ -18,8 +18,9 @@ from logshipper_ingest.checks.findings import Finding, exit_code
 from logshipper_ingest.cli import main
 from logshipper_ingest.config.agent_config import AgentConfig, AgentSection, SlurmSection
 from logshipper_ingest.slurm.files import MAX_FILES, plugin_version, read_conf, read_stack
+from tests.tools.sources import ROOT
 
-SETTINGS = Path(__file__).resolve().parent.parent / "deploy" / "slurm" / "spank" / "settings.c"
+SETTINGS = ROOT / "deploy" / "slurm" / "spank" / "settings.c"
 
 
 class Node:

@@ -32,11 +32,11 @@ from logshipper_ingest.config.metrics_access import MetricsAccess
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.metrics.prometheus import Target
 from logshipper_ingest.servers.server_access import ServerAccess
-from tests.captured_runs import wait_until
-from tests.faulty_server import FaultyServer, Said
-from tests.other_users import needs_root
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.tls_gateway import Authority
+from tests.tools.captured_runs import wait_until
+from tests.tools.faulty_server import FaultyServer, Said
+from tests.tools.other_users import needs_root
+from tests.tools.tls_gateway import Authority
 
 OK_METRICS = Said(200, b"x 1\n", {"Content-Type": "text/plain; version=0.0.4"})
 

@@ -17,9 +17,9 @@ from logshipper_ingest.config import metrics_access
 from logshipper_ingest.config.metrics_access import MetricsAccess
 from logshipper_ingest.metrics import metrics_server
 from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer
-from tests.access_setup import BASIC, PASSWORD, Certificates, made, plain_environment, secret
-from tests.captured_runs import wait_until
-from tests.tls_gateway import Pair, locked
+from tests.tools.access_setup import BASIC, PASSWORD, Certificates, made, plain_environment, secret
+from tests.tools.captured_runs import wait_until
+from tests.tools.tls_gateway import Pair, locked
 from tests.tools.waiting import scaled
 
 __all__ = ["made", "plain_environment"]  # fixtures

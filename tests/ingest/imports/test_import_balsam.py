@@ -14,7 +14,7 @@ import pytest
 from logshipper_ingest.model.job import Allocation
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.model.overlay import Overlay, Place
-from tests.import_tools import RECORDED, Import, contents, store, take
+from tests.tools.import_tools import RECORDED, Import, contents, store, take
 
 SITE = RECORDED / "balsam"
 NS = 10**9

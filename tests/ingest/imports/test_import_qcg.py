@@ -22,9 +22,9 @@ from logshipper_ingest.model.job import NAME
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.base.words import state_of
 from logshipper_observe.model.overlay import Overlay, Place
-from tests.captured_runs import wait_until
-from tests.import_tools import RECORDED, Import, contents, store, take
-from tests.reading_store import SpooledCapture
+from tests.tools.captured_runs import wait_until
+from tests.tools.import_tools import RECORDED, Import, contents, store, take
+from tests.tools.reading_store import SpooledCapture
 
 RUN = RECORDED / "qcg"
 TZ = ("--timezone", "UTC")

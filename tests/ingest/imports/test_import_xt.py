@@ -12,8 +12,8 @@ import pytest
 from logshipper.start.cli import main
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.model.overlay import Overlay, Place
-from tests.captured_runs import wait_until
-from tests.import_tools import RECORDED, Import, contents, store, take
+from tests.tools.captured_runs import wait_until
+from tests.tools.import_tools import RECORDED, Import, contents, store, take
 
 RUNS = RECORDED / "xt"
 IMPORTS = ("xt",)

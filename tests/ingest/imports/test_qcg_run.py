@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.captured_runs import Home, wait_until
-from tests.import_tools import contents
+from tests.tools.captured_runs import Home, wait_until
+from tests.tools.import_tools import contents
 from tests.tools.sources import ROOT
-from tests.tools_of_others import python_of
+from tests.tools.tools_of_others import python_of
 
 Json = Any  # Any: JSON
 SCRIPT = ROOT / "tests" / "imports" / "run_qcg.py"

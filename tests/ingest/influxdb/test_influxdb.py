@@ -15,11 +15,11 @@ import pytest
 
 from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config import agent_config
-from tests.captured_runs import wait_until
-from tests.node_agents import NodeAgent, cluster
-from tests.segment_factory import SECOND_NS, CaptureWriter
 from tests.servers.running import InfluxdbServer, LokiServer
-from tests.tls_gateway import Authority
+from tests.tools.captured_runs import wait_until
+from tests.tools.node_agents import NodeAgent, cluster
+from tests.tools.segment_factory import SECOND_NS, CaptureWriter
+from tests.tools.tls_gateway import Authority
 
 __all__ = ["cluster"]  # a fixture
 RECORDS = 300

@@ -16,7 +16,8 @@ from logshipper_ingest.checks.check_loki import check_loki
 from logshipper_ingest.config import agent_config
 from logshipper_ingest.loki.client import Client, Entry
 from logshipper_ingest.servers.server_access import ServerAccess
-from tests.access_setup import (
+from tests.servers.running import LokiServer
+from tests.tools.access_setup import (
     BASIC,
     LABELS,
     NEXT_TOKEN,
@@ -30,11 +31,10 @@ from tests.access_setup import (
     secret,
     with_certificate,
 )
-from tests.captured_runs import wait_until
-from tests.faulty_server import FaultyServer, Said
-from tests.node_agents import NodeAgent, entries_of
-from tests.servers.running import LokiServer
-from tests.tls_gateway import Gateway, Wire
+from tests.tools.captured_runs import wait_until
+from tests.tools.faulty_server import FaultyServer, Said
+from tests.tools.node_agents import NodeAgent, entries_of
+from tests.tools.tls_gateway import Gateway, Wire
 
 __all__ = ["made", "plain_environment"]  # fixtures
 

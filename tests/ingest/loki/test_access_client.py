@@ -11,7 +11,7 @@ from logshipper.errors import PushError, QueryError, RejectedPushError, Retryabl
 from logshipper_ingest.loki.client import Client, Entry
 from logshipper_ingest.servers.call_failures import hidden
 from logshipper_ingest.servers.server_access import ServerAccess
-from tests.access_setup import (
+from tests.tools.access_setup import (
     LABELS,
     NEXT_TOKEN,
     PAGE,
@@ -23,8 +23,8 @@ from tests.access_setup import (
     plain_environment,
     secret,
 )
-from tests.faulty_server import FaultyServer, Said
-from tests.tls_gateway import Gateway, Wire, locked
+from tests.tools.faulty_server import FaultyServer, Said
+from tests.tools.tls_gateway import Gateway, Wire, locked
 
 __all__ = ["made", "plain_environment"]  # fixtures
 

@@ -4,7 +4,6 @@ import re
 import time
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,11 +11,12 @@ from logshipper.errors import QueryError, RejectedPushError, RetryablePushError
 from logshipper_ingest.loki.client import MAX_RANGE_NS, Client, Entry
 from logshipper_ingest.servers.loki_push import assemble, compress, encode_block, encode_metadata
 from logshipper_ingest.servers.server_access import ServerAccess
-from tests.captured_runs import wait_until
 from tests.servers.running import LokiServer
+from tests.tools.captured_runs import wait_until
+from tests.tools.sources import ROOT
 
 HOUR_NS = 3600 * 10**9
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "loki-client.md"
+PAGE = ROOT / "docs" / "loki-client.md"
 
 
 @pytest.fixture

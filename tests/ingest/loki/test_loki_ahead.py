@@ -1,5 +1,5 @@
 """Events of many jobs of Loki, read with few questions, and none before it is asked for: over a Loki in memory. Over a
-real one tests/test_events_both_stores.py has them."""
+real one tests/observe/api/test_events_both_stores.py has them."""
 
 import time
 from collections import Counter
@@ -12,9 +12,9 @@ from logshipper_ingest.loki.finding import Found
 from logshipper_ingest.model.job import SHIPPED_UNRESPONSIVE_NS
 from logshipper_observe.model.job_events import StateEvent, Which, events_of
 from logshipper_observe.model.overlay import Overlay
-from tests.loki_fake import FakeLoki
-from tests.loki_pushing import JOB, Pushing, open_store
-from tests.segment_factory import SECOND_NS as NS
+from tests.tools.loki_fake import FakeLoki
+from tests.tools.loki_pushing import JOB, Pushing, open_store
+from tests.tools.segment_factory import SECOND_NS as NS
 
 JOBS = 120
 BEAT = {"event": "heartbeat", "mode": "enabled", "lines": 1}

@@ -15,7 +15,7 @@ from logshipper.errors import PushError, QueryError, RejectedPushError, Retryabl
 from logshipper_ingest.loki.client import Client, Entry
 from logshipper_ingest.servers.call_failures import MAX_EXCERPT_CHARS
 from logshipper_ingest.servers.server_access import ServerAccess
-from tests.faulty_server import FaultyServer, Said, requests_of
+from tests.tools.faulty_server import FaultyServer, Said, requests_of
 
 LABELS = {"cluster": "local"}
 NO_STREAMS = json.dumps({"status": "success", "data": {"resultType": "streams", "result": []}}).encode()

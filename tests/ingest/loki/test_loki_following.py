@@ -14,11 +14,11 @@ from logshipper_ingest.loki.account import CaptureKey
 from logshipper_ingest.loki.seen import Seen
 from logshipper_ingest.model.job import Position
 from logshipper_ingest.servers.loki_push import Entry
-from tests.loki_fake import FakeLoki
-from tests.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, texts
-from tests.model_settings import examples
-from tests.segment_factory import SECOND_NS as NS
-from tests.segment_factory import make_ledger
+from tests.tools.loki_fake import FakeLoki
+from tests.tools.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, texts
+from tests.tools.model_settings import examples
+from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.segment_factory import make_ledger
 
 
 @pytest.fixture

@@ -17,12 +17,12 @@ from logshipper_ingest.loki.account import END_AHEAD_NS, JobAccount, JobKey
 from logshipper_ingest.loki.finding import Found
 from logshipper_ingest.servers.logql import any_of, quoted
 from logshipper_ingest.servers.loki_push import Entry
-from tests.loki_fake import FakeLoki
-from tests.loki_job import push_spool
-from tests.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, read, texts
-from tests.model_settings import examples
-from tests.segment_factory import SECOND_NS as NS
-from tests.segment_factory import make_capture, make_ledger
+from tests.tools.loki_fake import FakeLoki
+from tests.tools.loki_job import push_spool
+from tests.tools.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, read, texts
+from tests.tools.model_settings import examples
+from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.segment_factory import make_capture, make_ledger
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from logshipper.start.cli import main
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.loki.store import LokiStore
 from logshipper_ingest.servers.loki_push import Entry
-from tests.loki_job import push_spool
-from tests.reading_store import SpooledCapture, training
-from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer, PrometheusServer
+from tests.tools.loki_job import push_spool
+from tests.tools.reading_store import SpooledCapture, training
+from tests.tools.segment_factory import SECOND_NS as NS
 
 BOTH = (Stream.STDOUT, Stream.STDERR)
 

@@ -12,9 +12,9 @@ from logshipper_ingest.loki.finding import Found
 from logshipper_ingest.model.job import JOB_ENDED
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_observe.base.words import utc
-from tests.loki_fake import FakeLoki
-from tests.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, texts
-from tests.segment_factory import SECOND_NS as NS
+from tests.tools.loki_fake import FakeLoki
+from tests.tools.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, texts
+from tests.tools.segment_factory import SECOND_NS as NS
 
 HOST = "controller"
 # of a capture, as its node says (Any: JSON)

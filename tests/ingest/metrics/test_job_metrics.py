@@ -17,8 +17,8 @@ from logshipper_ingest.metrics import job_metrics as job_metrics_module
 from logshipper_ingest.metrics.job_metrics import MAX_JOB_KEYS, MAX_KEYS_TOLD, JobMetrics
 from logshipper_ingest.metrics.job_series import LEDGER_ACCOUNTS, SLURM_END, number_text
 from logshipper_ingest.model.job import UNRESPONSIVE_NS
-from tests.job_views import SECOND, START_NS, FakeCapture, Labels, auto_ranks, job_metrics, samples
-from tests.model_settings import examples
+from tests.tools.job_views import SECOND, START_NS, FakeCapture, Labels, auto_ranks, job_metrics, samples
+from tests.tools.model_settings import examples
 
 CAPTURE: Labels = (("attempt", "1"), ("step", ""), ("task", "0"))
 

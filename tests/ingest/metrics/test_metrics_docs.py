@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 from logshipper_ingest.config.agent_config import MetricsSection
 from logshipper_ingest.influxdb.influxdb_sink import REASONS as INFLUXDB_REASONS
@@ -18,10 +17,11 @@ from logshipper_ingest.metrics.metrics_server import (
 from logshipper_ingest.metrics.remote_write import DROP_REASONS, MAX_OFF_SECS, MAX_SPLITS, PROBE
 from logshipper_ingest.model.job import RUNNING, UNRESPONSIVE
 from logshipper_ingest.model.ranks import REASONS, alphabetical_code, rank
-from tests.exported_metrics import exported
-from tests.job_views import FakeCapture, job_metrics
+from tests.tools.exported_metrics import exported
+from tests.tools.job_views import FakeCapture, job_metrics
+from tests.tools.sources import ROOT
 
-PAGE = (Path(__file__).resolve().parent.parent / "docs" / "metrics.md").read_text()
+PAGE = (ROOT / "docs" / "metrics.md").read_text()
 JOB_LABELS = {"cluster", "job_id"}
 
 

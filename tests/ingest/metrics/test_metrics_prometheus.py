@@ -18,10 +18,10 @@ from logshipper_ingest.metrics.remote_write import RemoteWriteMetrics
 from logshipper_ingest.model.metadata_keys import Path
 from logshipper_ingest.model.ranks import json_path, unfit
 from logshipper_ingest.model.x_axis import MAX_KEYS, XAxis, merge_all
-from tests.captured_runs import wait_until
-from tests.job_views import SECOND, START_NS, FakeCapture, job_metrics
 from tests.servers import prometheus_package
 from tests.servers.running import LokiServer, PrometheusServer
+from tests.tools.captured_runs import wait_until
+from tests.tools.job_views import SECOND, START_NS, FakeCapture, job_metrics
 
 SCRAPED_WITHIN_SECS = 30.0
 X = "bottomk(1,max by(key,path)(max_over_time(logshipper_x_rank{{job_id={job},choice={choice}}}[10m])))"

@@ -14,12 +14,12 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from logshipper_ingest.config.loki_section import LokiSection
 from logshipper_ingest.metrics.prometheus import Client
-from tests.access_setup import PASSWORD, Certificates, made, plain_environment, secret, with_certificate
-from tests.captured_runs import wait_until
-from tests.faulty_server import FaultyServer, Said
-from tests.node_agents import NodeAgent
+from tests.ingest.metrics.test_metrics_docs import JOB_LABELS, code, rows
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.test_metrics_docs import JOB_LABELS, code, rows
+from tests.tools.access_setup import PASSWORD, Certificates, made, plain_environment, secret, with_certificate
+from tests.tools.captured_runs import wait_until
+from tests.tools.faulty_server import FaultyServer, Said
+from tests.tools.node_agents import NodeAgent
 
 __all__ = ["made", "plain_environment"]  # fixtures
 EXPIRE_SECS = 8.0

@@ -18,8 +18,8 @@ from logshipper_ingest.config.agent_config import MetricsSection
 from logshipper_ingest.metrics import metrics_server
 from logshipper_ingest.metrics.job_metrics import JobMetrics
 from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer, exposition
-from tests.captured_runs import wait_until
-from tests.job_views import FakeCapture, job_metrics
+from tests.tools.captured_runs import wait_until
+from tests.tools.job_views import FakeCapture, job_metrics
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 

@@ -22,12 +22,12 @@ from logshipper_ingest.metrics.remote_write_encoding import MAX_TIME_MS, STALE, 
 from logshipper_ingest.model.ranks import escape
 from logshipper_ingest.servers.loki_push import compress
 from logshipper_ingest.servers.server_access import ServerAccess
-from tests.access_setup import PASSWORD, secret
-from tests.captured_runs import wait_until
-from tests.faulty_server import FaultyServer, Said
-from tests.node_agents import NodeAgent
-from tests.push_decoder import Written, decode_write, decompress
 from tests.servers.running import LokiServer, PrometheusServer
+from tests.tools.access_setup import PASSWORD, secret
+from tests.tools.captured_runs import wait_until
+from tests.tools.faulty_server import FaultyServer, Said
+from tests.tools.node_agents import NodeAgent
+from tests.tools.push_decoder import Written, decode_write, decompress
 
 RECEIVER = ("--web.enable-remote-write-receiver",)
 TAKEN = Said(204)

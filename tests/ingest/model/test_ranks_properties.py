@@ -11,8 +11,8 @@ from logshipper_ingest.model.courses import Trend
 from logshipper_ingest.model.metadata_keys import Path, order
 from logshipper_ingest.model.ranks import alphabetical_code, json_path, rule_of
 from logshipper_ingest.model.x_axis import XAxis, merge_all
-from tests.job_views import FakeCapture, answer, auto_ranks, job_metrics
-from tests.model_settings import examples
+from tests.tools.job_views import FakeCapture, answer, auto_ranks, job_metrics
+from tests.tools.model_settings import examples
 
 KEYS: tuple[Path, ...] = (
     *(("a",), ("b",), ("val/acc",), ("progress",), ("epoch",), ("äz",), ("öa",)),

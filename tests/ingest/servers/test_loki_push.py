@@ -17,8 +17,8 @@ from logshipper_ingest.servers.loki_push import (
     encode_push,
     to_utf8,
 )
-from tests.model_settings import examples
-from tests.push_decoder import Pushed, decode, decompress
+from tests.tools.model_settings import examples
+from tests.tools.push_decoder import Pushed, decode, decompress
 
 LABELS = {"cluster": "local", "kind": "log"}
 SECOND_NS = 1_000_000_000

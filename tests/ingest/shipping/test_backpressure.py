@@ -11,10 +11,10 @@ from logshipper.spool.segment import Stream
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.shipping import loki_sink
-from tests.modelled_loki import refused, throttled
-from tests.node_agents import NodeAgent, entries_of
 from tests.servers.running import LokiServer
-from tests.shipping_node import ShippingNode, soon_ns
+from tests.tools.modelled_loki import refused, throttled
+from tests.tools.node_agents import NodeAgent, entries_of
+from tests.tools.shipping_node import ShippingNode, soon_ns
 
 STREAM_LIMIT = (
     "maximum active stream limit exceeded when trying to create stream {...}, reduce the number of active streams "

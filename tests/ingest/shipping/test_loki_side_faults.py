@@ -20,13 +20,13 @@ from logshipper_ingest.config import agent_config
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.servers.loki_push import Entry, assemble, compress, encode_block
 from logshipper_ingest.state.checkpoints import read_state
-from tests.captured_runs import TIMEOUT_SECS, wait_until
-from tests.conservation import Place, all_problems, balances_in_loki, line_of, numbering, places, spool
-from tests.faulty_server import Said
-from tests.node_agents import NodeAgent, Proxy, client, cluster, entries_of
-from tests.push_decoder import decompress, fields
-from tests.segment_factory import HOUR_NS
 from tests.servers.running import LokiServer
+from tests.tools.captured_runs import TIMEOUT_SECS, wait_until
+from tests.tools.conservation import Place, all_problems, balances_in_loki, line_of, numbering, places, spool
+from tests.tools.faulty_server import Said
+from tests.tools.node_agents import NodeAgent, Proxy, client, cluster, entries_of
+from tests.tools.push_decoder import decompress, fields
+from tests.tools.segment_factory import HOUR_NS
 from tests.tools.sources import INGEST, LOGSHIPPER, ROOT
 
 __all__ = ["client", "cluster"]  # fixtures
@@ -75,7 +75,7 @@ def each(said: Said) -> Callable[[bytes], Said | None]:
     return lambda _: said
 
 
-# without a limit of streams, after which the agent waits for half a minute: tests/test_backpressure.py
+# without a limit of streams, after which the agent waits for half a minute: tests/ingest/shipping/test_backpressure.py
 FAULTS: dict[str, Callable[[bytes], Said | None]] = {
     "hangs": each(Said(hang=True)),
     "drips its answer's head for minutes": each(Said(204, b"", {"X-Long": "x" * 20_000}, drip=True)),
@@ -202,7 +202,7 @@ def test_the_clock_is_set_back_and_forward(loki: LokiServer, client: Client, clu
         os.replace(tmp_path / "new", clock)
 
     def by(program: str) -> list[str]:
-        return [sys.executable, "-m", "tests.stepped_clock", str(clock), program]
+        return [sys.executable, "-m", "tests.tools.stepped_clock", str(clock), program]
 
     set_clock(0)
     with agent.start(by=by("logshipper-agent")):

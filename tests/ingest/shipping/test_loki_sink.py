@@ -20,9 +20,9 @@ from logshipper_ingest.shipping.entries import Chunk, EntryBuilder, StreamKey
 from logshipper_ingest.shipping.loki_sink import LokiSink, Stopped, TenantWaits
 from logshipper_ingest.shipping.quarantine import Refusal
 from logshipper_ingest.spool.capture_folder import Identity
-from tests.captured_runs import wait_until
-from tests.modelled_loki import HOUR_NS, ModelledLoki, refused, throttled, unreachable
 from tests.servers.running import LokiServer
+from tests.tools.captured_runs import wait_until
+from tests.tools.modelled_loki import HOUR_NS, ModelledLoki, refused, throttled, unreachable
 from tests.tools.waiting import scaled
 
 SECOND_NS = 10**9

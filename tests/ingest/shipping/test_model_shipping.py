@@ -29,11 +29,11 @@ from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.shipping import loki_sink
 from logshipper_ingest.shipping import quarantine as quarantine_module
 from logshipper_ingest.shipping import shipper as shipper_module
-from tests.model_settings import model_settings
-from tests.modelled_loki import NAME, ModelledLoki, refused, throttled, unreachable
-from tests.push_decoder import Pushed
-from tests.segment_factory import make_ledger, memory_folder
-from tests.shipping_node import NodeCapture, ShippingNode
+from tests.tools.model_settings import model_settings
+from tests.tools.modelled_loki import NAME, ModelledLoki, refused, throttled, unreachable
+from tests.tools.push_decoder import Pushed
+from tests.tools.segment_factory import make_ledger, memory_folder
+from tests.tools.shipping_node import NodeCapture, ShippingNode
 
 MINUTE_NS = 60 * 10**9
 BAD = "no Loki takes this"

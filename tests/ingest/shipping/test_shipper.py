@@ -24,11 +24,11 @@ from logshipper_ingest.shipping.shipper import ship_until
 from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.spool.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
 from logshipper_ingest.state.checkpoints import Shipped
-from tests.captured_runs import wait_until
-from tests.modelled_loki import HOUR_NS, unreachable
-from tests.push_decoder import Pushed
-from tests.segment_factory import make_ledger
-from tests.shipping_node import NodeCapture, ShippingNode, soon_ns
+from tests.tools.captured_runs import wait_until
+from tests.tools.modelled_loki import HOUR_NS, unreachable
+from tests.tools.push_decoder import Pushed
+from tests.tools.segment_factory import make_ledger
+from tests.tools.shipping_node import NodeCapture, ShippingNode, soon_ns
 from tests.tools.waiting import scaled
 
 SECOND_NS = 10**9

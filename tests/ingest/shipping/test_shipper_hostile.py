@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.modelled_loki import HOUR_NS
-from tests.other_users import needs_root
-from tests.shipping_node import ShippingNode
+from tests.tools.modelled_loki import HOUR_NS
+from tests.tools.other_users import needs_root
+from tests.tools.shipping_node import ShippingNode
 
 SECOND_NS = 10**9
 MINUTE_NS = 60 * SECOND_NS

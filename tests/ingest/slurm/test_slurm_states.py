@@ -31,10 +31,10 @@ from logshipper_ingest.slurm import states as slurm_states
 from logshipper_ingest.slurm.states import ASKED_AFTER_SECS, SETTLE_SECS, SlurmStates
 from logshipper_ingest.slurm.waiting import FILE, WaitingEnds, read_counts
 from logshipper_ingest.state.checkpoints import Checkpoints
-from tests.loki_fake import FakeLoki
-from tests.loki_pushing import Pushing
-from tests.modelled_loki import ModelledLoki, Stored, throttled, unreachable
-from tests.other_users import needs_root
+from tests.tools.loki_fake import FakeLoki
+from tests.tools.loki_pushing import Pushing
+from tests.tools.modelled_loki import ModelledLoki, Stored, throttled, unreachable
+from tests.tools.other_users import needs_root
 
 NS = 10**9
 HOUR_NS = 3600 * NS

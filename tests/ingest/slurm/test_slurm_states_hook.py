@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from logshipper_ingest.model.end_record import EndRecord, parse_end
+from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 
-HOOK = Path(__file__).resolve().parent.parent / "deploy" / "slurm" / "hooks" / "job-ended"
+HOOK = ROOT / "deploy" / "slurm" / "hooks" / "job-ended"
 JOBCOMP = {
     "JOBID": "4711", "JOBSTATE": "FAILED", "EXITCODE": "7:0", "START": "1700000000", "END": "1700000060",
     "USERNAME": "ann", "NODES": "n[1-2]", "JOBNAME": "a\n.\nby=epilog", "UID": "1000",

@@ -9,9 +9,9 @@ import pytest
 
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.servers.loki_push import Entry
-from tests.captured_runs import wait_until
-from tests.node_agents import NodeAgent, entries_of
 from tests.servers.running import LokiServer
+from tests.tools.captured_runs import wait_until
+from tests.tools.node_agents import NodeAgent, entries_of
 
 NS = 10**9
 JOB = "4711"

@@ -11,8 +11,8 @@ from logshipper_ingest.model.job import TakenIn
 from logshipper_ingest.spool import folder_removal
 from logshipper_ingest.spool.capture_folder import CaptureFolder
 from logshipper_ingest.store.local_store import LocalStore
-from tests.other_users import ANN, as_user, needs_root, open_folder, refused
-from tests.segment_factory import CaptureWriter, age, make_capture
+from tests.tools.other_users import ANN, as_user, needs_root, open_folder, refused
+from tests.tools.segment_factory import CaptureWriter, age, make_capture
 
 __all__ = ["open_folder"]  # a fixture
 

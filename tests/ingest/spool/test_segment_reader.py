@@ -13,7 +13,7 @@ from logshipper.spool import segment
 from logshipper.spool.segment import FRAME_HEADER_BYTES, Kind, Stream
 from logshipper_ingest.spool import segment_reader
 from logshipper_ingest.spool.segment_reader import Batch, Damage, Outcome, SegmentReader, SpoolPosition
-from tests.segment_factory import CaptureWriter
+from tests.tools.segment_factory import CaptureWriter
 
 MANY = 1 << 40  # bytes: all that is there
 

@@ -15,11 +15,11 @@ import pytest
 import logshipper
 from logshipper_ingest.model.job import UNRESPONSIVE_NS
 from logshipper_ingest.spool.segment_reader import SegmentReader
-from tests.captured_runs import Home, wait_until
-from tests.node_agents import NodeAgent, cluster
-from tests.segment_factory import SECOND_NS, CaptureWriter
 from tests.servers.running import LokiServer
-from tests.shipping_node import ShippingNode, soon_ns
+from tests.tools.captured_runs import Home, wait_until
+from tests.tools.node_agents import NodeAgent, cluster
+from tests.tools.segment_factory import SECOND_NS, CaptureWriter
+from tests.tools.shipping_node import ShippingNode, soon_ns
 
 __all__ = ["cluster"]  # a fixture
 LATE_SECS = UNRESPONSIVE_NS / 1e9 + 1

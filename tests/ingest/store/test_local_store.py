@@ -14,8 +14,8 @@ from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Life
 from logshipper_ingest.store.job_reader import JobReader
 from logshipper_ingest.store.local_store import LocalStore
-from tests.reading_store import assert_spans
-from tests.segment_factory import (
+from tests.tools.reading_store import assert_spans
+from tests.tools.segment_factory import (
     SECOND_NS,
     START_NS,
     CaptureWriter,

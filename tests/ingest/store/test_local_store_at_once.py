@@ -22,9 +22,9 @@ from logshipper_ingest.store.job_db import JobWriter
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.model.overlay import NO_MARKS, Change, Overlay, Place
 from logshipper_observe.page.logs import Log, View
-from tests.import_tools import RECORDED
-from tests.reading_store import SpooledCapture
-from tests.segment_factory import make_capture
+from tests.tools.import_tools import RECORDED
+from tests.tools.reading_store import SpooledCapture
+from tests.tools.segment_factory import make_capture
 
 BOTH = (Stream.STDOUT, Stream.STDERR)
 

@@ -20,8 +20,8 @@ from logshipper_ingest.store import intake
 from logshipper_ingest.store.catalogue import Catalogue
 from logshipper_ingest.store.job_db import JobWriter
 from logshipper_ingest.store.local_store import LocalStore, TakenIn
-from tests import crashing
-from tests.segment_factory import CaptureWriter, age, make_capture
+from tests.tools import crashing
+from tests.tools.segment_factory import CaptureWriter, age, make_capture
 from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 
@@ -590,7 +590,7 @@ def test_killed_while_a_job_is_removed_it_is_gone_at_the_next_time(root: Path, s
 
 
 def killed(flag: Path, point: str, times: int, *words: str) -> bool:
-    """Runs a program of tests.crashing; whether it came to the point, and was killed there."""
+    """Runs a program of tests.tools.crashing; whether it came to the point, and was killed there."""
     found = subprocess.run(
         crashing.command(point, times, flag, *words), cwd=ROOT, capture_output=True, text=True, timeout=CHILD_SECS
     )

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.captured_runs import Home
-from tests.shipping_node import ShippingNode
+from tests.tools.captured_runs import Home
+from tests.tools.shipping_node import ShippingNode
+from tests.tools.sources import ROOT
 
-WRITTEN = Path(__file__).parent / "stores" / "0.1.0"
+WRITTEN = ROOT / "tests" / "stores" / "0.1.0"
 EXPECTED: dict[str, Any] = json.loads((WRITTEN / "expected.json").read_text())  # Any: what its commands printed
 MANY_YEARS_HOURS = 1e6
 

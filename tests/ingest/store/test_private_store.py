@@ -13,9 +13,9 @@ from logshipper.private_folder import claim_folder
 from logshipper.spool import captures
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.model.overlay import Overlay, Place
-from tests.captured_runs import Home, wait_until
-from tests.import_tools import RECORDED
-from tests.other_users import needs_root
+from tests.tools.captured_runs import Home, wait_until
+from tests.tools.import_tools import RECORDED
+from tests.tools.other_users import needs_root
 
 FOREIGN = {"notes.txt": 0o644, "catalogue": 0o666, "data.db": 0o664, "jobs/table.csv": 0o666, "spool/README": 0o644}
 

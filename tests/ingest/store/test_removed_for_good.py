@@ -9,9 +9,9 @@ import pytest
 
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.model.overlay import Change, Overlay, Place
-from tests.reading_store import Ask, SpooledCapture, ask, store
-from tests.secret_oracle import SECRETS, Secret, holding
-from tests.test_local_store_faults import REMOVING, killed
+from tests.ingest.store.test_local_store_faults import REMOVING, killed
+from tests.tools.reading_store import Ask, SpooledCapture, ask, store
+from tests.tools.secret_oracle import SECRETS, Secret, holding
 
 __all__ = ["ask", "store"]  # fixtures
 OTHERS = 12  # jobs

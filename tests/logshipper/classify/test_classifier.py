@@ -11,7 +11,7 @@ from logshipper.classify import classifier, stream_log
 from logshipper.classify.classifier import Classifier
 from logshipper.classify.stream_log import Event, Lines
 from logshipper.spool.segment import MAX_LINE_BYTES, Kind, Stream
-from tests.model_settings import examples
+from tests.tools.model_settings import examples
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
 ENABLE = b'/LOGCOMMAND {"mode":"enabled"}\n'

@@ -14,7 +14,7 @@ from logshipper.classify.classifier import Classifier
 from logshipper.classify.commands import narrowest
 from logshipper.classify.stream_log import Lines
 from logshipper.spool.segment import Stream
-from tests.model_settings import examples
+from tests.tools.model_settings import examples
 
 _COMMAND = '/LOGCOMMAND {"mode":"%s"}\n'
 # what a program does with text on a terminal: lines, half lines, bars, repeats, cursor moves, erasing, JSON

@@ -7,7 +7,7 @@ import pytest
 
 from logshipper.classify.classifier import Classifier
 from logshipper.spool.segment import Stream
-from tests.order_stress import ByRun, captured, telling_runs
+from tests.tools.order_stress import ByRun, captured, telling_runs
 
 RUNS = 24
 

@@ -17,7 +17,7 @@ from logshipper.classify.commands import MAX_EVENT_BYTES, MAX_EVENT_NESTED, Refu
 from logshipper.classify.stream_log import Event, Lines
 from logshipper.spool import segment
 from logshipper.spool.segment import Kind, Stream
-from tests.captured_runs import Home
+from tests.tools.captured_runs import Home
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
 

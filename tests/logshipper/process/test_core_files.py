@@ -12,8 +12,8 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from tests.captured_runs import Home, comm_of, kill, sidecar_of, wait_until
-from tests.core_limits import core_limit, limit_of
+from tests.tools.captured_runs import Home, comm_of, kill, sidecar_of, wait_until
+from tests.tools.core_limits import core_limit, limit_of
 
 LIMIT = 1 << 20  # of the caller
 NONE = ("0", "0")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from tests.relay_tools import WAIT_SECS, Driver, nothing_left, python, state, wait_for
+from tests.tools.relay_tools import WAIT_SECS, Driver, nothing_left, python, state, wait_for
 from tests.tools.sources import ROOT
 
 # tells of each signal; ends by SIGRTMIN, which is delivered after all of these

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.captured_runs import comm_of
-from tests.relay_tools import WAIT_SECS, Driver, is_alive, nothing_left, python, state, wait_for
+from tests.tools.captured_runs import comm_of
+from tests.tools.relay_tools import WAIT_SECS, Driver, is_alive, nothing_left, python, state, wait_for
 
 # prints, waits for a line on its stdin, prints on; both streams
 WAITING = """

@@ -13,7 +13,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from tests.relay_tools import WAIT_SECS, Driver, is_alive, nothing_left, python, state, wait_for
+from tests.tools.relay_tools import WAIT_SECS, Driver, is_alive, nothing_left, python, state, wait_for
 from tests.tools.sources import ROOT
 
 # a full-screen program in small: raw mode by a given fd, keys read from fd 0, told one by one

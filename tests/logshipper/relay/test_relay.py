@@ -24,8 +24,8 @@ from logshipper.relay.handover import BUFFER_BYTES, FRAME_BYTES, SidecarLink
 from logshipper.relay.output import Output
 from logshipper.relay.relay import TURN_BYTES, NoSink, Owner, Relay
 from logshipper.relay.side_pipe import HEADER, SideType
-from tests.model_settings import examples
-from tests.relay_tools import wait_for
+from tests.tools.model_settings import examples
+from tests.tools.relay_tools import wait_for
 from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 

@@ -2,12 +2,12 @@
 
 import re
 import struct
-from pathlib import Path
 
 from logshipper.relay import channel, handover, relay, side_pipe
 from logshipper.relay.side_pipe import Empty, SideType
+from tests.tools.sources import ROOT
 
-PAGE = (Path(__file__).resolve().parent.parent / "docs" / "side-pipe.md").read_text()
+PAGE = (ROOT / "docs" / "side-pipe.md").read_text()
 
 
 def test_header_is_as_documented() -> None:

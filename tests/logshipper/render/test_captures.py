@@ -1,14 +1,14 @@
 """What real programs printed (tests/captures): as tmux shows it, so the renderer logs it (R29, RENDERING)."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from logshipper.render.renderer import Renderer
 from tests.programs import capture
 from tests.programs.score import PROPERTY
-from tests.terminal_oracle import Tmux, log_lines, tmux
+from tests.tools.sources import ROOT
+from tests.tools.terminal_oracle import Tmux, log_lines, tmux
 
 __all__ = ["tmux"]  # a fixture
 
@@ -44,7 +44,7 @@ def test_tmux_still_shows_what_it_showed(name: str, tmux: Tmux) -> None:
 
 
 def test_the_documentation_has_the_score() -> None:
-    text = (Path(__file__).resolve().parent.parent / "docs" / "rendering.md").read_text()
+    text = (ROOT / "docs" / "rendering.md").read_text()
     assert f"**{len(NAMES) - len(DIFFERENT)} of {len(NAMES)} programs exact**" in text
     assert all(f"| {name} |" in text for name in DIFFERENT)
 

@@ -12,7 +12,7 @@ from logshipper.render import coloured_renderer, coloured_screen, final_lines, r
 from logshipper.render.coloured_renderer import ColouredRenderer
 from logshipper.render.colours import PLAIN, SGR, beginning, normalised, stripped, styled
 from logshipper.render.renderer import Block, Renderer
-from tests.model_settings import examples
+from tests.tools.model_settings import examples
 
 _TEXT = (
     "a",

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import fuzz
-from tests.fuzz_streams import Case, check, make_case
+from tests.tools import fuzz
+from tests.tools.fuzz_streams import Case, check, make_case
 
 STREAMS = 1000
 FAULTS = {
@@ -47,5 +47,5 @@ def test_a_failing_stream_is_kept_with_its_seed(
     assert fuzz.main() == 1
     assert "20 streams failed; that's enough" in capsys.readouterr().out
     kept = (tmp_path / "found" / "7.txt").read_text()
-    assert "-m tests.fuzz --seed 7 --count 1\n" in kept
+    assert "-m tests.tools.fuzz --seed 7 --count 1\n" in kept
     assert repr(make_case(7)) in kept

@@ -2,7 +2,6 @@
 
 import re
 import unicodedata
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,9 @@ from logshipper.render.escape_parser import EscapeParser
 from logshipper.render.final_lines import FinalLines
 from logshipper.render.log_screen import LogScreen
 from logshipper.render.renderer import Renderer
+from tests.tools.sources import ROOT
 
-XTERM = Path(__file__).resolve().parents[2] / "shared" / "conformance" / "xterm"
+XTERM = ROOT.parent / "shared" / "conformance" / "xterm"
 # Cases that xterm.js itself leaves out since terminals differ (t0504-vim, the fifth, passes), and why they fail here.
 DIFFERENT = {
     "t0055-EL": "erasing to the right of a line that fills its row erases nothing, as in tmux: compilers do it",

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from logshipper.classify.classifier import Classifier
 from logshipper.classify.stream_log import Lines
 from logshipper.spool.segment import Kind, Stream
-from tests.captured_runs import Home, wait_until
-from tests.model_settings import examples
-from tests.test_reading_terminal import start
+from tests.observe.commands.test_reading_terminal import start
+from tests.tools.captured_runs import Home, wait_until
+from tests.tools.model_settings import examples
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
 COUNTS = ("stored", "collapsed", "blank", "dropped", "commands", "pending", "lost")

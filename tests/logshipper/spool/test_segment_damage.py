@@ -12,7 +12,7 @@ from logshipper.spool.segment import FILE_HEADER_BYTES, FRAME_MAGIC, FrameType, 
 from logshipper_ingest.model.capture_account import CaptureAccount, Rows
 from logshipper_ingest.model.job import RUNNING
 from logshipper_ingest.spool.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
-from tests.segment_factory import CaptureWriter, make_ledger, memory_folder
+from tests.tools.segment_factory import CaptureWriter, make_ledger, memory_folder
 
 MANY = 1 << 40
 LINES = 7

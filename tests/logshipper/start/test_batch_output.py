@@ -13,9 +13,9 @@ import pytest
 from logshipper import config
 from logshipper.spool.segment import Stream
 from logshipper.start import batch_output
-from tests.captured_runs import TIMEOUT_SECS, comm_of, wait_until
-from tests.node_agents import NodeAgent
-from tests.slurm_player import Logged
+from tests.tools.captured_runs import TIMEOUT_SECS, comm_of, wait_until
+from tests.tools.node_agents import NodeAgent
+from tests.tools.slurm_player import Logged
 from tests.tools.sources import ROOT, SOURCES
 
 HOOK = ROOT / "deploy" / "slurm" / "hooks" / "batch-output"

@@ -14,7 +14,7 @@ import pytest
 
 from logshipper_ingest.agent.job_socket import JobSocket
 from logshipper_ingest.config.agent_config import AgentSection
-from tests.captured_runs import Home, kill, sidecar_of, wait_until
+from tests.tools.captured_runs import Home, kill, sidecar_of, wait_until
 
 
 @pytest.fixture

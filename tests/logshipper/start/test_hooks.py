@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.captured_runs import Home
+from tests.tools.captured_runs import Home
 from tests.tools.sources import ROOT, SOURCES
 
 HOOKS = ROOT / "deploy" / "launchers"

@@ -15,7 +15,7 @@ import pytest
 from logshipper.process import nesting
 from logshipper.spool import captures
 from logshipper.start import launchers
-from tests.captured_runs import Home, wait_until
+from tests.tools.captured_runs import Home, wait_until
 from tests.tools.sources import ROOT, SOURCES
 
 RUN = f"{sys.executable} -m logshipper run --"

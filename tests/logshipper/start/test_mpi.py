@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.captured_runs import Home
+from tests.tools.captured_runs import Home
 from tests.tools.packages import are_installed
 
 RUN = [sys.executable, "-m", "logshipper", "run", "--"]

@@ -20,12 +20,12 @@ import pytest
 
 from logshipper.telegraf.listener import LOOPBACK
 from logshipper_ingest.loki.client import Client
-from tests.captured_runs import TIMEOUT_SECS, wait_until
-from tests.node_agents import NodeAgent, client, cluster, entries_of
-from tests.other_users import ANN, Forked, as_user, needs_root
 from tests.servers.running import LokiServer, free_port
-from tests.telegraf_clients import PLACE, SETTLED, connected, needs_pytelegraf
+from tests.tools.captured_runs import TIMEOUT_SECS, wait_until
+from tests.tools.node_agents import NodeAgent, client, cluster, entries_of
+from tests.tools.other_users import ANN, Forked, as_user, needs_root
 from tests.tools.sources import SOURCES
+from tests.tools.telegraf_clients import PLACE, SETTLED, connected, needs_pytelegraf
 
 __all__ = ["client", "cluster"]  # fixtures
 pytestmark = needs_pytelegraf

@@ -1,5 +1,5 @@
-"""Balsam's and QCG-PilotJob's own published code on the same events (tests/analytics_oracle.py): where the two differ
-from ours each case says why, and docs/analytics.md how many there are.
+"""Balsam's and QCG-PilotJob's own published code on the same events (tests/tools/analytics_oracle.py): where the two
+differ from ours each case says why, and docs/analytics.md how many there are.
 
 Cases are random, and the same each time. Theirs are in environments of their own: requirements/tool.sh.
 """
@@ -30,7 +30,7 @@ from logshipper_observe.analytics.task_analytics import (
     statistics_of,
 )
 from tests.tools.sources import ROOT
-from tests.tools_of_others import python_of
+from tests.tools.tools_of_others import python_of
 
 CASES = 400  # of each kind
 TIMEOUT_SECS = 90

@@ -25,11 +25,11 @@ from logshipper.start.cli import main
 from logshipper_ingest.loki.store import LokiStore
 from logshipper_ingest.model.job import JobSummary
 from logshipper_ingest.model.key_values import KeyValues
-from tests.captured_runs import TIMEOUT_SECS, wait_until
-from tests.reading_store import SpooledCapture, training
-from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.two_stores import TwoStores, note_opened, source, store, two_stores
+from tests.tools.captured_runs import TIMEOUT_SECS, wait_until
+from tests.tools.reading_store import SpooledCapture, training
+from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.two_stores import TwoStores, note_opened, source, store, two_stores
 
 __all__ = ["source", "store"]  # fixtures
 BEGAN_NS = time.time_ns() - 600 * NS

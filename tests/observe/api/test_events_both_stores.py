@@ -17,10 +17,10 @@ from logshipper_ingest.model.capture_account import MAX_EVENTS
 from logshipper_ingest.store.job_reader import JobReader
 from logshipper_observe.api import event_log
 from logshipper_observe.api.event_log import EventQuery
-from tests.reading_store import SpooledCapture
-from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.two_stores import TwoStores, note_opened, source, store, two_stores
+from tests.tools.reading_store import SpooledCapture
+from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.two_stores import TwoStores, note_opened, source, store, two_stores
 
 __all__ = ["source", "store"]  # fixtures
 BEGAN_NS = time.time_ns() - 1800 * NS

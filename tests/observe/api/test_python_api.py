@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import logshipper
-from tests.reading_store import SpooledCapture
-from tests.segment_factory import SECOND_NS as NS
+from tests.tools.reading_store import SpooledCapture
+from tests.tools.segment_factory import SECOND_NS as NS
 from tests.tools.sources import ROOT
 
 PAGE = ROOT / "docs" / "python-api.md"

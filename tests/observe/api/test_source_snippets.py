@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 import logshipper
-from tests.captured_runs import Home
-from tests.coming_from import EPOCHS, prepare
-from tests.reading_store import SpooledCapture
-from tests.segment_factory import SECOND_NS as NS
+from tests.tools.captured_runs import Home
+from tests.tools.coming_from import EPOCHS, prepare
+from tests.tools.reading_store import SpooledCapture
+from tests.tools.segment_factory import SECOND_NS as NS
 from tests.tools.sources import ROOT
-from tests.xt_names import CONTROL_C, ESCAPE, Console, Keys, RunStore, actual_x, names, run_record
+from tests.tools.xt_names import CONTROL_C, ESCAPE, Console, Keys, RunStore, actual_x, names, run_record
 
 METADATA = """{"epoch": 1, "loss": 7.2355865, "acc": 0.00123}
 {"step": 151100, "lr": 0.07938926, "flops": 789773523480.1762, "time": 16520}

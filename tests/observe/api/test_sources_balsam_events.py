@@ -14,10 +14,10 @@ import pytest
 import logshipper
 from logshipper.start.cli import main
 from logshipper_observe.api.event_log import EventQuery
-from tests.import_tools import RECORDED
-from tests.reading_store import SpooledCapture
-from tests.segment_factory import SECOND_NS as NS
-from tests.segment_factory import START_NS
+from tests.tools.import_tools import RECORDED
+from tests.tools.reading_store import SpooledCapture
+from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.segment_factory import START_NS
 
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")  # the snippets' own
 

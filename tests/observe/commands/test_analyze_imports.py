@@ -12,9 +12,9 @@ import logshipper
 from logshipper.start.cli import main
 from logshipper_observe.analytics.job_tasks import tasks_of_jobs
 from logshipper_observe.analytics.task_analytics import Task, gantt, launch_overheads, statistics_of
-from tests.import_tools import RECORDED
-from tests.test_analytics_oracles import asked_of, bars, is_same, same_statistics
-from tests.tools_of_others import needs_program_of_others
+from tests.observe.analytics.test_analytics_oracles import asked_of, bars, is_same, same_statistics
+from tests.tools.import_tools import RECORDED
+from tests.tools.tools_of_others import needs_program_of_others
 
 RAN = {"SUCCEED", "FAILED"}  # QCG's own reader stops at other ends
 

@@ -15,12 +15,12 @@ import pytest
 
 import logshipper
 from logshipper.start.cli import main
-from tests.captured_runs import TIMEOUT_SECS
-from tests.coming_from import prepare
-from tests.import_tools import RECORDED
 from tests.servers.running import free_port
+from tests.tools.captured_runs import TIMEOUT_SECS
+from tests.tools.coming_from import prepare
+from tests.tools.import_tools import RECORDED
 from tests.tools.sources import ROOT, SOURCES
-from tests.tools_of_others import needs_program_of_others, python_of
+from tests.tools.tools_of_others import needs_program_of_others, python_of
 
 DOCS = {name: ROOT / "docs" / f"coming-from-{name}.md" for name in ("xt", "qcg", "balsam", "mlo")}
 _ROW = re.compile(r"^\| (?P<theirs>.+?) \| `(?P<ours>.+)` \| (?P<note>.*?)\|$", re.MULTILINE)

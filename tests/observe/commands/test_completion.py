@@ -10,9 +10,9 @@ import pexpect
 import pytest
 
 from logshipper_observe.commands.completion import SHELLS
-from tests.captured_runs import TIMEOUT_SECS
-from tests.reading_store import training
+from tests.tools.captured_runs import TIMEOUT_SECS
 from tests.tools.packages import are_installed
+from tests.tools.reading_store import training
 from tests.tools.sources import SOURCES
 
 LINES = {

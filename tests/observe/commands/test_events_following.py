@@ -4,8 +4,8 @@ import json
 import signal
 from pathlib import Path
 
-from tests.captured_runs import TIMEOUT_SECS, Home, wait_until
-from tests.reading_store import SpooledCapture
+from tests.tools.captured_runs import TIMEOUT_SECS, Home, wait_until
+from tests.tools.reading_store import SpooledCapture
 
 JOB = """
 import sys

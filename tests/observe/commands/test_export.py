@@ -22,11 +22,11 @@ from logshipper_ingest.loki.client import Client
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.formats.record_columns import ColumnMaker, is_exact
 from logshipper_observe.model.records import flat
-from tests.loki_job import push_spool
-from tests.model_settings import examples
-from tests.reading_store import SpooledCapture, training
-from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer
+from tests.tools.loki_job import push_spool
+from tests.tools.model_settings import examples
+from tests.tools.reading_store import SpooledCapture, training
+from tests.tools.segment_factory import SECOND_NS as NS
 
 Export = Callable[..., tuple[int, str, str]]
 OWN = ["_job_id", "_time", "_attempt", "_step", "_task", "_host"]

@@ -18,12 +18,12 @@ import pytest
 
 from logshipper.start.cli import main
 from logshipper_observe.commands.completion import SHELLS
-from tests.captured_runs import TIMEOUT_SECS, wait_until
-from tests.import_tools import RECORDED
-from tests.node_agents import NodeAgent
-from tests.reading_store import SpooledCapture
-from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer, PrometheusServer
+from tests.tools.captured_runs import TIMEOUT_SECS, wait_until
+from tests.tools.import_tools import RECORDED
+from tests.tools.node_agents import NodeAgent
+from tests.tools.reading_store import SpooledCapture
+from tests.tools.segment_factory import SECOND_NS as NS
 from tests.tools.sources import SOURCES
 
 COMMANDS = ("ls", "show", "info", "status", "logs", "monitor", "metadata", "export", "plot", "events", "open", "serve",

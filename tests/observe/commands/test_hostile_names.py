@@ -19,10 +19,10 @@ from logshipper_ingest.cli import main as agent
 from logshipper_ingest.state import quarantine_files
 from logshipper_ingest.store.marks_file import FILE
 from logshipper_observe.model.overlay import Change, Overlay, Place
-from tests.captured_runs import TIMEOUT_SECS
-from tests.reading_store import SpooledCapture
-from tests.shipping_node import ShippingNode, soon_ns
-from tests.test_reading_terminal import SGR
+from tests.observe.commands.test_reading_terminal import SGR
+from tests.tools.captured_runs import TIMEOUT_SECS
+from tests.tools.reading_store import SpooledCapture
+from tests.tools.shipping_node import ShippingNode, soon_ns
 from tests.tools.sources import SOURCES
 
 # a title, a cleared screen, C1's CSI, a new line of its own, text from right to left, a line separator
@@ -31,7 +31,7 @@ NAME = HOSTILE.replace("\x00", "") + "\udcff\udc9b"  # a file's: any bytes but N
 OBEYED = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 OWN = re.compile(r"\r?\x1b\[\d*[KJA]|\r\x1b\[K|\x1b\[\?25[lh]|\r\n|\x1b\[6n")  # what our own bars and pages send
 
-SERVED = "its page is looked at by tests/page/test_hostile.py"
+SERVED = "its page is looked at by tests/observe/page/test_hostile.py"
 NOT_TRIED = {"open": SERVED, "serve": SERVED, "run": "prints what CMD prints, unchanged"}
 ESCAPED = json.dumps(HOSTILE)
 COMMANDS: dict[str, list[list[str]]] = {

@@ -14,12 +14,12 @@ import pytest
 
 import logshipper
 from logshipper.start.cli import main
-from tests.captured_runs import Home, wait_until
-from tests.import_tools import RECORDED
-from tests.reading_store import SpooledCapture
-from tests.segment_factory import SECOND_NS as NS
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.two_stores import TwoStores, two_stores
+from tests.tools.captured_runs import Home, wait_until
+from tests.tools.import_tools import RECORDED
+from tests.tools.reading_store import SpooledCapture
+from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.two_stores import TwoStores, two_stores
 
 BEGAN_NS = time.time_ns() - 600 * NS
 

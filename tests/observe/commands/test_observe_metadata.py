@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from logshipper_observe.commands import metadata
 from logshipper_observe.model import records
-from tests.model_settings import examples
-from tests.observe_fake import STARTED_NS, FakeReader
-from tests.test_observe_records import OBJECTS, R19
+from tests.observe.model.test_observe_records import OBJECTS, R19
+from tests.tools.model_settings import examples
+from tests.tools.observe_fake import STARTED_NS, FakeReader
 
 
 def asked(reader: FakeReader, **options: Any) -> metadata._Asked:

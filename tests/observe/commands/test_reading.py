@@ -15,8 +15,8 @@ import pytest
 
 from logshipper.spool.segment import Kind
 from logshipper.start.cli import main
-from tests.reading_store import Ask, SpooledCapture, ask, store, training
-from tests.segment_factory import SECOND_NS as NS
+from tests.tools.reading_store import Ask, SpooledCapture, ask, store, training
+from tests.tools.segment_factory import SECOND_NS as NS
 from tests.tools.sources import ROOT, SOURCES
 from tests.tools.waiting import scaled
 

@@ -12,7 +12,7 @@ import pytest
 
 from logshipper.spool.segment import Kind, Stream
 from logshipper_observe.base.output import cells_wide
-from tests.reading_store import SpooledCapture, training
+from tests.tools.reading_store import SpooledCapture, training
 from tests.tools.sources import SOURCES
 from tests.tools.waiting import scaled
 

@@ -21,15 +21,20 @@ from hypothesis import strategies as st
 
 from logshipper.render.last_screen import LastScreen
 from logshipper.start.cli import main
-from tests.captured_runs import TIMEOUT_SECS, Home, wait_until
-from tests.model_settings import examples
-from tests.terminal_oracle import Tmux, run_python, tmux
+from tests.tools.captured_runs import TIMEOUT_SECS, Home, wait_until
+from tests.tools.model_settings import examples
 from tests.tools.sources import ROOT
+from tests.tools.terminal_oracle import Tmux, run_python, tmux
 
 __all__ = ["tmux"]  # a fixture
 
 XTERM = ROOT.parent / "shared" / "conformance" / "xterm"
-XTERM_DIFFERS = ("t0055-EL", "t0084-CBT", "t0101-NLM", "t0103-reverse_wrap")  # tests/test_screen.py says why
+XTERM_DIFFERS = (
+    "t0055-EL",
+    "t0084-CBT",
+    "t0101-NLM",
+    "t0103-reverse_wrap",
+)  # tests/logshipper/render/test_screen.py says why
 MANY_BYTES = 32 << 20
 MEMORY_KIB = 40_000  # Python and what it imports have 18 MB
 

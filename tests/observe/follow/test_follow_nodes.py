@@ -29,11 +29,11 @@ from logshipper_ingest.servers.loki_push import Entry
 from logshipper_observe.commands.cli_lists import seconds_number
 from logshipper_observe.follow.follow_nodes import Nodes, View
 from logshipper_observe.follow.log_place import Place
-from tests.reading_store import SpooledCapture
-from tests.segment_factory import SECOND_NS as NS
+from tests.observe.commands.test_reading import DEADLINE_SECS, command
+from tests.observe.commands.test_reading_terminal import start
 from tests.servers.running import LokiServer
-from tests.test_reading import DEADLINE_SECS, command
-from tests.test_reading_terminal import start
+from tests.tools.reading_store import SpooledCapture
+from tests.tools.segment_factory import SECOND_NS as NS
 from tests.tools.sources import SOURCES
 
 ONE = Capture(1, 1, "", 0, "gpu1", "RUNNING", None, 0, 1, None, "enabled", "", {}, 160, 50, True)

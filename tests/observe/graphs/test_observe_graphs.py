@@ -14,7 +14,7 @@ from logshipper_observe.base.output import Output, cells_wide
 from logshipper_observe.graphs.graph_png import write_png
 from logshipper_observe.graphs.graph_text import drawn
 from logshipper_observe.graphs.series import Graph, Request, graphs
-from tests.observe_fake import FakeReader
+from tests.tools.observe_fake import FakeReader
 
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 

@@ -11,7 +11,7 @@ from logshipper_observe.graphs import series
 from logshipper_observe.graphs.points import MAX_POINTS, Points
 from logshipper_observe.graphs.series import Graph, Request, graphs
 from logshipper_observe.query.asked import UnknownKey
-from tests.observe_fake import FakeReader
+from tests.tools.observe_fake import FakeReader
 
 
 def lines(*records: dict[str, Any]) -> list[str]:

@@ -20,9 +20,9 @@ from logshipper_ingest.loki.client import Client
 from logshipper_observe.commands.cli_graphs import layout
 from logshipper_observe.graphs.curves import AGGREGATES, Trace, Treatment, smoothed, spread, treated
 from logshipper_observe.graphs.points import Points
-from tests.loki_job import push_spool
-from tests.reading_store import SpooledCapture
 from tests.servers.running import LokiServer
+from tests.tools.loki_job import push_spool
+from tests.tools.reading_store import SpooledCapture
 
 Plot = Callable[..., tuple[int, str, str]]
 RUNS = {"aaa": ("sweep", 1), "bbb": ("sweep", 2), "ccc": ("other", 3)}

@@ -27,8 +27,8 @@ from logshipper_observe.model.overlay import (
     own_file,
     parse_change,
 )
-from tests.model_settings import examples
-from tests.reading_store import Ask, ask, training
+from tests.tools.model_settings import examples
+from tests.tools.reading_store import Ask, ask, training
 from tests.tools.sources import ROOT
 
 JOB = Place("k3f9x2")

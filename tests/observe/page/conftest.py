@@ -14,9 +14,9 @@ import pytest
 from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 
 from logshipper_observe.page.server import PageServer
-from tests.page.browsing import FLAGS, PICTURES, WAIT_MS, Browsing
-from tests.page.graph_jobs import graph_jobs
-from tests.page.jobs import fixture_jobs
+from tests.observe.page.browsing import FLAGS, PICTURES, WAIT_MS, Browsing
+from tests.observe.page.graph_jobs import graph_jobs
+from tests.observe.page.jobs import fixture_jobs
 from tests.tools.waiting import scaled
 
 SETTING = "LOGSHIPPER_TEST_BROWSER"  # required, off, or "": skipped where there is none
@@ -54,7 +54,7 @@ def options(store: Path | None, **others: object) -> argparse.Namespace:
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The fixture jobs' store (tests/page/jobs.py): tests only read it."""
+    """The fixture jobs' store (tests/observe/page/jobs.py): tests only read it."""
     root = tmp_path_factory.mktemp("page") / "store"
     fixture_jobs(root)
     return root
@@ -69,7 +69,7 @@ def served(store: Path) -> Iterator[PageServer]:
 
 @pytest.fixture(scope="session")
 def graph_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The store of jobs with graphs (tests/page/graph_jobs.py): tests only read it."""
+    """The store of jobs with graphs (tests/observe/page/graph_jobs.py): tests only read it."""
     root = tmp_path_factory.mktemp("graphs") / "store"
     graph_jobs(root)
     return root

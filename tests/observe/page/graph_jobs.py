@@ -5,9 +5,9 @@ import math
 from pathlib import Path
 
 from logshipper_ingest.store.local_store import LocalStore
-from tests.page.jobs import STARTED_NS
-from tests.reading_store import SpooledCapture
-from tests.segment_factory import SECOND_NS as NS
+from tests.observe.page.jobs import STARTED_NS
+from tests.tools.reading_store import SpooledCapture
+from tests.tools.segment_factory import SECOND_NS as NS
 
 CURVES, OTHER, AGAIN, WIDE_JOB, HOSTILE, LONG, PLAIN = "c1", "c2", "again", "keys256", "hostile", "long", "plain"
 EPOCHS = 40

@@ -5,7 +5,7 @@ from typing import Any
 from playwright.sync_api import Locator, Page, expect
 
 from logshipper_observe.page.server import PageServer
-from tests.page.browsing import Browsing
+from tests.observe.page.browsing import Browsing
 
 _CHART = """async (panel) => {
     const { charts } = await import(new URL("chart.js", location.href.split("#")[0]));

@@ -7,8 +7,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from logshipper_observe.model.overlay import Change, Overlay, Place
-from tests.reading_store import SpooledCapture
-from tests.segment_factory import SECOND_NS as NS
+from tests.tools.reading_store import SpooledCapture
+from tests.tools.segment_factory import SECOND_NS as NS
 
 RUNNING = "4713"
 _ENDED = (

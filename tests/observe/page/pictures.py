@@ -1,4 +1,4 @@
-"""Pictures of the local page for docs/page.md and README: `python -m tests.page.pictures`."""
+"""Pictures of the local page for docs/page.md and README: `python -m tests.observe.page.pictures`."""
 
 import math
 import random
@@ -11,12 +11,12 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.page.server import PageServer
-from tests.page.browsing import FLAGS, PHONE, Browsing
-from tests.page.conftest import options
-from tests.page.graphing import pixel_of, wait_for_model
-from tests.page.jobs import STARTED_NS
-from tests.page.pictured_jobs import RUNNING, pictured_jobs
-from tests.reading_store import SpooledCapture
+from tests.observe.page.browsing import FLAGS, PHONE, Browsing
+from tests.observe.page.conftest import options
+from tests.observe.page.graphing import pixel_of, wait_for_model
+from tests.observe.page.jobs import STARTED_NS
+from tests.observe.page.pictured_jobs import RUNNING, pictured_jobs
+from tests.tools.reading_store import SpooledCapture
 from tests.tools.sources import ROOT
 
 FOLDER = ROOT / "docs" / "images"

@@ -13,7 +13,7 @@ import pytest
 from logshipper_observe.page import server as page_server
 from logshipper_observe.page.access import Access, foreign, write_redirect
 from logshipper_observe.page.server import POLICY, PageServer
-from tests.page.jobs import TRAINED
+from tests.observe.page.jobs import TRAINED
 from tests.tools.waiting import scaled
 
 SECS = scaled(20.0)

@@ -4,10 +4,10 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from logshipper_observe.page.server import PageServer
-from tests.page.browsing import Browsing, each_look
-from tests.page.graph_jobs import AGAIN, CURVES, OTHER
-from tests.page.graphing import open_graphs, panel
-from tests.page.jobs import LONG, TRAINED
+from tests.observe.page.browsing import Browsing, each_look
+from tests.observe.page.graph_jobs import AGAIN, CURVES, OTHER
+from tests.observe.page.graphing import open_graphs, panel
+from tests.observe.page.jobs import LONG, TRAINED
 
 RUN_ONLY = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}
 FOCUSED = "document.activeElement.getAttribute('aria-label') || document.activeElement.textContent.trim().slice(0, 40)"

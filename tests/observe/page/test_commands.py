@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from logshipper.start.cli import main
-from tests.page.jobs import TRAINED
-from tests.reading_store import training
+from tests.observe.page.jobs import TRAINED
+from tests.tools.reading_store import training
 from tests.tools.sources import SOURCES
 from tests.tools.waiting import scaled
 

@@ -7,10 +7,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from logshipper_observe.page.server import PageServer
-from tests.page.browsing import Browsing, each_look
-from tests.page.graph_jobs import AGAIN, CURVES, HOSTILE, LONG, OTHER, PLAIN, XSS, curves_of
-from tests.page.graphing import colour_at, model, open_graphs, panel, theme_colour, wait_for_model
-from tests.reading_store import SpooledCapture
+from tests.observe.page.browsing import Browsing, each_look
+from tests.observe.page.graph_jobs import AGAIN, CURVES, HOSTILE, LONG, OTHER, PLAIN, XSS, curves_of
+from tests.observe.page.graphing import colour_at, model, open_graphs, panel, theme_colour, wait_for_model
+from tests.tools.reading_store import SpooledCapture
 
 
 @pytest.fixture

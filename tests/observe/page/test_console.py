@@ -8,10 +8,10 @@ from pathlib import Path
 from playwright.sync_api import Locator, Page, expect
 
 from logshipper_observe.page.server import PageServer
-from tests.captured_runs import wait_until
-from tests.page.browsing import PHONE, Browsing
-from tests.page.jobs import LONG, LONG_LINES, TRAINED, long_line
-from tests.reading_store import SpooledCapture
+from tests.observe.page.browsing import PHONE, Browsing
+from tests.observe.page.jobs import LONG, LONG_LINES, TRAINED, long_line
+from tests.tools.captured_runs import wait_until
+from tests.tools.reading_store import SpooledCapture
 
 VIEW = f"job/{LONG}"
 

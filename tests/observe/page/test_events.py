@@ -10,12 +10,12 @@ from playwright.sync_api import Page, expect
 
 from logshipper_observe.page import events_api
 from logshipper_observe.page.server import PageServer
-from tests.page.browsing import PHONE, Browsing
-from tests.page.conftest import options
-from tests.page.graphing import open_graphs, pixel_of, wait_for_model
-from tests.page.jobs import STARTED_NS
-from tests.page.test_accessibility import found_by_axe
-from tests.reading_store import SpooledCapture
+from tests.observe.page.browsing import PHONE, Browsing
+from tests.observe.page.conftest import options
+from tests.observe.page.graphing import open_graphs, pixel_of, wait_for_model
+from tests.observe.page.jobs import STARTED_NS
+from tests.observe.page.test_accessibility import found_by_axe
+from tests.tools.reading_store import SpooledCapture
 
 JOB, LIVE = "ev3nts", "l1ve00"
 XSS = "<img src=x onerror=alert(1)>\x1b[31m"

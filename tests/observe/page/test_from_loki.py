@@ -11,13 +11,13 @@ from playwright.sync_api import expect
 from logshipper.spool.segment import Kind
 from logshipper_ingest.loki.client import Client as LokiClient
 from logshipper_observe.page.server import PageServer
-from tests.loki_job import push_spool
-from tests.page.browsing import Browsing
-from tests.page.conftest import options
-from tests.page.test_access import Client
-from tests.reading_store import SpooledCapture, training
-from tests.segment_factory import SECOND_NS as NS
+from tests.observe.page.browsing import Browsing
+from tests.observe.page.conftest import options
+from tests.observe.page.test_access import Client
 from tests.servers.running import LokiServer
+from tests.tools.loki_job import push_spool
+from tests.tools.reading_store import SpooledCapture, training
+from tests.tools.segment_factory import SECOND_NS as NS
 from tests.tools.waiting import scaled
 
 JOB, LONG = "page-same", "page-long"

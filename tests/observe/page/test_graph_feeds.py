@@ -10,11 +10,11 @@ from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.graphs.series import Graph, Request, graphs
 from logshipper_observe.page.graph_feeds import Feed, Feeds, Wanted
 from logshipper_observe.query.asked import UnknownKey
-from tests.loki_fake import FakeLoki
-from tests.loki_job import push_spool
-from tests.loki_pushing import open_store
-from tests.reading_store import SpooledCapture
-from tests.segment_factory import SECOND_NS as NS
+from tests.tools.loki_fake import FakeLoki
+from tests.tools.loki_job import push_spool
+from tests.tools.loki_pushing import open_store
+from tests.tools.reading_store import SpooledCapture
+from tests.tools.segment_factory import SECOND_NS as NS
 
 JOB = "k3f9x2"
 

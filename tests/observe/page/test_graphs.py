@@ -13,8 +13,8 @@ from playwright.sync_api import Page, expect
 
 from logshipper_observe.page import graphs_api
 from logshipper_observe.page.server import PageServer
-from tests.page.browsing import Browsing, each_look
-from tests.page.graph_jobs import (
+from tests.observe.page.browsing import Browsing, each_look
+from tests.observe.page.graph_jobs import (
     AGAIN,
     CURVES,
     EPOCHS,
@@ -30,7 +30,7 @@ from tests.page.graph_jobs import (
     curves_of,
     long_line,
 )  # fmt: skip
-from tests.page.graphing import (
+from tests.observe.page.graphing import (
     chart,
     colour_at,
     model,
@@ -41,7 +41,7 @@ from tests.page.graphing import (
     wait_for_ground,
     wait_for_model,
 )  # fmt: skip
-from tests.reading_store import SpooledCapture
+from tests.tools.reading_store import SpooledCapture
 
 RECORDS = curves_of(0.1)
 LOSS: list[Any] = [record["loss"] for record in RECORDS]

@@ -9,8 +9,8 @@ from playwright.sync_api import Page, expect
 
 from logshipper_observe.model.overlay import Change, Overlay, Place
 from logshipper_observe.page.server import PageServer
-from tests.page.browsing import Browsing
-from tests.reading_store import SpooledCapture
+from tests.observe.page.browsing import Browsing
+from tests.tools.reading_store import SpooledCapture
 
 JOB, HUGE = "h0st1l", "hug3li"
 XSS = [
@@ -58,7 +58,7 @@ def hostile_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def hostile(hostile_store: Path, browser: object) -> Iterator[PageServer]:
-    from tests.page.conftest import options
+    from tests.observe.page.conftest import options
 
     with PageServer(options(hostile_store)) as server:
         yield server

@@ -10,9 +10,9 @@ from playwright.sync_api import Page, expect
 
 from logshipper_observe.model.overlay import Change, Overlay, Place
 from logshipper_observe.page.server import PageServer
-from tests.page.browsing import PHONE, Browsing
-from tests.page.jobs import FAILED, LONG, TRAINED
-from tests.reading_store import SpooledCapture, training
+from tests.observe.page.browsing import PHONE, Browsing
+from tests.observe.page.jobs import FAILED, LONG, TRAINED
+from tests.tools.reading_store import SpooledCapture, training
 
 
 def names(page: Page) -> list[str]:

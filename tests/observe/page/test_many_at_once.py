@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from logshipper_observe.page.server import PageServer
-from tests.page.test_access import Client
-from tests.reading_store import SpooledCapture
+from tests.observe.page.test_access import Client
+from tests.tools.reading_store import SpooledCapture
 from tests.tools.waiting import scaled
 
 JOB = "r5t8aa"

@@ -10,9 +10,20 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from logshipper_observe.page.server import PageServer
-from tests.page.browsing import Browsing, each_look
-from tests.page.graph_jobs import CURVES, EPOCHS, HOSTILE, KEYS, LONG, LONG_RECORDS, WIDE_JOB, XSS, curves_of, long_line
-from tests.reading_store import SpooledCapture
+from tests.observe.page.browsing import Browsing, each_look
+from tests.observe.page.graph_jobs import (
+    CURVES,
+    EPOCHS,
+    HOSTILE,
+    KEYS,
+    LONG,
+    LONG_RECORDS,
+    WIDE_JOB,
+    XSS,
+    curves_of,
+    long_line,
+)
+from tests.tools.reading_store import SpooledCapture
 
 RECORDS = curves_of(0.1)
 

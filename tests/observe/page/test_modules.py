@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from tests.page.graphing import PIXEL
+from tests.observe.page.graphing import PIXEL
+from tests.tools.sources import OBSERVE
 
-ASSETS = Path(__file__).resolve().parent.parent.parent / "observe" / "logshipper_observe" / "page" / "assets"
+ASSETS = OBSERVE / "page" / "assets"
 _MAX_LINES = 500  # of one module
 Colour = tuple[float, float, float]
 # how a colour looks to people without red, green, blue cones: Machado, Oliveira and Fernandes 2009, severity 1

@@ -6,8 +6,8 @@ from urllib.parse import urlencode
 import pytest
 
 from logshipper_observe.page.server import PageServer
-from tests.page.graph_jobs import CURVES, HOSTILE, LONG, OTHER
-from tests.page.test_access import Client
+from tests.observe.page.graph_jobs import CURVES, HOSTILE, LONG, OTHER
+from tests.observe.page.test_access import Client
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 import logshipper_observe.page
-from tests.page.browsing import Browsing, each_look
-from tests.page.jobs import TRAINED
+from tests.observe.page.browsing import Browsing, each_look
+from tests.observe.page.jobs import TRAINED
 
 
 @each_look

@@ -24,9 +24,9 @@ from logshipper_observe.model.properties import Row
 from logshipper_observe.query.columns import parse_columns
 from logshipper_observe.query.conditions import parse_condition, tag_condition
 from logshipper_observe.query.selectors import pick
-from tests.captured_runs import TIMEOUT_SECS
-from tests.reading_store import Ask, SpooledCapture, asking
-from tests.segment_factory import SECOND_NS as NS
+from tests.tools.captured_runs import TIMEOUT_SECS
+from tests.tools.reading_store import Ask, SpooledCapture, asking
+from tests.tools.segment_factory import SECOND_NS as NS
 from tests.tools.sources import SOURCES
 
 NOW_NS = 1_780_000_000 * NS
