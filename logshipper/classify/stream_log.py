@@ -39,7 +39,7 @@ class Event(NamedTuple):
 
 
 class Tally:
-    """The ledger of one stream (ARCHITECTURE, Names)."""
+    """The ledger of one stream."""
 
     __slots__ = ("blank", "collapsed", "commands", "dropped", "lost", "stored")
 

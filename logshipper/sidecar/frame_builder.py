@@ -23,7 +23,7 @@ class Built(NamedTuple):
 
 
 class FrameBuilder:
-    """Frames with times that never fall and never repeat, over both streams of a capture (ARCHITECTURE 6)."""
+    """Frames with times that never fall and never repeat, over both streams of a capture."""
 
     def __init__(self, last_ns: int = 0) -> None:
         self.last_ns = last_ns

@@ -1,7 +1,7 @@
 """The sidecar: renders, sorts and spools what the relay passes on. Wiring of one process, forked by `logshipper run`.
 
 It reads the side pipe as fast as it can, writes frames at once, and lets the segment writer sync them. When the relay
-dies or returns while somebody still holds the job's terminals, it relays on itself (RELAY: nobody's death may hurt
+dies or returns while somebody still holds the job's terminals, it relays on itself (nobody's death may hurt
 the job). A full disk never stops it: what can't be written is counted as lost, and said; log lines are left out before
 it is full, stderr's first, and where the node's agent says that there are too many (logshipper/spool/spool_room.py).
 """

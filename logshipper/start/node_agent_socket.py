@@ -1,4 +1,4 @@
-"""Asks the node's agent for a capture's directory (ARCHITECTURE 4). Light: nothing is imported where there is no agent.
+"""Asks the node's agent for a capture's directory. Light: nothing is imported where there is no agent.
 
 One JSON object each way over a SOCK_SEQPACKET socket; docs/segment-format.md, "Folders". All of it takes WAIT_SECS at
 most, whatever the other side does or leaves undone.

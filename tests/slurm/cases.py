@@ -156,7 +156,7 @@ def difference(case: Case, plain: Run, captured: Run) -> list[str]:
 
 
 def _apart(case: Case) -> bool:
-    """Whether stdout and stderr have a file each; in one file their order isn't the kernel's any more (RELAY)."""
+    """Whether stdout and stderr have a file each; in one file their order isn't the kernel's any more."""
     return bool(case.command) or any(option.startswith("--error") for option in case.options)
 
 

@@ -102,7 +102,7 @@ def test_requeue(slurm: SlurmCluster) -> None:
 
 
 def test_an_orphan_lives_on_under_linuxproc_alone(slurm: SlurmCluster) -> None:
-    """What makes tests with linuxproc alone hide lost last lines (SLURM.md)."""
+    """What makes tests with linuxproc alone hide lost last lines."""
     user = slurm.add_user()
     job = slurm.sbatch(user, "setsid bash -c 'sleep 1000 & exit' & wait; echo over")
     assert slurm.wait(job).state == "COMPLETED"

@@ -1,7 +1,7 @@
 """`python -m tests.tools.crashing POINT TIMES FLAG PROGRAM WORD...`: a program of ours that is killed (SIGKILL) at a
 fault point, when a process of it comes there for the n-th time. FLAG: a file that is made just before; where it is
-there already, nobody is killed, so that one process of several dies. PROGRAM: logshipper, logshipper-agent, take-in (of the
-store WORD) or remove (of the store's job WORD).
+there already, nobody is killed, so that one process of several dies. PROGRAM: logshipper, logshipper-agent, take-in
+(of the store WORD) or remove (of the store's job WORD).
 """
 
 import os

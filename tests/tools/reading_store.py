@@ -1,5 +1,5 @@
-"""Jobs to be read: captures in a store's spool that keep their own account of lines (tests/tools/segment_factory.py), and
-commands that read them."""
+"""Jobs to be read: captures in a store's spool that keep their own account of lines (tests/tools/segment_factory.py),
+and commands that read them."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""The socket at which `logshipper run` gets its directory (ARCHITECTURE 4): who gets what, and what hostile askers
+"""The socket at which `logshipper run` gets its directory: who gets what, and what hostile askers
 can't do. The client's side stands here too."""
 
 import json

@@ -352,7 +352,7 @@ def test_loki_at_its_default_limits(loki: LokiServer, client: Client, cluster: s
 
 @needs_root
 def test_jobs_of_two_users(loki: LokiServer, client: Client, cluster: str, open_folder: Path) -> None:
-    """ARCHITECTURE 4: whose a job is, is the agent's word; jobs of two users at once, each with its own id."""
+    """Whose a job is, is the agent's word; jobs of two users at once, each with its own id."""
     found = ordinary_python()
     if found is None:
         pytest.skip("ordinary users can't run any Python with our packages here")

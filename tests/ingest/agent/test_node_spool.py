@@ -1,4 +1,4 @@
-"""The node's spool: made so that root alone says whose a capture is (ARCHITECTURE 4), tried as real users."""
+"""The node's spool: made so that root alone says whose a capture is, tried as real users."""
 
 import argparse
 import errno

@@ -1,4 +1,4 @@
-"""Who asks at a socket, and in which job (ARCHITECTURE 4): cgroup paths are read strictly, processes exactly."""
+"""Who asks at a socket, and in which job: cgroup paths are read strictly, processes exactly."""
 
 import os
 import pwd

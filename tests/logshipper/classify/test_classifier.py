@@ -731,7 +731,7 @@ _pieces = st.lists(
 @given(_pieces, st.sampled_from(["enabled", "metadata", "disabled"]))
 @settings(max_examples=examples(80))
 def test_the_ledger_balances(steps: list[tuple[Stream, bytes]], mode: str) -> None:
-    """ARCHITECTURE, Names: read = stored + collapsed + blank + dropped + commands + pending + lost, at any time."""
+    """Read = stored + collapsed + blank + dropped + commands + pending + lost, at any time."""
     made = Classifier(mode)
     stored = 0
     for number, (stream, data) in enumerate(steps):

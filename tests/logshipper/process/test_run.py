@@ -1,4 +1,4 @@
-"""`run`, batch case: what CMD and its caller see is what they'd see without logshipper (issue 3; RELAY)."""
+"""`run`, batch case: what CMD and its caller see is what they'd see without logshipper."""
 
 import contextlib
 import hashlib
@@ -85,7 +85,7 @@ def test_a_line_of_100_megabytes(driver: Driver, tmp_path: Path, options: tuple[
 
 
 def test_in_order_where_both_streams_are_one_file(driver: Driver, tmp_path: Path, options: tuple[str, ...]) -> None:
-    """RELAY: within a stream the order is exact, and no line is torn by the other stream's."""
+    """Within a stream the order is exact, and no line is torn by the other stream's."""
     code = """
 import os, threading
 def write(fd, letter):
@@ -115,7 +115,7 @@ def test_appending_file_is_appended_to(driver: Driver, tmp_path: Path) -> None:
 
 
 def test_nothing_changes_for_who_shares_the_output(driver: Driver) -> None:
-    """RELAY: never set O_NONBLOCK on inherited fds; the pipe's other holders would see EAGAIN."""
+    """Never set O_NONBLOCK on inherited fds; the pipe's other holders would see EAGAIN."""
     read, write = os.pipe()
     driver.run("echo", "job", stdout=write, stderr=subprocess.PIPE)
     assert os.get_blocking(write)
@@ -219,7 +219,7 @@ def test_fd_of_the_caller_reaches_cmd_and_is_let_go(driver: Driver) -> None:
 
 
 def test_cmd_has_no_children(driver: Driver) -> None:
-    """SLURM (T): a job that loops on os.wait() must not find a child it doesn't know."""
+    """A job that loops on os.wait() must not find a child it doesn't know."""
     code = "import os\ntry: os.wait()\nexcept ChildProcessError: print('none')"
     assert driver.run(*python(code)).stdout == b"none\n"
 
@@ -313,7 +313,7 @@ def test_dies_of_an_ignored_signal_as_well(driver: Driver) -> None:
 
 
 def test_core_file_is_cmds(driver: Driver, tmp_path: Path) -> None:
-    """RELAY (T): the relay's core file, full of job bytes, replaced CMD's."""
+    """The relay's core file, full of job bytes, replaced CMD's."""
 
     def allow() -> None:
         hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
@@ -407,7 +407,7 @@ def test_job_runs_with_few_processes(driver: Driver, processes: int) -> None:
 
 
 def test_command_substitution_ends(driver: Driver) -> None:
-    """RELAY: whatever is started next to the job closes all inherited fds, or `x=$(logshipper run ...)` hangs."""
+    """Whatever is started next to the job closes all inherited fds, or `x=$(logshipper run ...)` hangs."""
     script = 'x=$("$@"); echo "<$x>"'
     done = subprocess.run(
         ["sh", "-c", script, "sh", *driver.argv("sh", "-c", "echo hi")],
@@ -462,7 +462,7 @@ def test_cmd_closes_its_stdout(driver: Driver, options: tuple[str, ...]) -> None
 
 
 def test_blocked_stdout_does_not_block_stderr(driver: Driver, options: tuple[str, ...]) -> None:
-    """RELAY: one blocked stream must not block the other."""
+    """One blocked stream must not block the other."""
     code = """
 import os, threading
 threading.Thread(target=lambda: [os.write(1, b'x' * 4096) for _ in range(500)], daemon=False).start()

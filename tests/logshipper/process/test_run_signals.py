@@ -78,7 +78,7 @@ def terminal_job(driver: Driver, *command: str) -> "pexpect.spawn[str]":
 
 
 def test_ctrl_c_arrives_once(driver: Driver) -> None:
-    """RELAY (T): the kernel sends it to the whole foreground group; sent on, it arrived twice."""
+    """The kernel sends it to the whole foreground group; sent on, it arrived twice."""
     job = terminal_job(driver, *python(TELLING))
     job.expect("ready")
     assert driver.plan()["interactive"] is False
@@ -167,7 +167,7 @@ def test_batch_job_in_the_background_reads_the_terminal(driver: Driver, bash: "p
 
 
 def test_background_under_tostop(driver: Driver, bash: "pexpect.spawn[str]") -> None:
-    """RELAY (T): a background relay under `tostop` stopped."""
+    """A background relay under `tostop` stopped."""
     bash.sendline(
         f"stty tostop; {shlex.join(driver.argv('sh', '-c', 'echo out; echo err >&2'))} & wait %1; echo code=$?"
     )

@@ -1,4 +1,4 @@
-"""Nobody's death may hurt the job: sidecar, relay or monitor crash, hang or are killed (issue 3, RELAY, R28)."""
+"""Nobody's death may hurt the job: sidecar, relay or monitor crash, hang or are killed (R28)."""
 
 import contextlib
 import hashlib

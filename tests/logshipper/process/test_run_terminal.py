@@ -1,4 +1,4 @@
-"""`run`, interactive case: fds 0, 1 and 2 are one terminal. Programs that want all of it work as without us (RELAY)."""
+"""`run`, interactive case: fds 0, 1 and 2 are one terminal. Programs that want all of it work as without us."""
 
 import contextlib
 import os
@@ -125,7 +125,7 @@ def test_one_fd_elsewhere_makes_it_batch(driver: Driver, on_terminal: Starter) -
 
 @pytest.mark.parametrize("fd", [0, 1])
 def test_raw_keys(driver: Driver, on_terminal: Starter, fd: int) -> None:
-    """RELAY (T): with stdin inherited the real terminal stays cooked, and such programs hang."""
+    """With stdin inherited the real terminal stays cooked, and such programs hang."""
     job = on_terminal.job(*python(RAW), str(fd))
     before = attributes(job)
     job.expect("ready")

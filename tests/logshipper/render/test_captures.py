@@ -1,4 +1,4 @@
-"""What real programs printed (tests/captures): as tmux shows it, so the renderer logs it (R29, RENDERING)."""
+"""What real programs printed (tests/captures): as tmux shows it, so the renderer logs it (R29)."""
 
 from collections.abc import Callable
 

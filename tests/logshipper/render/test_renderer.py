@@ -1,4 +1,4 @@
-"""Which lines come out of the renderer, when, and with what text (R11, R15, R17, R20, R29; RENDERING's decisions)."""
+"""Which lines come out of the renderer, when, and with what text (R11, R15, R17, R20, R29)."""
 
 import tracemalloc
 

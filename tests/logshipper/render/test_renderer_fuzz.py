@@ -1,4 +1,4 @@
-"""The first streams of `make fuzz` (RENDERING, Test against), and those by which it found a fault."""
+"""The first streams of `make fuzz`, and those by which it found a fault."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Real programs run in a pty; what the renderer logs of their bytes is what tmux shows of them (R29, RENDERING)."""
+"""Real programs run in a pty; what the renderer logs of their bytes is what tmux shows of them (R29)."""
 
 import shutil
 import sys

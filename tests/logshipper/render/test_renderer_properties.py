@@ -1,4 +1,4 @@
-"""Random streams: what comes out depends on bytes and clock alone, and nothing raises (RENDERING, Test against)."""
+"""Random streams: what comes out depends on bytes and clock alone, and nothing raises."""
 
 from collections.abc import Sequence
 from itertools import pairwise

@@ -162,7 +162,7 @@ def _xterm_cases() -> list[object]:
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("name", _xterm_cases())
 def test_xterm_cases(name: str, whole: bool) -> None:
-    """RENDERING: 76 cases, screens of 80 x 25; bytes go through a tty first."""
+    """76 cases, screens of 80 x 25; bytes go through a tty first."""
     text = (XTERM / f"{name}.in").read_bytes().replace(b"\n", b"\r\n").decode(errors="replace")
     screen = LogScreen(80, 25, FinalLines())
     parser = EscapeParser(screen)

@@ -1,4 +1,4 @@
-"""Frames from what the classifier gives out: order, kinds, unique rising times (ARCHITECTURE 6)."""
+"""Frames from what the classifier gives out: order, kinds, unique rising times."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Where captures are spooled: ids, attempts, folders (ARCHITECTURE 4, 10)."""
+"""Where captures are spooled: ids, attempts, folders."""
 
 import os
 from pathlib import Path
@@ -56,7 +56,7 @@ def test_store_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_spool_of_a_store_on_a_network_is_host_local() -> None:
-    """ARCHITECTURE 4: never on what may be NFS."""
+    """Never on what may be NFS."""
     assert captures.spool_root("/home/me/store", None) == "/home/me/store/spool"
     one, other = captures.spool_root("/n/a", "nfs4"), captures.spool_root("/n/b", "nfs4")
     assert one != other
@@ -81,7 +81,7 @@ def test_create(tmp_path: Path) -> None:
 
 
 def test_ids_are_unique_and_attempts_count(tmp_path: Path) -> None:
-    """ARCHITECTURE 4: a reused --job-id is a new attempt; local ids are unique."""
+    """A reused --job-id is a new attempt; local ids are unique."""
     root = str(tmp_path)
     assert len({captures.create_capture(root, "x").job_id for _ in range(50)}) == 50
     assert [captures.create_capture(root, "x", "night-7").attempt for _ in range(3)] == [1, 2, 3]

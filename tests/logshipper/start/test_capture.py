@@ -45,7 +45,7 @@ def test_a_run_and_its_reading(home: Home) -> None:
 
 
 def test_names_ids_and_attempts(home: Home) -> None:
-    """ARCHITECTURE 4: a reused --job-id is a new attempt."""
+    """A reused --job-id is a new attempt."""
     for attempt in (1, 2):
         assert (
             home.run("sh", "-c", f"echo try {attempt}", options=["--job-id", "night", "--name", "sweep"]).returncode
@@ -244,7 +244,7 @@ def test_closes_its_output(home: Home) -> None:
 
 
 def test_a_line_of_100_megabytes(home: Home) -> None:
-    """R29's arrow, SHIPPING: split, marked part=i/n; nothing is lost."""
+    """R29's arrow: split, marked part=i/n; nothing is lost."""
     size = 100_000_000
     with (home.folder / "out").open("wb") as out:
         script = f"head -c {size} /dev/zero | tr '\\0' x; echo; echo after"
@@ -307,7 +307,7 @@ def test_the_sidecar_is_killed(home: Home) -> None:
 
 
 def test_the_relay_is_killed(home: Home) -> None:
-    """RELAY: nobody's death may hurt the job; the log goes on as well."""
+    """Nobody's death may hurt the job; the log goes on as well."""
     go, end = home.folder / "go", home.folder / "end"
     script = f"seq 1000; while [ ! -e {go} ]; do sleep 0.02; done; seq 1001 2000 && touch {end}"
     with (home.folder / "out").open("wb") as out:
@@ -325,7 +325,7 @@ def test_the_relay_is_killed(home: Home) -> None:
 
 
 def test_a_child_left_behind_is_logged_on(home: Home) -> None:
-    """RELAY: `run` returns with CMD; the child keeps a working stdout, and its lines are logged."""
+    """`run` returns with CMD; the child keeps a working stdout, and its lines are logged."""
     go = home.folder / "go"
     script = f"(while [ ! -e {go} ]; do sleep 0.02; done; echo late) & echo early"
     with (home.folder / "out").open("wb") as out:
@@ -439,7 +439,7 @@ def node(tmp_path: Path) -> Iterator[NodeAgent]:
 
 
 def test_the_nodes_spool(node: NodeAgent) -> None:
-    """ARCHITECTURE 4: the run is as ever, what is logged is the node agent's to ship; no agent of the user's starts."""
+    """The run is as ever, what is logged is the node agent's to ship; no agent of the user's starts."""
     script = "printf 'a\\n\\033[31mred\\033[0m\\n%s\\n' $LOGSHIPPER_JOB_ID; exit 3"  # in one write, so in one frame
     done = node.home.run("sh", "-c", script, options=["--job-id", "night"])
     job_id = b"night.u%d" % os.getuid()
@@ -516,7 +516,7 @@ def test_an_agent_that_refuses(node: NodeAgent) -> None:
 
 
 def test_the_agent_takes_in(tmp_path: Path) -> None:
-    """ARCHITECTURE 10: it runs by itself, and holds nothing of the job: `x=$(logshipper run ...)` doesn't hang."""
+    """It runs by itself, and holds nothing of the job: `x=$(logshipper run ...)` doesn't hang."""
     home = Home(tmp_path, agent=True)
     assert home.run("sh", "-c", "echo a").stdout == b"a\n"
     wait_until(lambda: not home.captures(), "the agent has taken in and removed the capture")
