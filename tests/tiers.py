@@ -14,7 +14,7 @@ MARKERS = {
 # a test that asks for one of them is of the last tier, wherever it stands
 FIXTURES = frozenset("servers influxdbs influxdb_1_8 root_user program_of_others".split())
 
-# files of tests/ without their .py, and folders; of a file's rows the longest counts. What takes longest comes first.
+# files of tests/ without their .py, and folders; of a file's rows the longest counts.
 _PLACES = {
     CHECK: """
         ingest/checks/test_check_loki_limits ingest/config/test_agent_config ingest/console/test_text_table

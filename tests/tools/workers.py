@@ -1,5 +1,5 @@
 """A plugin for pytest-xdist: tests that share something (tests/tiers.py: a file, or a folder) run in one worker, one
-after another; the worker that is free takes the next."""
+after another; the worker that is free takes the next. Folders come first, as they take longest."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling, Scheduling
 
-from tests.tiers import worker_of
+from tests.tiers import TOGETHER, worker_of
 
 
 class _Together(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
@@ -17,3 +17,8 @@ class _Together(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no type
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
     return _Together(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: worker_of(item.path) not in TOGETHER)
