@@ -17,8 +17,8 @@ import requests
 
 from logshipper_ingest.config.agent_config import MetricsSection
 from logshipper_ingest.metrics.job_metrics import JobMetrics
-from logshipper_ingest.metrics.job_series import LEDGER_ACCOUNTS
 from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer, exposition
+from logshipper_ingest.model.ledger import COLUMNS
 from tests.servers.progress import Progress
 from tests.servers.running import PrometheusServer
 from tests.tools.captured_runs import wait_until
@@ -60,7 +60,7 @@ class Node:
         for capture in self._captures:
             step = capture.records + 1
             values = {f"metric_{key:02}": round(_RANDOM.random(), 6) for key in range(keys - 1)}
-            ledger = dict.fromkeys(("stdout", "stderr"), dict.fromkeys(LEDGER_ACCOUNTS, step))
+            ledger = dict.fromkeys(("stdout", "stderr"), dict.fromkeys(COLUMNS, step))
             now_ns = time.time_ns()
             view = capture.print({"step": step, **values}).view(
                 over=over, heartbeat_ns=now_ns, started_ns=now_ns, ledger=ledger, bytes_printed=step * 900

@@ -94,7 +94,7 @@ def _rate(name: str) -> str:
 
 
 def _now() -> list[Json]:
-    lost = f'sum(logshipper_job_lines{{{_CLUSTER}, account="lost"}})'
+    lost = f'sum(logshipper_job_lines{{{_CLUSTER}, outcome="lost"}})'
     started = f"count(group by(job_id)(last_over_time({_START}[$__range]) >= ${{__from}} / 1000))"
     return [
         stat(
@@ -262,7 +262,7 @@ def _health() -> list[Json]:
     retried = f"sum by(instance, job)(increase({_metric('retries_total')}[$__range]))"
     left_out = f"sum by(instance, job)(increase({_metric('left_out_total')}[$__range]))"
     captures = f"sum by(instance, job)({_metric('captures')})"
-    lost = f'sum by(instance, job)(logshipper_job_lines{{{_CLUSTER}, account="lost"}})'
+    lost = f'sum by(instance, job)(logshipper_job_lines{{{_CLUSTER}, outcome="lost"}})'
     version = f"max by(host, version)({_AGENTS})"
     columns = {
         "A": ("", version),

@@ -33,6 +33,7 @@ from logshipper_grafana.transforms import (
     organized,
     rows_without_blank,
 )
+from logshipper_ingest.model.ledger import COLUMNS
 
 _CAPTURE = ("host", "attempt", "step", "task")
 _HEADING = 'trimPrefix "{" __line__'
@@ -343,7 +344,6 @@ def _ledger() -> Json:
         events = f'{job_lines("event")} | json event="event", account="ledger.{stream}" | event=~`^({ACCOUNTS})$`'
         line = f'{{{own}"stream":"{stream}",{account}'
         targets.append(loki(f"{events} | line_format `{line}`", lines=1000, ref=ref))
-    accounts = ["read", "stored", "collapsed", "blank", "dropped", "commands", "pending", "lost"]
     return table(
         "Line ledger",
         "What became of each line, by capture and stream: read = stored + collapsed (repeats) + blank + dropped "
@@ -353,12 +353,12 @@ def _ledger() -> Json:
         transformations=[
             *ordered_by_time(),
             decoded(),
-            *newest_of_each([*_CAPTURE, "stream"], accounts, merge=True),
+            *newest_of_each([*_CAPTURE, "stream"], COLUMNS, merge=True),
         ],
         overrides=[
             *_NARROW,
             field("stream", custom__width=70),
-            *(field(account, custom__width=100) for account in accounts if account != "lost"),
+            *(field(column, custom__width=100) for column in COLUMNS if column != "lost"),
             _lost(),
         ],
     )

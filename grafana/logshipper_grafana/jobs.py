@@ -95,7 +95,7 @@ def _counts() -> list[Json]:
     listed = f"({_states()}) and on(job_id) ({_info()})"
     running = f'count(group by(job_id)(logshipper_job_state{{{_CLUSTER}, state="RUNNING"}}) and on(job_id) ({_info()}))'
     lost = (
-        f'sum(last_over_time(logshipper_job_lines{{{_CLUSTER}, account="lost"}}[$__range]) and on(job_id) ({_info()}))'
+        f'sum(last_over_time(logshipper_job_lines{{{_CLUSTER}, outcome="lost"}}[$__range]) and on(job_id) ({_info()}))'
     )
     failed = f"count({queries.where_label(queries.job_states(_CLUSTER), 'state', _BAD)} and on(job_id) ({_info()}))"
     return [
@@ -152,7 +152,7 @@ def _list() -> Json:
     sign = f"max by(job_id)({_newest('logshipper_job_heartbeat_time_seconds')})"
     over = queries.where_label(queries.job_states(_CLUSTER), "state", _OVER)
     nodes = f"count by(job_id)(group by(job_id, host)({_newest(_INFO)}))"
-    lost = f'sum by(job_id)(last_over_time(logshipper_job_lines{{{_CLUSTER}, account="lost"}}[$__range]))'
+    lost = f'sum by(job_id)(last_over_time(logshipper_job_lines{{{_CLUSTER}, outcome="lost"}}[$__range]))'
     columns = {
         "A": ("", _info()),
         "B": ("", _states()),

@@ -2,9 +2,9 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from logshipper_ingest.metrics.job_series import LEDGER_ACCOUNTS
 from logshipper_ingest.metrics.metrics_server import AgentMetrics, exposition
 from logshipper_ingest.metrics.remote_write import RemoteWriteMetrics
+from logshipper_ingest.model.ledger import COLUMNS
 from logshipper_ingest.model.slurm_hours import HourSums
 from tests.tools.job_views import FakeCapture, job_metrics
 
@@ -12,7 +12,7 @@ from tests.tools.job_views import FakeCapture, job_metrics
 def exported() -> dict[str, tuple[str, set[str]]]:
     """Type and labels of everything that can be exported, by name."""
     jobs, agent = job_metrics(), AgentMetrics("c1", "n1")
-    ledger = dict.fromkeys(("stdout", "stderr"), dict.fromkeys(LEDGER_ACCOUNTS, 1))
+    ledger = dict.fromkeys(("stdout", "stderr"), dict.fromkeys(COLUMNS, 1))
     capture = FakeCapture(identity={"name": "x"}).print({"a": 1, "$": 1}, {"a": 2})
     jobs.update(capture.view(over=True, ledger=ledger, signal=9, nodes=2))
     jobs.slurm_ended("4711", 1, "TIMEOUT", 1_700_000_000, start_secs=1_600_000_000)

@@ -6,9 +6,8 @@ from typing import TypedDict
 
 from logshipper_ingest.model.capture_account import STREAM_NAMES, CaptureAccount
 from logshipper_ingest.model.job import RUNNING
+from logshipper_ingest.model.ledger import COLUMNS, OUTCOMES
 from logshipper_ingest.state.checkpoints import Shipped
-
-_PARTS = ("stored", "collapsed", "blank", "dropped", "commands", "pending", "lost")
 
 
 class Ledger(TypedDict):
@@ -37,7 +36,7 @@ def ledger_of(captures: Iterable[tuple[CaptureAccount, Shipped | None]]) -> Ledg
 
 def summed(ledgers: Sequence[Ledger]) -> Ledger:
     """All of them as one. It balances where each of them does."""
-    names = ("read", *_PARTS, "shipped", "waiting")
+    names = (*COLUMNS, "shipped", "waiting")
     counts = {name: sum(one[name] for one in ledgers) for name in names}  # type: ignore[literal-required]  # counts
     return _ledger(counts, next((one["differs"] for one in ledgers if one["differs"]), ""))
 
@@ -48,10 +47,10 @@ def _of_capture(account: CaptureAccount, shipped: Shipped | None) -> Ledger:
     lines = max(account.lines, done)  # what the learner knows is written down now and then
     settled = account.settled_ledger()
     streams = [settled[name] for name in STREAM_NAMES.values() if name in settled]
-    counts: dict[str, int] = {name: sum(stream[name] for stream in streams) for name in ("read", *_PARTS)}
+    counts: dict[str, int] = {name: sum(stream[name] for stream in streams) for name in COLUMNS}
     if not settled:
         counts |= {"read": lines, "stored": lines}
-    accounted = sum(counts[name] for name in _PARTS)
+    accounted = sum(counts[name] for name in OUTCOMES)
     differs = ""
     if counts["read"] != accounted:
         differs = f"{counts['read']} lines were read, and {accounted} are accounted for"
@@ -81,6 +80,6 @@ def _ledger(counts: Mapping[str, int], differs: str) -> Ledger:
 
 def shown(ledger: Ledger) -> str:
     """In a line."""
-    parts = ", ".join(f"{ledger[name]:,} {name}" for name in _PARTS)  # type: ignore[literal-required]  # as above
+    parts = ", ".join(f"{ledger[name]:,} {name}" for name in OUTCOMES)  # type: ignore[literal-required]  # as above
     ends = "it balances" if ledger["balances"] else "IT DOESN'T BALANCE"
     return f"{ledger['read']:,} lines read: {parts}; {ledger['shipped']:,} shipped, {ledger['waiting']:,} wait: {ends}"

@@ -10,6 +10,7 @@ from math import isfinite
 
 from logshipper_ingest.model.courses import Trend
 from logshipper_ingest.model.job import Json, derived_state
+from logshipper_ingest.model.ledger import COLUMNS
 from logshipper_ingest.model.metadata_keys import Number, Path
 from logshipper_ingest.model.ranks import JobKeys, KeyLabels, escape, rank, thinning_digits
 from logshipper_ingest.spool.capture_folder import Identity
@@ -36,7 +37,6 @@ FAMILIES = {
     "logshipper_job_bytes": "Bytes that it printed, and bytes of them that were logged.",
     "logshipper_metadata_value": "The latest number of a key.",
 }
-LEDGER_ACCOUNTS = ("read", "stored", "collapsed", "blank", "dropped", "commands", "pending", "lost")
 _STREAMS = ("stdout", "stderr")
 _MAX_EXACT = 1 << 53  # integers up to here are floats as they are
 
@@ -196,7 +196,7 @@ def _write_capture(lines: dict[str, list[str]], capture: CaptureValues, now_ns: 
     for stream in _STREAMS:
         accounts = capture.ledger.get(stream)
         if accounts is not None:
-            begin = f'logshipper_job_lines{{{labels},stream="{stream}",account="'
-            lines["logshipper_job_lines"] += [f'{begin}{one}"}} {accounts.get(one, 0)}\n' for one in LEDGER_ACCOUNTS]
+            begin = f'logshipper_job_lines{{{labels},stream="{stream}",outcome="'
+            lines["logshipper_job_lines"] += [f'{begin}{one}"}} {accounts.get(one, 0)}\n' for one in COLUMNS]
     for what, count in (("printed", capture.bytes_printed), ("logged", capture.bytes_logged)):
         lines["logshipper_job_bytes"].append(f'logshipper_job_bytes{{{labels},what="{what}"}} {count}\n')

@@ -154,7 +154,7 @@ class Store:
         from logshipper_observe.query.info_lookup import Found, infos
 
         self._take_in()
-        known = infos(self._store, names, self._store.resolve, time.time_ns(), childs=False)
+        known = infos(self._store, names, self._store.resolve, time.time_ns(), children=False)
         found: Found[str] = Found()
         found.update({name: info.status for name, info in known.items()})
         found.unknown = known.unknown

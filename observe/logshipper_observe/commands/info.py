@@ -55,8 +55,8 @@ def call(args: argparse.Namespace) -> int:
     return EXIT_UNKNOWN if found.unknown else 0
 
 
-def found_of(args: argparse.Namespace, *, childs: bool = True) -> "Found[JobInfo]":
-    """Of `args.jobs`; childs: as in `infos`. Says on stderr which are unknown. Raises UnknownJob where there is no
+def found_of(args: argparse.Namespace, *, children: bool = True) -> "Found[JobInfo]":
+    """Of `args.jobs`; children: as in `infos`. Says on stderr which are unknown. Raises UnknownJob where there is no
     store."""
     from logshipper_observe.query.info_lookup import infos
 
@@ -68,7 +68,7 @@ def found_of(args: argparse.Namespace, *, childs: bool = True) -> "Found[JobInfo
                 say(problem)
             if "last" in args.jobs:
                 say_where_else(args)
-        found = infos(store, args.jobs, lambda name: resolve(store, name, args), time.time_ns(), childs=childs)
+        found = infos(store, args.jobs, lambda name: resolve(store, name, args), time.time_ns(), children=children)
     for error in found.unknown:
         say(str(error))
     return found
@@ -100,7 +100,7 @@ def _document(info: "JobInfo") -> Document:
         "iteration": info.iteration,
         "iterations": iterations
         and {"total": iterations.total, "finished": iterations.finished, "failed": iterations.failed},
-        "childs": [_document(child) for child in info.childs],
+        "children": [_document(child) for child in info.children],
     }
 
 
@@ -124,18 +124,18 @@ def _print_info(out: Output, info: "JobInfo", args: argparse.Namespace) -> None:
                                     for name, one in shown_keys])  # fmt: skip
         if len(shown_keys) < len(metrics):
             out.line(Styled(f"and {plural(len(metrics) - len(shown_keys), 'more key')}: see --json", "dim"))
-    if not info.childs:
+    if not info.children:
         return
     out.heading("Iterations", totals_words(info))
     rows: list[list[Cell]] = []
-    shown = info.childs[:_CHILDS_SHOWN] if out.terminal else info.childs
+    shown = info.children[:_CHILDS_SHOWN] if out.terminal else info.children
     for child in shown:
         state = Styled(child.status, STATE_STYLES.get(child.status, ""))
         exit_cell = exit_short(child.exit_code, child.signal)
         rows.append([child.name, state, exit_cell, duration(child.time.total_seconds()), _nodes(child)])
     out.table(_CHILD_COLUMNS, rows)
-    if len(shown) < len(info.childs):
-        out.line(Styled(f"and {plural(len(info.childs) - len(shown), 'more iteration')}: see --json", "dim"))
+    if len(shown) < len(info.children):
+        out.line(Styled(f"and {plural(len(info.children) - len(shown), 'more iteration')}: see --json", "dim"))
 
 
 def _fields(info: "JobInfo", args: argparse.Namespace) -> Iterator[tuple[str, list[Cell]]]:

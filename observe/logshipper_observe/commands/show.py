@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from logshipper.safe_text import safe
 from logshipper_ingest.console.text_table import plural
+from logshipper_ingest.model.ledger import COLUMNS, OUTCOMES
 from logshipper_observe.base.output import Cell, Column, Output, Styled, print_json
 from logshipper_observe.base.words import (
     RUNNING_STATES,
@@ -32,7 +33,7 @@ from logshipper_observe.model.documents import (
 )
 from logshipper_observe.model.event_words import event_words
 from logshipper_observe.model.job_info import totals
-from logshipper_observe.model.ledger import ACCOUNTS, ledger_of
+from logshipper_observe.model.ledger import ledger_of
 from logshipper_observe.model.overlay import Marks, Place
 from logshipper_observe.query.opening import opened_job, overlay_of, store_place
 
@@ -196,10 +197,10 @@ class _Page:
         streams = {name: ledger[name] for name in ("stdout", "stderr")}
         if not any(account["read"] for account in streams.values()):
             return
-        # on a terminal, accounts that are zero all over are left out: what is left still sums up
-        used = [name for name in ACCOUNTS if not self.out.terminal or any(a[name] for a in streams.values())]
+        # on a terminal, columns that are zero all over are left out: what is left still sums up
+        used = [name for name in OUTCOMES if not self.out.terminal or any(a[name] for a in streams.values())]
         columns = [Column("stream"), Column("read", right=True), *(Column(name, right=True) for name in used)]
-        streams["both"] = {name: sum(a[name] for a in streams.values()) for name in ("read", *ACCOUNTS)}
+        streams["both"] = {name: sum(a[name] for a in streams.values()) for name in COLUMNS}
         rows: list[list[Cell]] = []
         for stream, account in streams.items():
             row: list[Cell] = [stream, self._number(account["read"])]
@@ -208,7 +209,7 @@ class _Page:
                 row.append(Styled(text, "bold red") if name == "lost" and account[name] else text)
             rows.append(row)
         both = streams["both"]
-        balance = both["read"] - sum(both[name] for name in ACCOUNTS)
+        balance = both["read"] - sum(both[name] for name in OUTCOMES)
         self.out.heading("Lines", "read = " + " + ".join(used))
         self.out.table(columns, rows)
         if balance:

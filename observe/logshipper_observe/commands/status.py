@@ -15,7 +15,7 @@ SCHEMA = "logshipper.status/1"
 
 
 def call(args: argparse.Namespace) -> int:
-    found = found_of(args, childs=False)
+    found = found_of(args, children=False)
     if args.json:
         asked = [(name, info.job_id, info.name, info.status) for name, info in found.items()]
         fields = ("asked", "job_id", "name", "state")

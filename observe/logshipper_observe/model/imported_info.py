@@ -7,15 +7,15 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
 from logshipper_ingest.imports.qcg import parse_allocation
-from logshipper_observe.model.job_info import MAX_CHILDS, Iterations, JobInfo, moment_of
+from logshipper_observe.model.job_info import MAX_CHILDREN, Iterations, JobInfo, moment_of
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import Child, Json
     from logshipper_ingest.model.stores import Reader
 
 
-def imported_info(base: JobInfo, reader: "Reader", *, childs: bool) -> JobInfo:
-    """base: of the job as if it was captured; childs: whether these are wanted."""
+def imported_info(base: JobInfo, reader: "Reader", *, children: bool) -> JobInfo:
+    """base: of the job as if it was captured; children: whether these are wanted."""
     job = reader.summary
     told = [(event.time_ns, str(event.event.get("to", ""))) for event in reader.events()
             if event.event.get("event") == "state"]  # fmt: skip
@@ -26,20 +26,22 @@ def imported_info(base: JobInfo, reader: "Reader", *, childs: bool) -> JobInfo:
     return replace(
         info,
         iterations=Iterations(job.children, job.children_finished, job.children_failed),
-        childs=_childs(info, reader, reader.children()) if childs else (),
+        children=_children(info, reader, reader.children()) if children else (),
     )
 
 
 def child_of(info: JobInfo, reader: "Reader", number: int) -> JobInfo | None:
-    """One iteration, also beyond those that `childs` has."""
-    return next(iter(_childs(info, reader, (child for child in reader.children() if child.iteration == number))), None)
+    """One iteration, also beyond those that `children` has."""
+    return next(
+        iter(_children(info, reader, (child for child in reader.children() if child.iteration == number))), None
+    )
 
 
-def _childs(info: JobInfo, reader: "Reader", children: "Iterable[Child]") -> list[JobInfo]:
-    kept = list(islice(children, MAX_CHILDS))
+def _children(info: JobInfo, reader: "Reader", children: "Iterable[Child]") -> list[JobInfo]:
+    kept = list(islice(children, MAX_CHILDREN))
     told: dict[str, list[tuple[int, str]]] = {child.name: [] for child in kept}
     # of many the changes are many more, in order of time: then begin and end have to do
-    if reader.summary.children <= MAX_CHILDS:
+    if reader.summary.children <= MAX_CHILDREN:
         for change in reader.child_changes():
             if change.child in told:
                 told[change.child].append((change.time_ns, change.to_state))
@@ -66,7 +68,7 @@ def _child(info: JobInfo, child: "Child", history: list[tuple[datetime, str]]) -
         history=history,
         iteration=child.iteration,
         iterations=None,
-        childs=(),
+        children=(),
         messages="",
         restarts=0,
         metrics={},

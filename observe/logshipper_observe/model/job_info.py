@@ -15,7 +15,7 @@ from logshipper_observe.model.properties import json_value
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
 
-MAX_CHILDS = 10_000  # of a job's tasks or iterations, those that `childs` has
+MAX_CHILDREN = 10_000  # of a job's tasks or iterations, those that `children` has
 NOT_ENDED = (*RUNNING_STATES, "REQUEUED", QUEUED)
 
 
@@ -40,37 +40,30 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class JobInfo:
-    """One job, task or iteration.
-
-    name: `name:i` of an iteration; nodes: the cores' numbers by host, an empty list where they aren't known;
-    total_nodes, total_cores: None where none are known; wdir: "" where it isn't known; time: run time, so far while it
-    runs; history: when (UTC) each state was entered; iteration: i; iterations, childs: where there are several tasks or
-    iterations, these in order, MAX_CHILDS at most; messages: why, where the state needs a word; restarts: how often it
-    was restarted; metrics: its keys with numbers.
-    """
+    """One job, task or iteration."""
 
     job_id: str
-    name: str
+    name: str  # `name:i` of an iteration
     status: str
-    nodes: Mapping[str, Sequence[int]]
-    total_cores: int | None
-    wdir: str
-    time: timedelta
+    nodes: Mapping[str, Sequence[int]]  # numbers of cores by host; an empty list where they aren't known
+    total_cores: int | None  # None: not known
+    wdir: str  # "": not known
+    time: timedelta  # run time; of a job that runs, so far
     exit_code: int | None
-    signal: int
-    history: Sequence[tuple[datetime, str]]
-    iteration: int | None = None
-    iterations: Iterations | None = None
-    childs: "Sequence[JobInfo]" = field(default=())
-    messages: str = ""
-    restarts: int = 0
-    metrics: Mapping[str, Metric] = field(default_factory=dict)
-    total_nodes: int | None = None
+    signal: int  # that ended it; 0: none
+    history: Sequence[tuple[datetime, str]]  # when (UTC) each state was entered
+    iteration: int | None = None  # its number
+    iterations: Iterations | None = None  # totals, where there are several tasks or iterations
+    children: "Sequence[JobInfo]" = field(default=())  # these in order, MAX_CHILDREN at most
+    messages: str = ""  # why, where the state needs a word
+    restarts: int = 0  # how often it was restarted
+    metrics: Mapping[str, Metric] = field(default_factory=dict)  # its keys with numbers
+    total_nodes: int | None = None  # None: not known
 
     def best(self, key: str, *, maximize: bool = False) -> Number | None:
         """The greatest, or the least, of a key's numbers; of a job with iterations, of all of them. None where there is
         none; 0 is a number."""
-        found = [one for info in (self, *self.childs) if (one := info.metrics.get(key)) is not None]
+        found = [one for info in (self, *self.children) if (one := info.metrics.get(key)) is not None]
         if not found:
             return None
         return max(one.max for one in found) if maximize else min(one.min for one in found)
@@ -80,8 +73,8 @@ class JobInfo:
         return self.status not in NOT_ENDED
 
 
-def info_of(reader: "Reader", now_ns: int, *, childs: bool = True) -> JobInfo:
-    """Of one job; its tasks are its childs, where it has several. childs: False where their sub-totals are enough."""
+def info_of(reader: "Reader", now_ns: int, *, children: bool = True) -> JobInfo:
+    """Of one job; its tasks are its children, where it has several. children: False where sub-totals are enough."""
     job = reader.summary
     newest = max((capture.attempt for capture in reader.captures), default=1)
     captures = [capture for capture in reader.captures if capture.attempt == newest]
@@ -109,12 +102,12 @@ def info_of(reader: "Reader", now_ns: int, *, childs: bool = True) -> JobInfo:
     if job.origin:
         from logshipper_observe.model.imported_info import imported_info
 
-        return imported_info(base, reader, childs=childs)
+        return imported_info(base, reader, children=children)
     if len({(capture.step, capture.task) for capture in captures}) < 2:
         return base
-    tasks = captures[: MAX_CHILDS if childs else 0]
+    tasks = captures[: MAX_CHILDREN if children else 0]
     told = [_task(base, capture, contexts.get(capture.capture, {}), now_ns) for capture in tasks]
-    return replace(base, childs=told, iterations=totals([capture.state for capture in captures]))
+    return replace(base, children=told, iterations=totals([capture.state for capture in captures]))
 
 
 def _history(reader: "Reader") -> list[tuple[datetime, str]]:
@@ -153,17 +146,17 @@ def _began(history: Sequence[tuple[datetime, str]]) -> datetime:
 
 def group_of(name: str, members: Iterable[tuple[int, JobInfo]]) -> JobInfo:
     """Of the jobs that are called NAME:0, NAME:1, ...: one that has them as its iterations."""
-    childs = [replace(info, iteration=number) for number, info in sorted(members, key=lambda member: member[0])]
+    children = [replace(info, iteration=number) for number, info in sorted(members, key=lambda member: member[0])]
     nodes: dict[str, set[int]] = {}
-    for info in childs:
+    for info in children:
         for host, cores in info.nodes.items():
             nodes.setdefault(host, set()).update(cores)
-    running = [info.status for info in childs if not info.is_finished]
-    failed = [info for info in childs if info.is_finished and info.status != "COMPLETED"]
-    begun = [(_began(info.history), info.time) for info in childs if info.history]
+    running = [info.status for info in children if not info.is_finished]
+    failed = [info for info in children if info.is_finished and info.status != "COMPLETED"]
+    begun = [(_began(info.history), info.time) for info in children if info.history]
     began = min(at for at, _ in begun)
     ends = max(at + took for at, took in begun)
-    first = failed[0] if failed else childs[0]
+    first = failed[0] if failed else children[0]
     return JobInfo(
         job_id="",
         name=name,
@@ -171,15 +164,15 @@ def group_of(name: str, members: Iterable[tuple[int, JobInfo]]) -> JobInfo:
         nodes={host: sorted(cores) for host, cores in nodes.items()},
         total_nodes=len(nodes) or None,
         total_cores=sum(map(len, nodes.values())) or None,
-        wdir=childs[0].wdir if len({info.wdir for info in childs}) == 1 else "",
+        wdir=children[0].wdir if len({info.wdir for info in children}) == 1 else "",
         time=ends - began,
         exit_code=None if running else first.exit_code,
         signal=0 if running else first.signal,
-        history=sorted(moment for info in childs for moment in info.history),
-        iterations=totals([info.status for info in childs]),
-        childs=childs,
+        history=sorted(moment for info in children for moment in info.history),
+        iterations=totals([info.status for info in children]),
+        children=children,
         messages=first.messages,
-        restarts=sum(info.restarts for info in childs),
+        restarts=sum(info.restarts for info in children),
     )
 
 

@@ -2,23 +2,22 @@
 
 from typing import TYPE_CHECKING
 
+from logshipper_ingest.model.ledger import COLUMNS
 from logshipper_observe.model.documents import Document
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
 
-ACCOUNTS = ("stored", "collapsed", "blank", "dropped", "commands", "pending", "lost")  # `read` is their sum
-
 
 def ledger_of(reader: "Reader") -> Document:
     """The job's account: its captures' ledgers, summed."""
-    total: Document = {stream: dict.fromkeys(("read", *ACCOUNTS), 0) for stream in ("stdout", "stderr")}
+    total: Document = {stream: dict.fromkeys(COLUMNS, 0) for stream in ("stdout", "stderr")}
     total |= {"notes": 0, "status": 0, "parts": 0}
     for capture in reader.captures:
         for name, value in capture.ledger.items():
             if isinstance(value, dict) and name in ("stdout", "stderr"):
-                for account in ("read", *ACCOUNTS):
-                    total[name][account] += int(value.get(account, 0))
+                for column in COLUMNS:
+                    total[name][column] += int(value.get(column, 0))
             elif name in ("notes", "status", "parts"):
                 total[name] += int(value)
     return total

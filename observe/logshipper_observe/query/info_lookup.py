@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from logshipper.errors import UnknownJob
 from logshipper_observe.model.imported_info import child_of
-from logshipper_observe.model.job_info import MAX_CHILDS, JobInfo, brief, group_of, info_of, totals
+from logshipper_observe.model.job_info import MAX_CHILDREN, JobInfo, brief, group_of, info_of, totals
 from logshipper_observe.query.selectors import iterations_of, resolve_each
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ class Found(dict[str, T]):
 
 
 def infos(
-    store: "Store", names: Iterable[str], resolve: Callable[[str], str], now_ns: int, *, childs: bool = True
+    store: "Store", names: Iterable[str], resolve: Callable[[str], str], now_ns: int, *, children: bool = True
 ) -> Found[JobInfo]:
-    """Of jobs, tasks' jobs by their common name, ranges and patterns; what is unknown stops nothing. childs: False
+    """Of jobs, tasks' jobs by their common name, ranges and patterns; what is unknown stops nothing. children: False
     where states and sub-totals are enough."""
-    lookup = _Lookup(store, now_ns, childs=childs)
+    lookup = _Lookup(store, now_ns, children=children)
     for name in names:
         try:
             own = lookup.of_id(resolve(name))
@@ -44,16 +44,16 @@ def infos(
 class _Lookup:
     """found: so far."""
 
-    def __init__(self, store: "Store", now_ns: int, *, childs: bool) -> None:
+    def __init__(self, store: "Store", now_ns: int, *, children: bool) -> None:
         self.found: Found[JobInfo] = Found()
         self._store = store
         self._now_ns = now_ns
-        self._childs = childs
+        self._children = children
         self._jobs = cache(store.jobs)  # of Loki they are asked for once
 
     def of_id(self, job_id: str) -> JobInfo:
         with self._store.open(job_id) as reader:
-            return info_of(reader, self._now_ns, childs=self._childs)
+            return info_of(reader, self._now_ns, children=self._children)
 
     def add_others(self, name: str, error: UnknownJob) -> None:
         """Of a name that isn't one job's: iterations that have it in common, one of an imported job, a range, a
@@ -75,7 +75,7 @@ class _Lookup:
         group = self._group(name)
         if group is None:
             return own
-        return replace(own, childs=group.childs, iterations=group.iterations) if own.name == name else group
+        return replace(own, children=group.children, iterations=group.iterations) if own.name == name else group
 
     def _child(self, name: str) -> JobInfo | None:
         """One iteration of an imported job, by NAME:i."""
@@ -86,7 +86,7 @@ class _Lookup:
         if job is None:
             return None
         with self._store.open(job.job_id) as reader:
-            return child_of(info_of(reader, self._now_ns, childs=False), reader, int(number))
+            return child_of(info_of(reader, self._now_ns, children=False), reader, int(number))
 
     def _group(self, name: str) -> JobInfo | None:
         """Of jobs that are called NAME:i, and those that were imported as parts of that job."""
@@ -99,9 +99,9 @@ class _Lookup:
         members += [(at if job.iteration is None else job.iteration, job) for at, job in enumerate(parts)]
         if not members:
             return None
-        if not self._childs:
-            return replace(group_of(name, [(at, brief(job, self._now_ns)) for at, job in members]), childs=())
-        group = group_of(name, [(at, self.of_id(job.job_id)) for at, job in members[:MAX_CHILDS]])
+        if not self._children:
+            return replace(group_of(name, [(at, brief(job, self._now_ns)) for at, job in members]), children=())
+        group = group_of(name, [(at, self.of_id(job.job_id)) for at, job in members[:MAX_CHILDREN]])
         return replace(group, iterations=totals([job.state for _, job in members]))
 
 

@@ -91,7 +91,7 @@ def test_sub_totals_are_qcgs_own(qcg: QcgRun) -> None:
     theirs = qcg.told["sim"]["data"]
     assert sim["iterations"] == {name: theirs["iterations"][name] for name in ("total", "finished", "failed")}
     assert sim["iterations"] == {"total": 4, "finished": 4, "failed": 1}
-    ours = [(child["iteration"], child["state"], str(child["exit_code"])) for child in sim["childs"]]
+    ours = [(child["iteration"], child["state"], str(child["exit_code"])) for child in sim["children"]]
     states = {"SUCCEED": "COMPLETED"}
     assert ours == [
         (child["iteration"], states.get(child["state"], child["state"]), child["runtime"]["exit_code"])

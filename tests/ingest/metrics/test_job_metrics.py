@@ -15,8 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from logshipper_ingest.config.agent_config import MetricsSection
 from logshipper_ingest.metrics import job_metrics as job_metrics_module
 from logshipper_ingest.metrics.job_metrics import MAX_JOB_KEYS, MAX_KEYS_TOLD, JobMetrics
-from logshipper_ingest.metrics.job_series import LEDGER_ACCOUNTS, SLURM_END, number_text
+from logshipper_ingest.metrics.job_series import SLURM_END, number_text
 from logshipper_ingest.model.job import UNRESPONSIVE_NS
+from logshipper_ingest.model.ledger import COLUMNS
 from tests.tools.job_views import SECOND, START_NS, FakeCapture, Labels, auto_ranks, job_metrics, samples
 from tests.tools.model_settings import examples
 
@@ -46,7 +47,7 @@ def values(jobs: JobMetrics) -> dict[str, float]:
 
 def test_a_running_capture() -> None:
     jobs = job_metrics()
-    account = {name: number for number, name in enumerate(LEDGER_ACCOUNTS)} | {"line_feeds": 9, "bytes": 9}
+    account = {name: number for number, name in enumerate(COLUMNS)} | {"line_feeds": 9, "bytes": 9}
     capture = FakeCapture().print({"epoch": 1, "loss": 0.25, "opt": {"beta": 0.9}, "ok": True, "s": "0.1"})
     jobs.update(capture.view(ledger={"stdout": account, "notes": 3}))
     text = jobs.text()
@@ -58,7 +59,7 @@ def test_a_running_capture() -> None:
     assert samples(text, "logshipper_job_heartbeat_time_seconds") == {CAPTURE: START_NS / 1e9 + 60}
     for absent in ("end_time_seconds", "exit_code", "signal"):
         assert samples(text, f"logshipper_job_{absent}") == {}
-    lines = {labels(stream="stdout", account=name): number for number, name in enumerate(LEDGER_ACCOUNTS)}
+    lines = {labels(stream="stdout", outcome=name): number for number, name in enumerate(COLUMNS)}
     assert samples(text, "logshipper_job_lines") == lines
     assert samples(text, "logshipper_job_bytes") == {labels(what="printed"): 100, labels(what="logged"): 90}
     assert values(jobs) == {"epoch": 1, "loss": 0.25, "opt.beta": 0.9}  # R22: booleans and "0.1" are no numbers
@@ -471,7 +472,7 @@ def test_a_view_s_parts_may_change_after_update() -> None:
     capture.print({"a": 2, "b": 5})
     assert values(jobs) == {"a": 1}
     assert auto_ranks(jobs) == {}
-    assert samples(jobs.text(), "logshipper_job_lines")[labels(stream="stdout", account="read")] == 1
+    assert samples(jobs.text(), "logshipper_job_lines")[labels(stream="stdout", outcome="read")] == 1
 
 
 def test_updates_scrapes_and_expiry_from_several_threads() -> None:

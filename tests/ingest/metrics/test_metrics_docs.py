@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from logshipper_ingest.config.agent_config import MetricsSection
 from logshipper_ingest.influxdb.influxdb_sink import REASONS as INFLUXDB_REASONS
 from logshipper_ingest.metrics.job_metrics import MAX_JOB_KEYS, MAX_KEYS_TOLD
-from logshipper_ingest.metrics.job_series import FAMILIES, LEDGER_ACCOUNTS
+from logshipper_ingest.metrics.job_series import FAMILIES
 from logshipper_ingest.metrics.metrics_server import (
     DEADLINE_SECS,
     HEAD_SECS,
@@ -16,6 +16,7 @@ from logshipper_ingest.metrics.metrics_server import (
 )
 from logshipper_ingest.metrics.remote_write import DROP_REASONS, MAX_OFF_SECS, MAX_SPLITS, PROBE
 from logshipper_ingest.model.job import RUNNING, UNRESPONSIVE
+from logshipper_ingest.model.ledger import COLUMNS
 from logshipper_ingest.model.ranks import REASONS, alphabetical_code, rank
 from tests.tools.exported_metrics import exported
 from tests.tools.job_views import FakeCapture, job_metrics
@@ -58,7 +59,7 @@ def test_every_metric_of_the_agent_is_documented_and_no_other() -> None:
 def test_values_of_labels_and_reasons() -> None:
     table = rows("Jobs")
     assert set(REASONS) == {name for name in table if not name.startswith("logshipper_")}
-    assert set(LEDGER_ACCOUNTS) | {"account", "stream", "stdout", "stderr"} == code(table["logshipper_job_lines"][1])
+    assert set(COLUMNS) | {"outcome", "stream", "stdout", "stderr"} == code(table["logshipper_job_lines"][1])
     assert {RUNNING, UNRESPONSIVE} < code(table["logshipper_job_state"][1])
 
 
@@ -83,7 +84,7 @@ def test_series_of_a_capture_and_of_its_job() -> None:
     text = " ".join(PAGE.split())
     of_capture, of_job, keys = 23, 1, 20
     assert f"{of_capture} + K series (two more once it is over), and its job {of_job} + 3 K more on each" in text
-    ledger = dict.fromkeys(("stdout", "stderr"), dict.fromkeys(LEDGER_ACCOUNTS, 1))
+    ledger = dict.fromkeys(("stdout", "stderr"), dict.fromkeys(COLUMNS, 1))
     jobs = job_metrics()
     for task in range(3):
         capture = FakeCapture(key=f"c{task}", task=task)

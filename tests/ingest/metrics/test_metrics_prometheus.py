@@ -12,9 +12,9 @@ import requests
 
 from logshipper_ingest.config.agent_config import MetricsSection
 from logshipper_ingest.metrics.job_metrics import JobMetrics
-from logshipper_ingest.metrics.job_series import LEDGER_ACCOUNTS
 from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer, exposition
 from logshipper_ingest.metrics.remote_write import RemoteWriteMetrics
+from logshipper_ingest.model.ledger import COLUMNS
 from logshipper_ingest.model.metadata_keys import Path
 from logshipper_ingest.model.ranks import json_path, unfit
 from logshipper_ingest.model.x_axis import MAX_KEYS, XAxis, merge_all
@@ -64,7 +64,7 @@ def test_promtool_finds_no_fault() -> None:
         pytest.skip("promtool isn't there: python -m tests.servers.build gets it")
     jobs, agent = job_metrics(), AgentMetrics("c1", "n1")
     capture = FakeCapture(identity={"name": HOSTILE}).print({"a": 1, "$": 1, "opt": {"b": 1.5}}, {"a": 2})
-    ledger = dict.fromkeys(("stdout", "stderr"), dict.fromkeys(LEDGER_ACCOUNTS, 1))
+    ledger = dict.fromkeys(("stdout", "stderr"), dict.fromkeys(COLUMNS, 1))
     jobs.update(capture.view(over=True, ledger=ledger, signal=9))
     for count in (agent.pushes, agent.entries, agent.retries, agent.refused_entries, agent.left_out, agent.captures):
         count.labels("x")

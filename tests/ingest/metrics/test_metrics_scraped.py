@@ -101,7 +101,7 @@ def test_every_series_is_as_documented_and_ends_as_documented(
             assert begin - 1 <= last(f"logshipper_job_{name}_time_seconds") <= ended + 5, name
         assert last("logshipper_job_exit_code") == 3
         assert last("logshipper_job_bytes", what="printed") == len(PRINTED)
-        assert last("logshipper_job_lines", stream="stdout", account="read") == 3
+        assert last("logshipper_job_lines", stream="stdout", outcome="read") == 3
         assert last("logshipper_metadata_value", key="loss") == 0.5
         assert last("logshipper_keys_left_out", reason="characters") == 1
         _agents_own_series(client, types(prometheus))

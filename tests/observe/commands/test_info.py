@@ -79,14 +79,14 @@ def test_info_of_one_job(store: logshipper.Store) -> None:
     assert timedelta() < info.time
     assert abs(info.time - (ended - began)) <= timedelta(microseconds=1), "both are cut to the microsecond"
     assert info.is_finished
-    assert (info.iterations, info.childs, info.restarts) == (None, (), 0)
+    assert (info.iterations, info.children, info.restarts) == (None, (), 0)
     assert info.metrics["loss"] == logshipper.Metric(last=1, min=1, max=1)
 
 
 def test_iterations_are_found_by_their_common_name(store: logshipper.Store) -> None:
     info = store.info("sweep")["sweep"]
     assert info.iterations == logshipper.Iterations(total=3, finished=3, failed=1)
-    assert [(child.name, child.iteration, child.status) for child in info.childs] == [
+    assert [(child.name, child.iteration, child.status) for child in info.children] == [
         ("sweep:0", 0, "COMPLETED"), ("sweep:1", 1, "FAILED"), ("sweep:2", 2, "COMPLETED"),
     ]  # fmt: skip
     assert (info.status, info.exit_code, info.total_cores) == ("FAILED", 3, 6)
@@ -96,11 +96,11 @@ def test_iterations_are_found_by_their_common_name(store: logshipper.Store) -> N
     assert info.best("acc") is None
 
 
-def test_tasks_are_childs(store: logshipper.Store) -> None:
+def test_tasks_are_children(store: logshipper.Store) -> None:
     info = store.info("ranks")["ranks"]
     assert info.iterations == logshipper.Iterations(total=3, finished=3, failed=1)
     assert {host: list(cores) for host, cores in info.nodes.items()} == {"n0": [0, 1], "n1": [2]}
-    assert [(child.name, child.wdir) for child in info.childs] == [
+    assert [(child.name, child.wdir) for child in info.children] == [
         ("ranks:0", "/data/0"), ("ranks:1", "/data/1"), ("ranks:2", "/data/2"),
     ]  # fmt: skip
 
@@ -185,10 +185,10 @@ def test_imported_iterations(qcg: logshipper.Store) -> None:
     found = qcg.info("sweep", "sweep:4", "sweep:9", "hello", "wide", "never")
     assert [error.name for error in found.unknown] == ["sweep:9"]
     assert found["sweep"].iterations == logshipper.Iterations(total=6, finished=6, failed=1)
-    assert [child.name for child in found["sweep"].childs] == [f"sweep:{number}" for number in range(6)]
+    assert [child.name for child in found["sweep"].children] == [f"sweep:{number}" for number in range(6)]
     failed = found["sweep:4"]
     assert (failed.status, failed.exit_code, failed.iteration) == ("FAILED", 1, 4)
-    assert failed == found["sweep"].childs[4]
+    assert failed == found["sweep"].children[4]
     assert [state for _, state in failed.history] == ["QUEUED", "RUNNING", "FAILED"]
     assert (found["hello"].wdir, found["hello"].status) == ("/scratch/run", "COMPLETED")
     assert {host: len(cores) for host, cores in found["wide"].nodes.items()} == {"node1": 1, "node2": 1}
@@ -221,7 +221,7 @@ def test_xts_runs_have_roll_ups_and_hyperparameters(others: Path, capsys: pytest
         assert (run.best("test-acc", maximize=True), run.metrics["train-loss"].max) == (0.6, 0.1)
         search = store.info("run1")["run1"]
         assert search.iterations == logshipper.Iterations(total=2, finished=2, failed=1)
-        assert [child.name for child in search.childs] == ["run1.1", "run1.2"]
+        assert [child.name for child in search.children] == ["run1.1", "run1.2"]
         assert search.best("test-acc", maximize=True) == 0.6
     assert main(["ls", "run1.*", "--columns", "name,hparams.lr,metrics.test-acc", "--store", str(others)]) == 0
     assert [row.split() for row in capsys.readouterr().out.splitlines()[1:]] == [

@@ -155,13 +155,12 @@ function factsOf(job, now) {
   ].filter(Boolean);
 }
 
-const ACCOUNTS = ["read", "stored", "collapsed", "blank", "dropped", "commands", "pending", "lost"];
-
 function ledger(job) {
+  const columns = Object.keys(job.ledger.stdout);
   return el("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "Account of lines" }, el("table", {},
-    el("thead", {}, el("tr", {}, el("th", {}, "Lines"), ACCOUNTS.map((name) => el("th", {}, name)))),
+    el("thead", {}, el("tr", {}, el("th", {}, "Lines"), columns.map((name) => el("th", {}, name)))),
     el("tbody", {}, ["stdout", "stderr"].map((stream) => el("tr", {},
-      el("th", {}, stream), ACCOUNTS.map((name) => el("td", { class: name === "lost" && job.ledger[stream][name] ? "failure" : null }, grouped(job.ledger[stream][name]))))))));
+      el("th", {}, stream), columns.map((name) => el("td", { class: name === "lost" && job.ledger[stream][name] ? "failure" : null }, grouped(job.ledger[stream][name]))))))));
 }
 
 function captures(job) {
