@@ -37,7 +37,7 @@ CALLS = (
 
 
 def fill(root: str, jobs: int) -> None:
-    """A store's catalogue and its cache of last values, as taking in leaves them."""
+    """A store's catalogue and its cache of last values, as ingesting leaves them."""
     now_ns = time.time_ns()
     with closing(LocalStore(root, create=True)) as store, transaction(store._catalogue._connection):
         for number in range(jobs):

@@ -60,7 +60,7 @@ def measure(folder: Path, lines: int, rounds: int) -> None:
         print(f"| a search for what {kind}, s | {statistics.median(secs):.2f} |")
     print(f"| 200 lines at any place, ms: median, 99th percentile | {_places(places)} |")
     print(f"| following at {RATE:,} lines a second: browser, % of a core | {100 * cpu[0]:.1f} |")
-    print(f"| ... the server, taking in included | {100 * cpu[1]:.1f} |")
+    print(f"| ... the server, ingesting included | {100 * cpu[1]:.1f} |")
     shutil.rmtree(root)
 
 

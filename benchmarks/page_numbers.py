@@ -33,7 +33,7 @@ def _jobs(root: Path, records: int) -> None:
             job.metadata({"step": step, **{f"k{number:03}": step * number for number in range(_KEYS)}})
         job.end()
     with LocalStore(str(root)) as store:
-        store.take_in(deadline_secs=3600)
+        store.ingest(deadline_secs=3600)
 
 
 def _first_graph(page: Page) -> None:

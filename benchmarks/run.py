@@ -28,7 +28,7 @@ LOGSHIPPER = str(BIN / "logshipper")
 AGENT = str(BIN / "logshipper-agent")
 MEASUREMENTS = (
     *("throughput", "start_up", "the_end", "rendering", "beside_pyte", "floods", "training"),
-    *("memory", "taking_in", "page", "shipping", "delay", "catch_up", "tasks"),
+    *("memory", "ingesting", "page", "shipping", "delay", "catch_up", "tasks"),
 )
 MEMORY_LINES = 10_000_000
 PR_SET_CHILD_SUBREAPER = 36
@@ -234,7 +234,7 @@ class Bench:
                 (resident, peak), (last, last_peak) = found[0], found[-1]
                 print(f"| {name} | {resident:.0f} | {last:.0f} | {peak:.0f} | {last_peak:.0f} |")
 
-    def taking_in(self) -> None:
+    def ingesting(self) -> None:
         subprocess.run(
             [LOGSHIPPER, "run", "--", "cat", str(self.data)],
             stdout=subprocess.DEVNULL,

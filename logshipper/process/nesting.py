@@ -1,4 +1,4 @@
-"""Runs inside of runs: what the capture around this process takes in anyway, so that no line is logged twice.
+"""Runs inside of runs: what the capture around this process has anyway, so that no line is logged twice.
 
 Each capture tells CMD by $LOGSHIPPER_CAPTURED what it gave it for stdout and stderr. A stream that still is one of
 these, or a buffer whose content somebody will print there, is covered; one that leads into a file, or to somebody who

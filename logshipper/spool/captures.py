@@ -296,7 +296,7 @@ def give_up(capture: Capture, exit_code: int) -> None:
         return
     segments = os.path.join(capture.path, "segments")
     try:
-        os.unlink(os.path.join(capture.path, "identity.json"))  # first: without it, nothing is ever taken in
+        os.unlink(os.path.join(capture.path, "identity.json"))  # first: without it, nothing is ever ingested
         os.unlink(os.path.join(segments, "counters"))
         os.rmdir(segments)
         os.rmdir(capture.path)

@@ -100,7 +100,7 @@ def _telegraf(port: int) -> "Sockets | None":
 
 def _make(store: str | None, name: str, job_id: str | None) -> tuple[captures.Capture, Callable[[], None]]:
     """The capture's directory, in the node's spool where there is an agent, else in the user's store; and how to have
-    it taken in. Raises ConfigError, SpoolError.
+    it ingested. Raises ConfigError, SpoolError.
 
     Who names a store wants the run to be there: then the agent isn't asked.
     """

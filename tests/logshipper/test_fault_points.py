@@ -138,7 +138,7 @@ def test_an_agent_that_is_killed(loki: LokiServer, client: Client, cluster: str,
     assert all_problems(balances_in_loki(entries, sent, refused)) == {}
     assert {refused[place] for place in sent if place.stream == "stdout"} == {0, FORGED}
     with LocalStore(str(agent.folder / ".local/share/logshipper"), create=True) as store:
-        assert store.take_in().problems == []
+        assert store.ingest().problems == []
         assert all_problems(balances_in_store(store, kept)) == {}
     ends = [entry.metadata["job_id"] for entry in entries if '"job_ended"' in entry.line]
     assert sorted(ends) == [str(number) for number in range(4711, 4711 + len(SLURM))]

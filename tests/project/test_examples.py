@@ -66,7 +66,7 @@ def test_token_is_printed_but_nowhere_in_the_store(trained: tuple[Path, str]) ->
     store, printed = trained
     token = fake_token()
     assert token in printed
-    call("logs", "train", store=store)  # takes in what is spooled
+    call("logs", "train", store=store)  # ingests what is spooled
     from examples.demo import store_contents
 
     contents = list(store_contents(store))

@@ -174,7 +174,7 @@ def balances_in_loki(
 
 
 def balances_in_store(store: LocalStore, sent: Mapping[Place, int]) -> dict[Place, Balance]:
-    """The same in a local store, which has taken in all that is spooled."""
+    """The same in a local store, which has ingested all that is spooled."""
     balances = {place: Balance(count) for place, count in sent.items()}
     for place, balance in balances.items():
         with store.open(place.job_id) as reader:

@@ -1,6 +1,6 @@
 """`python -m tests.tools.crashing POINT TIMES FLAG PROGRAM WORD...`: a program of ours that is killed (SIGKILL) at a
 fault point, when a process of it comes there for the n-th time. FLAG: a file that is made just before; where it is
-there already, nobody is killed, so that one process of several dies. PROGRAM: logshipper, logshipper-agent, take-in
+there already, nobody is killed, so that one process of several dies. PROGRAM: logshipper, logshipper-agent, ingest
 (of the store WORD) or remove (of the store's job WORD).
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from logshipper import fault_points
 
 SEGMENT_BYTES = 6000  # so that a short job has several segments
-BATCH_BYTES = 3000  # and the store takes them in by several transactions
+BATCH_BYTES = 3000  # and the store ingests them by several transactions
 FULL_AFTER = 3  # frames, where the disk is to refuse lines
 
 
@@ -74,13 +74,13 @@ def _agent(words: list[str]) -> int:
     return main(words)
 
 
-def _take_in(words: list[str]) -> int:
+def _ingest(words: list[str]) -> int:
     from logshipper_ingest.store import intake
     from logshipper_ingest.store.local_store import LocalStore
 
     intake.BATCH_BYTES = BATCH_BYTES
     with LocalStore(words[0], create=True) as store:
-        store.take_in()
+        store.ingest()
     return 0
 
 
@@ -101,7 +101,7 @@ def _rm(words: list[str]) -> int:
 PROGRAMS: dict[str, Callable[[list[str]], int]] = {
     "logshipper": _logshipper,
     "logshipper-agent": _agent,
-    "take-in": _take_in,
+    "ingest": _ingest,
     "remove": _remove,
     "rm": _rm,
 }

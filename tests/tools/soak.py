@@ -178,7 +178,7 @@ class Soak:
 
     def _count(self, running: list[Running], spooled: dict[Place, int]) -> None:
         with LocalStore(str(self.store), create=True) as store:
-            store.take_in()
+            store.ingest()
             kept = {job.job_id for job in store.jobs()}  # while there was no agent
             in_store = {
                 place: count

@@ -33,7 +33,7 @@ def call_store(options: argparse.Namespace, root: str) -> int:
     pattern = _asked(options)
     report = Report(options.job, options.dry_run)
     with LocalStore(root) as store:
-        store.take_in(job_id=options.job)
+        store.ingest(job_id=options.job)
         report.lines["store"] = store.purge(options.job, pattern, dry_run=True).lines
         if not any(job.job_id == options.job for job in store.jobs()):
             raise UnknownJob(options.job, f"no job has the id {options.job!r}")

@@ -70,7 +70,7 @@ def _job_statuses(store: LocalStore) -> list[JobStatus]:
             JobStatus(
                 job_id=job_id or captures[0].folder,
                 name=job.name if job else "",
-                state=job.state if job else "NOT TAKEN IN",
+                state=job.state if job else "NOT INGESTED",
                 lines=job.lines if job else 0,
                 records=job.records if job else 0,
                 lost=job.lost if job else 0,

@@ -1,9 +1,9 @@
-"""The per-user agent: takes in what a user's captures spool, as long as there are any. No server, no configuration.
+"""The per-user agent: ingests what a user's captures spool, as long as there are any. No server, no configuration.
 
 `logshipper run` starts it (agent_start.py); one that finds another at work on
 the same store ends at once. It holds nothing of whoever started it: no descriptor, no terminal, no directory. It is
-nice to the job, takes in once a second at most, and ends when no capture is alive and nothing new has come for a
-while. Killing it at any time does no harm: readers take in themselves.
+nice to the job, ingests once a second at most, and ends when no capture is alive and nothing new has come for a
+while. Killing it at any time does no harm: readers ingest themselves.
 """
 
 import argparse
@@ -19,9 +19,9 @@ from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.store.local_store import LocalStore
 
 IDLE_SECS = 10.0
-STUCK_SECS = 60.0  # as long it tries on with what can't be taken in
-TAKE_IN_SECS = 1.0  # at least this long between two times of taking in
-DEADLINE_SECS = 10.0  # of one time of taking in
+STUCK_SECS = 60.0  # as long it tries on with what can't be ingested
+INGEST_SECS = 1.0  # at least this long between two times of ingesting
+DEADLINE_SECS = 10.0  # of one time of ingesting
 FIRST_PAUSE_SECS = 0.5
 LAST_PAUSE_SECS = 2.0
 NICE = 10
@@ -67,14 +67,14 @@ class Agent:
                 last_change = self._clock()
             pause = FIRST_PAUSE_SECS if changed else min(2 * pause, LAST_PAUSE_SECS)
             if changed or not complete:
-                taken = store.take_in(deadline_secs=DEADLINE_SECS)
+                taken = store.ingest(deadline_secs=DEADLINE_SECS)
                 complete = taken.complete
                 for problem in taken.problems if taken.problems != told else []:
                     self._say(problem)
                 told = taken.problems
             if self._is_done(store, self._clock() - last_change):
                 return
-            self._pause(max(pause, TAKE_IN_SECS) if changed else pause)
+            self._pause(max(pause, INGEST_SECS) if changed else pause)
 
     def _is_done(self, store: LocalStore, quiet_secs: float) -> bool:
         if quiet_secs < self._idle_secs:

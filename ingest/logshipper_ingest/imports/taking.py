@@ -85,7 +85,7 @@ class Taking:
         self._removed: set[str] = set()
 
     def run(self, *, last: bool = True) -> None:
-        """Takes in what there is now. last: also what isn't ended yet. Raises StoreError, LogshipperError."""
+        """Ingests what there is now. last: also what isn't ended yet. Raises StoreError, LogshipperError."""
         with Staging(self._store.root, lambda: self._advance(staging)) as staging:
             for _ in self._source.stage(staging, last=last):
                 self._advance(staging)

@@ -37,7 +37,7 @@ ORIGIN = "xt"
 RUN_LOG, ALL_RUNS = "run.log", "all_runs.jsonl"
 CONSOLES = ("output/console.txt", "after/output/console.txt", "after/console.txt", "console.txt")  # next to a run.log
 MAX_FILES = 100_000  # of a folder
-MAX_PIECE = 10_000  # records and events of a run that are taken in at once
+MAX_PIECE = 10_000  # records and events of a run that are ingested at once
 _STEP_NAME = "__step_name__"  # what XT adds to metrics: which of them is the step
 _CREATED = ("exper_name", "job_id", "node_index", "box_name", "path", "script", "compute", "service_type", "sku",
             "search_type", "search_style", "app_name", "run_guid", "xt_build", "run_index")  # fmt: skip

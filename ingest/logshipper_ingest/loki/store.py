@@ -88,7 +88,7 @@ class LokiStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def take_in(
+    def ingest(
         self, *, deadline_secs: float = 10.0, job_id: str | None = None, progress: Progress | None = None
     ) -> TakenIn:
         """Nothing is to be done: the node agents bring what there is."""

@@ -48,7 +48,7 @@ _MAX_REMEMBERED = 100_000  # captures that were left out: those beyond are left 
 class CaptureView:
     """What is known of a capture now. key: tells it from all others on this node; signal: 0 for none; times: ns since
     1970; ledger: settled, {} where there is none yet; nodes: that its job has, 0 where nobody told; latest: the last
-    number of each key; over: all was taken in, and nothing follows. What may change later (ledger, axis, latest) is
+    number of each key; over: all was ingested, and nothing follows. What may change later (ledger, axis, latest) is
     copied by whoever is given the view."""
 
     key: str

@@ -99,11 +99,11 @@ class Rows:
 
 @dataclass
 class CaptureAccount(CaptureFacts):
-    """See the module's docstring. ledger: as the capture last wrote it; stored: lines taken in, by stream, that its
+    """See the module's docstring. ledger: as the capture last wrote it; stored: lines ingested, by stream, that its
     ledger counts as stored; printed, feeds: bytes and line feeds, by stream, that the relay counted; last_ns: the last
     line's time by stream; newest_ns: the last time of all; marked_ns: of the last heartbeat among the marks; silent_ns:
     the newest time when it was told that no heartbeat follows; unparsed: metadata lines that are no JSON; slowed_secs:
-    how long a limit of the spool slowed it; died: it ended without saying so, and all that it left is taken in."""
+    how long a limit of the spool slowed it; died: it ended without saying so, and all that it left is ingested."""
 
     cluster: str = "local"
     version: str = ""
@@ -195,7 +195,7 @@ class CaptureAccount(CaptureFacts):
         self.take_event(event, self.newest_ns or self.started_ns, rows)
 
     def conclude(self, *, died: bool, boot_id: str, end: tuple[int, int] | None = None) -> None:
-        """All that there is was taken in.
+        """All that there is was ingested.
 
         died: no END frame says that it is over. boot_id: the machine's, now. end: the relay's word on CMD's end, its
         wait status and when (ns), which counts where no end record could be written.
@@ -365,7 +365,7 @@ class CaptureAccount(CaptureFacts):
 
     @property
     def lines(self) -> int:
-        """Lines taken in, parts of a long line as one."""
+        """Lines ingested, parts of a long line as one."""
         return sum(self.stored.values())
 
     @property

@@ -94,4 +94,4 @@ class ImportedJob:
     is_small: bool = False
 
 
-Taken: TypeAlias = Callable[[ImportedJob], Json]  # how far a job's files were taken in, as its `taken` had it last time
+Taken: TypeAlias = Callable[[ImportedJob], Json]  # how far a job's files were ingested, as its `taken` had it last time

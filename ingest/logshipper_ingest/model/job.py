@@ -234,7 +234,7 @@ class EventsAsked(NamedTuple):
 
 @dataclass(frozen=True)
 class TakenIn:
-    """What taking in came to. complete: all that was spooled is in the store; problems: a sentence each."""
+    """What ingesting came to. complete: all that was spooled is in the store; problems: a sentence each."""
 
     complete: bool
     problems: list[str]

@@ -113,10 +113,10 @@ class Store(Protocol):
     def poll_secs(self) -> float:
         """How long whoever follows a job waits between two looks."""
 
-    def take_in(
+    def ingest(
         self, *, deadline_secs: float = 10.0, job_id: str | None = None, progress: Progress | None = None
     ) -> TakenIn:
-        """Takes in what isn't in the store yet, of one job or of all."""
+        """Ingests what isn't in the store yet, of one job or of all."""
 
     def jobs(self) -> list[JobSummary]:
         """Newest first."""

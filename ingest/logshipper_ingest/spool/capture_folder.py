@@ -1,4 +1,4 @@
-"""One capture's directory in the spool, as whoever takes it in sees it: identity, counters, who lives, removal.
+"""One capture's directory in the spool, as whoever ingests it sees it: identity, counters, who lives, removal.
 
 Everything is opened relative to a directory's descriptor and without following links; what belongs to somebody else
 is left alone. What stands in its files may be wrong in any way.
@@ -284,7 +284,7 @@ class CaptureFolder:
         return max(0, total - position.offset) if position.segment else total
 
     def signature(self) -> tuple[object, ...]:
-        """Changes whenever there is something new to take in."""
+        """Changes whenever there is something new to ingest."""
         numbers = list_segments(self.segments_fd) if self.segments_fd >= 0 else []
         return (self.life(), len(numbers), [(number, self._size(number)) for number in numbers[-2:]])
 
@@ -312,7 +312,7 @@ class CaptureFolder:
         return FolderRemoval(self._spool_fd, self.name, self._fd).empty_taken(keep_bytes)
 
     def remove_segments_before(self, number: int) -> None:
-        """Removes segments that are wholly taken in."""
+        """Removes segments that are wholly ingested."""
         for earlier in list_segments(self.segments_fd) if self.segments_fd >= 0 else []:
             if earlier < number:
                 try:

@@ -140,7 +140,7 @@ class Catalogue:
         return Tombstone(*found) if found else None
 
     def bury(self, job_id: str, attempt: int) -> None:
-        """Leaves a tombstone: no segment up to this attempt is taken in any more."""
+        """Leaves a tombstone: no segment up to this attempt is ingested any more."""
         with self._errors():
             self._connection.execute(
                 "INSERT OR REPLACE INTO tombstone (job_id, attempt, removed_ns) VALUES (?, ?, ?)",

@@ -1,9 +1,9 @@
 """Takes captures' segments from the spool into the jobs' databases: exactly once, whatever dies when.
 
 For each batch of frames: one transaction with the lines and the position in the segments; then segments that are
-wholly taken in are removed; after the job's last batch its summary goes into the catalogue; then the directories of
+wholly ingested are removed; after the job's last batch its summary goes into the catalogue; then the directories of
 captures that are over are removed. Whoever is killed in between leaves what the next one needs to go on from there.
-One capture that can't be taken in (damaged, newer, another user's) never holds up the others: it is reported.
+One capture that can't be ingested (damaged, newer, another user's) never holds up the others: it is reported.
 """
 
 import fcntl
@@ -36,8 +36,8 @@ Progress = Callable[[int, int], None]
 
 
 class SpooledCapture(NamedTuple):
-    """A capture in the spool. life: see Life; size: bytes of its segments that aren't taken in, with what is of a
-    segment that is partly taken in."""
+    """A capture in the spool. life: see Life; size: bytes of its segments that aren't ingested, with what is of a
+    segment that is partly ingested."""
 
     folder: str
     job_id: str
@@ -46,7 +46,7 @@ class SpooledCapture(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    """A capture to be taken in. signature: of the spool, before anything was read."""
+    """A capture to be ingested. signature: of the spool, before anything was read."""
 
     folder: str
     identity: Identity
@@ -81,8 +81,8 @@ class _Run:
 
 
 class Intake:
-    """Takes in one store's spool. owner: user id whose captures are taken; wal: see sqlite_file; ended: is told each
-    job that is over, when all of it that is spooled is taken in."""
+    """Ingests one store's spool. owner: user id whose captures are taken; wal: see sqlite_file; ended: is told each
+    job that is over, when all of it that is spooled is ingested."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Intake:
         self._settled: dict[str, tuple[object, _Result]] = {}  # nothing to do until the signature changes
 
     def run(self, deadline: float, job_id: str | None, progress: Progress | None) -> TakenIn:
-        """Takes in what is spooled, of one job or of all, at least a batch. deadline: by time.monotonic(). The caller
+        """Ingests what is spooled, of one job or of all, at least a batch. deadline: by time.monotonic(). The caller
         holds the store's lock."""
         run = _Run(deadline, progress)
         spool_fd = _open_spool(self._spool)
@@ -124,7 +124,7 @@ class Intake:
         return TakenIn(run.complete, told)
 
     def spooled(self) -> list[SpooledCapture]:
-        """What is in the spool, sizes as if nothing of it were taken in."""
+        """What is in the spool, sizes as if nothing of it were ingested."""
         found = []
         for folder in self._folders():
             identity = _identity_of(folder)
@@ -184,7 +184,7 @@ class Intake:
                 try:
                     folder = CaptureFolder(spool_fd, self._spool, name, self._owner)
                 except (OSError, LogshipperError):
-                    continue  # said when it is to be taken in
+                    continue  # said when it is to be ingested
                 with folder:
                     yield folder
         finally:
@@ -296,7 +296,7 @@ class Intake:
     def _read_on(
         self, folder: CaptureFolder, job: JobWriter, row: CaptureRow, pending: _Pending, run: _Run
     ) -> tuple[CaptureRow, Outcome]:
-        """Takes in batch after batch; Outcome.MORE where time is up, or a capture that prints on has brought more."""
+        """Ingests batch after batch; Outcome.MORE where time is up, or a capture that prints on has brought more."""
         alive = pending.life is Life.LIVE
         left = pending.size
         if folder.segments_fd < 0:
@@ -321,7 +321,7 @@ class Intake:
     def _store(
         self, folder: CaptureFolder, job: JobWriter, row: CaptureRow, batch: Batch, life: Life, run: _Run
     ) -> CaptureRow:
-        """One transaction: the frames, what is known of the capture, and how far it is taken in."""
+        """One transaction: the frames, what is known of the capture, and how far it is ingested."""
         account, rows = row.account, Rows()
         before = account.reason
         learnt = learn(account, row.axis, rows, batch, folder, life, time.time_ns())
@@ -374,7 +374,7 @@ def _reported(run: _Run) -> Iterator[None]:
         run.problems.append(f"{where}: {os_words(error)}")
     except Exception as error:  # a capture is hostile input: what it may bring out here must not stop the others
         run.complete = False
-        run.problems.append(f"taking in failed, by a fault of logshipper's own: {error!r}")
+        run.problems.append(f"ingesting failed, by a fault of logshipper's own: {error!r}")
 
 
 @contextmanager

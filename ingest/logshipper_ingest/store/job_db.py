@@ -1,6 +1,6 @@
 """A job's database, `jobs/<job id>.db`, as it is written: one row per block of lines, record, event and capture.
 
-A capture's row holds what is known of it and how far its segments are taken in. Both change in one transaction with
+A capture's row holds what is known of it and how far its segments are ingested. Both change in one transaction with
 the lines themselves, so that a crash between any two steps neither loses nor doubles a line.
 """
 
@@ -70,7 +70,7 @@ _ZSTD_LEVEL = 1  # of log lines, higher ones save nothing, and take longer
 
 
 class CaptureRow(NamedTuple):
-    """A capture as stored. done: all of it is taken in; position: in its segments, where to go on."""
+    """A capture as stored. done: all of it is ingested; position: in its segments, where to go on."""
 
     id: int
     folder: str

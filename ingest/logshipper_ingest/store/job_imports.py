@@ -62,7 +62,7 @@ class JobImports:
         self._summaries: dict[str, JobSummary] = {}
 
     def taken(self, job: ImportedJob) -> Json:
-        """How far its files were taken in, as `ImportedJob.taken` had it the last time; nothing of a new job."""
+        """How far its files were ingested, as `ImportedJob.taken` had it the last time; nothing of a new job."""
         place = self._place(job)
         if not place.exists:
             return {}
@@ -71,7 +71,7 @@ class JobImports:
         return {} if row is None else dict(_own(row.account).get("taken", {}))
 
     def put(self, job: ImportedJob) -> Imported:
-        """Takes in a job; `flush` brings it to its place, and into the lists. Raises StoreError."""
+        """Ingests a job; `flush` brings it to its place, and into the lists. Raises StoreError."""
         place = self._place(job)
         job_id, is_new = place.job_id, not place.exists
         if is_new and self._catalogue.tombstone(job_id) is not None and not self._again:
@@ -103,7 +103,7 @@ class JobImports:
         return log_differs
 
     def flush(self) -> None:
-        """Brings what was taken in to its place, and into the lists."""
+        """Brings what was ingested to its place, and into the lists."""
         self._marks.deliver()
         fault_point("imports_marked")
         self._new.publish()
@@ -278,9 +278,9 @@ def _take_records(row: CaptureRow, job: ImportedJob, rows: Rows) -> None:
 
 
 def _log_rows(row: CaptureRow, job: ImportedJob, time_ns: int) -> Iterator[Rows]:
-    """A console's bytes, rendered as a capture of them would be: also what was taken in before is fed, so that modes,
+    """A console's bytes, rendered as a capture of them would be: also what was ingested before is fed, so that modes,
     fences and numbers of records are those of the whole. time_ns: of what is new, but never before what came earlier.
-    Raises _AnotherLog where what was taken in before isn't what it was."""
+    Raises _AnotherLog where what was ingested before isn't what it was."""
     if job.log == ():
         return
     account, own = row.account, _own(row.account)

@@ -1,15 +1,15 @@
 """The local store: a folder with one SQLite file per job and a catalogue, no server needed.
 
     catalogue.db    a summary of each job, tombstones of removed ones
-    jobs/<id>.db    all of one job: lines by the block, metadata records, events, captures, how far they are taken in
-    spool/          captures' segments that are not yet taken in (host-local where the store is on a network)
+    jobs/<id>.db    all of one job: lines by the block, metadata records, events, captures, how far they are ingested
+    spool/          captures' segments that are not yet ingested (host-local where the store is on a network)
     values.db       the last value of each key, for lists
     overlay.db      tags and notes of whoever reads (logshipper_observe/model/overlay.py)
     allocations.db  nodes that imported jobs were given
     importing/      databases of jobs that are just being imported; importing.marks: tags and notes of such
-    intake.lock     held by whoever takes in; agent.lock, agent.log: the per-user agent's
+    intake.lock     held by whoever ingests; agent.lock, agent.log: the per-user agent's
 
-Whoever reads calls `take_in` first, so that what is spooled is complete. Several programs may use a store at a time.
+Whoever reads calls `ingest` first, so that what is spooled is complete. Several programs may use a store at a time.
 """
 
 import os
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Capture", "JobEvent", "JobSummary", "LocalStore", "LogLine", "MetadataRecord", "Position", "TakenIn"]
 
-LOCK_SECS = 10.0  # how long anything but take_in waits for others who take in
+LOCK_SECS = 10.0  # how long anything but ingest waits for others who ingest
 
 
 class LocalStore:
@@ -84,7 +84,7 @@ class LocalStore:
         self._catalogue_path = os.path.join(self.root, "catalogue.db")
         self._owner = os.geteuid()
         self._readers: weakref.WeakSet[JobReader] = weakref.WeakSet()
-        self._problems: list[str] = []  # to be told by the next take_in
+        self._problems: list[str] = []  # to be told by the next ingest
         self._creates = create
         self._find_root(create)
         self.is_writable = os.stat(self.root).st_uid == self._owner and os.access(self.root, os.W_OK | os.X_OK)
@@ -193,15 +193,15 @@ class LocalStore:
 
         return intake_lock(os.path.join(self.root, "intake.lock"), deadline)
 
-    # ---- taking in
+    # ---- ingesting
 
-    def take_in(
+    def ingest(
         self, *, deadline_secs: float = 10.0, job_id: str | None = None, progress: "Progress | None" = None
     ) -> TakenIn:
-        """Takes in what is spooled, of one job or of all; stops, incomplete, when the time is up.
+        """Ingests what is spooled, of one job or of all; stops, incomplete, when the time is up.
 
-        progress: called with bytes taken in, and bytes in all. What goes wrong is told, never raised: the segments
-        stay in the spool until they are taken in.
+        progress: called with bytes ingested, and bytes in all. What goes wrong is told, never raised: the segments
+        stay in the spool until they are ingested.
         """
         problems, self._problems = self._problems, []
         if self._is_spool_empty():
@@ -210,14 +210,14 @@ class LocalStore:
             waiting = len(self._intake.spooled())
             if waiting:
                 problems.append(
-                    f"{self.root}: can't be written: {plural(waiting, 'capture')} in the spool not taken in"
+                    f"{self.root}: can't be written: {plural(waiting, 'capture')} in the spool not ingested"
                 )
             return TakenIn(not waiting, problems)
         deadline = time.monotonic() + deadline_secs
         try:
             with self._locked(deadline) as held:
                 if not held:
-                    problems.append(f"{self.root}: another program is taking in; what is shown may be older")
+                    problems.append(f"{self.root}: another program is ingesting; what is shown may be older")
                     return TakenIn(False, problems)
                 self._follow_catalogue()
                 taken = self._intake.run(deadline, job_id, progress)
@@ -236,7 +236,7 @@ class LocalStore:
         except FileNotFoundError:
             return True
         except OSError:
-            return False  # taking in says what is wrong
+            return False  # ingesting says what is wrong
 
     def spooled(self) -> "list[SpooledCapture]":
         """What is in the spool."""
@@ -268,7 +268,7 @@ class LocalStore:
 
     @contextmanager
     def importing(self, mark: "Mark", *, again: bool = False) -> Iterator["JobImports"]:
-        """What takes in imported jobs; the store's lock is held meanwhile: not for long at a time. mark, again: see
+        """What ingests imported jobs; the store's lock is held meanwhile: not for long at a time. mark, again: see
         there. Raises StoreError."""
         from logshipper_ingest.store.job_imports import JobImports
 
@@ -276,7 +276,7 @@ class LocalStore:
             raise StoreError(self.root, "can't be written, so nothing can be imported")
         with self._locked(time.monotonic() + LOCK_SECS) as held:
             if not held:
-                raise StoreError(self.root, "another program is taking in: try again")
+                raise StoreError(self.root, "another program is ingesting: try again")
             self._follow_catalogue()
             imports = JobImports(self.root, self._catalogue, mark=mark, wal=self.uses_wal, again=again)
             try:
@@ -352,7 +352,7 @@ class LocalStore:
         return self.reader_of
 
     def open(self, job_id: str) -> "JobReader":
-        """Raises UnknownJob where there is no such job, or nothing of it is taken in yet; StoreError where its database
+        """Raises UnknownJob where there is no such job, or nothing of it is ingested yet; StoreError where its database
         can't be read."""
         path = self._path_of(job_id)
         from logshipper_ingest.store.job_reader import JobReader
@@ -378,7 +378,7 @@ class LocalStore:
 
     def remove(self, job_id: str) -> list[str]:
         """Removes all of a job: what is spooled of it, its database, its summary, its marks: none of it stands in a
-        file then, or once nobody has the store open. Late segments of it won't be taken in any more. Returns files that
+        file then, or once nobody has the store open. Late segments of it won't be ingested any more. Returns files that
         were moved aside as damaged, and have it. Raises UnknownJob; StoreError where the job runs, or nothing can be
         written."""
         from logshipper_ingest.store.job_traces import remove_traces
@@ -393,7 +393,7 @@ class LocalStore:
             raise StoreError(self.root, f"job {job_id} runs: it can be removed when it has ended")
         with self._locked(time.monotonic() + LOCK_SECS) as held:
             if not held:
-                raise StoreError(self.root, "another program is taking in: try again")
+                raise StoreError(self.root, "another program is ingesting: try again")
             self._follow_catalogue()
             known = summary.attempts if summary else 0
             last = max(known, self._intake.check_idle(job_id), self._last_attempt(path, job_id))
@@ -425,7 +425,7 @@ class LocalStore:
             raise StoreError(self.root, "can't be written, so nothing can be purged")
         with self._locked(time.monotonic() + LOCK_SECS) as held:
             if not held:
-                raise StoreError(self.root, "another program is taking in: try again")
+                raise StoreError(self.root, "another program is ingesting: try again")
             self._follow_catalogue()
             if not dry_run:
                 self._values.remove()

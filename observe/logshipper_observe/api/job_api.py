@@ -247,7 +247,7 @@ class Job:
     def refresh(self) -> "Job":
         """The job as it is now."""
         self._check()
-        self._store.take_in(job_id=self.job_id)
+        self._store.ingest(job_id=self.job_id)
         with self._reader() as reader:
             summary = reader.summary
         return Job(self._store, summary, self._overlay, self._overlay.of(_place(summary)), check=self._check)

@@ -57,7 +57,7 @@ class Waiting:
         return job
 
     def _terminal(self, job_id: str) -> "JobSummary | None":
-        self._store.take_in(job_id=job_id)
+        self._store.ingest(job_id=job_id)
         with self._store.open(job_id) as reader:
             return reader.summary if reader.is_over and reader.summary.state != _GOES_ON else None
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from logshipper_observe.model.job_info import JobInfo
     from logshipper_observe.query.info_lookup import Found
 
-TAKE_IN_SECS = 60.0
+INGEST_SECS = 60.0
 
 
 class TimedOut(LogshipperError):
@@ -133,7 +133,7 @@ class Store:
     def job(self, name: str) -> Job:
         """The job that a name stands for: its id, its name (the newest of that name), the beginning of an id that no
         other has, or `last`. Raises UnknownJob, with suggestions."""
-        self._take_in()
+        self._ingest()
         with self._store.open(self._store.resolve(name)) as reader:
             summary = reader.summary
         marks = self._overlay.of(Place(summary.job_id, summary.cluster))
@@ -146,14 +146,14 @@ class Store:
         ids). `unknown` has an error for each that stands for none; nothing is raised for these."""
         from logshipper_observe.query.info_lookup import infos
 
-        self._take_in()
+        self._ingest()
         return infos(self._store, names, self._store.resolve, time.time_ns())
 
     def status(self, *names: str) -> "Found[str]":
         """As `info`, the states alone."""
         from logshipper_observe.query.info_lookup import Found, infos
 
-        self._take_in()
+        self._ingest()
         known = infos(self._store, names, self._store.resolve, time.time_ns(), children=False)
         found: Found[str] = Found()
         found.update({name: info.status for name, info in known.items()})
@@ -161,7 +161,7 @@ class Store:
         return found
 
     def _listing(self, asked: Asked) -> Listing:
-        self._take_in()
+        self._ingest()
         return Listing(self._store, self._overlay, asked)
 
     def _jobs_of(self, listing: Listing) -> Iterator[Job]:
@@ -177,9 +177,9 @@ class Store:
 
         return reader
 
-    def _take_in(self) -> None:
+    def _ingest(self) -> None:
         self._check()
-        self.problems += self._store.take_in(deadline_secs=TAKE_IN_SECS).problems
+        self.problems += self._store.ingest(deadline_secs=INGEST_SECS).problems
 
     # ---- waiting
 
@@ -202,7 +202,7 @@ class Store:
     def _waiting(self, selectors: Sequence[str], timeout_secs: float | None) -> "Waiting":
         from logshipper_observe.api.job_ends import Waiting
 
-        self._take_in()
+        self._ingest()
         ids, unknown = resolve_each(selectors, self._store.resolve, self._store.jobs)
         if unknown:
             raise unknown[0]

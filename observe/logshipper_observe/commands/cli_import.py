@@ -14,7 +14,7 @@ def add_import(subparsers: "Subparsers[Parser]") -> None:
     parser = add_command(
         subparsers,
         "import",
-        "take in jobs of QCG-PilotJob, Balsam or XT",
+        "ingest jobs of QCG-PilotJob, Balsam or XT",
         "Takes what another system wrote of its jobs into the local store: jobs with their\n"
         "states, times, nodes, tags, metadata and logs. Importing again adds what is new.\n"
         "What can't be read is said, with file and line, and all else is imported.\n"

@@ -7,7 +7,7 @@ from logshipper_observe.query.opening import is_from_loki
 
 _JOBS = 200
 _KEYS_OF = 20  # jobs whose keys are columns that are offered
-_TAKE_IN_SECS = 0.3
+_INGEST_SECS = 0.3
 _FACETS = ("auto", "job.host", "job.mode", "job.name", "job.nodes", "job.tasks", "job.user")
 
 
@@ -66,7 +66,7 @@ def _jobs(prefix: str, args: argparse.Namespace) -> dict[str, str]:
     with opened_local(_with_store(args)) as store:
         if store is None:
             return {}
-        store.take_in(deadline_secs=_TAKE_IN_SECS)
+        store.ingest(deadline_secs=_INGEST_SECS)
         newest = store.jobs()[:_JOBS]
         if newest:
             found["last"] = f"{safe(newest[0].name)} ({newest[0].state})"

@@ -11,7 +11,7 @@ from logshipper_observe.model.documents import Document, job_heading
 from logshipper_observe.model.job_context import shown_option
 from logshipper_observe.model.options import differing, options_of
 from logshipper_observe.model.overlay import Place
-from logshipper_observe.query.opening import no_jobs_yet, opened, overlay_of, resolve, store_place, take_in
+from logshipper_observe.query.opening import ingest, no_jobs_yet, opened, overlay_of, resolve, store_place
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Store
@@ -24,7 +24,7 @@ def call(args: argparse.Namespace) -> int:
     with opened(args) as store:
         if store is None:
             raise no_jobs_yet(args, args.a)
-        for problem in take_in(store):
+        for problem in ingest(store):
             say(problem)
         ids = []
         for name in (args.a, args.b):

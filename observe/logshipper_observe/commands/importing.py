@@ -20,7 +20,7 @@ from logshipper_observe.base.output import print_json
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import size
 from logshipper_observe.model.overlay import MAX_NOTE_CHARS, MAX_TAGS, Marks, Overlay, Place, parse_change
-from logshipper_observe.query.opening import overlay_of, store_folder, take_in
+from logshipper_observe.query.opening import ingest, overlay_of, store_folder
 
 SCHEMA = "logshipper.import/1"
 EXIT_LEFT_OUT = 1
@@ -32,7 +32,7 @@ def call(args: argparse.Namespace) -> int:
     bar = Bar("Importing", size)
     source = _source(args, faults)
     with closing(LocalStore(store_folder(args), create=True)) as store:
-        for problem in take_in(store):  # so that no id is taken that a captured job has
+        for problem in ingest(store):  # so that no id is taken that a captured job has
             say(safe(problem))
         marks = _Marking(overlay_of(store), faults)
         taking = Taking(store, source, faults, again=args.removed, mark=marks.mark, progress=bar)

@@ -12,13 +12,13 @@ from logshipper_observe.base.running import say
 from logshipper_observe.base.words import NS, STATE_STYLES, duration, exit_short, exit_words, local, number
 from logshipper_observe.model.documents import Document
 from logshipper_observe.query.opening import (
+    ingest,
     is_from_loki,
     no_jobs_yet,
     opened,
     resolve,
     say_where_else,
     store_place,
-    take_in,
 )
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def found_of(args: argparse.Namespace, *, children: bool = True) -> "Found[JobIn
         if store is None:
             raise no_jobs_yet(args, args.jobs[0])
         if not is_from_loki(args):
-            for problem in take_in(store):
+            for problem in ingest(store):
                 say(problem)
             if "last" in args.jobs:
                 say_where_else(args)

@@ -21,7 +21,7 @@ from logshipper_observe.follow.follow_keys import LEAVE, NEXT, Keys, keys_read
 from logshipper_observe.follow.follow_nodes import Nodes, View
 from logshipper_observe.follow.log_place import Place
 from logshipper_observe.follow.log_writers import JsonWriter, TextWriter, Writer
-from logshipper_observe.query.opening import check_attempt, opened_job, take_in
+from logshipper_observe.query.opening import check_attempt, ingest, opened_job
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary, LogLine, Position
@@ -199,7 +199,7 @@ class _Follower:
         if self._keys.fd is not None:
             self._outage.poll.register(self._keys.fd, select.POLLIN)
         while True:
-            for problem in take_in(self._store, job_id=self._job_id):
+            for problem in ingest(self._store, job_id=self._job_id):
                 if problem not in self._told:
                     self._told.add(problem)
                     self._say(problem)

@@ -19,12 +19,12 @@ from logshipper_observe.query.listing import Asked, Listing
 from logshipper_observe.query.opening import (
     LIST_SECS,
     begin_with,
+    ingest,
     is_from_loki,
     opened,
     overlay_of,
     say_where_else,
     store_place,
-    take_in,
     unknown_words,
 )
 
@@ -59,7 +59,7 @@ def call(args: argparse.Namespace) -> int:
             _tell_problems(args, [], [])
             _Answer(args, columns).nothing(0, 0)
             return 0
-        problems = take_in(store, secs=LIST_SECS)
+        problems = ingest(store, secs=LIST_SECS)
         listing = Listing(store, overlay_of(store), asked)
         answer = _Answer(args, columns)
         with closing(listing.rows()) as rows:

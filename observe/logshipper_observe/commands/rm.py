@@ -10,12 +10,12 @@ from logshipper_observe.base.output import Output
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import NOT_IN_LOKI, local, size
 from logshipper_observe.query.opening import (
+    ingest_for,
     is_from_loki,
     no_jobs_yet,
     opened_local,
     resolve_several,
     say_where_else,
-    take_in_for,
 )
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def call(args: argparse.Namespace) -> int:
     with opened_local(args) as store:
         if store is None:
             raise no_jobs_yet(args, args.jobs[0])
-        for problem in take_in_for(store, args.jobs):
+        for problem in ingest_for(store, args.jobs):
             say(problem)
         if "last" in args.jobs:
             say_where_else(args)

@@ -15,7 +15,7 @@ from logshipper_observe.base.running import say
 from logshipper_observe.base.words import exit_short
 from logshipper_observe.model.documents import job_document
 from logshipper_observe.model.overlay import Place
-from logshipper_observe.query.opening import no_jobs_yet, opened, overlay_of, resolve_several, store_place, take_in
+from logshipper_observe.query.opening import ingest, no_jobs_yet, opened, overlay_of, resolve_several, store_place
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary
@@ -29,7 +29,7 @@ def call(args: argparse.Namespace) -> int:
     with opened(args) as store:
         if store is None:
             raise no_jobs_yet(args, args.jobs[0])
-        for problem in take_in(store):
+        for problem in ingest(store):
             say(problem)
         ids, unknown = resolve_several(store, args.jobs, args)
         for error in unknown:

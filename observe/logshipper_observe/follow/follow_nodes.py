@@ -31,7 +31,7 @@ class Nodes:
         self._states: dict[int, str] = {}
 
     def learn(self, captures: "Sequence[Capture]") -> "Changes":
-        """Takes in the captures as they are now; returns what has changed since."""
+        """Ingests the captures as they are now; returns what has changed since."""
         changes = Changes([], [])
         hosts: dict[int, list[str]] = {}
         places: dict[tuple[int, str], list[Capture]] = {}

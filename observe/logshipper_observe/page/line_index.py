@@ -1,6 +1,6 @@
 """Where each line of a job's log is: its number, counted in order of time, against the block that holds it.
 
-Blocks (store/job_reader.py) come in the order of being taken in; the lines of one are in order of time. Those of
+Blocks (store/job_reader.py) come in the order of being ingested; the lines of one are in order of time. Those of
 different streams and captures may overlap in time: such neighbours are one group, whose lines are merged when they are
 read. What belongs before something that is numbered already gives what is behind it other numbers: `generation` tells.
 25 bytes a block, so that a log of ten million lines, or of as many blocks, has its index in memory.
@@ -61,7 +61,7 @@ class LineIndex:
         self._captures = captures
 
     def add(self, blocks: Iterable[BlockHead]) -> None:
-        """Takes in blocks with higher ids than all before."""
+        """Ingests blocks with higher ids than all before."""
         late: list[BlockHead] = []
         for block in blocks:
             self.newest = block.id

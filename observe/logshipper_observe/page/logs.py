@@ -60,7 +60,7 @@ class Log:
         self._searches: OrderedDict[tuple[str, bool], Search] = OrderedDict()
 
     def bring_up(self, source: Blocks) -> None:
-        """Takes in what has come since; all of it where the job was removed and another one has its id. source: may
+        """Ingests what has come since; all of it where the job was removed and another one has its id. source: may
         have been opened before the one that was looked at last, and know fewer captures."""
         blocks = source.blocks(self._newest.id - 1 if self._newest else 0)
         if self._newest is not None and (not blocks or blocks[0] != self._newest):

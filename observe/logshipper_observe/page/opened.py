@@ -1,5 +1,5 @@
 """The store as the page's threads read it: opened by each for itself, since SQLite's connections and a client of Loki's
-aren't shared, and taken in by one at a time, at most every TAKE_IN_SECS."""
+aren't shared, and ingested by one at a time, at most every INGEST_SECS."""
 
 import argparse
 import threading
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary
     from logshipper_ingest.model.stores import Reader, Store
 
-TAKE_IN_SECS = 0.25
+INGEST_SECS = 0.25
 
 
 class Intake:
-    """What all threads know of taking in: when it was done last, and what went wrong."""
+    """What all threads know of ingesting: when it was done last, and what went wrong."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
@@ -31,15 +31,15 @@ class Intake:
         self._signature: object = None
 
     def run(self, store: "Store") -> None:
-        """Takes in what is spooled, unless that was just done, or somebody is at it."""
+        """Ingests what is spooled, unless that was just done, or somebody is at it."""
         if self.from_loki or not self._lock.acquire(blocking=not self._done):
             return
         try:
-            if time.monotonic() - self._done < TAKE_IN_SECS and self._done:
+            if time.monotonic() - self._done < INGEST_SECS and self._done:
                 return
             signature = getattr(store, "spool_signature", lambda: None)()
             if signature is None or signature != self._signature or not self._done:
-                taken = store.take_in(deadline_secs=LIST_SECS)
+                taken = store.ingest(deadline_secs=LIST_SECS)
                 self.problems = list(taken.problems)
                 self._signature = signature if taken.complete else None
             self._done = time.monotonic()

@@ -1,4 +1,4 @@
-"""Opening the store for a reading command: Loki, or the local one, which first takes in what is spooled, so that
+"""Opening the store for a reading command: Loki, or the local one, which first ingests what is spooled, so that
 reading is complete."""
 
 import argparse
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from logshipper_ingest.store.local_store import LocalStore
     from logshipper_observe.model.overlay import Overlay
 
-LIST_SECS = 10.0  # how long taking in may hold up a list, and one job's reading
+LIST_SECS = 10.0  # how long ingesting may hold up a list, and one job's reading
 JOB_SECS = 60.0
 LOCAL, LOKI = "local", "loki"
 LOKI_OPTIONS = ("site", "loki_url", "prometheus_url", "since", "cluster")
@@ -211,11 +211,11 @@ def open_folder(root: str) -> "LocalStore | None":
     return LocalStore(root)
 
 
-def take_in(store: "Store", *, job_id: str | None = None, secs: float = LIST_SECS) -> list[str]:
-    """Has the store take in what is spooled, of one job or of all; returns what went wrong, a sentence each."""
+def ingest(store: "Store", *, job_id: str | None = None, secs: float = LIST_SECS) -> list[str]:
+    """Has the store ingest what is spooled, of one job or of all; returns what went wrong, a sentence each."""
     bar = Bar("Reading the spool", size)
     try:
-        taken = store.take_in(deadline_secs=secs, job_id=job_id, progress=bar)
+        taken = store.ingest(deadline_secs=secs, job_id=job_id, progress=bar)
     finally:
         bar.clear()
     problems = list(taken.problems)
@@ -239,16 +239,16 @@ def no_jobs_yet(args: argparse.Namespace, name: str) -> UnknownJob:
 
 @contextmanager
 def opened_job(args: argparse.Namespace, ask: Ask = _at_once) -> Iterator[tuple["Store", str]]:
-    """The store and the id of the job that `args.job` names, with what is spooled of it taken in. ask: calls what asks
+    """The store and the id of the job that `args.job` names, with what is spooled of it ingested. ask: calls what asks
     a server.
 
-    Says on stderr what couldn't be taken in, and for `last` where newer jobs may be. Raises UnknownJob.
+    Says on stderr what couldn't be ingested, and for `last` where newer jobs may be. Raises UnknownJob.
     """
     with opened(args) as store:
         if store is None:
             raise no_jobs_yet(args, args.job)
         if not is_from_loki(args):  # Loki's list of jobs isn't needed for a known id
-            for problem in take_in_for(store, [args.job]):
+            for problem in ingest_for(store, [args.job]):
                 say(problem)
             if args.job == "last":
                 say_where_else(args)
@@ -258,13 +258,13 @@ def opened_job(args: argparse.Namespace, ask: Ask = _at_once) -> Iterator[tuple[
 @contextmanager
 def known_jobs(args: argparse.Namespace, names: list[str]) -> Iterator[tuple["Store", list[str], list[UnknownJob]]]:
     """The store, the ids of the jobs that names, ranges and wildcards stand for, each once, and an error for each that
-    stands for none; what is spooled of them is taken in. Says on stderr what couldn't be taken in. Raises UnknownJob
+    stands for none; what is spooled of them is ingested. Says on stderr what couldn't be ingested. Raises UnknownJob
     where there is no store."""
     with opened(args) as store:
         if store is None:
             raise no_jobs_yet(args, names[0])
         if not is_from_loki(args):
-            for problem in take_in_for(store, names):
+            for problem in ingest_for(store, names):
                 say(problem)
             if "last" in names:
                 say_where_else(args)
@@ -282,7 +282,7 @@ def chosen_jobs(args: argparse.Namespace) -> Iterator[tuple["Store | None", list
                 say(safe(str(error)))
             yield None, [], missing
             return
-        for problem in take_in(store):
+        for problem in ingest(store):
             say(problem)
         ids, unknown = resolve_several(store, args.jobs, args)
         for error in unknown:
@@ -290,12 +290,12 @@ def chosen_jobs(args: argparse.Namespace) -> Iterator[tuple["Store | None", list
         yield store, ids, unknown
 
 
-def take_in_for(store: "Store", names: list[str]) -> list[str]:
-    """Takes in what these names may stand for: a known id's own spool; all of it for any other name."""
+def ingest_for(store: "Store", names: list[str]) -> list[str]:
+    """Ingests what these names may stand for: a known id's own spool; all of it for any other name."""
     known = {job.job_id for job in store.jobs()}
     if all(name in known for name in names):
-        return [problem for name in dict.fromkeys(names) for problem in take_in(store, job_id=name, secs=JOB_SECS)]
-    return take_in(store, secs=JOB_SECS)
+        return [problem for name in dict.fromkeys(names) for problem in ingest(store, job_id=name, secs=JOB_SECS)]
+    return ingest(store, secs=JOB_SECS)
 
 
 def resolve(store: "Store", name: str, args: argparse.Namespace) -> str:

@@ -239,7 +239,7 @@ def test_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             capture = CaptureWriter(root / "spool", job_id)
             capture.lines(["one", "two"])
             capture.close()
-        store.take_in()
+        store.ingest()
     CaptureWriter(root / "spool", "job3").lines(["three"])
     assert told(capsys, 0, "--store", str(root))["lines"] == 1
     overlay = Overlay(str(root / FILE))

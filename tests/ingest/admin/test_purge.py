@@ -263,7 +263,7 @@ def test_a_store(tmp_path: Path) -> None:
             if job_id == "job2":
                 capture.end()
             capture.close()
-        store.take_in()
+        store.ingest()
     assert purge_store(root, "--job", "job1", "--fixed", SECRET) == 0
     assert [name for name in holding(root) if not name.startswith("job2")] == []
     with LocalStore(str(root)) as store:
@@ -289,7 +289,7 @@ def test_a_key_that_has_it_is_gone(tmp_path: Path) -> None:
         capture = CaptureWriter(root / "spool", "job1")
         capture.metadata({SECRET: 1})
         capture.close()
-        store.take_in()
+        store.ingest()
     assert purge_store(root, "--job", "job1", "--fixed", SECRET) == 0
     assert holding(root) == []
 

@@ -52,9 +52,9 @@ def print_it(capture: CaptureWriter, secret: Secret) -> None:
 
 
 @every_secret
-@pytest.mark.parametrize("is_taken_in", [True, False])
+@pytest.mark.parametrize("is_ingested", [True, False])
 def test_a_store_has_it_nowhere(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], secret: Secret, is_taken_in: bool
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], secret: Secret, is_ingested: bool
 ) -> None:
     root = tmp_path / "store"
     with LocalStore(str(root), create=True) as store:
@@ -63,8 +63,8 @@ def test_a_store_has_it_nowhere(
             print_it(capture, secret)
             capture.end()
             capture.close()
-            if is_taken_in or attempt == 1:
-                store.take_in()
+            if is_ingested or attempt == 1:
+                store.ingest()
         for job in store.jobs():
             store.key_values(job)
         overlay = Overlay.of_local(store)
@@ -74,7 +74,7 @@ def test_a_store_has_it_nowhere(
     assert purge_store(root, "--job", "job1", "--fixed", secret.text) == 0, capsys.readouterr().err
     assert holding(secret.text, root) == []
     with LocalStore(str(root)) as store:
-        store.take_in()
+        store.ingest()
         assert holding(secret.text, root) == []
         with store.open("job1") as reader:
             lines = [line.text for line in reader.lines(streams=tuple(Stream), kinds=tuple(Kind))]
@@ -95,10 +95,10 @@ def test_a_running_job_prints_on_and_its_keys_are_followed(tmp_path: Path) -> No
     with CaptureWriter(root / "spool", "job1", name=secret.text) as capture:
         print_it(capture, secret)
         with LocalStore(str(root), create=True) as store:
-            store.take_in()
+            store.ingest()
             assert purge_store(root, "--job", "job1", "--fixed", secret.text) == 0
             capture.metadata({"step": 7, "token": OTHER, "loss": 0.5})
-            store.take_in()
+            store.ingest()
             with store.open("job1") as reader:
                 assert [(*key.path, key.count) for key in _keys(reader)] == [("loss", 1), ("step", 2), ("token", 2)]
     assert holding(secret.text, root) == []
@@ -111,7 +111,7 @@ def test_a_number_is_gone_from_what_was_learnt_of_keys_as_well(tmp_path: Path) -
         capture.metadata({"pin": 73215964}, {"pin": 3})
         capture.event("odd", "a number", data={"pin": 73215964})
         capture.close()
-        store.take_in()
+        store.ingest()
         for job in store.jobs():
             store.key_values(job)
     assert purge_store(root, "--job", "job1", "--fixed", "73215964") == 0
@@ -128,7 +128,7 @@ def test_a_page_that_had_read_it_writes_it_nowhere(tmp_path: Path) -> None:
             capture = CaptureWriter(root / "spool", job_id)
             capture.metadata({"token": "hunter2" if job_id == "job1" else OTHER})
             capture.close()
-        store.take_in()
+        store.ingest()
     (root / "values.db").unlink()
     page = LocalStore(str(root))
     for job in page.jobs():
@@ -148,7 +148,7 @@ def test_what_a_reader_keeps_in_a_log_is_said_and_all_else_is_purged(
         capture = CaptureWriter(root / "spool", "job1", name="hunter2")
         capture.lines(["hunter2"])
         capture.close()
-        store.take_in()
+        store.ingest()
         Overlay.of_local(store).annotate(Place("job1"), "hunter2")
     database = root / "jobs" / "job1.db"
     with closing(sqlite3.connect(database, isolation_level=None)) as reader:
@@ -168,7 +168,7 @@ def test_what_was_moved_aside_is_said(tmp_path: Path, capsys: pytest.CaptureFixt
         capture = CaptureWriter(root / "spool", "job1")
         print_it(capture, secret)
         capture.close()
-        store.take_in()
+        store.ingest()
     aside = root / "jobs" / "job1.db.damaged-20260101T000000"
     aside.write_bytes(b"whatever")
     assert purge_store(root, "--job", "job1", "--fixed", secret.text) == 3

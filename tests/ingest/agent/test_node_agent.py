@@ -93,7 +93,7 @@ def test_segments_local_store_and_loki_hold_the_same(
             agent.wait_shipped()
             shown = agent.status()
     with LocalStore(str(tmp_path / "store"), create=True) as store:
-        assert store.take_in().problems == []
+        assert store.ingest().problems == []
         job = store.jobs()[0]
         with store.open(job.job_id) as reader:
             local = [(line.time_ns, line.stream, line.kind, line.text, {k: str(v) for k, v in line.attrs.items()})

@@ -139,7 +139,7 @@ def test_killed_at_any_time_it_does_no_harm(root: Path, spool: Path) -> None:
             wait_until(lambda: running_agent(str(root)) is None, "the agent's death")
         capture.close()
     with LocalStore(str(root)) as store:
-        assert store.take_in() == TakenIn(True, [])
+        assert store.ingest() == TakenIn(True, [])
     assert texts(root) == ["line 0", "line 1", "line 2"]
 
 
@@ -201,13 +201,13 @@ def test_stays_while_a_capture_lives_and_takes_in_once_a_second_at_most(
 ) -> None:
     clock = Clock()
     taken_at: list[float] = []
-    take_in = LocalStore.take_in
+    ingest = LocalStore.ingest
 
     def counted(store: LocalStore) -> TakenIn:
         taken_at.append(clock.now)
-        return take_in(store)
+        return ingest(store)
 
-    monkeypatch.setattr(LocalStore, "take_in", lambda store, **_: counted(store))
+    monkeypatch.setattr(LocalStore, "ingest", lambda store, **_: counted(store))
     capture = CaptureWriter(spool)
     with capture:
         clock.later = [lambda: capture.lines(["x"])] * 30 + [lambda: None] * 100
@@ -215,7 +215,7 @@ def test_stays_while_a_capture_lives_and_takes_in_once_a_second_at_most(
         run_agent(root, clock)
     assert len(clock.pauses) > 130
     assert len(taken_at) < 40
-    assert min(later - earlier for earlier, later in zip(taken_at, taken_at[1:])) >= user_agent.TAKE_IN_SECS  # noqa: B905, RUF007
+    assert min(later - earlier for earlier, later in zip(taken_at, taken_at[1:])) >= user_agent.INGEST_SECS  # noqa: B905, RUF007
     assert len(texts(root)) == 30
 
 
@@ -270,21 +270,21 @@ def test_a_log_that_cannot_be_written_stops_nothing(root: Path) -> None:
 # ---- logshipper-agent
 
 
-def test_status_shows_what_is_spooled_and_taken_in(root: Path, spool: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_shows_what_is_spooled_and_ingested(root: Path, spool: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_capture(spool, "done11", name="eval.py")
     with LocalStore(str(root)) as store:
-        store.take_in()
+        store.ingest()
     with CaptureWriter(spool, "runs22") as capture:
         capture.lines(["one"])
         assert main(["status", "--store", str(root), "--json"]) == 0
         document = json.loads(capsys.readouterr().out)
         assert main(["status", "--store", str(root)]) == 0
         text = capsys.readouterr().out
-        assert capture.segment.exists()  # nothing was taken in
+        assert capture.segment.exists()  # nothing was ingested
     assert document["schema"] == "logshipper-agent.status/1"
     assert document["agent_pid"] is None
     runs, done = document["jobs"]
-    assert (runs["job_id"], runs["state"], runs["captures_alive"]) == ("runs22", "NOT TAKEN IN", 1)
+    assert (runs["job_id"], runs["state"], runs["captures_alive"]) == ("runs22", "NOT INGESTED", 1)
     assert runs["spooled_bytes"] == capture.segment.stat().st_size
     assert (done["job_id"], done["state"], done["lines"], done["captures_spooled"]) == ("done11", "COMPLETED", 2, 0)
     assert re.search(r"runs22 .*1 \(1 alive\)", text)

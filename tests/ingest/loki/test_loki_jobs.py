@@ -196,7 +196,7 @@ def test_hostile_events_never_raise_and_never_forge(
 @settings(max_examples=examples(50), deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_the_order_of_arrival_does_not_matter(random: Any) -> None:
-    """Events as a job makes them, taken in any order and some of them twice."""
+    """Events as a job makes them, ingested in any order and some of them twice."""
     began_ns = time.time_ns() - 60 * NS
     entries = []
     for at_ns, event in enumerate(

@@ -259,7 +259,7 @@ def test_x_is_judged_capture_by_capture(fake: FakeLoki, store: Path) -> None:
         capture.close()
     push_spool(fake, store / "spool")
     with LocalStore(str(store), create=True) as local:
-        assert local.take_in().complete
+        assert local.ingest().complete
         with local.open(JOB) as expected, open_store(fake).open(JOB) as reader:
             assert reader.x_axis() == expected.x_axis()
             assert (reader.x_axis().key, reader.x_axis().rule) == ("step", 3)

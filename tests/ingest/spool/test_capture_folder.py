@@ -122,17 +122,17 @@ def test_what_cannot_be_removed_is_an_os_error(spool: Spool, monkeypatch: pytest
     assert (spool.capture.path / "identity.json").exists()
 
 
-@pytest.mark.parametrize("how", ["take_in", "remove"])
+@pytest.mark.parametrize("how", ["ingest", "remove"])
 def test_the_local_store_goes_on_until_it_is_gone(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder_removal, "REMOVED_AT_ONCE", 3)
     with LocalStore(str(tmp_path / "store"), create=True) as store:
         capture = make_capture(tmp_path / "store" / "spool")
         if how == "remove":
-            store.take_in()
+            store.ingest()
             capture = make_capture(tmp_path / "store" / "spool", suffix="bbbb")
         nest(capture.segments, 20)
-        if how == "take_in":
-            assert store.take_in() == TakenIn(True, [])
+        if how == "ingest":
+            assert store.ingest() == TakenIn(True, [])
         else:
             store.remove("k3f9x2")
         assert list((tmp_path / "store" / "spool").iterdir()) == []
@@ -145,7 +145,7 @@ def test_the_local_store_leaves_the_rest_for_the_next_time(tmp_path: Path, monke
         nest(capture.segments, 20)
         age(capture.path, 60)
         runs = 1
-        while not store.take_in(deadline_secs=0).complete:
+        while not store.ingest(deadline_secs=0).complete:
             runs += 1
         assert runs > 5
         assert list((tmp_path / "store" / "spool").iterdir()) == []

@@ -1,4 +1,4 @@
-"""The local store: what is spooled is taken in, once and whole, and read again as it was printed."""
+"""The local store: what is spooled is ingested, once and whole, and read again as it was printed."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def texts_of(reader: JobReader, streams: tuple[Stream, ...] = BOTH) -> list[str]
 
 
 def take(store: LocalStore, job_id: str = "k3f9x2") -> JobReader:
-    taken = store.take_in()
+    taken = store.ingest()
     assert taken.problems == []
     assert taken.complete
     return store.open(job_id)
@@ -73,7 +73,7 @@ def test_a_completed_job(store: LocalStore, spool: Path) -> None:
     assert list(spool.iterdir()) == []
 
 
-def test_taking_in_again_changes_nothing(store: LocalStore, spool: Path) -> None:
+def test_ingesting_again_changes_nothing(store: LocalStore, spool: Path) -> None:
     make_capture(spool)
     take(store)
     reader = take(store)
@@ -254,9 +254,9 @@ def test_no_heartbeat_for_20_seconds_is_unresponsive(store: LocalStore, spool: P
 def test_a_capture_in_the_making_is_left_alone(store: LocalStore, spool: Path) -> None:
     folder = spool / "abcdef@1.xxxx"
     folder.mkdir(parents=True)
-    assert store.take_in().problems == []
+    assert store.ingest().problems == []
     (folder / "segments").mkdir()
-    assert store.take_in().problems == []
+    assert store.ingest().problems == []
     assert store.jobs() == []
     assert folder.exists()
 
@@ -277,7 +277,7 @@ def test_a_capture_that_died_is_failed_and_its_loss_counted(store: LocalStore, s
     capture.append(b"\xf1LSF torn")
     capture.counters((100, 10), (7, 1))
     died(capture)
-    taken = store.take_in()
+    taken = store.ingest()
     assert ["cut short" in problem for problem in taken.problems] == [True]
     reader = store.open("k3f9x2")
     job = reader.summary
@@ -451,7 +451,7 @@ def test_state_of_the_x_axis_survives_between_batches(store: LocalStore, spool: 
 def test_resolve_by_id_name_prefix_and_last(store: LocalStore, spool: Path) -> None:
     for at, (job_id, name) in enumerate((("abc111", "train.py"), ("abd222", "train.py"), ("xyz333", "eval.py"))):
         make_capture(spool, job_id, name=name, start_ns=START_NS + at * 100 * SECOND_NS)
-    store.take_in()
+    store.ingest()
     assert [job.job_id for job in store.jobs()] == ["xyz333", "abd222", "abc111"]
     assert store.resolve("last") == "xyz333"
     assert store.resolve("abc111") == "abc111"
@@ -476,7 +476,7 @@ def test_an_empty_store_has_no_last_job(store: LocalStore) -> None:
 @pytest.mark.parametrize("job_id", ["nothing", "../catalogue", "", "a/b", "k3f9x2.db\0"])
 def test_opening_what_is_no_job(store: LocalStore, spool: Path, job_id: str) -> None:
     make_capture(spool)
-    store.take_in()
+    store.ingest()
     with pytest.raises(UnknownJob):
         store.open(job_id)
 
@@ -487,7 +487,7 @@ def test_opening_what_is_no_job(store: LocalStore, spool: Path, job_id: str) -> 
 def test_remove_takes_all_of_a_job_and_nothing_else(store: LocalStore, spool: Path) -> None:
     make_capture(spool, "other")
     make_capture(spool)
-    store.take_in()
+    store.ingest()
     make_capture(spool, attempt=2)
     reader = store.open("k3f9x2")
     store.remove("k3f9x2")
@@ -504,12 +504,12 @@ def test_remove_takes_all_of_a_job_and_nothing_else(store: LocalStore, spool: Pa
 def test_a_running_job_is_not_removed(store: LocalStore, spool: Path) -> None:
     with CaptureWriter(spool, start_ns=time.time_ns()) as capture:
         capture.lines(["one"])
-        store.take_in()
+        store.ingest()
         with pytest.raises(StoreError, match="runs"):
             store.remove("k3f9x2")
         # not even when the store doesn't know yet, or thinks that it is gone
         capture.end()
-        store.take_in()
+        store.ingest()
         with pytest.raises(StoreError, match="runs"):
             store.remove("k3f9x2")
     assert texts_of(take(store)) == ["one"]
@@ -518,10 +518,10 @@ def test_a_running_job_is_not_removed(store: LocalStore, spool: Path) -> None:
 def test_late_segments_of_a_removed_job_are_not_resurrected(store: LocalStore, spool: Path, tmp_path: Path) -> None:
     make_capture(spool)
     late = make_capture(tmp_path / "elsewhere", suffix="late")
-    store.take_in()
+    store.ingest()
     store.remove("k3f9x2")
     late.path.rename(spool / late.path.name)
-    assert store.take_in().problems == []
+    assert store.ingest().problems == []
     assert store.jobs() == []
     assert list(spool.iterdir()) == []
     assert not list(Path(store.root, "jobs").iterdir())
@@ -529,7 +529,7 @@ def test_late_segments_of_a_removed_job_are_not_resurrected(store: LocalStore, s
 
 def test_a_removed_job_s_id_is_used_again_as_a_higher_attempt(store: LocalStore, spool: Path) -> None:
     make_capture(spool, attempt=3)
-    store.take_in()
+    store.ingest()
     store.remove("k3f9x2")
     again = make_capture(spool, lines=["again"], attempt=1)
     os.utime(again.path / "identity.json", (time.time() + 5, time.time() + 5))  # begun after the removal
@@ -548,21 +548,21 @@ def test_progress_and_the_deadline(store: LocalStore, spool: Path, monkeypatch: 
         capture.lines([f"{number:04d}" + "x" * 995] * 4)
     capture.close()
     size = capture.segment.stat().st_size
-    assert not store.take_in(deadline_secs=0).complete
+    assert not store.ingest(deadline_secs=0).complete
     begun = len(texts_of(store.open("k3f9x2")))
     assert 0 < begun < 120
     told: list[tuple[int, int]] = []
-    assert store.take_in(progress=lambda done, total: told.append((done, total))).complete
+    assert store.ingest(progress=lambda done, total: told.append((done, total))).complete
     assert len(texts_of(store.open("k3f9x2"))) == 120
     assert told == sorted(told)
     assert {total for _, total in told} == {size}
     assert size - 200 < told[-1][0] <= size
 
 
-def test_a_job_that_prints_on_does_not_hold_taking_in_up(
+def test_a_job_that_prints_on_does_not_hold_ingesting_up(
     store: LocalStore, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is taken in at a time is what was there when it began."""
+    """What is ingested at a time is what was there when it began."""
     with CaptureWriter(spool) as capture:
         capture.lines(["x" * 1000])
 
@@ -570,13 +570,13 @@ def test_a_job_that_prints_on_does_not_hold_taking_in_up(
             capture.lines(["x" * 1000])
 
         monkeypatch.setattr("logshipper_ingest.store.intake.BATCH_BYTES", 500)
-        assert store.take_in(progress=print_on, deadline_secs=60).complete
+        assert store.ingest(progress=print_on, deadline_secs=60).complete
 
 
 def test_one_job_only(store: LocalStore, spool: Path) -> None:
     make_capture(spool, "wanted")
     make_capture(spool, "other")
-    assert store.take_in(job_id="wanted").complete
+    assert store.ingest(job_id="wanted").complete
     assert [job.job_id for job in store.jobs()] == ["wanted"]
 
 
@@ -590,7 +590,7 @@ def test_identity_of_any_shape_never_stops_the_others(store: LocalStore, spool: 
         (folder / "identity.json").write_text(shape)
         age(folder, 3600)
     make_capture(spool, "good")
-    taken = store.take_in()
+    taken = store.ingest()
     assert len(taken.problems) == len(shapes)
     assert [job.job_id for job in store.jobs()] == ["good"]
     assert sum("upgrade" in problem for problem in taken.problems) == 1
@@ -613,18 +613,18 @@ def test_links_in_the_place_of_folders_are_not_followed(store: LocalStore, spool
     folder = spool / "other@1.aaaa"
     folder.mkdir()
     (folder / "segments").symlink_to(elsewhere.segments)
-    assert len(store.take_in().problems) == 1
+    assert len(store.ingest().problems) == 1
     assert store.jobs() == []
     assert elsewhere.segment.exists()
 
 
-def test_names_of_any_bytes_are_taken_in_and_said_safely(store: LocalStore, spool: Path) -> None:
+def test_names_of_any_bytes_are_ingested_and_said_safely(store: LocalStore, spool: Path) -> None:
     make_capture(spool, suffix="\udcff\x1b[31m")
     assert texts_of(take(store)) == ["one", "two"]
     make_capture(spool, "other1", suffix="\udcff\x1b[31m", lines=[]).append(b"junk")
     (spool / "stray \udcff\x1b[31m").mkdir()
     age(spool / "stray \udcff\x1b[31m", 3600)
-    problems = store.take_in().problems
+    problems = store.ingest().problems
     assert len(problems) == 1
     assert problems[0].isprintable()
 
@@ -666,7 +666,7 @@ def test_records_of_any_shape_never_raise(store: LocalStore, spool: Path) -> Non
     capture.lines(["after"], time_ns=2**64 - 5)
     capture.lines(["and after"], time_ns=2**64 - 5)
     capture.close()
-    taken = store.take_in()
+    taken = store.ingest()
     assert taken.complete, taken.problems
     reader = store.open("k3f9x2")
     assert texts_of(reader) == ["after", "and after"]

@@ -31,11 +31,11 @@ BOTH = (Stream.STDOUT, Stream.STDERR)
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A store with one job, `good1`, taken in."""
+    """A store with one job, `good1`, ingested."""
     root = tmp_path / "store"
     make_capture(root / "spool", "good1", lines=["one", "two"])
     with LocalStore(str(root), create=True) as store:
-        assert store.take_in().problems == []
+        assert store.ingest().problems == []
     return root
 
 
@@ -129,7 +129,7 @@ def test_a_replaced_catalogue_is_followed_where_nothing_is_spooled(root: Path) -
         (root / "catalogue.db").unlink()
         make_capture(root / "spool", "new222")
         with LocalStore(str(root)) as other:
-            assert other.take_in().complete
+            assert other.ingest().complete
         assert os.listdir(root / "spool") == []
         assert ids(store) == ["good1", "new222"]
 
@@ -160,11 +160,11 @@ def spoil_tables(path: Path) -> None:
         file.write(b"\xff" * (path.stat().st_size - size))
 
 
-def test_damage_that_taking_in_finds_is_fixed_at_once(root: Path) -> None:
+def test_damage_that_ingesting_finds_is_fixed_at_once(root: Path) -> None:
     spoil_tables(root / "catalogue.db")
     make_capture(root / "spool", "new222")
     with LocalStore(str(root)) as store:
-        taken = store.take_in()
+        taken = store.ingest()
         assert (taken.complete, taken.problems) == (True, [])
     assert os.listdir(root / "spool") == []
     with closing(Catalogue.open(str(root / "catalogue.db"), wal=True)) as catalogue:
@@ -216,7 +216,7 @@ def test_a_catalogue_that_cannot_be_made_now_is_made_later(root: Path, monkeypat
         store = LocalStore(str(root))
         assert ids(store) == ["good1"]
     with closing(store):
-        taken = store.take_in()
+        taken = store.ingest()
         assert (taken.complete, taken.problems) == (True, [])
         assert ids(store) == ["good1", "new222"]
     assert (root / "catalogue.db").exists()
@@ -232,9 +232,9 @@ def test_what_the_catalogue_refused_is_put_there_by_the_next_look(root: Path, mo
         job.lines("one")
         job.beat()
         monkeypatch.setattr(Catalogue, "put", refused)
-        assert not store.take_in().complete
+        assert not store.ingest().complete
         monkeypatch.setattr(Catalogue, "put", put)
-        assert store.take_in().complete  # the job has printed nothing since
+        assert store.ingest().complete  # the job has printed nothing since
         assert {summary.job_id: summary.lines for summary in store.jobs()}["runs22"] == 1
 
 
@@ -246,7 +246,7 @@ def test_a_reader_that_was_opened_earlier_takes_no_line_back(root: Path) -> None
     with LocalStore(str(root)) as store:
         earlier = store.open("good1")
         make_capture(root / "spool", "good1", attempt=2, lines=["three"])
-        store.take_in()
+        store.ingest()
         for reader in (store.open("good1"), earlier):
             log.bring_up(reader)
             assert [line.text for line in log.lines(reader, 0, 9)] == ["one", "two", "three"]
@@ -259,7 +259,7 @@ def test_lines_of_another_job_of_the_same_id_are_told_to_be_others(root: Path) -
         log.bring_up(store.open("good1"))
         store.remove("good1")
         make_capture(root / "spool", "good1", attempt=2, lines=["other", "lines", "now"])
-        store.take_in()
+        store.ingest()
         reader = store.open("good1")
         log.bring_up(reader)
         assert [line.text for line in log.lines(reader, 0, 9)] == ["other", "lines", "now"]

@@ -42,16 +42,16 @@ def spool(root: Path) -> Path:
 
 @pytest.fixture
 def filled(root: Path, spool: Path) -> Path:
-    """A store's folder with two jobs, `good1` and `job222`, taken in."""
+    """A store's folder with two jobs, `good1` and `job222`, ingested."""
     make_capture(spool, "good1", lines=["one", "two"])
     make_capture(spool, "job222", lines=[f"line {number}" for number in range(20_000)])
-    assert take_in(root).problems == []
+    assert ingest(root).problems == []
     return root
 
 
-def take_in(root: Path) -> TakenIn:
+def ingest(root: Path) -> TakenIn:
     with LocalStore(str(root), create=True) as store:
-        return store.take_in()
+        return store.ingest()
 
 
 def texts(store: LocalStore, job_id: str) -> list[str]:
@@ -69,7 +69,7 @@ def test_a_missing_store_is_said_and_made_when_asked(root: Path) -> None:
         assert store.jobs() == []
     assert root.stat().st_mode & 0o777 == 0o700
     with LocalStore(str(root)) as store:
-        assert store.take_in() == TakenIn(True, [])
+        assert store.ingest() == TakenIn(True, [])
 
 
 def test_other_folders_and_files_are_no_stores(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_other_folders_and_files_are_no_stores(tmp_path: Path) -> None:
 def test_a_store_that_has_only_a_spool_is_one(root: Path, spool: Path) -> None:
     make_capture(spool)
     with LocalStore(str(root)) as store:
-        assert store.take_in().complete
+        assert store.ingest().complete
         assert texts(store, "k3f9x2") == ["one", "two"]
 
 
@@ -108,7 +108,7 @@ def test_a_newer_job_is_refused_and_others_go_on(filled: Path, spool: Path) -> N
     waiting = make_capture(spool, "job222", attempt=2)
     make_capture(spool, "good1", attempt=2, lines=["three"])
     with LocalStore(str(filled)) as store:
-        taken = store.take_in()
+        taken = store.ingest()
         assert not taken.complete
         assert [("job222.db" in problem, "newer" in problem) for problem in taken.problems] == [(True, True)]
         assert waiting.path.exists()
@@ -126,7 +126,7 @@ def test_a_newer_segment_waits_and_the_rest_goes_on(root: Path, spool: Path) -> 
     make_capture(spool, "good1")
     with LocalStore(str(root), create=True) as store:
         for _ in range(2):  # it is said each time
-            taken = store.take_in()
+            taken = store.ingest()
             assert not taken.complete
             assert len(taken.problems) == 1
             assert "upgrade" in taken.problems[0]
@@ -135,7 +135,7 @@ def test_a_newer_segment_waits_and_the_rest_goes_on(root: Path, spool: Path) -> 
             file.seek(8)
             file.write(b"\x01\x00")
     with LocalStore(str(root)) as store:
-        assert store.take_in() == TakenIn(True, [])
+        assert store.ingest() == TakenIn(True, [])
         assert texts(store, "newer1") == ["one", "two"]
 
 
@@ -161,7 +161,7 @@ def test_a_damaged_job_is_named_and_others_stay_readable(filled: Path, spool: Pa
     break_it(broken)
     make_capture(spool, "good1", attempt=2, lines=["three"])
     with LocalStore(str(filled)) as store:
-        assert store.take_in().complete
+        assert store.ingest().complete
         assert texts(store, "good1") == ["one", "two", "three"]
         with pytest.raises(StoreError, match="damaged or half-written") as error:
             texts(store, "job222")
@@ -173,7 +173,7 @@ def test_a_damaged_job_is_named_and_others_stay_readable(filled: Path, spool: Pa
 def test_a_damaged_job_keeps_its_segments_in_the_spool(filled: Path, spool: Path) -> None:
     scribble(filled / "jobs" / "job222.db")
     waiting = make_capture(spool, "job222", attempt=2)
-    taken = take_in(filled)
+    taken = ingest(filled)
     assert not taken.complete
     assert "job222.db" in taken.problems[0]
     assert waiting.segment.exists()
@@ -189,8 +189,8 @@ def test_a_damaged_or_missing_catalogue_is_made_again(filled: Path, break_it: ob
     (filled / "jobs" / "other.txt").write_text("x")
     with LocalStore(str(filled)) as store:
         assert store.jobs() == before
-        assert ["bad333.db" in problem for problem in store.take_in().problems] == [True]
-        assert store.take_in().problems == []
+        assert ["bad333.db" in problem for problem in store.ingest().problems] == [True]
+        assert store.ingest().problems == []
 
 
 def test_damage_within_the_catalogue_shows_later_and_is_fixed(filled: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_catalogue_that_another_program_replaced_is_followed(filled: Path, spo
         with LocalStore(str(filled)) as other:
             assert len(other.jobs()) == 2
             make_capture(spool, "new333")
-            assert store.take_in().complete
+            assert store.ingest().complete
             assert len(other.jobs()) == len(store.jobs()) == 3
 
 
@@ -216,7 +216,7 @@ def test_a_job_whose_database_was_only_begun_is_no_damage(filled: Path, spool: P
     empty(filled / "jobs" / "k3f9x2.db")
     make_capture(spool)
     with LocalStore(str(filled)) as store:
-        assert store.take_in() == TakenIn(True, [])
+        assert store.ingest() == TakenIn(True, [])
         assert texts(store, "k3f9x2") == ["one", "two"]
 
 
@@ -252,15 +252,15 @@ def test_a_log_that_goes_while_somebody_opens_the_database(filled: Path, monkeyp
 
 
 @ordinary_user_only
-def test_a_read_only_store_is_read_without_taking_in(filled: Path, spool: Path) -> None:
+def test_a_read_only_store_is_read_without_ingesting(filled: Path, spool: Path) -> None:
     make_capture(spool, "waits1")
     for folder in (filled, filled / "jobs"):
         folder.chmod(0o500)
     try:
         with LocalStore(str(filled)) as store:
-            taken = store.take_in()
+            taken = store.ingest()
             assert not taken.complete
-            assert taken.problems == [f"{filled}: can't be written: 1 capture in the spool not taken in"]
+            assert taken.problems == [f"{filled}: can't be written: 1 capture in the spool not ingested"]
             assert len(store.jobs()) == 2
             assert texts(store, "good1") == ["one", "two"]
             with pytest.raises(StoreError, match="can't be written"):
@@ -268,7 +268,7 @@ def test_a_read_only_store_is_read_without_taking_in(filled: Path, spool: Path) 
     finally:
         for folder in (filled, filled / "jobs"):
             folder.chmod(0o700)
-    assert take_in(filled).complete
+    assert ingest(filled).complete
 
 
 @ordinary_user_only
@@ -319,14 +319,14 @@ def test_a_segment_that_cannot_be_opened_waits_and_the_rest_goes_on(root: Path, 
     locked = make_capture(spool, "locked")
     locked.segment.chmod(0)
     make_capture(spool, "good1")
-    taken = take_in(root)
+    taken = ingest(root)
     assert not taken.complete
     assert "permission denied" in taken.problems[0]
     assert locked.segment.exists()
     with LocalStore(str(root)) as store:
         assert texts(store, "good1") == ["one", "two"]
         locked.segment.chmod(0o600)
-        assert store.take_in() == TakenIn(True, [])
+        assert store.ingest() == TakenIn(True, [])
         assert texts(store, "locked") == ["one", "two"]
 
 
@@ -334,7 +334,7 @@ def test_captures_of_another_user_are_left_alone(root: Path, spool: Path, monkey
     capture = make_capture(spool)
     with LocalStore(str(root), create=True) as store:
         monkeypatch.setattr(store._intake, "_owner", os.geteuid() + 1)
-        taken = store.take_in()
+        taken = store.ingest()
         assert ["another user" in problem for problem in taken.problems] == [True]
         assert capture.segment.exists()
         assert store.jobs() == []
@@ -366,13 +366,13 @@ def test_no_room_loses_nothing(root: Path, spool: Path, page_limit: list[int]) -
     capture.close()
     make_capture(spool, "small1")
     with LocalStore(str(root), create=True) as store:
-        taken = store.take_in()
+        taken = store.ingest()
         assert not taken.complete
         assert "no room left" in taken.problems[0]
         assert capture.segment.exists()
         assert texts(store, "small1") == ["one", "two"]
         page_limit[0] = 1 << 30
-        assert store.take_in() == TakenIn(True, [])
+        assert store.ingest() == TakenIn(True, [])
         assert texts(store, "k3f9x2") == numbers
 
 
@@ -385,7 +385,7 @@ def test_files_that_may_not_grow_lose_nothing(root: Path, spool: Path) -> None:
     capture.close()
     code = (
         "import sys; from logshipper_ingest.store.local_store import LocalStore\n"
-        "print(LocalStore(sys.argv[1], create=True).take_in())"
+        "print(LocalStore(sys.argv[1], create=True).ingest())"
     )
 
     def limit() -> None:
@@ -402,7 +402,7 @@ def test_files_that_may_not_grow_lose_nothing(root: Path, spool: Path) -> None:
     assert found.returncode == 0, found.stderr
     assert "complete=False" in found.stdout
     assert "disk" in found.stdout
-    assert take_in(root).complete
+    assert ingest(root).complete
     with LocalStore(str(root)) as store:
         assert texts(store, "k3f9x2") == numbers
 
@@ -425,7 +425,7 @@ def test_a_full_disk_is_said_reading_goes_on_and_room_fixes_it(small_disk: Path,
     root, spool = small_disk / "store", tmp_path / "spool"
     make_capture(spool, "good1")
     with LocalStore(str(root), create=True, spool=str(spool)) as store:
-        assert store.take_in().complete
+        assert store.ingest().complete
     filler = small_disk / "filler"
     with filler.open("wb", buffering=0) as file:
         for size in (65536, 512):
@@ -436,7 +436,7 @@ def test_a_full_disk_is_said_reading_goes_on_and_room_fixes_it(small_disk: Path,
                 pass
     capture = make_capture(spool, "late22", lines=[os.urandom(50).hex() for _ in range(2000)])
     with LocalStore(str(root), spool=str(spool)) as store:
-        taken = store.take_in()
+        taken = store.ingest()
         assert not taken.complete
         assert any("room" in problem or "disk" in problem for problem in taken.problems), taken.problems
         assert [job.job_id for job in store.jobs()] == ["good1"]
@@ -444,7 +444,7 @@ def test_a_full_disk_is_said_reading_goes_on_and_room_fixes_it(small_disk: Path,
     assert capture.segment.exists()
     filler.unlink()
     with LocalStore(str(root), spool=str(spool)) as store:
-        assert store.take_in().complete
+        assert store.ingest().complete
         assert len(texts(store, "late22")) == 2000
 
 
@@ -462,7 +462,7 @@ def test_no_write_ahead_log_on_a_network_file_system(tmp_path: Path) -> None:
     make_capture(spool)
     with LocalStore(str(root), create=True, spool=str(spool), network=network) as store:
         assert not store.uses_wal
-        assert store.take_in() == TakenIn(True, [])
+        assert store.ingest() == TakenIn(True, [])
         assert texts(store, "k3f9x2") == ["one", "two"]
         for path in (root / "catalogue.db", root / "jobs" / "k3f9x2.db"):
             with closing(sqlite3.connect(path)) as connection:
@@ -474,7 +474,7 @@ def test_no_write_ahead_log_on_a_network_file_system(tmp_path: Path) -> None:
 def test_a_write_ahead_log_on_a_local_one(root: Path, spool: Path) -> None:
     make_capture(spool)
     with LocalStore(str(root), create=True, network=lambda path: None) as store:
-        store.take_in()
+        store.ingest()
         with closing(sqlite3.connect(root / "jobs" / "k3f9x2.db")) as connection:
             assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
@@ -487,14 +487,14 @@ def test_waiting_for_another_who_takes_in_is_bounded(root: Path, spool: Path) ->
     with LocalStore(str(root), create=True) as store:
         with intake.intake_lock(str(root / "intake.lock"), time.monotonic()) as held:
             assert held
-            taken = store.take_in(deadline_secs=0.05)
+            taken = store.ingest(deadline_secs=0.05)
             assert not taken.complete
             assert "another program" in taken.problems[0]
             assert store.jobs() == []
-        assert store.take_in().complete
+        assert store.ingest().complete
 
 
-_TAKE_IN_UNTIL_STOPPED = """
+_INGEST_UNTIL_STOPPED = """
 import os, sys
 from logshipper_ingest.store.local_store import LocalStore
 root, stop = sys.argv[1:]
@@ -502,16 +502,16 @@ with LocalStore(root, create=True) as store:
     stopped = False
     while not stopped:
         stopped = os.path.exists(stop)
-        taken = store.take_in(deadline_secs=30)
+        taken = store.ingest(deadline_secs=30)
         assert taken.problems == [], taken.problems
 """
 
 
-def test_several_take_in_at_a_time_each_line_once(root: Path, spool: Path, tmp_path: Path) -> None:
+def test_several_ingest_at_a_time_each_line_once(root: Path, spool: Path, tmp_path: Path) -> None:
     stop = tmp_path / "stop"
     with LocalStore(str(root), create=True):
         pass
-    command = [sys.executable, "-c", _TAKE_IN_UNTIL_STOPPED, str(root), str(stop)]
+    command = [sys.executable, "-c", _INGEST_UNTIL_STOPPED, str(root), str(stop)]
     children = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(3)]
     with CaptureWriter(spool) as capture:
         for number in range(400):
@@ -524,7 +524,7 @@ def test_several_take_in_at_a_time_each_line_once(root: Path, spool: Path, tmp_p
         _, errors = child.communicate(timeout=CHILD_SECS)
         assert child.returncode == 0, errors
     with LocalStore(str(root)) as store:
-        assert store.take_in() == TakenIn(True, [])
+        assert store.ingest() == TakenIn(True, [])
         assert texts(store, "k3f9x2") == [f"line {number}" for number in range(400)]
         assert store.jobs()[0].lines == 400
 
@@ -537,7 +537,7 @@ REMOVING = ("store_job_buried", "store_spool_dropped", "store_database_removed",
 
 @pytest.mark.parametrize("times", [1, 2, 3, 4])
 @pytest.mark.parametrize("point", TAKING_IN)
-def test_killed_while_taking_in_nothing_is_lost_or_doubled(root: Path, spool: Path, point: str, times: int) -> None:
+def test_killed_while_ingesting_nothing_is_lost_or_doubled(root: Path, spool: Path, point: str, times: int) -> None:
     expected: list[str] = []
     records: list[str] = []
     with CaptureWriter(spool, start_ns=time.time_ns()) as capture:
@@ -556,10 +556,10 @@ def test_killed_while_taking_in_nothing_is_lost_or_doubled(root: Path, spool: Pa
         capture.end()
         capture.close()
     make_capture(spool, "after1", lines=["other"])
-    died = [killed(root.parent / f"killed{life}", point, times, "take-in", str(root)) for life in (1, 2)]
+    died = [killed(root.parent / f"killed{life}", point, times, "ingest", str(root)) for life in (1, 2)]
     assert died[0] or times > 1
     with LocalStore(str(root), create=True) as store:
-        assert store.take_in() == TakenIn(True, [])
+        assert store.ingest() == TakenIn(True, [])
         reader = store.open("k3f9x2")
         assert [line.text for line in reader.lines(streams=BOTH)] == expected
         assert [record.line for record in reader.records()] == records
@@ -575,14 +575,14 @@ def test_killed_while_taking_in_nothing_is_lost_or_doubled(root: Path, spool: Pa
 def test_killed_while_a_job_is_removed_it_is_gone_at_the_next_time(root: Path, spool: Path, point: str) -> None:
     make_capture(spool, "job111", lines=["one", "two"])
     make_capture(spool, "job222", lines=["other"])
-    assert take_in(root).problems == []
+    assert ingest(root).problems == []
     make_capture(spool, "job111", attempt=2, lines=["spooled since"])
     assert killed(root.parent / "killed", point, 1, "remove", str(root), "job111")
     with LocalStore(str(root)) as store:
-        store.take_in()
+        store.ingest()
         if any(job.job_id == "job111" for job in store.jobs()):
             store.remove("job111")
-        assert store.take_in() == TakenIn(True, [])
+        assert store.ingest() == TakenIn(True, [])
         assert [job.job_id for job in store.jobs()] == ["job222"]
         assert texts(store, "job222") == ["other"]
     assert list(spool.iterdir()) == []
@@ -612,7 +612,7 @@ def test_a_fault_of_our_own_in_one_capture_stops_no_other(
         return enter(job, folder, *rest)  # type: ignore[arg-type]  # as they came
 
     monkeypatch.setattr(intake, "_enter", raise_for_bad)
-    taken = take_in(root)
+    taken = ingest(root)
     assert not taken.complete
     assert "unforeseen" in taken.problems[0]
     assert bad.segment.exists()
@@ -632,8 +632,8 @@ def test_a_directory_that_cannot_be_removed_is_tried_again(
         with monkeypatch.context() as patch:
             patch.setattr(CaptureFolder, "remove", refuse)
             for _ in range(2):
-                assert store.take_in() == TakenIn(False, [f"{capture.path}: permission denied"])
-        assert store.take_in() == TakenIn(True, [])
+                assert store.ingest() == TakenIn(False, [f"{capture.path}: permission denied"])
+        assert store.ingest() == TakenIn(True, [])
         assert not capture.path.exists()
         assert texts(store, "k3f9x2") == ["one", "two"]
 
@@ -644,9 +644,9 @@ def test_a_catalogue_in_memory_serves_where_none_can_be_written(filled: Path) ->
         assert {job.job_id for job in catalogue.jobs(time.time_ns())} == {"good1", "job222"}
 
 
-def test_old_captures_are_taken_in_however_old(root: Path, spool: Path) -> None:
+def test_old_captures_are_ingested_however_old(root: Path, spool: Path) -> None:
     capture = make_capture(spool)
     age(capture.path, 10 * 365 * 86400)
     with LocalStore(str(root), create=True) as store:
-        assert store.take_in() == TakenIn(True, [])
+        assert store.ingest() == TakenIn(True, [])
         assert texts(store, "k3f9x2") == ["one", "two"]

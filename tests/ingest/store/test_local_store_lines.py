@@ -86,7 +86,7 @@ def job_and_store() -> Iterator[tuple[Job, LocalStore]]:
 
 
 def reader_of(store: LocalStore) -> JobReader:
-    store.take_in()
+    store.ingest()
     return store.open("k3f9x2")
 
 
@@ -166,7 +166,7 @@ def test_a_task_that_begins_while_the_job_is_read_is_not_missed(tmp_path: Path) 
         CaptureWriter(tmp_path / "spool", task=0, suffix="s0").lines(["first"], time_ns=5)
         before = reader_of(store)
         CaptureWriter(tmp_path / "spool", task=1, suffix="s1").lines(["second"], time_ns=6)
-        store.take_in()
+        store.ingest()
         found = list(before.lines(streams=BOTH))
         rest = store.open("k3f9x2").lines(streams=BOTH, after=found[-1].position)
         assert texts(iter(found)) + texts(rest) == ["first", "second"]
@@ -195,7 +195,7 @@ def test_writing_goes_on_while_somebody_reads_slowly() -> None:
         reading = reader_of(store).lines(streams=BOTH)
         next(reading)
         job.tasks[0].lines(["more"])
-        assert store.take_in(deadline_secs=5).complete
+        assert store.ingest(deadline_secs=5).complete
         assert len(texts(reading)) == 599
 
 

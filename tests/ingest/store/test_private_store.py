@@ -79,7 +79,7 @@ def test_files_are_private_while_they_are_in_use_as_well(home: Home, monkeypatch
             home.start("run", "--", "sh", "-c", "echo begun; read line", stdin=subprocess.PIPE) as run,
             LocalStore(str(home.store), create=True) as store,
         ):
-            wait_until(lambda: store.take_in() and store.jobs(), "the job is in the store")
+            wait_until(lambda: store.ingest() and store.jobs(), "the job is in the store")
             with store.open(store.jobs()[0].job_id):
                 names = {path.name for path in home.store.rglob("*")}
                 assert {"catalogue.db-wal", "catalogue.db-shm", "0000000001.seg", "counters"} <= names

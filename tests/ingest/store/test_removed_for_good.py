@@ -45,11 +45,11 @@ def make_store(root: Path, secret: Secret) -> None:
             capture.event("odd", f"it was {secret.text}", data={secret.text: [printed]})
             capture.status(f"50% {printed}")
             with LocalStore(str(root), create=True) as store:
-                store.take_in()
+                store.ingest()
             capture.lines(f"later {printed}")
             capture.end()
     with LocalStore(str(root)) as store:
-        store.take_in()
+        store.ingest()
         for job in store.jobs():
             store.key_values(job)
         overlay = Overlay.of_local(store)
@@ -84,15 +84,15 @@ def test_others_who_have_the_store_open_leave_nothing_when_they_rest(store: Path
     make_store(store, secret)
     (store / "values.db").unlink()
     agent, page = LocalStore(str(store)), LocalStore(str(store))
-    agent.take_in()
+    agent.ingest()
     for program in (agent, page):
         for job in program.jobs():
             program.key_values(job)
     with page.open("job1") as reader:
         assert next(reader.lines(streams=(1, 2))) is not None  # type: ignore[arg-type]  # numbers do
         assert ask("rm", "job1", "--yes")[0] == 0
-    page.take_in()
-    agent.take_in()
+    page.ingest()
+    agent.ingest()
     page.close()
     agent.close()
     assert holding(secret.text, store) == []
@@ -104,7 +104,7 @@ def test_killed_while_it_is_removed_nothing_is_left_the_next_time(store: Path, a
     make_store(store, secret)
     assert killed(store.parent / "killed", point, 1, "rm", "job1", "--yes", "--store", str(store))
     with LocalStore(str(store)) as opened:
-        opened.take_in()
+        opened.ingest()
         is_there = any(job.job_id == "job1" for job in opened.jobs())
     if is_there:
         assert ask("rm", "job1", "--yes")[0] == 0

@@ -41,7 +41,7 @@ def test_a_run_and_its_reading(home: Home) -> None:
     assert home.logs("last", "--stream", "stdout") == ["a", "red", '{"epoch": 1, "loss": 0.5}']
     assert home.logs("last", "--stream", "stderr") == ["e"]
     assert shown["ledger"]["stdout"]["read"] == 3
-    assert home.captures() == []  # taken in, and removed from the spool
+    assert home.captures() == []  # ingested, and removed from the spool
 
 
 def test_names_ids_and_attempts(home: Home) -> None:
@@ -519,5 +519,5 @@ def test_the_agent_takes_in(tmp_path: Path) -> None:
     """It runs by itself, and holds nothing of the job: `x=$(logshipper run ...)` doesn't hang."""
     home = Home(tmp_path, agent=True)
     assert home.run("sh", "-c", "echo a").stdout == b"a\n"
-    wait_until(lambda: not home.captures(), "the agent has taken in and removed the capture")
+    wait_until(lambda: not home.captures(), "the agent has ingested and removed the capture")
     assert home.logs() == ["a"]

@@ -88,7 +88,7 @@ def test_jobs_are_listed_filtered_and_sorted(store: logshipper.Store) -> None:
 
 
 def test_jobs_are_read_when_it_is_their_turn(store: logshipper.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ids(store.jobs("a1")) == ["a1"], "all is taken in, which looks at what has ended"
+    assert ids(store.jobs("a1")) == ["a1"], "all is ingested, which looks at what has ended"
     asked = []
     read = store._store.key_values
 

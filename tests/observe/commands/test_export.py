@@ -289,7 +289,7 @@ def test_blocks_of_records_are_the_records(store: Path) -> None:
             job.metadata(*({"n": at, "attempt": attempt} for at in range(20)))
             job.end()
     with LocalStore(str(store)) as local:
-        local.take_in()
+        local.ingest()
         with local.open("both") as reader:
             wanted = [(record.time_ns, record.capture, record.attempt, record.line) for record in reader.records()]
             assert len(wanted) == 40

@@ -436,7 +436,7 @@ def test_rm_refuses_a_running_job(store: Path, ask: Ask) -> None:
         assert "runs" in err
 
 
-# ---- what isn't taken in
+# ---- what isn't ingested
 
 
 def test_damage_is_said_and_the_rest_is_read(store: Path, ask: Ask) -> None:
@@ -551,7 +551,7 @@ def test_a_big_job_is_read_in_bounded_memory(store: Path) -> None:
         assert (done.returncode, done.stderr) == (0, b"")
         return done.stdout.splitlines()
 
-    assert answer("logs", "last", "--tail", "2")[-1] == b'{"step": 99999, "loss": 4.5}'  # takes in
+    assert answer("logs", "last", "--tail", "2")[-1] == b'{"step": 99999, "loss": 4.5}'  # ingests
     began = time.monotonic()
     assert len(answer("logs", "last", "--tail", "5")) == 5
     assert time.monotonic() - began < scaled(10), "generous: a quarter of a second, as a rule"

@@ -247,7 +247,7 @@ def test_an_empty_store_is_friendly(store: Path) -> None:
     assert "yet; begin with: logshipper run -- COMMAND" in text
 
 
-def test_a_long_taking_in_shows_a_bar() -> None:
+def test_a_long_ingesting_shows_a_bar() -> None:
     """The bar's own clock is not waited for: it is told that its patience is over."""
     script = (
         "import sys; from logshipper_ingest.console import progress_bar;"

@@ -98,7 +98,7 @@ def test_a_state_is_read_twice(store: Path) -> None:
     with SpooledCapture(store, "a1") as job:
         job.beat()
         with LocalStore(str(store)) as opened:
-            opened.take_in()
+            opened.ingest()
             said = iter([True, False, True, True])
             waiting = Waiting(opened, ["a1"], timeout_secs=60)
             read = waiting._terminal
@@ -118,7 +118,7 @@ def test_a_server_that_is_away_is_waited_for(
 ) -> None:
     training(store)
     with LocalStore(str(store)) as opened:
-        opened.take_in()
+        opened.ingest()
         waiting = Waiting(opened, ["k3f9x2"])
         read, answers = waiting._terminal, iter([QueryError("Loki", 503, "away"), QueryError("Loki", 0, "no answer")])
 

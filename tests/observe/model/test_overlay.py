@@ -213,7 +213,7 @@ def test_a_store_of_others_is_tagged_in_the_users_own_folder(
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     with LocalStore(str(store)) as opened:
-        opened.take_in()
+        opened.ingest()
         opened.is_writable = False
         Overlay.of_local(opened).tag(JOB, [Change("mine", "")])
         assert set(Overlay.of_local(opened).all()) == {JOB}

@@ -14,7 +14,7 @@ EPOCHS = 40
 LONG_RECORDS = 20_000
 PEAK_AT = 14_001
 KEYS = 256
-TAKE_IN_SECS = 60.0
+INGEST_SECS = 60.0
 XSS = '<img src=x onerror="window.attacked=1">'
 HOSTILE_KEYS = [
     XSS,
@@ -66,7 +66,7 @@ def graph_jobs(root: Path) -> None:
         job.metadata({"words": "only"})
         job.end()
     with LocalStore(str(root)) as store:
-        assert store.take_in(deadline_secs=TAKE_IN_SECS).complete  # no page's first answer waits for it
+        assert store.ingest(deadline_secs=INGEST_SECS).complete  # no page's first answer waits for it
 
 
 def long_line(step: int) -> str:

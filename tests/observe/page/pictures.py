@@ -77,7 +77,7 @@ def main() -> None:
         training(root, "4711", 0.05, 32)
         training(root, "4712", 0.11, 64)
         with LocalStore(str(root)) as store:
-            store.take_in(deadline_secs=60)
+            store.ingest(deadline_secs=60)
         path = shutil.which("chromium")
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         list_and_console(browser, Path(scratch) / "jobs")

@@ -27,7 +27,7 @@ def test_more_lines_are_another_answer(serve: Callable[[Path], PageServer], tmp_
         tag, lines = client.ask(f"api/{path}").headers["ETag"], 1
         job.lines("two")
         job.beat()
-        while lines == 1:  # taken in at most every so often
+        while lines == 1:  # ingested at most every so often
             answer = client.ask(f"api/{path}")
             lines = lines_of(json.loads(answer.body))
         assert lines == 2

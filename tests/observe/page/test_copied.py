@@ -63,7 +63,7 @@ def copy_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[FakeLoki], Co
 
     def begin(loki: FakeLoki, job_id: str = "4711") -> Copy:
         monkeypatch.setattr(copied, "OpenedStore", lambda intake: loki)
-        copies.append(Copy(job_id, None))  # type: ignore[arg-type]  # nobody takes in here
+        copies.append(Copy(job_id, None))  # type: ignore[arg-type]  # nobody ingests here
         return copies[-1]
 
     yield begin

@@ -36,7 +36,7 @@ class Following:
 
     def read(self) -> list[Graph]:
         with LocalStore(str(self._root)) as store:
-            assert store.take_in(deadline_secs=60).complete
+            assert store.ingest(deadline_secs=60).complete
             with store.open(JOB) as reader:
                 found = self.feed.read_on(reader)
                 assert points(found) == points(graphs(reader, self._request, 99)[0])
@@ -125,7 +125,7 @@ def test_smoothing_goes_on_where_it_was(tmp_path: Path) -> None:
         for step, loss in enumerate(losses):
             job.metadata(json.dumps({"step": step, "loss": loss}))
             with LocalStore(str(root)) as store:
-                store.take_in(deadline_secs=60)
+                store.ingest(deadline_secs=60)
                 with store.open(JOB) as reader:
                     found = feed.read_on(reader)
         job.end()
@@ -140,7 +140,7 @@ def test_a_long_job_is_read_by_and_by(tmp_path: Path, monkeypatch: pytest.Monkey
         job.metadata(*(json.dumps({"step": step, "lr": step}) for step in range(700)))
         job.end()
     with LocalStore(str(root)) as store:
-        assert store.take_in(deadline_secs=60).complete
+        assert store.ingest(deadline_secs=60).complete
         with store.open(JOB) as reader:
             whole = points(graphs(reader, Request(None, ("loss", "lr")), 9)[0])
             seen = []

@@ -69,7 +69,7 @@ def test_many_at_once(serve: Callable[[Path], PageServer], tmp_path: Path) -> No
     assert all(one.rounds for one in asking)
     found = json.loads(client.ask(f"api/jobs/{JOB}/lines?from=-1&count=1").body)
     deadline = time.monotonic() + JOIN_SECS
-    while found["total"] < LINES + 1 and time.monotonic() < deadline:  # what came last is taken in a little later
+    while found["total"] < LINES + 1 and time.monotonic() < deadline:  # what came last is ingested a little later
         found = json.loads(client.ask(f"api/jobs/{JOB}/lines?from=-1&count=1").body)
     assert found["total"] == LINES + 1
     assert json.loads(client.ask(f"api/jobs/{JOB}/search?q=line").body)["hits"] == LINES + 1

@@ -334,7 +334,7 @@ def test_whoever_reads_may_go(words: list[str], tmp_path: Path) -> None:
 
 def test_values_are_remembered_and_never_stale(store: Path) -> None:
     with LocalStore(str(store)) as opened:
-        opened.take_in()
+        opened.ingest()
         before = {job.job_id: dict(opened.key_values(job)) for job in opened.jobs()}
     assert before["a2"] == {
         "epoch": KeyValues("2", 2, "1", "2"), "loss": KeyValues("0.5", 2, "0.5", "9.0"),
@@ -345,7 +345,7 @@ def test_values_are_remembered_and_never_stale(store: Path) -> None:
         job.metadata({"loss": 0.125})
         job.end()
     with LocalStore(str(store)) as opened:
-        opened.take_in()
+        opened.ingest()
         values = {job.job_id: opened.key_values(job) for job in opened.jobs()}
         assert values["a2"]["loss"] == KeyValues("0.125", 3, "0.125", "9.0")
         assert {name: values[name] for name in values if name != "a2"} == {
@@ -377,7 +377,7 @@ def test_a_purged_value_is_in_no_cache(store: Path) -> None:
     from logshipper_ingest.spool.purge_pattern import pattern_of
 
     with LocalStore(str(store)) as opened:
-        opened.take_in()
+        opened.ingest()
         assert (store / FILE).exists()
         opened.purge("a2", pattern_of(None, "small"), dry_run=True)
         assert (store / FILE).exists()
@@ -397,5 +397,5 @@ def test_a_store_that_cannot_be_written_is_not_called_empty(tmp_path: Path) -> N
     words = [sys.executable, "-c", f"{script}sys.exit(c.main(['ls', '--store', {str(root)!r}]))"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "1 capture in the spool not taken in" in done.stderr
+    assert "1 capture in the spool not ingested" in done.stderr
     assert "no jobs" not in done.stderr
