@@ -28,8 +28,10 @@ void channel_pair(struct channel *one, struct channel *other, struct shared_line
 {
     one->other = other;
     other->other = one;
-    if (same_file(one->out.fd, other->out.fd))
+    if (same_file(one->out.fd, other->out.fd)) {
+        *line = (struct shared_line){.is_terminal = isatty(one->out.fd)};
         one->line = other->line = line;
+    }
 }
 
 size_t channel_read(struct channel *channel, const unsigned char **data, int64_t now)
@@ -101,12 +103,12 @@ static size_t allowed(struct channel *channel, int64_t now)
     if (line->owner == other) {
         if (other->size)
             return 0; /* it is blocked, in this very file */
-        if (is_given_up(line))
+        if (is_given_up(line) || (line->is_terminal && !other->cut))
             return channel->size;
         channel->due_ns = now + POLL_NS;
         return 0;
     }
-    if (channel->at_end || !(other->size || other->ready))
+    if (channel->at_end || !(other->size || other->ready) || (line->is_terminal && !channel->cut))
         return channel->size;
     const unsigned char *start = pending(channel);
     const unsigned char *end = memrchr(start, '\n', channel->size);
@@ -128,7 +130,7 @@ static void note_line(struct channel *channel, const unsigned char *written, siz
     if (end)
         channel->tiring = false;
     if (end || line->owner != channel)
-        *line = (struct shared_line){.owner = tail ? channel : NULL};
+        *line = (struct shared_line){.owner = tail ? channel : NULL, .is_terminal = line->is_terminal};
     line->size += tail;
     line->in_pieces = line->in_pieces || channel->cut || line->size >= PIECE_BYTES;
     line->polled_ns = now;

@@ -7,7 +7,9 @@
  *   is in the middle of a write, and only waits for its turn of the processor.
  * - Time counts by polls, for each 5 ms at most: where the relay itself didn't run, the writer may not have either.
  * - In all it is waited for no longer than a second. Whose line was given up so isn't waited for again before that line
- *   ends: a row of dots doesn't slow the other stream down. */
+ *   ends: a row of dots doesn't slow the other stream down.
+ * - On a terminal only lines are held that our own reading cut: there a prompt stands open, and what follows on the
+ *   other stream follows it on the screen. */
 #ifndef LOGSHIPPER_CHANNEL_H
 #define LOGSHIPPER_CHANNEL_H
 
@@ -25,6 +27,7 @@ struct channel;
 
 /* The one file of two channels. */
 struct shared_line {
+    bool is_terminal;
     struct channel *owner;     /* whose line stands open there */
     size_t size;               /* of that line so far */
     bool in_pieces;            /* its writer is in the middle of a write */

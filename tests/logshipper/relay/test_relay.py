@@ -19,11 +19,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logshipper.process import terminal
-from logshipper.relay.channel import HELD_BYTES, HOLD_SECS, MOST_SECS, PIECES_SECS, POLL_SECS, PTY_READ_BYTES, Channel
+from logshipper.relay.channel import (
+    HELD_BYTES,
+    HOLD_SECS,
+    MOST_SECS,
+    PIECES_SECS,
+    POLL_SECS,
+    PTY_READ_BYTES,
+    Channel,
+    pair,
+)
 from logshipper.relay.handover import BUFFER_BYTES, FRAME_BYTES, SidecarLink
 from logshipper.relay.output import Output
 from logshipper.relay.relay import TURN_BYTES, NoSink, Owner, Relay
 from logshipper.relay.side_pipe import HEADER, SideType
+from tests.tools.line_cases import CASES, Case
 from tests.tools.model_settings import examples
 from tests.tools.relay_tools import wait_for
 from tests.tools.sources import ROOT
@@ -376,6 +386,37 @@ def test_line_that_a_dead_relay_left_open(one_file: Bench, clock: Clock) -> None
     one_file.write(OUT, b"its end\n")
     one_file.turns(3)
     assert one_file.read() == b"its end\nerr\n"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_lines_of_two_streams(case: Case) -> None:
+    read, write = os.openpty() if case.is_terminal else os.pipe()
+    if case.is_terminal:
+        tty.setraw(write)
+    os.set_blocking(read, False)
+    channels = [Channel(stream, os.open("/dev/null", os.O_RDONLY), Output(os.dup(write))) for stream in (OUT, ERR)]
+    assert pair(channels)
+    for step in case.steps:
+        now = 100.0 + step.ms / 1000
+        for channel in channels:
+            channel.ready = channel.stream in dict(step.texts)
+        for channel in channels:
+            channel.polled(now)
+        for stream, text in step.texts:
+            channels[stream - 1].cut = len(text) >= PTY_READ_BYTES
+            channels[stream - 1].put(text, now)
+        for channel in channels:
+            if channel.pending and not channel.ready:
+                channel.deliver(now)
+        written = b""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                written += os.read(read, 1 << 16)
+        assert written == step.written, step.ms
+    for channel in channels:
+        channel.close()
+    os.close(read)
+    os.close(write)
 
 
 def test_tail_of_a_line_waits_while_the_other_stream_has_whole_ones(one_file: Bench) -> None:
