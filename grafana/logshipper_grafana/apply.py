@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from logshipper.errors import ConfigError, QueryError
 from logshipper_grafana.panels import Json
-from logshipper_grafana.server import Grafana, Refused
+from logshipper_grafana.server import GrafanaServer, Refused
 from logshipper_grafana.wanted import (
     FOLDER,
     UID_PREFIX,
@@ -57,7 +57,7 @@ class Step(NamedTuple):
     diff: str = ""
 
 
-def applied(grafana: Grafana, wish: Wish) -> Iterator[Step]:
+def applied(grafana: GrafanaServer, wish: Wish) -> Iterator[Step]:
     """Step by step, each told once it is done. Raises QueryError where Grafana can't be spoken to at all, and
     ConfigError."""
     for source in wanted_data_sources():
@@ -88,7 +88,7 @@ def _tried(what: str, call: Callable[[str], Step]) -> Step:
 # ---- data sources
 
 
-def _data_source(grafana: Grafana, wish: Wish, wanted: Json, what: str) -> Step:
+def _data_source(grafana: GrafanaServer, wish: Wish, wanted: Json, what: str) -> Step:
     url = wish.addresses.get(wanted["type"], "")
     try:
         known = grafana.data_sources()
@@ -119,7 +119,9 @@ def _against(there: Json, wanted: Json, what: str) -> str:
     return difference(shown(there), shown(merged(there, wanted, "", force=True)[0]), what)
 
 
-def _added_data_source(grafana: Grafana, wish: Wish, wanted: Json, url: str, known: list[Json], what: str) -> Step:
+def _added_data_source(
+    grafana: GrafanaServer, wish: Wish, wanted: Json, url: str, known: list[Json], what: str
+) -> Step:
     kind = wanted["type"]
     if not url:
         others = [str(source.get("name")) for source in known if source.get("type") == kind]
@@ -137,7 +139,7 @@ def _added_data_source(grafana: Grafana, wish: Wish, wanted: Json, url: str, kno
 # ---- folder
 
 
-def _folder(grafana: Grafana, wish: Wish) -> tuple[str | None, Step]:
+def _folder(grafana: GrafanaServer, wish: Wish) -> tuple[str | None, Step]:
     """The folder's uid; None where it would only be made."""
     what = f"folder {wish.folder}"
     by_uid = grafana.folder(wish.folder) if _may_be_uid(wish.folder) else None
@@ -162,7 +164,7 @@ def _may_be_uid(text: str) -> bool:
 # ---- dashboards
 
 
-def _dashboard(grafana: Grafana, wish: Wish, wanted: Json, folder_uid: str | None, what: str) -> Step:
+def _dashboard(grafana: GrafanaServer, wish: Wish, wanted: Json, folder_uid: str | None, what: str) -> Step:
     uid = wanted["uid"]
     found = grafana.dashboard(uid)
     if found is None:
@@ -191,14 +193,14 @@ def _dashboard(grafana: Grafana, wish: Wish, wanted: Json, folder_uid: str | Non
     return Step(what, "changed", f"{folder}, and stays there" if elsewhere and not wish.force else "", diff)
 
 
-def _left_over(grafana: Grafana, wanted: Mapping[str, Json], folder_uid: str) -> list[str]:
+def _left_over(grafana: GrafanaServer, wanted: Mapping[str, Json], folder_uid: str) -> list[str]:
     """Dashboards in our folder, with our tag and the beginning of our uids, that the code doesn't have."""
     hits = [hit for hit in grafana.tagged() if hit.get("folderUid") == folder_uid]
     uids = [str(hit.get("uid") or "") for hit in hits]
     return sorted(uid for uid in uids if uid.startswith(UID_PREFIX) and uid not in wanted)
 
 
-def _removed(grafana: Grafana, wish: Wish, uid: str, folder_uid: str, what: str) -> Step:
+def _removed(grafana: GrafanaServer, wish: Wish, uid: str, folder_uid: str, what: str) -> Step:
     found = grafana.dashboard(uid)
     meta = (found or {}).get("meta") or {}
     if found is None or meta.get("folderUid") != folder_uid:  # a search may be behind

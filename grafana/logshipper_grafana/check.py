@@ -9,7 +9,7 @@ from logshipper_grafana.check_loki import check_loki
 from logshipper_grafana.check_prometheus import check_prometheus
 from logshipper_grafana.check_queries import Asking, check_queries, of_job
 from logshipper_grafana.panels import Json
-from logshipper_grafana.server import Grafana, as_options
+from logshipper_grafana.server import GrafanaServer, as_options
 from logshipper_grafana.wanted import UID_PREFIX, is_saved, wanted_dashboards, wanted_data_sources
 from logshipper_ingest.checks.findings import Finding
 from logshipper_ingest.servers.call_failures import clean
@@ -38,7 +38,7 @@ def check(access: ServerAccess, sought: Sought | None = None) -> list[Finding]:
 
 
 def _found(access: ServerAccess, sought: Sought) -> list[Finding]:
-    with Grafana(access) as grafana:
+    with GrafanaServer(access) as grafana:
         try:
             version = grafana.version()
             found = [_version(version)]
@@ -130,7 +130,7 @@ def judged_source(source: Json) -> list[Finding]:
     return found
 
 
-def _dashboards(grafana: Grafana) -> list[Finding]:
+def _dashboards(grafana: GrafanaServer) -> list[Finding]:
     found: list[Finding] = []
     for uid, wanted in wanted_dashboards().items():
         about = f"dashboard {uid}"

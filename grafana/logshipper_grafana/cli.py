@@ -157,12 +157,12 @@ def _problem(option: str, problem: str) -> str:
 
 def _apply(options: argparse.Namespace) -> int:
     from logshipper_grafana.apply import CHANGES, Step, Wish, applied  # late: --help and completion need none of it
-    from logshipper_grafana.server import Grafana
+    from logshipper_grafana.server import GrafanaServer
 
     addresses = {"loki": options.loki_url, "prometheus": options.prometheus_url}
     wish = Wish(options.folder, addresses, options.dry_run, options.prune, options.force)
     steps: list[Step] = []
-    with Grafana(_access(options)) as grafana:
+    with GrafanaServer(_access(options)) as grafana:
         for step in applied(grafana, wish):
             steps.append(step)
             _show(step, dry_run=options.dry_run)

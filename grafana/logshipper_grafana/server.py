@@ -41,7 +41,7 @@ def as_options(words: str) -> str:
     return _OPTIONS.sub(lambda match: _FLAGS.get(match[0], f"--{match[0].replace('_', '-')}"), words)
 
 
-class Grafana:
+class GrafanaServer:
     """A Grafana. Every method raises QueryError. One thread at a time.
 
     Raises ConfigError where grafana-client isn't installed."""
@@ -53,13 +53,13 @@ class Grafana:
             fix = "isn't installed here: pip install 'grafana-client>=3.11.2,<4'"
             raise ConfigError("grafana-client", [fix]) from None
         self.access = access
-        self._server = Server("Grafana", access, MAX_ANSWER_BYTES)
+        self._server = Server("GrafanaServer", access, MAX_ANSWER_BYTES)
         self._api = GrafanaApi()
         self._api.client.s.close()
         self._api.client.s = _Session(self._server)
         self._api.client.url = "/api"
 
-    def __enter__(self) -> "Grafana":
+    def __enter__(self) -> "GrafanaServer":
         return self
 
     def __exit__(self, *_: object) -> None:

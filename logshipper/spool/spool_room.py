@@ -25,7 +25,7 @@ _STDERR = frozenset((Stream.STDERR,))
 _BOTH = frozenset((Stream.STDOUT, Stream.STDERR))
 
 
-class Marks:
+class SpoolMarks:
     """What the agent allows. slow_at, stop_at: bytes of the capture's segments, 0 for any; scope: whose limit it is,
     `job` or `user`."""
 
@@ -41,12 +41,12 @@ class Marks:
         return f"1 {self.slow_at} {self.stop_at} {self.scope}".encode().ljust(LIMITS_BYTES - 1) + b"\n"
 
 
-def parse_marks(data: bytes) -> Marks | None:
+def parse_marks(data: bytes) -> SpoolMarks | None:
     """None where data is none of `Marks.encode`."""
     words = data.split()
     if len(words) != 4 or words[0] != b"1" or not (words[1].isdigit() and words[2].isdigit()):
         return None
-    return Marks(int(words[1]), int(words[2]), "user" if words[3] == b"user" else "job")
+    return SpoolMarks(int(words[1]), int(words[2]), "user" if words[3] == b"user" else "job")
 
 
 class SpoolRoom:
@@ -87,14 +87,14 @@ class SpoolRoom:
                 self.why = "no room left there: the spool's disk is full"
                 return
 
-    def _mind_marks(self, marks: Marks, own: int, slow: bool, left_out: "frozenset[Stream]") -> None:
+    def _mind_marks(self, marks: SpoolMarks, own: int, slow: bool, left_out: "frozenset[Stream]") -> None:
         whose = f"this {marks.scope}'s logs fill what a {marks.scope} may have of the node's spool"
         if marks.stop_at and own >= marks.stop_at * (_HYSTERESIS if left_out == _BOTH else 1.0):
             self.left_out, self.why = _BOTH, whose
         elif not self.left_out and marks.slow_at and own >= marks.slow_at * (_HYSTERESIS if slow else 1.0):
             self.slow, self.why = True, whose.replace("fill", "nearly fill")
 
-    def _marks(self) -> Marks | None:
+    def _marks(self) -> SpoolMarks | None:
         try:
             fd = os.open(self._limits, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from logshipper.telegraf.line_protocol import MAX_LINE_BYTES
-from logshipper.telegraf.socket_owner import Owner, SocketOwners
+from logshipper.telegraf.socket_owner import SocketOwner, SocketOwners
 
 MAX_CONNECTIONS = 256
 BURST_SECS = 0.2
@@ -45,7 +45,7 @@ _TIME_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
 _ANCILLARY_BYTES = socket.CMSG_LEN(_CREDENTIALS.size)  # room for these, after the time, and nothing else
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _TRIES = 32  # for a port that is free for UDP and TCP
-_NOBODY = Owner(-1)
+_NOBODY = SocketOwner(-1)
 
 Address = tuple[str, int]
 Take = Callable[["Sender", bytes, float], None]
@@ -54,7 +54,7 @@ Take = Callable[["Sender", bytes, float], None]
 class Sender(NamedTuple):
     """owner: None where it can't be told; address: for people."""
 
-    owner: Owner | None
+    owner: SocketOwner | None
     address: str
 
 
@@ -288,7 +288,7 @@ class Listener:
             for level, kind, value in ancillary:
                 if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
                     pid, uid, _ = _CREDENTIALS.unpack(value[: _CREDENTIALS.size])
-                    owner = Owner(uid, pid=pid)
+                    owner = SocketOwner(uid, pid=pid)
             self._take(Sender(owner, f"unix, process {owner.pid if owner else 0}"), data, _arrived_at(ancillary))
         return cost
 

@@ -26,7 +26,7 @@ _MAPPED = bytes(10) + b"\xff\xff"
 _WAIT_SECS = 1.0
 
 
-class Owner(NamedTuple):
+class SocketOwner(NamedTuple):
     """uid: of the user who made the socket; inode: the socket's, as in /proc/PID/fd; pid: 0 where it isn't told."""
 
     uid: int
@@ -45,18 +45,18 @@ class SocketOwners:
     def close(self) -> None:
         self._netlink.close()
 
-    def udp(self, sender: tuple[str, int], own: tuple[str, int]) -> Owner | None:
+    def udp(self, sender: tuple[str, int], own: tuple[str, int]) -> SocketOwner | None:
         """Who sent a datagram from an address (IPv4, port) to one of ours; None where the socket is gone, or isn't of
         this network namespace."""
         return self._ask(socket.IPPROTO_UDP, own, sender, sender)  # the receiver's view: sent to the sender's port
 
-    def tcp(self, peer: tuple[str, int], own: tuple[str, int]) -> Owner | None:
+    def tcp(self, peer: tuple[str, int], own: tuple[str, int]) -> SocketOwner | None:
         """Who has the other end of a connection."""
         return self._ask(socket.IPPROTO_TCP, peer, own, peer)
 
     def _ask(
         self, protocol: int, source: tuple[str, int], target: tuple[str, int], wanted: tuple[str, int]
-    ) -> Owner | None:
+    ) -> SocketOwner | None:
         self._number += 1
         addresses = [socket.inet_aton(one[0]).ljust(16, b"\0") for one in (source, target)]
         body = _ASKED.pack(socket.AF_INET, protocol, 0, _ALL_STATES)
@@ -72,7 +72,7 @@ class SocketOwners:
             return None
 
 
-def _owner(answer: bytes, wanted: tuple[str, int]) -> Owner | None:
+def _owner(answer: bytes, wanted: tuple[str, int]) -> SocketOwner | None:
     if _HEADER.unpack_from(answer)[1] == _ERROR:
         return None
     at = _HEADER.size
@@ -82,10 +82,10 @@ def _owner(answer: bytes, wanted: tuple[str, int]) -> Owner | None:
     here = socket.inet_aton(wanted[0])
     # a socket of IPv6 may speak IPv4, too
     addresses = {here + bytes(12), bytes(16)} if family == socket.AF_INET else {_MAPPED + here, bytes(16)}
-    return Owner(uid, inode) if address in addresses and port == wanted[1] and inode else None
+    return SocketOwner(uid, inode) if address in addresses and port == wanted[1] and inode else None
 
 
-def processes_of(owner: Owner, most: int = 65_536) -> list[int]:
+def processes_of(owner: SocketOwner, most: int = 65_536) -> list[int]:
     """Numbers of the user's processes that have the socket open, as far as they may be looked at: at `most` of their
     descriptors, a process counting as one more."""
     wanted = f"socket:[{owner.inode}]"

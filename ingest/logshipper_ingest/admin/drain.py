@@ -18,7 +18,7 @@ from logshipper_ingest.slurm.waiting import FILE as SLURM_FILE
 from logshipper_ingest.slurm.waiting import read_counts
 from logshipper_ingest.spool.capture_folder import Life, list_folders, open_spool
 from logshipper_ingest.state import quarantine_files
-from logshipper_ingest.state.sink_states import SinkState, least_positions, read_states
+from logshipper_ingest.state.sink_states import SinkCheckpoints, least_positions, read_states
 
 SCHEMA = "logshipper-agent.drain/1"
 EXIT_LEFT = 3
@@ -35,7 +35,7 @@ class Look(NamedTuple):
     left: list[Spooled]
     running: list[Spooled]
     unreadable: list[str]
-    states: list[SinkState]
+    states: list[SinkCheckpoints]
 
     @property
     def bytes(self) -> int:

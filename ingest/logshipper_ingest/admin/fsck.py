@@ -23,7 +23,7 @@ from logshipper_ingest.slurm import waiting as slurm_waiting
 from logshipper_ingest.spool.segment_reader import SpoolPosition
 from logshipper_ingest.sqlite_file import SUFFIXES, open_reader, store_errors
 from logshipper_ingest.state import checkpoints, quarantine_files
-from logshipper_ingest.state.quarantine_files import Line
+from logshipper_ingest.state.quarantine_files import QuarantineLine
 from logshipper_ingest.state.sink_states import folders, least_of
 from logshipper_ingest.store import marks_file
 from logshipper_ingest.store.job_db import VERSION as JOB_VERSION
@@ -187,7 +187,7 @@ class Fsck:
             if bad and self._repair:
                 self._take_out(folder, name)
 
-    def _tell_line(self, path: str, line: Line) -> None:
+    def _tell_line(self, path: str, line: QuarantineLine) -> None:
         what = f"{line.size} bytes are no entry" if line.whole else f"the last line, of {line.size} bytes, is torn"
         does = f"`replay` passes it over; --repair puts it into {UNREADABLE}, next to it"
         self.found(Fault("wrong", path, line.offset, what, "`replay` can't send it", does, self._repair))
@@ -195,7 +195,7 @@ class Fsck:
     def _take_out(self, folder: str, name: str) -> None:
         beside = os.path.join(os.path.dirname(folder), UNREADABLE)
 
-        def decide(line: Line, raw: bytes) -> bytes:
+        def decide(line: QuarantineLine, raw: bytes) -> bytes:
             if line.entry is not None:
                 return raw
             _append(beside, raw)

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 
 from logshipper.errors import ConfigError, QueryError, UnknownJob
 from logshipper.safe_text import safe, safe_lines
-from logshipper_ingest.admin.purge_loki import LokiPurge, Span
-from logshipper_ingest.admin.purge_node import Certificate, NodePurge, Place, Report
+from logshipper_ingest.admin.purge_loki import LokiPurge, PurgeSpan
+from logshipper_ingest.admin.purge_node import Certificate, LokiPlace, NodePurge, PurgeReport
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.console.progress_bar import Bar
 from logshipper_ingest.console.text_table import plural
@@ -31,7 +31,7 @@ _LOKI_POLL_SECS = 2.0
 def call_store(options: argparse.Namespace, root: str) -> int:
     """In a user's own store. Raises LogshipperError."""
     pattern = _asked(options)
-    report = Report(options.job, options.dry_run)
+    report = PurgeReport(options.job, options.dry_run)
     with LocalStore(root) as store:
         store.ingest(job_id=options.job)
         report.lines["store"] = store.purge(options.job, pattern, dry_run=True).lines
@@ -83,9 +83,11 @@ def call_node(options: argparse.Namespace, config: AgentConfig) -> int:
     return _told(report, as_json=options.json)
 
 
-def _delete(found: dict[Place, LokiPurge], spans: dict[Place, Span], report: Report, wait_secs: float) -> None:
+def _delete(
+    found: dict[LokiPlace, LokiPurge], spans: dict[LokiPlace, PurgeSpan], report: PurgeReport, wait_secs: float
+) -> None:
     """One Loki's refusal keeps nobody from asking the others."""
-    asked: dict[Place, LokiPurge] = {}
+    asked: dict[LokiPlace, LokiPurge] = {}
     for place, loki in found.items():
         try:
             report.requests[place.text] = ", ".join(loki.delete(spans[place].begin_ns, spans[place].queries))
@@ -124,7 +126,7 @@ def _own_certificate(options: argparse.Namespace) -> Certificate | None:
 # ---- what is told
 
 
-def _may(options: argparse.Namespace, report: Report, pattern: LinePattern) -> int | None:
+def _may(options: argparse.Namespace, report: PurgeReport, pattern: LinePattern) -> int | None:
     """None where it may go on; else the exit code."""
     if options.dry_run:
         return _told(report, as_json=options.json)
@@ -142,7 +144,9 @@ def _may(options: argparse.Namespace, report: Report, pattern: LinePattern) -> i
     return EXIT_DECLINED
 
 
-def _wait_until_gone(found: dict[Place, LokiPurge], spans: dict[Place, Span], report: Report, wait_secs: float) -> None:
+def _wait_until_gone(
+    found: dict[LokiPlace, LokiPurge], spans: dict[LokiPlace, PurgeSpan], report: PurgeReport, wait_secs: float
+) -> None:
     """Until Loki shows none of it any more."""
     deadline = time.monotonic() + wait_secs
     bar = Bar("Waiting until Loki shows it no more", "{:,}".format, " lines")
@@ -173,7 +177,7 @@ def _in_influxdb(config: AgentConfig, job_id: str) -> list[str]:
     ]
 
 
-def _elsewhere(spans: dict[Place, Span], host: str) -> list[str]:
+def _elsewhere(spans: dict[LokiPlace, PurgeSpan], host: str) -> list[str]:
     others = sorted({name for span in spans.values() for name in span.hosts} - {host})
     if not others:
         return []
@@ -181,11 +185,11 @@ def _elsewhere(spans: dict[Place, Span], host: str) -> list[str]:
     return [f"{words}: {', '.join(others[:20])}{', ...' if len(others) > 20 else ''}"]
 
 
-def _amounts(report: Report) -> str:
+def _amounts(report: PurgeReport) -> str:
     return ", ".join(f"{plural(count, 'line')} in {place}" for place, count in report.lines.items())
 
 
-def _told(report: Report, *, as_json: bool) -> int:
+def _told(report: PurgeReport, *, as_json: bool) -> int:
     if as_json:
         sys.stdout.write(json.dumps({"schema": "logshipper-agent.purge/1", **vars(report)}, indent=2) + "\n")
     else:

@@ -48,7 +48,7 @@ class StateFiles:
             found += count
         return found
 
-    def _is_meant(self, line: quarantine_files.Line, raw: bytes) -> bool:
+    def _is_meant(self, line: quarantine_files.QuarantineLine, raw: bytes) -> bool:
         entry = line.entry
         if entry is None:
             return self._is_torn_meant(raw)

@@ -48,7 +48,7 @@ class DeletingClient(Protocol):
     def delete(self, logql: str, begin_ns: int, end_ns: int) -> str: ...
 
 
-class Span(NamedTuple):
+class PurgeSpan(NamedTuple):
     """A job in Loki. begin_ns: no line of it is older; hosts: that captured it; lines: that have the pattern; queries:
     that find them."""
 
@@ -69,7 +69,7 @@ class LokiPurge:
         self._events = logql.selector(["event"], cluster=cluster) + logql.with_metadata({"job_id": job_id})
         self.query = self._job + pattern.logql
 
-    def look(self, reach_secs: float) -> Span:
+    def look(self, reach_secs: float) -> PurgeSpan:
         """reach_secs: how long ago the job began, at most."""
         try:
             return self._look(reach_secs)
@@ -78,7 +78,7 @@ class LokiPurge:
                 raise QueryError(error.server, error.status, f"{error.excerpt}; {_NO_READER}") from None
             raise
 
-    def _look(self, reach_secs: float) -> Span:
+    def _look(self, reach_secs: float) -> PurgeSpan:
         now_ns = time.time_ns()
         begin_ns = oldest_ns = now_ns - int(min(reach_secs, MAX_REACH_SECS) * 1e9)
         hosts: set[str] = set()
@@ -90,7 +90,7 @@ class LokiPurge:
             begin_ns = max(first_ns - _BEFORE_NS, oldest_ns)
         forms = self._look_for_forms(begin_ns)
         lines = self.count(begin_ns, [self.query]) + forms.lines
-        return Span(begin_ns, sorted(hosts - {""}), lines, self._queries(forms))
+        return PurgeSpan(begin_ns, sorted(hosts - {""}), lines, self._queries(forms))
 
     def count(self, begin_ns: int, queries: Sequence[str]) -> int:
         """Lines that Loki shows now."""

@@ -32,7 +32,7 @@ _SPOOL_POLL_SECS = 0.2
 
 
 @dataclass
-class Report:
+class PurgeReport:
     """What was found (`dry_run`), or purged, and where. lines: by place; requests: of Loki, by tenant, behind its
     Loki's name and `/` where that isn't the first; left: what couldn't be reached, a sentence each; shown: lines
     that Loki still shows, -1 where nobody has looked."""
@@ -52,7 +52,7 @@ class Certificate(NamedTuple):
     key_file: str
 
 
-class Place(NamedTuple):
+class LokiPlace(NamedTuple):
     """Where a job may be in a Loki. sink: "" for the first one; tenant: "" for the configuration's own."""
 
     sink: str
@@ -76,8 +76,8 @@ class NodePurge:
         self._sink_dirs = [state_dir, *sink_dirs]  # of a sink that was removed from the configuration, too
         self._files = StateFiles(state_dir, self._sink_dirs, job_id, pattern)
 
-    def look(self, *, dry_run: bool) -> Report:
-        report = Report(self._job_id, dry_run, {"spool": 0})
+    def look(self, *, dry_run: bool) -> PurgeReport:
+        report = PurgeReport(self._job_id, dry_run, {"spool": 0})
         for folder, _ in self._folders():
             report.lines["spool"] += purge_capture(folder, self._pattern, dry_run=True).lines
             if self._pattern is EVERY_LINE and folder.life() is not Life.DEAD:
@@ -93,11 +93,11 @@ class NodePurge:
     def _states(self) -> list[str]:
         return [os.path.join(one, STATE_FILE) for one in self._sink_dirs]
 
-    def lokis(self, user: str, own: "Certificate | None") -> dict[Place, Client]:
+    def lokis(self, user: str, own: "Certificate | None") -> dict[LokiPlace, Client]:
         """Clients for each tenant of each Loki. user: who is meant where the node doesn't know; own: in the place of
         the configuration's certificate."""
         return {
-            Place(sink.sink if sink is not self._config else "", tenant): client
+            LokiPlace(sink.sink if sink is not self._config else "", tenant): client
             for sink in self._config.lokis
             for tenant, client in self._tenants(sink.loki, user, own).items()
         }
@@ -123,7 +123,7 @@ class NodePurge:
 
     # ---- the spool
 
-    def purge(self, report: Report, wait_secs: float) -> None:
+    def purge(self, report: PurgeReport, wait_secs: float) -> None:
         """In all its files; then looks once more, in each. While the agent runs: waits until it has shipped what is
         over. While it doesn't: takes its place."""
         lock = take_lock(self._config.agent.state_dir)

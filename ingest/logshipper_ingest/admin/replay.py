@@ -31,7 +31,7 @@ from logshipper_ingest.shipping.entries import Chunk, Metadata, StreamKey, repla
 from logshipper_ingest.shipping.loki_sink import PushClient, Stopped, TenantWaits
 from logshipper_ingest.shipping.quarantine import Refusal
 from logshipper_ingest.state import quarantine_files
-from logshipper_ingest.state.quarantine_files import Line, Quarantined
+from logshipper_ingest.state.quarantine_files import Quarantined, QuarantineLine
 
 WINDOW_ENTRIES = 2000  # that are read, asked for and sent at a time
 PATIENCE_SECS = 60.0
@@ -43,13 +43,13 @@ _BEGIN_CHARS = 60
 _PAUSE_SECS = 0.5
 
 
-class Asked(Protocol):
+class ReplayClient(Protocol):
     """The part of `logshipper_ingest.loki.client.Client` that knows what Loki has."""
 
     def entries(self, logql: str, begin_ns: int, end_ns: int) -> Iterator[Entry]: ...
 
 
-class Chosen(NamedTuple):
+class ReplaySelection(NamedTuple):
     """Which entries are meant: "" and 0 for all. since_ns: refused at that time or later."""
 
     job_id: str = ""
@@ -65,7 +65,7 @@ class Chosen(NamedTuple):
 
 
 @dataclass
-class Tally:
+class ReplayResult:
     """What became of the chosen entries. there: in Loki already; refused: again, by reason; words: Loki's newest, by
     reason; left: not tried; why: what stopped it, "" where nothing did."""
 
@@ -83,7 +83,7 @@ class Tally:
 
 class _Place(NamedTuple):
     time_ns: int
-    line: Line
+    line: QuarantineLine
 
 
 class Replayer:
@@ -94,9 +94,9 @@ class Replayer:
     def __init__(
         self,
         config: AgentConfig,
-        chosen: Chosen,
+        chosen: ReplaySelection,
         push: Callable[[], PushClient],
-        ask: Callable[[str], Asked] | None,
+        ask: Callable[[str], ReplayClient] | None,
         stop: threading.Event,
         say: Callable[[str], None],
         bar: Callable[[int, int], None] = lambda done, total: None,
@@ -108,13 +108,13 @@ class Replayer:
         self._folder = os.path.join(config.sink_dir, quarantine_files.FOLDER)
         self._stop = stop
         self._ask = ask
-        self._asked: dict[str, Asked] = {}
+        self._asked: dict[str, ReplayClient] = {}
         self._bar = bar
         self._patience_secs = patience_secs
         self._sink = made_sink(config, push, AgentMetrics(agent.cluster, agent.host), stop, say)
-        self.tally = Tally()
+        self.tally = ReplayResult()
 
-    def run(self) -> Tally:
+    def run(self) -> ReplayResult:
         """Raises StoreError, QueryError. What was delivered until then has left the quarantine."""
         with quarantine_files.rewriter_lock(self._config.agent.state_dir), self._watched():
             quarantine_files.remove_leftovers(self._folder)
@@ -188,9 +188,11 @@ class Replayer:
             end += 1
         return end
 
-    def _replay_window(self, window: Sequence[tuple[Line, Quarantined]], changed: dict[int, Refusal | None]) -> None:
+    def _replay_window(
+        self, window: Sequence[tuple[QuarantineLine, Quarantined]], changed: dict[int, Refusal | None]
+    ) -> None:
         there = self._there(window)
-        streams: dict[StreamKey, list[tuple[Line, Quarantined]]] = {}
+        streams: dict[StreamKey, list[tuple[QuarantineLine, Quarantined]]] = {}
         for line, entry in window:
             if line.offset in there:
                 changed[line.offset] = None
@@ -233,7 +235,7 @@ class Replayer:
     def _rewrite(self, name: str, changed: dict[int, Refusal | None]) -> None:
         now_ns = time.time_ns()
 
-        def decide(line: Line, raw: bytes) -> bytes:
+        def decide(line: QuarantineLine, raw: bytes) -> bytes:
             if line.offset not in changed:
                 return raw
             refusal = changed[line.offset]
@@ -243,12 +245,12 @@ class Replayer:
 
     # ---- what Loki has already
 
-    def _there(self, window: Sequence[tuple[Line, Quarantined]]) -> set[int]:
+    def _there(self, window: Sequence[tuple[QuarantineLine, Quarantined]]) -> set[int]:
         """Offsets of entries that Loki has, in whatever stream. Raises QueryError."""
         ask = self._ask
         if ask is None:
             return set()
-        groups: dict[tuple[str, ...], list[tuple[Line, Quarantined]]] = {}
+        groups: dict[tuple[str, ...], list[tuple[QuarantineLine, Quarantined]]] = {}
         for line, entry in window:
             of = (entry.tenant, entry.host, entry.kind, entry.stream, entry.job_id)
             groups.setdefault(of, []).append((line, entry))
@@ -260,7 +262,7 @@ class Replayer:
         return there
 
     def _found(
-        self, ask: Callable[[str], Asked], near: Sequence[tuple[Line, Quarantined]]
+        self, ask: Callable[[str], ReplayClient], near: Sequence[tuple[QuarantineLine, Quarantined]]
     ) -> dict[tuple[int, str], list[Entry]]:
         first, last = near[0][1], near[-1][1]
         if first.tenant not in self._asked:
@@ -276,7 +278,7 @@ class Replayer:
             found.setdefault((entry.time_ns, entry.line), []).append(entry)
         return found
 
-    def _answer(self, client: Asked, query: str, begin_ns: int, end_ns: int) -> list[Entry]:
+    def _answer(self, client: ReplayClient, query: str, begin_ns: int, end_ns: int) -> list[Entry]:
         """Asks as long as it makes sense."""
         deadline = time.monotonic() + self._patience_secs
         while True:
@@ -291,9 +293,11 @@ class Replayer:
                 raise Stopped
 
 
-def _neighbours(group: Sequence[tuple[Line, Quarantined]]) -> Iterator[list[tuple[Line, Quarantined]]]:
+def _neighbours(
+    group: Sequence[tuple[QuarantineLine, Quarantined]],
+) -> Iterator[list[tuple[QuarantineLine, Quarantined]]]:
     """Entries that are asked for at once, in order of time."""
-    near: list[tuple[Line, Quarantined]] = []
+    near: list[tuple[QuarantineLine, Quarantined]] = []
     for one in group:
         time_ns = one[1].time_ns
         if near and not (
@@ -307,7 +311,7 @@ def _neighbours(group: Sequence[tuple[Line, Quarantined]]) -> Iterator[list[tupl
         yield near
 
 
-def _beginnings(near: Sequence[tuple[Line, Quarantined]]) -> str:
+def _beginnings(near: Sequence[tuple[QuarantineLine, Quarantined]]) -> str:
     """A line filter that finds these entries and, of a flood between them, little else; "" where there is no room for
     one between them."""
     if near[-1][1].time_ns - near[0][1].time_ns <= _DENSE_NS * len(near):

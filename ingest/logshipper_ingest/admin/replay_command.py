@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from logshipper.errors import LogshipperError
 from logshipper.safe_text import safe_lines
-from logshipper_ingest.admin.replay import Chosen, Replayer, Tally
+from logshipper_ingest.admin.replay import Replayer, ReplayResult, ReplaySelection
 from logshipper_ingest.agent.sink_parts import push_client
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.console.progress_bar import Bar
@@ -32,12 +32,12 @@ _WORDS = 200  # characters of Loki's that are shown
 
 def call(options: argparse.Namespace, config: AgentConfig) -> int:
     since_ns = time.time_ns() - int(options.since * 1e9) if options.since else 0
-    chosen = Chosen(options.job, options.reason, since_ns)
+    chosen = ReplaySelection(options.job, options.reason, since_ns)
     sinks = chosen_sinks(config, options.sink)
     if options.dry_run:
         return _dry_run(sinks, chosen, as_json=options.json)
     stops = {one.sink: threading.Event() for one in sinks}
-    tallies: dict[str, Tally] = {}
+    tallies: dict[str, ReplayResult] = {}
     errors: list[LogshipperError] = []
     with set_by_signals(stops.values(), (signal.SIGINT, signal.SIGTERM)):
         for one in sinks:
@@ -60,8 +60,8 @@ def call(options: argparse.Namespace, config: AgentConfig) -> int:
 
 
 def _replay(
-    options: argparse.Namespace, config: AgentConfig, chosen: Chosen, stop: threading.Event
-) -> tuple[Tally, LogshipperError | None]:
+    options: argparse.Namespace, config: AgentConfig, chosen: ReplaySelection, stop: threading.Event
+) -> tuple[ReplayResult, LogshipperError | None]:
     """To one Loki, config's. What ends it early is no end for the others."""
     bar = Bar(f"Replaying to {config.sink}" if config.loki.name else "Replaying", "{:,}".format, " entries")
     clients: list[Client] = []
@@ -94,7 +94,7 @@ def _replay(
     return replayer.tally, error
 
 
-def _print_tallies(tallies: Mapping[str, Tally], *, as_json: bool) -> None:
+def _print_tallies(tallies: Mapping[str, ReplayResult], *, as_json: bool) -> None:
     """By sink."""
     if as_json:
         document = {"schema": _SCHEMA, **_as_json(list(tallies.values()))}
@@ -112,7 +112,7 @@ def _print_tallies(tallies: Mapping[str, Tally], *, as_json: bool) -> None:
             sys.stdout.write(safe_lines(f"  {count} {reason}: {tally.words[reason][:_WORDS]}\n"))
 
 
-def _as_json(tallies: Sequence[Tally]) -> dict[str, object]:
+def _as_json(tallies: Sequence[ReplayResult]) -> dict[str, object]:
     """Of all of them together."""
     refused: Counter[str] = Counter()
     words: dict[str, str] = {}
@@ -129,7 +129,7 @@ def _as_json(tallies: Sequence[Tally]) -> dict[str, object]:
     }
 
 
-def _dry_run(sinks: Sequence[AgentConfig], chosen: Chosen, *, as_json: bool) -> int:
+def _dry_run(sinks: Sequence[AgentConfig], chosen: ReplaySelection, *, as_json: bool) -> int:
     counts: Counter[tuple[str, str, str]] = Counter()
     words: dict[tuple[str, str, str], str] = {}
     for sink in sinks:

@@ -24,7 +24,7 @@ from logshipper.fault_points import fault_point
 from logshipper.private_folder import BEGUN_MODE, make_folder
 from logshipper.safe_text import without_controls
 from logshipper.spool.captures import NAME_CHARS, check_job_id, short_id
-from logshipper.spool.spool_room import LIMITS_FILE, Marks
+from logshipper.spool.spool_room import LIMITS_FILE, SpoolMarks
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.console.text_table import plural
 
@@ -357,12 +357,12 @@ def _encode(agent: AgentSection, identity: NodeIdentity) -> bytes:
     return orjson.dumps(fields) + b"\n"
 
 
-def _first_marks(agent: AgentSection) -> Marks:
+def _first_marks(agent: AgentSection) -> SpoolMarks:
     """As if it were the user's only capture: the agent knows better in a moment (node/spool_limits.py)."""
     job = agent.job_spool_soft_max_bytes, agent.job_spool_hard_max_bytes
     user = agent.user_spool_soft_max_bytes, agent.user_spool_hard_max_bytes
     least = [min(filter(None, marks), default=0) for marks in zip(job, user, strict=True)]
-    return Marks(least[0], least[1], "job" if job[1] and job[1] == least[1] else "user")
+    return SpoolMarks(least[0], least[1], "job" if job[1] and job[1] == least[1] else "user")
 
 
 def _write_file(folder: int, name: str, content: bytes, *, mode: int = 0o600) -> None:

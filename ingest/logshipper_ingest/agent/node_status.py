@@ -24,7 +24,7 @@ from logshipper_ingest.spool.capture_folder import CaptureFolder, Life, list_fol
 from logshipper_ingest.spool.segment_reader import SegmentReader, SpoolPosition
 from logshipper_ingest.state import quarantine_files
 from logshipper_ingest.state.checkpoints import Shipped, State
-from logshipper_ingest.state.sink_states import SinkState, agent_notes, read_states, removed
+from logshipper_ingest.state.sink_states import SinkCheckpoints, agent_notes, read_states, removed
 
 SCHEMA = "logshipper-agent.node-status/1"
 _COUNTED_BYTES = 64 << 20  # of the quarantine
@@ -125,7 +125,7 @@ def _of_all(by_sink: Sequence[Sequence[NodeJob]]) -> list[NodeJob]:
     return jobs
 
 
-def _sink(sink: SinkState, jobs: Sequence[NodeJob]) -> dict[str, Any]:  # Any: JSON
+def _sink(sink: SinkCheckpoints, jobs: Sequence[NodeJob]) -> dict[str, Any]:  # Any: JSON
     """One Loki. jobs: as that has them."""
     return {
         "name": sink.config.sink,
@@ -165,12 +165,12 @@ def _slurm(config: AgentConfig) -> dict[str, object] | None:
     return {"ended_dir": config.slurm.ended_dir, **counts}
 
 
-def _loki(sink: SinkState) -> dict[str, object]:
+def _loki(sink: SinkCheckpoints) -> dict[str, object]:
     trouble = trouble_of(sink)
     return {"url": sink.config.loki.access.url, "waiting": trouble is not None, "trouble": trouble}
 
 
-def trouble_of(sink: SinkState) -> dict[str, object] | None:
+def trouble_of(sink: SinkCheckpoints) -> dict[str, object] | None:
     """What the sink doesn't take, as the agent told last; None where all is well."""
     known = sink.state.notes.get("loki", {})
     url = sink.config.loki.access.url

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from logshipper.errors import os_words
-from logshipper.spool.spool_room import Marks
+from logshipper.spool.spool_room import SpoolMarks
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.shipping.followed_capture import FollowedCapture
 from logshipper_ingest.spool.segment_reader import SpoolPosition
@@ -28,7 +28,7 @@ class SpoolLimits:
             "user": (agent.user_spool_soft_max_bytes, agent.user_spool_hard_max_bytes),
         }
         self._say = say
-        self._told: dict[str, Marks] = {}
+        self._told: dict[str, SpoolMarks] = {}
         self._failed = ""
         self.slow = self.stopped = 0
 
@@ -51,16 +51,16 @@ class SpoolLimits:
         present = {capture.folder.key for capture in sizes}
         self._told = {key: marks for key, marks in self._told.items() if key in present}
 
-    def _marks(self, others: dict[str, int]) -> Marks:
+    def _marks(self, others: dict[str, int]) -> SpoolMarks:
         """others: bytes of other captures of the same job, and user."""
         slow = _nearest({scope: (limits[0], others[scope]) for scope, limits in self._scopes.items()})
         stop = _nearest({scope: (limits[1], others[scope]) for scope, limits in self._scopes.items()})
         scope = (stop or slow or (0, "job"))[1]
         if slow and (not stop or slow[0] < stop[0]):
             scope = slow[1]
-        return Marks(slow[0] if slow else 0, stop[0] if stop else 0, scope)
+        return SpoolMarks(slow[0] if slow else 0, stop[0] if stop else 0, scope)
 
-    def _tell(self, capture: FollowedCapture, marks: Marks) -> None:
+    def _tell(self, capture: FollowedCapture, marks: SpoolMarks) -> None:
         try:
             capture.folder.write_limits(marks.encode())
         except OSError as error:
@@ -84,7 +84,7 @@ def _nearest(limits: dict[str, tuple[int, int]]) -> tuple[int, str] | None:
     return min(marks, default=None)
 
 
-def _differ(known: Marks, marks: Marks, size: int) -> bool:
+def _differ(known: SpoolMarks, marks: SpoolMarks, size: int) -> bool:
     """Whether another mark means something else for a capture of this size, or will soon."""
     for old, new in ((known.slow_at, marks.slow_at), (known.stop_at, marks.stop_at)):
         if (old <= size) is not (new <= size) or abs(old - new) > _STEP * max(old, new):

@@ -27,7 +27,7 @@ from logshipper_ingest.imports.values import (
     time_of,
     whole_of,
 )
-from logshipper_ingest.model.imported import Change, ImportedJob, Taken
+from logshipper_ingest.model.imported import ImportedChange, ImportedJob, Taken
 from logshipper_ingest.model.imported_states import is_known
 from logshipper_ingest.model.job import QUEUED, RUNNING, Allocation, Json
 
@@ -190,7 +190,7 @@ class BalsamSource:
                 job.details["work_dir"] = name
             self._take_log(job, logs[-1].path)
             # its system says nothing of how it went on: only that it ran
-            job.changes.append(Change(job.log_ns, "RUNNING", seen=True))
+            job.changes.append(ImportedChange(job.log_ns, "RUNNING", seen=True))
             yield job
 
     def _take(self, job: ImportedJob, staged: Staged, staging: Staging) -> None:
@@ -215,7 +215,9 @@ class BalsamSource:
         job.details["work_dir"] = job.name
         if value.get("last_update") and value.get("state"):
             state = _state_of(value["state"])
-            job.changes.append(Change(time_of(value["last_update"], "last_update", self._zone), state, seen=True))
+            job.changes.append(
+                ImportedChange(time_of(value["last_update"], "last_update", self._zone), state, seen=True)
+            )
         found = [one for one in staging.entries(f"{_FOLDER}\n{workdir}", 0) if one.kind == "log"] if workdir else []
         if found:
             self._take_log(job, found[-1].path)
@@ -227,7 +229,7 @@ class BalsamSource:
             return  # an update of the job, no change of its state
         data = object_of(value.get("data"))
         time_ns = time_of(value.get("timestamp"), "timestamp", self._zone)
-        job.changes.append(Change(time_ns, after, before, data=data or None))
+        job.changes.append(ImportedChange(time_ns, after, before, data=data or None))
         weight = data.get("num_nodes")  # nodes, as a share of one where jobs are packed
         if not job.nodes and isinstance(weight, int | float) and _LEAST_SHARE <= weight < 1 << 32:
             job.nodes, job.packing = max(1, round(weight)), max(1, round(1 / weight)) if weight < 1 else 1

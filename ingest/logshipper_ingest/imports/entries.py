@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from logshipper_ingest.imports.faults import Faults
 from logshipper_ingest.imports.plain_json import MAX_DEPTH, TooDeep, parse_any, parse_object, plain
-from logshipper_ingest.imports.source_file import MAX_LINE_BYTES, Line, SourceFile, Unreadable
+from logshipper_ingest.imports.source_file import MAX_LINE_BYTES, SourceFile, SourceLine, Unreadable
 from logshipper_ingest.model.job import Json
 
 # The text is anybody's: possessive, and no two repetitions that take the same blanks, so that the time stays linear.
@@ -52,7 +52,7 @@ def read_any(file: SourceFile, faults: Faults) -> Iterator[Entry]:
         yield from _rows(file.path, file.lines(last=True), faults)
 
 
-def _entry(path: str, line: Line, value: Json | None, faults: Faults) -> Iterator[Entry]:
+def _entry(path: str, line: SourceLine, value: Json | None, faults: Faults) -> Iterator[Entry]:
     if value is not None:
         yield Entry(line.number, value)
     elif line.ended:
@@ -111,7 +111,7 @@ def _elements(file: SourceFile, faults: Faults) -> Iterator[Entry]:
 # ---- CSV
 
 
-def _rows(path: str, lines: Iterator[Line], faults: Faults) -> Iterator[Entry]:
+def _rows(path: str, lines: Iterator[SourceLine], faults: Faults) -> Iterator[Entry]:
     """Rows by their header's names. JSON in a field, or what Python prints of a dict, is read as such."""
     number = 0
 

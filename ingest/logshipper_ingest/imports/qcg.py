@@ -29,7 +29,7 @@ from logshipper_ingest.imports.values import (
     time_of,
     whole_of,
 )
-from logshipper_ingest.model.imported import Change, ImportedChild, ImportedJob, Taken
+from logshipper_ingest.model.imported import ImportedChange, ImportedChild, ImportedJob, Taken
 from logshipper_ingest.model.imported_states import is_known
 from logshipper_ingest.model.job import Allocation, Json
 
@@ -111,7 +111,7 @@ class QcgSource:
         job.user = job.user or _user_name(value.get("owner"))
         if staged.kind == "states":
             state = _state_of(value)
-            job.changes.append(Change(int(value["seen_ns"]), state, seen=True))
+            job.changes.append(ImportedChange(int(value["seen_ns"]), state, seen=True))
             return
         resources = object_of(value.get("resources"))
         nodes = whole_of(object_of(resources.get("numNodes")).get("exact"))
@@ -146,7 +146,7 @@ class QcgSource:
         iteration = whole_of(name.rpartition(":")[2])
         state = _state_of(value)
         if staged.kind == "states":
-            return ImportedChild(name, iteration, state, [Change(int(value["seen_ns"]), state, seen=True)])
+            return ImportedChild(name, iteration, state, [ImportedChange(int(value["seen_ns"]), state, seen=True)])
         runtime = object_of(value.get("runtime"))
         used = parse_allocation(str(runtime.get("allocation") or ""))
         code, signal = exit_of(runtime.get("exit_code"))
@@ -155,9 +155,9 @@ class QcgSource:
             name, iteration, state, self._history(value), code, signal, len(used), cores, _details(value, runtime)
         )
 
-    def _history(self, value: Json) -> list[Change]:
+    def _history(self, value: Json) -> list[ImportedChange]:
         changes = [
-            Change(time_of(told.get("date"), "a date of the history", self._zone), _state_of(told))
+            ImportedChange(time_of(told.get("date"), "a date of the history", self._zone), _state_of(told))
             for told in map(object_of, list_of(value.get("history")))
         ]
         state = _state_of(value)

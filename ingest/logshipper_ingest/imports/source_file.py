@@ -22,7 +22,7 @@ _TAIL_BYTES = 256  # by which a file is known again
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
 
-class Line(NamedTuple):
+class SourceLine(NamedTuple):
     """number: from 1; text: UTF-8, without its line feed; ended: it had one."""
 
     number: int
@@ -101,14 +101,14 @@ class SourceFile:
             os.close(self._fd)
             self._fd = -1
 
-    def lines(self, *, last: bool) -> Iterator[Line]:
+    def lines(self, *, last: bool) -> Iterator[SourceLine]:
         """What has come since the last call. last: also a last line without a line feed, which is given again when it
         has grown."""
         with self._opened():
             while data := self._read():
                 yield from self._split(data)
         if last and self._rest and not self._skipping:
-            yield Line(self.number + 1, self._rest, ended=False)
+            yield SourceLine(self.number + 1, self._rest, ended=False)
 
     def head(self) -> bytes:
         """The beginning of what comes next, which is still to be read, or closed."""
@@ -161,7 +161,7 @@ class SourceFile:
             self._decoder = codecs.getincrementaldecoder(name)("replace")
         return data[len(mark) :]
 
-    def _split(self, data: bytes) -> Iterator[Line]:
+    def _split(self, data: bytes) -> Iterator[SourceLine]:
         pieces = data.split(b"\n")
         pieces[0] = self._rest + pieces[0]
         self._rest = pieces.pop()
@@ -172,7 +172,7 @@ class SourceFile:
                 words = f"is longer than {MAX_LINE_BYTES:,} bytes"
                 self._faults.leave_out(self.path, self.number, words)
             elif text.strip():
-                yield Line(self.number, self._valid(text.removesuffix(b"\r")))
+                yield SourceLine(self.number, self._valid(text.removesuffix(b"\r")))
         if len(self._rest) > MAX_LINE_BYTES:
             self._skipping, self._rest = True, b""
 

@@ -24,7 +24,7 @@ HELD_SECS = 2.0
 Progress = Callable[[int, int], None]
 
 
-class Source(Protocol):
+class ImportSource(Protocol):
     """Files of another system."""
 
     def size(self) -> int:
@@ -47,7 +47,7 @@ class Source(Protocol):
 
 
 @dataclass
-class Counts:
+class ImportCounts:
     """What was imported. entries: that were read; new: jobs that weren't in the store; known: that were; removed: that
     are left out, as they were removed from the store."""
 
@@ -65,14 +65,14 @@ class Taking:
     def __init__(
         self,
         store: LocalStore,
-        source: Source,
+        source: ImportSource,
         faults: Faults,
         *,
         mark: Mark,
         again: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        self.counts = Counts()
+        self.counts = ImportCounts()
         self._store = store
         self._source = source
         self._faults = faults

@@ -29,7 +29,7 @@ from logshipper_ingest.imports.values import (
     time_of,
 )
 from logshipper_ingest.model.capture_account import NOT_A_JOBS
-from logshipper_ingest.model.imported import Change, Event, ImportedJob, Record, Taken
+from logshipper_ingest.model.imported import ImportedChange, ImportedEvent, ImportedJob, ImportedRecord, Taken
 from logshipper_ingest.model.imported_states import is_known, is_over, state_of
 from logshipper_ingest.model.job import Allocation, Json
 
@@ -194,13 +194,17 @@ class XtSource:
         if state:
             if not is_known(ORIGIN, state):
                 raise BadValue(f"{state!r} is no status that is known of XT 1.0")
-            job.changes.append(Change(time_ns, state, data=None if name in ("created", "ended") else data or None))
+            job.changes.append(
+                ImportedChange(time_ns, state, data=None if name in ("created", "ended") else data or None)
+            )
         elif name in ("metrics", "hparams"):
             told = {key: its for key, its in data.items() if key != _STEP_NAME}
             if told and not known:
-                job.records.append(Record(time_ns, json.dumps(told).encode()))
+                job.records.append(ImportedRecord(time_ns, json.dumps(told).encode()))
         elif not known:
-            job.events.append(Event(time_ns, {"event": f"xt_{name}" if name in NOT_A_JOBS else name, "data": data}))
+            job.events.append(
+                ImportedEvent(time_ns, {"event": f"xt_{name}" if name in NOT_A_JOBS else name, "data": data})
+            )
 
     def _take_facts(self, job: ImportedJob, name: str, data: Json) -> None:
         if name == "created":

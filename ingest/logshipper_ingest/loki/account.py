@@ -47,7 +47,7 @@ _WHOLE = re.compile(r"[0-9]{1,9}", re.ASCII)
 _RANKS = {STARTED: 0, HEARTBEAT: 1, ENDED: 2, CLOSED: 3}
 
 
-class Entry(Protocol):
+class LokiEntry(Protocol):
     """An entry of Loki's, as logshipper_ingest.loki.client's client gives it."""
 
     @property
@@ -78,13 +78,13 @@ def is_job_id(text: str) -> bool:
     return NAME.fullmatch(text) is not None
 
 
-def job_key(entry: Entry) -> JobKey | None:
+def job_key(entry: LokiEntry) -> JobKey | None:
     """Whose entry it is; None where it can't be anybody's."""
     job_id = entry.metadata.get("job_id", "")
     return JobKey(entry.labels.get("cluster", ""), job_id) if is_job_id(job_id) else None
 
 
-def capture_key(entry: Entry) -> CaptureKey:
+def capture_key(entry: LokiEntry) -> CaptureKey:
     metadata = entry.metadata
     attempt = _whole(metadata.get("attempt", ""), 1)
     return CaptureKey(
@@ -257,7 +257,7 @@ class JobAccount:
         self._events: dict[OwnEvent, Json] = {}
         self._event_counts: dict[CaptureKey, int] = {}
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: LokiEntry) -> None:
         """Takes an entry of the job's; what isn't an event is left aside."""
         if not 0 < entry.time_ns <= MAX_TIME_NS:
             return
@@ -275,7 +275,7 @@ class JobAccount:
         if event["event"] not in MARKS:
             self._keep(OwnEvent(entry.time_ns, key, entry.line), event)
 
-    def _take_job_end(self, key: CaptureKey, event: Json, entry: Entry) -> None:
+    def _take_job_end(self, key: CaptureKey, event: Json, entry: LokiEntry) -> None:
         said = event.get("state")
         state = said if isinstance(said, str) and said in SLURM_STATES else ""
         known = 0 if not state else 1 if state == "REQUEUED" else 2

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from logshipper.errors import QueryError
-from logshipper_ingest.loki.account import BEATS, HEARTBEAT, CaptureKey, Entry, JobAccount, JobKey, capture_key, job_key
+from logshipper_ingest.loki.account import (
+    BEATS,
+    HEARTBEAT,
+    CaptureKey,
+    JobAccount,
+    JobKey,
+    LokiEntry,
+    capture_key,
+    job_key,
+)
 from logshipper_ingest.loki.reader import AHEAD_NS, MARGIN_NS, Direction, Entries
 from logshipper_ingest.servers.logql import matcher, selector, with_any_metadata, with_event, without_event
 
@@ -19,7 +28,7 @@ MAX_LOOKS = 20  # for heartbeats that aren't among the newest
 _PAGE = 5000
 
 
-class Found(NamedTuple):
+class FoundSeries(NamedTuple):
     """A series of Prometheus' answer."""
 
     labels: Mapping[str, str]
@@ -29,7 +38,7 @@ class Found(NamedTuple):
 class Metrics(Protocol):
     """What is asked of Prometheus: an instant query."""
 
-    def __call__(self, promql: str) -> Iterable[Found]: ...
+    def __call__(self, promql: str) -> Iterable[FoundSeries]: ...
 
 
 @dataclass
@@ -110,7 +119,7 @@ class Finder:
 
     def entries(
         self, logql: str, begin_ns: int, *, end_ns: int = 0, backward: bool = False, page: int = _PAGE
-    ) -> Iterable[Entry]:
+    ) -> Iterable[LokiEntry]:
         """Since begin_ns. end_ns: 0 for all that there may be."""
         direction: Direction = "backward" if backward else "forward"
         return self._client.entries(logql, begin_ns, end_ns or self._now() + AHEAD_NS, direction=direction, page=page)
@@ -194,7 +203,7 @@ def begin_of(jobs: Iterable[JobAccount], otherwise_ns: int) -> int:
     return min(begins) - MARGIN_NS if begins else otherwise_ns
 
 
-def _key_of(found: Found) -> JobKey:
+def _key_of(found: FoundSeries) -> JobKey:
     return JobKey(found.labels.get("cluster", ""), found.labels.get("job_id", ""))
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from logshipper.render.colours import SEQUENCES
 from logshipper.safe_text import without_controls
 from logshipper.spool.segment import Kind, Stream
-from logshipper_ingest.loki.account import MAX_CAPTURES, STREAMS, CaptureKey, Entry, capture_key
+from logshipper_ingest.loki.account import MAX_CAPTURES, STREAMS, CaptureKey, LokiEntry, capture_key
 
 KINDS = {"log": Kind.LOG, "metadata": Kind.METADATA, "command": Kind.COMMAND}
 MAX_SHARING = 20_000  # entries of one time that are put in order together
@@ -32,7 +32,7 @@ class Captures:
         self._numbers = {key: number for number, key in enumerate(keys, start=1)}
         self._seen: dict[tuple[str, ...], tuple[int, CaptureKey]] = {}
 
-    def of(self, entry: Entry) -> tuple[int, CaptureKey]:
+    def of(self, entry: LokiEntry) -> tuple[int, CaptureKey]:
         metadata = entry.metadata
         get = metadata.get
         given = (get("attempt", ""), get("step", ""), get("task", ""), entry.labels.get("host", ""))
@@ -50,7 +50,7 @@ class Captures:
         return number, key
 
 
-class Line(NamedTuple):
+class LokiLine(NamedTuple):
     """A whole line, or what there is of it. complete: no piece of it is missing."""
 
     time_ns: int
@@ -81,9 +81,9 @@ def begins_alike(bar: str, line: str) -> bool:
     return bool(head) and _NUMBER.sub("0", line[: 2 * _HEAD_CHARS]).startswith(head)
 
 
-def joined(entries: Iterable[Entry], captures: Captures, *, newest_first: bool = False) -> Iterator[Line]:
+def joined(entries: Iterable[LokiEntry], captures: Captures, *, newest_first: bool = False) -> Iterator[LokiLine]:
     """Lines of entries that come in order of time (newest_first: backwards): by time, then capture."""
-    group: list[Entry] = []
+    group: list[LokiEntry] = []
     time_ns = -1
     for entry in entries:
         if entry.time_ns != time_ns or len(group) >= MAX_SHARING:
@@ -96,7 +96,7 @@ def joined(entries: Iterable[Entry], captures: Captures, *, newest_first: bool =
         yield from _lines_of(group, captures, newest_first)
 
 
-def _lines_of(group: list[Entry], captures: Captures, newest_first: bool) -> Iterable[Line]:
+def _lines_of(group: list[LokiEntry], captures: Captures, newest_first: bool) -> Iterable[LokiLine]:
     """Lines of entries that share a time. What was pushed twice, to a replay stream as well, counts once."""
     if len(group) == 1:
         line = _line(group[0], captures)
@@ -104,7 +104,7 @@ def _lines_of(group: list[Entry], captures: Captures, newest_first: bool) -> Ite
             return ()
         piece = _PIECE.fullmatch(line.attrs.get("part", ""))
         return (line,) if piece is None else _joined(piece[1] or "", [line])
-    sources: dict[tuple[int, Stream, Kind, str], dict[tuple[str, str], Line]] = {}
+    sources: dict[tuple[int, Stream, Kind, str], dict[tuple[str, str], LokiLine]] = {}
     for entry in group:
         line = _line(entry, captures)
         if line is not None:
@@ -116,9 +116,9 @@ def _lines_of(group: list[Entry], captures: Captures, newest_first: bool) -> Ite
     return reversed(whole) if newest_first else whole
 
 
-def _joined(above: str, found: list[Line]) -> list[Line]:
+def _joined(above: str, found: list[LokiLine]) -> list[LokiLine]:
     """Lines of one time, capture, stream and kind. above: their part, where the capture itself had cut the line."""
-    by_size: dict[int, dict[int, Line]] = {}
+    by_size: dict[int, dict[int, LokiLine]] = {}
     lines = []
     for line in found:
         piece = _PIECE.fullmatch(line.attrs.get("part", ""))
@@ -140,7 +140,7 @@ def _joined(above: str, found: list[Line]) -> list[Line]:
     return lines
 
 
-def _line(entry: Entry, captures: Captures) -> Line | None:
+def _line(entry: LokiEntry, captures: Captures) -> LokiLine | None:
     """None where it is no line of a job."""
     kind = KINDS.get(entry.labels.get("kind", ""))
     stream = STREAMS.get(entry.labels.get("stream", ""))
@@ -155,4 +155,4 @@ def _line(entry: Entry, captures: Captures) -> Line | None:
         if metadata.get("part"):
             attrs["part"] = metadata["part"][:64]
     number, key = captures.of(entry)
-    return Line(entry.time_ns, number, stream, kind, clean(entry.line), attrs, key)
+    return LokiLine(entry.time_ns, number, stream, kind, clean(entry.line), attrs, key)

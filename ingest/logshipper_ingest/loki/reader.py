@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple, Protocol
 
 from logshipper.classify.metadata import Hint, keys_of
 from logshipper.spool.segment import Kind, Stream
-from logshipper_ingest.loki.account import STREAMS, CaptureKey, Entry, JobAccount, as_capture
-from logshipper_ingest.loki.lines import KINDS, Captures, Line, begins_alike, clean, joined
+from logshipper_ingest.loki.account import STREAMS, CaptureKey, JobAccount, LokiEntry, as_capture
+from logshipper_ingest.loki.lines import KINDS, Captures, LokiLine, begins_alike, clean, joined
 from logshipper_ingest.loki.seen import Seen
 from logshipper_ingest.model.job import (
     JOB_ENDED,
@@ -61,7 +61,7 @@ class Entries(Protocol):
 
     def entries(
         self, logql: str, begin_ns: int, end_ns: int, *, direction: Direction = "forward", page: int = _PAGE
-    ) -> Iterator[Entry]: ...
+    ) -> Iterator[LokiEntry]: ...
 
 
 class Span(NamedTuple):
@@ -168,7 +168,7 @@ class LokiJobReader(KeyedReader):
 
     def _lines(
         self, query: _Query, direction: Direction = "forward", *, begin_ns: int = 0, end_ns: int = 0, page: int = _PAGE
-    ) -> Iterator[Line]:
+    ) -> Iterator[LokiLine]:
         """The lines that are asked for, in order of time; those of which pieces are still to come are held back."""
         wanted = {Kind.LOG if kind is Kind.NOTE else kind for kind in query.kinds}
         labels = [label for label, kind in KINDS.items() if kind in wanted]
@@ -234,8 +234,8 @@ class LokiJobReader(KeyedReader):
     def _tail(self, query: _Query, number: int, seen: Seen, tail: int) -> Iterator[LogLine]:
         """Looks backward for where the tail begins, and a little further: what is newer than that and comes later
         will be known for late. Of a tail that is too long to be kept the lines are then read from there."""
-        held: deque[Line] = deque()
-        older: list[Line] = []
+        held: deque[LokiLine] = deque()
+        older: list[LokiLine] = []
         found, first_ns, skipped = 0, 0, 0
         page = min(tail + _TAIL_LOOK_BACK, _PAGE)
         for line in self._lines(query, "backward", page=page):
@@ -283,7 +283,7 @@ class LokiJobReader(KeyedReader):
 
     def _record_lines(
         self, direction: Direction = "forward", *, attempt: int | None = None, begin_ns: int = 0, end_ns: int = 0
-    ) -> Iterator[Line]:
+    ) -> Iterator[LokiLine]:
         page = _TAIL_LOOK_BACK if direction == "backward" else _PAGE  # backwards often only the newest ones are wanted
         query = _Query(frozenset({Kind.METADATA}), frozenset(), attempt)
         for line in self._lines(query, direction, begin_ns=begin_ns, end_ns=end_ns, page=page):
@@ -372,7 +372,7 @@ class LokiJobReader(KeyedReader):
         return [line.text for line in self._record_lines(begin_ns=time_ns, end_ns=time_ns + 1)][::-1]
 
 
-def _log_line(line: Line, number: int, seen: Seen) -> LogLine:
+def _log_line(line: LokiLine, number: int, seen: Seen) -> LogLine:
     """The line as one that is read now."""
     seen.add(line.key, line.time_ns)
     position = Position(number, 0, line.time_ns, seen.lines)

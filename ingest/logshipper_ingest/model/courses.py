@@ -94,7 +94,7 @@ class Course:
         return course
 
 
-class Tally:
+class PathTally:
     """Counts of one path. seen: records that have a value of this sort there; last_ns: the newest one's time."""
 
     __slots__ = ("last_ns", "max", "min", "seen")
@@ -118,12 +118,12 @@ class Tally:
         if self.max is None or value > self.max:
             self.max = value
 
-    def copy(self) -> "Tally":
-        other = Tally()
+    def copy(self) -> "PathTally":
+        other = PathTally()
         other.seen, other.last_ns, other.min, other.max = self.seen, self.last_ns, self.min, self.max
         return other
 
-    def absorb(self, other: "Tally") -> None:
+    def absorb(self, other: "PathTally") -> None:
         self.seen += other.seen
         self.last_ns = max(self.last_ns, other.last_ns)
         self.min = _extreme(self.min, other.min, larger=False)
@@ -134,7 +134,7 @@ class Tally:
         return [self.seen, self.last_ns, numbers]
 
     @classmethod
-    def unpack(cls, packed: list[Any]) -> "Tally":  # Any: JSON of our own
+    def unpack(cls, packed: list[Any]) -> "PathTally":  # Any: JSON of our own
         tally = cls()
         tally.seen, tally.last_ns, numbers = packed
         if numbers is not None:
@@ -142,7 +142,7 @@ class Tally:
         return tally
 
 
-def absorb_tallies(into: dict[Path, Tally], tallies: dict[Path, Tally]) -> None:
+def absorb_tallies(into: dict[Path, PathTally], tallies: dict[Path, PathTally]) -> None:
     for path, tally in tallies.items():
         if path in into:
             into[path].absorb(tally)

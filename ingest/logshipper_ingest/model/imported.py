@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 from logshipper_ingest.model.job import Json
 
 
-class Change(NamedTuple):
+class ImportedChange(NamedTuple):
     """A job's change to a state. to: as its own system calls it; before: likewise, "" where it is the last change's;
     time_ns: nanoseconds since 1970; seen: the system gives no time, this is when it was seen: an exact one takes its
     place; data: what else it says."""
@@ -19,14 +19,14 @@ class Change(NamedTuple):
     data: Json | None = None
 
 
-class Event(NamedTuple):
+class ImportedEvent(NamedTuple):
     """What else happened, at a time. event: with `event`, its name."""
 
     time_ns: int
     event: Json
 
 
-class Record(NamedTuple):
+class ImportedRecord(NamedTuple):
     """A metadata record. line: one JSON object."""
 
     time_ns: int
@@ -41,7 +41,7 @@ class ImportedChild(NamedTuple):
     name: str
     iteration: int | None
     state: str
-    changes: Sequence[Change]
+    changes: Sequence[ImportedChange]
     exit_code: int | None = None
     signal: int = 0
     nodes: int = 0
@@ -79,12 +79,12 @@ class ImportedJob:
     signal: int = 0
     reason: str = ""
     begun_ns: int = 0
-    changes: list[Change] = field(default_factory=list)
+    changes: list[ImportedChange] = field(default_factory=list)
     details: Json = field(default_factory=dict)
     children_total: int = 0
     children: Iterable[ImportedChild] = ()
-    events: list[Event] = field(default_factory=list)
-    records: list[Record] = field(default_factory=list)
+    events: list[ImportedEvent] = field(default_factory=list)
+    records: list[ImportedRecord] = field(default_factory=list)
     log: Iterable[bytes] = ()
     log_ns: int = 0
     log_ended: bool = True

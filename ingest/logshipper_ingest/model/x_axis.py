@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from logshipper_ingest.model.courses import Course, Tally, Trend, absorb_courses, absorb_tallies
+from logshipper_ingest.model.courses import Course, PathTally, Trend, absorb_courses, absorb_tallies
 from logshipper_ingest.model.metadata_keys import (
     MAX_DEPTH,
     MAX_KEY_BYTES,
@@ -89,8 +89,8 @@ class XAxis:
 
     def __init__(self) -> None:
         self.records = 0
-        self._numbers: dict[Path, Tally] = {}
-        self._others: dict[Path, Tally] = {}
+        self._numbers: dict[Path, PathTally] = {}
+        self._others: dict[Path, PathTally] = {}
         self._groups: list[_Group] = []
         self._group_of: dict[Path, _Group] = {}
         self._plans: dict[tuple[Path, ...], list[_Group]] = {}  # groups that meet a set of keys, none split any more
@@ -138,7 +138,7 @@ class XAxis:
             return True
         if len(self._numbers) >= MAX_KEYS and path not in _NAMED:
             return False
-        self._numbers[path] = Tally()
+        self._numbers[path] = PathTally()
         return True
 
     def _count_others(self, leaves: Leaves, time_ns: int) -> None:
@@ -148,7 +148,7 @@ class XAxis:
                 if len(self._others) >= MAX_KEYS:
                     self._left_out += 1
                     continue
-                tally = self._others[path] = Tally()
+                tally = self._others[path] = PathTally()
             tally.add(time_ns)
 
     def _plan(self, keys: tuple[Path, ...]) -> list[_Group]:
@@ -399,9 +399,9 @@ class XAxis:
         for packed_path, tally in state["numbers"]:
             path = tuple(packed_path)
             paths.append(path)
-            axis._numbers[path] = Tally.unpack(tally)
+            axis._numbers[path] = PathTally.unpack(tally)
         for packed_path, tally in state["others"]:
-            axis._others[tuple(packed_path)] = Tally.unpack(tally)
+            axis._others[tuple(packed_path)] = PathTally.unpack(tally)
         for members, courses, rough in state["groups"]:
             unpacked = {paths[number]: Course.unpack(course) for number, course in courses}
             axis._enter(_Group({paths[number] for number in members}, unpacked, rough))
@@ -410,7 +410,7 @@ class XAxis:
         return axis
 
 
-_NO_TALLY = Tally()
+_NO_TALLY = PathTally()
 
 
 def merge_all(axes: Iterable[XAxis]) -> XAxis:
@@ -421,7 +421,7 @@ def merge_all(axes: Iterable[XAxis]) -> XAxis:
     return merged
 
 
-def _past_limit(tallies: dict[Path, Tally]) -> list[Path]:
+def _past_limit(tallies: dict[Path, PathTally]) -> list[Path]:
     named = sum(path in tallies for path in _NAMED)
     if len(tallies) - named <= MAX_KEYS:
         return []

@@ -13,7 +13,7 @@ from logshipper_ingest.shipping.shipped_capture import ShippedCapture, begin_new
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life
 from logshipper_ingest.spool.learning import new_account
 from logshipper_ingest.spool.segment_reader import SegmentReader, SpoolPosition
-from logshipper_ingest.state.checkpoints import Checkpoints, Learnt
+from logshipper_ingest.state.checkpoints import CaptureKnowledge, Checkpoints
 
 
 class _Owned(Protocol):
@@ -83,9 +83,9 @@ class FollowedCapture:
         self.learnt = self.saved or self._nothing_learnt()
         self.begin_learning_again()
 
-    def _nothing_learnt(self) -> Learnt:
+    def _nothing_learnt(self) -> CaptureKnowledge:
         account = new_account(self.folder, self.identity)
-        return Learnt(self.folder.key, SpoolPosition(), False, account, XAxis())
+        return CaptureKnowledge(self.folder.key, SpoolPosition(), False, account, XAxis())
 
     @property
     def is_over(self) -> bool:

@@ -9,8 +9,8 @@ from logshipper_ingest.model.job import RUNNING, UNRESPONSIVE_NS
 from logshipper_ingest.shipping.entries import EntryBuilder
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life
 from logshipper_ingest.spool.learning import new_account
-from logshipper_ingest.spool.segment_reader import Batch, SegmentReader, list_segments
-from logshipper_ingest.state.checkpoints import Checkpoints, Counts, Learnt, Shipped
+from logshipper_ingest.spool.segment_reader import FrameBatch, SegmentReader, list_segments
+from logshipper_ingest.state.checkpoints import CaptureKnowledge, Checkpoints, Counts, Shipped
 
 if TYPE_CHECKING:
     from logshipper_ingest.shipping.followed_capture import FollowedCapture
@@ -32,7 +32,7 @@ class ShippedCapture:
     def __init__(self, capture: "FollowedCapture", checkpoints: Checkpoints) -> None:
         self.capture = capture
         self.checkpoints = checkpoints
-        self.held: tuple[Batch, Life] | None = None
+        self.held: tuple[FrameBatch, Life] | None = None
         self.read_at = time.monotonic()
         self.stale = False
         self.waiting_since_ns = 0
@@ -58,7 +58,7 @@ class ShippedCapture:
         return self.capture.life
 
     @property
-    def learnt(self) -> Learnt:
+    def learnt(self) -> CaptureKnowledge:
         return self.capture.learnt
 
     @property

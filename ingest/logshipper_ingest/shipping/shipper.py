@@ -41,7 +41,7 @@ from logshipper_ingest.shipping.shares import Held, Shares
 from logshipper_ingest.shipping.shipped_capture import ShippedCapture
 from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.spool.learning import learn, own_fault
-from logshipper_ingest.spool.segment_reader import Batch, Outcome
+from logshipper_ingest.spool.segment_reader import FrameBatch, Outcome
 from logshipper_ingest.state.checkpoints import Checkpoints
 
 FULL_ROUND_BYTES = 256 << 10  # so much needn't wait for more: pushes of it cost Loki no more than larger ones
@@ -224,7 +224,7 @@ class Shipper:
             capture.trouble = words
             self._say(f"{capture.folder.path}: can't be read: {words}; tried again")
 
-    def _guarded_piece(self, capture: ShippedCapture, batch: Batch, life: Life, *, again: bool) -> _Piece | None:
+    def _guarded_piece(self, capture: ShippedCapture, batch: FrameBatch, life: Life, *, again: bool) -> _Piece | None:
         """None where the frames, which are hostile, have found a fault of ours, or what goes with them can't be read:
         the others go on."""
         try:
@@ -234,7 +234,7 @@ class Shipper:
             self._tell_once(capture, str(error) if isinstance(error, OSError) else own_fault(error))
             return None
 
-    def _piece(self, capture: ShippedCapture, batch: Batch, life: Life, *, again: bool) -> _Piece:
+    def _piece(self, capture: ShippedCapture, batch: FrameBatch, life: Life, *, again: bool) -> _Piece:
         account, rows = capture.shipped.account, Rows()
         begun_at_ns = account.newest_ns
         # what the relay counts meanwhile would be other counts when the same frames are sent again

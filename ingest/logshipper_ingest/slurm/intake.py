@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from logshipper.errors import SpoolError, os_words
 from logshipper.fault_points import fault_point
 from logshipper_ingest.model.end_record import MALFORMED, MAX_RECORD_BYTES, BadRecord, EndRecord, parse_end
-from logshipper_ingest.slurm.waiting import HoursOf, Waiting, WaitingEnds, nothing
+from logshipper_ingest.slurm.waiting import HoursOf, WaitingEnd, WaitingEnds, nothing
 
 MAX_WAITING = 100_000  # records: of the longest waiting the most are jobs' that weren't captured
 MAX_AT_ONCE = 1000
@@ -69,7 +69,7 @@ class EndedFolder:
                     self._say(f"{os.path.join(self._path, name)!r}: {words}; it is removed, and counted as malformed")
                 else:
                     now_ns = time.time_ns()
-                    found.append(Waiting(name, record, now_ns, now_ns + FIRST_PAUSE_NS))
+                    found.append(WaitingEnd(name, record, now_ns, now_ns + FIRST_PAUSE_NS))
             taken = self._takers[0][0].unready()
             for place, (waiting, counted) in enumerate(self._takers):
                 hours_of = nothing if place else self._hours_of

@@ -48,7 +48,7 @@ from logshipper_ingest.shipping.loki_sink import LokiSink, Stopped, StreamWaits,
 from logshipper_ingest.shipping.quarantine import Quarantine, Refusal
 from logshipper_ingest.slurm.captured import Run, ask, run_of
 from logshipper_ingest.slurm.intake import EndedFolder, Say
-from logshipper_ingest.slurm.waiting import FILE, Told, Waiting, WaitingEnds
+from logshipper_ingest.slurm.waiting import FILE, SentNote, WaitingEnd, WaitingEnds
 from logshipper_ingest.state.checkpoints import Checkpoints
 
 ASKED_AFTER_SECS = (3, 10, 60, 600, 3600, 6 * 3600, 24 * 3600)  # since the record was taken; the last time, it goes
@@ -215,14 +215,14 @@ class SlurmStates:
         self._say_dropped()
         return len(due) == BATCH
 
-    def _decide(self, asked: Sequence[Waiting]) -> list[Waiting]:
+    def _decide(self, asked: Sequence[WaitingEnd]) -> list[WaitingEnd]:
         """Those of which it is known now what is to be sent; the others are put off, or dropped."""
         if not asked:
             return []
         now_ns = time.time_ns()
         longest_ns = int(self._config.loki.max_age_hours * 3600) * SECOND_NS
         found = self._find(asked, now_ns, longest_ns)
-        ready: list[Waiting] = []
+        ready: list[WaitingEnd] = []
         later: dict[str, int] = {}
         dropped: dict[str, str] = {}
         newest_ns = self._checkpoints.streams()
@@ -250,7 +250,7 @@ class SlurmStates:
         self._homes |= {one.name: found.homes[one.name] for one in ready}
         return ready
 
-    def _find(self, asked: Sequence[Waiting], now_ns: int, longest_ns: int) -> _Found:
+    def _find(self, asked: Sequence[WaitingEnd], now_ns: int, longest_ns: int) -> _Found:
         """Raises QueryError where Loki itself doesn't answer."""
         found = _Found({}, {one.name: self._tenant(one.record) for one in asked}, set())
         self._look_for(asked, found, now_ns, longest_ns)
@@ -268,10 +268,10 @@ class SlurmStates:
         self._look_for(by_uid, found, now_ns, longest_ns)
         return found
 
-    def _look_for(self, asked: Sequence[Waiting], found: _Found, now_ns: int, longest_ns: int) -> None:
+    def _look_for(self, asked: Sequence[WaitingEnd], found: _Found, now_ns: int, longest_ns: int) -> None:
         """Asks their tenants, and adds what they say. Where that is an error, what was asked of them is put off before
         it is raised, and others' turn comes."""
-        of_tenant: dict[str, list[Waiting]] = defaultdict(list)
+        of_tenant: dict[str, list[WaitingEnd]] = defaultdict(list)
         for one in asked:
             of_tenant[found.homes[one.name]].append(one)
         failed: dict[str, QueryError] = {}
@@ -298,7 +298,7 @@ class SlurmStates:
             self._waiting.put_off(dict.fromkeys(found.unanswered, again_ns))
             raise general
 
-    def _answers_others(self, asked: Sequence[Waiting], now_ns: int) -> bool:
+    def _answers_others(self, asked: Sequence[WaitingEnd], now_ns: int) -> bool:
         """Whether Loki answers the same question for nobody's tenant."""
         try:
             self._ask("", [one.record for one in asked], now_ns, SECOND_NS)
@@ -335,13 +335,13 @@ class SlurmStates:
             self._uids[user] = uid_of(user)
         return self._uids[user]
 
-    def _home(self, one: Waiting) -> str:
+    def _home(self, one: WaitingEnd) -> str:
         """The tenant of a record that is told: the same each time it is sent."""
         if one.name not in self._homes:
             self._homes[one.name] = self._tenant(one.record)
         return self._homes[one.name]
 
-    def _ship(self, told: Sequence[Waiting]) -> None:
+    def _ship(self, told: Sequence[WaitingEnd]) -> None:
         """Lines first: who reads of the end finds them. What a tenant doesn't take now is put off."""
         refusals: list[Refusal] = []
         held: set[str] = set()  # captures, as their chunks have them
@@ -378,7 +378,7 @@ class SlurmStates:
         self._sink.want("slurm", set(self._homes.values()))
         fault_point("slurm_committed")
 
-    def _show(self, told: Sequence[Waiting]) -> None:
+    def _show(self, told: Sequence[WaitingEnd]) -> None:
         """In /metrics, whatever Loki takes."""
         for one in told:
             if self._jobs is None or one.told is None or not one.record.state:
@@ -457,7 +457,7 @@ def uid_of(user: str) -> int:
         return -1
 
 
-def _told(record: EndRecord, run: Run, now_ns: int, newest_ns: dict[str, int], tenant: str) -> Told:
+def _told(record: EndRecord, run: Run, now_ns: int, newest_ns: dict[str, int], tenant: str) -> SentNote:
     """Behind the job's last line where that is known, else when it was waited for long enough; never so far ahead
     that Loki refuses it."""
     time_ns = max(record.end * SECOND_NS, run.newest_ns + 1)
@@ -466,7 +466,7 @@ def _told(record: EndRecord, run: Run, now_ns: int, newest_ns: dict[str, int], t
     time_ns = min(time_ns, now_ns + shipper.MAX_AHEAD_NS // 2)
     newest = (newest_ns.get(key._replace(tenant=tenant).text, 0) for key in (_EVENTS, _NOTES))
     late = [replay_hour(time_ns) if time_ns < one_ns - shipper.REPLAY_AFTER_NS else "" for one_ns in newest]
-    return Told(run.attempt, time_ns, *late)
+    return SentNote(run.attempt, time_ns, *late)
 
 
 def _is_behind(refusal: Refusal) -> bool:
@@ -474,7 +474,7 @@ def _is_behind(refusal: Refusal) -> bool:
     return refusal.reason == "too_far_behind" and not refusal.chunk.key.replay
 
 
-def _behind(told: Sequence[Waiting], refusals: Sequence[Refusal]) -> dict[str, Told]:
+def _behind(told: Sequence[WaitingEnd], refusals: Sequence[Refusal]) -> dict[str, SentNote]:
     """What is sent of these in the next round."""
     again = {one.name: one.told for one in told if one.told is not None}
     names = set()
@@ -487,20 +487,20 @@ def _behind(told: Sequence[Waiting], refusals: Sequence[Refusal]) -> dict[str, T
     return {name: again[name] for name in names}
 
 
-def _event_chunk(one: Waiting) -> Chunk | None:
+def _event_chunk(one: WaitingEnd) -> Chunk | None:
     if one.told is None:
         return None
     return _chunk(one, one.told, _EVENTS._replace(replay=one.told.event_replay), json_line(event_of(one.record)), {})
 
 
-def _note_chunk(one: Waiting) -> Chunk | None:
+def _note_chunk(one: WaitingEnd) -> Chunk | None:
     note = note_of(one.record)
     if one.told is None or not note:
         return None
     return _chunk(one, one.told, _NOTES._replace(replay=one.told.note_replay), to_utf8(note), {"note": "1"})
 
 
-def _chunk(one: Waiting, told: Told, key: StreamKey, line: bytes, more: dict[str, str]) -> Chunk:
+def _chunk(one: WaitingEnd, told: SentNote, key: StreamKey, line: bytes, more: dict[str, str]) -> Chunk:
     pairs = {"job_id": one.record.job_id, "user": one.record.user, "attempt": str(told.attempt), **more}
     pairs = {name: value for name, value in pairs.items() if value}
     common = Metadata(pairs, encode_metadata(pairs), os.geteuid())

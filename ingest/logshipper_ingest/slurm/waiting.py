@@ -41,7 +41,7 @@ CREATE TABLE IF NOT EXISTS hour (
 ) WITHOUT ROWID"""
 
 
-class Told(NamedTuple):
+class SentNote(NamedTuple):
     """What is sent of a record. attempt: which run it was, by its captures; time_ns: of event and note; replay: labels
     of their streams."""
 
@@ -51,7 +51,7 @@ class Told(NamedTuple):
     note_replay: str
 
 
-class Waiting(NamedTuple):
+class WaitingEnd(NamedTuple):
     """A record. name: its file's; taken_ns, due_ns: when it was taken, and is to be looked at again; told: None until
     it is known what is sent."""
 
@@ -59,7 +59,7 @@ class Waiting(NamedTuple):
     record: EndRecord
     taken_ns: int
     due_ns: int
-    told: Told | None = None
+    told: SentNote | None = None
 
 
 HoursOf = Callable[[Sequence[EndRecord]], Mapping[int, HourSums]]
@@ -77,7 +77,7 @@ class WaitingEnds(StateFile):
         with self._transaction() as connection:  # a file of an older agent hasn't it
             connection.execute(HOURS)
 
-    def put(self, taken: Iterable[Waiting], most: int, hours_of: HoursOf = nothing) -> Mapping[str, int]:
+    def put(self, taken: Iterable[WaitingEnd], most: int, hours_of: HoursOf = nothing) -> Mapping[str, int]:
         """Takes records whose files are still there, and with them what hours_of tells of those that are new. Where
         there are more than `most`, those that have waited the longest are dropped; returns what is counted."""
         with self._transaction() as connection:
@@ -106,7 +106,7 @@ class WaitingEnds(StateFile):
         with self._transaction() as connection:
             connection.executemany("UPDATE waiting SET ready = 1 WHERE name = ?", ((name,) for name in names))
 
-    def due(self, now_ns: int, most: int) -> list[Waiting]:
+    def due(self, now_ns: int, most: int) -> list[WaitingEnd]:
         """Those that are due, the longest first."""
         with self._reading() as connection:
             rows = connection.execute(
@@ -116,7 +116,9 @@ class WaitingEnds(StateFile):
             ).fetchall()
         try:
             return [
-                Waiting(name, EndRecord.from_json(record), taken_ns, due_ns, Told(*json.loads(told)) if told else None)
+                WaitingEnd(
+                    name, EndRecord.from_json(record), taken_ns, due_ns, SentNote(*json.loads(told)) if told else None
+                )
                 for name, record, taken_ns, due_ns, told in rows
             ]
         except (ValueError, TypeError) as error:
@@ -129,7 +131,7 @@ class WaitingEnds(StateFile):
                 "UPDATE waiting SET due_ns = ? WHERE name = ?", ((at_ns, name) for name, at_ns in due_ns.items())
             )
 
-    def tell(self, told: Mapping[str, Told]) -> None:
+    def tell(self, told: Mapping[str, SentNote]) -> None:
         """What is sent of them, from now on."""
         with self._transaction() as connection:
             connection.executemany(
@@ -159,7 +161,7 @@ class WaitingEnds(StateFile):
             return _number(connection)
 
 
-def _is_new(connection: sqlite3.Connection, one: Waiting) -> bool:
+def _is_new(connection: sqlite3.Connection, one: WaitingEnd) -> bool:
     """Whether it wasn't there; now it is."""
     row = one.name, one.record.to_json(), one.taken_ns, one.due_ns
     insert = "INSERT OR IGNORE INTO waiting (name, record, taken_ns, due_ns, ready) VALUES (?, ?, ?, ?, 0)"

@@ -7,7 +7,7 @@ from logshipper_ingest.model.capture_account import CAPTURE_TAKEN, CaptureAccoun
 from logshipper_ingest.model.job import MAX_NODES, RUNNING
 from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life
-from logshipper_ingest.spool.segment_reader import Batch, Outcome
+from logshipper_ingest.spool.segment_reader import FrameBatch, Outcome
 
 MAX_FAULT_CHARS = 500  # the frames' own words may be in it
 TAKEN_AWAY = (
@@ -16,7 +16,7 @@ TAKEN_AWAY = (
 )
 
 
-class Learnt(NamedTuple):
+class BatchResult(NamedTuple):
     """done: the capture is over, and all of it was taken; blocked: why what follows can't be read; damages: what was
     left out, a sentence each."""
 
@@ -45,13 +45,13 @@ def learn(
     account: CaptureAccount,
     axis: XAxis | None,
     rows: Rows,
-    batch: Batch,
+    batch: FrameBatch,
     folder: CaptureFolder,
     life: Life,
     now_ns: int,
     *,
     with_counters: bool = True,
-) -> Learnt:
+) -> BatchResult:
     """Takes a batch into account, axis and rows. life: looked at before the batch was read; with_counters: what the
     relay counts now is taken as well, which may be other counts when the same frames are read again. Raises OSError
     before anything is taken."""
@@ -80,7 +80,7 @@ def learn(
         account.tell_never_written(rows)
     elif life is Life.ORPHANED and account.state == RUNNING:
         account.reason = "its capture died: the job runs on, but what it prints isn't logged"
-    return Learnt(done, blocked, words)
+    return BatchResult(done, blocked, words)
 
 
 def own_fault(error: Exception) -> str:

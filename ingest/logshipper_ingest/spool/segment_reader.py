@@ -76,7 +76,7 @@ class Damage(NamedTuple):
     skipped: int
 
 
-class Batch(NamedTuple):
+class FrameBatch(NamedTuple):
     """What one read brought. position: where to go on; size: bytes of the frames, and what they cost besides;
     frame_bytes: theirs alone."""
 
@@ -148,7 +148,7 @@ class SegmentReader:
         """Whether the segment that is open has more than what was read of it: a cheap look between two reads."""
         return self._fd >= 0 and os.fstat(self._fd).st_size > self.position.offset
 
-    def read(self, max_bytes: int, *, alive: bool, until: SpoolPosition | None = None) -> Batch:
+    def read(self, max_bytes: int, *, alive: bool, until: SpoolPosition | None = None) -> FrameBatch:
         """Reads on until about max_bytes of frames are there, or nothing more can be read for now.
 
         alive: whether the capture lived when this was called, or at any time after that; once it is False, segments
@@ -173,7 +173,7 @@ class SegmentReader:
                 outcome = self._read_header(alive)
             else:
                 outcome = self._read_block(max_bytes, alive)
-        batch = Batch(self._frames, self._damages, self.position, outcome, self._size, self._frame_bytes)
+        batch = FrameBatch(self._frames, self._damages, self.position, outcome, self._size, self._frame_bytes)
         self._begin_read()  # it is the caller's alone: there are a thousand readers, and many won't read again
         return batch
 

@@ -82,7 +82,7 @@ class Shipped:
     changed_ns: int = 0
 
 
-class Learnt(NamedTuple):
+class CaptureKnowledge(NamedTuple):
     """What the learner knows of a capture."""
 
     folder: str
@@ -138,7 +138,7 @@ class Checkpoints(StateFile):
         with self._reading() as connection:
             return dict(connection.execute("SELECT labels, newest_ns FROM stream").fetchall())
 
-    def learnt(self, folder: str) -> Learnt | None:
+    def learnt(self, folder: str) -> CaptureKnowledge | None:
         with self._reading() as connection:
             found = connection.execute(
                 "SELECT folder, segment, offset, done, account, x_axis FROM learnt WHERE folder = ?", (folder,)
@@ -146,7 +146,7 @@ class Checkpoints(StateFile):
         if found is None:
             return None
         try:
-            return Learnt(
+            return CaptureKnowledge(
                 found[0],
                 SpoolPosition(*found[1:3]),
                 bool(found[3]),
@@ -156,7 +156,7 @@ class Checkpoints(StateFile):
         except (ValueError, TypeError) as error:
             raise damaged(self.path, str(error)) from None
 
-    def put_learnt(self, captures: Iterable[Learnt]) -> None:
+    def put_learnt(self, captures: Iterable[CaptureKnowledge]) -> None:
         with self._transaction() as connection:
             connection.executemany(
                 "INSERT OR REPLACE INTO learnt (folder, segment, offset, done, account, x_axis)"

@@ -55,7 +55,7 @@ class Quarantined(NamedTuple):
         return self.metadata.get("job_id", "")
 
 
-class Line(NamedTuple):
+class QuarantineLine(NamedTuple):
     """A line of a file. offset, size: in bytes, its LF included; entry: None where it isn't one; whole: whether it
     ends with LF."""
 
@@ -65,7 +65,9 @@ class Line(NamedTuple):
     whole: bool
 
 
-Decide = Callable[[Line, bytes], bytes]  # called with a line and its bytes; returns what stands there from now on
+Decide = Callable[
+    [QuarantineLine, bytes], bytes
+]  # called with a line and its bytes; returns what stands there from now on
 
 
 @contextmanager
@@ -146,13 +148,13 @@ def remove_leftovers(folder: str) -> None:
             raise StoreError(os.path.join(folder, name), f"can't be removed: {os_words(error)}") from None
 
 
-def read_lines(folder: str, name: str) -> Iterator[Line]:
+def read_lines(folder: str, name: str) -> Iterator[QuarantineLine]:
     """All lines, in the order in which they were written. Raises StoreError."""
     for line, _ in read_bytes(folder, name):
         yield line
 
 
-def read_at(folder: str, name: str, line: Line) -> Quarantined:
+def read_at(folder: str, name: str, line: QuarantineLine) -> Quarantined:
     """An entry that `read_lines` has found. The caller holds the rewriter's lock. Raises StoreError."""
     path = os.path.join(folder, name)
     with _opened(folder, name) as fd:
@@ -191,14 +193,14 @@ def _write_new(folder: str, name: str, new: str, decide: Decide) -> bool:
     return size > 0
 
 
-def read_bytes(folder: str, name: str) -> Iterator[tuple[Line, bytes]]:
+def read_bytes(folder: str, name: str) -> Iterator[tuple[QuarantineLine, bytes]]:
     """The same, with the bytes of each."""
     uid = _uid(name)
     with _opened(folder, name) as fd, open(fd, "rb", closefd=False) as file:
         offset = 0
         while raw := file.readline(MAX_ENTRY_BYTES):
             whole = raw.endswith(b"\n")
-            yield Line(offset, len(raw), _parse(raw, uid) if whole else None, whole), raw
+            yield QuarantineLine(offset, len(raw), _parse(raw, uid) if whole else None, whole), raw
             offset += len(raw)
 
 

@@ -12,18 +12,18 @@ from logshipper_ingest.state.checkpoints import STATE_FILE, State, read_state
 SINKS_NOTE = "sinks"  # a note of the agent's own: the names of all that it ships to
 
 
-class SinkState(NamedTuple):
+class SinkCheckpoints(NamedTuple):
     """config: as the sink has it; learnt, in its state, is the same for all."""
 
     config: AgentConfig
     state: State
 
 
-def read_states(config: AgentConfig) -> list[SinkState]:
+def read_states(config: AgentConfig) -> list[SinkCheckpoints]:
     """Of all that the configuration names, in its order. Raises StoreError."""
     main = _read(config.agent.state_dir)
     read = [(one, _read(one.sink_dir) if one.loki.name else main) for one in config.sinks]
-    return [SinkState(one, state._replace(learnt=main.learnt)) for one, state in read]
+    return [SinkCheckpoints(one, state._replace(learnt=main.learnt)) for one, state in read]
 
 
 def agent_notes(config: AgentConfig) -> dict[str, Any]:  # Any: JSON that the agent wrote
@@ -36,7 +36,7 @@ def _read(folder: str) -> State:
     return read_state(path) if os.path.exists(path) else State([], {}, {})
 
 
-def least_positions(states: Iterable[SinkState]) -> dict[str, SpoolPosition]:
+def least_positions(states: Iterable[SinkCheckpoints]) -> dict[str, SpoolPosition]:
     """By capture: how far the sink has shipped it that is the furthest behind."""
     return least_of([{one.folder: one.position for one in sink.state.shipped} for sink in states])
 

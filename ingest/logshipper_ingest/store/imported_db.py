@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from itertools import chain, islice
 
 from logshipper_ingest.model.capture_account import CaptureAccount, Rows
-from logshipper_ingest.model.imported import Change, ImportedChild
+from logshipper_ingest.model.imported import ImportedChange, ImportedChild
 from logshipper_ingest.model.imported_states import is_over, state_of
 from logshipper_ingest.model.job import RUNNING, STATE_CHANGED, Json
 from logshipper_ingest.sqlite_file import open_reader, store_errors, transaction
@@ -92,7 +92,7 @@ class ImportedJobWriter(JobWriter):
         """The job's capture, entered where it is new; within `writing`."""
         return self.capture(key) or self._add_capture(key, 1, "", 0, account)
 
-    def changes(self, capture: int) -> list[Change]:
+    def changes(self, capture: int) -> list[ImportedChange]:
         """The job's own, in order of time."""
         with store_errors(self.path):
             found = self._connection.execute(
@@ -102,7 +102,9 @@ class ImportedJobWriter(JobWriter):
             ).fetchall()
         events = [(time_ns, json.loads(text)) for time_ns, text in found]
         return [
-            Change(time_ns, event["source_to"], event["source_from"], bool(event.get("seen")), event.get("data"))
+            ImportedChange(
+                time_ns, event["source_to"], event["source_from"], bool(event.get("seen")), event.get("data")
+            )
             for time_ns, event in events
         ]
 
@@ -229,7 +231,9 @@ def _child_row(origin: str, child: ImportedChild) -> tuple[object, ...]:
     )
 
 
-def _change_rows(origin: str, number: int, changes: Sequence[Change]) -> Iterator[tuple[int, int, str, str, str, str]]:
+def _change_rows(
+    origin: str, number: int, changes: Sequence[ImportedChange]
+) -> Iterator[tuple[int, int, str, str, str, str]]:
     last = ""
     for change in changes:
         before = change.before or last

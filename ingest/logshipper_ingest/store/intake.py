@@ -23,7 +23,7 @@ from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life
 from logshipper_ingest.spool.learning import learn, new_account
 from logshipper_ingest.spool.purge_pattern import LinePattern
 from logshipper_ingest.spool.purge_segments import Purged, purge_capture
-from logshipper_ingest.spool.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
+from logshipper_ingest.spool.segment_reader import FrameBatch, Outcome, SegmentReader, SpoolPosition
 from logshipper_ingest.sqlite_file import UnwritableError
 from logshipper_ingest.store.catalogue import Catalogue, summarise
 from logshipper_ingest.store.job_db import CaptureRow, JobWriter
@@ -301,7 +301,7 @@ class Intake:
         left = pending.size
         if folder.segments_fd < 0:
             return self._store(
-                folder, job, row, Batch([], [], row.position, Outcome.CUT, 0), pending.life, run
+                folder, job, row, FrameBatch([], [], row.position, Outcome.CUT, 0), pending.life, run
             ), Outcome.CUT
         with closing(SegmentReader(folder.segments_fd, _segments(folder), row.position, owner=self._owner)) as reader:
             while True:
@@ -319,7 +319,7 @@ class Intake:
                     return row, Outcome.MORE
 
     def _store(
-        self, folder: CaptureFolder, job: JobWriter, row: CaptureRow, batch: Batch, life: Life, run: _Run
+        self, folder: CaptureFolder, job: JobWriter, row: CaptureRow, batch: FrameBatch, life: Life, run: _Run
     ) -> CaptureRow:
         """One transaction: the frames, what is known of the capture, and how far it is ingested."""
         account, rows = row.account, Rows()

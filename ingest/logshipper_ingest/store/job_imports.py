@@ -18,7 +18,7 @@ from logshipper.fault_points import fault_point
 from logshipper.sidecar.frame_builder import FrameBuilder
 from logshipper.spool.segment import Stream, decode_frame
 from logshipper_ingest.model.capture_account import CaptureAccount, RecordRow, Rows, clean_ledger
-from logshipper_ingest.model.imported import Change, ImportedJob
+from logshipper_ingest.model.imported import ImportedChange, ImportedJob
 from logshipper_ingest.model.imported_states import is_over, state_of
 from logshipper_ingest.model.job import RUNNING, STATE_CHANGED, JobSummary, Json
 from logshipper_ingest.model.metadata_keys import parse_record
@@ -197,7 +197,7 @@ def _own(account: CaptureAccount) -> Json:
     return own
 
 
-def _take_history(account: CaptureAccount, origin: str, changes: Sequence[Change]) -> None:
+def _take_history(account: CaptureAccount, origin: str, changes: Sequence[ImportedChange]) -> None:
     """State, begin, end and restarts, out of all changes that are known."""
     if not changes:
         account.state = "QUEUED" if account.state == RUNNING and not account.started_ns else account.state
@@ -219,9 +219,9 @@ def _take_history(account: CaptureAccount, origin: str, changes: Sequence[Change
         account.ended_ns = changes[at].time_ns
 
 
-def merged(known: Sequence[Change], told: Sequence[Change]) -> list[Change]:
+def merged(known: Sequence[ImportedChange], told: Sequence[ImportedChange]) -> list[ImportedChange]:
     """All changes, each once, in order of time; those whose time was only seen give way to exact ones."""
-    found: dict[tuple[int, str], Change] = {}
+    found: dict[tuple[int, str], ImportedChange] = {}
     for change in (*known, *told):
         same = found.get((change.time_ns, change.to))
         if same is None or same.seen or not change.seen:
@@ -238,7 +238,7 @@ def merged(known: Sequence[Change], told: Sequence[Change]) -> list[Change]:
     return kept
 
 
-def _events(origin: str, changes: Sequence[Change]) -> Iterator[tuple[int, Json]]:
+def _events(origin: str, changes: Sequence[ImportedChange]) -> Iterator[tuple[int, Json]]:
     last = ""
     for change in changes:
         before = change.before or last

@@ -23,7 +23,7 @@ from logshipper.spool.captures import TELEGRAF_MARK
 from logshipper.telegraf.line_protocol import MAX_LINE_BYTES
 from logshipper.telegraf.listener import LOOPBACK, Listener, Sender, count_lines, open_sockets
 from logshipper.telegraf.measurements import waited_line
-from logshipper.telegraf.socket_owner import Owner, SocketOwners
+from logshipper.telegraf.socket_owner import SocketOwner, SocketOwners
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.console.seldom import Seldom
 from logshipper_ingest.metrics.metrics_server import TELEGRAF_OUTCOMES
@@ -58,7 +58,7 @@ class _Sent:
 
     until: float
     came_ns: int
-    owner: Owner
+    owner: SocketOwner
     sender: str
     lines: list[tuple[float, bytes]]
 
@@ -92,7 +92,7 @@ class TelegrafRouter:
         if not most and remove_kept(config.agent.state_dir):
             say("text of measurements that an earlier agent kept is removed ([telegraf] unidentified_max_bytes = 0)")
         self._senders = Senders()
-        self._held: dict[Owner, _Sent] = {}
+        self._held: dict[SocketOwner, _Sent] = {}
         self._held_bytes: Counter[int] = Counter()  # of them, by user
         self._retry_at = 0.0
         self._out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

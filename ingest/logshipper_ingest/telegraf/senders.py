@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from typing import NamedTuple
 
-from logshipper.telegraf.socket_owner import Owner, processes_of
+from logshipper.telegraf.socket_owner import SocketOwner, processes_of
 from logshipper_ingest.sockets.peer import job_ids_of
 
 KEEP_SECS = 30.0  # what is known of a socket, as long as that lives
@@ -29,10 +29,10 @@ class Senders:
     """One thread's."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[Owner, tuple[float, Claim]] = OrderedDict()
+        self._known: OrderedDict[SocketOwner, tuple[float, Claim]] = OrderedDict()
         self._search_after: dict[int, float] = {}  # by user
 
-    def claim(self, owner: Owner, came_ns: int) -> Claim | None:
+    def claim(self, owner: SocketOwner, came_ns: int) -> Claim | None:
         """Who sent: a look at /proc for each socket now and then. came_ns: when (CLOCK_BOOTTIME): a process that is
         younger isn't the one that did. None where it is to be asked again in a moment."""
         now = time.monotonic()
@@ -52,7 +52,7 @@ class Senders:
             self._known.popitem(last=False)
         return claim
 
-    def _search(self, owner: Owner) -> list[int]:
+    def _search(self, owner: SocketOwner) -> list[int]:
         begin = time.thread_time()
         processes = processes_of(owner)
         took, ended = time.thread_time() - begin, time.monotonic()

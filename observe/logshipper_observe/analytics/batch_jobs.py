@@ -49,11 +49,11 @@ class BatchJob:
     @staticmethod
     def over(store: Store) -> "AllocationQuery":
         """Of an open store."""
-        return AllocationQuery(lambda: nullcontext(store), Wanted())
+        return AllocationQuery(lambda: nullcontext(store), AllocationFilter())
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class AllocationFilter:
     """Which allocations. Empty collections are for any."""
 
     ids: Sequence[str] = ()
@@ -75,7 +75,7 @@ class Wanted:
 class AllocationQuery:
     """Allocations of a store, the one that began last first; read each time that they are gone through."""
 
-    def __init__(self, opened: Opened, wanted: Wanted) -> None:
+    def __init__(self, opened: Opened, wanted: AllocationFilter) -> None:
         self._opened = opened
         self._wanted = wanted
 
@@ -135,13 +135,13 @@ class _Objects:
     """`BatchJob.objects`: of the store that the environment names; opened again for each query."""
 
     def __get__(self, instance: object, owner: type) -> AllocationQuery:
-        return AllocationQuery(Store.default, Wanted())
+        return AllocationQuery(Store.default, AllocationFilter())
 
 
 BatchJob.objects = _Objects()
 
 
-def _allocations(store: Store, wanted: Wanted) -> Iterator[BatchJob]:
+def _allocations(store: Store, wanted: AllocationFilter) -> Iterator[BatchJob]:
     tags = [f"{name}={value}" if value else name for name, value in wanted.tags.items()]
     jobs = {(job.summary.cluster, job.job_id): job for job in store.jobs(tags=tags)}
     yield from _imported(store, wanted, {job.summary.allocation for job in jobs.values()})
@@ -159,7 +159,7 @@ def _allocations(store: Store, wanted: Wanted) -> Iterator[BatchJob]:
         yield _allocation(job, attempt, start, ends[-1] if ends else None)
 
 
-def _imported(store: Store, wanted: Wanted, of_jobs: Collection[str]) -> Iterator[BatchJob]:
+def _imported(store: Store, wanted: AllocationFilter, of_jobs: Collection[str]) -> Iterator[BatchJob]:
     """of_jobs: the allocations that jobs with the tags ran in."""
     for one in store._store.allocations():
         told = one.details

@@ -28,7 +28,7 @@ Opened: TypeAlias = Callable[[], AbstractContextManager[Store]]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EventFilter:
     """Which events. Empty collections and None are for any."""
 
     ids: Collection[str] = ()
@@ -72,7 +72,7 @@ class EventQuery:
     """Events of a store, read each time that they are gone through; `query[:10]` and `query[3]` read no further
     than that."""
 
-    def __init__(self, opened: Opened, wanted: Wanted) -> None:
+    def __init__(self, opened: Opened, wanted: EventFilter) -> None:
         self._opened = opened
         self._wanted = wanted
 
@@ -152,7 +152,7 @@ class _Objects:
     """`EventLog.objects`: of the store that the environment names; opened again for each query."""
 
     def __get__(self, instance: object, owner: type) -> EventQuery:
-        return EventQuery(Store.default, Wanted())
+        return EventQuery(Store.default, EventFilter())
 
 
 class EventLog:
@@ -162,17 +162,17 @@ class EventLog:
     objects: ClassVar[_Objects] = _Objects()
 
     def __new__(cls, store: Store) -> EventQuery:  # type: ignore[misc]  # a query over it is all that it is for
-        return EventQuery(lambda: nullcontext(store), Wanted())
+        return EventQuery(lambda: nullcontext(store), EventFilter())
 
     @staticmethod
     def filter(**wanted: Any) -> EventQuery:  # Any: as EventQuery.filter has them
-        return EventQuery(Store.default, Wanted()).filter(**wanted)
+        return EventQuery(Store.default, EventFilter()).filter(**wanted)
 
 
 # ---- a store's events in order of time
 
 
-def _events(store: Store, wanted: Wanted) -> Iterator[StateEvent]:
+def _events(store: Store, wanted: EventFilter) -> Iterator[StateEvent]:
     """Merged lazily: a job is opened when the next event may be one of its own."""
     sign = -1 if wanted.newest_first else 1
     tags = [f"{name}={value}" if value else name for name, value in wanted.tags.items()]
@@ -234,7 +234,7 @@ class _Merged:
             heapq.heappush(self._next, (self._sign * event.time_ns, number, event))
 
 
-def _ran_in(store: Store, wanted: Wanted) -> Callable[[JobSummary], bool]:
+def _ran_in(store: Store, wanted: EventFilter) -> Callable[[JobSummary], bool]:
     """Whether a job is, or ran in, an allocation that is asked for."""
     if not wanted.scheduler_ids and not wanted.batch_job_ids:
         return lambda job: True

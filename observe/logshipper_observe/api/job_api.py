@@ -12,7 +12,7 @@ from logshipper_ingest.model.x_axis import KeyStats, XChoice
 from logshipper_observe.api.tables import Columns, Numbers, Rollup, columns_of, merged, numbers_of, rollups_of, sets_of
 from logshipper_observe.base.words import NS, RUNNING_STATES
 from logshipper_observe.model.documents import STREAM_NAMES
-from logshipper_observe.model.overlay import Change, Marks, Overlay, Place, parse_change
+from logshipper_observe.model.overlay import JobKey, MarkChange, Marks, Overlay, parse_change
 from logshipper_observe.query.asked import pick_keys
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ class Job:
         """Makes changes such as `+baseline`, `-draft`, `dataset=cifar10`; returns the tags there are then. Only you see
         them. Raises ConfigError for what is no tag."""
         self._check()
-        parsed: list[Change] = [parse_change(change) for change in changes]
+        parsed: list[MarkChange] = [parse_change(change) for change in changes]
         self._marks = self._overlay.tag(_place(self.summary), parsed)
         return self._marks.tags
 
@@ -282,8 +282,8 @@ def _numeric(reader: "Reader") -> dict[Path, str]:
     return {key.path: key.key for key in keys if key.numbers}
 
 
-def _place(summary: JobSummary) -> Place:
-    return Place(summary.job_id, summary.cluster)
+def _place(summary: JobSummary) -> JobKey:
+    return JobKey(summary.job_id, summary.cluster)
 
 
 def _moment(time_ns: int) -> datetime:

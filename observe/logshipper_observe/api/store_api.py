@@ -11,10 +11,10 @@ from logshipper.spool.captures import store_root
 from logshipper_ingest.model.job import JobSummary
 from logshipper_observe.api.job_api import Job
 from logshipper_observe.base.words import state_of
-from logshipper_observe.model.overlay import Overlay, Place
+from logshipper_observe.model.overlay import JobKey, Overlay
 from logshipper_observe.model.properties import field_of
 from logshipper_observe.query.conditions import parse_condition, tag_condition
-from logshipper_observe.query.listing import Asked, Listing
+from logshipper_observe.query.listing import JobQuery, Listing
 from logshipper_observe.query.opening import open_folder, open_loki
 from logshipper_observe.query.selectors import resolve_each
 
@@ -127,7 +127,7 @@ class Store:
         conditions = [parse_condition(text) for text in _several(filter)]
         conditions += [tag_condition(text) for text in _several(tags)]
         states = [state_of(text) for text in _several(state)]
-        asked = Asked(selectors, states, name, conditions, field_of(sort) if sort else None, reverse)
+        asked = JobQuery(selectors, states, name, conditions, field_of(sort) if sort else None, reverse)
         return Jobs(lambda: self._listing(asked), self._jobs_of, limit)
 
     def job(self, name: str) -> Job:
@@ -136,7 +136,7 @@ class Store:
         self._ingest()
         with self._store.open(self._store.resolve(name)) as reader:
             summary = reader.summary
-        marks = self._overlay.of(Place(summary.job_id, summary.cluster))
+        marks = self._overlay.of(JobKey(summary.job_id, summary.cluster))
         return Job(self._store, summary, self._overlay, marks, check=self._check)
 
     def info(self, *names: str) -> "Found[JobInfo]":
@@ -160,7 +160,7 @@ class Store:
         found.unknown = known.unknown
         return found
 
-    def _listing(self, asked: Asked) -> Listing:
+    def _listing(self, asked: JobQuery) -> Listing:
         self._ingest()
         return Listing(self._store, self._overlay, asked)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from logshipper_observe.base.running import say
 
 if TYPE_CHECKING:
-    from logshipper_ingest.loki.account import Entry
+    from logshipper_ingest.loki.account import LokiEntry
     from logshipper_ingest.loki.reader import Direction, Entries
 
 AFTER_SECS = 5.0
@@ -72,7 +72,7 @@ class WatchedEntries:
 
     def entries(
         self, logql: str, begin_ns: int, end_ns: int, *, direction: "Direction" = "forward", page: int = 5000
-    ) -> "Iterator[Entry]":
+    ) -> "Iterator[LokiEntry]":
         found = iter(self._client.entries(logql, begin_ns, end_ns, direction=direction, page=page))
         while True:
             self._watch.begin(self.name)

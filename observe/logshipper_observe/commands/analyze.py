@@ -20,7 +20,7 @@ from logshipper_observe.base.output import print_json
 from logshipper_observe.base.waiting import Watch
 from logshipper_observe.base.words import NS, count, duration
 from logshipper_observe.commands.analyze_answer import (
-    Answer,
+    Analysis,
     Between,
     document,
     mean_words,
@@ -57,7 +57,7 @@ def call(args: argparse.Namespace) -> int:
     return EXIT_UNKNOWN if unknown else 0
 
 
-def _show(args: argparse.Namespace, answer: Answer, unknown: Sequence[UnknownJob]) -> None:
+def _show(args: argparse.Namespace, answer: Analysis, unknown: Sequence[UnknownJob]) -> None:
     if args.json:
         unknown_ones = [{"name": error.name, "reason": str(error)} for error in unknown]
         print_json(document(args, answer) | {"unknown": unknown_ones})
@@ -91,7 +91,7 @@ def _check(args: argparse.Namespace) -> None:
                 raise UsageError(name, ["not with --all-jobs: of all jobs only sums are known"])
 
 
-def _of_all_jobs(args: argparse.Namespace, between: Between) -> Answer:
+def _of_all_jobs(args: argparse.Namespace, between: Between) -> Analysis:
     from logshipper_ingest.loki.store import DEFAULT_SINCE_SECS
     from logshipper_observe.commands.analyze_hours import hours_throughput, hours_utilization
 
@@ -113,7 +113,7 @@ def _moment(text: str | None, option: str) -> datetime | None:
     return None if text is None else datetime.fromtimestamp(time_ns(option, text) / NS, UTC)
 
 
-def _answer(args: argparse.Namespace, store: "AnyStore | None", ids: list[str], between: Between) -> Answer:
+def _answer(args: argparse.Namespace, store: "AnyStore | None", ids: list[str], between: Between) -> Analysis:
     """store: None where there is none yet: of no jobs at all."""
     tags = dict(text.partition("=")[::2] for text in args.tag or ())
     read = None if store is None else Store(store, overlay_of(store))
@@ -151,7 +151,7 @@ def _events(query: EventQuery, jobs: Sequence[Job]) -> Iterator[StateEvent]:
 # ---- the reports
 
 
-def _throughput(args: argparse.Namespace, events: Iterable[StateEvent], which: str, between: Between) -> Answer:
+def _throughput(args: argparse.Namespace, events: Iterable[StateEvent], which: str, between: Between) -> Analysis:
     state = args.to_state or _DEFAULT_STATE
     after, before = between
     wanted = (
@@ -167,7 +167,7 @@ def _throughput(args: argparse.Namespace, events: Iterable[StateEvent], which: s
     if len(times) > 1 and times[-1] > times[0]:
         hours = (times[-1] - times[0]).total_seconds() / 3600
         words += f" in {duration(3600 * hours)}, {(len(times) - 1) / hours:.4g} an hour"
-    return Answer(words, "jobs", {"jobs": (times, counts)}, report.notes, document={"to_state": state})
+    return Analysis(words, "jobs", {"jobs": (times, counts)}, report.notes, document={"to_state": state})
 
 
 def _utilization(
@@ -176,7 +176,7 @@ def _utilization(
     allocations: Iterable[BatchJob] | None,
     which: str,
     between: Between,
-) -> Answer:
+) -> Analysis:
     used = utilization_report(events, node_weighting=args.node_weighting)
     unit = "nodes" if args.node_weighting else "jobs"
     curves = {"in use" if allocations is not None else unit: _within(used[0], used[1], between)}
@@ -190,7 +190,7 @@ def _utilization(
         "utilization": f"{'Nodes that ran' if args.node_weighting else 'Running'} {which}",
     }[args.report]
     first = next(iter(curves.values()))
-    return Answer(f"{title}: {mean_words(*first)}", unit, curves, notes)
+    return Analysis(f"{title}: {mean_words(*first)}", unit, curves, notes)
 
 
 def _within(xs: list[datetime], ys: Sequence[float], between: Between) -> tuple[list[datetime], list[float]]:

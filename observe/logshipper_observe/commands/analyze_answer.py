@@ -29,7 +29,7 @@ Between: TypeAlias = tuple[datetime | None, datetime | None]
 
 
 @dataclass
-class Answer:
+class Analysis:
     """A report as it is shown. steps: by name X and Y of each curve, or points where scattered; table: rows of names
     and cells; document: what JSON has of it besides that; chart: in the place of curves."""
 
@@ -54,7 +54,7 @@ def mean_words(xs: Sequence[datetime], ys: Sequence[float]) -> str:
     return f"{max(ys):g} at most, {area / secs:.4g} on average in {duration(secs)}"
 
 
-def print_answer(answer: Answer) -> None:
+def print_answer(answer: Analysis) -> None:
     out = Output()
     out.line(Styled(answer.title, "bold"))
     if answer.chart is not None:
@@ -73,7 +73,7 @@ def print_answer(answer: Answer) -> None:
         out.line(Styled(note, "dim"))
 
 
-def _graphs(answer: Answer) -> list[Graph]:
+def _graphs(answer: Analysis) -> list[Graph]:
     """One graph with all curves, as steps; none where there is nothing to show."""
     curves = {name: curve for name, curve in answer.steps.items() if curve[0]}
     if not curves:
@@ -94,7 +94,7 @@ def _graphs(answer: Answer) -> list[Graph]:
     return [graph]
 
 
-def write_picture(args: argparse.Namespace, answer: Answer) -> None:
+def write_picture(args: argparse.Namespace, answer: Analysis) -> None:
     from logshipper_observe.graphs.graph_png import write_png
 
     path, form = (args.png, "png") if args.png else (args.svg, "svg")
@@ -112,7 +112,7 @@ def write_picture(args: argparse.Namespace, answer: Answer) -> None:
         Output().line(f"Wrote {safe(path)}. {safe(answer.title)}")
 
 
-def write_csv(path: str, answer: Answer, *, raw: bool = False) -> None:
+def write_csv(path: str, answer: Analysis, *, raw: bool = False) -> None:
     rows = CsvRows(raw=raw)
     lines = [rows.row(titles) for titles in [answer.titles or ("series", "time", answer.unit)]]
     lines += [rows.row(row) for row in answer.rows or _point_rows(answer)]
@@ -125,13 +125,13 @@ def write_csv(path: str, answer: Answer, *, raw: bool = False) -> None:
     Output().line(f"Wrote {safe(path)}: {plural(len(lines) - 1, 'row')}. {safe(answer.title)}")
 
 
-def _point_rows(answer: Answer) -> Iterator[list[str]]:
+def _point_rows(answer: Analysis) -> Iterator[list[str]]:
     for name, (xs, ys) in answer.steps.items():
         for x, y in zip(xs, ys, strict=True):
             yield [name, utc_of(x.timestamp()), f"{y:.9g}"]
 
 
-def document(args: argparse.Namespace, answer: Answer) -> Document:
+def document(args: argparse.Namespace, answer: Analysis) -> Document:
     return {
         "schema": SCHEMA,
         "store": store_place(args),

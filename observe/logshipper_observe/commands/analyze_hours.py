@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from logshipper_ingest.servers.logql import quoted
 from logshipper_observe.base.words import count
-from logshipper_observe.commands.analyze_answer import Answer, Between, mean_words
+from logshipper_observe.commands.analyze_answer import Analysis, Between, mean_words
 
 if TYPE_CHECKING:
-    from logshipper_ingest.loki.finding import Found, Metrics
+    from logshipper_ingest.loki.finding import FoundSeries, Metrics
 
 HOUR = timedelta(hours=1)
 NODE_SECS, JOBS = "logshipper_agent_slurm_hour_node_seconds", "logshipper_agent_slurm_hour_jobs"
@@ -21,7 +21,7 @@ _NOTHING = "nobody told Prometheus of jobs that Slurm ended: docs/agent.md, How 
 
 def hours_utilization(
     ask: "Metrics", cluster: str | None, since_secs: float, between: Between, now: datetime
-) -> Answer:
+) -> Analysis:
     """Nodes in use on average in each hour that is over."""
     told = _hours(ask(_query(NODE_SECS, cluster, since_secs)), between, now)
     xs: list[datetime] = []
@@ -33,17 +33,19 @@ def hours_utilization(
         ys.append(ys[-1])  # until the last hour's end
     words = f"Nodes of all jobs that Slurm ended, by hour: {mean_words(xs, ys)}"
     notes = [_STILL_RUNS] if told else [_NOTHING]
-    return Answer(words, "nodes", {"nodes": (xs, ys)}, notes, document={"all_jobs": True})
+    return Analysis(words, "nodes", {"nodes": (xs, ys)}, notes, document={"all_jobs": True})
 
 
-def hours_throughput(ask: "Metrics", cluster: str | None, since_secs: float, between: Between, now: datetime) -> Answer:
+def hours_throughput(
+    ask: "Metrics", cluster: str | None, since_secs: float, between: Between, now: datetime
+) -> Analysis:
     """How many had ended at the end of each hour in which some did."""
     told = _hours(ask(_query(JOBS, cluster, since_secs)), between, now)
     ended = {hour: round(told[hour]) for hour in sorted(told) if told[hour] >= 1}
     counts = list(accumulate(ended.values()))
     words = f"Jobs that Slurm ended, captured or not, by hour: {count(counts[-1] if counts else 0)}"
     curve = [hour + HOUR for hour in ended], counts
-    return Answer(words, "jobs", {"jobs": curve}, [] if told else [_NOTHING], document={"all_jobs": True})
+    return Analysis(words, "jobs", {"jobs": curve}, [] if told else [_NOTHING], document={"all_jobs": True})
 
 
 def _query(metric: str, cluster: str | None, since_secs: float) -> str:
@@ -56,7 +58,7 @@ def _query(metric: str, cluster: str | None, since_secs: float) -> str:
     return f"sum by(hour)(max by(cluster, host, hour)({told}))"
 
 
-def _hours(found: "Iterable[Found]", between: Between, now: datetime) -> dict[datetime, float]:
+def _hours(found: "Iterable[FoundSeries]", between: Between, now: datetime) -> dict[datetime, float]:
     """Sums of hours that are over, and wholly between two times."""
     after, before = between
     hours: dict[datetime, float] = {}

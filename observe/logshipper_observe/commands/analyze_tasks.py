@@ -25,7 +25,7 @@ from logshipper_observe.analytics.task_analytics import (
 from logshipper_observe.api.job_api import Job
 from logshipper_observe.base.output import Cell, Column, Styled
 from logshipper_observe.base.words import count
-from logshipper_observe.commands.analyze_answer import Answer, Between, utc_of
+from logshipper_observe.commands.analyze_answer import Analysis, Between, utc_of
 from logshipper_observe.graphs.gantt_chart import GanttChart
 from logshipper_observe.model.documents import Document
 
@@ -47,7 +47,7 @@ def sentence(words: str) -> str:
     return words[0].upper() + words[1:]
 
 
-def overheads(store: "AnyStore | None", jobs: Sequence[Job], between: Between) -> Answer:
+def overheads(store: "AnyStore | None", jobs: Sequence[Job], between: Between) -> Analysis:
     tasks = [task for task in _tasks(store, jobs) if _is_between(task, between)]
     tasks.sort(key=lambda task: task.start or 0.0)
     shares = dict(zip(*busy_share(tasks), strict=True))
@@ -70,7 +70,7 @@ def overheads(store: "AnyStore | None", jobs: Sequence[Job], between: Between) -
         notes.append(f"launching and ending took {100 * found.share:.3g} % of the run time, on average")
     over = [task for task in tasks if task.run_time is not None and task.start is not None]
     times = [datetime.fromtimestamp(task.start or 0, UTC) for task in over]
-    return Answer(
+    return Analysis(
         f"{sentence(which_jobs(jobs))}: {plural(len(tasks), 'run')}, {count(len(over))} of them over",
         "run time (s)",
         {"run time (s)": (times, [task.run_time or 0.0 for task in over])},
@@ -114,7 +114,7 @@ def _tasks(store: "AnyStore | None", jobs: Sequence[Job], until: float | None = 
         bar.clear()
 
 
-def gantt_answer(store: "AnyStore | None", jobs: Sequence[Job], between: Between, *, by: str) -> Answer:
+def gantt_answer(store: "AnyStore | None", jobs: Sequence[Job], between: Between, *, by: str) -> Analysis:
     found = list(
         clipped(
             _tasks(store, jobs, until=datetime.now(UTC).timestamp()),
@@ -129,7 +129,7 @@ def gantt_answer(store: "AnyStore | None", jobs: Sequence[Job], between: Between
     words = f"{sentence(which_jobs(jobs))} on {plural(len(shares), noun)}: {plural(len(tasks), 'run')}"
     mean = statistics_of(shares.values())
     words += f", busy {100 * mean.mean:.3g} % of the time on average" if mean else ""
-    return Answer(
+    return Analysis(
         words,
         noun,
         {},

@@ -19,19 +19,19 @@ from logshipper_observe.commands.cli_options import (
 
 if TYPE_CHECKING:
     from logshipper_observe.commands.cli_options import Subparsers
-    from logshipper_observe.follow.log_place import Place
+    from logshipper_observe.follow.log_place import LogPlace
 
 
 def task_numbers(text: str) -> tuple[int, ...]:
     return tuple(whole_number(number.strip()) for number in text.split(","))
 
 
-def place(text: str) -> "Place":
+def place(text: str) -> "LogPlace":
     """Where a log that was followed goes on."""
-    from logshipper_observe.follow.log_place import Place
+    from logshipper_observe.follow.log_place import LogPlace
 
     try:
-        return Place.parse(text)
+        return LogPlace.parse(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r} isn't a place; `logs --follow` prints one when it is left"

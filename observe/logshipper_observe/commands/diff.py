@@ -10,7 +10,7 @@ from logshipper_observe.base.running import say
 from logshipper_observe.model.documents import Document, job_heading
 from logshipper_observe.model.job_context import shown_option
 from logshipper_observe.model.options import differing, options_of
-from logshipper_observe.model.overlay import Place
+from logshipper_observe.model.overlay import JobKey
 from logshipper_observe.query.opening import ingest, no_jobs_yet, opened, overlay_of, resolve, store_place
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def call(args: argparse.Namespace) -> int:
 
 def _of_job(store: "Store", job_id: str) -> tuple[Document, dict[str, str]]:
     with store.open(job_id) as reader:
-        marks = overlay_of(store).of(Place(job_id, reader.summary.cluster))
+        marks = overlay_of(store).of(JobKey(job_id, reader.summary.cluster))
         return job_heading(reader), options_of(reader, marks)
 
 

@@ -13,13 +13,13 @@ from logshipper.safe_text import safe
 from logshipper_ingest.console.progress_bar import Bar
 from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.imports.faults import Faults
-from logshipper_ingest.imports.taking import Source, Taking
+from logshipper_ingest.imports.taking import ImportSource, Taking
 from logshipper_ingest.store.due_marks import DueMarks
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.base.output import print_json
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import size
-from logshipper_observe.model.overlay import MAX_NOTE_CHARS, MAX_TAGS, Marks, Overlay, Place, parse_change
+from logshipper_observe.model.overlay import MAX_NOTE_CHARS, MAX_TAGS, JobKey, Marks, Overlay, parse_change
 from logshipper_observe.query.opening import ingest, overlay_of, store_folder
 
 SCHEMA = "logshipper.import/1"
@@ -47,7 +47,7 @@ def call(args: argparse.Namespace) -> int:
     return EXIT_LEFT_OUT if faults.left_out else 0
 
 
-def _source(args: argparse.Namespace, faults: Faults) -> Source:
+def _source(args: argparse.Namespace, faults: Faults) -> ImportSource:
     zone = _zone(args.timezone)
     if args.system == "qcg":
         from logshipper_ingest.imports.qcg import QcgSource
@@ -71,7 +71,7 @@ def _zone(name: str | None) -> tzinfo | None:
         raise UsageError("--timezone", [f"{name!r} isn't a time zone; it looks like Europe/Berlin or UTC"]) from None
 
 
-def _follow(taking: Taking, source: Source) -> None:
+def _follow(taking: Taking, source: ImportSource) -> None:
     while True:
         is_over = source.is_over()  # looked at first: what was written before is read after
         begun = time.monotonic()
@@ -105,7 +105,7 @@ class _Marking:
         self._faults = faults
 
     def mark(self, jobs: Sequence[DueMarks]) -> None:
-        self._overlay.change_all([(Place(job.job_id), self._change(job)) for job in jobs])
+        self._overlay.change_all([(JobKey(job.job_id), self._change(job)) for job in jobs])
 
     def _change(self, job: DueMarks) -> Callable[[Marks], Marks]:
         def change(marks: Marks) -> Marks:

@@ -18,8 +18,8 @@ from logshipper_observe.base.output import Output
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import exit_words, uncoloured
 from logshipper_observe.follow.follow_keys import LEAVE, NEXT, Keys, keys_read
-from logshipper_observe.follow.follow_nodes import Nodes, View
-from logshipper_observe.follow.log_place import Place
+from logshipper_observe.follow.follow_nodes import Nodes, NodeView
+from logshipper_observe.follow.log_place import LogPlace
 from logshipper_observe.follow.log_writers import JsonWriter, TextWriter, Writer
 from logshipper_observe.query.opening import check_attempt, ingest, opened_job
 
@@ -106,13 +106,13 @@ class _Lines:
         self.streams = STREAMS[args.stream]
         self.pattern = _pattern(args.grep)
         self.attempt = None if args.attempt == "all" else int(args.attempt)
-        self.place: Place = args.after or Place()
+        self.place: LogPlace = args.after or LogPlace()
         self.nodes = Nodes()
-        self.view = View(self.nodes)
+        self.view = NodeView(self.nodes)
         self.summary: JobSummary | None = None
         self._tasks: frozenset[int] = frozenset(args.task or ())
         self._captures: set[int] = set()  # those of the tasks that are asked for
-        self._begun_at = Place.parse(str(self.place)) if args.after else None
+        self._begun_at = LogPlace.parse(str(self.place)) if args.after else None
         self._tail: int | None = args.tail
         self._after: Position | None = None
         self._follows: bool = args.follow

@@ -12,10 +12,10 @@ from logshipper_observe.base.output import Cell, Column, Output, Raw, Styled, fi
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import STATE_STYLES, STATES, count, duration, exit_short, local_with_zone, when
 from logshipper_observe.model.documents import Document, duration_secs, job_document
-from logshipper_observe.model.properties import MISSING, Kind, Row, field_of, without_alias
+from logshipper_observe.model.properties import MISSING, JobRow, PropertyKind, field_of, without_alias
 from logshipper_observe.query.columns import ColumnAsked, cell_of, expanded, is_wildcard, parse_columns
 from logshipper_observe.query.conditions import parse_condition, tag_condition
-from logshipper_observe.query.listing import Asked, Listing
+from logshipper_observe.query.listing import JobQuery, Listing
 from logshipper_observe.query.opening import (
     LIST_SECS,
     begin_with,
@@ -84,10 +84,10 @@ def call(args: argparse.Namespace) -> int:
     return EXIT_UNKNOWN if unknown else 0
 
 
-def _asked(args: argparse.Namespace) -> Asked:
+def _asked(args: argparse.Namespace) -> JobQuery:
     conditions = [parse_condition(text) for text in args.filter or ()]
     conditions += [tag_condition(text) for text in args.tag or ()]
-    return Asked(
+    return JobQuery(
         selectors=args.jobs,
         states=args.state or (),
         name=args.name or "",
@@ -111,7 +111,7 @@ class _Answer:
 
     def __init__(self, args: argparse.Namespace, columns: Sequence[ColumnAsked]) -> None:
         self.out = Output()
-        self.rows: list[Row] = []
+        self.rows: list[JobRow] = []
         self.cells: list[list[str]] = []
         self.matching = 0
         self.more = False
@@ -120,7 +120,7 @@ class _Answer:
         self._columns = columns
         self._unmatched: list[str] = []  # wildcards, where none of them stands for any key
 
-    def read(self, rows: Iterable[Row]) -> None:
+    def read(self, rows: Iterable[JobRow]) -> None:
         """While the store is open."""
         terminal = self.out.terminal
         self.rows = list(rows)
@@ -130,7 +130,7 @@ class _Answer:
             self._unmatched = []
         self.cells = [[cell_of(column, row, terminal=terminal) for column in self._columns] for row in self.rows]
 
-    def lacking(self, listing: Listing, asked: Asked) -> list[str]:
+    def lacking(self, listing: Listing, asked: JobQuery) -> list[str]:
         """Keys that were asked for and no job has, a sentence each. While the store is open."""
         fields = [column.field for column in self._columns]
         fields += [asked.sort] if asked.sort else []
@@ -234,10 +234,10 @@ class _Answer:
             )
             self._tell(f"{plural(len(columns) - kept, 'column')} left out, the terminal is too narrow: {names}")
 
-    def _own_row(self, row: Row, cells: list[str]) -> list[Cell]:
+    def _own_row(self, row: JobRow, cells: list[str]) -> list[Cell]:
         styled: list[Cell] = []
         for asked, cell in zip(self._columns, cells, strict=True):
-            is_state = asked.field.kind is Kind.STATE
+            is_state = asked.field.kind is PropertyKind.STATE
             styled.append(Styled(cell, STATE_STYLES.get(row.job.state, "")) if is_state else cell)
         return styled
 
@@ -254,7 +254,7 @@ class _Answer:
             document["by_state"] = dict(self.states)
         print_json(document)
 
-    def _job_document(self, row: Row) -> Document:
+    def _job_document(self, row: JobRow) -> Document:
         document = job_document(row.job, row.now_ns, row.marks)
         if self._columns:
             document["columns"] = {asked.field.name: _raw(asked, row) for asked in self._columns}
@@ -265,22 +265,26 @@ def _of_cluster(args: argparse.Namespace) -> str:
     return f" of cluster {args.cluster}" if args.cluster else ""
 
 
-def _raw(asked: ColumnAsked, row: Row) -> object:
+def _raw(asked: ColumnAsked, row: JobRow) -> object:
     """A column's value for programs, exact; null where there is none."""
-    if asked.field.kind is Kind.KEY:
+    if asked.field.kind is PropertyKind.KEY:
         found = asked.field.raw(row)
         return None if found is None else Raw(found)
     value = asked.field.get(row)
     return None if value is MISSING else value
 
 
-def _is_right(asked: ColumnAsked, rows: Sequence[Row]) -> bool:
+def _is_right(asked: ColumnAsked, rows: Sequence[JobRow]) -> bool:
     """Whether a column holds numbers only."""
     values = [value for row in rows if (value := asked.field.get(row)) is not MISSING]
-    return asked.field.kind is not Kind.TIME and bool(values) and not any(isinstance(value, str) for value in values)
+    return (
+        asked.field.kind is not PropertyKind.TIME
+        and bool(values)
+        and not any(isinstance(value, str) for value in values)
+    )
 
 
-def _row(row: Row, terminal: bool) -> list[Cell]:
+def _row(row: JobRow, terminal: bool) -> list[Cell]:
     job, now_ns = row.job, row.now_ns
     exit_cell: Cell = exit_short(job.exit_code, job.signal)
     if exit_cell not in ("0", "-"):

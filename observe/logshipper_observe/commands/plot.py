@@ -15,12 +15,12 @@ from logshipper_observe.base.running import say
 from logshipper_observe.base.words import count
 from logshipper_observe.graphs.curves import NONE, RAW, Trace, Treatment
 from logshipper_observe.graphs.graph_notes import left_out_of, rule_words
-from logshipper_observe.graphs.plot_runs import Runs, Wanted, common_x, facets_of, is_plain
+from logshipper_observe.graphs.plot_runs import PlotQuery, Runs, common_x, facets_of, is_plain
 from logshipper_observe.graphs.points import Points
-from logshipper_observe.graphs.series import KEY_PREFIX, TIME, Graph, Request, graphs, numeric_keys
+from logshipper_observe.graphs.series import KEY_PREFIX, TIME, Graph, GraphRequest, graphs, numeric_keys
 from logshipper_observe.model.documents import job_heading
 from logshipper_observe.model.options import options_of
-from logshipper_observe.model.overlay import Place
+from logshipper_observe.model.overlay import JobKey
 from logshipper_observe.query.opening import check_attempt, is_from_loki, known_jobs, overlay_of
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ HELD_READERS = 100  # jobs whose databases are open at the same time
 
 def call(args: argparse.Namespace) -> int:
     _check(args)
-    request = Request(args.x, args.y or (), args.attempt)
+    request = GraphRequest(args.x, args.y or (), args.attempt)
     how = Treatment(args.smooth, args.aggregate, args.error_bars, args.shade)
-    wanted = Wanted(request, args.x_rule or "", args.group_by, args.break_on, how, args.title or "", args.max_traces,
+    wanted = PlotQuery(request, args.x_rule or "", args.group_by, args.break_on, how, args.title or "", args.max_traces,
                     args.max_runs, args.facet or ())  # fmt: skip
     with known_jobs(args, args.jobs) as (store, job_ids, unknown):
         if not job_ids:
@@ -70,7 +70,7 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError("--shade raw", ["shows what was smoothed or put together: it needs --smooth or --aggregate"])
 
 
-def _plot_one(reader: "Reader", request: Request, args: argparse.Namespace) -> None:
+def _plot_one(reader: "Reader", request: GraphRequest, args: argparse.Namespace) -> None:
     """One job's graphs as they are."""
     check_attempt({capture.attempt for capture in reader.captures}, args.attempt)
     keys = numeric_keys(reader)
@@ -99,7 +99,7 @@ def _most(args: argparse.Namespace) -> int:
     return PNG_GRAPHS if args.png or args.svg or args.json else TERMINAL_GRAPHS
 
 
-def _plot_several(store: "Store", job_ids: list[str], wanted: Wanted, args: argparse.Namespace) -> None:
+def _plot_several(store: "Store", job_ids: list[str], wanted: PlotQuery, args: argparse.Namespace) -> None:
     """Graphs of several jobs, or of one with its curves treated."""
     names = _names(store, job_ids)
     with ExitStack() as held:
@@ -118,7 +118,7 @@ def _plot_several(store: "Store", job_ids: list[str], wanted: Wanted, args: argp
             reader = opened(job_id)
             jobs.append(job_heading(reader))
             if wanted.facets:
-                options.append(options_of(reader, overlay_of(store).of(Place(job_id, reader.summary.cluster))))
+                options.append(options_of(reader, overlay_of(store).of(JobKey(job_id, reader.summary.cluster))))
             if its := numeric_keys(reader):
                 keys.append(its)
                 choices.append(reader.x_axis())

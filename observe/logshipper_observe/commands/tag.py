@@ -3,7 +3,7 @@
 import argparse
 
 from logshipper_observe.commands.marking import print_marks
-from logshipper_observe.model.overlay import Place, parse_change
+from logshipper_observe.model.overlay import JobKey, parse_change
 from logshipper_observe.query.opening import known_jobs, overlay_of
 
 
@@ -15,7 +15,7 @@ def call(args: argparse.Namespace) -> int:
         overlay = overlay_of(store)
         for job_id in job_ids:
             with store.open(job_id) as reader:
-                place = Place(job_id, reader.summary.cluster)
+                place = JobKey(job_id, reader.summary.cluster)
                 marks = overlay.tag(place, changes) if changes else overlay.of(place)
                 print_marks(args, reader, marks, changed=bool(changes))
     return 0

@@ -14,7 +14,7 @@ from logshipper_observe.base.output import print_json
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import exit_short
 from logshipper_observe.model.documents import job_document
-from logshipper_observe.model.overlay import Place
+from logshipper_observe.model.overlay import JobKey
 from logshipper_observe.query.opening import ingest, no_jobs_yet, opened, overlay_of, resolve_several, store_place
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _print_document(
         "schema": SCHEMA,
         "store": store_place(args),
         "timed_out": bool(waiting),
-        "ended": [job_document(job, now_ns, overlay.of(Place(job.job_id, job.cluster))) for job in ended],
+        "ended": [job_document(job, now_ns, overlay.of(JobKey(job.job_id, job.cluster))) for job in ended],
         "waiting": list(waiting),
         "unknown": [{"name": error.name, "reason": str(error)} for error in unknown],
     }

@@ -82,7 +82,7 @@ def _changed(capture: "Capture", label: str) -> str:
     return f"{label}: {capture.state}{', ' + outcome if outcome else ''}"
 
 
-class View:
+class NodeView:
     """Which node's lines are shown: all of them (""), or one's. What others print meanwhile is held, so that each goes
     on at its own place when it is shown again."""
 

@@ -17,14 +17,14 @@ _STREAMS = {letter: stream for stream, letter in _LETTERS.items()}
 _PART = re.compile(r"([0-9]{1,9})([oen])([0-9a-f]{1,16})")
 
 
-class Place:
+class LogPlace:
     """How far a log was printed."""
 
     def __init__(self) -> None:
         self._printed: dict[tuple[int, Stream], int] = {}
 
     @classmethod
-    def parse(cls, text: str) -> "Place":
+    def parse(cls, text: str) -> "LogPlace":
         """The place that `str` gave. Raises ValueError."""
         place = cls()
         newest, *parts = text.split("-")

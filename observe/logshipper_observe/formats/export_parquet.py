@@ -21,8 +21,8 @@ from logshipper_observe.formats.export_rows import (
     LINE_TITLES,
     MAX_COLUMNS,
     SOURCE_TITLES,
+    ExportedCapture,
     Progress,
-    Source,
     Sources,
     line_blocks,
 )
@@ -63,7 +63,7 @@ class ParquetWriter:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._spill = _Spill()
-        self._sources: dict[Source, int] = {}
+        self._sources: dict[ExportedCapture, int] = {}
         self._titles: Sequence[str] | None = None
 
     def records(self, sources: Sources, reader: "Reader", progress: Progress) -> None:

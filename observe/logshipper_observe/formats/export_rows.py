@@ -23,7 +23,7 @@ _AT_A_TIME = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ExportedCapture:
     """A capture of a job. task: its number, 0 where there is one only."""
 
     job_id: str
@@ -40,12 +40,12 @@ class Sources:
         self._job_id = reader.summary.job_id
         self._host = reader.summary.host
         self._known = {
-            capture.capture: Source(self._job_id, capture.attempt, capture.step, capture.task, capture.host)
+            capture.capture: ExportedCapture(self._job_id, capture.attempt, capture.step, capture.task, capture.host)
             for capture in reader.captures
         }
 
-    def of(self, capture: int, attempt: int) -> Source:
-        return self._known.get(capture) or Source(self._job_id, attempt, "", 0, self._host)
+    def of(self, capture: int, attempt: int) -> ExportedCapture:
+        return self._known.get(capture) or ExportedCapture(self._job_id, attempt, "", 0, self._host)
 
 
 class RowWriter(Protocol):

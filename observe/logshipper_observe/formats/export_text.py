@@ -14,8 +14,8 @@ from logshipper_observe.formats.export_rows import (
     LINE_TITLES,
     MAX_COLUMNS,
     SOURCE_TITLES,
+    ExportedCapture,
     Progress,
-    Source,
     Sources,
     line_blocks,
     record_blocks,
@@ -61,7 +61,7 @@ class JsonlWriter:
         """Nothing is held."""
 
 
-def _source_document(source: Source) -> dict[str, object]:
+def _source_document(source: ExportedCapture) -> dict[str, object]:
     return {"job_id": source.job_id, "step": source.step, "task": source.task, "host": source.host}
 
 
@@ -154,5 +154,5 @@ class CsvWriter:
             self._waiting.close()
 
 
-def _own_cells(source: Source, time_ns: int) -> list[str]:
+def _own_cells(source: ExportedCapture, time_ns: int) -> list[str]:
     return [source.job_id, utc(time_ns), str(source.attempt), source.step, str(source.task), source.host]

@@ -16,7 +16,7 @@ from logshipper_observe.graphs.series import (
     KEY_PREFIX,
     TIME,
     Graph,
-    Request,
+    GraphRequest,
     captures_by_label,
     graphs,
     numeric_keys,
@@ -43,12 +43,12 @@ _NO_FACETS = ("job.name", "command", "git.", "cores")  # of nearly every job ano
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PlotQuery:
     """What is asked for. x_rule: "xt" or ""; group_by: one of GROUPS; break_on: of BREAKS, what gets graphs of its own;
     title: with $run, $group, $col and $facet, "" for the usual one; facets: options whose values get graphs of their
     own, AUTO for those that differ."""
 
-    request: Request
+    request: GraphRequest
     x_rule: str = ""
     group_by: str = RUN
     break_on: Sequence[str] = (COL,)
@@ -85,7 +85,7 @@ class Gathered:
 class Runs:
     """Takes jobs in one by one, and makes graphs of them."""
 
-    def __init__(self, wanted: Wanted, most: int) -> None:
+    def __init__(self, wanted: PlotQuery, most: int) -> None:
         self._wanted = wanted
         self._most = most
         self._runs: dict[str, list[_Run]] = {}
@@ -109,7 +109,7 @@ class Runs:
         if x.key is not None and x.key not in keys:
             self.notes.append(f"{name} has no key {x.key}, the X that was asked for")
             return
-        asked = Request(TIME if x.key is None else KEY_PREFIX + x.key, y, request.attempt, self._wanted.max_runs)
+        asked = GraphRequest(TIME if x.key is None else KEY_PREFIX + x.key, y, request.attempt, self._wanted.max_runs)
         found, left_out = graphs(reader, asked, self._most)
         self._left_out |= dict.fromkeys(left_out)
         captures = captures_by_label(reader)
@@ -217,7 +217,7 @@ def _relabelled(points: Points, label: str, *, index: bool) -> Points:
     return named
 
 
-def common_x(wanted: Wanted, choices: Sequence[XChoice], keys: "Sequence[dict[str, KeyStats]]") -> XChoice:
+def common_x(wanted: PlotQuery, choices: Sequence[XChoice], keys: "Sequence[dict[str, KeyStats]]") -> XChoice:
     """The X of all jobs' graphs: what was asked for, or the first that one of them chooses and all have; time where
     there is none, BY_INDEX with XT's rule. Raises UnknownKey."""
     if wanted.request.x == TIME:
@@ -257,6 +257,6 @@ def facets_of(wanted: Sequence[str], options: Sequence[Mapping[str, str]]) -> li
     ]
 
 
-def is_plain(wanted: Wanted) -> bool:
+def is_plain(wanted: PlotQuery) -> bool:
     """Whether nothing is asked for but X and Y: one job's graphs are drawn as they are, then."""
-    return wanted == Wanted(wanted.request, max_traces=wanted.max_traces, max_runs=wanted.max_runs)
+    return wanted == PlotQuery(wanted.request, max_traces=wanted.max_traces, max_runs=wanted.max_runs)

@@ -52,7 +52,7 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class GraphRequest:
     """Which graphs. x: None for the job's own choice; y: empty for every numeric key but X; attempt: None for all;
     most_series: of a graph, the newest ones."""
 
@@ -67,7 +67,7 @@ def numeric_keys(reader: "Reader") -> "dict[str, KeyStats]":
     return {key.key: key for key in reversed(reader.keys()) if key.numbers}
 
 
-def graphs(reader: "Reader", request: Request, most: int) -> tuple[list[Graph], list[str]]:
+def graphs(reader: "Reader", request: GraphRequest, most: int) -> tuple[list[Graph], list[str]]:
     """At most so many graphs, and the keys that are left out. Raises UnknownKey."""
     found, left_out = planned(reader, request, most)
     _fill(reader, found, request)
@@ -77,7 +77,7 @@ def graphs(reader: "Reader", request: Request, most: int) -> tuple[list[Graph], 
     return [own.get(at, graph) for at, graph in enumerate(found)], left_out
 
 
-def planned(reader: "Reader", request: Request, most: int) -> tuple[list[Graph], list[str]]:
+def planned(reader: "Reader", request: GraphRequest, most: int) -> tuple[list[Graph], list[str]]:
     """As `graphs`, without any points yet."""
     keys = numeric_keys(reader)
     choice = _x_choice(reader, request, keys)
@@ -89,7 +89,7 @@ def planned(reader: "Reader", request: Request, most: int) -> tuple[list[Graph],
     return [_graph(key, choice, keys) for key in chosen], left_out
 
 
-def _x_choice(reader: "Reader", request: Request, keys: "dict[str, KeyStats]") -> XChoice:
+def _x_choice(reader: "Reader", request: GraphRequest, keys: "dict[str, KeyStats]") -> XChoice:
     if request.x is None:
         return reader.x_axis()
     if request.x == TIME:
@@ -131,7 +131,7 @@ def with_own_x(reader: "Reader", graph: Graph) -> Graph:
     return own
 
 
-def _fill(reader: "Reader", found: list[Graph], request: Request) -> None:
+def _fill(reader: "Reader", found: list[Graph], request: GraphRequest) -> None:
     filling = Filling(reader, found, most_series=request.most_series)
     for record in reader.records(attempt=request.attempt):
         filling.add(record)

@@ -68,7 +68,7 @@ def is_stale(event: JobEvent, captures: Sequence[Capture]) -> bool:
     )
 
 
-class Told(NamedTuple):
+class SystemState(NamedTuple):
     """A change of state as another system called it."""
 
     time_ns: int
@@ -77,14 +77,14 @@ class Told(NamedTuple):
     event: JobEvent
 
 
-def told_changes(events: Iterable[JobEvent]) -> Iterator[Told]:
+def told_changes(events: Iterable[JobEvent]) -> Iterator[SystemState]:
     """In the order of events; from and to the same state is no change. source_from, source_to: as the system calls
     them; from, to: what these are here."""
     for event in events:
         if event.event.get("event") == STATE_CHANGED:
             before, after = (str(event.event.get(f"source_{end}", event.event.get(end, ""))) for end in ("from", "to"))
             if after and before != after:
-                yield Told(event.time_ns, before, after, event)
+                yield SystemState(event.time_ns, before, after, event)
 
 
 _ENDS, _STARTS, _TELLS = range(3)  # the order at equal times

@@ -47,14 +47,14 @@ class Marks:
         return [f"{name}={value}" if value else name for name, value in sorted(self.tags.items())]
 
 
-class Place(NamedTuple):
+class JobKey(NamedTuple):
     """A job: its id, and its cluster, "" in a local store."""
 
     job_id: str
     cluster: str = ""
 
 
-class Change(NamedTuple):
+class MarkChange(NamedTuple):
     """One of `+TAG`, `-TAG`, `KEY=VALUE`. value: None takes the tag away."""
 
     name: str
@@ -88,7 +88,7 @@ class Overlay:
 
     # ---- reading
 
-    def of(self, place: Place) -> Marks:
+    def of(self, place: JobKey) -> Marks:
         rows = self._rows(
             f"SELECT {_COLUMNS} FROM mark WHERE source = ? AND job_id = ?",  # noqa: S608  constants
             self._key(place),
@@ -96,7 +96,7 @@ class Overlay:
         )
         return _marks(rows[0]) if rows else NO_MARKS
 
-    def all(self) -> dict[Place, Marks]:
+    def all(self) -> dict[JobKey, Marks]:
         """Every job that has any."""
         rows = self._rows(f"SELECT source, job_id, {_COLUMNS} FROM mark")  # noqa: S608  likewise
         found = ((self._place(source, job_id), row) for source, job_id, *row in rows)
@@ -118,7 +118,7 @@ class Overlay:
 
     # ---- writing
 
-    def tag(self, place: Place, changes: Collection[Change]) -> Marks:
+    def tag(self, place: JobKey, changes: Collection[MarkChange]) -> Marks:
         """Makes the changes in their order; returns what there is then. Raises ConfigError for too many tags."""
 
         def changed(marks: Marks) -> Marks:
@@ -134,26 +134,26 @@ class Overlay:
 
         return self._change(place, changed)
 
-    def annotate(self, place: Place, text: str) -> Marks:
+    def annotate(self, place: JobKey, text: str) -> Marks:
         """Puts a note in the place of the last one; "" takes it away. Raises ConfigError where it is too long."""
         if len(text) > MAX_NOTE_CHARS:
             raise ConfigError("TEXT", [f"a note has at most {MAX_NOTE_CHARS:,} characters; this one has {len(text):,}"])
         return self._change(place, lambda marks: replace(marks, note=text))
 
-    def star(self, place: Place, starred: bool) -> Marks:
+    def star(self, place: JobKey, starred: bool) -> Marks:
         return self._change(place, lambda marks: replace(marks, starred=starred))
 
-    def change_all(self, changes: Collection[tuple[Place, Callable[[Marks], Marks]]]) -> None:
+    def change_all(self, changes: Collection[tuple[JobKey, Callable[[Marks], Marks]]]) -> None:
         """Changes the marks of many jobs at once."""
         with self._writing() as connection, store_errors(self.path), transaction(connection):
             for place, change in changes:
                 self._change_in(connection, place, change)
 
-    def _change(self, place: Place, change: Callable[[Marks], Marks]) -> Marks:
+    def _change(self, place: JobKey, change: Callable[[Marks], Marks]) -> Marks:
         with self._writing() as connection, store_errors(self.path), transaction(connection):
             return self._change_in(connection, place, change)
 
-    def _change_in(self, connection: sqlite3.Connection, place: Place, change: Callable[[Marks], Marks]) -> Marks:
+    def _change_in(self, connection: sqlite3.Connection, place: JobKey, change: Callable[[Marks], Marks]) -> Marks:
         key = (self._key(place), place.job_id)
         row = connection.execute(
             f"SELECT {_COLUMNS} FROM mark WHERE source = ? AND job_id = ?",  # noqa: S608  constants
@@ -172,15 +172,15 @@ class Overlay:
 
     # ---- the file
 
-    def _key(self, place: Place) -> str:
+    def _key(self, place: JobKey) -> str:
         return f"cluster:{place.cluster}" if place.cluster else self._source
 
-    def _place(self, source: str, job_id: str) -> Place | None:
+    def _place(self, source: str, job_id: str) -> JobKey | None:
         """None for another source's job."""
         if source == self._source:
-            return Place(job_id)
+            return JobKey(job_id)
         if not self._source and source.startswith("cluster:"):
-            return Place(job_id, source.removeprefix("cluster:"))
+            return JobKey(job_id, source.removeprefix("cluster:"))
         return None
 
     @contextmanager
@@ -211,16 +211,16 @@ def own_file(environment: Mapping[str, str]) -> str:
     return os.path.join(data, FOLDER, FILE)
 
 
-def parse_change(word: str) -> Change:
+def parse_change(word: str) -> MarkChange:
     """What `+TAG`, `-TAG`, `KEY=VALUE`, `+KEY=VALUE` or `TAG` ask for. Raises UsageError."""
     if word.startswith("-"):
         if "=" in word:
             raise UsageError(word, [f"takes no value: `-{word[1:].partition('=')[0]}` takes the tag away"])
-        return Change(_tag_name(word[1:], word), None)
+        return MarkChange(_tag_name(word[1:], word), None)
     name, _, value = word.removeprefix("+").partition("=")
     if len(value) > MAX_VALUE_CHARS or not (value.isprintable() or not value):
         raise UsageError(name, [f"a tag's value is at most {MAX_VALUE_CHARS:,} printable characters"])
-    return Change(_tag_name(name, word), value)
+    return MarkChange(_tag_name(name, word), value)
 
 
 def _tag_name(name: str, word: str) -> str:

@@ -35,7 +35,7 @@ _ALIASES = (METADATA, METRICS, HPARAMS, "hp.")
 ROLL_UPS: Final = {"last": "last", "min": "min", "max": "max", "count": "records"}  # fields of KeyValues
 
 
-class Kind(Enum):
+class PropertyKind(Enum):
     """What a property is, and so what it may be compared with."""
 
     TEXT = "text"
@@ -48,7 +48,7 @@ class Kind(Enum):
     KEY = "key"
 
 
-class Row:
+class JobRow:
     """A job as lists see it. values: loads those of its metadata, asked for once."""
 
     __slots__ = ("_keys", "_load", "job", "marks", "now_ns")
@@ -67,24 +67,24 @@ class Row:
         return self._keys
 
 
-def _duration(row: Row) -> Value:
+def _duration(row: JobRow) -> Value:
     end_ns = row.now_ns if row.job.ended_ns is None else row.job.ended_ns
     return max(end_ns - row.job.started_ns, 0) / NS
 
 
-def _tags(row: Row) -> Value:
+def _tags(row: JobRow) -> Value:
     return " ".join(row.marks.tag_words()) or MISSING
 
 
-def _of_job(field: str) -> Callable[[Row], Value]:
-    def get(row: Row) -> Value:
+def _of_job(field: str) -> Callable[[JobRow], Value]:
+    def get(row: JobRow) -> Value:
         value: Value = getattr(row.job, field)
         return MISSING if value is None or value == "" else value
 
     return get
 
 
-_Property: TypeAlias = tuple[Kind, Callable[[Row], Value]]
+_Property: TypeAlias = tuple[PropertyKind, Callable[[JobRow], Value]]
 _TEXTS = (
     "job_id", "name", "user", "host", "reason", "mode", "cluster", "account", "partition", "origin", "parent",
     "allocation",
@@ -96,16 +96,16 @@ _NUMBERS = (
 _TIMES = ("started", "ended")
 
 PROPERTIES: Final[dict[str, _Property]] = {
-    **{name: (Kind.TEXT, _of_job(name)) for name in _TEXTS},
-    **{name: (Kind.NUMBER, _of_job(name)) for name in _NUMBERS},
-    **{name: (Kind.TIME, _of_job(f"{name}_ns")) for name in _TIMES},
-    "heartbeat": (Kind.TIME, lambda row: row.job.heartbeat_ns or MISSING),  # imported jobs send none
-    "state": (Kind.STATE, _of_job("state")),
-    "duration_secs": (Kind.SPAN, _duration),
-    "age_secs": (Kind.SPAN, lambda row: max(row.now_ns - row.job.started_ns, 0) / NS),
-    "note": (Kind.TEXT, lambda row: row.marks.note or MISSING),
-    "starred": (Kind.FLAG, lambda row: row.marks.starred),
-    "tags": (Kind.TEXT, _tags),
+    **{name: (PropertyKind.TEXT, _of_job(name)) for name in _TEXTS},
+    **{name: (PropertyKind.NUMBER, _of_job(name)) for name in _NUMBERS},
+    **{name: (PropertyKind.TIME, _of_job(f"{name}_ns")) for name in _TIMES},
+    "heartbeat": (PropertyKind.TIME, lambda row: row.job.heartbeat_ns or MISSING),  # imported jobs send none
+    "state": (PropertyKind.STATE, _of_job("state")),
+    "duration_secs": (PropertyKind.SPAN, _duration),
+    "age_secs": (PropertyKind.SPAN, lambda row: max(row.now_ns - row.job.started_ns, 0) / NS),
+    "note": (PropertyKind.TEXT, lambda row: row.marks.note or MISSING),
+    "starred": (PropertyKind.FLAG, lambda row: row.marks.starred),
+    "tags": (PropertyKind.TEXT, _tags),
 }
 _SHORT = {"id": "job_id", "exit": "exit_code", "duration": "duration_secs", "took": "duration_secs", "age": "age_secs"}
 
@@ -116,7 +116,7 @@ class Field:
 
     __slots__ = ("_key", "_names", "_part", "found", "get", "kind", "name")
 
-    def __init__(self, name: str, kind: Kind, get: Callable[[Row], Value]) -> None:
+    def __init__(self, name: str, kind: PropertyKind, get: Callable[[JobRow], Value]) -> None:
         self.name = name
         self.kind = kind
         self.get = get
@@ -127,9 +127,9 @@ class Field:
     @property
     def cheap(self) -> bool:
         """Whether the job's metadata isn't looked at."""
-        return self.kind is not Kind.KEY
+        return self.kind is not PropertyKind.KEY
 
-    def raw(self, row: Row) -> str | None:
+    def raw(self, row: JobRow) -> str | None:
         """Of a key of the metadata: the JSON text of its last value, or of the roll-up that is asked for."""
         keys = row.keys
         self.found = self.found or False
@@ -157,13 +157,13 @@ def field_of(name: str) -> Field:
         return Field(name, *known)
     if name.startswith(TAGS):
         tag = name.removeprefix(TAGS)
-        return Field(name, Kind.TAG, lambda row: row.marks.tags.get(tag, MISSING))
+        return Field(name, PropertyKind.TAG, lambda row: row.marks.tags.get(tag, MISSING))
 
-    def get(row: Row) -> Value:
+    def get(row: JobRow) -> Value:
         raw = field.raw(row)
         return MISSING if raw is None else json_value(raw)
 
-    field = Field(name, Kind.KEY, get)
+    field = Field(name, PropertyKind.KEY, get)
     return field
 
 

@@ -14,14 +14,14 @@ from logshipper_observe.base.output import to_json
 if TYPE_CHECKING:
     from logshipper_observe.page.copied import Copies
     from logshipper_observe.page.graph_feeds import Feeds
-    from logshipper_observe.page.jobs_api import Listing
+    from logshipper_observe.page.jobs_api import JobsPage
     from logshipper_observe.page.logs import Logs
     from logshipper_observe.page.opened import OpenedStore
 
 JSON = "application/json"
 
 
-class Refused(LogshipperError):
+class RequestRefused(LogshipperError):
     """A request that can't be answered. status: of HTTP; words: why, for a person."""
 
     def __init__(self, status: HTTPStatus, words: str) -> None:
@@ -34,7 +34,7 @@ class Shelf:
     """What the server keeps between requests, for all threads. listing: the list of jobs; feeds: graphs; logs: where
     each line is; copies: of what Loki has."""
 
-    listing: "Listing"
+    listing: "JobsPage"
     feeds: "Feeds"
     logs: "Logs"
     copies: "Copies"
@@ -58,19 +58,21 @@ class Ask:
             return default
         digits = text[1:] if text.startswith("-") else text
         if not digits.isascii() or not digits.isdigit() or len(digits) > 19 or not least <= int(text) <= most:
-            raise Refused(HTTPStatus.BAD_REQUEST, f"{name}: {text[:40]!r} isn't a whole number from {least} to {most}")
+            raise RequestRefused(
+                HTTPStatus.BAD_REQUEST, f"{name}: {text[:40]!r} isn't a whole number from {least} to {most}"
+            )
         return int(text)
 
     def choice(self, name: str, *choices: str) -> str:
         """One of several words, by default the first. Raises Refused."""
         word = self.words.get(name) or choices[0]
         if word not in choices:
-            raise Refused(HTTPStatus.BAD_REQUEST, f"{name}: {word[:40]!r} isn't one of {', '.join(choices)}")
+            raise RequestRefused(HTTPStatus.BAD_REQUEST, f"{name}: {word[:40]!r} isn't one of {', '.join(choices)}")
         return word
 
 
 @dataclass(frozen=True)
-class Answer:
+class PageAnswer:
     """body: all of it, or pieces of unknown length; etag: of what is shown, "" for none; file_name: to be saved as."""
 
     body: bytes | Iterator[bytes]
@@ -81,16 +83,16 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def json_answer(document: Mapping[str, Any], etag: str = "") -> Answer:  # Any: JSON
+def json_answer(document: Mapping[str, Any], etag: str = "") -> PageAnswer:  # Any: JSON
     """Numbers that a job printed (logshipper_observe.base.output.Raw) keep every digit."""
     try:
         body = orjson.dumps(document, option=orjson.OPT_PASSTHROUGH_SUBCLASS)
     except TypeError:  # Raw, lone surrogates, integers of more than 64 bits
         body = to_json(document).encode("utf-8", "replace")
-    return Answer(body, etag=etag)
+    return PageAnswer(body, etag=etag)
 
 
-def tagged_answer(ask: Ask, document: Mapping[str, Any], facts: object) -> Answer:  # Any: JSON
+def tagged_answer(ask: Ask, document: Mapping[str, Any], facts: object) -> PageAnswer:  # Any: JSON
     """The document, unless the browser has just these facts already."""
     etag = f'"{hashlib.sha256(orjson.dumps(facts, default=str)).hexdigest()[:20]}"'
-    return Answer(b"", etag=etag) if etag == ask.known else json_answer(document, etag)
+    return PageAnswer(b"", etag=etag) if etag == ask.known else json_answer(document, etag)

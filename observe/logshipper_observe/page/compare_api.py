@@ -14,7 +14,7 @@ from logshipper_observe.model.constants import constants_of
 from logshipper_observe.model.documents import job_document
 from logshipper_observe.model.job_context import context_options, shown_option
 from logshipper_observe.model.records import shown
-from logshipper_observe.page.answers import Answer, Ask, Refused, tagged_answer
+from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefused, tagged_answer
 from logshipper_observe.page.jobs_api import facts_of
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class _Job:
         }
 
 
-def compare(ask: Ask) -> Answer:
+def compare(ask: Ask) -> PageAnswer:
     """jobs: a JSON list of ids. Those that aren't there are named in `unknown`, and the others shown."""
     now_ns = time.time_ns()
     found: dict[str, _Job] = {}
@@ -89,10 +89,10 @@ def _ids(ask: Ask) -> list[str]:
     except orjson.JSONDecodeError:
         ids = None
     if not isinstance(ids, list) or not ids or not all(isinstance(job_id, str) for job_id in ids):
-        raise Refused(HTTPStatus.BAD_REQUEST, "jobs: a JSON list of jobs' ids is wanted")
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, "jobs: a JSON list of jobs' ids is wanted")
     ids = list(dict.fromkeys(ids))
     if len(ids) > MOST_JOBS:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"{len(ids)} jobs: at most {MOST_JOBS} are compared at once")
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, f"{len(ids)} jobs: at most {MOST_JOBS} are compared at once")
     return ids
 
 

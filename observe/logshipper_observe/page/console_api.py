@@ -10,7 +10,7 @@ from logshipper.spool.segment import Kind
 from logshipper_ingest.store.job_reader import JobReader
 from logshipper_observe.base.words import is_further_part, uncoloured, utc
 from logshipper_observe.model.documents import STREAM_NAMES
-from logshipper_observe.page.answers import Answer, Ask, Refused, json_answer
+from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefused, json_answer
 from logshipper_observe.page.downloads import pieces
 from logshipper_observe.page.logs import STREAMS, Blocks, Log, View
 from logshipper_observe.page.search import MAX_TEXT
@@ -46,7 +46,7 @@ def _state(log: Log, source: Blocks, problem: str) -> dict[str, object]:
     }
 
 
-def lines(ask: Ask) -> Answer:
+def lines(ask: Ask) -> PageAnswer:
     """`from`, `count`: of lines by their numbers; `from=-N`: the last N. A line is a list: time (ms since 1970),
     stream, kind, text, attempt, capture, characters left out, whether it goes on with the line before."""
     count = ask.number("count", 200, most=MAX_LINES)
@@ -55,7 +55,7 @@ def lines(ask: Ask) -> Answer:
         state = _state(log, source, problem)
         etag = f'"{log.index.newest}-{log.index.generation}-{log.index.total}-{state["complete"]}"' if begin < 0 else ""
         if etag and etag == ask.known and not problem:
-            return Answer(b"", etag=etag)
+            return PageAnswer(b"", etag=etag)
         first = max(log.index.total + begin, 0) if begin < 0 else begin
         found = log.lines(source, first, first + count)
     return json_answer({**state, "from": first, "lines": [_row(line) for line in found]}, "" if problem else etag)
@@ -75,13 +75,15 @@ def _row(line: "LogLine") -> list[object]:
     ]
 
 
-def search(ask: Ask) -> Answer:
+def search(ask: Ask) -> PageAnswer:
     """`q`: the text; `exact=1`: upper and lower case differ; `near`, `back`: the first hit from a line's number on, or
     the last up to it. hits: lines that have it; at: which hit, from 0, is near; line: its number; complete: all lines
     were looked at, else ask again: it goes on."""
     text = ask.words.get("q", "")
     if not text or len(text) > MAX_TEXT or "\n" in text:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"q: 1 to {MAX_TEXT} characters, without a line feed, can be looked for")
+        raise RequestRefused(
+            HTTPStatus.BAD_REQUEST, f"q: 1 to {MAX_TEXT} characters, without a line feed, can be looked for"
+        )
     near = ask.number("near", 0)
     with _opened(ask) as (log, source, problem):
         found, through = log.search(source, text, exact=ask.choice("exact", "0", "1") == "1")
@@ -97,21 +99,23 @@ def search(ask: Ask) -> Answer:
     return json_answer(document)
 
 
-def at(ask: Ask) -> Answer:
+def at(ask: Ask) -> PageAnswer:
     """`time`: ms since 1970. line: the number of the first line that isn't older."""
     time_ms = ask.number("time", 0, most=1 << 52)
     with _opened(ask) as (log, source, problem):
         return json_answer({**_state(log, source, problem), "line": log.index.number_at(time_ms * 1_000_000)})
 
 
-def text(ask: Ask) -> Answer:
+def text(ask: Ask) -> PageAnswer:
     """Lines as text, without colours: `from` and `count`, to be copied; or all of them, to be saved, with `times=1`
     each behind its time in UTC."""
     if ask.words.get("count"):
         count, begin = ask.number("count", 1, most=MAX_COPIED), ask.number("from", 0)
         with _opened(ask) as (log, source, _):
             found = log.lines(source, begin, begin + count)
-        return Answer("".join(_texts(iter(found), times=False)).encode("utf-8", "replace"), "text/plain; charset=utf-8")
+        return PageAnswer(
+            "".join(_texts(iter(found), times=False)).encode("utf-8", "replace"), "text/plain; charset=utf-8"
+        )
     times = ask.choice("times", "0", "1") == "1"
     streams = STREAMS[ask.choice("streams", "both", "stdout", "stderr")]
     attempt = ask.number("attempt", 0) or None
@@ -122,7 +126,7 @@ def text(ask: Ask) -> Answer:
         with ask.store.job(ask.parts[0]) as reader:
             yield from pieces(_texts(reader.lines(streams=streams, attempt=attempt), times=times))
 
-    return Answer(body(), "text/plain; charset=utf-8", file_name=f"{name}.log")
+    return PageAnswer(body(), "text/plain; charset=utf-8", file_name=f"{name}.log")
 
 
 def _texts(lines: "Iterator[LogLine]", *, times: bool) -> Iterator[str]:

@@ -21,7 +21,7 @@ from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.model.job import LogLine, Position
 from logshipper_ingest.model.stores import ALL_KINDS
 from logshipper_ingest.store.job_reader import BlockHead
-from logshipper_observe.page.opened import Intake, OpenedStore
+from logshipper_observe.page.opened import OpenedStore, SharedIngest
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import Capture
@@ -41,7 +41,7 @@ _MAX_COPIES = 8
 class Copies:
     """The copies there are, for all threads of the server; the one that was looked at longest ago goes first."""
 
-    def __init__(self, intake: Intake) -> None:
+    def __init__(self, intake: SharedIngest) -> None:
         self._intake = intake
         self._lock = threading.Lock()
         self._copies: OrderedDict[str, Copy] = OrderedDict()
@@ -66,7 +66,7 @@ class Copies:
 class Copy:
     """One job's lines, as far as they are read. Blocks are of one stream and capture, in the order of reading."""
 
-    def __init__(self, job_id: str, intake: Intake) -> None:
+    def __init__(self, job_id: str, intake: SharedIngest) -> None:
         self.captures: Sequence[Capture] = ()
         self.problem = ""  # what keeps it from going on, a sentence
         self.complete = False  # nothing more is to be read at the moment

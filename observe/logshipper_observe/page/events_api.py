@@ -7,7 +7,7 @@ from logshipper_observe.base.output import to_json
 from logshipper_observe.base.words import NS
 from logshipper_observe.model.event_words import words_of_event
 from logshipper_observe.model.job_events import StateEvent, Which, events_of
-from logshipper_observe.page.answers import Answer, Ask, tagged_answer
+from logshipper_observe.page.answers import Ask, PageAnswer, tagged_answer
 
 MAX_LISTED = 1_000
 MAX_COUNTED = 20_000
@@ -15,7 +15,7 @@ _DATA_CHARS = 2_000  # of one event
 _WORD_CHARS = 500
 
 
-def events(ask: Ask) -> Answer:
+def events(ask: Ask) -> PageAnswer:
     """`kind`: only of this one; `limit`. secs: since the job's first capture began, as graphs over time have it. Of
     very many events only the newest are looked at and counted: complete says whether that is all."""
     kind, limit = ask.words.get("kind", ""), ask.number("limit", 200, 1, MAX_LISTED)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from logshipper_observe.graphs.points import Points, SmoothedPoints
-from logshipper_observe.graphs.series import Filling, Graph, Request, lacks_x, planned, with_own_x
+from logshipper_observe.graphs.series import Filling, Graph, GraphRequest, lacks_x, planned, with_own_x
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
@@ -26,7 +26,7 @@ KEPT_POINTS = 1 << 12  # of a series: more than a screen has pixels across
 EVERYWHERE = (-math.inf, math.inf)
 
 
-class Wanted(NamedTuple):
+class FeedQuery(NamedTuple):
     """Which graphs of which job. x: None for the job's own choice; y: keys; smooth: the weight of what came before, 0
     for the numbers themselves; inside: the lowest and highest X that are shown, of a graph whose X is known."""
 
@@ -72,7 +72,7 @@ class _Reading:
 class Feed:
     """Graphs of one job, as far as they are read. complete: to the last record there was."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: FeedQuery) -> None:
         self.lock = threading.Lock()  # held by whoever calls it
         self.wanted = wanted
         self.complete = False
@@ -88,7 +88,7 @@ class Feed:
         """The graphs, with what has come since the last call. secs: how long to read at most, to go on with the next
         call. Raises UnknownKey."""
         deadline = time.monotonic() + secs
-        graphs, _ = planned(reader, Request(self.wanted.x, self.wanted.y), len(self.wanted.y))
+        graphs, _ = planned(reader, GraphRequest(self.wanted.x, self.wanted.y), len(self.wanted.y))
         axes = [(graph.key, graph.x.key, graph.x.rule) for graph in graphs]
         state = (axes, reader.summary.started_ns, len(reader.captures), reader.is_over)
         if state != self._state:
@@ -96,7 +96,7 @@ class Feed:
             self._state = state
         self.complete = self._reading.read_on(reader, deadline)
         if self.complete and reader.summary.records - self.records > self._missing:  # some came late
-            graphs, _ = planned(reader, Request(self.wanted.x, self.wanted.y), len(self.wanted.y))
+            graphs, _ = planned(reader, GraphRequest(self.wanted.x, self.wanted.y), len(self.wanted.y))
             self._begin(reader, graphs)
             self.complete = self._reading.read_on(reader, deadline)
             self._missing = max(reader.summary.records - self.records, 0) if self.complete else 0
@@ -134,9 +134,9 @@ class Feeds:
     def __init__(self, most: int = MOST_FEEDS) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._feeds: OrderedDict[Wanted, Feed] = OrderedDict()
+        self._feeds: OrderedDict[FeedQuery, Feed] = OrderedDict()
 
-    def get(self, wanted: Wanted) -> Feed:
+    def get(self, wanted: FeedQuery) -> Feed:
         with self._lock:
             feed = self._feeds.pop(wanted, None) or Feed(wanted)
             self._feeds[wanted] = feed

@@ -12,11 +12,11 @@ from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.words import utc
 from logshipper_observe.formats.csv_rows import CsvRows, own_titles
 from logshipper_observe.graphs.graph_notes import left_out_of, rule_words
-from logshipper_observe.graphs.series import Graph, Request, numeric_keys, planned
+from logshipper_observe.graphs.series import Graph, GraphRequest, numeric_keys, planned
 from logshipper_observe.model.records import at_path, is_number
-from logshipper_observe.page.answers import Answer, Ask, Refused, tagged_answer
+from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefused, tagged_answer
 from logshipper_observe.page.downloads import pieces
-from logshipper_observe.page.graph_feeds import KEPT_POINTS, Feed, Wanted
+from logshipper_observe.page.graph_feeds import KEPT_POINTS, Feed, FeedQuery
 from logshipper_observe.query.asked import UnknownKey
 
 if TYPE_CHECKING:
@@ -27,15 +27,15 @@ DEFAULT_POINTS = 2000  # of a series
 READ_SECS = 0.6  # that an answer reads; of a longer job it has what was read so far, and the page asks again
 
 
-def axes(ask: Ask) -> Answer:
+def axes(ask: Ask) -> PageAnswer:
     """The X that is chosen (or asked for by `x`), the rule in words, and the keys that have graphs, in their order."""
     with ask.store.job(ask.parts[0]) as reader:
         keys = numeric_keys(reader)
         try:
-            found, _ = planned(reader, Request(ask.words.get("x") or None), len(keys))
-            chosen = planned(reader, Request(ask.words.get("x") or None, tuple(keys)[:1]), 1)[0] if keys else []
+            found, _ = planned(reader, GraphRequest(ask.words.get("x") or None), len(keys))
+            chosen = planned(reader, GraphRequest(ask.words.get("x") or None, tuple(keys)[:1]), 1)[0] if keys else []
         except UnknownKey as error:
-            raise Refused(HTTPStatus.NOT_FOUND, str(error)) from None
+            raise RequestRefused(HTTPStatus.NOT_FOUND, str(error)) from None
         document = {
             "x": _axis(chosen[0]) if chosen else None,
             "y": [graph.key for graph in found],
@@ -46,11 +46,11 @@ def axes(ask: Ask) -> Answer:
         return tagged_answer(ask, document, document)
 
 
-def graphs(ask: Ask) -> Answer:
+def graphs(ask: Ask) -> PageAnswer:
     """The graphs of the keys in `y`, a JSON list. x: a key, or `time`; smooth: 0 to below 1, the smoothed numbers
     instead; points: that each series is thinned to; low, high: only what lies between these X."""
     points = ask.number("points", DEFAULT_POINTS, 4, KEPT_POINTS)
-    wanted = Wanted(ask.store.intake.place, ask.parts[0], ask.words.get("x") or None, _keys(ask), _weight(ask),
+    wanted = FeedQuery(ask.store.intake.place, ask.parts[0], ask.words.get("x") or None, _keys(ask), _weight(ask),
                     (_number(ask, "low", -math.inf), _number(ask, "high", math.inf)))  # fmt: skip
     began = time.perf_counter()
     with ask.store.job(ask.parts[0]) as reader:
@@ -76,15 +76,15 @@ def graphs(ask: Ask) -> Answer:
         return tagged_answer(ask, document, facts)
 
 
-def graph_csv(ask: Ask) -> Answer:
+def graph_csv(ask: Ask) -> PageAnswer:
     """Every record that has one of the keys in `y` and its X as numbers: the exact ones, as they were printed."""
-    wanted = Wanted(ask.store.intake.place, ask.parts[0], ask.words.get("x") or None, _keys(ask))
+    wanted = FeedQuery(ask.store.intake.place, ask.parts[0], ask.words.get("x") or None, _keys(ask))
     with ask.store.job(ask.parts[0]) as reader:
         feed = ask.shelf.feeds.get(wanted)
         with feed.lock:
             found = _read(feed, reader)
         job_id = reader.summary.job_id
-    return Answer(pieces(_csv(ask, found)), "text/csv; charset=utf-8", file_name=f"{job_id}-graph.csv")
+    return PageAnswer(pieces(_csv(ask, found)), "text/csv; charset=utf-8", file_name=f"{job_id}-graph.csv")
 
 
 def _csv(ask: Ask, found: list[Graph]) -> Iterator[str]:
@@ -110,7 +110,7 @@ def _read(feed: Feed, reader: "Reader", secs: float = math.inf) -> list[Graph]:
     try:
         return feed.read_on(reader, secs)
     except UnknownKey as error:
-        raise Refused(HTTPStatus.NOT_FOUND, str(error)) from None
+        raise RequestRefused(HTTPStatus.NOT_FOUND, str(error)) from None
 
 
 def _keys(ask: Ask) -> tuple[str, ...]:
@@ -120,9 +120,9 @@ def _keys(ask: Ask) -> tuple[str, ...]:
     except orjson.JSONDecodeError:
         keys = None
     if not isinstance(keys, list) or not keys or not all(isinstance(key, str) for key in keys):
-        raise Refused(HTTPStatus.BAD_REQUEST, 'y: a JSON list of keys is wanted, such as ["loss"]')
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, 'y: a JSON list of keys is wanted, such as ["loss"]')
     if len(keys) > MOST_GRAPHS:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"y: {len(keys)} keys; at most {MOST_GRAPHS} are answered at once")
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, f"y: {len(keys)} keys; at most {MOST_GRAPHS} are answered at once")
     return tuple(keys)
 
 
@@ -130,7 +130,7 @@ def _weight(ask: Ask) -> float:
     """Raises Refused."""
     weight = _number(ask, "smooth", 0.0)
     if not 0 <= weight < 1:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"smooth: {weight} isn't a number from 0 to below 1")
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, f"smooth: {weight} isn't a number from 0 to below 1")
     return weight
 
 
@@ -142,7 +142,7 @@ def _number(ask: Ask, name: str, default: float) -> float:
     except ValueError:
         number = math.nan
     if math.isnan(number):
-        raise Refused(HTTPStatus.BAD_REQUEST, f"{name}: {(text or '')[:40]!r} isn't a number")
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, f"{name}: {(text or '')[:40]!r} isn't a number")
     return number
 
 

@@ -22,9 +22,9 @@ from logshipper_observe.model.documents import (
     moment,
 )
 from logshipper_observe.model.ledger import ledger_of
-from logshipper_observe.model.overlay import NO_MARKS, Marks, Place
+from logshipper_observe.model.overlay import NO_MARKS, JobKey, Marks
 from logshipper_observe.model.records import flat
-from logshipper_observe.page.answers import Answer, Ask, json_answer, tagged_answer
+from logshipper_observe.page.answers import Ask, PageAnswer, json_answer, tagged_answer
 from logshipper_observe.query.opening import overlay_of
 
 if TYPE_CHECKING:
@@ -54,10 +54,10 @@ class Listed(NamedTuple):
     signature: object
     read: float
     jobs: Sequence[JobSummary]
-    marks: Mapping[Place, Marks]
+    marks: Mapping[JobKey, Marks]
 
 
-class Listing:
+class JobsPage:
     """The list that was read last, and last values, for all threads of the server."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ def _stamp(path: str) -> tuple[int, int, int]:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def jobs(ask: Ask) -> Answer:
+def jobs(ask: Ask) -> PageAnswer:
     """Jobs, as `ls --json` has them. `q`: in their names, ids, users, hosts, tags or notes, `*` and `?` as in a shell;
     `state`: several, joined by commas; `tag`: `word` or `key=value`; `starred=1`; `sort`, `ascending=1`; `limit`."""
     now_ns = time.time_ns()
@@ -171,10 +171,10 @@ class _Wanted:
 
 
 def _marks(listed: Listed, job: JobSummary) -> Marks:
-    return listed.marks.get(Place(job.job_id, job.cluster), NO_MARKS) if listed.marks else NO_MARKS
+    return listed.marks.get(JobKey(job.job_id, job.cluster), NO_MARKS) if listed.marks else NO_MARKS
 
 
-def last(ask: Ask) -> Answer:
+def last(ask: Ask) -> PageAnswer:
     """`jobs`: ids, joined by commas. By id: keys and values of the newest record."""
     wanted = set(ask.words.get("jobs", "").split(",")[:MAX_LAST])
     store = ask.store.get()
@@ -189,13 +189,13 @@ def last(ask: Ask) -> Answer:
     return json_answer({"last": found})
 
 
-def job(ask: Ask) -> Answer:
+def job(ask: Ask) -> PageAnswer:
     """One job: as in the list, its captures, account of lines and what a running bar shows."""
     now_ns = time.time_ns()
     with ask.store.job(ask.parts[0]) as reader:
         summary = reader.summary
         store = ask.store.get()
-        marks = overlay_of(store).of(Place(summary.job_id, summary.cluster)) if store else NO_MARKS
+        marks = overlay_of(store).of(JobKey(summary.job_id, summary.cluster)) if store else NO_MARKS
         status = reader.status()
         document = {
             "now_ns": now_ns,

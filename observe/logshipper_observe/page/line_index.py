@@ -24,7 +24,7 @@ class Slice(NamedTuple):
     blocks: list[BlockHead]
 
 
-class Change(NamedTuple):
+class IndexChange(NamedTuple):
     """Blocks from `block` on, in the index's order, and lines from `line` on have other numbers than before."""
 
     block: int
@@ -37,7 +37,7 @@ class LineIndex:
     def __init__(self, streams: Container[int] | None = None) -> None:
         self.total = 0
         self.generation = 0  # rises whenever lines get other numbers
-        self._changes: deque[Change] = deque(maxlen=_MAX_CHANGES)
+        self._changes: deque[IndexChange] = deque(maxlen=_MAX_CHANGES)
         self.newest = 0  # id of the last block that was added
         self._streams = streams
         self._captures: Container[int] | None = None
@@ -94,7 +94,7 @@ class LineIndex:
         if behind:
             self.total = self._firsts[at]
             self.generation += 1
-            self._changes.append(Change(at, self.total))
+            self._changes.append(IndexChange(at, self.total))
         for values in self._columns:
             del values[at:]
         self._until_ns = until_ns
@@ -114,11 +114,11 @@ class LineIndex:
             at = begin
         return 0, 0
 
-    def changed_since(self, generation: int) -> Change | None:
+    def changed_since(self, generation: int) -> IndexChange | None:
         """Where the first change since then was; None where there was none."""
         missed = self.generation - generation
         if missed > len(self._changes):
-            return Change(0, 0)
+            return IndexChange(0, 0)
         return min(list(self._changes)[-missed:]) if missed else None
 
     def alone(self, begin: int, most: int) -> int:

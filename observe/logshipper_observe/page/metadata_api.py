@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from logshipper_ingest.model.metadata_keys import names_of, parse_record
 from logshipper_observe.formats.csv_rows import records_as_csv
 from logshipper_observe.model.records import Path, flat, shown
-from logshipper_observe.page.answers import Answer, Ask, Refused, tagged_answer
+from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefused, tagged_answer
 from logshipper_observe.page.downloads import pieces
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ LINE_CHARS = 1 << 16
 NEWEST, OLDEST = "newest", "oldest"
 
 
-def records(ask: Ask) -> Answer:
+def records(ask: Ask) -> PageAnswer:
     """Records newest first, or with `order=oldest` the other way. from, skip: where the last answer's `next` said;
     limit: how many; search: only those whose text has it, in any case."""
     order = ask.words.get("order") or NEWEST
     if order not in (NEWEST, OLDEST):
-        raise Refused(HTTPStatus.BAD_REQUEST, f"order: {order[:40]!r} is neither {NEWEST} nor {OLDEST}")
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, f"order: {order[:40]!r} is neither {NEWEST} nor {OLDEST}")
     from_ns, skip = ask.number("from", 0), ask.number("skip", 0)
     limit = ask.number("limit", DEFAULT_ROWS, 1, MOST_ROWS)
     needle = ask.words.get("search", "").casefold()
@@ -103,12 +103,12 @@ def _short(text: str, chars: int) -> str:
     return text if len(text) <= chars else f"{text[:chars]}… ({len(text):,} characters)"
 
 
-def as_csv(ask: Ask) -> Answer:
+def as_csv(ask: Ask) -> PageAnswer:
     """All records, a column per key, as `logshipper metadata --format csv` writes them."""
     return _file(ask, "csv", "text/csv; charset=utf-8", records_as_csv)
 
 
-def as_jsonl(ask: Ask) -> Answer:
+def as_jsonl(ask: Ask) -> PageAnswer:
     """The exact lines, in the order of printing."""
     return _file(ask, "jsonl", "application/jsonl", lambda all_of: (f"{record.line}\n" for record in all_of()))
 
@@ -116,7 +116,7 @@ def as_jsonl(ask: Ask) -> Answer:
 _Records = Callable[[], "Iterator[MetadataRecord]"]
 
 
-def _file(ask: Ask, suffix: str, content_type: str, lines: Callable[[_Records], Iterator[str]]) -> Answer:
+def _file(ask: Ask, suffix: str, content_type: str, lines: Callable[[_Records], Iterator[str]]) -> PageAnswer:
     with ask.store.job(ask.parts[0]) as reader:
         job_id = reader.summary.job_id
         count = reader.summary.records
@@ -126,4 +126,4 @@ def _file(ask: Ask, suffix: str, content_type: str, lines: Callable[[_Records], 
             most = count if not reader.is_over else None  # both passes over a running job see the same records
             yield from pieces(lines(lambda: islice(reader.records(), most)))
 
-    return Answer(body(), content_type, file_name=f"{job_id}-metadata.{suffix}")
+    return PageAnswer(body(), content_type, file_name=f"{job_id}-metadata.{suffix}")

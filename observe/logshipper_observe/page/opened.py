@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 INGEST_SECS = 0.25
 
 
-class Intake:
+class SharedIngest:
     """What all threads know of ingesting: when it was done last, and what went wrong."""
 
     def __init__(self, args: argparse.Namespace) -> None:
@@ -50,7 +50,7 @@ class Intake:
 class OpenedStore:
     """The store of one thread. Opened when it is first asked for, as there may be none yet; close it."""
 
-    def __init__(self, intake: Intake) -> None:
+    def __init__(self, intake: SharedIngest) -> None:
         self.intake = intake
         self._stack = ExitStack()
         self._store: Store | None = None

@@ -6,9 +6,9 @@ from typing import NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 from logshipper_observe.page import compare_api, console_api, events_api, graphs_api, jobs_api, metadata_api
-from logshipper_observe.page.answers import Answer, Ask, Refused
+from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefused
 
-Answering: TypeAlias = Callable[[Ask], Answer]
+Answering: TypeAlias = Callable[[Ask], PageAnswer]
 
 
 class Route(NamedTuple):
@@ -44,4 +44,4 @@ def find(path: str) -> tuple[Answering, tuple[str, ...]]:
             both = list(zip(wanted, pieces, strict=True))
             if all(there in ("*", piece) for there, piece in both):
                 return answer, tuple(unquote(piece) for there, piece in both if there == "*")
-    raise Refused(HTTPStatus.NOT_FOUND, "there is no such page")
+    raise RequestRefused(HTTPStatus.NOT_FOUND, "there is no such page")

@@ -21,12 +21,12 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from logshipper.errors import ConfigError, LogshipperError, QueryError, UnknownJob, os_words
 from logshipper_observe.page import assets, routes
 from logshipper_observe.page.access import Access, foreign
-from logshipper_observe.page.answers import Answer, Ask, Refused, Shelf, json_answer
+from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefused, Shelf, json_answer
 from logshipper_observe.page.copied import Copies
 from logshipper_observe.page.graph_feeds import Feeds
-from logshipper_observe.page.jobs_api import Listing
+from logshipper_observe.page.jobs_api import JobsPage
 from logshipper_observe.page.logs import Logs
-from logshipper_observe.page.opened import Intake, OpenedStore
+from logshipper_observe.page.opened import OpenedStore, SharedIngest
 
 MAX_CONNECTIONS = 64
 HEAD_SECS = 20.0  # from the connection, or the last answer, to the end of the next request's head
@@ -69,7 +69,7 @@ class PageServer:
     ) -> None:
         self.access = Access()
         try:
-            self._server = _Server(port, self.access, Intake(args), say)
+            self._server = _Server(port, self.access, SharedIngest(args), say)
         except OSError as error:
             raise ConfigError("--port", [f"can't listen on 127.0.0.1:{port}: {os_words(error)}; try another"]) from None
         self.port: int = self._server.server_address[1]
@@ -117,11 +117,11 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 64
 
-    def __init__(self, port: int, access: Access, intake: Intake, say: Callable[[str], None]) -> None:
+    def __init__(self, port: int, access: Access, intake: SharedIngest, say: Callable[[str], None]) -> None:
         self.access = access
         self.intake = intake
         self.assets = assets.load()
-        self.shelf = Shelf(Listing(), Feeds(), Logs(), Copies(intake))
+        self.shelf = Shelf(JobsPage(), Feeds(), Logs(), Copies(intake))
         self.say = say
         self._lock = threading.Lock()
         self._open: dict[socket.socket, _Connection] = {}  # the oldest first
@@ -222,7 +222,7 @@ class _Request(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         try:
             answer = self._answer()
-        except Refused as refused:
+        except RequestRefused as refused:
             answer = _failure(refused.status, str(refused))
         except UnknownJob as unknown:
             answer = _failure(HTTPStatus.NOT_FOUND, str(unknown))
@@ -245,7 +245,7 @@ class _Request(BaseHTTPRequestHandler):
         allow = {"Allow": "GET, HEAD"} if status is HTTPStatus.METHOD_NOT_ALLOWED else {}
         self._send(_failure(status, status.phrase, {**allow, "Connection": "close"}))
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> PageAnswer:
         # refused alike whether or not something is there: whoever has no cookie learns nothing
         if self.headers.get("Content-Length", "0") != "0" or self.headers.get("Transfer-Encoding"):
             self.close_connection = True  # what follows would be read as the next request
@@ -255,26 +255,28 @@ class _Request(BaseHTTPRequestHandler):
         entering = asked.path == root and "token" in words
         why = foreign(self.headers, entering=entering)
         if why:
-            raise Refused(HTTPStatus.FORBIDDEN, why)
+            raise RequestRefused(HTTPStatus.FORBIDDEN, why)
         if entering and self.server.access.has_token(words["token"]):
             cookie = {"Set-Cookie": self.server.access.set_cookie()}
             url = "./" + (f"#/{quote(words['view'], safe='/')}" if words.get("view") else "")
-            return Answer(_ENTERED.format(url=html.escape(url)).encode(), "text/html; charset=utf-8", headers=cookie)
+            return PageAnswer(
+                _ENTERED.format(url=html.escape(url)).encode(), "text/html; charset=utf-8", headers=cookie
+            )
         if not asked.path.startswith(root) or not self.server.access.has_cookie(self.headers.get("Cookie") or ""):
-            raise Refused(HTTPStatus.FORBIDDEN, "open the page by the link that `logshipper` has printed")
+            raise RequestRefused(HTTPStatus.FORBIDDEN, "open the page by the link that `logshipper` has printed")
         return self._inside(asked.path.removeprefix(root), words)
 
-    def _inside(self, path: str, words: dict[str, str]) -> Answer:
+    def _inside(self, path: str, words: dict[str, str]) -> PageAnswer:
         known = self.headers.get("If-None-Match") or ""
         if path.startswith("api/"):
             answering, parts = routes.find(path.removeprefix("api/"))
             return answering(Ask(parts, words, self._store, self.server.shelf, known))
         asset = self.server.assets.get(path)
         if asset is None:
-            raise Refused(HTTPStatus.NOT_FOUND, "there is no such page")
-        return Answer(asset.body, asset.content_type, etag=asset.etag)
+            raise RequestRefused(HTTPStatus.NOT_FOUND, "there is no such page")
+        return PageAnswer(asset.body, asset.content_type, etag=asset.etag)
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: PageAnswer) -> None:
         unchanged = bool(answer.etag) and answer.etag == self.headers.get("If-None-Match")
         self.send_response(HTTPStatus.NOT_MODIFIED if unchanged else answer.status)
         for name, value in {**_HEADERS, **answer.headers}.items():
@@ -320,9 +322,9 @@ def _words(query: str) -> dict[str, str]:
     try:
         return dict(parse_qsl(query, keep_blank_values=True, max_num_fields=MAX_WORDS))
     except ValueError:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"a query has at most {MAX_WORDS} parameters") from None
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, f"a query has at most {MAX_WORDS} parameters") from None
 
 
-def _failure(status: HTTPStatus, words: str, headers: dict[str, str] | None = None) -> Answer:
+def _failure(status: HTTPStatus, words: str, headers: dict[str, str] | None = None) -> PageAnswer:
     body = json_answer({"error": words}).body
-    return Answer(body, status=status, headers=headers or {})
+    return PageAnswer(body, status=status, headers=headers or {})

@@ -14,8 +14,8 @@ from logshipper_observe.model.properties import (
     METRICS,
     MISSING,
     Field,
-    Kind,
-    Row,
+    JobRow,
+    PropertyKind,
     Value,
     field_of,
     without_alias,
@@ -68,10 +68,10 @@ def _column(word: str) -> ColumnAsked:
 
 
 def is_wildcard(field: Field) -> bool:
-    return field.kind is Kind.KEY and "*" in field.name
+    return field.kind is PropertyKind.KEY and "*" in field.name
 
 
-def expanded(columns: Sequence[ColumnAsked], rows: Sequence[Row]) -> list[ColumnAsked]:
+def expanded(columns: Sequence[ColumnAsked], rows: Sequence[JobRow]) -> list[ColumnAsked]:
     """With a column for each key that a wildcard matches, in alphabetical order, each key once: `hparams.*` those that
     never change within a job, `metrics.*` numbers that do, others of all keys. rows: the jobs that are shown."""
     if not any(is_wildcard(column.field) for column in columns):
@@ -94,7 +94,7 @@ def expanded(columns: Sequence[ColumnAsked], rows: Sequence[Row]) -> list[Column
         matches = re.compile(fnmatch.translate(without_alias(column.field.name).replace("[", "[[]"))).match
         for key in sorted(chosen.get(prefix, changes)):
             field = field_of(key)
-            if field.kind is not Kind.KEY:  # a key that is called as a property is
+            if field.kind is not PropertyKind.KEY:  # a key that is called as a property is
                 field = field_of(METADATA + key)
             if matches(key) and field.name not in named:
                 named.add(field.name)
@@ -106,7 +106,7 @@ def _is_format(spec: str) -> bool:
     return _FORMAT.fullmatch(spec) is not None
 
 
-def cell_of(column: ColumnAsked, row: Row, *, terminal: bool) -> str:
+def cell_of(column: ColumnAsked, row: JobRow, *, terminal: bool) -> str:
     """A cell's text; "" for what the job doesn't have."""
     value = column.field.get(row)
     if value is MISSING or value is None:
@@ -114,11 +114,11 @@ def cell_of(column: ColumnAsked, row: Row, *, terminal: bool) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
-        if column.field.kind is Kind.TIME:
+        if column.field.kind is PropertyKind.TIME:
             return local(int(value)) if terminal else local_with_zone(int(value))
         if column.format:
             return _formatted(value, column.format)
-        if column.field.kind is Kind.SPAN:
+        if column.field.kind is PropertyKind.SPAN:
             return duration(value)
         return number(value) if terminal and isinstance(value, float) else str(value)
     return value

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 from logshipper.errors import UsageError
 from logshipper_ingest.console.time_span import time_span
 from logshipper_observe.base.words import NS, state_of
-from logshipper_observe.model.properties import MISSING, Field, Kind, Row, Value, field_of, number_of
+from logshipper_observe.model.properties import MISSING, Field, JobRow, PropertyKind, Value, field_of, number_of
 
 OPERATORS = ("=", "==", "<", "<=", ">", ">=", "!=", "<>", ":regex:", ":exists:")
 _CONDITION = re.compile(
@@ -34,7 +34,7 @@ class Condition(NamedTuple):
     field: Field
     matches: Callable[[Value], bool]
 
-    def holds(self, row: Row) -> bool:
+    def holds(self, row: JobRow) -> bool:
         return self.matches(self.field.get(row))
 
 
@@ -54,7 +54,7 @@ def tag_condition(text: str) -> Condition:
     return Condition(text, field, _equals(value) if equals else lambda value: value is not MISSING)
 
 
-def _matcher(text: str, kind: Kind, sign: str, value: str) -> Callable[[Value], bool]:
+def _matcher(text: str, kind: PropertyKind, sign: str, value: str) -> Callable[[Value], bool]:
     if sign == ":exists:":
         flag = _FLAGS.get(value.lower())
         if flag is None:
@@ -68,7 +68,7 @@ def _matcher(text: str, kind: Kind, sign: str, value: str) -> Callable[[Value], 
     wanted = _operand(text, kind, value)
     order = _ORDERS.get(sign)
     if order is not None:
-        return _ordered(order, wanted, text_too=kind is Kind.TAG)
+        return _ordered(order, wanted, text_too=kind is PropertyKind.TAG)
     same = _same_as(wanted, value, kind)
     return same if sign in ("=", "==") else lambda found: not same(found)
 
@@ -81,32 +81,32 @@ def _regex(text: str, pattern: str) -> Callable[[Value], bool]:
     return lambda found: found is not MISSING and found is not None and search(_text(found)) is not None
 
 
-def _operand(text: str, kind: Kind, value: str) -> Value:
+def _operand(text: str, kind: PropertyKind, value: str) -> Value:
     """What a condition compares with, of the kind that the property is."""
     if value in _CONSTANTS:
         return _CONSTANTS[value]
-    if kind is Kind.STATE:
+    if kind is PropertyKind.STATE:
         return state_of(value)
-    if kind is Kind.TIME:
+    if kind is PropertyKind.TIME:
         return time_ns(repr(text), value)
-    if kind is Kind.FLAG:
+    if kind is PropertyKind.FLAG:
         if value.lower() not in _FLAGS:
             raise UsageError(repr(text), ["is compared with $true or $false"])
         return _FLAGS[value.lower()]
-    if kind in (Kind.NUMBER, Kind.SPAN):
+    if kind in (PropertyKind.NUMBER, PropertyKind.SPAN):
         number = number_of(value) if value[:1] != "." else number_of(f"0{value}")
-        if number is None and kind is Kind.SPAN:
+        if number is None and kind is PropertyKind.SPAN:
             try:
                 return time_span(value)
             except argparse.ArgumentTypeError:
                 pass
         if number is None:
-            looks = "a number, or a time such as 90s, 12h, 30d" if kind is Kind.SPAN else "a number"
+            looks = "a number, or a time such as 90s, 12h, 30d" if kind is PropertyKind.SPAN else "a number"
             raise UsageError(repr(text), [f"{value!r} isn't {looks}"])
         return number
     if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
         return value[1:-1]
-    if kind is Kind.TEXT:
+    if kind is PropertyKind.TEXT:
         return value
     number = number_of(f"0{value}" if value[:1] == "." else value)
     return value if number is None else number
@@ -121,12 +121,12 @@ def time_ns(what: str, value: str) -> int:
         raise UsageError(what, [f"{value!r} isn't {looks}"]) from None
 
 
-def _same_as(wanted: Value, value: str, kind: Kind) -> Callable[[Value], bool]:
+def _same_as(wanted: Value, value: str, kind: PropertyKind) -> Callable[[Value], bool]:
     if wanted is None:
         return lambda found: found is MISSING or found is None
-    if kind is Kind.TEXT and wanted == "":
+    if kind is PropertyKind.TEXT and wanted == "":
         return lambda found: found is MISSING or found == ""
-    if kind is Kind.TAG:
+    if kind is PropertyKind.TAG:
         return _equals(value if isinstance(wanted, int | float) else str(wanted))
     return lambda found: found == wanted and isinstance(found, bool) is isinstance(wanted, bool)
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from logshipper.errors import UnknownJob
-from logshipper_observe.model.overlay import NO_MARKS, Overlay, Place
-from logshipper_observe.model.properties import MISSING, Field, Row
+from logshipper_observe.model.overlay import NO_MARKS, JobKey, Overlay
+from logshipper_observe.model.properties import MISSING, Field, JobRow
 from logshipper_observe.query.columns import sort_key
 from logshipper_observe.query.conditions import Condition
 from logshipper_observe.query.selectors import WILDCARDS, pick
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class JobQuery:
     """Which jobs. selectors: as in selectors, empty for all; states: empty for any; name: a part of it, or a
     pattern; conditions: all must hold; sort: None for newest first; reverse: the other way round."""
 
@@ -50,7 +50,7 @@ class Listing:
     jobs: all of them, newest first; unknown: an error for each selector that stands for none.
     """
 
-    def __init__(self, store: "Store", overlay: Overlay, asked: Asked) -> None:
+    def __init__(self, store: "Store", overlay: Overlay, asked: JobQuery) -> None:
         self.jobs = store.jobs()
         self.unknown: list[UnknownJob] = []
         self._store = store
@@ -58,7 +58,7 @@ class Listing:
         self._asked = asked
         self._now_ns = time.time_ns()
 
-    def rows(self) -> Generator[Row]:
+    def rows(self) -> Generator[JobRow]:
         """Those that are asked for, each when it is its turn."""
         found = self._matching()
         if not self._asked.orders:
@@ -76,11 +76,11 @@ class Listing:
             return
         yield from reversed(rows)
 
-    def row(self, job: "JobSummary") -> Row:
-        marks = self._marks.get(Place(job.job_id, job.cluster), NO_MARKS) if self._marks else NO_MARKS
-        return Row(job, marks, self._now_ns, self._store.key_values)
+    def row(self, job: "JobSummary") -> JobRow:
+        marks = self._marks.get(JobKey(job.job_id, job.cluster), NO_MARKS) if self._marks else NO_MARKS
+        return JobRow(job, marks, self._now_ns, self._store.key_values)
 
-    def _matching(self) -> Iterator[Row]:
+    def _matching(self) -> Iterator[JobRow]:
         asked = self._asked
         cheap = [condition for condition in asked.conditions if condition.field.cheap]
         costly = [condition for condition in asked.conditions if not condition.field.cheap]

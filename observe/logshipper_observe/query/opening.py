@@ -180,13 +180,13 @@ def open_loki(
 
 def metrics_of(access: "ServerAccess", watch: Watch | None) -> "Metrics":
     """What asks a Prometheus. watch: tells a person who is waited for."""
-    from logshipper_ingest.loki.finding import Found
+    from logshipper_ingest.loki.finding import FoundSeries
     from logshipper_ingest.metrics.prometheus import Client
 
-    def ask(promql: str) -> list[Found]:
+    def ask(promql: str) -> list[FoundSeries]:
         with Client(access) as client, nullcontext() if watch is None else watch.waiting_for(client.name):
             answer = client.query(promql)
-        return [Found(series.labels, sample.value) for series in answer for sample in series.samples]
+        return [FoundSeries(series.labels, sample.value) for series in answer for sample in series.samples]
 
     return ask
 

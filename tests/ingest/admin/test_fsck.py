@@ -16,7 +16,7 @@ from logshipper_ingest.agent.user_agent import take_lock
 from logshipper_ingest.cli import main
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_ingest.store.marks_file import FILE
-from logshipper_observe.model.overlay import Change, Overlay, Place
+from logshipper_observe.model.overlay import JobKey, MarkChange, Overlay
 from tests.tools.node_agents import NodeAgent
 from tests.tools.other_users import needs_root
 from tests.tools.segment_factory import CaptureWriter
@@ -243,7 +243,7 @@ def test_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     CaptureWriter(root / "spool", "job3").lines(["three"])
     assert told(capsys, 0, "--store", str(root))["lines"] == 1
     overlay = Overlay(str(root / FILE))
-    overlay.tag(Place("k3f9x2"), [Change("baseline", "")])
+    overlay.tag(JobKey("k3f9x2"), [MarkChange("baseline", "")])
     assert told(capsys, 0, "--store", str(root))["lines"] == 1
     (root / FILE).write_bytes(b"spoilt " * 1000)
     faults = told(capsys, 3, "--store", str(root))["faults"]

@@ -21,7 +21,7 @@ from logshipper_ingest.spool.text_forms import spans
 from logshipper_ingest.store.job_reader import JobReader
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_ingest.telegraf.unidentified import Unidentified
-from logshipper_observe.model.overlay import Change, Overlay, Place
+from logshipper_observe.model.overlay import JobKey, MarkChange, Overlay
 from tests.ingest.admin.test_purge import node, purge, purge_store
 from tests.tools.secret_oracle import SECRETS, Secret, has, holding
 from tests.tools.segment_factory import CaptureWriter
@@ -68,8 +68,8 @@ def test_a_store_has_it_nowhere(
         for job in store.jobs():
             store.key_values(job)
         overlay = Overlay.of_local(store)
-        overlay.annotate(Place("job1"), f"note: {secret.text}")
-        overlay.tag(Place("job1"), [Change("kept", OTHER), Change("secret", secret.text)])
+        overlay.annotate(JobKey("job1"), f"note: {secret.text}")
+        overlay.tag(JobKey("job1"), [MarkChange("kept", OTHER), MarkChange("secret", secret.text)])
     assert len(holding(secret.text, root)) > 5
     assert purge_store(root, "--job", "job1", "--fixed", secret.text) == 0, capsys.readouterr().err
     assert holding(secret.text, root) == []
@@ -86,7 +86,7 @@ def test_a_store_has_it_nowhere(
             events = [event.event for event in reader.events()]
             assert sum(event["event"] == "odd" for event in events) == 2
             assert [event["data"] for event in events if event["event"] == "even"] == [{"token": OTHER}] * 2
-        assert overlay.of(Place("job1")).tags["kept"] == OTHER
+        assert overlay.of(JobKey("job1")).tags["kept"] == OTHER
 
 
 def test_a_running_job_prints_on_and_its_keys_are_followed(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_what_a_reader_keeps_in_a_log_is_said_and_all_else_is_purged(
         capture.lines(["hunter2"])
         capture.close()
         store.ingest()
-        Overlay.of_local(store).annotate(Place("job1"), "hunter2")
+        Overlay.of_local(store).annotate(JobKey("job1"), "hunter2")
     database = root / "jobs" / "job1.db"
     with closing(sqlite3.connect(database, isolation_level=None)) as reader:
         reader.execute("BEGIN")

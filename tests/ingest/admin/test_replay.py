@@ -20,7 +20,7 @@ import pytest
 import tests.tools.modelled_loki
 from logshipper import fault_points
 from logshipper.errors import QueryError, StoreError
-from logshipper_ingest.admin.replay import Asked, Chosen, Replayer, Tally
+from logshipper_ingest.admin.replay import ReplayClient, Replayer, ReplayResult, ReplaySelection
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.state import quarantine_files
@@ -68,20 +68,20 @@ def fill(node: ShippingNode, *, job_id: str = "job1", lines: int = 200) -> list[
     return printed
 
 
-def replay(node: ShippingNode, chosen: Chosen | None = None, **options: Any) -> Tally:
+def replay(node: ShippingNode, chosen: ReplaySelection | None = None, **options: Any) -> ReplayResult:
     """Any: options of Replayer."""
     return replayer(node, chosen, **options).run()
 
 
 def replayer(
     node: ShippingNode,
-    chosen: Chosen | None = None,
+    chosen: ReplaySelection | None = None,
     *,
-    ask: Callable[[str], Asked] | None = None,
+    ask: Callable[[str], ReplayClient] | None = None,
     patience_secs: float = 60.0,
 ) -> Replayer:
     return Replayer(
-        node.config, chosen or Chosen(), lambda: node.loki, ask, threading.Event(), node.said.append,
+        node.config, chosen or ReplaySelection(), lambda: node.loki, ask, threading.Event(), node.said.append,
         patience_secs=patience_secs,
     )  # fmt: skip
 
@@ -245,7 +245,7 @@ def test_half_a_rewritten_file_is_cleared_away(node: ShippingNode, monkeypatch: 
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", lambda *_: kill())
         with pytest.raises(Killed):
-            replay(node, Chosen(job_id="job1"))
+            replay(node, ReplaySelection(job_id="job1"))
     folder = node.folder / "state" / "quarantine"
     assert len(quarantine_files.leftovers(str(folder))) == 1
     replay(node)
@@ -286,9 +286,9 @@ def test_only_what_is_chosen(node: ShippingNode, monkeypatch: pytest.MonkeyPatch
     begin_ns = time.time_ns()
     fill(node, job_id="job2", lines=20)
     take_long_lines(monkeypatch)
-    assert replay(node, Chosen(job_id="job3")).chosen == 0
-    assert replay(node, Chosen(reason="too_old")).chosen == 0
-    assert replay(node, Chosen(since_ns=begin_ns, reason="line_too_long")).delivered == 2
+    assert replay(node, ReplaySelection(job_id="job3")).chosen == 0
+    assert replay(node, ReplaySelection(reason="too_old")).chosen == 0
+    assert replay(node, ReplaySelection(since_ns=begin_ns, reason="line_too_long")).delivered == 2
     assert {entry["metadata"]["job_id"] for entry in node.quarantined()} == {"job1"}
 
 
@@ -376,7 +376,7 @@ def test_the_agent_waits_for_who_rewrites(node: ShippingNode, monkeypatch: pytes
     (name,) = quarantine_files.names(folder)
     put = threading.Thread(target=fill, args=(node,), kwargs={"job_id": "job2", "lines": 10})
 
-    def while_rewriting(line: quarantine_files.Line, raw: bytes) -> bytes:
+    def while_rewriting(line: quarantine_files.QuarantineLine, raw: bytes) -> bytes:
         put.start()
         return raw
 

@@ -14,7 +14,7 @@ from logshipper_ingest.agent import learner
 from logshipper_ingest.agent.learner import BATCH_BYTES
 from logshipper_ingest.metrics.metrics_server import exposition
 from logshipper_ingest.spool.capture_folder import Life
-from logshipper_ingest.spool.segment_reader import Batch, SpoolPosition
+from logshipper_ingest.spool.segment_reader import FrameBatch, SpoolPosition
 from tests.tools.segment_factory import make_ledger
 from tests.tools.shipping_node import ShippingNode, soon_ns
 
@@ -257,7 +257,7 @@ def test_one_captures_error_leaves_the_others_followed(node: ShippingNode) -> No
             writer.lines(["one"])
     hostile, honest = node.follow()
 
-    def refuse(max_bytes: int, *, alive: bool, until: SpoolPosition | None = None) -> Batch:
+    def refuse(max_bytes: int, *, alive: bool, until: SpoolPosition | None = None) -> FrameBatch:
         raise PermissionError(13, "Permission denied")
 
     hostile.learn_reader.read = refuse  # type: ignore[method-assign]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from logshipper.spool.segment import Stream
-from logshipper.spool.spool_room import LIMITS_BYTES, LIMITS_FILE, Marks, SpoolRoom, parse_marks
+from logshipper.spool.spool_room import LIMITS_BYTES, LIMITS_FILE, SpoolMarks, SpoolRoom, parse_marks
 from logshipper_ingest.agent.spool_limits import SpoolLimits
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.loki.client import Client
@@ -48,7 +48,7 @@ def grown(capture: NodeCapture, size: int) -> NodeCapture:
     return capture
 
 
-def marks_of(capture: NodeCapture) -> Marks:
+def marks_of(capture: NodeCapture) -> SpoolMarks:
     marks = parse_marks((capture.path / LIMITS_FILE).read_bytes())
     assert marks is not None
     return marks
@@ -125,7 +125,7 @@ def test_marks_that_are_none(data: bytes) -> None:
     assert parse_marks(data) is None
 
 
-def room(folder: Path, marks: Marks | None = None) -> SpoolRoom:
+def room(folder: Path, marks: SpoolMarks | None = None) -> SpoolRoom:
     (folder / "segments").mkdir(exist_ok=True)
     if marks is not None:
         (folder / LIMITS_FILE).write_bytes(marks.encode())
@@ -133,7 +133,7 @@ def room(folder: Path, marks: Marks | None = None) -> SpoolRoom:
 
 
 def test_marks_slow_then_stop_and_let_go_with_a_tenth_more_room(tmp_path: Path) -> None:
-    found = room(tmp_path, Marks(1000, 2000, "user"))
+    found = room(tmp_path, SpoolMarks(1000, 2000, "user"))
     seen = []
     for second, own in enumerate((999, 1000, 950, 1500, 2000, 1900, 1850, 1799, 901, 899)):
         changed = found.look(float(second), lambda own=own: own)  # type: ignore[misc]

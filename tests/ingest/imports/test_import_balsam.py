@@ -13,7 +13,7 @@ import pytest
 
 from logshipper_ingest.model.job import Allocation
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_observe.model.overlay import Overlay, Place
+from logshipper_observe.model.overlay import JobKey, Overlay
 from tests.tools.import_tools import RECORDED, Import, contents, store, take
 
 SITE = RECORDED / "balsam"
@@ -52,7 +52,7 @@ def test_jobs_have_states_tags_nodes_and_packing(take: Import, store: Path) -> N
     assert found["balsam-104"]["summary"].nodes == 4
     with LocalStore(str(store)) as opened:
         assert opened.resolve("104") == opened.resolve("sweep/job104") == "balsam-104"
-        marks = Overlay.of_local(opened).of(Place("balsam-101"))
+        marks = Overlay.of_local(opened).of(JobKey("balsam-101"))
         assert marks.tags == {"experiment": "foo", "n": "101"}
 
 
@@ -284,7 +284,7 @@ def test_tags_that_are_none(take: Import, store: Path, site: Path) -> None:
     assert code == 0
     assert said.count("is left out") == 3
     with LocalStore(str(store)) as opened:
-        assert Overlay.of_local(opened).of(Place("balsam-101")).tags == {"good": "1", "ok": "\ufffd[31m"}
+        assert Overlay.of_local(opened).of(JobKey("balsam-101")).tags == {"good": "1", "ok": "\ufffd[31m"}
 
 
 def test_nothing_of_balsam(take: Import, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from logshipper_ingest.model import imported_states as states
 from logshipper_ingest.model.job import NAME
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.base.words import state_of
-from logshipper_observe.model.overlay import Overlay, Place
+from logshipper_observe.model.overlay import JobKey, Overlay
 from tests.tools.captured_runs import wait_until
 from tests.tools.import_tools import RECORDED, Import, contents, store, take
 from tests.tools.reading_store import SpooledCapture
@@ -333,7 +333,7 @@ def test_what_the_user_says_of_a_job_stays(take: Import, store: Path) -> None:
     take(RUN)
     with LocalStore(str(store)) as opened:
         job_id = opened.resolve("hello")
-        assert Overlay.of_local(opened).of(Place(job_id)).tags == {"mine": ""}
+        assert Overlay.of_local(opened).of(JobKey(job_id)).tags == {"mine": ""}
 
 
 def test_parse_allocation() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from logshipper.start.cli import main
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_observe.model.overlay import Overlay, Place
+from logshipper_observe.model.overlay import JobKey, Overlay
 from tests.tools.captured_runs import wait_until
 from tests.tools.import_tools import RECORDED, Import, contents, store, take
 
@@ -74,7 +74,7 @@ def test_states_events_and_the_console(take: Import, store: Path) -> None:
 def test_tags_and_notes_become_the_readers(take: Import, store: Path) -> None:
     take(RUNS)
     with LocalStore(str(store)) as opened:
-        overlay, place = Overlay.of_local(opened), Place("xt-ws1-run1.1")
+        overlay, place = Overlay.of_local(opened), JobKey("xt-ws1-run1.1")
         marks = overlay.of(place)
         assert (marks.tags, marks.note) == ({"experiment": "mnist"}, "a note on run1.1")
         overlay.annotate(place, "my own")
@@ -123,7 +123,7 @@ def test_many_runs_in_a_file(take: Import, store: Path, tmp_path: Path, form: st
     assert of_files["run1.1"]["summary"].state == "COMPLETED"
     if form == "documents":
         with LocalStore(str(store)) as opened:
-            tags = Overlay.of_local(opened).of(Place("xt-ws1-run1.1")).tags
+            tags = Overlay.of_local(opened).of(JobKey("xt-ws1-run1.1")).tags
         assert tags == {"best": "", "set": "a", "experiment": "mnist"}
 
 

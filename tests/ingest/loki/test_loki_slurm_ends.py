@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from logshipper.errors import UnknownJob
-from logshipper_ingest.loki.finding import Found
+from logshipper_ingest.loki.finding import FoundSeries
 from logshipper_ingest.model.job import JOB_ENDED
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_observe.base.words import utc
@@ -195,9 +195,9 @@ def test_prometheus_does_not_know_the_controller(fake: FakeLoki) -> None:
     job.close(**KILLED)
     end_job(fake, "TIMEOUT", began_ns + 300 * NS, note="[ended]")
 
-    def metrics(promql: str) -> Iterator[Found]:
+    def metrics(promql: str) -> Iterator[FoundSeries]:
         labels = {"cluster": "local", "job_id": JOB} | ({"host": "node7"} if "job_info" in promql else {})
-        yield Found(labels, 1.0 if "job_info" in promql else began_ns / NS)
+        yield FoundSeries(labels, 1.0 if "job_info" in promql else began_ns / NS)
 
     store = open_store(fake, metrics=metrics)
     with store.open(store.resolve(JOB)) as reader:

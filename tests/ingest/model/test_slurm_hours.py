@@ -10,7 +10,7 @@ import pytest
 from logshipper_ingest.metrics.metrics_server import AgentMetrics, exposition
 from logshipper_ingest.model.end_record import EndRecord
 from logshipper_ingest.model.slurm_hours import HOUR_SECS, MAX_HOURS, Hours, HourSums, oldest_hour
-from logshipper_ingest.slurm.waiting import Waiting, WaitingEnds
+from logshipper_ingest.slurm.waiting import WaitingEnd, WaitingEnds
 
 HOUR = 480_000
 T0 = HOUR * HOUR_SECS
@@ -56,12 +56,12 @@ def test_they_are_kept_with_the_records_once_and_forgotten(tmp_path: Path) -> No
         return found.sums
 
     path = str(tmp_path / "slurm.db")
-    taken = [Waiting("1", ended(600, 1200, 1), 0, 0), Waiting("2", ended(1800, 5400, 1), 0, 0)]
+    taken = [WaitingEnd("1", ended(600, 1200, 1), 0, 0), WaitingEnd("2", ended(1800, 5400, 1), 0, 0)]
     waiting = WaitingEnds(path)
     waiting.put(taken, 10, hours_of)
     waiting.close()
     waiting = WaitingEnds(path)
-    waiting.put([*taken, Waiting("3", ended(3600, 3700, 2), 0, 0)], 10, hours_of)
+    waiting.put([*taken, WaitingEnd("3", ended(3600, 3700, 2), 0, 0)], 10, hours_of)
     assert waiting.hours(0) == {HOUR: HourSums(600 + 1800, 1), HOUR + 1: HourSums(1800 + 200, 2)}
     assert waiting.hours(HOUR + 1).keys() == {HOUR + 1}
     assert waiting.hours(0).keys() == {HOUR + 1}

@@ -22,7 +22,7 @@ from logshipper_ingest.shipping import shares
 from logshipper_ingest.shipping.loki_sink import Stopped
 from logshipper_ingest.shipping.shipper import ship_until
 from logshipper_ingest.spool.capture_folder import Life
-from logshipper_ingest.spool.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
+from logshipper_ingest.spool.segment_reader import FrameBatch, Outcome, SegmentReader, SpoolPosition
 from logshipper_ingest.state.checkpoints import Shipped
 from tests.tools.captured_runs import wait_until
 from tests.tools.modelled_loki import HOUR_NS, unreachable
@@ -706,7 +706,7 @@ def test_a_capture_that_dies_between_two_looks_is_closed_when_the_learner_knows(
             capture.life = Life.DEAD
             return super().__iter__()
 
-    def reading(max_bytes: int, *, alive: bool, until: SpoolPosition | None = None) -> Batch:
+    def reading(max_bytes: int, *, alive: bool, until: SpoolPosition | None = None) -> FrameBatch:
         batch = read(max_bytes, alive=alive, until=until)
         assert batch.outcome is Outcome.CUT
         return batch._replace(frames=Dying(batch.frames))
@@ -808,7 +808,7 @@ def test_others_wait_for_what_may_have_been_sent_but_not_for_ever(
         node.learn()
         read = SegmentReader.read
 
-        def refuse(reader: SegmentReader, *arguments: Any, **options: Any) -> Batch:  # Any: the method's own
+        def refuse(reader: SegmentReader, *arguments: Any, **options: Any) -> FrameBatch:  # Any: the method's own
             if "/first@" in reader._path:
                 raise PermissionError(13, "Permission denied")
             return read(reader, *arguments, **options)
@@ -1147,7 +1147,7 @@ def test_a_capture_that_the_system_refuses_to_read_stops_nobody(
     node.learn()
     read = SegmentReader.read
 
-    def refuse(reader: SegmentReader, max_bytes: int, *, alive: bool, until: SpoolPosition | None = None) -> Batch:
+    def refuse(reader: SegmentReader, max_bytes: int, *, alive: bool, until: SpoolPosition | None = None) -> FrameBatch:
         if "/hostile@" in reader._path:
             raise PermissionError(13, "Permission denied")
         return read(reader, max_bytes, alive=alive, until=until)

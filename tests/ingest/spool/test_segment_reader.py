@@ -12,7 +12,7 @@ import pytest
 from logshipper.spool import segment
 from logshipper.spool.segment import FRAME_HEADER_BYTES, Kind, Stream
 from logshipper_ingest.spool import segment_reader
-from logshipper_ingest.spool.segment_reader import Batch, Damage, Outcome, SegmentReader, SpoolPosition
+from logshipper_ingest.spool.segment_reader import Damage, FrameBatch, Outcome, SegmentReader, SpoolPosition
 from tests.tools.segment_factory import CaptureWriter
 
 MANY = 1 << 40  # bytes: all that is there
@@ -33,7 +33,7 @@ class Reading:
             batch = self.read_batch(max_bytes, alive=alive)
         return batch.outcome
 
-    def read_batch(self, max_bytes: int, *, alive: bool = True) -> Batch:
+    def read_batch(self, max_bytes: int, *, alive: bool = True) -> FrameBatch:
         batch = self.reader.read(max_bytes, alive=alive)
         self.texts += [frame.text for frame in batch.frames]
         self.damages += batch.damages

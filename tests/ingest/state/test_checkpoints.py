@@ -15,7 +15,7 @@ from logshipper_ingest.model.capture_account import CaptureAccount
 from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.spool.capture_folder import Identity
 from logshipper_ingest.spool.segment_reader import SpoolPosition
-from logshipper_ingest.state.checkpoints import Checkpoints, Counts, Learnt, Shipped, read_state
+from logshipper_ingest.state.checkpoints import CaptureKnowledge, Checkpoints, Counts, Shipped, read_state
 
 DAY_NS = 86400 * 10**9
 IDENTITY = Identity("job1", 1, "0.run1", 3, "trai\u00f1.py \ufffd", "ann", "n1", "local", 1000, "phys", "gpu")
@@ -39,11 +39,11 @@ def shipped(folder: str = "job1@1.aaaa", **fields: object) -> Shipped:
     return made
 
 
-def learnt(folder: str = "job1@1.aaaa", *, done: bool = False) -> Learnt:
+def learnt(folder: str = "job1@1.aaaa", *, done: bool = False) -> CaptureKnowledge:
     axis = XAxis()
     for step in range(5):
         axis.add({"step": step, "loss": 1.5 - step}, step)
-    return Learnt(folder, SpoolPosition(3, 77), done, CaptureAccount(records=5), axis)
+    return CaptureKnowledge(folder, SpoolPosition(3, 77), done, CaptureAccount(records=5), axis)
 
 
 def test_what_was_put_in_comes_out_after_a_restart(path: str) -> None:

@@ -20,7 +20,7 @@ from logshipper_ingest.store.catalogue import Catalogue
 from logshipper_ingest.store.intake import intake_lock
 from logshipper_ingest.store.job_db import JobWriter
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_observe.model.overlay import NO_MARKS, Change, Overlay, Place
+from logshipper_observe.model.overlay import NO_MARKS, JobKey, MarkChange, Overlay
 from logshipper_observe.page.logs import Log, View
 from tests.tools.import_tools import RECORDED
 from tests.tools.reading_store import SpooledCapture
@@ -88,13 +88,13 @@ def test_marks_allocations_and_values_in_the_making_are_none_yet(root: Path) -> 
     told: list[str] = []
     with LocalStore(str(root)) as store:
         overlay = Overlay.of_local(store, tell=told.append)
-        assert overlay.of(Place("good1")) == NO_MARKS
+        assert overlay.of(JobKey("good1")) == NO_MARKS
         assert overlay.all() == {}
         assert store.allocations() == []
         store.key_values(store.jobs()[0])
         assert (root / "values.db").stat().st_ino == values  # not taken from under whoever makes it
-        overlay.tag(Place("good1"), [Change("a", "")])
-        assert overlay.of(Place("good1")).tag_words() == ["a"]
+        overlay.tag(JobKey("good1"), [MarkChange("a", "")])
+        assert overlay.of(JobKey("good1")).tag_words() == ["a"]
     assert told == []
 
 

@@ -12,7 +12,7 @@ from logshipper.errors import SpoolError, StoreError
 from logshipper.private_folder import claim_folder
 from logshipper.spool import captures
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_observe.model.overlay import Overlay, Place
+from logshipper_observe.model.overlay import JobKey, Overlay
 from tests.tools.captured_runs import Home, wait_until
 from tests.tools.import_tools import RECORDED
 from tests.tools.other_users import needs_root
@@ -202,10 +202,10 @@ def test_marks_outside_of_a_store_are_private(tmp_path: Path) -> None:
     path = tmp_path / "share" / "logshipper" / "overlay.db"
     before = os.umask(0)
     try:
-        Overlay(str(path)).star(Place("loki", "x"), starred=True)
+        Overlay(str(path)).star(JobKey("loki", "x"), starred=True)
         path.parent.chmod(0o755)
         path.chmod(0o644)
-        Overlay(str(path)).star(Place("loki", "x"), starred=False)
+        Overlay(str(path)).star(JobKey("loki", "x"), starred=False)
     finally:
         os.umask(before)
     assert open_ones(path.parent) == {}

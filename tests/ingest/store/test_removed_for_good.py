@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_observe.model.overlay import Change, Overlay, Place
+from logshipper_observe.model.overlay import JobKey, MarkChange, Overlay
 from tests.ingest.store.test_local_store_faults import REMOVING, killed
 from tests.tools.reading_store import Ask, SpooledCapture, ask, store
 from tests.tools.secret_oracle import SECRETS, Secret, holding
@@ -54,10 +54,10 @@ def make_store(root: Path, secret: Secret) -> None:
             store.key_values(job)
         overlay = Overlay.of_local(store)
         for number in range(OTHERS):
-            overlay.annotate(Place(f"other{number}"), "about another")
-        overlay.tag(Place("job1"), [Change("secret", secret.text)])
-        overlay.annotate(Place("job1"), f"a first note about {secret.text}")
-        overlay.annotate(Place("job1"), f"a note about {secret.text}")
+            overlay.annotate(JobKey(f"other{number}"), "about another")
+        overlay.tag(JobKey("job1"), [MarkChange("secret", secret.text)])
+        overlay.annotate(JobKey("job1"), f"a first note about {secret.text}")
+        overlay.annotate(JobKey("job1"), f"a note about {secret.text}")
     with SpooledCapture(root, "job1", 3, name=secret.text) as capture:
         capture.lines(printed)
         capture.end()

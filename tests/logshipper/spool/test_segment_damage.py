@@ -11,7 +11,7 @@ import pytest
 from logshipper.spool.segment import FILE_HEADER_BYTES, FRAME_MAGIC, FrameType, Json, Kind, Stream, decode_frame
 from logshipper_ingest.model.capture_account import CaptureAccount, Rows
 from logshipper_ingest.model.job import RUNNING
-from logshipper_ingest.spool.segment_reader import Batch, Outcome, SegmentReader, SpoolPosition
+from logshipper_ingest.spool.segment_reader import FrameBatch, Outcome, SegmentReader, SpoolPosition
 from tests.tools.segment_factory import CaptureWriter, make_ledger, memory_folder
 
 MANY = 1 << 40
@@ -92,7 +92,7 @@ def write(folder: int, name: str, data: bytes) -> None:
     os.close(fd)
 
 
-def read(folder: int, *, alive: bool = False) -> Batch:
+def read(folder: int, *, alive: bool = False) -> FrameBatch:
     reader = SegmentReader(folder, "segments", SpoolPosition(), owner=os.getuid())
     try:
         return reader.read(MANY, alive=alive)
@@ -100,7 +100,7 @@ def read(folder: int, *, alive: bool = False) -> Batch:
         reader.close()
 
 
-def account_of(batch: Batch) -> CaptureAccount:
+def account_of(batch: FrameBatch) -> CaptureAccount:
     """What the agent tells of the capture at last."""
     account = CaptureAccount()
     rows = Rows()
@@ -113,7 +113,7 @@ def account_of(batch: Batch) -> CaptureAccount:
     return account
 
 
-def check(batch: Batch, whole: Whole, hit: list[Placed], *, counted: bool = True) -> None:
+def check(batch: FrameBatch, whole: Whole, hit: list[Placed], *, counted: bool = True) -> None:
     """hit: the frames that are lost; counted: as bytes that were left out, not only as lines."""
     expected = [frame.text for frame in whole.frames if frame not in hit and not frame.is_end]
     assert [frame.text for frame in batch.frames] == expected

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from logshipper.telegraf.listener import BATCH, BURST_SECS, LOOPBACK, Listener, Sender, open_sockets
-from logshipper.telegraf.socket_owner import Owner, processes_of
+from logshipper.telegraf.socket_owner import SocketOwner, processes_of
 from logshipper_ingest.sockets.peer import job_ids_of
 from logshipper_ingest.sockets.socket_file import bind
 from logshipper_ingest.telegraf.senders import Senders
@@ -106,7 +106,7 @@ def test_descriptors_that_are_passed_on_stay_outside(make: Callable[..., Listeni
         wait_until(lambda: listening.listener.counts["too_long"] == 3, "what is too long is counted")
         assert _open_fds() == before
     (owner,) = {sender.owner for sender, _ in listening.taken}
-    assert owner == Owner(os.getuid(), pid=os.getpid())
+    assert owner == SocketOwner(os.getuid(), pid=os.getpid())
 
 
 def test_an_agents_sockets_refuse_descriptors_where_the_kernel_can() -> None:
@@ -174,15 +174,15 @@ def test_connections_together_keep_to_the_rate_and_none_waits_for_busy_ones(make
 
 def test_a_search_for_a_process_has_an_end() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-        owner = Owner(os.getuid(), os.fstat(one.fileno()).st_ino)
+        owner = SocketOwner(os.getuid(), os.fstat(one.fileno()).st_ino)
         assert os.getpid() in processes_of(owner)
         assert processes_of(owner, most=0) == []
 
 
 def test_a_user_who_has_many_sockets_searched_for_holds_up_no_other() -> None:
     senders = Senders()
-    assert any(senders.claim(Owner(ANN, inode), 0) is None for inode in range(1 << 40, (1 << 40) + 100))
-    assert senders.claim(Owner(BEN, 1 << 41), 0) is not None
+    assert any(senders.claim(SocketOwner(ANN, inode), 0) is None for inode in range(1 << 40, (1 << 40) + 100))
+    assert senders.claim(SocketOwner(BEN, 1 << 41), 0) is not None
 
 
 def test_a_process_that_is_younger_than_what_was_sent_is_not_its_sender() -> None:

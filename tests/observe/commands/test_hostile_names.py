@@ -18,7 +18,7 @@ from logshipper_ingest.cli import build_parser as agent_parser
 from logshipper_ingest.cli import main as agent
 from logshipper_ingest.state import quarantine_files
 from logshipper_ingest.store.marks_file import FILE
-from logshipper_observe.model.overlay import Change, Overlay, Place
+from logshipper_observe.model.overlay import JobKey, MarkChange, Overlay
 from tests.observe.commands.test_reading_terminal import SGR
 from tests.tools.captured_runs import TIMEOUT_SECS
 from tests.tools.reading_store import SpooledCapture
@@ -140,8 +140,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "jobs" / f"{NAME}.db").write_text("x")
     overlay = Overlay(str(root / FILE))
     for job_id in ("k3f9x2", "other"):
-        overlay.tag(Place(job_id), [Change("k", HOSTILE), Change(HOSTILE, "")])
-        overlay.annotate(Place(job_id), HOSTILE)
+        overlay.tag(JobKey(job_id), [MarkChange("k", HOSTILE), MarkChange(HOSTILE, "")])
+        overlay.annotate(JobKey(job_id), HOSTILE)
     out = root.parent / "out"
     out.mkdir()
     (out / NAME).write_text(HOSTILE + "\n")

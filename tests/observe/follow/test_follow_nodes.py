@@ -27,8 +27,8 @@ from logshipper_ingest.loki.client import Client
 from logshipper_ingest.model.job import Capture, LogLine, Position
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_observe.commands.cli_lists import seconds_number
-from logshipper_observe.follow.follow_nodes import Nodes, View
-from logshipper_observe.follow.log_place import Place
+from logshipper_observe.follow.follow_nodes import Nodes, NodeView
+from logshipper_observe.follow.log_place import LogPlace
 from tests.observe.commands.test_reading import DEADLINE_SECS, command
 from tests.observe.commands.test_reading_terminal import start
 from tests.servers.running import LokiServer
@@ -85,18 +85,18 @@ def test_nodes_are_in_order_of_their_numbers() -> None:
 
 
 @pytest.fixture
-def view() -> View:
+def view() -> NodeView:
     nodes = Nodes()
     nodes.learn([ONE, capture(2, host="gpu2", task=1), capture(3, host="gpu3", task=2)])
-    return View(nodes)
+    return NodeView(nodes)
 
 
-def turned(view: View, steps: int) -> tuple[list[str], list[str]]:
+def turned(view: NodeView, steps: int) -> tuple[list[str], list[str]]:
     said, held = view.turn(steps)
     return said, [one.text for one in held]
 
 
-def test_each_node_keeps_its_place(view: View) -> None:
+def test_each_node_keeps_its_place(view: NodeView) -> None:
     assert view.takes(line(1))
     assert turned(view, 1) == (["switching to node0"], [])
     assert [view.takes(line(number, str(number))) for number in (1, 2, 3, 2)] == [True, False, False, False]
@@ -109,7 +109,7 @@ def test_a_node_that_tasks_join_is_called_something_else() -> None:
     nodes = Nodes()
     both = [ONE, capture(2, host="gpu2", task=1)]
     nodes.learn(both)
-    view = View(nodes)
+    view = NodeView(nodes)
     view.turn(1)
     view.takes(line(2, "held"))
     assert view.renamed() == []
@@ -119,10 +119,10 @@ def test_a_node_that_tasks_join_is_called_something_else() -> None:
 
 
 def test_one_node_has_nothing_to_switch_to() -> None:
-    assert turned(View(Nodes()), 1) == (["there is one node only"], [])
+    assert turned(NodeView(Nodes()), 1) == (["there is one node only"], [])
 
 
-def test_what_is_held_has_a_cap(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_held_has_a_cap(view: NodeView, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logshipper_observe.follow.follow_nodes, "MAX_HELD_LINES", 3)
     monkeypatch.setattr(logshipper_observe.follow.follow_nodes, "MAX_HELD_CHARS", 10)
     view.turn(1)
@@ -138,7 +138,7 @@ def test_what_is_held_has_a_cap(view: View, monkeypatch: pytest.MonkeyPatch) -> 
 
 @given(st.lists(st.tuples(st.integers(1, 70), st.sampled_from(list(Stream)), st.integers(1, 2**62)), max_size=30))
 def test_a_place_goes_through_a_command_line(lines: list[tuple[int, Stream, int]]) -> None:
-    place = Place()
+    place = LogPlace()
     for number, stream, time_ns in lines:
         place.note(line(number, time_ns=time_ns, stream=stream))
     if not lines:
@@ -146,7 +146,7 @@ def test_a_place_goes_through_a_command_line(lines: list[tuple[int, Stream, int]
         return
     text = str(place)
     assert shlex.quote(text) == text
-    again = Place.parse(text)
+    again = LogPlace.parse(text)
     assert str(again) == text
     for number, stream, time_ns in lines:
         newest = max(at for one, its, at in lines if (one, its) == (number, stream))

@@ -13,7 +13,7 @@ from logshipper.errors import LogshipperError
 from logshipper_observe.base.output import Output, cells_wide
 from logshipper_observe.graphs.graph_png import write_png
 from logshipper_observe.graphs.graph_text import drawn
-from logshipper_observe.graphs.series import Graph, Request, graphs
+from logshipper_observe.graphs.series import Graph, GraphRequest, graphs
 from tests.tools.observe_fake import FakeReader
 
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -27,7 +27,7 @@ def screen(columns: int, rows: int = 40, *, colour: bool = False, unicode: bool 
 
 def some(*captures: list[dict[str, object]], most: int = 9) -> list[Graph]:
     lines = [[json.dumps(record) for record in capture] for capture in captures]
-    found, _ = graphs(FakeReader(*lines), Request(), most)  # type: ignore[arg-type]  # a fake
+    found, _ = graphs(FakeReader(*lines), GraphRequest(), most)  # type: ignore[arg-type]  # a fake
     return found
 
 

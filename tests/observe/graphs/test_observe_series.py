@@ -9,7 +9,7 @@ import pytest
 
 from logshipper_observe.graphs import series
 from logshipper_observe.graphs.points import MAX_POINTS, Points
-from logshipper_observe.graphs.series import Graph, Request, graphs
+from logshipper_observe.graphs.series import Graph, GraphRequest, graphs
 from logshipper_observe.query.asked import UnknownKey
 from tests.tools.observe_fake import FakeReader
 
@@ -19,7 +19,7 @@ def lines(*records: dict[str, Any]) -> list[str]:
 
 
 def made(reader: FakeReader, most: int = 9, **asked: Any) -> tuple[list[Graph], list[str]]:
-    return graphs(reader, Request(**asked), most)  # type: ignore[arg-type]  # a fake
+    return graphs(reader, GraphRequest(**asked), most)  # type: ignore[arg-type]  # a fake
 
 
 def points(graph: Graph) -> list[list[tuple[float, float]]]:

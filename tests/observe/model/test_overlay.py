@@ -21,9 +21,9 @@ from logshipper_observe.model.overlay import (
     MAX_NOTE_CHARS,
     MAX_TAGS,
     NO_MARKS,
-    Change,
+    JobKey,
+    MarkChange,
     Overlay,
-    Place,
     own_file,
     parse_change,
 )
@@ -31,7 +31,7 @@ from tests.tools.model_settings import examples
 from tests.tools.reading_store import Ask, ask, training
 from tests.tools.sources import ROOT
 
-JOB = Place("k3f9x2")
+JOB = JobKey("k3f9x2")
 __all__ = ["ask"]  # fixtures
 
 
@@ -49,17 +49,17 @@ def ok(answer: tuple[int, str, str]) -> str:
 @pytest.mark.parametrize(
     ("word", "change"),
     [
-        ("+baseline", Change("baseline", "")),
-        ("baseline", Change("baseline", "")),
-        ("-baseline", Change("baseline", None)),
-        ("lr=0.1", Change("lr", "0.1")),
-        ("+lr=0.1", Change("lr", "0.1")),
-        ("url=http://a/?b=c", Change("url", "http://a/?b=c")),
-        ("what=two words", Change("what", "two words")),
-        ("empty=", Change("empty", "")),
+        ("+baseline", MarkChange("baseline", "")),
+        ("baseline", MarkChange("baseline", "")),
+        ("-baseline", MarkChange("baseline", None)),
+        ("lr=0.1", MarkChange("lr", "0.1")),
+        ("+lr=0.1", MarkChange("lr", "0.1")),
+        ("url=http://a/?b=c", MarkChange("url", "http://a/?b=c")),
+        ("what=two words", MarkChange("what", "two words")),
+        ("empty=", MarkChange("empty", "")),
     ],
 )
-def test_changes_as_they_are_typed(word: str, change: Change) -> None:
+def test_changes_as_they_are_typed(word: str, change: MarkChange) -> None:
     assert parse_change(word) == change
 
 
@@ -77,7 +77,10 @@ def test_the_last_word_counts(tmp_path: Path) -> None:
     assert overlay.of(JOB) == NO_MARKS
     assert overlay.all() == {}
     assert list(tmp_path.iterdir()) == [], "looking makes nothing"
-    overlay.tag(JOB, [Change("a", ""), Change("lr", "1"), Change("lr", "2"), Change("a", None), Change("b", "")])
+    overlay.tag(
+        JOB,
+        [MarkChange("a", ""), MarkChange("lr", "1"), MarkChange("lr", "2"), MarkChange("a", None), MarkChange("b", "")],
+    )
     overlay.annotate(JOB, "first")
     overlay.annotate(JOB, "second")
     overlay.star(JOB, True)
@@ -86,7 +89,7 @@ def test_the_last_word_counts(tmp_path: Path) -> None:
     assert marks.tag_words() == ["b", "lr=2"]
     assert overlay.all() == {JOB: marks}
     assert stat.S_IMODE(os.stat(tmp_path).st_mode) & 0o022 == 0
-    overlay.tag(JOB, [Change("b", None), Change("lr", None)])
+    overlay.tag(JOB, [MarkChange("b", None), MarkChange("lr", None)])
     overlay.annotate(JOB, "")
     assert overlay.star(JOB, False) == NO_MARKS
     assert overlay.all() == {}, "nothing is left of what was taken back"
@@ -96,21 +99,21 @@ def test_sources_are_apart(tmp_path: Path) -> None:
     """One file holds the marks of several clusters and of stores that can't be written."""
     path = str(tmp_path / "overlay.db")
     loki, others = Overlay(path), Overlay(path, source="store:/other")
-    alpha, beta = Place("4711", "alpha"), Place("4711", "beta")
-    loki.tag(alpha, [Change("a", "")])
-    loki.tag(beta, [Change("b", "")])
-    others.tag(Place("4711"), [Change("c", "")])
+    alpha, beta = JobKey("4711", "alpha"), JobKey("4711", "beta")
+    loki.tag(alpha, [MarkChange("a", "")])
+    loki.tag(beta, [MarkChange("b", "")])
+    others.tag(JobKey("4711"), [MarkChange("c", "")])
     assert {place: set(marks.tags) for place, marks in loki.all().items()} == {alpha: {"a"}, beta: {"b"}}
-    assert {place: set(marks.tags) for place, marks in others.all().items()} == {Place("4711"): {"c"}}
-    loki.tag(alpha, [Change("a", None)])
+    assert {place: set(marks.tags) for place, marks in others.all().items()} == {JobKey("4711"): {"c"}}
+    loki.tag(alpha, [MarkChange("a", None)])
     assert set(loki.all()) == {beta}
 
 
 def test_caps(tmp_path: Path) -> None:
     overlay = Overlay(str(tmp_path / "overlay.db"))
-    overlay.tag(JOB, [Change(f"t{number}", "") for number in range(MAX_TAGS)])
+    overlay.tag(JOB, [MarkChange(f"t{number}", "") for number in range(MAX_TAGS)])
     with pytest.raises(ConfigError, match="at most 64"):
-        overlay.tag(JOB, [Change("one-more", "")])
+        overlay.tag(JOB, [MarkChange("one-more", "")])
     assert len(overlay.of(JOB).tags) == MAX_TAGS
     with pytest.raises(ConfigError, match="16,384 characters; this one has 16,385"):
         overlay.annotate(JOB, "x" * (MAX_NOTE_CHARS + 1))
@@ -125,9 +128,9 @@ def test_a_file_that_is_none_is_told(tmp_path: Path) -> None:
     assert Overlay(str(path), tell=told.append).all() == {}
     assert told[0].endswith("jobs are shown without tags and notes")
     with pytest.raises(StoreError):
-        Overlay(str(path), tell=told.append).tag(JOB, [Change("a", "")])
+        Overlay(str(path), tell=told.append).tag(JOB, [MarkChange("a", "")])
     path.unlink()
-    Overlay(str(path)).tag(JOB, [Change("a", "")])
+    Overlay(str(path)).tag(JOB, [MarkChange("a", "")])
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE mark SET tags = 'spoilt'")
     assert Overlay(str(path)).of(JOB).tags == {}
@@ -215,7 +218,7 @@ def test_a_store_of_others_is_tagged_in_the_users_own_folder(
     with LocalStore(str(store)) as opened:
         opened.ingest()
         opened.is_writable = False
-        Overlay.of_local(opened).tag(JOB, [Change("mine", "")])
+        Overlay.of_local(opened).tag(JOB, [MarkChange("mine", "")])
         assert set(Overlay.of_local(opened).all()) == {JOB}
     assert not (store / "overlay.db").exists()
     assert (tmp_path / "data" / "logshipper-overlay" / "overlay.db").exists()

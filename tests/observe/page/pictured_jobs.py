@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from logshipper_observe.model.overlay import Change, Overlay, Place
+from logshipper_observe.model.overlay import JobKey, MarkChange, Overlay
 from tests.tools.reading_store import SpooledCapture
 from tests.tools.segment_factory import SECOND_NS as NS
 
@@ -37,10 +37,10 @@ def pictured_jobs(root: Path) -> Iterator[None]:
         )
         _train(job)
         overlay = Overlay(str(root / "overlay.db"))
-        overlay.tag(Place("4710"), [Change("baseline", "")])
-        overlay.tag(Place("4711"), [Change("dataset", "cifar10"), Change("paper", "")])
-        overlay.annotate(Place("4711"), "best so far; lr was halved after epoch 60")
-        overlay.star(Place("4711"), True)
+        overlay.tag(JobKey("4710"), [MarkChange("baseline", "")])
+        overlay.tag(JobKey("4711"), [MarkChange("dataset", "cifar10"), MarkChange("paper", "")])
+        overlay.annotate(JobKey("4711"), "best so far; lr was halved after epoch 60")
+        overlay.star(JobKey("4711"), True)
         yield
         job.end()
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_observe.graphs.series import Graph, Request, graphs
-from logshipper_observe.page.graph_feeds import Feed, Feeds, Wanted
+from logshipper_observe.graphs.series import Graph, GraphRequest, graphs
+from logshipper_observe.page.graph_feeds import Feed, FeedQuery, Feeds
 from logshipper_observe.query.asked import UnknownKey
 from tests.tools.loki_fake import FakeLoki
 from tests.tools.loki_job import push_spool
@@ -31,8 +31,8 @@ class Following:
 
     def __init__(self, root: Path, *keys: str, x: str | None = None) -> None:
         self._root = root
-        self._request = Request(x, keys)
-        self.feed = Feed(Wanted("here", JOB, x, keys))
+        self._request = GraphRequest(x, keys)
+        self.feed = Feed(FeedQuery("here", JOB, x, keys))
 
     def read(self) -> list[Graph]:
         with LocalStore(str(self._root)) as store:
@@ -109,7 +109,7 @@ def test_unknown_keys_and_the_cap_of_feeds(tmp_path: Path) -> None:
     with pytest.raises(UnknownKey):
         Following(root, "lost").read()
     feeds = Feeds(most=2)
-    wanted = [Wanted("here", JOB, None, (key,)) for key in "abc"]
+    wanted = [FeedQuery("here", JOB, None, (key,)) for key in "abc"]
     first = feeds.get(wanted[0])
     assert feeds.get(wanted[0]) is first
     feeds.get(wanted[1])
@@ -119,7 +119,7 @@ def test_unknown_keys_and_the_cap_of_feeds(tmp_path: Path) -> None:
 
 def test_smoothing_goes_on_where_it_was(tmp_path: Path) -> None:
     root = tmp_path / "store"
-    feed = Feed(Wanted("here", JOB, None, ("loss",), 0.5))
+    feed = Feed(FeedQuery("here", JOB, None, ("loss",), 0.5))
     losses = [8.0, 4.0, 2.0, 1.0]
     with SpooledCapture(root) as job:
         for step, loss in enumerate(losses):
@@ -134,7 +134,7 @@ def test_smoothing_goes_on_where_it_was(tmp_path: Path) -> None:
 
 def test_a_long_job_is_read_by_and_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "store"
-    feed = Feed(Wanted("here", JOB, None, ("loss", "lr")))
+    feed = Feed(FeedQuery("here", JOB, None, ("loss", "lr")))
     with SpooledCapture(root) as job:
         job.metadata(*(json.dumps({"epoch": step, "loss": step}) for step in range(700)))
         job.metadata(*(json.dumps({"step": step, "lr": step}) for step in range(700)))
@@ -142,7 +142,7 @@ def test_a_long_job_is_read_by_and_by(tmp_path: Path, monkeypatch: pytest.Monkey
     with LocalStore(str(root)) as store:
         assert store.ingest(deadline_secs=60).complete
         with store.open(JOB) as reader:
-            whole = points(graphs(reader, Request(None, ("loss", "lr")), 9)[0])
+            whole = points(graphs(reader, GraphRequest(None, ("loss", "lr")), 9)[0])
             seen = []
             for _ in range(50):
                 monkeypatch.setattr(
@@ -169,6 +169,6 @@ def test_the_same_from_loki(tmp_path: Path) -> None:
     with open_store(fake).open(JOB) as reader:
         feed = Feed(local.feed.wanted)
         found = feed.read_on(reader)
-        assert points(found) == points(graphs(reader, Request(None, ("loss", "lr")), 9)[0])
+        assert points(found) == points(graphs(reader, GraphRequest(None, ("loss", "lr")), 9)[0])
         assert points(feed.read_on(reader)) == points(found), "nothing is read twice"
         assert points(found) == points(local.read())

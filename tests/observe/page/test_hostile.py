@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from logshipper_observe.model.overlay import Change, Overlay, Place
+from logshipper_observe.model.overlay import JobKey, MarkChange, Overlay
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import Browsing
 from tests.tools.reading_store import SpooledCapture
@@ -42,8 +42,8 @@ def hostile_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         job.status(XSS[1])
         job.end()
     overlay = Overlay(str(root / "overlay.db"))
-    overlay.tag(Place(JOB), [Change("<i>tag</i>", XSS[1])])
-    overlay.annotate(Place(JOB), XSS[1])
+    overlay.tag(JobKey(JOB), [MarkChange("<i>tag</i>", XSS[1])])
+    overlay.annotate(JobKey(JOB), XSS[1])
     with SpooledCapture(root, HUGE, name="huge") as job:
         part = "x" * (4 << 20)
         parts = MANY_MB // len(part)

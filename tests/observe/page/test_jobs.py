@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from logshipper_observe.model.overlay import Change, Overlay, Place
+from logshipper_observe.model.overlay import JobKey, MarkChange, Overlay
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import PHONE, Browsing
 from tests.observe.page.jobs import FAILED, LONG, TRAINED
@@ -104,9 +104,9 @@ def test_tags_notes_and_stars(browse: Browsing, serve: Callable[[Path], PageServ
     expect(page.locator("td.name a")).to_have_count(2)
     expect(page.get_by_label("Tag", exact=True)).to_be_hidden()
     overlay = Overlay(str(root / "overlay.db"))
-    overlay.tag(Place("k3f9x2"), [Change("baseline", ""), Change("data", "cifar <b>10</b>")])
-    overlay.annotate(Place("k3f9x2"), "lr is <i>too</i> high")
-    overlay.star(Place("m4n8bb"), True)
+    overlay.tag(JobKey("k3f9x2"), [MarkChange("baseline", ""), MarkChange("data", "cifar <b>10</b>")])
+    overlay.annotate(JobKey("k3f9x2"), "lr is <i>too</i> high")
+    overlay.star(JobKey("m4n8bb"), True)
     expect(page.locator(".tag")).to_have_text(["baseline", "data=cifar <b>10</b>"])
     expect(page.locator(".note")).to_have_text("lr is <i>too</i> high")
     page.get_by_label("Tag", exact=True).select_option("baseline")

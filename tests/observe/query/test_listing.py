@@ -20,7 +20,7 @@ from logshipper_ingest.sqlite_file import transaction
 from logshipper_ingest.store.key_cache import FILE
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.model.overlay import Marks
-from logshipper_observe.model.properties import Row
+from logshipper_observe.model.properties import JobRow
 from logshipper_observe.query.columns import parse_columns
 from logshipper_observe.query.conditions import parse_condition, tag_condition
 from logshipper_observe.query.selectors import pick
@@ -45,11 +45,11 @@ def summary(job_id: str = "k3f9x2", name: str = "train.py", **changes: object) -
     return JobSummary(job_id=job_id, name=name, **{**fields, **changes})  # type: ignore[arg-type]  # as the fields are
 
 
-def row(**changes: object) -> Row:
+def row(**changes: object) -> JobRow:
     marks = Marks({"baseline": "", "dataset": "cifar10", "lr": "0.10"}, "a note", True)
     values = {key: KeyValues(last, 5) for key, last in LAST.items()}
     values |= {"loss": KeyValues("0.25", 5, "0.125", "2"), "small.min": KeyValues("7", 1, "6", "7")}
-    return Row(summary(**changes), marks, NOW_NS, lambda job: values)  # type: ignore[arg-type]  # likewise
+    return JobRow(summary(**changes), marks, NOW_NS, lambda job: values)  # type: ignore[arg-type]  # likewise
 
 
 @pytest.mark.parametrize(
