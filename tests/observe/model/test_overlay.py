@@ -140,7 +140,7 @@ def test_writers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     code = (
         "import sys; from logshipper_observe.model.overlay import *\n"
         "overlay = Overlay(sys.argv[1])\n"
-        "for n in range(15): overlay.tag(Place('k3f9x2'), [Change(f'w{sys.argv[2]}-{n}', '')])"
+        "for n in range(15): overlay.tag(JobKey('k3f9x2'), [MarkChange(f'w{sys.argv[2]}-{n}', '')])"
     )
     path = str(tmp_path / "overlay.db")
     writers = [subprocess.Popen([sys.executable, "-c", code, path, str(n)], cwd=ROOT) for n in range(4)]
