@@ -284,7 +284,7 @@ def test_byte_code_is_found_valid_and_has_the_places_it_is_installed_at(deb: dic
             checked += 1
     assert checked > 500
     show = "import marshal, sys; sys.stdout.write(marshal.load(sys.stdin.buffer).co_filename)"
-    code = deb[f"{SITE}/logshipper/__pycache__/sidecar.cpython-311.pyc"].content[16:]
+    code = deb[f"{SITE}/logshipper/sidecar/__pycache__/sidecar.cpython-311.pyc"].content[16:]
     tried = subprocess.run(["/usr/bin/python3.11", "-c", show], input=code, capture_output=True, check=True)
     assert tried.stdout.decode() == f"/{SITE}/logshipper/sidecar/sidecar.py"
 

@@ -43,7 +43,7 @@ Json = Any  # Any: JSON
 
 def asked_of(program: str, cases: list[Json]) -> list[Json]:
     """Their answers."""
-    command = [str(python_of(program)), "-I", str(ROOT / "tests" / "analytics_oracle.py"), program]
+    command = [str(python_of(program)), "-I", str(ROOT / "tests" / "tools" / "analytics_oracle.py"), program]
     ran = subprocess.run(command, input=json.dumps(cases), capture_output=True, text=True, timeout=TIMEOUT_SECS)
     assert ran.returncode == 0, ran.stderr
     answers: list[Json] = json.loads(ran.stdout)
