@@ -53,7 +53,7 @@ class GrafanaServer:
             fix = "isn't installed here: pip install 'grafana-client>=3.11.2,<4'"
             raise ConfigError("grafana-client", [fix]) from None
         self.access = access
-        self._server = Server("GrafanaServer", access, MAX_ANSWER_BYTES)
+        self._server = Server("Grafana", access, MAX_ANSWER_BYTES)
         self._api = GrafanaApi()
         self._api.client.s.close()
         self._api.client.s = _Session(self._server)
